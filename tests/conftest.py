@@ -1,5 +1,6 @@
 """What every test gets: a machine without accelerators, wherever it runs; and what the marks of extras mean."""
 
+import gc
 import importlib.util
 import os
 import shutil
@@ -9,6 +10,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 from xdist.scheduler import LoadFileScheduling
+
+# A trace makes some hundred thousand objects that stay: by default the garbage collector takes a third of the time.
+gc.set_threshold(50_000, 50, 20)
 
 # Set before anything imports jax. A test that wants another platform starts a process of its own.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -85,6 +89,11 @@ def pytest_collection_modifyitems(items):
             raise pytest.UsageError(f"SHARDVIZ_EXTRAS asks for {mark}: {why}")
         for test in tests:
             test.add_marker(pytest.mark.skip(reason=why))
+
+
+def pytest_collection_finish():
+    """What was loaded stays: the garbage collector need not go through it again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import functools
 import graphlib
 import importlib
 import io
@@ -69,6 +70,12 @@ class Import:
     line: int
 
 
+@functools.lru_cache(1)
+def parsed(source: str) -> ast.Module:
+    """A module's tree, which several rules go through."""
+    return ast.parse(source)
+
+
 def imports(source: str, module: str, is_package: bool) -> Iterator[Import]:
     """All imports of a module: those inside functions, relative ones and those for type checking included."""
 
@@ -84,7 +91,7 @@ def imports(source: str, module: str, is_package: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             yield from walk(child)
 
-    return walk(ast.parse(source))
+    return walk(parsed(source))
 
 
 def room_of(module: str) -> str:
@@ -134,7 +141,7 @@ def _is_private(module: str) -> bool:
 
 def _reaches(source: str) -> Iterator[tuple[int, str]]:
     """Private parts reached without an import statement: `jax._src`, or a module's name in a string."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "jax":
             if node.attr.startswith("_") and not node.attr.endswith("__"):
                 yield node.lineno, f"jax.{node.attr}"
@@ -146,7 +153,7 @@ def _reaches(source: str) -> Iterator[tuple[int, str]]:
 
 def _named_modules(source: str) -> Iterator[tuple[int, str]]:
     """The rooms whose modules stand in a string, from which they could be imported where no import statement is."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
         if re.fullmatch(r"shardviz(\.\w+)+", text):
             yield node.lineno, room_of(text)
@@ -321,8 +328,9 @@ from jax._src import xla_bridge
 from shardviz import gallery
 
 started = {}
-for name, make in {"mlp": gallery.mlp, "moe": gallery.moe, "gpt_2021": gallery.gpt_2021}.items():
-    example = make()
+small = {"layers": 1, "batch": 8, "length": 64, "vocabulary": 1024}
+for name, how in {"mlp": {}, "moe": {}, "gpt_2021": small}.items():
+    example = getattr(gallery, name)(**how)
     example.program.propagate(example.plan)
     example.program.partition(example.plan)
     started[name] = xla_bridge.backends_are_initialized()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from shardviz.errors import ShardvizError, excerpt
+from shardviz.errors import ShardvizError, SpecError, excerpt
 from shardviz.kept import cached_property
 from shardviz.program import derivatives, variants
 from shardviz.program import transform as transforms
@@ -36,10 +36,25 @@ def of_plan(method: Callable[Concatenate[S, Plan, P], T]) -> Callable[Concatenat
 
     @wraps(method)
     def answered(self: S, plan: Plan, *args: P.args, **kwargs: P.kwargs) -> T:
-        program = of_variant(self, plan.variant)
-        return method(program, program.settled(plan), *args, **kwargs)
+        return method(*planned(self, plan), *args, **kwargs)
 
     return answered
+
+
+def planned(program: S, plan: Plan) -> tuple[S, Plan]:
+    """The program that a plan is of, and the plan with its dimensions' arrays.
+
+    Raises:
+        SpecError: if it is no plan.
+        ShardvizError: as `of_variant` and `settled`.
+    """
+    if not isinstance(plan, Plan):
+        way = "such as sv.Plan({'data': 8}, in_specs=...), or one of program.presets(mesh)"
+        if isinstance(plan, PlanRecord):
+            way = "not a report's record of one: give the plan that the report was made from"
+        raise SpecError(f"plan: a {type(plan).__name__} was given; expected an sv.Plan, {way}")
+    program = of_variant(program, plan.variant)
+    return program, program.settled(plan)
 
 
 class Derivable:

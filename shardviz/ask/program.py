@@ -15,7 +15,7 @@ from typing import Any
 
 from shardviz import processes
 from shardviz.ask import submitting
-from shardviz.ask.derived import Derivable, of_plan, of_variant
+from shardviz.ask.derived import Derivable, of_plan, of_variant, planned
 from shardviz.ask.presets import Preset, Presets, presets_of, tried
 from shardviz.ask.propagated import report_of, sketch_of
 from shardviz.ask.reading import Reading
@@ -182,8 +182,8 @@ class Program(Derivable):
             SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
             TraceError: if the function cannot be traced on the plan's mesh.
         """
-        program = of_variant(self, plan.variant)
-        return program._lowerings.bind(program.settled(plan))
+        program, plan = planned(self, plan)
+        return program._lowerings.bind(plan)
 
     @of_plan
     def undivided(self, plan: Plan) -> tuple[Undivided, ...]:

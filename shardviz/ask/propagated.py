@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from shardviz import diagnose
@@ -36,7 +37,9 @@ def report_of(
         target: what it was to be lowered for.
         texts: the program's texts.
     """
-    arguments = rows.arguments(lowered, bound)
+    arguments = tuple(replace(v, read=found.read.get(v.name)) for v in rows.arguments(lowered, bound))
+    outputs = rows.outputs(lowered, found.outputs, bound, gradients(lowered))
+    outputs = tuple(replace(v, computed=found.computed.get(v.name)) for v in outputs)
     values = rows.labelled(found.values)
     intermediates = tuple(values[n] for n in found.shown)
     report = Report(
@@ -44,7 +47,7 @@ def report_of(
         program=call.name,
         plan=bound,
         arguments=arguments,
-        outputs=rows.outputs(lowered, found.outputs, bound, gradients(lowered)),
+        outputs=outputs,
         intermediates=intermediates,
         collectives=Collectives(found.collectives),
         cost=_work(found),

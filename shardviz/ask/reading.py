@@ -22,6 +22,7 @@ from shardviz.program.lower import Lowered
 from shardviz.program.trace import Argument
 from shardviz.records import Collectives, Memory, PlanRecord, Stated, Value
 from shardviz.records.kernels import Known
+from shardviz.records.values import donated_bytes
 
 
 class Reading:
@@ -65,9 +66,9 @@ class Reading:
         cost = compiler.count_flops(after, phases, self.known)
         self.lowered.rehearsed = True  # the compiler ran Shardy on it
         predicted = self.propagate()
-        made = {v.name for v in predicted.outputs if v.gradient}
-        outputs = tuple(replace(v, gradient=v.name in made) for v in _outputs(traced.outputs, before, self.bound))
-        arguments = rows.arguments(self.lowered, self.bound)
+        twins = zip(_outputs(traced.outputs, before, self.bound), predicted.outputs, strict=True)
+        outputs = tuple(replace(v, gradient=twin.gradient, computed=twin.computed) for v, twin in twins)
+        arguments = predicted.arguments
         values = _with_types(rows.labelled(compiler.values(before, mesh)), predicted.intermediates)
         report = Report(
             level="partitioned",
@@ -93,7 +94,7 @@ class Reading:
             versions=rows.versions(),
             residuals=predicted.residuals,
             products=predicted.products,
-            schedule=compiler.schedule_of(after, self.known),
+            schedule=compiler.schedule_of(after, self.known, donated=donated_bytes(arguments)),
         )
         told = compiler.with_shardys(report.collectives, predicted.collectives, self._names)
         report = replace(
@@ -162,7 +163,8 @@ def compiled_report(
     """
     assert first.cost is not None
     optimized = compiler.parse(texts["optimized"])
-    memory = _memory(texts, optimized, resolved, arguments)
+    buffers = compiler.Buffers(texts["buffers"], texts.get("live_ranges", ""), resolved.text)
+    memory = _memory(texts, buffers, optimized, resolved, arguments)
     collectives = compiler.target_collectives(
         optimized, first.mesh, first.collectives, after, before, arguments=arguments, slices=resolved.slices
     )
@@ -178,16 +180,19 @@ def compiled_report(
         + first.diagnostics,
         source=rows.source(first.intermediates, (*first.collectives, *memory.alive_at_peak, *cost.work)),
         stages={**first.stages, "optimized": texts["optimized"]},
-        schedule=compiler.schedule_of(optimized, known),
+        schedule=compiler.schedule_of(optimized, known, buffers),
         scheduled=compiler.is_scheduled(optimized),
     )
 
 
 def _memory(
-    texts: Mapping[str, str], optimized: compiler.Module, resolved: CompileTarget, arguments: Sequence[str]
+    texts: Mapping[str, str],
+    buffers: compiler.Buffers,
+    optimized: compiler.Module,
+    resolved: CompileTarget,
+    arguments: Sequence[str],
 ) -> Memory:
     """The memory plan, with what is alive at the peak and whether it fits."""
-    buffers = compiler.Buffers(texts["buffers"], texts.get("live_ranges", ""), resolved.text)
     no_room = texts.get("no_room", "")
     plan = compiler.memory(buffers, target=resolved.text, report=texts.get("memory_report", ""), no_room=no_room)
     plan = replace(plan, alive_at_peak=compiler.alive_at_peak(buffers, optimized, arguments))

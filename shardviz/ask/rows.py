@@ -18,6 +18,7 @@ from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.adapt.pmap import sharding_spec
 from shardviz.program.call import Call
 from shardviz.program.lower import Lowered, sdy_spec
+from shardviz.program.roles import roles
 from shardviz.program.trace import Argument
 from shardviz.program.variance import unreplicated
 from shardviz.records import Alive, Collective, Finding, Frame, PlanRecord, Value, Work
@@ -124,6 +125,9 @@ def _planned(
                 sdy=f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>",
             )
             row = replace(made, gradient=gradient, scanned=array.scanned) if gradient or array.scanned else made
+            if which == "arguments":
+                of = roles(lowered)
+                row = replace(row, optimizer=array.name in of.optimizer, becomes=of.becomes.get(array.name, ""))
         found.append(row)
     lowered.rows[which] = mesh, {row.name: row for row in found}
     return tuple(found)

@@ -139,6 +139,12 @@ class HloOperation(Operation):
         return self._attribute("backend_config")
 
     @property
+    def spreads(self) -> bool:
+        """Whether a pad puts something between the elements too."""
+        sizes = (each.split("_") for each in self._attribute("padding").split("x"))
+        return any(len(size) == 3 and size[2] != "0" for size in sizes)
+
+    @property
     def contraction(self) -> Contraction:
         """How the factors of a matrix product meet."""
         sides = [(self._numbers(f"{side}_contracting_dims"), self._numbers(f"{side}_batch_dims")) for side in _SIDES]

@@ -53,6 +53,7 @@ _VALUE = re.compile(
     r"^\s*value: <\d+ ([\w.\-]+)((?:\{[\d,]*\})?)(?: \(phi\))? @\d+> \(size=(\d+),offset=(\d+)\)(?:: (\(?))?",
     re.MULTILINE,
 )
+_MOMENT = re.compile(r"^\s+\d+:([\w.\-]+)$", re.MULTILINE)
 _RANGE = re.compile(r"^\s+([\w.\-]+)\{([\d,]*)\}:(\d+)-(\d+)$", re.MULTILINE)
 
 
@@ -135,7 +136,8 @@ class Buffers:
         return tuple((value, first, last) for value, first, last in rows if value is not None and not value.is_table)
 
     @cached_property
-    def _peak(self) -> tuple[int, int]:
+    def _alive(self) -> tuple[tuple[int, int], ...]:
+        """(Moment, bytes of temporaries that are alive in main memory from then on), wherever that changes."""
         ranges = [row for row in self.ranges if self.allocations[row[0].allocation].is_temporary]
         begin: dict[int, list[Placed]] = {}
         end: dict[int, list[Placed]] = {}
@@ -143,26 +145,37 @@ class Buffers:
             begin.setdefault(first, []).append(value)
             end.setdefault(last + 1, []).append(value)
         held: dict[tuple[int, int], list[int]] = {}
-        used, most, moment = 0, 0, -1
+        used, alive = 0, []
         for time in sorted({*begin, *end}):
             for value, comes in [(v, False) for v in end.get(time, ())] + [(v, True) for v in begin.get(time, ())]:
                 sizes = held.setdefault((value.allocation, value.offset), [])
                 used -= max(sizes, default=0)
                 (sizes.append if comes else sizes.remove)(value.size)
                 used += max(sizes, default=0)
-            if used > most:
-                most, moment = used, time
-        return most, moment
+            alive.append((time, used))
+        return tuple(alive)
 
     @property
     def temporaries(self) -> int:
         """The most bytes of temporaries that are alive at once in main memory."""
-        return self._peak[0]
+        return max((alive for _, alive in self._alive), default=0)
 
     @property
     def moment(self) -> int:
         """The first moment of that; -1 where there is none."""
-        return self._peak[1]
+        return next((moment for moment, alive in self._alive if alive and alive == self.temporaries), -1)
+
+    @property
+    def moments(self) -> tuple[tuple[str, int], ...]:
+        """Moment by moment the instruction, and the bytes of temporaries that are alive meanwhile in main memory.
+
+        Empty where the compiler does not say.
+        """
+        names = _MOMENT.findall(self.live_range.partition("BufferLiveRange:")[0])
+        alive = [0] * len(names)
+        for (begin, size), (end, _) in itertools.pairwise((*self._alive, (len(names), 0))):
+            alive[begin:end] = [size] * (min(end, len(names)) - begin)
+        return tuple(zip(names, alive, strict=True))
 
     @property
     def standing(self) -> int:

@@ -31,6 +31,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from shardviz.compiler.graph import HloOperation, graph_of
+from shardviz.compiler.memory import Buffers
 from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
@@ -54,37 +55,43 @@ def is_scheduled(module: Module) -> bool:
     return module.attributes.get("is_scheduled") == "true"
 
 
-def schedule_of(module: Module, known: Known | None = None) -> Schedule:
+def schedule_of(
+    module: Module, known: Known | None = None, buffers: Buffers | None = None, donated: Sequence[float] = ()
+) -> Schedule:
     """What a module's instructions do, in the compiler's order where it is scheduled, else in `graph.listed`'s.
 
     Args:
         module: the optimised module, or the partitioned one.
         known: what is known of kernels and library calls besides their text.
+        buffers: of one that is scheduled: the compiler's buffer assignment.
+        donated: of another: bytes on one device of each argument whose memory a result may take.
 
     Raises:
         ParseError: if an instruction cannot be read; the message names it.
     """
-    reading = _Reading(module, known or Known())
-    return reading.block(reading.graph.entry)
+    reading = _Reading(module, known or Known(), () if buffers is None else buffers.moments)
+    return reading.block(reading.graph.entry, donated=donated)
 
 
 class _Reading:
     """One reading of a module."""
 
-    def __init__(self, module: Module, known: Known):
+    def __init__(self, module: Module, known: Known, moments: Sequence[tuple[str, int]]):
         self.graph, self.known, self.scheduled = graph_of(module), known, is_scheduled(module)
         self.phases, self.trips = Phases(module), trip_counts(self.graph)
         self.place_of = Places(module, self.phases)
         self.listing = Listing(_nbytes, lambda op: self._entry(op, "work"))
+        self._moments = {name: moment for moment, (name, _) in enumerate(moments)}
+        self._alive, self._moment = [alive for _, alive in moments], 0  # the first moment that no entry has yet
         self._blocks: dict[Block, Schedule] = {}
         self._chains: dict[str, str] = {}  # the channel of a chain → the collective that began it
 
-    def block(self, block: Block, given: Sequence[Value] = ()) -> Schedule:
+    def block(self, block: Block, given: Sequence[Value] = (), donated: Sequence[float] = ()) -> Schedule:
         """A block's schedule, of a scheduled module made once; `given` is what a loop begins with."""
         if not self.scheduled:
             self.listing.open(block, given)
             self._list(block)
-            return self.listing.close(block.returned)
+            return self.listing.close(block.returned, donated)
         if block not in self._blocks:
             self._blocks[block] = tuple(entry for op in block.operations for entry in self.entries(op))
         return self._blocks[block]
@@ -190,6 +197,9 @@ class _Reading:
         phase, source, _ = self.place_of(op)
         if source is None and op.kind == "custom-call":
             source = self.phases.source_around(op)
+        if (moment := self._moments.get(op.native.name)) is not None:
+            fields["alive_bytes"] = float(max(self._alive[min(self._moment, moment) : moment + 1]))
+            self._moment = moment + 1
         return Scheduled(kind=kind, name=name or op.native.name, source=source, phase=phase, **fields)
 
 

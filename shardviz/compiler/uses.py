@@ -18,13 +18,19 @@ from shardviz.records import Collective
 RESHARDS = ("all-gather", "all-to-all", "collective-permute")
 _PASSES = frozenset((*RESHARDS, "convert", "copy", "bitcast"))
 _NAMES = {"dot": "dot_general", "rev": "reverse", "conv_general_dilated": "convolution"}
-_SHARDYS = frozenset(("asked", "undone", "again", "reduced", "stack", "sliced", "loop-invariant"))
+_SHARDYS = frozenset(("asked", "undone", "again", "reduced", "stack", "sliced", "loop-invariant", "accumulated"))
 
 
 def made_by(op: HloOperation) -> str:
     """The operation that makes a collective's operand; empty for what its computation is given."""
-    made = maker(op.operands[0], lambda each: each.kind in _PASSES) if op.operands else None
+    made = maker(op.operands[0], _passes) if op.operands else None
     return "" if made is None else _plain(made.native.opcode)
+
+
+def _passes(op: HloOperation) -> bool:
+    """Whether an operation only passes a value on: a reshard, or a slice of the partitioner's own."""
+    own = op.kind == "dynamic-slice" and not op.native.op_name.endswith("dynamic_slice")
+    return own or op.kind in _PASSES
 
 
 def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:

@@ -1,17 +1,20 @@
-"""Where a step's seconds go: one ranked list of what a device waits for, against another plan's where there is one.
+"""Where a step's seconds go: one ranked list of what it would lose, against another plan's where there is one.
 
 An entry is all that moves for one source line, by one kind of collective over the same axes; the matrix products
-together; or the memory's traffic where it takes longest of all. What takes longest comes first; what only the other
-plan waits for stands where it stood there.
+together; or the memory's traffic where it takes longest of all. What the step would lose most of if it took no time
+comes first, by walking its schedule again: what other work hides sinks. What only the other plan has stands where it
+stood there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from shardviz.costs.step_cost import StepCost
+from shardviz.costs.timeline import Change, no_products, no_traffic
+from shardviz.costs.walk import Task
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
 from shardviz.records import Collective, Frame
@@ -22,13 +25,33 @@ _LEAST = 0.002
 Key = tuple[str, tuple[str, ...], tuple[str, int]]
 
 
+@dataclass(frozen=True)
+class Loss:
+    """What a step would lose if something in it took no time.
+
+    Attributes:
+        lost: seconds by which the step would be shorter.
+        busy: seconds that it takes in the schedule on its links, the chip's units or main memory.
+    """
+
+    lost: float
+    busy: float
+
+    @property
+    def hidden(self) -> float:
+        """Seconds of `busy` that something else hides."""
+        return max(0.0, self.busy - self.lost)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Spending:
-    """What a step waits for.
+    """What a step spends time on.
 
     Attributes:
         what: `collective`, `compute` or `memory`.
-        seconds: in a step, on one device; those of unknown time are left out.
+        seconds: that it takes in a step, on one device, whatever goes on beside it; those of unknown time are left out.
+        loss: what the step would lose without it; None where no schedule tells, or it is next to nothing.
+        loss_before: the same in the other plan.
         before: the same in the other plan; None where there is no other.
         bytes: operand bytes of collectives, or bytes read and written; 0 for compute.
         source: the line; None where it has none, or there are several.
@@ -39,7 +62,9 @@ class Spending:
 
     what: Literal["collective", "compute", "memory"]
     seconds: float
+    loss: Loss | None = None
     before: float | None = None
+    loss_before: Loss | None = None
     bytes: float = 0.0
     source: Frame | None = None
     kind: str = ""
@@ -53,18 +78,29 @@ class Spending:
         return 0.0 if self.before is None else self.seconds - self.before
 
     @property
+    def weight(self) -> float:
+        """Seconds by which it is ranked: what the step would lose, or where nobody knows that, what it takes."""
+        return self.seconds if self.loss is None else self.loss.lost
+
+    @property
+    def weight_before(self) -> float:
+        """The same in the other plan."""
+        return (self.before or 0.0) if self.loss_before is None else self.loss_before.lost
+
+    @property
     def gone(self) -> bool:
         """Only the other plan waits for it."""
         return not self.seconds and not self.collectives and bool(self.before)
 
 
 def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, ...]:
-    """What a step waits for, the longest first.
+    """What a step spends time on, what it would lose most of first.
 
     Args:
         cost: of the step.
         other: of the same program under another plan, at the same level, on the same machine.
     """
+    losses, losses_before = _Losses(cost), None if other is None else _Losses(other)
     here = dict(_moved(cost.partitioned))
     there = {} if other is None else dict(_moved(other.partitioned))
     found = []
@@ -75,7 +111,9 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
             Spending(
                 what="collective",
                 seconds=sum(c.assumed_seconds for c in moved),
+                loss=losses.of(moved),
                 before=None if other is None else sum(c.assumed_seconds for c in before),
+                loss_before=losses_before and losses_before.of(before),
                 bytes=sum(c.assumed_bytes for c in moved),
                 source=one.source,
                 kind=one.kind,
@@ -86,17 +124,77 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
     if cost.flops is not None:
         lines = dict(sorted(cost.compute_by_line().items(), key=lambda item: -item[1]))
         before = None if other is None or other.flops is None else other.step.compute
-        found.append(Spending(what="compute", seconds=cost.step.compute, before=before, lines=lines))
+        found.append(
+            Spending(
+                what="compute",
+                seconds=cost.step.compute,
+                loss=losses.by("products", no_products),
+                before=before,
+                loss_before=losses_before and losses_before.by("products", no_products),
+                lines=lines,
+            )
+        )
     if cost.bound == "memory":
         before = None if other is None else other.step.memory
-        found.append(Spending(what="memory", seconds=cost.step.memory, before=before, bytes=cost.hbm_bytes))
+        found.append(
+            Spending(
+                what="memory",
+                seconds=cost.step.memory,
+                loss=losses.by("hbm", no_traffic),
+                before=before,
+                loss_before=losses_before and losses_before.by("hbm", no_traffic),
+                bytes=cost.hbm_bytes,
+            )
+        )
     least = _LEAST * (cost.seconds or cost.lower)
     return tuple(
         sorted(
             (s for s in found if s.seconds or s.bytes or -s.difference > least),
-            key=lambda s: -(s.seconds or s.before or 0.0),
+            key=lambda s: (-(s.weight_before if s.gone else s.weight), -(s.seconds or s.before or 0.0)),
         )
     )
+
+
+class _Losses:
+    """What a step would lose without some of what it does: its schedule is walked again for each."""
+
+    def __init__(self, cost: StepCost):
+        self.timed, self.least = cost.timed, _LEAST * (cost.seconds or cost.lower)
+        runs = {t.collective.name: t for t in cost.report.target_collectives}
+        self.parts: dict[str, dict[str, float]] = {}  # a collective of the schedule → the report's, and their shares
+        if self.timed is None:
+            return
+        sizes = {c.name: c.assumed_bytes or 1.0 for c in cost.partitioned}
+        for name in self.timed.timing.collectives:
+            names = runs[name].stands_for if name in runs else (name,)
+            total = sum(sizes.get(each, 0.0) for each in names)
+            self.parts[name] = {each: sizes[each] / total for each in names if each in sizes}
+
+    def of(self, collectives: Sequence[Collective]) -> Loss | None:
+        """Of collectives: of one that stands for others too in the schedule, their share."""
+        names = {c.name for c in collectives}
+        shares = {name: sum(parts.get(each, 0.0) for each in names) for name, parts in self.parts.items()}
+        shares = {name: share for name, share in shares.items() if share}
+        if not shares and not (collectives and self.timed is not None and self.timed.schedule == "listed"):
+            return None  # a compiler's schedule does not tell which of it they are
+
+        def without(task: Task) -> dict[str, float]:
+            share = 0.0 if task.entry is None or not task.seconds else shares.get(task.entry.collective, 0.0)
+            return {"seconds": task.seconds * (1.0 - share)} if share else {}
+
+        return self.by("seconds", without)
+
+    def by(self, which: str, change: Change) -> Loss | None:
+        """Of a change of one kind of times; a step cannot lose more than these come to."""
+        if self.timed is None:
+            return None
+
+        def taken(tasks: Iterable[Task]) -> float:
+            inner = sum(task.trips * taken(task.body) for task in tasks if task.kind == "loop")
+            return inner + sum(getattr(task, which) - new[which] for task in tasks if (new := change(task)))
+
+        busy = taken(self.timed.tasks)
+        return None if 0 < busy < self.least else Loss(self.timed.lost(change) if busy else 0.0, busy)
 
 
 def _moved(collectives: Iterable[Collective]) -> Iterable[tuple[Key, tuple[Collective, ...]]]:

@@ -18,7 +18,7 @@ from shardviz.costs.collective import with_seconds
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placed
 from shardviz.costs.step import Fit, Knee, StepTime, fits, gather_rate, roofline, step_time
-from shardviz.costs.timeline import Timeline, timed_program, timeline_of
+from shardviz.costs.timeline import TimedProgram, Timeline, timed_program, timeline_of
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
@@ -138,6 +138,11 @@ class StepCost(Visible):
     def timeline(self) -> Timeline:
         """The step as it would run; errors as `sv.timeline`."""
         return timeline_of(self.report, self.machine)
+
+    @cached_property
+    def timed(self) -> TimedProgram | None:
+        """The program with its times, ready to be walked; None where it has no schedule."""
+        return timed_program(self.report, self.placement)
 
     @property
     def machine(self) -> Machine:

@@ -32,11 +32,13 @@ from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
 from shardviz.errors import ShardvizError
 from shardviz.files import write_whole
+from shardviz.kept import cached_property
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.records import Frame
-from shardviz.records.amounts import format_flops
+from shardviz.records.amounts import format_bytes, format_flops
 from shardviz.records.report import ReportRecord, read_versioned
 from shardviz.records.schedule import Schedule
+from shardviz.records.values import Memory, donated_bytes
 from shardviz.visible import Visible, paint
 
 SCHEMA_VERSION = 1
@@ -129,6 +131,45 @@ class Critical:
     source: Frame | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeldMemory:
+    """The main memory that one device holds over a step.
+
+    Attributes:
+        begins: seconds from the step's begin at which it changes, in order. Of a loop's trips that are alike one is
+            there, as of events; at one moment there may be several changes.
+        bytes: how many are held from each of these on.
+        standing: bytes that are held all the time: the arguments; where a compiler planned it the results and constants
+            too.
+        usable: bytes that a device has for a program; None where not known.
+        rests_on: `the buffer assignment of the compiler for tpu v5p:4x4x4`, or that it is an estimate.
+        beside: what another number of the same memory says, and why it is another.
+    """
+
+    begins: tuple[float, ...]
+    bytes: tuple[float, ...]
+    standing: float
+    usable: float | None
+    rests_on: str
+    beside: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.bytes or len(self.begins) != len(self.bytes):
+            raise ShardvizError(
+                f"{len(self.begins)} begins and {len(self.bytes)} bytes: expected as many, at least one"
+            )
+
+    @property
+    def peak(self) -> float:
+        """The most bytes that are held at once."""
+        return max(self.bytes)
+
+    @property
+    def peak_begin(self) -> float:
+        """Seconds from the step's begin at which that is so for the first time."""
+        return self.begins[self.bytes.index(self.peak)]
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Timeline(Visible):
     """A step as it would run on one device.
@@ -149,6 +190,7 @@ class Timeline(Visible):
         events: what takes place, in the order in which it begins.
         exposed: communication that nothing hides, the longest first.
         critical: what would make the step shorter, the most first.
+        memory: what one device holds meanwhile; None where that is not known.
         notes: what is not known, and what was taken in its place.
         source: file → line number → text, the report's.
     """
@@ -166,6 +208,7 @@ class Timeline(Visible):
     events: tuple[Event, ...]
     exposed: tuple[Exposed, ...] = ()
     critical: tuple[Critical, ...] = ()
+    memory: HeldMemory | None = None
     notes: tuple[str, ...] = ()
     source: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
@@ -242,7 +285,7 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
             f"timeline: this report, level {report.level}, has no schedule to walk: its program has no matrix product "
             "and no collective, or an older shardviz wrote the report; compile for the target, or ask the program again"
         )
-    timing, tasks, walk = timed.timing, timed.tasks, Walk(timed.tasks)
+    timing, walk = timed.timing, Walk(timed.tasks)
     events = tuple(sorted((_event(*event) for event in walk.events), key=lambda event: event.begin))
     exposed = _exposed(events)
     return Timeline(
@@ -256,10 +299,15 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
         lanes=_lanes(events, walk.now, timing),
         events=events,
         exposed=exposed,
-        critical=_critical(tasks, walk.now, events, timing),
-        notes=timed.notes,
+        critical=_critical(timed, events),
+        memory=_memory(timed, walk),
+        notes=(*timed.notes, *_launches(events, timing)),
         source=report.source,
     )
+
+
+Change = Callable[[Task], dict[str, float]]
+"""What of a task is otherwise: its new times by their names; empty for nothing."""
 
 
 @dataclass(frozen=True)
@@ -280,10 +328,14 @@ class TimedProgram:
     timing: Timing
     tasks: tuple[Task, ...]
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """The step's, without its events."""
         return Walk(self.tasks, events=False).now
+
+    def lost(self, change: Change) -> float:
+        """Seconds by which the step is shorter with other times, walked again, so that overlap counts."""
+        return max(0.0, self.seconds - Walk(_changed(self.tasks, change), events=False).now)
 
     @property
     def rests_on(self) -> str:
@@ -309,7 +361,7 @@ def timed_program(report: ReportRecord, place: Placement, dtype: str | None = No
     if own:
         collectives |= {t.collective.name: t.collective for t in report.target_collectives}
     elif report.level == "compiled" and "partitioned" in report.stages:  # another machine's compiler would order it so
-        entries = schedule_of(parse(report.stages["partitioned"]))
+        entries = schedule_of(parse(report.stages["partitioned"]), donated=donated_bytes(report.arguments))
     if not entries:
         return None
     schedule = "the compiler's" if own and report.scheduled else "listed"
@@ -335,6 +387,57 @@ def _notes(report: ReportRecord, schedule: str, entries: Schedule) -> Iterator[s
         )
     if report.memory is not None and report.memory.fits is False:
         yield f"the program does not fit {report.target}'s memory; it is timed as if it did"
+
+
+def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
+    """What is held over a walk; None where the schedule does not say."""
+    if not walk.alive:
+        return None
+    report, chip = timed.report, timed.timing.chip
+    plan = None if timed.schedule == "listed" else report.memory
+    if plan is None:
+        standing = sum(value.bytes_per_device or 0.0 for value in report.held)
+        rests_on = (
+            f"estimated at level {report.level}: each array is held from where it is written until it is read last"
+        )
+    else:
+        standing = float(plan.arguments + plan.outputs - plan.aliased + plan.constants)
+        rests_on = f"the buffer assignment of the compiler for {report.target}"
+    changes = [(0.0, standing)]
+    for begin, alive in walk.alive:
+        if standing + alive != changes[-1][1]:
+            changes.append((begin, standing + alive))
+    begins, held = zip(*changes, strict=True)
+    usable = chip.hbm_usable_bytes or chip.hbm_bytes
+    return HeldMemory(
+        begins=begins,
+        bytes=held,
+        standing=standing,
+        usable=usable and usable / chip.devices_per_chip,
+        rests_on=rests_on,
+        beside=tuple(_beside_bound(report, standing, max(held)) if plan is None else _beside_plan(plan, max(held))),
+    )
+
+
+def _beside_plan(plan: Memory, peak: float) -> Iterator[str]:
+    if plan.takes > peak:
+        more = format_bytes(plan.takes - peak)
+        yield f"the compiler takes {format_bytes(plan.takes)}, {more} more: gaps between arrays, and small change"
+
+
+def _beside_bound(report: ReportRecord, standing: float, peak: float) -> Iterator[str]:
+    yield "of the gallery's programs such estimates are 0.7 to 1.6 times what the compiler for a v5p takes"
+    if kept := report.residual_bytes:
+        why = ", more than this: some of it is computed again where it is read" if standing + kept > peak else ""
+        yield f"the arguments and all that is kept for the backward pass are {format_bytes(standing + kept)}{why}"
+    if any(value.kind == "offloaded" for value in report.residuals):
+        yield "what is kept in the host's memory is taken to be held here too"
+
+
+def _launches(events: Iterable[Event], timing: Timing) -> Iterator[str]:
+    if timing.chip.kind == "gpu":
+        launched = sum(event.trips for event in events if event.lane == COMPUTE)
+        yield f"what it takes to launch {launched:,} kernels is not counted: nobody states it for this chip"
 
 
 def _event(task: Task, lane: str, begin: float, seconds: float, trips: int, more: int) -> Event:
@@ -378,15 +481,16 @@ def _exposed(events: Iterable[Event]) -> tuple[Exposed, ...]:
     return tuple(Exposed(what, axes, source, seconds) for (what, axes, source), seconds in longest)
 
 
-def _critical(tasks: Sequence[Task], seconds: float, events: Sequence[Event], timing: Timing) -> tuple[Critical, ...]:
+def _critical(timed: TimedProgram, events: Sequence[Event]) -> tuple[Critical, ...]:
     """The step walked again for each thing that could be infinitely fast."""
+    timing = timed.timing
     spent: dict[Frame, float] = {}
     for event in events:
         if event.source is not None and event.lane in (COMPUTE, WAITS):
             spent[event.source] = spent.get(event.source, 0.0) + event.total
 
     def shorter(kind: str, name: str, change: Change, source: Frame | None = None) -> Critical:
-        return Critical(kind, name, max(0.0, seconds - Walk(_changed(tasks, change), events=False).now), source)
+        return Critical(kind, name, timed.lost(change), source)
 
     def on(lanes: Set[str]) -> Change:
         return lambda task: {"seconds": 0.0} if lanes & {*task.lanes} else {}
@@ -395,8 +499,8 @@ def _critical(tasks: Sequence[Task], seconds: float, events: Sequence[Event], ti
         return lambda task: _NOTHING if task.entry is not None and task.entry.source == line else {}
 
     savings = [
-        shorter("products", "matrix products", lambda task: {"products": 0.0}),
-        shorter("HBM", "main memory", lambda task: {"hbm": 0.0}),
+        shorter("products", "matrix products", no_products),
+        shorter("HBM", "main memory", no_traffic),
     ]
     lanes = {event.lane for event in events} - {COMPUTE, WAITS, COPIES, FOLDED}
     for link in sorted({timing.axis_of.get(lane, lane) for lane in lanes}):
@@ -407,7 +511,16 @@ def _critical(tasks: Sequence[Task], seconds: float, events: Sequence[Event], ti
     return tuple(sorted(savings, key=lambda each: -each.seconds))
 
 
-Change = Callable[[Task], dict[str, float]]
+def no_products(task: Task) -> dict[str, float]:
+    """What of a task is otherwise if products take no time."""
+    return {"products": 0.0} if task.products else {}
+
+
+def no_traffic(task: Task) -> dict[str, float]:
+    """What of a task is otherwise if main memory takes no time."""
+    return {"hbm": 0.0} if task.hbm else {}
+
+
 _NOTHING = {"products": 0.0, "hbm": 0.0, "seconds": 0.0}
 
 

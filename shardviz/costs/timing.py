@@ -56,6 +56,7 @@ class Timing:
         self.notes: dict[str, None] = {}
         self.axis_of: dict[str, str] = {}
         self._bandwidth = self.chip.needs("hbm_bytes_per_s") / self.chip.devices_per_chip
+        self._room = (self.chip.vmem_bytes or 0.0) / self.chip.devices_per_chip
         self._ways = {name: self._way(c) for name, c in collectives.items() if c.kind == "collective-permute"}
         self._split = {axis for way in self._ways.values() if way for axis, _ in (way,)}
         self._known: dict[str, tuple[float, tuple[str, ...], str]] = {}
@@ -77,7 +78,7 @@ class Timing:
         if entry.kind == "work":
             task.products = sum(map(self._products, entry.flops.items()))
             task.products /= self._fill(entry) * (self.chip.matrix_share or 1.0)
-            task.hbm = entry.hbm_bytes / self._bandwidth
+            task.hbm = entry.moved(self._room) / self._bandwidth
             at_least = task.products >= task.hbm
             task.what, task.bound = ("products" if entry.flops else "other work"), "FLOPs" if at_least else "HBM"
             for name in entry.opaque:

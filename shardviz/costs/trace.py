@@ -1,7 +1,8 @@
 """A timeline in the Trace Event format, which Perfetto and Chrome (`chrome://tracing`) read.
 
-A lane is a thread, an event a complete event (`"ph": "X"`) in microseconds. Loops stay folded: one trip is there, and
-behind it on a lane of its own how many more are like it, with the room that they take.
+A lane is a thread, an event a complete event (`"ph": "X"`) in microseconds, the memory that is held a counter (`"C"`).
+Loops stay folded: one trip is there, and behind it on a lane of its own how many more are like it, with the room that
+they take.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ def trace_of(timeline: Any) -> dict[str, Any]:
             }
             | ({"cname": _NAMES[event.bound]} if event.bound in _NAMES else {})
         )
+    if timeline.memory is not None:
+        for begin, held in zip(timeline.memory.begins, timeline.memory.bytes, strict=True):
+            counter = {"ph": "C", "pid": 1, "tid": 0, "ts": begin * 1e6, "name": "main memory held"}
+            rows.append({**counter, "args": {"bytes": held}})
     other = {"seconds": timeline.seconds, "rests on": timeline.rests_on, "notes": list(timeline.notes)}
     return {"traceEvents": rows, "displayTimeUnit": "ms", "otherData": other}
 

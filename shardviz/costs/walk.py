@@ -67,6 +67,7 @@ class Walk:
     Attributes:
         now: seconds from the begin.
         events: (task, lane, begin, seconds, trips, more) of each event; empty where they are not wanted.
+        alive: (begin, `alive_bytes`) of each entry that has these, in order; empty where events are not wanted.
     """
 
     def __init__(self, tasks: Sequence[Task], *, events: bool = True, most_trips: int = _MOST_TRIPS):
@@ -78,7 +79,7 @@ class Walk:
             most_trips: of a loop that are walked one by one, though no two begin alike; the rest then is taken to be
                 like the last.
         """
-        self.now, self.events = 0.0, list[list[Any]]()
+        self.now, self.events, self.alive = 0.0, list[list[Any]](), list[tuple[float, float]]()
         self._noted, self._most = events, most_trips
         self._free: dict[str, float] = {}  # a lane of links → when it has nothing more to do
         self._ends: dict[str, float] = {}  # what was begun → when it ends
@@ -90,6 +91,7 @@ class Walk:
 
     def _walk(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
+            begin = self.now
             if task.kind == "work":
                 self._work(task)
             elif task.kind == "begin":
@@ -98,6 +100,8 @@ class Walk:
                 self._end(task)
             else:
                 self._loop(task)
+            if self._noted and task.entry is not None and task.entry.alive_bytes is not None:
+                self.alive.append((self.now if task.kind == "loop" else begin, task.entry.alive_bytes))
 
     def _work(self, task: Task) -> None:
         seconds = max(task.products, task.hbm)
@@ -116,9 +120,10 @@ class Walk:
             return
         begin = max([begin, *(self._free.get(lane, 0.0) for lane in task.lanes)])
         self._ends[task.name] = begin + task.seconds
-        for lane in task.lanes if task.seconds else ():
+        for lane in task.lanes:
             self._free[lane] = begin + task.seconds
-            self._note(task, lane, begin, task.seconds)
+            if task.seconds:
+                self._note(task, lane, begin, task.seconds)
 
     def _end(self, task: Task) -> None:
         began = self._begun.get(task.name)

@@ -119,7 +119,11 @@ class Case(Keeping):
         """Bytes of the array that a device holds after a collective, or after the change of cuts that it is part of."""
         if c.array is None or c.after is None:
             return c.result_bytes
-        return math.prod(shard_shape(c.array, c.after, self.report.mesh)) * itemsize(c.dtype)
+        return self.shard_bytes(c.array, c.dtype, c.after)
+
+    def shard_bytes(self, shape: tuple[int, ...], dtype: str, spec: Spec) -> float:
+        """Bytes on one device of an array that is cut by a spec."""
+        return float(math.prod(shard_shape(shape, spec, self.report.mesh)) * itemsize(dtype))
 
     def value_of(self, c: Collective) -> Value | None:
         """The argument or intermediate that a collective moves, where that is known."""

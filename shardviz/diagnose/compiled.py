@@ -124,7 +124,9 @@ def with_seconds(found: Sequence[Finding], case: Case) -> tuple[Finding, ...]:
         whole = [c for c in gathers if c.result_bytes == size and id(c) not in taken]
         whole = [c for c in whole if _moves(c, finding)] or (whole if len(whole) == 1 else [])
         if finding.rule != _RULE or not whole:
-            told.append(finding)
+            seconds = case.seconds_of(finding.numbers.get("saved_flops", 0.0))
+            more = {"seconds": seconds, "share": seconds / case.step} if seconds and case.step else {}
+            told.append(replace(finding, numbers={**finding.numbers, **more}))
             continue
         last = whole[0]
         chain = [

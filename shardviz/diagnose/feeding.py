@@ -2,7 +2,8 @@
 
 | rule | what it says |
 |---|---|
-| `comes-back-otherwise` | a result comes out cut otherwise than the argument whose place it takes |
+| `comes-back-otherwise` | a new value comes out cut otherwise than its argument: the step compiles twice |
+| `result-gathered` | the plan asks for results replicated that the program computes sharded |
 | `gradient-unlike` | a gradient is cut otherwise than its parameter, and is moved before it is used |
 | `not-donated` | a result takes new memory though the argument whose place it takes is not needed any more |
 | `donation-unused` | an argument is donated, and no result can take its memory |
@@ -10,18 +11,18 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, severity, total_bytes
+from shardviz.diagnose.case import Case, and_others, axes_said, moved_words, nbytes, severity, total_bytes
+from shardviz.diagnose.specs import divides
 from shardviz.notation import Spec
-from shardviz.notation.spec import axis_size
+from shardviz.notation.spec import axis_name
 from shardviz.program.donations import Shard, donations
 from shardviz.records import Collective, Finding, Frame, Suggestion, Value
 from shardviz.records.amounts import format_bytes, plural
-from shardviz.records.paths import segments
+from shardviz.records.paths import common_path, segments
 
 
 def pairs(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]:
@@ -37,6 +38,8 @@ def pairs(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]:
 def _pairs(case: Case, gradients: bool) -> list[tuple[Value, Value]]:
     arguments = {v.name: v for v in case.report.arguments}
     outputs = {v.name: v for v in case.report.outputs if v.gradient == gradients}
+    if not gradients:
+        return [(a, outputs[a.becomes]) for a in case.report.arguments if a.becomes in outputs]
     found: list[tuple[Value, Value]] = []
     if not outputs:
         return found
@@ -54,32 +57,120 @@ def _pairs(case: Case, gradients: bool) -> list[tuple[Value, Value]]:
 
 
 def comes_back_otherwise(case: Case) -> Iterator[Finding]:
-    """Results left to the compiler that come out cut otherwise than the argument whose place they take."""
-    report = case.report
-    wrong = [
-        (argument, result)
-        for argument, result in pairs(case)
-        if report.plan.out_specs.get(result.name) is None
-        and argument.spec is not None
-        and result.spec is not None
-        and not argument.spec.same_as(result.spec, report.mesh)
-    ]
+    """Results that come out cut otherwise than the argument whose place they take, all as one finding."""
+    wrong = _otherwise(case)
     if not wrong:
         return
-    size = total_bytes(result for _, result in wrong)
+    size, many = total_bytes(result for _, result in wrong), len(wrong)
     argument, result = max(wrong, key=lambda pair: nbytes(pair[1]))
-    others = f" (and {plural(len(wrong) - 1, 'other')})" if len(wrong) > 1 else ""
-    grave = size >= 0.01 * case.argument_bytes
+    asked = case.report.plan.out_specs.get(result.name) is not None
+    tree = common_path([a.name for a, _ in wrong])
+    all_said = f"{plural(many, 'array')} of {tree} come back sharded otherwise: " if many > 1 else ""
+    numbers = {"bytes": size, "results": float(many)}
+    moves = case.moved(_moved_out(case, [r for _, r in wrong]))
+    if "seconds" in moves and moves["runs"]:
+        numbers |= {name: moves[name] for name in ("seconds", "share")}
+    moved = f" To return {'them' if many > 1 else 'it'} so moves {moved_words(moves)}." if moves["runs"] else ""
+    if donated := total_bytes(a for a, r in wrong if a.donated and a.shard_shape != r.shard_shape):
+        moved += f" Their donation, {format_bytes(donated)}, is not used." if many > 1 else " Its donation is not used."
+    pinned = Suggestion(
+        kind="output",
+        target=result.name,
+        spec=argument.spec,
+        out_specs=tuple((r.name, a.spec) for a, r in wrong if r is not result and a.spec is not None),
+        text="" if many == 1 else f"ask for {many} results as their arguments (out_shardings as in_shardings)",
+    )
     yield Finding(
         f"comes-back-otherwise:{result.name}",
-        severity(grave),
-        f"{argument.name} goes in as {argument.spec} and comes out as {result.spec}{others}, {format_bytes(size)} "
-        "a device: the next step reshards it, or compiles again for the new sharding.",
-        why="the plan gives the result no spec, so the compiler chose one",
+        severity(size >= 0.01 * case.argument_bytes),
+        f"The step compiles twice: {all_said}{argument.name} goes in as {argument.spec} and comes out as "
+        f"{result.spec}, {format_bytes(size)} a device.{moved}",
+        why=("the plan asks for the result so" if asked else "the plan gives the result no spec, so the compiler chose")
+        + "; `jax.jit` compiles the second call again for the new sharding, and refuses the array where `in_shardings` "
+        "say the old one",
         value=result.name,
         axes=tuple(dict.fromkeys((*argument.spec.axes, *result.spec.axes))) if argument.spec and result.spec else (),
-        numbers={"bytes": size, "results": float(len(wrong))},
-        mends=tuple(Suggestion(kind="output", target=r.name, spec=a.spec) for a, r in wrong),
+        numbers=numbers,
+        mends=(*_as_returned(case, wrong), pinned),
+    )
+
+
+def _as_returned(case: Case, wrong: Sequence[tuple[Value, Value]]) -> Iterator[Suggestion]:
+    """To give arguments the specs that they come back with, where these hold less."""
+    better = [(a, r) for a, r in wrong if nbytes(r) < nbytes(a) and divides(a, r.spec or Spec(), case.report.mesh)]
+    if better:
+        (first, back), *rest = sorted(better, key=lambda pair: -nbytes(pair[0]))
+        yield Suggestion(
+            kind="argument",
+            target=first.name,
+            spec=back.spec,
+            specs=tuple((a.name, r.spec) for a, r in rest if r.spec is not None),
+            text=f"give {plural(len(better), 'argument')} the specs of their new values" if rest else "",
+        )
+
+
+def _otherwise(case: Case) -> list[tuple[Value, Value]]:
+    """(Argument, its new value), where the two are not cut alike."""
+    return [
+        (argument, result)
+        for argument, result in pairs(case)
+        if argument.spec is not None
+        and result.spec is not None
+        and not argument.spec.same_as(result.spec, case.report.mesh)
+    ]
+
+
+def _moved_out(case: Case, results: Iterable[Value]) -> list[Collective]:
+    """The collectives that bring results into the cut that the plan asks for."""
+    last = [c for c in case.report.collectives if c.kind != "all-reduce" and ("return" in c.read_by or not c.source)]
+    moved = []
+    for v in results:
+        if v.computed is not None:
+            own = next((c for c in last if c.result_bytes == nbytes(v) and c.dtype == v.dtype), None)
+            moved += [own] if own is not None else []
+            last = [c for c in last if c is not own]
+    return moved
+
+
+def gathered_results(case: Case) -> Iterator[Finding]:
+    """Results that the plan asks for replicated along axes by which the program computes them sharded, as one finding.
+
+    Not those that take an argument's place: they are cut as it is (ZeRO gathers the parameters on purpose), or
+    come back otherwise.
+    """
+    mesh, state = case.report.mesh, {v.becomes for v in case.report.arguments}
+    names = lambda spec: set(map(axis_name, spec.axes))  # noqa: E731
+    gathered: list[tuple[Value, Spec, float]] = []
+    for v in case.report.outputs:
+        asked, computed = case.report.plan.out_specs.get(v.name), v.computed
+        if asked is not None and computed is not None and not (v.gradient or v.name in state):
+            part = case.shard_bytes(v.shape, v.dtype, computed)
+            if part < nbytes(v) and names(computed) - names(asked):
+                gathered.append((v, computed, part))
+    if not gathered:
+        return
+    gathered.sort(key=lambda row: -nbytes(row[0]))
+    v, spec, _ = gathered[0]
+    held, parts = total_bytes(v for v, *_ in gathered), sum(part for *_, part in gathered)
+    moves = case.moved(_moved_out(case, [v for v, *_ in gathered]))
+    numbers = {"bytes": held, "saved_bytes": held - parts, "results": float(len(gathered))}
+    numbers |= {"moved_bytes": moves["bytes"]} | {n: moves[n] for n in ("seconds", "share") if n in moves}
+    others = and_others(gathered, "other result")
+    axes = tuple(a for a in spec.axes if v.spec is None or axis_name(a) not in names(v.spec))
+    even = [(r.name, s) for r, s, _ in gathered if divides(r, s, mesh)]
+    text = f"ask for {len(even)} results as the program computes them" if len(even) > 1 else ""
+    mends = [Suggestion(kind="output", target=n, spec=s, out_specs=tuple(even[1:]), text=text) for n, s in even[:1]]
+    yield Finding(
+        f"result-gathered:{v.name}",
+        severity(case.heavy(held - parts) or (moves["runs"] and case.grave(moves))),
+        f"The plan asks for {v.name}{others} as {v.spec}, and the program computes it as {spec}: it is gathered over "
+        f"{axes_said(axes)}, {format_bytes(held)} on each device where {format_bytes(parts)} would do"
+        + (f". This communicates {moved_words(moves)}." if moves["runs"] else "."),
+        why="`out_specs` ask for the whole result on each device; returned as it is computed, it moves nothing",
+        value=v.name,
+        axes=axes,
+        numbers=numbers,
+        mends=tuple(mends),
     )
 
 
@@ -144,12 +235,7 @@ def _moved_gradients(case: Case) -> Iterator[Finding]:
 def _alike(case: Case, parameter: Value, spec: Spec) -> tuple[str, ...]:
     """The parameter and what belongs to it (an optimizer's state), where they could be cut so; none for a cut by a part
     of an axis, which no PartitionSpec says."""
-    whole = all(isinstance(axis, str) for axis in spec.axes)
-    divides = all(
-        n % math.prod(axis_size(a, case.report.mesh) for a in dim) == 0
-        for n, dim in zip(parameter.shape, spec.dims, strict=False)
-    )
-    if not whole or not divides:
+    if not divides(parameter, spec, case.report.mesh):
         return ()
     at = next((at for at in case.family.at.values() if ("argument", parameter.name) in at), ())
     shapes = {v.name: v.shape for v in case.report.arguments}
@@ -174,6 +260,8 @@ def donated(case: Case) -> Iterator[Finding]:
     if any(v.shard_shape is None for v in (*report.arguments, *report.outputs)):
         return  # an array that no spec describes
     idle = [v for n, v in enumerate(report.arguments) if n in given and n not in used]
+    if len(idle) <= sum(a.donated for a, _ in _otherwise(case)):
+        idle = []  # `comes-back-otherwise` says so
     if size := total_bytes(idle):
         heaviest = max(idle, key=nbytes)
         others = and_others(idle)
@@ -193,16 +281,18 @@ def donated(case: Case) -> Iterator[Finding]:
         a for a, r in pairs(case) if not (a.donated or a.unused) and a.shard_shape == r.shard_shape and not a.on_host
     ]
     size = total_bytes(kept)
+    if report.memory is not None:
+        size = min(size, float(report.memory.outputs - report.memory.aliased))
     if size >= 0.1 * case.argument_bytes and size >= 2**20:
         heaviest = max(kept, key=nbytes)
         others = and_others(kept)
         yield Finding(
             f"not-donated:{heaviest.name}",
             "note",
-            f"{heaviest.name}{others} could be donated: a result of the same path and shape takes {format_bytes(size)} "
-            "of new memory on each device.",
-            why="without donation, the old and the new array are in memory at the same time; do not donate an array "
-            "that you read afterwards",
+            f"{heaviest.name}{others} could be donated, which may save up to {format_bytes(size)} on each device: a "
+            "result of the same path and shape takes new memory.",
+            why="without donation, the old and the new array are in memory at the same time; the compiler decides "
+            "whether it can write the new one over the old one. Do not donate an array that you read afterwards",
             value=heaviest.name,
             numbers={"bytes": size, "arguments": float(len(kept))},
             mends=tuple(Suggestion(kind="donate", target=v.name) for v in kept),

@@ -9,28 +9,28 @@ from typing import Any
 from shardviz.diagnose.axes import idle_axes, slow_order
 from shardviz.diagnose.case import Case
 from shardviz.diagnose.compiled import with_seconds
-from shardviz.diagnose.feeding import comes_back_otherwise, donated, gradients_unlike
+from shardviz.diagnose.feeding import comes_back_otherwise, donated, gathered_results, gradients_unlike
 from shardviz.diagnose.holdings import (
     kept_whole,
-    less_cut,
     padded,
     result_whole,
-    unlike_parameter,
     whole_activation,
     whole_batch,
 )
 from shardviz.diagnose.memory import cpu_plan, kept_dominates, peak_of_one, too_much
 from shardviz.diagnose.moves import moves, sums_in_part
-from shardviz.diagnose.products import conflicts, repeated_work, small_tiles
+from shardviz.diagnose.products import repeated_work, small_tiles, unfitting
+from shardviz.diagnose.siblings import less_cut, read_in_slices, unlike_parameter
+from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
-from shardviz.records import Finding, Findings
+from shardviz.records import Finding, Findings, Product
 from shardviz.records.report import ReportRecord
 
 RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     *(idle_axes, slow_order, moves, sums_in_part),
-    *(repeated_work, conflicts, small_tiles),
-    *(less_cut, unlike_parameter, kept_whole, whole_batch, whole_activation, padded, result_whole),
-    *(comes_back_otherwise, gradients_unlike, donated),
+    *(repeated_work, unfitting, small_tiles),
+    *(less_cut, unlike_parameter, read_in_slices, kept_whole, whole_batch, whole_activation, padded, result_whole),
+    *(comes_back_otherwise, gathered_results, gradients_unlike, donated),
     *(too_much, kept_dominates, peak_of_one, cpu_plan),
 )
 """Every rule that needs a finished report."""
@@ -65,12 +65,20 @@ def _agrees(report: ReportRecord) -> bool:
     """Whether all that the rules go by fits the report's mesh and shapes, which one from a damaged file may not."""
     mesh = report.mesh
     cuts = [(v.spec, v.shape, v.shard_shape) for v in (*report.values, *(r.value for r in report.residuals))]
-    cuts += [(spec, c.shape, c.shape) for c in report.collectives for spec in (c.before, c.after)]
+    cuts += [(spec, v.shape, v.shard_shape) for v in report.values for spec in (v.read, v.computed)]
+    arrays = ((c, c.shape if c.array is None else c.array) for c in report.collectives)
+    cuts += [(spec, shape, shape) for c, shape in arrays for spec in (c.before, c.after)]
     known = set(mesh.names)
     axes = {axis_name(a) for spec, _, _ in cuts if spec is not None for a in spec.axes}
     axes |= {axis_name(a) for c in report.collectives for a in c.axes or ()}
     axes |= {axis_name(a) for v in report.values for a in v.manual}
+    axes |= {axis_name(a) for p in report.products for some in _axes_of(p) for a in some}
     return axes <= known and all(
         (shard is None or len(shard) == len(shape)) and (spec is None or len(spec.dims) <= len(shape))
         for spec, shape, shard in cuts
     )
+
+
+def _axes_of(p: Product) -> Iterator[tuple[Axis, ...]]:
+    yield from (p.repeated, p.left_axes, p.right_axes)
+    yield from (axes for factor in p.factors for axes in (factor.batch, factor.crossed))

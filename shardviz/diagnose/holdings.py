@@ -2,14 +2,11 @@
 
 | rule | what it says |
 |---|---|
-| `less-cut` | an argument lies whole along an axis that cuts most of what stands beside it |
-| `unlike-parameter` | an optimizer's array, or a gradient, is cut otherwise than its parameter |
 | `kept-whole` | what is kept for the backward pass lies whole along an axis that could cut it |
 | `whole-activation` | what is made inside lies whole along the axes that cut the batch |
 | `padded` | a dimension of what is made inside does not divide by its cut, so that devices hold padding |
 | `result-whole` | a result that the program makes cut comes out whole, since its dimension does not divide |
 | `whole-batch` | every device gets the whole batch |
-| `not-divided` | an argument cannot be cut over an axis since no dimension divides; the size that would |
 """
 
 from __future__ import annotations
@@ -20,90 +17,16 @@ from collections.abc import Iterator
 
 from shardviz.costs.batch import inputs_of
 from shardviz.diagnose.case import Case, and_others, at_line, axes_said, moved_words, nbytes, severity, total_bytes
-from shardviz.diagnose.specs import first_cut_further, free, further, over_all
-from shardviz.layouts import itemsize
+from shardviz.diagnose.specs import first_cut_further, free, further
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.records import Finding, Frame, Suggestion, Value
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.collectives import axes_words
-from shardviz.records.paths import segments
 from shardviz.records.phases import phase
 
 _SHARE = 0.05
 _KEPT = 0.1
-
-
-def less_cut(case: Case) -> Iterator[Finding]:
-    """Arguments that lie whole along axes over which most bytes of their tree are cut.
-
-    A warning where cutting one saves a twentieth of all arguments' bytes and a hundredth of the machine's; nothing
-    where it saves less than a hundredth of the arguments'.
-    """
-    mesh, least = case.report.mesh, 0.01 * case.argument_bytes
-    for values in _trees(case.report.held):
-        if total_bytes(values) < least:
-            continue
-        sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in values}
-        total = sum(sizes.values())
-        cut = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
-        for v in values:
-            if nbytes(v) < least:
-                continue
-            beside = total - sizes[v.name]
-            left = [a for a, n in mesh.shape.items() if n > 1 and free(v, a) and cut[a] >= 0.5 * beside and cut[a]]
-            if not left:
-                continue
-            spec = over_all(v, left, mesh)
-            most = nbytes(v) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
-            if most < least:
-                continue
-            if spec is not None and v.spec is not None:
-                over = tuple(axis for axis in left if axis in {axis_name(a) for a in spec.axes})
-                yield _less(case, v, over, spec)
-            elif (finding := _not_divided(case, v, left[0], most)) is not None:
-                yield finding
-
-
-def _less(case: Case, v: Value, axes: tuple[str, ...], spec: Spec) -> Finding:
-    many = math.prod(case.report.mesh.shape[axis] for axis in axes)
-    saved = nbytes(v) * (1 - 1 / many)
-    return Finding(
-        f"less-cut:{v.name}",
-        severity(case.heavy(saved)),
-        f"{v.name} is replicated on the {plural(many, 'device')} along {axes_said(axes)}, "
-        f"{format_bytes(v.bytes_per_device)} on each; sharded along {axes_said(axes)}, it would take "
-        f"{format_bytes(saved)} less on each.",
-        why="most arrays beside it are sharded along that axis, and its spec leaves the axis out",
-        value=v.name,
-        axes=axes,
-        numbers={"bytes": nbytes(v), "saved_bytes": saved, "size": float(many)},
-        mends=(Suggestion(kind="argument", target=v.name, spec=spec),),
-    )
-
-
-def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | None:
-    """That no dimension of an array divides by an axis; None for one that is too small for it."""
-    size = case.report.mesh.shape[axis]
-    if not v.shape or max(v.shape) < size:
-        return None
-    dimension = max(range(len(v.shape)), key=lambda d: (v.shape[d], d))
-    shard = v.shard_shape or v.shape
-    unit = v.shape[dimension] // max(1, shard[dimension]) * size
-    better = -(-v.shape[dimension] // unit) * unit
-    more = better - v.shape[dimension]
-    return Finding(
-        f"not-divided:{v.name}",
-        severity(case.heavy(saved)),
-        f"{v.name} is replicated on the {plural(size, 'device')} along {axis!r}, {format_bytes(v.bytes_per_device)} on "
-        f"each, since no dimension of {list(v.shape)} divides by {size}; dimension {dimension} would with {better:,} "
-        f"instead of {v.shape[dimension]:,} ({more / v.shape[dimension]:.1%} more).",
-        why="JAX shards an array into equal parts only",
-        value=v.name,
-        axes=(axis,),
-        numbers={"bytes": nbytes(v), "saved_bytes": saved, "size": float(better)},
-        mends=(Suggestion(kind="pad", target=v.name, dimension=dimension, size=better),),
-    )
 
 
 def whole_batch(case: Case) -> Iterator[Finding]:
@@ -262,45 +185,6 @@ def result_whole(case: Case) -> Iterator[Finding]:
                 numbers=numbers,
                 mends=(Suggestion(kind="code", source=c.source, text=f"make dimension {d} {better:,} long"),),
             )
-
-
-def _trees(values: tuple[Value, ...]) -> list[list[Value]]:
-    """Arguments by the argument of the function that they are in; only those of several arrays."""
-    found: dict[str, list[Value]] = defaultdict(list)
-    for v in values:
-        found[segments(v.name)[0]].append(v)
-    return [group for group in found.values() if len(group) > 1]
-
-
-def unlike_parameter(case: Case) -> Iterator[Finding]:
-    """Arrays of an optimizer's state that are cut otherwise than the parameter of the same path and shape."""
-    report = case.report
-    values = {v.name: v for v in report.held}
-    for (path, _), at in case.family.at.items():
-        alike = [values[name] for what, name in at if what == "argument" and name in values]
-        first = next((v for v in alike if "".join(segments(v.name)[1:]) == path), None)
-        for v in alike:
-            if first is None or v is first or first.spec is None or v.spec is None:
-                continue
-            if v.spec.same_as(first.spec, report.mesh) or not _large(v, first, case):
-                continue
-            saved = max(0.0, nbytes(v) - nbytes(first))
-            yield Finding(
-                f"unlike-parameter:{v.name}",
-                severity(case.heavy(saved)),
-                f"{v.name} is sharded as {v.spec}, but its parameter {first.name} as {first.spec}: "
-                f"{format_bytes(v.bytes_per_device)} on each device against {format_bytes(first.bytes_per_device)}.",
-                why="an optimizer combines the two element by element, so each step reshards one of them; ZeRO does so "
-                "on purpose, with the optimizer's state sharded further",
-                value=v.name,
-                axes=tuple(dict.fromkeys((*v.spec.axes, *first.spec.axes))),
-                numbers={"bytes": nbytes(v), "saved_bytes": saved},
-                mends=(Suggestion(kind="argument", target=v.name, spec=first.spec),) if saved else (),
-            )
-
-
-def _large(v: Value, other: Value, case: Case) -> bool:
-    return max(nbytes(v), nbytes(other)) >= 0.01 * case.argument_bytes
 
 
 def kept_whole(case: Case) -> Iterator[Finding]:

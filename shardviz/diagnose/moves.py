@@ -6,6 +6,9 @@
 | `stack-gathered` | a whole stack is gathered, of which a loop reads one slice at a time |
 | `gathered-then-summed` | an array is gathered only to be summed over the dimension that was sharded |
 | `part-of-sum` | all devices get a sum of which only a part is read |
+| `summed-each-run` | a loop adds the devices' parts of a sum in each of its runs, where once after it would do |
+| `operands-unlike` | an argument is sharded unlike what it is added to, so that an array is resharded |
+| `halo` | a convolution runs along a sharded dimension of images, where the batch could be sharded |
 | `sum-kept-in-part` | all devices get a sum of which each keeps its own part |
 | `there-and-back` | an array is resharded and back again, with nothing done in between |
 | `moved-again` | the same array is gathered twice |
@@ -20,7 +23,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, axes_said, moved_words, severity
+from shardviz.diagnose.case import Case, and_others, axes_said, moved_words, severity
+from shardviz.diagnose.specs import divides
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.records import Collective, Finding, Suggestion
@@ -45,7 +49,8 @@ def moves(case: Case) -> Iterator[Finding]:
             if c.origin == "partitioner" and c.axes and "windowed" not in c.facts and rule(case, c, (c,)) is not None:
                 change = c.before, c.after, c.array
                 apart = () if rule is _along else change if None not in change else (c.kind, c.axes, c.dtype, c.shape)
-                found.setdefault((case.value_name(c), c.source, apart), []).append(c)
+                key = (c.axes,) if name in _EVERYWHERE else (case.value_name(c), c.source, apart)
+                found.setdefault(key, []).append(c)
         for alike in found.values():
             finding = _finding(case, name, alike)
             if finding.numbers["bytes"] >= 1e-3 * case.moved_bytes:
@@ -237,7 +242,7 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | No
     culprit = next((op for op in c.read_by if op in _ALONG), "")
     if not culprit and c.kind == "collective-permute":
         culprit = c.made_by if c.made_by in _ALONG else ""
-    if not culprit or len(c.read_by) > 1 or {"stack", "sliced"} & set(c.facts):
+    if not culprit or "convolution" in c.read_by or len(c.read_by) > 1 or {"stack", "sliced"} & set(c.facts):
         return None
     ways = math.prod(axis_size(axis, case.report.mesh) for axis in c.axes or ())
     first = _first_of_new(case, c) if culprit == "reshape" else None
@@ -290,6 +295,78 @@ def _update(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | N
     )
 
 
+def _summed_each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+    if c.kind != "all-reduce" or "accumulated" not in c.facts or (c.count or 2) < 2 or case.runs_as_once(c):
+        return None
+    axes = axes_said(c.axes or ())
+    once, all_runs = sum(each.operand_bytes for each in alike), sum(each.assumed_bytes for each in alike)
+    others = and_others(alike, "other array")
+    return _Said(
+        f"The partial sums of {case.what_inside(c)}{others} are added over {axes} in each of "
+        f"{plural(c.count or 1, 'run')} of a loop, although only the total after the loop is used",
+        "the loop adds it to a total, and the total could be summed over the devices once, after the loop: "
+        f"{format_bytes(once)} in place of {format_bytes(all_runs)}",
+        (
+            Suggestion(
+                kind="code",
+                source=c.source,
+                text=f"accumulate in a `jax.shard_map` over {axes}, and `jax.lax.psum` the total after the loop",
+            ),
+        ),
+        {"extra_bytes": all_runs - once},
+    )
+
+
+def _operands_unlike(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+    together = sorted(set(c.read_by) & _TOGETHER)
+    if not together or "asked" in c.facts or c.kind == "all-reduce" or c.before is None or c.after is None:
+        return None
+    mesh, whole = case.report.mesh, case.whole(c)
+    inputs = [v for v in case.report.held if v.shape == whole and v.spec is not None and not (v.optimizer or v.becomes)]
+    now, better = c.after, c.before
+    if case.is_argument(c.operand):  # it is moved itself
+        inputs, now, better = [v for v in inputs if v.name == c.operand], c.before, c.after
+    wrong = [v for v in inputs if v.spec is not None and v.spec.same_as(now, mesh) and not now.same_as(better, mesh)]
+    if not wrong or set(map(axis_name, now.axes)) - set(map(axis_name, better.axes)):
+        return None
+    v = wrong[0]
+    return _Said(
+        f"{v.name} is sharded as {now}, and an operation takes it together with an array that is sharded as {better} "
+        f"({', '.join(together)}), so one of the two is resharded",
+        "what is computed element by element must be sharded alike; given the spec of what it meets, the argument "
+        "moves nothing",
+        (Suggestion(kind="argument", target=v.name, spec=better),) if divides(v, better, mesh) else (),
+    )
+
+
+_TOGETHER = frozenset(("add", "subtract", "multiply", "divide", "maximum", "minimum", "select"))
+
+
+def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+    if c.kind not in ("collective-permute", "all-to-all") or "convolution" not in c.read_by:
+        return None
+    mesh, names = case.report.mesh, [axis_name(a) for a in c.axes or ()]
+    batched = []
+    for v in case.report.held:
+        inputs = not (v.optimizer or v.becomes or v.scanned) and len(v.shape) > 2 and v.spec is not None
+        if inputs and v.spec is not None and any(set(names) & {axis_name(a) for a in dim} for dim in v.spec.dims[1:]):
+            rest = tuple(tuple(a for a in dim if axis_name(a) not in names) for dim in v.spec.dims)
+            spec = v.spec.with_dims(((*rest[0], *names), *rest[1:]))
+            batched += [(v.name, spec)] if divides(v, spec, mesh) else []
+    if not batched:
+        return None  # there are too few images to share them out
+    (first, spec), *others = batched
+    text = f"give {plural(len(batched), 'argument')} the batch's dimension sharded along {axes_said(names)}"
+    resharded = "; other images are resharded for that" if any(c.kind == "all-to-all" for c in alike) else ""
+    return _Said(
+        f"A convolution exchanges the borders of its shards (halos) over {axes_said(names)}, as {first}"
+        f"{and_others(batched)} is sharded along a dimension that it runs along{resharded}",
+        "each device needs its neighbours' rows; with the batch sharded in place of height or width, each device "
+        "convolves whole images",
+        (Suggestion(kind="argument", target=first, spec=spec, specs=tuple(others), text=text if others else ""),),
+    )
+
+
 _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Said | None]] = {
     "gathered-each-run": _each_run,
     "stack-gathered": _stack,
@@ -299,4 +376,9 @@ _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Said | Non
     "moved-again": _again,
     "along-the-cut": _along,
     "update-gathers": _update,
+    "summed-each-run": _summed_each_run,
+    "operands-unlike": _operands_unlike,
+    "halo": _halo,
 }
+_EVERYWHERE = frozenset(("summed-each-run", "halo"))
+"""Rules of which one cause has many collectives: those over the same axes are one finding."""

@@ -3,19 +3,26 @@
 | rule | what it says |
 |---|---|
 | `repeated-work` | the devices along an axis do the same matrix products |
-| `conflict` | the contracted dimension of a product is sharded along different axes in its two operands |
+| `conflict` | a dimension that both operands of a product have is sharded along different axes in them |
+| `partial-sums` | a product sums over a dimension along which only a weight is sharded |
+| `unpaired` | a weight's columns are sharded along the axis along which the rows of its operand are |
 | `small-tiles` | a product is sharded so finely that a device's part does not fill its matrix unit |
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, axes_said, moved_words, nbytes, severity
-from shardviz.diagnose.specs import cut_further
-from shardviz.records import Finding, Frame, Product
+from shardviz.diagnose.case import Case, and_others, axes_said, moved_words, nbytes, severity
+from shardviz.diagnose.specs import cut_further, divides, moved_off
+from shardviz.notation import Axis, Spec
+from shardviz.notation.spec import axis_name
+from shardviz.records import Finding, Frame, Product, Suggestion, Value
 from shardviz.records.amounts import format_flops, format_seconds, plural
+from shardviz.records.paths import segments
 
 _LINES = 3
 
@@ -56,34 +63,217 @@ def repeated_work(case: Case) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def conflicts(case: Case) -> Iterator[Finding]:
-    """Products whose operands have the contracted dimension sharded along different axes, so that one is resharded."""
-    for lines, products in _by_line(p for p in case.report.products if p.left_axes and p.right_axes).items():
-        p = products[0]
-        moved = [
-            c
-            for c in case.report.collectives
-            if c.source == p.source and c.kind != "all-reduce" and c.phase == p.phase and "dot_general" in c.read_by
-            if "windowed" not in c.facts
-        ]
-        if not moved:
-            continue
-        numbers = case.moved(moved)
-        grave = case.grave(numbers)
-        yield Finding(
-            f"conflict:{lines.short if lines else p.value}",
-            severity(grave),
-            f"A matrix product contracts a dimension that is sharded along {axes_said(p.left_axes)} in its left "
-            f"operand and along {axes_said(p.right_axes)} in its right one, so one is resharded first: "
-            f"{moved_words(numbers)}.",
-            why="both operands must be sharded alike in the contracted dimension; then each device sums its part, and "
-            "one all-reduce adds the parts",
-            source=p.source,
-            value=case.known(p.value),
-            axes=tuple(dict.fromkeys((*p.left_axes, *p.right_axes))),
-            numbers=numbers,
-            mends=tuple(mend for c in moved for mend in case.constrained(c, c.after, argument=True)),
-        )  # fmt: skip
+def unfitting(case: Case) -> Iterator[Finding]:
+    """Products whose operands are sharded so that they do not fit each other; those of one kind and axes as one
+    finding."""
+    for kind in _KINDS:
+        faults: dict[tuple[tuple[Axis, ...], ...], list[tuple[Product, str]]] = defaultdict(list)
+        for p in case.report.products:
+            if (fault := kind.of(p, case)) is not None:
+                faults[fault.axes].append((p, fault.argument))
+        for axes, rows in faults.items():
+            yield from _unfitting(case, kind, axes, rows)
+
+
+class _Fault(NamedTuple):
+    """Why a product's operands do not fit: the axes that say so, and the argument that had better be cut otherwise."""
+
+    axes: tuple[tuple[Axis, ...], ...]
+    argument: str = ""
+
+
+def _unfitting(
+    case: Case, kind: _Kind, axes: tuple[tuple[Axis, ...], ...], rows: Sequence[tuple[Product, str]]
+) -> Iterator[Finding]:
+    names = {axis_name(a) for some in axes for a in some}
+    at = {(p.source, p.phase) for p, _ in rows}
+    sizes = {(p.phase, math.prod(p.whole[:3])) for p, _ in rows} | {(p.phase, _right_size(p)) for p, _ in rows}
+    moved = [
+        c
+        for c in case.report.collectives
+        if ((c.source, c.phase) in at or ("asked" in c.facts and (c.phase, math.prod(c.array or ())) in sizes))
+        and c.origin == "partitioner"
+        and "windowed" not in c.facts
+        and names & {axis_name(a) for a in c.axes or ()}
+        and ("dot_general" in c.read_by or (kind.sums and c.made_by == "dot_general"))
+    ]
+    if not moved:
+        return
+    numbers, lines = case.moved(moved), _lines(p for p, _ in rows)
+    again = [q for q in case.report.products if q.source in lines and names & set(q.repeated)] if kind.sums else []
+    if again and case.step and (lost := _lost(case, again, names)):
+        numbers |= {"seconds": numbers["seconds"] + lost, "share": numbers["share"] + lost / case.step}
+    p = rows[0][0]
+    named = [v for v in case.report.held if v.name in {name for _, name in rows}]
+    weights = {v.name: v for v in (kind.alike(named, axes, case) if kind.alike is not None else named)}
+    recut = [(v.name, spec) for v in weights.values() if (spec := kind.recut(v, axes, case)) is not None]
+    mends: list[Suggestion] = []
+    if recut:
+        (first, spec), *rest = recut
+        text = f"give {first} and {plural(len(rest), 'other argument')} specs such as {spec}" if rest else ""
+        mends.append(Suggestion(kind="argument", target=first, spec=spec, specs=tuple(rest), text=text))
+    mends += [mend for c in moved for mend in case.constrained(c, c.after, argument=True)] if kind.constrains else []
+    what = f"{next(iter(weights))}{and_others(weights)}" if weights else "the other operand"
+    yield Finding(
+        f"{kind.rule}:{lines[0].short if lines else p.value}",
+        severity(case.grave(numbers)),
+        kind.text.format(*map(axes_said, axes), line=_said(lines), weight=what) + f" {moved_words(numbers)}.",
+        why=kind.why.format(*map(axes_said, axes), weight=what),
+        source=p.source,
+        value=case.known(p.value),
+        axes=tuple(dict.fromkeys(axis for some in axes for axis in some)),
+        numbers=numbers,
+        mends=tuple(dict.fromkeys(mends)),
+    )
+
+
+def _lost(case: Case, products: Sequence[Product], axes: Iterable[str]) -> float:
+    """Seconds that products take which the devices along axes repeat, less what they would take if divided."""
+    size = math.prod(case.report.mesh.shape[axis] for axis in axes)
+    return (case.flop_seconds(products) or 0.0) * (1 - 1 / size) if _as_counted(case) else 0.0
+
+
+def _summed_apart(p: Product, case: Case) -> _Fault | None:
+    return _Fault((p.left_axes, p.right_axes)) if p.left_axes and p.right_axes else None
+
+
+def _batched_apart(p: Product, case: Case) -> _Fault | None:
+    if len(p.factors) != 2 or not all(factor.batch for factor in p.factors):
+        return None
+    mine, other = sorted(p.factors, key=lambda factor: not factor.argument)
+    return _Fault((other.batch, mine.batch), mine.argument)
+
+
+def _summed_by_one(p: Product, case: Case) -> _Fault | None:
+    """Only a weight is cut along what is summed over; the other operand is the same on all devices along the axes."""
+    if len(p.factors) != 2 or p.phase != "forward" or bool(p.left_axes) is bool(p.right_axes):
+        return None
+    axes, factor = (p.left_axes, p.factors[0]) if p.left_axes else (p.right_axes, p.factors[1])
+    return _Fault((axes,), factor.argument) if factor.argument else None
+
+
+def _columns_after_columns(p: Product, case: Case) -> _Fault | None:
+    """Both operands are cut by the same axes, one where it is summed over, the weight elsewhere.
+
+    To gather what is summed over is no fault where that is less than to sum the result: its all-reduce moves it twice.
+    """
+    if len(p.factors) != 2 or p.phase != "forward":
+        return None
+    _, rows, summed, columns = p.whole
+    for factor, weight, free in ((*p.factors, columns), (*p.factors[::-1], rows)):
+        if factor.crossed and not factor.argument and weight.argument and summed > 2 * free:
+            return _Fault((factor.crossed,), weight.argument)
+    return None
+
+
+def _right_size(p: Product) -> int:
+    """Elements of a product's right factor."""
+    batch, _, summed, columns = p.whole
+    return batch * summed * columns
+
+
+def _of_one_batch(weights: Sequence[Value], axes: Sequence[tuple[Axis, ...]], case: Case) -> list[Value]:
+    """The weights, and the others of their trees that have a dimension of one size sharded by the same axes."""
+    ours = set(axes[1])
+    key = lambda v: {(segments(v.name)[0], n) for n, dim in zip(v.shape, _dims(v), strict=False) if ours & set(dim)}  # noqa: E731
+    keys = set[tuple[str, int]]().union(*map(key, weights))
+    return [*weights, *(v for v in case.report.held if v not in weights and keys & key(v))]
+
+
+def _dims(v: Value) -> tuple[tuple[Axis, ...], ...]:
+    return () if v.spec is None else v.spec.dims
+
+
+def _along_another(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
+    """A weight's spec with its axes on another dimension, in exchange for what cuts that."""
+    names = {axis_name(a) for a in axes[0]}
+    if v.spec is None or (moved := moved_off(v, names, case.report.mesh)) is None:
+        return None
+    (was, *_) = (d for d, dim in enumerate(v.spec.dims) if names & set(map(axis_name, dim)))
+    now = next(d for d, dim in enumerate(moved.dims) if names & set(map(axis_name, dim)))
+    dims = [*v.spec.dims]
+    dims[was], dims[now] = dims[now], dims[was]
+    exchanged = v.spec.with_dims(tuple(dims))
+    return exchanged if divides(v, exchanged, case.report.mesh) else moved
+
+
+def _as_the_other(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
+    """A weight's spec with the axes of the other operand in place of its own, and its own in place of theirs."""
+    if v.spec is None:
+        return None
+    theirs, ours = axes
+    other = {ours: theirs, theirs: ours}
+    dims = [tuple(a for a in dim if a not in (*theirs, *ours)) for dim in v.spec.dims]
+    for d, dim in enumerate(v.spec.dims):
+        dims[d] += next((other[some] for some in (ours, theirs) if set(some) & set(dim)), ())
+    spec = v.spec.with_dims(tuple(dims))
+    return spec if divides(v, spec, case.report.mesh) else None
+
+
+class _Kind(NamedTuple):
+    """One way in which operands do not fit.
+
+    Attributes:
+        rule, text, why: of the finding.
+        of: what says so of a product.
+        recut: the spec that its argument had better have.
+        sums: its result's all-reduce counts.
+        constrains: what is moved may be constrained instead.
+        alike: the arguments that had better be cut so with those of the products.
+    """
+
+    rule: str
+    of: Callable[[Product, Case], _Fault | None]
+    text: str
+    why: str
+    recut: Callable[[Value, Sequence[tuple[Axis, ...]], Case], Spec | None]
+    sums: bool = False
+    constrains: bool = False
+    alike: Callable[[Sequence[Value], Sequence[tuple[Axis, ...]], Case], list[Value]] | None = None
+
+
+_KINDS = (
+    _Kind(
+        "conflict",
+        _summed_apart,
+        "A matrix product contracts a dimension that is sharded along {0} in its left operand and along {1} in its "
+        "right one, so one is resharded first:",
+        "both operands must be sharded alike in the contracted dimension; then each device sums its part, and one "
+        "all-reduce adds the parts",
+        lambda v, axes, case: None,
+        constrains=True,
+    ),
+    _Kind(
+        "conflict",
+        _batched_apart,
+        "A batch dimension of the matrix products at {line} (experts, heads) is sharded along {0} in one operand and "
+        "along {1} in the other, {weight}, so one is resharded first:",
+        "both operands must have the batch dimension sharded alike; then each device multiplies its own part, and "
+        "nothing moves",
+        _as_the_other,
+        constrains=True,
+        alike=_of_one_batch,
+    ),
+    _Kind(
+        "partial-sums",
+        _summed_by_one,
+        "The matrix products at {line} sum over a dimension that {0} shards in {weight} alone: each device "
+        "has a partial sum of the whole result, or gathers {weight}, and the devices along {0} repeat the rest:",
+        "the other operand is the same on all devices along {0}; with {0} on the other dimension of {weight}, each "
+        "device computes its own columns of the result, and nothing is summed",
+        _along_another,
+        sums=True,
+    ),
+    _Kind(
+        "unpaired",
+        _columns_after_columns,
+        "The matrix products at {line} sum over a dimension that is sharded along {0} in one operand, while {0} shards "
+        "the other dimension of {weight}, so one of the two is resharded:",
+        "a weight that follows one sharded by columns is sharded by rows: each device then multiplies what it has, and "
+        "one sum over {0} adds the parts",
+        _along_another,
+    ),
+)
 
 
 def small_tiles(case: Case) -> Iterator[Finding]:

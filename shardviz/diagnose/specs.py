@@ -19,6 +19,13 @@ def free(value: Value, axis: str) -> bool:
     return value.spec is not None and axis not in {axis_name(a) for a in (*value.spec.axes, *value.manual)}
 
 
+def divides(value: Value, spec: Spec, mesh: DeviceMesh) -> bool:
+    """Whether a PartitionSpec can say a spec, and a value's dimensions divide by it."""
+    ways = (math.prod(mesh.shape[axis_name(a)] for a in dim) for dim in spec.dims)
+    named = all(isinstance(axis, str) for axis in spec.axes)
+    return named and all(n % way == 0 for n, way in zip(value.shape, ways, strict=False))
+
+
 def further(value: Value, axis: str, mesh: DeviceMesh) -> Spec | None:
     """The value's spec with an axis more, on the dimension whose shard is longest; None where none divides.
 
@@ -57,12 +64,13 @@ def over_all(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
     """The value's spec with as many of the axes as divide; None where none does."""
     found = None
     for axis in axes:
-        spec = further(v if found is None else _recut(v, found, mesh), axis, mesh)
+        spec = further(v if found is None else recut(v, found, mesh), axis, mesh)
         found = found if spec is None else spec
     return found
 
 
-def _recut(v: Value, spec: Spec, mesh: DeviceMesh) -> Value:
+def recut(v: Value, spec: Spec, mesh: DeviceMesh) -> Value:
+    """The value with another spec."""
     return replace(v, spec=spec, shard_shape=shard_shape(v.shape, spec, mesh))
 
 

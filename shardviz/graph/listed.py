@@ -17,9 +17,14 @@ Bytes of main memory are those of fusions:
 | slices | read their part; updates in place write theirs |
 | a reduction of what a fusion gives or reads, element by element | is that fusion's too |
 | a loop's first values that never change and come from nothing in memory | are computed inside |
+| ... that the loop fills, part by part | are not written |
+| what fusions and collectives hand on to each other | stays in a chip's own memory, if that has room |
 
 So are what XLA's passes make of collectives: the same again is none, two all-reduces that are only added up are one,
 and one of which only slices are used is a reduce-scatter.
+
+An array is held from where it is written until it is read last, and what is returned to the end. What is updated in its
+place, what a loop hands on, and a result of a donated argument's size lie where that lay. `alive_bytes` are the sums.
 
 >>> from shardviz.graph.operations import Block, Operation, Value
 >>> block = Block()
@@ -41,9 +46,12 @@ and one of which only slices are used is a reduce-scatter.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from shardviz.graph.flops import PRODUCTS
@@ -52,7 +60,7 @@ from shardviz.records.schedule import Schedule, Scheduled
 
 _KERNELS = PRODUCTS | frozenset(
     ("reduce", "reduce-window", "select-and-scatter", "gather", "scatter", "sort", "fft", "custom-call", "top-k",
-     "topk", "rng-bit-generator", "cholesky", "triangular-solve")
+     "topk", "rng-bit-generator", "cholesky", "triangular-solve", "concatenate")
 )  # fmt: skip
 """Operations that are fusions of their own."""
 _VIEWS = frozenset(("bitcast", "reshape", "opt-barrier", "sharding", "sharding-constraint", "copy", "after-all"))
@@ -60,6 +68,8 @@ _VIEWS = frozenset(("bitcast", "reshape", "opt-barrier", "sharding", "sharding-c
 _SLICES = frozenset(("slice", "dynamic-slice", "all-slice"))
 
 
+_LARGEST, _STEP = 128 * 2**20, 8 * 2**20
+"""Bytes of the largest memory that a chip has for values, and in what steps rooms are told apart."""
 _OPEN = frozenset(("", "reduce"))
 """Kinds of fusions that can give more results."""
 _NONE: frozenset[str] = frozenset()
@@ -77,11 +87,14 @@ class _Slot:
 
 
 class _Scope:
-    """A block that is read: its slots, its collectives, and the ends of what was begun and not waited for."""
+    """A block that is read: its slots, arrays and collectives, and the ends of what was begun and not waited for."""
 
-    __slots__ = ("collectives", "slots", "waiting")
+    __slots__ = ("arguments", "collectives", "is_loop", "nodes", "slots", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, is_loop: bool) -> None:
+        self.is_loop = is_loop
+        self.arguments: list[_Node] = []
+        self.nodes: list[_Node] = []
         self.collectives: dict[Any, tuple[Value, ...]] = {}
         self.slots = [_Slot(self, 0)]
         self.waiting: dict[str, Scheduled] = {}
@@ -97,19 +110,25 @@ class _Scope:
 class _Fusion:
     """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element."""
 
-    __slots__ = ("computed", "entry", "kind", "read", "slot", "written")
+    __slots__ = ("computed", "entry", "gives", "kind", "on_chip", "read", "slot", "written")
 
     def __init__(self, entry: Scheduled, kind: str = ""):
         self.entry, self.kind = entry, kind
         self.read: dict[_Node, float] = {}
         self.written = 0.0
+        self.gives: list[_Node] = []
+        self.on_chip: dict[int, float] = {}
         self.computed: set[_Node] = set()
         self.slot: _Slot | None = None
 
     @property
     def scheduled(self) -> Scheduled:
         """Its entry, with these bytes."""
-        return replace(self.entry, hbm_bytes=sum(self.read.values()) + self.written)
+        return replace(self.entry, hbm_bytes=sum(self.read.values()) + self.written, on_chip=self.on_chip)
+
+    def keep(self, room: int, size: float) -> None:
+        """Notes that bytes stay on a chip that has so much room."""
+        self.on_chip[room] = self.on_chip.get(room, 0.0) + size
 
 
 class _Node:
@@ -122,15 +141,19 @@ class _Node:
         reader: the last that read it and could do more with it.
         in_memory: it is there, or will be when something reads it.
         written: that is counted.
+        stored: it is for a loop, or a result.
+        sent: the collectives that take it.
         slot: behind which it can be computed.
         begun: the collectives that must have ended before.
         over: of an all-reduce's result: over which devices it is.
         is_summed: it is a reduction's, which is there when all of its fusion is done.
         is_slice: no more than its own bytes of anything are read for it.
+        place: the array in whose place it lies, mostly its own.
+        last: the slot at which it is needed last.
     """
 
-    __slots__ = ("begun", "fusion", "in_memory", "is_slice", "is_summed", "operands", "operation", "over", "reader",
-                 "size", "slot", "written")  # fmt: skip
+    __slots__ = ("begun", "fusion", "in_memory", "is_slice", "is_summed", "last", "operands", "operation", "over",
+                 "place", "reader", "sent", "size", "slot", "stored", "written")  # fmt: skip
 
     def __init__(
         self,
@@ -144,7 +167,23 @@ class _Node:
         self.fusion: _Fusion | None = None
         self.reader: _Fusion | None = None
         self.over: Any = None
-        self.in_memory = self.written = self.is_slice = self.is_summed = False
+        self.sent: tuple[str, ...] = ()
+        self.in_memory = self.written = self.stored = self.is_slice = self.is_summed = False
+        self.place, self.last = self, 0
+        slot.scope.nodes.append(self)
+
+    @property
+    def made(self) -> int:
+        """The slot at which it is written."""
+        return ((self.fusion and self.fusion.slot) or self.slot).number
+
+    def need(self, slot: _Slot) -> None:
+        """Notes that it is needed at a slot; in another block than its own when that runs, which is next."""
+        node = self
+        while node.place is not node:
+            node = node.place
+        own = node.slot.scope
+        node.last = max(node.last, slot.number if slot.scope is own else len(own.slots))
 
 
 class Listing:
@@ -168,22 +207,54 @@ class Listing:
             block: the block.
             given: what a loop begins with; what stays the same and comes from nothing in memory is computed inside.
         """
-        self._scopes.append(_Scope())
+        self._scopes.append(_Scope(bool(given)))
         for value in block.arguments:
             self._there(value)
+            self._scopes[-1].arguments.append(self._nodes[value])
         for value, first, last in zip(block.arguments, given, block.returned, strict=False):
             if value is last and not _comes_from_memory(self._node(first)):
                 self._nodes[value] = self._node(first)
 
-    def close(self, returned: Iterable[Value]) -> Schedule:
-        """Ends it, with what it gives back; its schedule."""
-        for node in filter(_comes_from_memory, map(self._node, returned)):
+    def close(self, returned: Iterable[Value], donated: Iterable[float] = ()) -> Schedule:
+        """Ends it; its schedule.
+
+        Args:
+            returned: what it gives back.
+            donated: bytes on one device of each argument whose place a result of this size takes.
+        """
+        nodes = [*map(self._node, returned)]
+        for node in filter(_comes_from_memory, nodes):
             self._store(node)
         scope = self._scopes.pop()
-        rows = [entry for slot in scope.slots for entry in (*slot.done, *slot.begun)]
-        entries = [entry.scheduled if isinstance(entry, _Fusion) else entry for entry in rows]
+        alive = self._alive(scope, nodes, [*donated])
+        rows = [
+            (entry, held) for slot, held in zip(scope.slots, alive, strict=True) for entry in (*slot.done, *slot.begun)
+        ]
+        _keep_on_chip([entry for entry, _ in rows])
+        entries = [_held(entry.scheduled if isinstance(entry, _Fusion) else entry, held) for entry, held in rows]
         moving = (e for e in entries if e.kind != "work" or e.flops or e.hbm_bytes or e.opaque)
-        return (*moving, *scope.waiting.values())
+        return (*moving, *(_held(entry, alive[-1]) for entry in scope.waiting.values()))
+
+    def _alive(self, scope: _Scope, returned: list[_Node], donated: list[float]) -> list[float]:
+        """Bytes that are held at each of a block's slots, of what is made in it."""
+        for slot in scope.slots:
+            for fusion in (each for each in slot.done if isinstance(each, _Fusion)):
+                for node in fusion.read:
+                    node.need(slot)
+        elsewhere = {*scope.arguments}
+        carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
+        elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
+        for node in returned:
+            node.need(scope.slots[-1])
+            if not self._scopes and node.place.size in donated and node.place not in elsewhere:
+                donated.remove(node.place.size)
+                elsewhere.add(node.place)
+        changes = [0.0] * (len(scope.slots) + 1)
+        for node in scope.nodes:
+            if node.written and node.place is node and node.slot.scope is scope and node not in elsewhere:
+                changes[node.made] += node.size
+                changes[max(node.last, node.made) + 1] -= node.size
+        return [*accumulate(changes[:-1])]
 
     def same(self, values: Iterable[Value], others: Iterable[Value]) -> None:
         """Values are the same as others: a called block's arguments, what a call gives."""
@@ -212,7 +283,7 @@ class Listing:
             self._run(operation, operands, entries)
         elif kind == "dynamic-update-slice":
             self._update(operation, operands)
-        elif kind in _KERNELS or entries:
+        elif kind in _KERNELS or entries or (kind == "pad" and operation.spreads):
             entry = entries[0] if entries else self._entry_of(operation)
             self._kernel(operation, operands, entry)
         else:
@@ -244,7 +315,7 @@ class Listing:
         """A collective: what it takes is in memory, and so is what it gives. The same again is none."""
         scope = self._scopes[-1]
         for node in operands:
-            self._store(node)
+            self._to_memory(node)
         first = (
             operation.results if over is None else scope.collectives.setdefault((over, *operands), operation.results)
         )
@@ -252,6 +323,8 @@ class Listing:
             self.same(operation.results, first)
             return
         slot, before = self._ready(operands)
+        for node in operands:
+            node.need(slot)
         scatters = operation.kind == "all-reduce" and all(map(self._is_sliced, operation.results))
         for entry in entries:
             if entry.kind == "begin":
@@ -259,6 +332,8 @@ class Listing:
             else:
                 scope.waiting[entry.name] = entry
         names = frozenset(entry.name for entry in entries if entry.kind == "begin")
+        for node in operands:
+            node.sent = (*node.sent, *names)
         for value in operation.results:
             self._there(value)
             node = self._nodes[value]
@@ -294,18 +369,25 @@ class Listing:
 
     def _run(self, operation: Operation, operands: list[_Node], entries: Schedule) -> None:
         """A loop, or the branches of a conditional, which take and give what is in memory."""
-        body = operation.blocks[-1]
+        body, loops = operation.blocks[-1], operation.kind == "while"
         for place, node in enumerate(operands):
-            stays = operation.kind == "while" and body.returned[place] is body.arguments[place]
+            stays = loops and (body.returned[place] is body.arguments[place] or _is_filled(body.returned[place]))
             if not stays or _comes_from_memory(node):
                 self._store(node)
         slot = self._slot(operands, entries)
-        for value, last in zip(operation.results, body.returned, strict=False):
-            if operation.kind == "while" and not _comes_from_memory(self._node(last)):
+        for node in operands:
+            node.need(slot)
+        for place, (value, last) in enumerate(zip(operation.results, body.returned, strict=False)):
+            if loops and not _comes_from_memory(self._node(last)):
                 self._nodes[value] = self._node(last)
                 continue
             self._there(value)
             self._nodes[value].slot = slot
+            if not loops:
+                continue
+            first, stays = operands[place], last is body.arguments[place]
+            if first.written and (stays or not (self._is_kept(first) or first in operands[:place])):
+                self._nodes[value].place = first.place
 
     def _slot(self, nodes: Iterable[_Node], done: Iterable[Scheduled | _Fusion]) -> _Slot:
         """A new slot, which waits for the collectives whose results are needed."""
@@ -332,18 +414,31 @@ class Listing:
     def _update(self, operation: Operation, operands: list[_Node]) -> None:
         """An array that is updated in its place: the part is read and written."""
         whole, part, *_ = operands
-        self._store(whole)
+        self._to_memory(whole)
         fusion = self._product_behind(part)
         if fusion is None:
             fusion = _Fusion(self._entry_of(operation), operation.kind)
             fusion.slot = self._slot(operands, (fusion,))
         self._read(fusion, part)
         fusion.written += part.size
-        for value in operation.results:
-            self._there(value)
-            self._nodes[value].slot = fusion.slot or self._nodes[value].slot
+        if whole.fusion is None:
+            given = whole
+            self._there(operation.results[0])
+            whole = self._node(operation.results[0])
+            whole.place = whole if self._is_kept(given) else given.place
+        self._nodes[operation.results[0]] = whole
+        whole.slot = fusion.slot or whole.slot
+
+    def _is_kept(self, node: _Node) -> bool:
+        """Whether an array stays as it is, as an argument of the program does."""
+        return node.place in self._scopes[0].arguments
 
     def _store(self, node: _Node) -> None:
+        """Puts an array into memory, where it stays."""
+        node.stored = True
+        self._to_memory(node)
+
+    def _to_memory(self, node: _Node) -> None:
         """Puts an array into memory."""
         if not node.in_memory:
             fusion = node.fusion or self._product_behind(node) or self._fusion_behind(node, _OPEN)
@@ -358,6 +453,7 @@ class Listing:
     def _write(self, node: _Node) -> None:
         if not node.written and node.fusion is not None:
             node.fusion.written += node.size
+            node.fusion.gives.append(node)
         node.written = True
 
     def _write_behind_a_product(self, node: _Node) -> None:
@@ -417,6 +513,12 @@ class Listing:
             nodes += [(each, limit) for each in node.operands]
 
 
+def _held(entry: Scheduled, more: float) -> Scheduled:
+    """An entry while so many bytes more are held."""
+    body = tuple(_held(inner, more) for inner in entry.body)
+    return replace(entry, alive_bytes=(entry.alive_bytes or 0.0) + more, body=body)
+
+
 def _memory(node: _Node) -> Iterator[_Node]:
     """The arrays in memory that a node is computed from."""
     seen, nodes = {node}, [node]
@@ -426,6 +528,52 @@ def _memory(node: _Node) -> Iterator[_Node]:
             continue
         nodes += [operand for operand in each.operands if operand not in seen]
         seen.update(each.operands)
+
+
+def _keep_on_chip(rows: Sequence[Scheduled | _Fusion]) -> None:
+    """Notes how large a chip's own memory has to be to keep what fusions and collectives hand on to each other.
+
+    What lives shortest goes first, and then what is smallest, each beside what is there already.
+    """
+    begins = {row.name: n for n, row in enumerate(rows) if isinstance(row, Scheduled) and row.kind == "begin"}
+    makers: dict[_Node, _Fusion] = {}
+    readers: dict[_Node, list[tuple[_Fusion, float]]] = {}
+    places: dict[_Node, list[int]] = {}
+    for place, row in enumerate(rows):
+        if not isinstance(row, _Fusion):
+            continue
+        for node in row.gives:
+            makers[node] = row
+        for node, size in row.read.items():
+            readers.setdefault(node, []).append((row, size))
+        for node in (*row.gives, *row.read):
+            places.setdefault(node, []).append(place)
+    lives = []
+    for node, used in places.items():
+        used += [begins[name] for name in (*node.begun, *node.sent) if name in begins]
+        handed = (node in makers or node.begun) and len(used) > 1
+        if handed and not node.stored and 0 < node.size <= _LARGEST:
+            lives.append((max(used) - min(used), node.size, min(used), node))
+    taken = np.array([math.inf if isinstance(row, Scheduled) and row.kind == "loop" else 0.0 for row in rows])
+    for length, size, place, node in sorted(lives, key=lambda life: life[:3]):
+        around = taken[place : place + length + 1]
+        needed = around.max() + size
+        if needed <= _LARGEST:
+            around += size
+            room = int(-(-needed // _STEP) * _STEP)
+            if node in makers:
+                makers[node].keep(room, size)
+            for reader, read in readers.get(node, ()):
+                reader.keep(room, read)
+
+
+def _is_filled(value: Value) -> bool:
+    """Whether a value is another whose parts are written in their place."""
+    maker = value.maker
+    while maker is not None and maker.kind != "while" and len(maker.blocks) == 1:  # what it calls
+        value = maker.blocks[0].returned[value.index]
+        maker = value.maker
+    return maker is not None and maker.kind == "dynamic-update-slice"
 
 
 def _comes_from_memory(node: _Node) -> bool:

@@ -193,6 +193,11 @@ class Operation:
         raise NotImplementedError
 
     @property
+    def spreads(self) -> bool:
+        """Whether a pad puts something between the elements too."""
+        raise NotImplementedError
+
+    @property
     def met(self) -> Dims:
         """The dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups."""
         raise NotImplementedError

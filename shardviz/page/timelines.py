@@ -1,22 +1,33 @@
 """Steps as they would run, as the page gets them: the open card's, and the one that it is compared with, on one scale.
 
-An event is a row: lane, begin, seconds that it is wide, the place of what it is among `kinds`, its time, its name.
+An event is a row: lane, begin, seconds that it is wide, the place of what it is among `kinds`, its time, its name. The
+memory that is held is a row wherever it changes: begin, bytes, in words.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from shardviz.costs.timeline import Event, Timeline
+from shardviz.costs.timeline import Event, HeldMemory, Timeline
 from shardviz.costs.walk import FOLDED
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.payload import Json, pane
 from shardviz.paint.json import json_of
-from shardviz.records.amounts import format_seconds
+from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.collectives import KINDS
 from shardviz.view.document import Document, Piece, axes, line, moved, paragraph, words
 from shardviz.view.placement import without_machine
-from shardviz.view.timeline import STRETCHED, Stretch, event_about, event_time, lanes_of, look_of, looks_of
+from shardviz.view.timeline import (
+    STRETCHED,
+    Stretch,
+    event_about,
+    event_time,
+    lanes_of,
+    look_of,
+    looks_of,
+    memory_top,
+    memory_words,
+)
 from shardviz.view.timeline import timeline_tables as tables
 
 _MOST_VALUES = 4  # of a line
@@ -39,6 +50,7 @@ def timeline_view(state: ExplorerState) -> Json:
     for value in state.report.intermediates:
         if value.source is not None and len(held := values.setdefault(value.source.short, [])) < _MOST_VALUES:
             held.append(value.name)
+    memories = [each.memory for each in timelines if each.memory is not None]
     cards = [_card(each.name, one, kinds) for each, one in zip((card, other), timelines, strict=False)]
     chosen: dict[tuple[Piece, ...], int] = {}
     rows = [
@@ -50,6 +62,7 @@ def timeline_view(state: ExplorerState) -> Json:
     return pane(
         Document(blocks=tables(own), mesh=own.mesh),
         seconds=max(each.seconds for each in timelines),
+        top=memory_top(*memories) if memories else 0.0,
         cards=cards,
         kinds=rows,
         chosen=[block["pieces"] for block in json_of(told)["blocks"]],
@@ -86,6 +99,18 @@ def _card(name: str, timeline: Timeline, kinds: dict[Any, tuple[Timeline, Event]
         "lanes": [[lane, *busy.get(lane, ("", ""))] for lane in lanes],
         "loops": loops,
         "events": rows,
+        "memory": timeline.memory and _memory(timeline.memory, stretch),
+    }
+
+
+def _memory(memory: HeldMemory, stretch: Stretch) -> Json:
+    """What is held."""
+    steps = zip(stretch(memory.begins), memory.bytes, strict=True)
+    return {
+        "peak": format_bytes(memory.peak),
+        "said": f"{memory_words(memory)}; {memory.rests_on}",
+        "usable": memory.usable and [memory.usable, f"{format_bytes(memory.usable)} usable"],
+        "steps": [[_round(begin), held, f"{format_bytes(held)} held"] for begin, held in steps],
     }
 
 

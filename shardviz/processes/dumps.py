@@ -1,10 +1,11 @@
 """What XLA writes down while it compiles: where a job keeps its files, and which texts are whole already.
 
 XLA writes each text when its pass is done. A program's text is complete when its entry computation, the last that XLA
-prints, is closed. The optimised program, buffer assignment and memory report are written one after the other within two
-milliseconds, each in one piece, in an order that differs between versions; they are complete when all have been left
-alone for a while. The TPU's compiler writes the program once more when it has found that it fits, and ends with an
-error where it does not: its answer is complete when it has done one or the other.
+prints, is closed. The optimised program, buffer assignment and live ranges are written one after the other, in an order
+that differs between versions. Nothing in the last two says where they end, and the compiler may be stopped in the
+middle of a text for as long as the machine is busy. But after each dump XLA writes the module's options once more: the
+texts are complete when these are no older. The TPU's compiler writes the program once more when it has found that it
+fits, and ends with an error where it does not: its answer is complete when it has done one or the other.
 
 A job's folder is in memory where there is room, and named after the kernel that owns it. Whoever ends last removes it;
 what a machine's sudden end leaves behind is swept when the next server starts.
@@ -100,7 +101,10 @@ _LATE = re.compile(rb' ragged-all-to-all\(|custom_call_target="(?!lapack_|blas_|
 """What XLA's CPU compiler may refuse only when it makes machine code: a program with it is not compiled before that."""
 
 _SETTLED = 15_000_000
-"""Nanoseconds without a change after which a file is taken to be whole."""
+"""Nanoseconds without a change, where files written one after the other may have the same time."""
+
+_OPTIONS = ".debug_options"
+"""The end of the name of what XLA writes after each of a module's dumps."""
 
 NO_ROOM = "does-not-fit.txt"
 """The compiler's message where a program does not fit into the machine's memory; written by the job."""
@@ -169,9 +173,15 @@ def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platfor
     if platform == "tpu":
         return any(name.endswith(_FITS) for name in os.listdir(folder)) and _closed(found["optimized"])
     last = max(path.stat().st_mtime_ns for path in found.values())
-    if time.time_ns() - last <= _SETTLED or not _closed(found["optimized"]):
+    if not last <= _options_time(found["optimized"]) < time.time_ns() - _SETTLED or not _closed(found["optimized"]):
         return False
     return platform != "cpu" or not _LATE.search(found["optimized"].read_bytes())
+
+
+def _options_time(program: Path) -> int:
+    """When XLA has last written the options of a program's module, in nanoseconds; 0 where it has not."""
+    module = program.name.partition(".")[0]
+    return max((path.stat().st_mtime_ns for path in program.parent.glob(f"{module}.*{_OPTIONS}")), default=0)
 
 
 def _closed(path: Path) -> bool:

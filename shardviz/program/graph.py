@@ -111,6 +111,11 @@ class MlirOperation(Operation):
         )
 
     @property
+    def spreads(self) -> bool:
+        """Whether a pad puts something between the elements too."""
+        return any(self._integers("interior_padding", ()))
+
+    @property
     def met(self) -> Dims:
         """The dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups."""
         met = ",".join(_MET.findall(str(self.attributes["ragged_dot_dimension_numbers"])))

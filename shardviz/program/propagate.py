@@ -58,6 +58,8 @@ class Propagated:
         seconds: what each step took.
         module: the module after propagation, for its text.
         graph: its operations.
+        read: how the program reads an argument, where each device reads only a slice of its shard.
+        computed: how it computes a result that is resharded before it is returned.
     """
 
     outputs: tuple[Spec, ...]
@@ -72,6 +74,8 @@ class Propagated:
     seconds: dict[str, float]
     module: Any
     graph: MlirGraph
+    read: Mapping[str, Spec]
+    computed: Mapping[str, Spec]
 
 
 def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
@@ -157,7 +161,8 @@ def _propagate(
         values = tuple(reading.values), tuple(reading.shown)
         found = *values, tuple(reading.collectives), tuple(reading.products), reading.tally.rows
         counts = reading.unknown_loops, reading.reshards_left
-        propagated = Propagated(outputs, *found, *counts, reading.schedule, seconds, module, graph)
+        ends = reading.read_as(), reading.computed_as()
+        propagated = Propagated(outputs, *found, *counts, reading.schedule, seconds, module, graph, *ends)
         return propagated, None if room is None else footprint(graph, lowered, bound, room)
 
 

@@ -39,8 +39,8 @@ from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
-from shardviz.program.uses import COLLECTIVES, is_reshard, moved_axes, root_of, surroundings
-from shardviz.records import Collective, Frame, Product, Value, WorkTally
+from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
+from shardviz.records import Collective, Factor, Frame, Product, Value, WorkTally
 from shardviz.records.kernels import Array, Known
 from shardviz.records.phases import phase
 from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heaviest
@@ -167,7 +167,12 @@ class Reading(Walker):
             self.read(block)
             return ()
         self.listing.open(block, given)
-        return self.listing.close(self.read(block))
+        return self.listing.close(self.read(block), self._donated() if block is self.main else ())
+
+    def _donated(self) -> list[float]:
+        """Bytes on one device of each argument whose memory a result may take."""
+        arguments = zip(self.traced.arguments, self.main.arguments, strict=True)
+        return [self._bytes_of(value) for argument, value in arguments if argument.donated]
 
     def visit(self, op: MlirOperation) -> None:
         name, before, entries = op.name, len(self.collectives), Schedule()
@@ -278,6 +283,7 @@ class Reading(Walker):
                 repeated=tuple(a for a, n in self.mesh.shape.items() if n > 1 and a not in used and a not in manual),
                 left_axes=self._summed_axes(op, 0),
                 right_axes=self._summed_axes(op, 1),
+                factors=self._factors(op),
             )
         )
 
@@ -291,6 +297,26 @@ class Reading(Walker):
         busy = {axis_name(a) for a in other.axes}
         summed = (d for d in op.contraction.summed[number] if d < len(cut.dims))
         return tuple(a for d in summed for a in cut.dims[d] if axis_name(a) not in busy)
+
+    def _factors(self, op: MlirOperation) -> tuple[Factor, ...]:
+        """What the two factors of a product are, and where their cuts do not fit each other."""
+        manual, (summed, batched) = self.around.manual, op.contraction
+        roots = [root(value, is_reshard) for value in op.operands]
+        cuts = [Spec.of(self.graph.cut(value, manual), len(value.shape)).dims for value in roots]
+        factors = []
+        for one, other in ((0, 1), (1, 0)):
+            free = (d for d in range(len(cuts[other])) if d not in (*summed[other], *batched[other]))
+            theirs = {axis for d in free for axis in cuts[other][d]}
+            both = ((cuts[one][i], cuts[other][j]) for i, j in zip(batched[one], batched[other], strict=True))
+            apart = (ours for ours, others in both if others and not set(ours) & set(others))
+            factors.append(
+                Factor(
+                    argument=self._operand(op.operands[one]),
+                    batch=tuple(chain.from_iterable(apart)),
+                    crossed=tuple(axis for d in summed[one] for axis in cuts[one][d] if axis in theirs),
+                )
+            )
+        return tuple(factors)
 
     def _given(self, value: GraphValue) -> Array:
         """An array that a call takes or gives: cut in its batch dimensions, with whole matrices."""
@@ -592,6 +618,24 @@ class Reading(Walker):
         """The argument that a value is a slice, a copy or a rearrangement of; empty if it is none."""
         origin = self._moved(At(value, self.around.calls)).value
         return self.traced.arguments[origin.index].name if origin.owner is self.main else ""
+
+    def read_as(self) -> dict[str, Spec]:
+        """How the program reads an argument of which each device first takes a slice of its shard, and nothing else."""
+        specs = {}
+        for argument, value in zip(self.traced.arguments, self.main.arguments, strict=True):
+            cuts = {self.graph.cut(user.result, ()) if is_slice(user) else None for user, _ in value.uses}
+            if len(cuts) == 1 and (spec := cuts.pop()) is not None:
+                specs[argument.name] = spec
+        return specs
+
+    def computed_as(self) -> dict[str, Spec]:
+        """How the program computes a result that is resharded before it is returned."""
+        specs = {}
+        for output, value in zip(self.traced.outputs, self.main.returned, strict=True):
+            made = root(value, is_reshard)
+            if made is not value and (spec := self.graph.cut(made, ())) is not None:
+                specs[output.name] = spec
+        return specs
 
     def outputs(self) -> tuple[Spec, ...]:
         """How every output is cut."""

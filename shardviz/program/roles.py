@@ -26,6 +26,7 @@ from shardviz.program.trace import Argument
 from shardviz.records.phases import phase
 
 _GRADIENTS: WeakKeyDictionary[Lowered, frozenset[str]] = WeakKeyDictionary()
+_ROLES: WeakKeyDictionary[Lowered, Roles] = WeakKeyDictionary()
 _KEY = re.compile(r"\[[^\]]*\]|\.\w+")
 _PLACES = re.compile(r"(\[\d+\])+")
 _HANDED_ON = frozenset(("stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"))
@@ -51,7 +52,13 @@ class Roles:
 
 
 def roles(lowered: Lowered) -> Roles:
-    """The roles of a lowered program's arguments and results."""
+    """The roles of a lowered program's arguments and results; found once for a lowered program."""
+    if (once := _ROLES.get(lowered)) is None:
+        once = _ROLES[lowered] = _roles(lowered)
+    return once
+
+
+def _roles(lowered: Lowered) -> Roles:
     traced = lowered.traced
     arguments = [a for a in traced.arguments if a.shape]
     if not traced.differentiated:

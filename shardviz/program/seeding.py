@@ -334,7 +334,8 @@ def _of_product(op: ir.Operation, place: int, dims: Dims) -> Iterator[tuple[int,
     others = (numbers.rhs_contracting_dimensions, numbers.lhs_contracting_dimensions)[place]
     chosen = {mine for mine, theirs in zip(summed, others, strict=True) if _masked(op.operands[1 - place], theirs)}
     kept = set(range(len(dims))).difference(batched, summed)
-    for use, which in ((BATCHED, {*batched, *chosen}), (KEPT, kept)):
+    is_matrix = bool(kept and set(summed) - chosen)  # else it multiplies no rows: a scale for each feature
+    for use, which in ((BATCHED, {*batched, *chosen} if is_matrix else ()), (KEPT, kept)):
         yield from ((d, use) for i in which if (d := dims[i]) is not None)
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from jax.extend.mlir import ir
 
 from shardviz.graph import Block, Operation, Origins, Value
-from shardviz.graph.uses import in_loop, is_invariant, maker, readers, root
+from shardviz.graph.uses import Reader, in_loop, is_invariant, maker, readers, root
 from shardviz.notation import Axis, Spec
 from shardviz.notation.sdy import axis_lists
 from shardviz.program.graph import MlirGraph, MlirOperation
@@ -30,6 +30,7 @@ COLLECTIVES = {
 
 _RESHARDS = frozenset((*COLLECTIVES, "sdy.all_slice", "sdy.sharding_constraint", "sdy.reshard"))
 _PASSES = _RESHARDS | {"stablehlo.optimization_barrier", "stablehlo.convert"}
+_SCALES = frozenset(("stablehlo.multiply", "stablehlo.divide"))
 _MOVES = _PASSES | {"stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim"}
 
 
@@ -61,13 +62,15 @@ def surroundings(
             facts.append("stack")
         elif sum(r.op.result.elements for r in slices) < op.result.elements:
             facts.append("sliced")
-    elif op.name == "sdy.all_reduce" and op.result.uses and all(_is_slice(user) for user, _ in op.result.uses):
+    elif op.name == "sdy.all_reduce" and op.result.uses and all(is_slice(user) for user, _ in op.result.uses):
         facts.append("scattered")
     gathered = _dimensions(op)
     if gathered and found and all(gathered <= _reduced(r.op) for r in found):
         facts.append("reduced")
     if _is_undone(graph, op, manual):
         facts.append("undone")
+    if op.name == "sdy.all_reduce" and all(map(_adds_to_a_total, readers(op.result, calls, _keeps_sums))):
+        facts.append("accumulated")
     read_by = ("return" if r.op is None else _short(r.op) for r in found)
     made = maker(op.operands[0], _passes)
     return Surroundings("" if made is None else _short(made), tuple(dict.fromkeys(read_by)), tuple(facts))
@@ -86,7 +89,8 @@ def _short(op: MlirOperation) -> str:
     return op.name.split(".", 1)[1]
 
 
-def _is_slice(user: MlirOperation | Block) -> bool:
+def is_slice(user: Operation | Block) -> bool:
+    """Whether an operation of Shardy's takes each device's own slice of what the device holds."""
     return isinstance(user, MlirOperation) and user.name == "sdy.all_slice"
 
 
@@ -113,6 +117,33 @@ def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> b
         after, rank = graph.cut(value, manual) or Spec(), len(value.shape)
         if Spec.of(after, rank) == Spec.of(before, rank) and after.unreduced == before.unreduced:
             return True
+    return False
+
+
+def _keeps_sums(op: MlirOperation) -> bool:
+    """Whether a sum of what an operation gives is what it gives of the sum, as long as its other operands are the same
+    on all devices."""
+    return op.name in _MOVES or (op.name in _SCALES and _is_filled(op.operands[1]))
+
+
+def _is_filled(value: Value) -> bool:
+    """Whether one number fills an array."""
+    return value.maker is not None and (value.maker.kind == "constant" or not value.maker.operands[0].shape)
+
+
+def _adds_to_a_total(reader: Reader) -> bool:
+    """Whether an addition adds a value to a total that a loop hands from run to run, and that nothing else reads."""
+    if reader.op is None or reader.op.kind != "add":
+        return False
+    total, made = reader.op.operands[1 - reader.number], reader.op.result
+    while isinstance(block := total.owner, Block) and len(total.uses) == len(made.uses) == 1:
+        ((end, number),) = made.uses
+        if end is not block or len(block.callers) != 1:
+            return False
+        (caller,) = block.callers
+        if caller.kind == "while":
+            return block is caller.blocks[1] and number == total.index
+        total, made = caller.operands[total.index], caller.results[number]
     return False
 
 

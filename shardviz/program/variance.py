@@ -8,7 +8,8 @@ which every device holds its own part only.
                                             psum(y, 'model')                      the same on all again
 
 What a permutation brings round a ring may be the same on all devices in the end, which this does not see: such results
-are marked.
+are marked. If they are the same, each device has computed all of them: the products of what goes round with what is
+the same on all devices are counted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax.extend import core as jex_core
 
@@ -43,6 +44,8 @@ class Unreplicated:
         number: which result it is.
         shape, nbytes: of one device.
         sizes: how many devices each axis has.
+        flops: of one device, in the products of what is passed around with what is the same on all devices.
+        products: the lines of these products.
     """
 
     axes: tuple[str, ...]
@@ -53,6 +56,8 @@ class Unreplicated:
     shape: tuple[int, ...]
     nbytes: float
     sizes: tuple[int, ...]
+    flops: float = 0.0
+    products: tuple[Frame, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,13 +93,15 @@ def _results(equation: Any, infos: tuple[Any, ...]) -> Iterator[Unreplicated]:
     manual = {a for a in params["newly_manual_axes"] if mesh[a] > 1}
     body = params["jaxpr"]
     given = [_given(v, spec, manual) for v, spec in zip(body.invars, params["in_specs"], strict=True)]
-    results = zip(body.outvars, _Body(infos).run(body, given), params["out_specs"], strict=True)
+    reading = _Body(infos)
+    results = zip(body.outvars, reading.run(body, given), params["out_specs"], strict=True)
     for number, (var, value, spec) in enumerate(results):
         said = manual - {axis_name(a) for a in Spec.of(spec).axes}
         for wrong in filter(None, (sorted(value.axes & said - value.moved), sorted(value.axes & said & value.moved))):
             summed = {axis: line for axis, line in value.sums if axis in wrong}
             shape = tuple(var.aval.shape)
             line = next(iter(summed.values())) if summed else value.source
+            again = [row for row in reading.products.values() if row.repeated & set(wrong) & value.moved]
             yield Unreplicated(
                 axes=tuple(wrong),
                 summed=tuple(summed),
@@ -104,6 +111,8 @@ def _results(equation: Any, infos: tuple[Any, ...]) -> Iterator[Unreplicated]:
                 shape=shape,
                 nbytes=float(math.prod(shape) * var.aval.dtype.itemsize),
                 sizes=tuple(mesh[a] for a in wrong),
+                flops=sum(row.flops for row in again),
+                products=tuple(dict.fromkeys(row.source for row in again if row.source is not None)),
             )
 
 
@@ -113,11 +122,21 @@ def _given(var: Any, spec: Any, manual: set[str]) -> _Value:
     return _Value(axes=frozenset().union(*dims), dims=dims)
 
 
+class _Product(NamedTuple):
+    """A matrix product of a body: its line, its FLOPs on one device, and the axes along which all devices do it."""
+
+    source: Frame | None
+    flops: float
+    repeated: frozenset[str]
+
+
 class _Body:
     """One reading of a body."""
 
     def __init__(self, around: tuple[Any, ...]):
         self.around = around
+        self.times = 1
+        self.products: dict[int, _Product] = {}
 
     def run(self, jaxpr: Any, given: Sequence[_Value]) -> list[_Value]:
         """What is known of a jaxpr's results, from what is known of its arguments."""
@@ -160,6 +179,11 @@ class _Body:
         """What an operation without collectives gives."""
         every, dims, summed = _union(ins), None, _NONE
         name, params = equation.primitive.name, equation.params
+        if name == "dot_general":
+            own = frozenset().union(*(v.axes - v.moved for v in ins))
+            summed_over = (equation.invars[0].aval.shape[d] for d in params["dimension_numbers"][0][0])
+            flops = 2.0 * self.times * math.prod(equation.outvars[0].aval.shape) * math.prod(summed_over)
+            self.products[id(equation)] = _Product(line, flops, every.moved - own)
         if name == "dot_general" and ins[0].dims is not None and ins[1].dims is not None:
             (left, right), (b_left, b_right) = params["dimension_numbers"]
             summed = frozenset().union(*(ins[0].dims[d] for d in left), *(ins[1].dims[d] for d in right))
@@ -186,12 +210,14 @@ class _Body:
         consts = len(ins) - sliced - many
         over = [replace(v, dims=v.dims[1:] if v.dims else None) for v in ins[consts + many :]]
         carry, outs = ins[consts : consts + many], []
+        around, self.times = self.times, self.times * equation.params["length"]
         for _ in range(2 + len(carry)):
             outs = self.run(body, [*ins[:consts], *carry, *over])
             after = [_joined(a, b) for a, b in zip(carry, outs, strict=False)]
             if after == carry:
                 break
             carry = after
+        self.times = around
         return [*carry, *(replace(v, dims=None) for v in outs[many:])]
 
     def _while(self, params: dict[str, Any], ins: list[_Value]) -> list[_Value]:

@@ -67,7 +67,8 @@ class Collective:
             is read), `scattered` (each device keeps its own part of a sum, which is what a reduce-scatter gives),
             `reduced` (what it gathers is summed over next), `undone` (the reshards that follow bring back the cut
             before it), `asked` (a sharding constraint of the program asks for it), `again` (the same array was moved
-            over the same axes before, in the same phase), `windowed` (it is part of a product that XLA computes piece
+            over the same axes before, in the same phase), `accumulated` (a loop adds what it gives to a total in each
+            run, and reads that nowhere else), `windowed` (it is part of a product that XLA computes piece
             by piece, while the next piece is on its way).
     """
 

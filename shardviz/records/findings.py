@@ -46,6 +46,8 @@ class Suggestion:
             `code`: only a person can make it; `text` says what to write.
         target: the tree path of an argument or output, or a value's name.
         spec: the new spec.
+        specs, out_specs: of `argument` and `output`: arguments and outputs that change with the target, and their new
+            specs.
         dimension, size: of `pad`.
         axes: of `device-order`.
         policy: of `checkpoint`: a name in `jax.checkpoint_policies`; of `device-order`: a named order.
@@ -57,6 +59,8 @@ class Suggestion:
     kind: str
     target: str = ""
     spec: Spec | None = None
+    specs: tuple[tuple[str, Spec], ...] = ()
+    out_specs: tuple[tuple[str, Spec], ...] = ()
     dimension: int | None = None
     size: int | None = None
     axes: tuple[str, ...] = ()

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,16 @@ def segments(name: str) -> tuple[str, ...]:
     (('params', "['layers']", "['wq']"), ('state', '.opt', '[0]', '.mu'))
     """
     return tuple(_SEGMENT.findall(name))
+
+
+def common_path(names: Sequence[str]) -> str:
+    """The tree that several arrays are of, by the parts that all paths begin with.
+
+    >>> common_path(["opt['mu']['w']", "opt['nu']['w']"])
+    'opt'
+    """
+    levels = zip(*map(segments, names), strict=False)
+    return "".join(level[0] for level in itertools.takewhile(lambda level: len(set(level)) == 1, levels)) or "the step"
 
 
 def label(segment: str) -> str:

@@ -29,6 +29,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         flops: element type → FLOPs of matrix products.
         side: of work: the shortest side of its products (rows, columns, or what is summed over); 0 where not known.
         hbm_bytes: read from and written to main memory; of a copy what it moves.
+        on_chip: bytes of a chip's own memory → how many of `hbm_bytes` stay there on a chip that has so many.
         host_bytes: of a copy: what goes to the host's memory (`to_host`) or comes from there.
         collective: of `begin`: the name of the report's collective; empty for a copy.
         scatters: of an all-reduce: nothing but slices of its result are used, so that it becomes a reduce-scatter.
@@ -36,6 +37,8 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         opaque: kernels and library calls in it whose FLOPs nobody says.
         between: of `begin`: the kind of transfer between slices, as a TPU's compiler calls it (`ALL_REDUCE`).
         sent_bytes: of such a transfer: what one device hands over.
+        alive_bytes: what is held of main memory meanwhile, of what the step itself makes; where a compiler planned it
+            without the results, which have their place from the begin. None where not known.
         source: the person's line that it stems from.
         phase: as `Collective.phase`.
         trips: of `loop`; None where not known.
@@ -47,6 +50,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     flops: Mapping[str, float] = msgspec.field(default_factory=dict)
     side: int = 0
     hbm_bytes: float = 0.0
+    on_chip: Mapping[int, float] = msgspec.field(default_factory=dict)
     host_bytes: float = 0.0
     to_host: bool = False
     collective: str = ""
@@ -55,10 +59,15 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     opaque: tuple[str, ...] = ()
     between: str = ""
     sent_bytes: float = 0.0
+    alive_bytes: float | None = None
     source: Frame | None = None
     phase: str = "update"
     trips: int | None = 1
     body: tuple[Scheduled, ...] = ()
+
+    def moved(self, room: float) -> float:
+        """Bytes of main memory on a chip that has `room` bytes of its own for values."""
+        return self.hbm_bytes - sum(kept for needed, kept in self.on_chip.items() if needed <= room)
 
     @property
     def total(self) -> tuple[float, float]:

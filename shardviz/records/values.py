@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shardviz.errors import ShardvizError, excerpt
@@ -60,7 +60,8 @@ class Value:
         count: how often it is made in a step, loops multiplied in; None where a loop's trip count is not known.
         manual: the mesh axes of the `shard_map`s around: every device along them has an array of its own, `shape` is
             that array's, and `spec` says how it is cut over the other axes (None where there are none).
-        computed: how the operation that makes it computes it, where that is otherwise: it is moved then.
+        computed: how the operation that makes it computes it, where that is otherwise: it is moved then. Of an output:
+            how the program computes it, where it is resharded before it is returned.
         fixed: what of its spec is in its type, over Explicit axes; None where the mesh has none.
         donated: an argument whose memory the program may use for a result.
         memory_kind: where its shards lie: `device`, the device's own memory, or `pinned_host` or `unpinned_host`, the
@@ -69,6 +70,9 @@ class Value:
             nothing of what the program takes; where the caller holds it on the devices, it lies there besides.
         gradient: a result that the backward pass makes.
         scanned: an argument of which a loop takes one slice along its first dimension in each run.
+        optimizer: an argument that only the update uses, such as an optimizer's moments.
+        becomes: of an argument the name of the result that is its new value; empty where there is none.
+        read: how the program reads an argument, where each device reads only a slice of its shard.
     """
 
     name: str
@@ -91,6 +95,9 @@ class Value:
     unused: bool = False
     gradient: bool = False
     scanned: bool = False
+    optimizer: bool = False
+    becomes: str = ""
+    read: Spec | None = None
 
     @property
     def on_host(self) -> bool:
@@ -119,6 +126,11 @@ class Value:
         if self.unused:
             parts.append("unused")
         return ", ".join(parts)
+
+
+def donated_bytes(arguments: Iterable[Value]) -> list[float]:
+    """Bytes on one device of each argument whose memory a result may take."""
+    return [v.bytes_per_device or 0.0 for v in arguments if v.donated and not (v.unused or v.on_host)]
 
 
 RESIDUAL_KINDS = ("kept", "outside", "offloaded", "argument", "constant", "recomputed")

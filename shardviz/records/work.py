@@ -137,6 +137,21 @@ class Stated:
     optimal_seconds: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Factor:
+    """How one factor of a product comes, before it is brought into the cut that the product needs.
+
+    Attributes:
+        argument: the program's argument that it is, or is a slice or a rearrangement of; empty where it is none.
+        batch: the axes that cut a batch dimension which others cut in the other factor.
+        crossed: the axes that cut what is summed over here, and a dimension of the other factor that is not.
+    """
+
+    argument: str = ""
+    batch: tuple[Axis, ...] = ()
+    crossed: tuple[Axis, ...] = ()
+
+
 Sizes = tuple[int, int, int, int]
 """Of a product: how many (batch), rows (m), what is summed over (k), columns (n)."""
 
@@ -156,6 +171,7 @@ class Product:
         repeated: the mesh axes along which all devices do the same product.
         left_axes, right_axes: the axes that cut what is summed over in either factor, as it comes, before it is brought
             into the cut that the product needs, and that cut nothing of the other factor.
+        factors: the left and the right one; empty where the level does not say.
     """
 
     value: str
@@ -169,6 +185,7 @@ class Product:
     repeated: tuple[Axis, ...] = ()
     left_axes: tuple[Axis, ...] = ()
     right_axes: tuple[Axis, ...] = ()
+    factors: tuple[Factor, ...] = ()
 
     @property
     def step_flops(self) -> float:

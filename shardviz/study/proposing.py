@@ -154,9 +154,9 @@ class Proposals:
     def _suggested(self, what: Suggestion) -> Plan | None:
         """The plan with what a finding suggests; None where no plan says it."""
         if what.kind == "argument":
-            return self.plan.with_spec(what.target, what.spec or Spec())
+            return self.plan.with_edits({what.target: what.spec or Spec(), **dict(what.specs)}, dict(what.out_specs))
         if what.kind == "output":
-            return self.plan.with_out_spec(what.target, what.spec)
+            return self.plan.with_edits(dict(what.specs), {what.target: what.spec, **dict(what.out_specs)})
         if what.kind == "device-order":
             return self._laid_out(what)
         if what.kind == "constrain":

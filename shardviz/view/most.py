@@ -1,7 +1,9 @@
-"""What costs you most: one ranked list of what a step waits for, each with its cause in the sentence.
+"""What costs you most: one ranked list of what a step would lose, each with its cause in the sentence.
 
-What takes longest comes first; against another card each row has its difference. A finding about the same line and
-axes says it in its own words; a finding about something else has a row of its own.
+What the step would lose most of if it took no time comes first, so that what other work hides sinks; against another
+card each row has its difference. A finding about the same line and axes says it in its own words; a finding about
+something else has a row of its own. What mends a finding stands beside it, and what lessens a row's own collectives
+beside the row; what else was tried stands apart.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
 from shardviz.records.findings import Finding
 from shardviz.records.sums import sum_collectives
-from shardviz.study.mends import Mend
+from shardviz.study.mends import Mend, Mends
 from shardviz.view.document import (
     Block,
     Column,
@@ -28,6 +30,7 @@ from shardviz.view.document import (
     Inline,
     Piece,
     Row,
+    Section,
     Table,
     axes,
     code,
@@ -39,6 +42,7 @@ from shardviz.view.document import (
     words,
 )
 from shardviz.view.placement import CHOOSE
+from shardviz.view.step_cost import pair
 
 COLUMNS = (Column("costs"), Column("line"), Column("what, and why", wrap=True), Column("try this", wrap=True))
 COMPARED = (COLUMNS[0], Column("difference"), *COLUMNS[1:])
@@ -65,7 +69,7 @@ class _Entry:
 
 
 def most_document(deck: Deck, remedies: Remedies) -> Document:
-    """What the open card's step waits for, against the card that is compared with.
+    """What the open card's step would lose most of, against the card that is compared with.
 
     Args:
         deck: the cards.
@@ -80,32 +84,34 @@ def most_document(deck: Deck, remedies: Remedies) -> Document:
     title = words("What costs you most", strong=True)
     lead: tuple[Piece, ...] = (words(_against(card, other, against), quiet=True),)
     mends = remedies.mends
-    helps = remedies.items if remedies.of == card.plan else ()
+    helps = remedies.mends if remedies.of == card.plan else None
     if remedies.of == card.plan and remedies.busy:
         said = f"· {mends.tried} of {mends.candidates} changes tried" if mends is not None and mends.candidates else ""
         lead = (*lead, words(said, quiet=True, tip="what helps is tried while nothing else is asked for"))
     elif remedies.of == card.plan and remedies.trouble:
         lead = (*lead, words("· what may help could not be tried", tone="warn", tip=remedies.trouble))
-    entries = _helped(list(_entries(known, cost, before)), helps)
+    entries, apart = _helped(list(_entries(known, cost, before)), helps)
     if cost is None:
         blocks.append(paragraph(*_no_machine(known), name="most-no-machine"))
-    rows = tuple(_row(entry, known, cost, before is not None) for entry in entries[:MOST])
-    if rows:
-        hidden = max(0, len(entries) - MOST)
-        blocks.append(
-            Table(
-                columns=COLUMNS if before is None else COMPARED,
-                rows=rows,
-                first=6,
-                most=MOST,
-                noun="row",
-                hidden=hidden,
-                folds="page",
-                name="most",
-            )
+
+    def table(of: Sequence[_Entry], name: str) -> Table:
+        return Table(
+            columns=COLUMNS if before is None else COMPARED,
+            rows=tuple(_row(entry, known, cost, before is not None) for entry in of[:MOST]),
+            first=6,
+            most=MOST,
+            noun="row",
+            hidden=max(0, len(of) - MOST),
+            folds="page",
+            name=name,
         )
+
+    if entries:
+        blocks.append(table(entries, "most"))
     elif cost is not None:
         blocks.append(paragraph("Nothing is waited for that is known.", quiet=True))
+    if apart:
+        blocks.append(Section(title="Also tried", blocks=(table(apart, "most-apart"),)))
     return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=known.bound.mesh)
 
 
@@ -149,34 +155,43 @@ def _entries(known: Known, cost: StepCost | None, before: StepCost | None) -> It
     yield from sorted([*rows, *grave], key=_rank)
 
 
-def _helped(entries: list[_Entry], helps: Sequence[Mend]) -> list[_Entry]:
-    """Each remedy goes to the row of its finding, or of the dearest line that it changes; else it has its own."""
-    for remedy in helps:
-        places = [(r.file, r.line) for r in remedy.lines]
-
-        def fits(e: _Entry, remedy: Mend = remedy, places: list[tuple[str, int]] = places) -> bool:
-            if e.remedy is not None:
-                return False
-            if remedy.finding is not None:
-                return e.finding is not None and e.finding.id == remedy.finding.id
-            if _for_memory(remedy):
-                return e.finding is not None and e.finding.rule in ("does-not-fit", "too-much")
-            spent = e.spent if e.spent is not None and e.spent.what == "collective" else None
-            return spent is not None and spent.source is not None and (spent.source.file, spent.source.line) in places
-
-        at = next((n for n, e in enumerate(entries) if fits(e)), None)
-        if at is None:
-            entries.append(_Entry(remedy=remedy))
+def _helped(entries: list[_Entry], mends: Mends | None) -> tuple[list[_Entry], list[_Entry]]:
+    """The rows with what mends them: their findings, or where they have none their collectives; and what mends none."""
+    if mends is None:
+        return entries, []
+    left, helped = {mend.action: mend for mend in mends}, []
+    for entry in entries:
+        if entry.finding is not None:
+            helps = (mend for mend in mends.of(entry.finding) if mend.action in left)
         else:
-            entries[at] = replace(entries[at], remedy=remedy)
-    return entries
+            helps = (mend for mend in left.values() if mend.finding is None and _lessens(mend, entry.spent))
+        remedy = next(helps, None)
+        if remedy is not None:
+            del left[remedy.action]
+        helped.append(replace(entry, remedy=remedy))
+    return helped, [_Entry(remedy=mend) for mend in left.values()]
 
 
-def _rank(entry: _Entry) -> float:
-    seconds = 0.0 if entry.spent is None else entry.spent.seconds or entry.spent.before or 0.0
-    if entry.finding is not None:
-        seconds = max(seconds, entry.finding.numbers.get("seconds", 0.0))
-    return -seconds
+def _lessens(remedy: Mend, spent: Spending | None) -> bool:
+    """Whether a remedy makes the collectives of a row move less."""
+    if spent is None or spent.what != "collective" or spent.source is None:
+        return False
+    names = {axis_name(a) for a in spent.axes or ()}
+    more = 0.0
+    for change in remedy.difference.collectives:
+        for sign, total in ((-1.0, change.before), (1.0, change.after)):
+            for one in total.collectives if total else ():
+                same = one.kind == spent.kind and {axis_name(a) for a in one.axes or ()} == names
+                if same and one.source is not None and one.source.bare == spent.source.bare:
+                    more += sign * one.assumed_bytes
+    return more < 0
+
+
+def _rank(entry: _Entry) -> tuple[float, float]:
+    spent, finding = entry.spent, entry.finding
+    if spent is not None:
+        return -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
+    return -(finding.numbers.get("seconds", 0.0) if finding is not None else 0.0), 0.0
 
 
 def _about(finding: Finding, spent: Spending) -> bool:
@@ -213,16 +228,14 @@ def _row(entry: _Entry, known: Known, cost: StepCost | None, compared: bool) -> 
     if spent is not None and spent.what == "compute" and spent.lines:
         source = next((f for f in _frames(cost) if (f.file, f.line) == next(iter(spent.lines))), None)
     at: Inline = words("") if source is None else line(source, tip=report.line(source))
-    said = tuple(_sentence(spent, report, cost)) if spent is not None else ()
+    said = () if spent is None else tuple(_sentence(spent, report, cost))
     if finding is not None:
         said = (*said, *((words("·", quiet=True),) if said else ()), *_finding(finding, brief=spent is not None))
     whole = [paragraph(finding.text)] if finding is not None and _brief(finding.text) != finding.text else []
     detail = [*whole, *([paragraph(finding.why, quiet=True)] if finding is not None and finding.why else [])]
     if spent is None and finding is None and entry.remedy is not None:
-        said = (
-            words("would make room" if _for_memory(entry.remedy) else "could be saved", strong=True),
-            words(entry.remedy.text.partition(": ")[2], quiet=True),
-        )
+        brings = "would make room" if _for_memory(entry.remedy) else "could be saved"
+        said = (words(brings, strong=True), words(entry.remedy.text.partition(": ")[2], quiet=True))
     return row(
         _amount(entry), *((_difference(spent),) if compared else ()), at, said, tuple(_try(entry)), detail=detail
     )
@@ -247,16 +260,19 @@ def _amount(entry: _Entry) -> Piece:
         return words(text, strong=True, tone="bad" if finding.severity == "error" else "warn")
     if not spent.seconds and not spent.difference:
         return words(format_bytes(spent.bytes), strong=True)
-    return words(format_seconds(spent.seconds), strong=True, tip="in a step, on each device")
+    tip = "in a step, on each device" if spent.loss is None else "so much shorter would the step be without it"
+    return words(format_seconds(spent.weight), strong=True, tip=tip)
 
 
 def _difference(spent: Spending | None) -> Piece:
     """`+17.4 s` where it takes so much longer than on the other card; empty where it takes about as long."""
-    if spent is None or spent.before is None or abs(spent.difference) <= 0.02 * max(spent.seconds, spent.before):
+    if spent is None or spent.before is None:
         return words("")
-    sign, tone = ("+", "bad") if spent.difference > 0 else ("−", "good")
-    there = f"{format_seconds(spent.before)} there"
-    return words(f"{sign}{format_seconds(abs(spent.difference))}", tone=tone, tip=there)
+    here, before = spent.weight, spent.weight_before
+    if abs(here - before) <= 0.02 * max(here, before):
+        return words("")
+    sign, tone = ("+", "bad") if here > before else ("−", "good")
+    return words(f"{sign}{format_seconds(abs(here - before))}", tone=tone, tip=f"{format_seconds(before)} there")
 
 
 def _sentence(spent: Spending, report: Report, cost: StepCost | None) -> Iterator[Piece]:
@@ -264,10 +280,12 @@ def _sentence(spent: Spending, report: Report, cost: StepCost | None) -> Iterato
         assert cost is not None
         yield words("matrix products", strong=True)
         first = next(iter(spent.lines.values()), 0.0)
+        yield from _loss(spent, cost, "on the matrix unit")
         yield words(f"{format_flops(cost.flops)} on each device; {_share(first, spent)}")
         return
     if spent.what == "memory":
         yield words("HBM-bound", strong=True)
+        yield from _loss(spent, cost, "in main memory")
         yield words(f"{format_bytes(spent.bytes)} a device take longer than the compute")
         return
     yield moved(spent.kind, spent.axes, spent.source)
@@ -279,10 +297,34 @@ def _sentence(spent: Spending, report: Report, cost: StepCost | None) -> Iterato
     phases = dict.fromkeys(_PHASES.get(c.phase, c.phase) for c in spent.collectives)
     if spent.seconds and spent.before is not None and not spent.before:
         yield words("new", tone="bad")
-    yield words(f"{format_bytes(spent.bytes)} in {format_count(runs)} {'run' if runs == 1 else 'runs'}")
+    yield from _loss(spent, cost, "on the link")
+    amount = f"{format_count(runs)} {'run' if runs == 1 else 'runs'}"
+    if cost is None or not spent.seconds:
+        yield words(f"{format_bytes(spent.bytes)} in {amount}")
+    else:
+        yield words(amount, tip=f"{format_bytes(spent.bytes)} of operands on each device")
     yield words(f"({', '.join(phases)})", quiet=True)
     yield words(":")
     yield from _cause(spent, report)
+
+
+def _loss(spent: Spending, cost: StepCost | None, where: str) -> Iterator[Piece]:
+    """`loses 0.61 s of 7.60 s; 2.10 s on the link, 1.49 s hidden ·`."""
+    loss = spent.loss
+    if cost is None or not spent.seconds:
+        return
+    if loss is None or cost.seconds is None:
+        yield words(f"{format_seconds(spent.seconds)} {where}")
+    elif not loss.busy:
+        yield words("loses nothing: the schedule has it in one with another")
+    else:
+        lost = pair(format_seconds(loss.lost), format_seconds(cost.seconds), " of ")
+        more = ", nothing hidden"
+        if loss.hidden > 0.01 * loss.busy:
+            more = f"; {format_seconds(loss.busy)} {where}, {format_seconds(loss.hidden)} hidden"
+        tip = "so much shorter would the step be if it took no time: its schedule is walked again"
+        yield words(f"loses {lost}{more}", tip=tip)
+    yield words("·", quiet=True)
 
 
 _PHASES = {"forward": "forward", "backward": "backward", "rematerialised": "recomputed", "update": "update"}

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.costs.timeline import Event, Timeline
+from shardviz.costs.timeline import Event, HeldMemory, Timeline
 from shardviz.costs.timing import HOST
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS
 from shardviz.notation import axis_name
-from shardviz.records.amounts import format_seconds
+from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.collectives import KINDS, axes_words
 from shardviz.view.document import (
     Block,
@@ -32,12 +32,14 @@ from shardviz.view.document import (
     document,
     line,
     moved,
+    nbytes,
     notes,
     row,
     seconds,
     words,
 )
 from shardviz.view.picture import Key, Labels, Lines, Picture, Rects, Shape, picture, text_wide
+from shardviz.view.step_cost import pair
 
 _MOST = 12
 _WORDS = {"copy": "copy to or from the host"}
@@ -64,6 +66,7 @@ def timeline_tables(timeline: Timeline) -> tuple[Block, ...]:
         *_critical(timeline),
         *_exposed(timeline),
         Section(title="Lanes", blocks=(_lanes(timeline),)),
+        _memory(timeline),
         *((Section(title="What is not known", blocks=notes(*timeline.notes)),) if timeline.notes else ()),
     )
 
@@ -112,6 +115,46 @@ def _lanes(timeline: Timeline) -> Table:
         for lane in timeline.lanes
     )
     return Table(columns=columns, rows=tuple(rows), noun="lane", folds="never", name="timeline-busy")
+
+
+def _memory(timeline: Timeline) -> Section:
+    """What is held of main memory all the time, when most is, and at the end."""
+    memory, title = timeline.memory, "Memory on the same axis of time"
+    if memory is None:
+        return Section(title=title, lead=(words(MEMORY_NOT_KNOWN),))
+    columns = (Column("held", right=True), Column("share", right=True), Column(""), Column("when"), Column("line"))
+    most = max(memory.peak, memory.usable or 0.0) or 1.0
+    at = memory.peak_begin
+    there = next(
+        (e for e in timeline.events if e.lane in (COMPUTE, WAITS) and e.begin <= at < e.begin + e.seconds), None
+    )
+    moments = (
+        (memory.standing, "all the time", None),
+        (memory.peak, f"at most, first at {format_seconds(at)}", there and there.source),
+        (memory.bytes[-1], "at the end", None),
+    )
+    rows = tuple(
+        row(
+            nbytes(held, strong=held == memory.peak),
+            words(f"{held / memory.usable:.1%}" if memory.usable else ""),
+            bar([Part(share=held / most, role="work")]),
+            words(when),
+            line(source, timeline.line(source)) if source is not None else words(""),
+        )
+        for held, when, source in moments
+    )
+    table = Table(columns=columns, rows=rows, noun="moment", folds="never", clip=True, name="timeline-memory")
+    lead = words(f"{memory_words(memory)}; {memory.rests_on}", quiet=True)
+    return Section(title=title, lead=(lead,), blocks=(table, *notes(*memory.beside)))
+
+
+MEMORY_NOT_KNOWN = "not known: the report has no buffer assignment, or an older shardviz wrote it"
+
+
+def memory_words(memory: HeldMemory) -> str:
+    """`57.6 of 103 GB`."""
+    usable = "not known" if memory.usable is None else format_bytes(memory.usable)
+    return pair(format_bytes(memory.peak), usable, " of ")
 
 
 def _exposed(timeline: Timeline) -> Iterator[Section]:
@@ -167,6 +210,8 @@ def _critical(timeline: Timeline) -> Iterator[Section]:
 
 _WIDE, _HIGH, _STEP, _TOP = 820.0, 16.0, 22.0, 4.0
 _BAND = 14.0  # pixels of a row of loops
+_HELD = 64.0  # pixels of the memory's curve
+_NEAR = 4.0  # times its peak up to which a device's memory is drawn on its scale
 _LEAST = 0.4  # pixels of the shortest event that is drawn on its own
 
 
@@ -251,15 +296,19 @@ def timeline_picture(timeline: Timeline, kind: str = "") -> Picture:
         shapes += _lane(timeline, name, left, y - _HIGH / 2, rate, stretch)
     for loop in stretch.loops:
         shapes += _loop(loop, left, rate, high)
+    if timeline.memory is not None and rate:
+        shapes += _held(timeline, timeline.memory, left, rate, high + 6, stretch)
+        high += _HELD + 10
     shapes += _scale(timeline.seconds, left, rate, high)
     total = format_seconds(timeline.seconds)
     spent = "; ".join(f"{lane.name} busy {format_seconds(lane.busy)}" for lane in timeline.lanes)
+    held = "" if timeline.memory is None else f"; memory held {memory_words(timeline.memory)}"
     return Picture(
         width=left + _WIDE + 24,
         height=high + 20,
         shapes=tuple(shapes),
         title=f"{timeline.program} on {timeline.target}: {total} a step",
-        alt=f"Lanes of a step of {total}: {spent}.",
+        alt=f"Lanes of a step of {total}: {spent}{held}.",
         axes=timeline.mesh.names,
         keys=looks_of(timeline),
         notes=(
@@ -293,6 +342,42 @@ def _loop(loop: Loop, left: float, rate: float, bottom: float) -> Iterator[Shape
         )
     if not loop.depth:
         yield Lines(lines=tuple(((at, y + 1), (at, bottom)) for at in (x, end)), stroke="line", dash=2, layer=2)
+
+
+def memory_top(*memories: HeldMemory) -> float:
+    """The bytes at the top of a scale that curves share: what a device has, unless that is far above them."""
+    most = max(each.peak for each in memories)
+    usable = max((each.usable or 0.0 for each in memories), default=0.0)
+    return max(most, usable if usable <= _NEAR * most else 0.0) or 1.0
+
+
+def _held(
+    timeline: Timeline, memory: HeldMemory, left: float, rate: float, y: float, stretch: Stretch
+) -> Iterator[Shape]:
+    """The memory that is held, as a filled curve over the same time, and a line at what a device has."""
+    top, bottom = memory_top(memory), y + _HELD
+    high = {size: bottom - size / top * (_HELD - 12) for size in (*memory.bytes, memory.usable or 0.0)}
+    points, before = [(left, bottom)], bottom
+    for begin, size in zip(stretch(memory.begins), memory.bytes, strict=True):
+        points += ((left + begin * rate, before), (left + begin * rate, before := high[size]))
+    points += ((left + timeline.seconds * rate, before), (left + timeline.seconds * rate, bottom))
+    said = f"memory held: {memory_words(memory)}, {memory.rests_on}"
+    yield Lines(lines=(tuple(points),), stroke="muted", fill="muted", closed=True, strength=0.6, tip=said)
+    yield Labels(at=((left - 8, bottom - _HELD / 2 + 6),), texts=("memory",), align="end")
+    (at,) = stretch([memory.peak_begin])
+    place = min(max(left + at * rate, left + 40), left + _WIDE - 40)
+    yield Labels(
+        at=((place, high[memory.peak] - 6),),
+        texts=(format_bytes(memory.peak),),
+        align="middle",
+        size="small",
+        halo=True,
+    )
+    if memory.usable is not None and memory.usable <= top:
+        level = high[memory.usable]
+        yield Lines(lines=(((left, level), (left + _WIDE, level)),), stroke="quiet", dash=1, tip="what a device has")
+        has = f"{format_bytes(memory.usable)} usable"
+        yield Labels(at=((left + _WIDE, level - 6),), texts=(has,), align="end", size="small", ink="quiet", halo=True)
 
 
 def _scale(total: float, left: float, rate: float, y: float) -> Iterator[Shape]:

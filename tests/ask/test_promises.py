@@ -4,130 +4,22 @@ from __future__ import annotations
 
 import math
 
-import jax
 import jax.numpy as jnp
 import pytest
 
 import shardviz as sv
+from tests.programs import abstract, adapted, decode, experts, graph, sampler, scanned, translator, unet, vit
 
 MESHES = ({"data": 8}, {"data": 4, "model": 2})
 OWN = {"moe": ({"data": 4, "expert": 2},), "resnet": ({"batch": 8},)}
 """Program → its meshes, where it names other axes, or takes long."""
 
 
-def abstract(*shape, dtype="bfloat16"):
-    return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def decode(layers=2, d=64, ff=256, heads=8, kv=4, hd=8, vocabulary=512, batch=16, length=64):
-    """A step of decoding with a KV cache: a scan over stacked layers and their caches."""
-    stacked = {"wq": (d, heads, hd), "wk": (d, kv, hd), "wv": (d, kv, hd), "wo": (heads, hd, d), "norm": (d,)}
-    stacked |= {"up": (d, ff), "gate": (d, ff), "down": (ff, d)}
-    params = {"embed": abstract(vocabulary, d), "head": abstract(d, vocabulary)}
-    params["layers"] = {name: abstract(layers, *shape) for name, shape in stacked.items()}
-    cache = (abstract(layers, batch, length, kv, hd),) * 2
-
-    def step(params, cache, tokens, position):
-        def layer(x, each):
-            p, k, v = each
-            h = x * jax.lax.rsqrt(jnp.mean(x**2, -1, keepdims=True) + 1e-6) * p["norm"]
-            q = jnp.einsum("bd,dhk->bhk", h, p["wq"]).reshape(x.shape[0], kv, heads // kv, hd)
-            new = [jnp.einsum("bd,dhk->bhk", h, p[w])[:, None] for w in ("wk", "wv")]
-            k, v = (jax.lax.dynamic_update_slice_in_dim(c, n, position, 1) for c, n in zip((k, v), new, strict=True))
-            scores = jax.nn.softmax(jnp.einsum("bgrk,btgk->bgrt", q, k), -1)
-            out = jnp.einsum("bgrt,btgk->bgrk", scores, v).reshape(x.shape[0], heads, hd)
-            x = x + jnp.einsum("bhk,hkd->bd", out, p["wo"])
-            return x + (jax.nn.silu(x @ p["gate"]) * (x @ p["up"])) @ p["down"], (k, v)
-
-        x, cache = jax.lax.scan(layer, params["embed"][tokens], (params["layers"], *cache))
-        return x @ params["head"], cache
-
-    return sv.trace(step, params, cache, abstract(batch, dtype="int32"), abstract(dtype="int32"))
-
-
-def trained(loss, params, *data):
-    """A step of gradient descent with momentum."""
-
-    def step(params, momentum, *data):
-        grads = jax.grad(loss)(params, *data)
-        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, grads)
-        return jax.tree.map(lambda p, m: p - 0.1 * m, params, momentum), momentum
-
-    return sv.trace(step, params, params, *data)
-
-
-def convolved(x, w, stride=1):
-    return jax.lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-
-
-def unet(batch=64, side=32):
-    def loss(p, image, wanted):
-        down = jax.nn.relu(convolved(image, p["enter"]))
-        low = jax.nn.relu(convolved(down, p["down"], 2))
-        up = jax.image.resize(jax.nn.relu(convolved(low, p["middle"])), (*down.shape[:3], 64), "nearest")
-        return jnp.mean((convolved(jnp.concatenate([up, down], -1), p["leave"]) - wanted) ** 2)
-
-    shapes = {"enter": (3, 32), "down": (32, 64), "middle": (64, 64), "leave": (96, 3)}
-    params = {name: abstract(3, 3, *channels) for name, channels in shapes.items()}
-    return trained(loss, params, abstract(batch, side, side, 3), abstract(batch, side, side, 3))
-
-
-def attended(p, x, of):
-    q, k, v = (jnp.einsum("bsd,dhk->bshk", a, p[w]) for w, a in (("wq", x), ("wk", of), ("wv", of)))
-    weights = jax.nn.softmax(jnp.einsum("bshk,bthk->bhst", q, k), -1)
-    x = x + jnp.einsum("bhst,bthk,hkd->bsd", weights, v, p["wo"])
-    return x + jax.nn.gelu(x @ p["up"]) @ p["down"]
-
-
-def block(d=64, heads=8):
-    shapes = {"wq": (d, heads, 8), "wk": (d, heads, 8), "wv": (d, heads, 8), "wo": (heads, 8, d)}
-    return {name: abstract(*s) for name, s in (shapes | {"up": (d, 256), "down": (256, d)}).items()}
-
-
-def vit():
-    def loss(p, image, label):
-        x = convolved(image, p["patch"], 8).reshape(image.shape[0], 16, 64)
-        for each in p["blocks"]:
-            x = attended(each, x, x)
-        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(x.mean(1) @ p["head"]), label[:, None], 1))
-
-    params = {"patch": abstract(8, 8, 3, 64), "blocks": [block(), block()], "head": abstract(64, 128)}
-    return trained(loss, params, abstract(64, 32, 32, 3), abstract(64, dtype="int32"))
-
-
-def translator():
-    def loss(p, source, target):
-        x, y = p["embed"][source], p["embed"][target]
-        x = attended(p["encoder"], x, x)
-        y = attended(p["cross"], attended(p["decoder"], y, y), x)
-        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(y @ p["embed"].T), target[..., None], -1))
-
-    params = {"embed": abstract(512, 64), "encoder": block(), "decoder": block(), "cross": block()}
-    return trained(loss, params, abstract(32, 16, dtype="int32"), abstract(32, 16, dtype="int32"))
-
-
-def experts():
-    """A mixture of experts of flax.nnx, asked without a gradient."""
-    nnx = pytest.importorskip("flax.nnx")
-
-    class Mixture(nnx.Module):
-        def __init__(self, rngs):
-            make = lambda *s: nnx.Param(jax.random.normal(rngs(), s))  # noqa: E731
-            self.router, self.up, self.down = make(64, 8), make(8, 64, 256), make(8, 256, 64)
-
-        def __call__(self, x):
-            routed = jnp.einsum("nd,ne->end", x, jax.nn.softmax(x @ self.router[...]))
-            hidden = jnp.tanh(jnp.einsum("end,edf->enf", routed, self.up[...]))
-            return jnp.einsum("enf,efd->nd", hidden, self.down[...])
-
-    model = nnx.eval_shape(lambda: Mixture(nnx.Rngs(0)))
-    return sv.trace(nnx.jit(lambda model, x: model(x)), model, abstract(512, 64, dtype="float32"))
-
-
 PROGRAMS = {
     "decode": decode, "unet": unet, "vit": vit, "translator": translator, "experts": experts,
+    "adapted": adapted, "scanned": scanned, "graph": graph, "sampler": sampler,
     "mlp": lambda: sv.gallery.mlp().program, "llama": lambda: sv.gallery.llama().program,
-    "resnet": lambda: sv.gallery.resnet().program, "moe": lambda: sv.gallery.moe().program,
+    "resnet": lambda: sv.gallery.resnet(14).program, "moe": lambda: sv.gallery.moe().program,
 }  # fmt: skip
 
 

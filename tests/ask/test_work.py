@@ -59,7 +59,7 @@ def galleries(tmp_path_factory):
         "mlp": gallery.mlp(),
         "llama": gallery.llama("8b", mesh="data=2,model=4"),
         "moe": gallery.moe(),
-        "resnet": gallery.resnet(depth=26),
+        "resnet": gallery.resnet(depth=14),
         "ring": gallery.ring(),
     }
     reports, files = {}, {}

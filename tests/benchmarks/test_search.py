@@ -108,7 +108,7 @@ PROGRAMS = {
     "moe": lambda n, a, b: sv.gallery.moe(mesh=MOE.format(a, b)),
     "ring": lambda n, a, b: sv.gallery.ring(mesh=f"data=4,seq={n // 4}"),
     "pipeline": lambda n, a, b: sv.gallery.pipeline(mesh=f"data={a},stage={b}"),
-    "resnet": lambda n, a, b: sv.gallery.resnet(mesh=f"batch={n}"),
+    "resnet": lambda n, a, b: sv.gallery.resnet(26, mesh=f"batch={n}"),
     "gpt_2021": lambda n, a, b: sv.gallery.gpt_2021(mesh={"dp": min(n // 2, 64), "mp": n // min(n // 2, 64)}),
     "decoder": lambda n, a, b: sv.gallery.decoder(mesh=LLAMA.format(a, b)),
 }

@@ -38,7 +38,8 @@ def test_from_the_lanes_to_a_line_and_another_plan_beside_it(lab: Lab, page: Lab
     expect(heads.first).to_contain_text(f"baseline {seconds}")
     lanes = view.locator(".sv-tlname")
     expect(lanes.first).to_contain_text("compute")
-    expect(lanes.last).to_contain_text("waits")
+    expect(lanes.nth(-2)).to_contain_text("waits")
+    expect(lanes.last).to_contain_text("memory")
     expect(view.get_by_test_id("timeline-legend")).to_contain_text("bound by FLOPs")
 
     # by keys: JupyterLab takes none of them
@@ -51,8 +52,10 @@ def test_from_the_lanes_to_a_line_and_another_plan_beside_it(lab: Lab, page: Lab
     page.raw.keyboard.press("Home")
     expect(canvas).to_be_focused()
 
-    # a click in the middle of the longest: its line, its value, and from there its collectives
-    canvas.click(position={"x": 10, "y": 120})
+    # a click on what the chip computes: its line, its value, and from there its collectives
+    lane, drawn = lanes.first.bounding_box(), canvas.bounding_box()
+    assert lane is not None and drawn is not None
+    canvas.click(position={"x": drawn["width"] * 0.4, "y": lane["y"] + lane["height"] / 2 - drawn["y"]})
     said = view.get_by_test_id("timeline-chosen")
     expect(said).to_contain_text(re.compile(r"llama\.py:\d+"))
     line = re.findall(r"llama\.py:\d+", said.inner_text())[0]

@@ -42,6 +42,25 @@ def test_no_part_of_a_program_is_taken_for_the_whole(all_compiled, name, milesto
     assert dumps.complete(tmp_path, milestone, 8, ended=True)
 
 
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize("late", ["", "-buffer-assignment", "-live-range", "-memory-usage-report"])
+def test_texts_are_whole_once_the_options_after_them_are_written(all_compiled, late, platform, tmp_path):
+    """The options are there from the module's first dump on, and are written again after each."""
+    program = all_compiled["mlp_float32"].text("optimized")
+    options = tmp_path / "module_0001.jit_f.debug_options"
+    ends = ("", "-buffer-assignment", "-live-range", "-memory-usage-report")
+    files = [tmp_path / f"module_0001.jit_f.after_optimizations{end}.txt" for end in sorted(ends, key=late.__eq__)]
+    for second, file in enumerate([options, *files]):
+        file.write_text(program)
+        os.utime(file, (second + 1, second + 1))
+        assert not dumps.complete(tmp_path, "compiled", 8, ended=False, platform=platform)
+    (tmp_path / "module_0002.jit_g.debug_options").touch()
+    assert not dumps.complete(tmp_path, "compiled", 8, ended=False, platform=platform)
+    assert dumps.complete(tmp_path, "compiled", 8, ended=True, platform=platform)
+    os.utime(options, (9, 9))
+    assert dumps.complete(tmp_path, "compiled", 8, ended=False, platform=platform)
+
+
 def test_a_pass_counts_where_it_changed_the_program(tmp_path):
     names = {
         "module_0001.jit_f.0000.simplify.after_pipeline-start.before_dce.txt": "a",

@@ -69,24 +69,24 @@ def test_nobody_waits_for_a_peer_that_reads_nothing():
 # Interrupts, kills, stops.
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
-def test_the_answer_after_an_interrupt_is_the_next_answer(tmp_path, busy):
-    """The program has 25 MB; an interrupt comes while it is asked for, sent or compiled; the server may be at work."""
+def test_the_answer_after_an_interrupt_is_the_next_answer(tmp_path):
+    """The program has 25 MB; an interrupt comes while it is asked for, sent or compiled; first the server is idle, then
+    it is at work."""
     found = kernel(
-        f"""
+        """
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        seed = random.Random({busy})
+        seed = random.Random(1)
         bulk = np.arange(6_250_000, dtype=np.float32) % 7
         large = sv.trace(lambda x: x * jnp.asarray(bulk)[:128], array(128))
         plan = sv.Plan("x=2", (P("x"),))
-        began = time.monotonic()
         assert large.partition(plan).outputs[0].shard_shape == (64,)
         began = time.monotonic()
         large.partition(plan)
         whole = time.monotonic() - began
-        futures, answer["interrupted"], answer["slow"] = [], 0, []
-        for turn in range(10):
-            if {busy} and turn % 5 == 0:
+        futures, answer["interrupted"], answer["slow"] = [], [0, 0], []
+        for turn in range(14):
+            busy = turn >= 6
+            if turn in (6, 10):
                 futures.append(long())
                 until(lambda: futures[-1].job.pid)
             timer = threading.Timer(seed.uniform(0, 1.2) * whole, os.kill, (os.getpid(), signal.SIGINT))
@@ -96,11 +96,11 @@ def test_the_answer_after_an_interrupt_is_the_next_answer(tmp_path, busy):
                 timer.join()
                 time.sleep(0.05)
             except KeyboardInterrupt:
-                answer["interrupted"] += 1
+                answer["interrupted"][busy] += 1
             timer.join()
-            if futures and turn % 5 == 4:
+            if turn in (9, 13):
                 futures[-1].stop()
-            if not futures or turn % 5 == 4:
+            if not busy or turn in (9, 13):
                 began = time.monotonic()
                 assert right(2 + turn % 3), turn
                 answer["slow"].append(time.monotonic() - began)
@@ -109,7 +109,7 @@ def test_the_answer_after_an_interrupt_is_the_next_answer(tmp_path, busy):
         """,
         tmp_path,
     )
-    assert found["interrupted"] >= 5 and max(found["slow"]) < 30
+    assert min(found["interrupted"]) >= 3 and max(found["slow"]) < 30
     assert set(found["ended"]) <= {"CompileStopped"} and found["left"] == [0]
 
 
@@ -119,7 +119,7 @@ def test_a_job_given_when_the_server_dies_is_answered(tmp_path):
         """
         seed = random.Random(7)
         answer["right"] = [right(1)]
-        for turn in range(8):
+        for turn in range(5):
             killed = threading.Event()
             pid = processes.client._keeper.server.runner.process.pid
             def kill(wait=seed.uniform(0, 0.003)):
@@ -141,13 +141,13 @@ def test_a_job_given_when_the_server_dies_is_answered(tmp_path):
         """,
         tmp_path,
     )
-    assert found["right"] == [True] * 9
+    assert found["right"] == [True] * 6
 
 
 def test_a_server_that_says_nothing_is_ended(tmp_path):
     found = kernel(
         """
-        processes.client.SILENCE = 8.0
+        processes.client.SILENCE = 6.0
         answer["right"] = [right(1)]
         future = long()
         until(lambda: future.job.pid)
@@ -173,7 +173,7 @@ def test_a_fork_has_its_own_answers(tmp_path, way):
     found = kernel(
         """
         import multiprocessing
-        parts = [jax.jit(lambda x, i=i: jnp.tanh(x @ x.T) @ x + i) for i in range(30)]
+        parts = [jax.jit(lambda x, i=i: jnp.tanh(x @ x.T) @ x + i) for i in range(10)]
         shared = sv.trace(lambda x: [part(x) for part in parts], array(60, 60))
         shared.propagate(sv.Plan("x=2", (P("x"),)))
         program = sv.trace(endless, array(1024, 1024), array(1024, 1024))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shardviz.compiler import alive_at_peak, memory
+from shardviz.compiler import alive_at_peak, memory, schedule_of
 from shardviz.compiler.memory import Buffers
 from shardviz.errors import ParseError
 from tests.heap_traces import heap_peaks
@@ -31,6 +31,18 @@ def test_the_peak_is_that_of_xlas_heap_simulation(compiled):
     assert compiled.facts["peak"] == always
     if compiled.facts["total"] is not None:
         assert compiled.facts["total"] == plan.set_aside + plan.constants
+
+
+def test_the_schedule_holds_at_most_what_xlas_heap_simulation_does(compiled):
+    """But for a conditional, of which the schedule has the branch that does most."""
+    buffers = Buffers(*(Path(compiled.facts[key]).read_text() for key in ("assignment", "live")))
+    entries = list(schedule_of(compiled.optimized, buffers=buffers))
+    for entry in entries:
+        entries += entry.body
+    alive = [entry.alive_bytes for entry in entries]
+    assert None not in alive
+    heap = heap_peaks(Path(compiled.facts["proto"])).get(0, 0)
+    assert max(alive, default=0) == heap or (compiled.name == "cond" and max(alive) < heap)
 
 
 def test_at_the_peak_a_place_is_listed_once_and_what_is_listed_is_the_peak(compiled):

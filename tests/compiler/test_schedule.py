@@ -99,6 +99,46 @@ ENTRY %main (b: f32[8], a: f32[64,64]) -> f32[32] {
 }"""
 
 
+LISTED = """HloModule m
+%body (c: (f32[256], f32[1024,256], s32[])) -> (f32[256], f32[1024,256], s32[]) {
+  %c = (f32[256]{0}, f32[1024,256]{1,0}, s32[]) parameter(0)
+  %h = f32[256]{0} get-tuple-element(%c), index=0
+  %w = f32[1024,256]{1,0} get-tuple-element(%c), index=1
+  %n = s32[] get-tuple-element(%c), index=2
+  %up = f32[1024]{0} dot(%w, %h), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %down = f32[256]{0} dot(%up, %w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  ROOT %t = (f32[256]{0}, f32[1024,256]{1,0}, s32[]) tuple(%down, %w, %n)
+}
+%condition (c: (f32[256], f32[1024,256], s32[])) -> pred[] {
+  %c = (f32[256]{0}, f32[1024,256]{1,0}, s32[]) parameter(0)
+  %n = s32[] get-tuple-element(%c), index=2
+  %eight = s32[] constant(8)
+  ROOT %less = pred[] compare(%n, %eight), direction=LT
+}
+ENTRY %main (w: f32[1024,256], x: f32[256], n: s32[]) -> (f32[256], f32[1024,256]) {
+  %w = f32[1024,256]{1,0} parameter(0)
+  %x = f32[256]{0} parameter(1)
+  %n = s32[] parameter(2)
+  %first = f32[1024]{0} dot(%w, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %h = f32[256]{0} dot(%first, %w), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  %t = (f32[256]{0}, f32[1024,256]{1,0}, s32[]) tuple(%h, %w, %n)
+  %while = (f32[256]{0}, f32[1024,256]{1,0}, s32[]) while(%t), condition=%condition, body=%body
+  %y = f32[256]{0} get-tuple-element(%while), index=0
+  %new = f32[1024,256]{1,0} dot(%first, %y), lhs_contracting_dims={}, rhs_contracting_dims={}
+  ROOT %out = (f32[256]{0}, f32[1024,256]{1,0}) tuple(%y, %new)
+}"""
+
+
+@pytest.mark.parametrize("donated", [False, True])
+def test_a_listed_program_says_what_is_held_meanwhile(donated):
+    """In KiB: `first` 4, `h` 1, which the loop hands on in its place, `up` 4; `new` 1024, unless in `w`'s place."""
+    entries = schedule_of(parse(LISTED), donated=[1024.0 * 1024] if donated else [])
+    (loop,) = (entry for entry in entries if entry.kind == "loop")
+    held = {entry.name: (entry.alive_bytes or 0) / 1024 for entry in (*entries, *loop.body)}
+    new = 0 if donated else 1024
+    assert held == {"first": 4, "h": 5, "while": 5, "up": 9, "down": 9, "new": 5 + new}
+
+
 def test_a_chain_of_fusions_is_one_collective_beside_the_products():
     entries = schedule_of(parse(HEAD + CHAIN))
     begin, work, *rest = entries

@@ -263,7 +263,52 @@ def scatters(x, w):
     return constrained(x @ w, P("data"))  # here
 
 
+def attends(cache, q):
+    new = jax.lax.dynamic_update_slice(cache, q, (0, 5, 0, 0))
+    return new, jnp.einsum("bqhd,bshd->bhqs", q, new)
+
+
+def two_results(x, w):
+    return x @ w, jnp.sum(x)
+
+
+def accumulates(w, xs):
+    def body(total, x):
+        return total + jax.grad(lambda w: jnp.sum(jnp.tanh(x @ w)))(w), None  # here
+
+    return w - jax.lax.scan(body, jnp.zeros_like(w), xs)[0]
+
+
+def accumulates_apart(w, xs):
+    ours = lambda xs: jax.lax.psum(accumulates(w, xs), "data")  # noqa: E731
+    mesh = jax.sharding.AbstractMesh((2, 4), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    return jax.shard_map(ours, mesh=mesh, in_specs=P(None, "data"), out_specs=P(), check_vma=False)(xs)
+
+
+def compared(x, y):
+    h = jnp.tanh(x)
+    return jnp.sum((h - y) ** 2)  # here
+
+
+def convolved(w, x):
+    return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))  # here
+
+
+def experts(w, x):
+    return jnp.einsum("ecd,edf->ecf", x, w)  # here
+
+
+def logits(w, x):
+    return jnp.sum(jnp.exp(x @ w), -1)  # here
+
+
+def pair(a, b, x):
+    h = jnp.tanh(x @ a)
+    return h @ b  # here
+
+
 DONATED = {"donate_argnums": (0,)}
+IMAGES = s(16, 32, 32, 4)
 BATCH = s(64, 16)
 STACK = s(10, 16, 16)
 
@@ -393,6 +438,61 @@ FIRES: dict[str, tuple[Case, Case]] = {
     "not-divided": (stepped(ODD, params=model(1025, 255), state=model(1025, 255)), STEPPED),
     "unlike-parameter": (stepped(momentum=CUT | {"emb": P()}), STEPPED),
     "whole-batch": (stepped(tokens=P()), STEPPED),
+    "read-in-slices": (
+        Case(fn=attends, args=(s(8, 64, 8, 16), s(8, 1, 8, 16)), specs=(P("data"), P("data", None, "model"))),
+        Case(
+            fn=attends,
+            args=(s(8, 64, 8, 16), s(8, 1, 8, 16)),
+            specs=(P("data", None, "model"), P("data", None, "model")),
+        ),
+    ),
+    "result-gathered": (
+        Case(fn=two_results, args=(BATCH, s(16, 64)), specs=(P("data"), P(None, "model")), out=(P(), P())),
+        Case(
+            fn=two_results, args=(BATCH, s(16, 64)), specs=(P("data"), P(None, "model")), out=(P("data", "model"), P())
+        ),
+    ),
+    "result-gathered/partitioned": (
+        Case(
+            fn=two_results,
+            args=(BATCH, s(16, 64)),
+            specs=(P("data"), P(None, "model")),
+            out=(P(), P()),
+            level="partitioned",
+            on="tpu v5e:2x4",
+        ),
+        Case(fn=two_results, args=(BATCH, s(16, 64)), specs=(P("data"), P(None, "model")), level="partitioned"),
+    ),
+    "summed-each-run": (
+        Case(fn=accumulates, args=(s(16, 16), s(8, 32, 16)), specs=(P(), P(None, "data")), out=P()),
+        Case(fn=accumulates_apart, args=(s(16, 16), s(8, 32, 16)), specs=(P(), P(None, "data")), out=P()),
+    ),
+    "summed-each-run/partitioned": (
+        Case(
+            fn=accumulates, args=(s(16, 16), s(8, 32, 16)), specs=(P(), P(None, "data")), out=P(), level="partitioned"
+        ),
+        Case(fn=accumulates, args=(s(16, 16), s(8, 32, 16)), specs=(P(), P()), out=P(), level="partitioned"),
+    ),
+    "operands-unlike": (
+        Case(fn=compared, args=(BATCH, BATCH), specs=(P("data"), P(None, "data"))),
+        Case(fn=compared, args=(BATCH, BATCH), specs=(P("data"), P("data"))),
+    ),
+    "halo": (
+        Case(fn=convolved, args=(s(3, 3, 4, 4), IMAGES), specs=(P(), P(None, "data")), level="partitioned"),
+        Case(fn=convolved, args=(s(3, 3, 4, 4), IMAGES), specs=(P(), P("data")), level="partitioned"),
+    ),
+    "conflict/batch": (
+        Case(fn=experts, args=(s(8, 16, 32), s(8, 64, 16)), specs=(P("model"), P("data"))),
+        Case(fn=experts, args=(s(8, 16, 32), s(8, 64, 16)), specs=(P("data"), P("data"))),
+    ),
+    "partial-sums": (
+        Case(fn=logits, args=(s(16, 512), BATCH), specs=(P("model"), P("data"))),
+        Case(fn=logits, args=(s(16, 512), BATCH), specs=(P(None, "model"), P("data"))),
+    ),
+    "unpaired": (
+        Case(fn=pair, args=(s(16, 64), s(64, 16), BATCH), specs=(P(None, "model"), P(None, "model"), P("data"))),
+        Case(fn=pair, args=(s(16, 64), s(64, 16), BATCH), specs=(P(None, "model"), P("model"), P("data"))),
+    ),
     "comes-back-otherwise": (
         Case(fn=cut_again, args=({"w": s(64, 64)}, s(8)), specs=({"w": P("data")}, P())),
         Case(fn=cut_again, args=({"w": s(64, 64)}, s(8)), specs=({"w": P("data")}, P()), out=({"w": P("data")}, P())),

@@ -48,9 +48,27 @@ def mended(case: Case, report: Report, finding: Finding, kinds: tuple[str, ...] 
     return next(plan for plan in plans if plan is not None)
 
 
-MOVES = ["gathered-each-run", "along-the-cut", "along-the-cut/concatenate", "update-gathers", "conflict"]
+MOVES = [
+    "operands-unlike",
+    "conflict/batch",
+    "unpaired",
+    "gathered-each-run",
+    "along-the-cut",
+    "along-the-cut/concatenate",
+    "update-gathers",
+    "conflict",
+]
 HOLDS = ["less-cut", "unlike-parameter", "whole-batch", "comes-back-otherwise", "idle-axis", "repeated-work"]
-HOLDS += ["whole-activation", "gradient-unlike", "gradient-unlike/moved", "kept-whole"]
+HOLDS += [
+    "read-in-slices",
+    "result-gathered",
+    "partial-sums",
+    "halo",
+    "whole-activation",
+    "gradient-unlike",
+    "gradient-unlike/moved",
+    "kept-whole",
+]
 
 
 @pytest.mark.parametrize("rule", [*MOVES, *HOLDS])

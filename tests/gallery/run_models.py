@@ -93,7 +93,7 @@ def moe_loss(p, x, y, devices=8, top=2):
 
 
 def resnet():
-    example = gallery.resnet(26, batch=2, size=32, classes=10, channels=4, mesh={"batch": 8}, dtype=jnp.float64)
+    example = gallery.resnet(14, batch=2, size=32, classes=10, channels=4, mesh={"batch": 8}, dtype=jnp.float64)
     state, images, labels = arrays(example.args, 0.05)
     state = jax.tree.map(lambda a: jnp.broadcast_to(a[:1], a.shape), state)  # copies
     labels = jnp.arange(labels.size).reshape(labels.shape) % 10

@@ -338,7 +338,7 @@ def test_one_name_is_for_one_report(pytester):
     failed.stdout.fnmatch_lines(["*golden_report was called twice with the name ''*"])
 
 
-def test_the_plugin(pytester):
+def test_the_plugin(pytester, monkeypatch):
     pytester.makepyfile(
         """
         import jax, jax.numpy as jnp
@@ -360,9 +360,11 @@ def test_the_plugin(pytester):
         """
     )
     plugin = ("-p", "shardviz.pytest_plugin", "-p", "no:cacheprovider")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # what else is installed takes as long as the tests
     pytester.runpytest_subprocess(*plugin).assert_outcomes(failed=2)
     written = pytester.runpytest_subprocess(*plugin, "--update-goldens")
     written.assert_outcomes(passed=1, failed=1)
     written.stdout.fnmatch_lines(["*shardviz: only('all-gather', axes='data')*", "*all-reduce over data, float32*"])
     assert (pytester.path / "goldens" / "test_the_plugin.test_golden.json").exists()
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
     pytester.runpytest_subprocess(*plugin, "-k", "golden").assert_outcomes(passed=1)

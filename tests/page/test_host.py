@@ -64,6 +64,7 @@ def test_explorers_of_one_name_are_numbered(open_page):
 
 def test_an_old_copy_in_the_notebook_is_said(open_page):
     page = open_page()
+    page.tab.evaluate("() => { const wait = setTimeout; window.setTimeout = (act, ms) => wait(act, ms / 20); }")
     still = f"<p data-shardviz-still='{page.explorer.comm_id}' data-shardviz-at='0'></p>"
     page.tab.evaluate("(html) => document.body.insertAdjacentHTML('beforeend', html)", still)
     assert page.at("copy").inner_text() == ""

@@ -9,7 +9,7 @@ import pytest
 import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
-from shardviz.records.amounts import format_seconds
+from shardviz.records.amounts import format_bytes, format_seconds
 from tests.page.documents import said
 from tests.page.page import CONTRAST, UNREADABLE
 
@@ -67,6 +67,10 @@ def test_it_is_made_while_somebody_looks():
             assert name == "waits" and wide == pytest.approx(sum(e.seconds for e in timeline.exposed), rel=1e-6)
         else:
             assert wide == pytest.approx(lane.busy, rel=1e-6) and (axis, busy) == (lane.axis, format_seconds(lane.busy))
+    memory, held = timeline.memory, card["memory"]
+    assert held["peak"] == format_bytes(memory.peak) and memory.rests_on in held["said"]
+    assert [size for _, size, _ in held["steps"]] == list(memory.bytes)
+    assert told["top"] == memory.peak < held["usable"][0] == memory.usable  # a v5e has 50 times as much: no line
     (loop,) = [loop for loop in card["loops"] if loop[2] == 0]
     assert loop[3] in ("× 8", "× 7") and loop[0] + loop[1] <= timeline.seconds * (1 + 1e-8)
     kinds = {told["kinds"][event[3]][1]: told["kinds"][event[3]] for event in card["events"]}
@@ -149,6 +153,17 @@ def test_keys_go_from_event_to_event_and_zoom(page):
     assert page.at("timeline-chosen").is_visible() and canvas.evaluate("(el) => el === document.activeElement")
     page.tab.keyboard.press("Tab")
     assert page.focus() != "timeline-canvas"
+
+
+def test_memory_is_below_the_lanes_and_told_where_it_is_pointed_at(page):
+    canvas, tell = page.at("timeline-canvas"), page.at("timeline-said")
+    box, steps = canvas.bounding_box(), page.shown["timeline"]["cards"][0]["memory"]["steps"]
+    assert page.at("panel-timeline").locator(".sv-tlname").last.inner_text().startswith("memory")
+    canvas.hover(position={"x": box["width"] / 2, "y": box["height"] - 20})
+    told = tell.inner_text()
+    assert told.startswith("memory: ") and told.removeprefix("memory: ") in {words for _, _, words in steps}
+    canvas.click(position={"x": box["width"] / 2, "y": box["height"] - 20})
+    assert not page.at("timeline-chosen").is_visible()
 
 
 def drawn(page):

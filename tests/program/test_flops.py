@@ -21,7 +21,7 @@ EXAMPLES = {
     "llama 70b": lambda: gallery.llama("70b", batch=512, mesh="data=64,model=8"),
     "moe": lambda: gallery.moe(mesh={"data": 2, "expert": 4}, tokens=4096),
     "gpt_2021": lambda: gallery.gpt_2021(layers=2),
-    "resnet": lambda: gallery.resnet(26),
+    "resnet": lambda: gallery.resnet(14),
     "ring": lambda: gallery.ring(mesh={"data": 2, "seq": 4}, length=4096),
     "pipeline": lambda: gallery.pipeline(mesh={"data": 2, "stage": 4}, layers=8, microbatches=4, batch=256),
 }

@@ -64,7 +64,7 @@ def test_an_edit_that_traces_is_answered_while_mends_are_tried(lock):
     met = []
 
     async def live():
-        for place in range(6):
+        for place in range(3):
             state.try_remedies()
             calls, until = stack.calls, time.monotonic() + 1 + 0.2 * place
             while time.monotonic() < until and stack.calls <= calls + place:

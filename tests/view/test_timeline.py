@@ -15,11 +15,11 @@ from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.paint.columns import text_width
 from shardviz.records import Collectives, Frame
-from shardviz.records.amounts import format_seconds
+from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.report import PlanRecord
 from shardviz.records.schedule import Scheduled
 from shardviz.view.document import Section, Table, plain
-from shardviz.view.picture import Labels, Rects, picture
+from shardviz.view.picture import Labels, Lines, Rects, picture
 from shardviz.view.subjects import document
 from shardviz.view.timeline import Stretch
 from tests.collectives import collective
@@ -36,8 +36,8 @@ def made(evil: str = "") -> Timeline:
     total = collective("all-reduce", ("model",), 1e7, 1e7, 80, name="r", source=at[2])
     work = {"flops": {"bfloat16": 2e12}, "hbm_bytes": 1e8, "phase": "forward", "source": at[1]}
     body = (
-        Scheduled(kind="begin", name="g", collective="g", source=at[1]),
-        Scheduled(kind="work", name="dot", **work),
+        Scheduled(kind="begin", name="g", collective="g", source=at[1], alive_bytes=2e9),
+        Scheduled(kind="work", name="dot", alive_bytes=6e9, **work),
         Scheduled(kind="end", name="g"),
         Scheduled(kind="begin", name="r", collective="r", source=at[2]),
         Scheduled(kind="end", name="r"),
@@ -46,7 +46,7 @@ def made(evil: str = "") -> Timeline:
         Scheduled(kind="loop", name=f"layers{evil}", trips=80, body=body),
         Scheduled(kind="begin", name="h", host_bytes=1e8, to_host=True, source=at[3]),
         Scheduled(kind="begin", name="c", hbm_bytes=1e8),
-        Scheduled(kind="work", name="add", hbm_bytes=1e9, opaque=(f"kernel{evil}",)),
+        Scheduled(kind="work", name="add", hbm_bytes=1e9, opaque=(f"kernel{evil}",), alive_bytes=1e9),
     )
     report = Report(
         level="propagated",
@@ -143,6 +143,30 @@ def test_loops_are_folded_and_everything_lies_in_its_lane():
         assert all(one[1] <= other[0] + 0.5 for one, other in itertools.pairwise(boxes))
     tips = [tip for shape in drawn.shapes if isinstance(shape, Rects) for tip in shape.tips]
     assert any(tip.startswith("80 trips of layers that are alike") for tip in tips)
+
+
+def test_memory_is_drawn_below_the_lanes_on_their_axis():
+    """What a device has is a line on the same scale; the highest point is the peak, over the trips that have it."""
+    timeline = made()
+    memory = timeline.memory
+    assert memory is not None and (memory.standing, memory.peak, memory.bytes[-1]) == (0.0, 6e9, 1e9)
+    drawn, usable = picture(timeline), format_bytes(memory.usable)
+    (curve,) = [shape for shape in drawn.shapes if isinstance(shape, Lines) and shape.closed]
+    (limit,) = [shape for shape in drawn.shapes if isinstance(shape, Lines) and shape.tip == "what a device has"]
+    xs, ys = zip(*curve.lines[0], strict=True)
+    level, bottom = limit.lines[0][0][1], max(ys)
+    assert (bottom - min(ys)) / (bottom - level) == pytest.approx(6e9 / memory.usable)
+    (lane,) = [s for s in drawn.shapes if isinstance(s, Rects) and s.layer == 0]
+    assert (min(xs), max(xs)) == pytest.approx((lane.x[0], lane.x[0] + lane.wide)) and min(ys) > lane.y[0] + lane.high
+    high = sum(b[0] - a[0] for a, b in itertools.pairwise(curve.lines[0]) if a[1] == b[1] == min(ys))
+    assert high > 0.9 * (max(xs) - min(xs))  # the 80 trips
+    texts = [text for shape in drawn.shapes if isinstance(shape, Labels) for text in shape.texts]
+    assert {"memory", "6.00 GB", f"{usable} usable"} <= set(texts)
+    text = " ".join(timeline.text(100).split())
+    assert f"6.00 of {usable}" in text and "at the end" in text and "estimated at level propagated" in text
+    small = dataclasses.replace(memory, bytes=tuple(size / 100 for size in memory.bytes))
+    drawn = picture(dataclasses.replace(timeline, memory=small))
+    assert not [shape for shape in drawn.shapes if isinstance(shape, Lines) and shape.tip == "what a device has"]
 
 
 @pytest.mark.parametrize("dark", [None, True])

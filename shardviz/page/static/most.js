@@ -3,7 +3,7 @@
 import { fill, h } from "./dom.js";
 import { documentView, inline, pieces, plain } from "./document.js";
 
-/** @import { Context } from "./types.d.ts" */
+/** @import { Block, Context, Row } from "./types.d.ts" */
 
 const FIRST = 3; // rows that are shown at first
 const HELPS = 2; // and so many more for which something helps
@@ -26,15 +26,29 @@ export function most(ctx, el) {
 
   function draw() {
     const { document } = ctx.get("most");
-    const rows = document.blocks.flatMap((b) => b.block === "table" ? b.rows || [] : []);
+    /** @param {Block[]} blocks @returns {Row[]} */
+    const inside = (blocks) =>
+      blocks.flatMap((b) => b.block === "table" ? b.rows || [] : b.block === "section" ? inside(b.blocks ?? []) : []);
+    const rows = inside(document.blocks);
     let helps = 0;
     const first = rows.filter(({ cells }, n) =>
       n < FIRST || (pieces(cells.at(-1) ?? []).some(({ sel }) => sel) && helps++ < HELPS)
     );
     body.classList.toggle("sv-nothing-to-try", !(all ? rows : first).some(({ cells }) => plain(cells.at(-1) ?? [])));
-    const blocks = document.blocks.map((block) =>
-      block.block === "table" && !all ? { ...block, rows: first, more: 0 } : block
-    );
+    /** The blocks with their first rows alone. @param {Block[]} blocks @returns {Block[]} */
+    const cut = (blocks) =>
+      blocks.flatMap((block) => {
+        if (block.block === "table") {
+          return {
+            ...block,
+            rows: block.rows?.filter((row) => first.includes(row)),
+            more: 0,
+          };
+        }
+        if (block.block !== "section") return block;
+        return inside([block]).some((row) => first.includes(row)) ? { ...block, blocks: cut(block.blocks ?? []) } : [];
+      });
+    const blocks = all ? document.blocks : cut(document.blocks);
     const count = rows.length;
     const lead = (document.lead || []).map((line) => inline(ctx, line));
     fill(

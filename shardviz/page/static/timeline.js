@@ -9,12 +9,13 @@ import { waiting } from "./head.js";
 /** @import { Context, TimedCard, TimedEvent, Timelines } from "./types.d.ts" */
 
 /**
- * What can be pointed at, an event or a loop's trips: its begin and length in seconds, and what is said of it.
- * @typedef {{ begin: number, long: number, said: string, label: string[], event?: TimedEvent }} Item
+ * What can be pointed at, an event, a loop's trips or memory that is held, with its share of the height: its begin and
+ * length in seconds, and what is said of it.
+ * @typedef {{ begin: number, long: number, said: string, label: string[], event?: TimedEvent, share?: number }} Item
  * @typedef {{ y: number, high: number, card: TimedCard, name: string, items: Item[] }} Lane
  */
 
-const [RULER, HEAD, BAND, HIGH] = [22, 26, 14, 20]; // pixels of a row: the time, a card's head, loops, a lane
+const [RULER, HEAD, BAND, HIGH, HELD] = [22, 26, 14, 20, 56]; // pixels of a row: time, a card's head, loops, a lane, memory
 const ROOM = 80; // pixels between two times
 const LEAST = 0.7; // pixels of the shortest event
 const NEAR = 4; // pixels around what is pointed at
@@ -144,22 +145,37 @@ export function timeline(ctx, el) {
       pen.globalAlpha = 1;
     }
 
+    /** A dashed line at a share of a row's height. @param {number} share @param {string} words @param {number} y @param {number} tall @param {number} right */
+    function limit(share, words, y, tall, right) {
+      const [level, end] = [y + 2 + (tall - 4) * (1 - share), Math.min(right, wide)];
+      Object.assign(pen, { strokeStyle: ink, fillStyle: ink, lineWidth: 1 });
+      pen.setLineDash([5, 3]);
+      pen.stroke(new Path2D(`M${x(0)} ${level + 0.5}H${end}`));
+      pen.setLineDash([]);
+      pen.fillText(words, end - pen.measureText(words).width - 4, level + (share > 0.5 ? 8 : -7));
+    }
+
     const { step, say } = ruler(seconds(ROOM));
     const first = Math.ceil(from / step);
     const times = Array.from({ length: Math.floor(to / step) - first + 1 }, (_, n) => (first + n) * step);
-    pen.fillStyle = getComputedStyle(notes).color;
+    const soft = pen.fillStyle = getComputedStyle(notes).color;
     for (const at of times) {
       pen.fillText(say(at), Math.min(x(at) + 3, wide - 3 - pen.measureText(say(at)).width), RULER / 2);
     }
     for (const { y, high: tall, name, items, card } of lanes) {
       if (name) rect(tile, x(0), y + 1, x(card.seconds) - x(0), tall - 2);
       for (const at of times) rect(rule, x(at), name ? y : RULER, 1, name ? tall : 0);
+      const held = new Path2D();
       let last = -2; // the pixel up to which the lane is drawn
       for (let n = Math.max(0, itemAt(items, from) - 1); n < items.length && items[n].begin < to; n += 1) {
-        const { begin, long, event, label } = items[n];
+        const { begin, long, event, label, share } = items[n];
         const left = Math.max(x(begin), -2);
         const right = Math.min(Math.max(x(begin + long), left + LEAST), wide + 2);
         const pale = Math.min(1, Math.max(0.4, (x(begin + long) - x(begin)) / LEAST)); // so that short ones do not add up
+        if (share !== undefined) {
+          held.rect(left, y + 2 + (tall - 4) * (1 - share), right - left, (tall - 4) * share);
+          continue;
+        }
         if (right < last + 0.2) continue; // what is too short to be seen is drawn once
         last = right;
         const kind = event && kinds[event[3]];
@@ -181,6 +197,11 @@ export function timeline(ctx, el) {
           rect(ink, left, y + tall - 2, Math.max(right - left, 1.5), 2); // all of the line that is chosen
         }
       }
+      Object.assign(pen, { fillStyle: soft, globalAlpha: 0.55 });
+      pen.fill(held);
+      pen.globalAlpha = 1;
+      const usable = name === "memory" && card.memory?.usable;
+      if (usable && data && usable[0] <= data.top) limit(usable[0] / data.top, usable[1], y, tall, x(card.seconds));
     }
     const now = item();
     if (!now) return;
@@ -222,7 +243,7 @@ export function timeline(ctx, el) {
   /** Selects the event's line and its value, and says what it is; of a loop all trips are shown. */
   function choose() {
     const now = item();
-    if (!now?.event) return now && look(now.begin, now.long);
+    if (!now?.event) return now && now.share === undefined && look(now.begin, now.long);
     chosen = now.event;
     const at = data?.kinds[chosen[3]][1] ?? "";
     const values = data?.values[at] ?? [];
@@ -309,7 +330,7 @@ export function timeline(ctx, el) {
    * @param {TimedCard} card
    * @param {number} top
    */
-  function rows({ kinds }, card, top) {
+  function rows({ kinds, top: most }, card, top) {
     const head = h("div", { class: "sv-tlhead" }, h("b", {}, card.name, " ", card.said), h("span", {}, card.rests));
     const beside = [at(head, top)];
     let y = top + HEAD;
@@ -334,6 +355,22 @@ export function timeline(ctx, el) {
       beside.push(at(h("div", { class: "sv-tlname", title }, label, h("span", { class: "sv-soft" }, busy)), y));
       y += HIGH;
     });
+    if (card.memory) {
+      const { steps, peak, said: title } = card.memory;
+      const items = steps.map(([begin, bytes, words], n) => {
+        return {
+          begin,
+          long: (steps[n + 1]?.[0] ?? card.seconds) - begin,
+          said: words,
+          label: [],
+          share: bytes / most,
+        };
+      });
+      lanes.push({ y, high: HELD, card, name: "memory", items });
+      const label = h("span", {}, "memory");
+      beside.push(at(h("div", { class: "sv-tlname", title }, label, h("span", { class: "sv-soft" }, peak)), y));
+      y += HELD;
+    }
     return { beside, bottom: y + 6 };
   }
 

@@ -460,6 +460,8 @@ export interface Line {
 /** The step of the open card and of the one that it is compared with, on one scale; see timelines.py. */
 export interface Timelines {
   seconds: number;
+  /** The bytes at the top of the memory's scale. */
+  top: number;
   cards: TimedCard[];
   kinds: [look: number, at: string, about: string, chosen: number][];
   /** What is said of an event that is chosen. */
@@ -478,6 +480,15 @@ export interface TimedCard {
   lanes: [name: string, axis: string, busy: string][];
   loops: [begin: number, long: number, depth: number, trips: string, words: string][];
   events: TimedEvent[];
+  /** What is held; null where not known. */
+  memory: TimedMemory | null;
+}
+
+export interface TimedMemory {
+  peak: string;
+  said: string;
+  usable: [bytes: number, words: string] | null;
+  steps: [begin: number, bytes: number, words: string][];
 }
 
 export type TimedEvent = [lane: number, begin: number, long: number, kind: number, time: string, name: string];

@@ -1,0 +1,153 @@
+"""Tries what is offered for programs of many kinds, and writes what the levels say of it, one beside the other.
+
+    python docs/promised_and_compiled.py          # everything again, some 30 minutes
+    python docs/promised_and_compiled.py 8 64     # on so many chips alone
+
+For each program on each machine it takes the presets and the best plan that a search finds at level `propagated`, has
+XLA's partitioner and the TPU's compiler read them too, and writes `docs/promised_and_compiled.md`. It needs the extra
+`tpu`. Nothing is run on a device. Run it from the project's root.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import shardviz as sv
+from shardviz.records.amounts import format_bytes, format_seconds
+from tests import programs
+
+PAGE = Path(__file__).with_suffix(".md")
+MACHINES = {
+    8: ("tpu v5e:2x4", {"data": 4, "model": 2}),
+    64: ("tpu v5p:4x4x4", {"data": 8, "model": 8}),
+    512: ("tpu v5p:8x8x8", {"data": 64, "model": 8}),
+}
+"""Chips → the machine, and the mesh of the presets."""
+LLAMA_8B = {"layers": 32, "d": 4096, "ff": 14336, "heads": 32, "kv": 8, "hd": 128}
+LLAMA_70B = {"layers": 80, "d": 8192, "ff": 28672, "heads": 64, "kv": 8, "hd": 128}
+
+
+def programs_on(chips: int) -> dict[str, Callable[[], sv.Program]]:
+    """The programs, as large as they are on so many chips."""
+    n, shape = chips // 8, LLAMA_8B if chips == 8 else LLAMA_70B
+    return {
+        "llama": lambda: sv.gallery.llama("8b" if chips == 8 else "70b").program,
+        "decode": lambda: programs.decode(**shape, vocabulary=128256, batch=chips, length=4096),
+        "mlp": lambda: sv.gallery.mlp().program,
+        "experts": lambda: programs.experts(8192 * n, 4096, 14336, 8),
+        "vit": lambda: programs.vit(64 * n, 1024, 16, 64, 1024, 256, 4),
+        "translator": lambda: programs.translator(16 * n, 512, 1024, 16, 64, 32768),
+        "adapted": lambda: programs.adapted(8 * n, 2048, 4096, 32, 128, 16, 16),
+        "scanned": lambda: programs.scanned(8 * n, 2048, 1024, 16, 4),
+        "graph": lambda: programs.graph(2**15 * n, 2**18 * n, 256, 4),
+        "unet": lambda: programs.unet(64 * n, 256, 64, 128),
+        "sampler": lambda: programs.sampler(64 * n, 256, 64, 128),
+    }
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What was offered, and what the levels say of it.
+
+    Attributes:
+        program, chips, name: what it is of.
+        seconds: level → the step.
+        memory: bytes on one device: as estimated, and by the compiler.
+    """
+
+    program: str
+    chips: int
+    name: str
+    seconds: dict[str, float]
+    memory: tuple[float, float]
+
+    def off(self, level: str) -> float:
+        """The step at a level by that of the compiled program."""
+        return self.seconds[level] / self.seconds["compiled"]
+
+
+def promises(name: str, program: sv.Program, chips: int) -> Iterator[Promise]:
+    """What is offered for a program: the presets, and the best that a search finds."""
+    target, mesh = MACHINES[chips]
+    presets = program.presets(mesh, target=target)
+    plans = {row.name: presets[row.name] for row in presets.rows if row.report is not None}
+    search = sv.search(program, target, seconds=30, level="propagated", most=60, stream=True)
+    *_, found = search
+    if found.best is not None:
+        plans["found by search"] = found.best.plan
+    for offered, plan in plans.items():
+        try:
+            reports = [program.propagate(plan, target), program.partition(plan, target), program.compile(plan, target)]
+        except sv.errors.CompileError as error:
+            print(name, chips, offered, str(error).splitlines()[0], flush=True)
+            continue
+        costs = [sv.cost(report, target) for report in reports]
+        promise = Promise(
+            program=name,
+            chips=chips,
+            name=offered,
+            seconds={report.level: cost.step.seconds for report, cost in zip(reports, costs, strict=True)},
+            memory=(search.scorer(plan).needed, sum(costs[-1].needs.parts.values())),
+        )
+        print(promise, flush=True)
+        yield promise
+
+
+def summary(rows: list[Promise], level: str) -> str:
+    """How far a level's steps are from the compiled ones."""
+    off = np.abs(np.array([row.off(level) for row in rows]) - 1)
+    return f"| {level} | {100 * np.median(off):.0f} % | {100 * np.mean(off <= 0.25):.0f} % | {100 * off.max():.0f} % |"
+
+
+def page(rows: list[Promise]) -> str:
+    """The page."""
+    memory = np.abs(np.array([row.memory[0] / row.memory[1] for row in rows]) - 1)
+    lines = [
+        "# Promised and compiled",
+        "",
+        "What shardviz offers for programs of many kinds (the presets, and the best of 60 plans that a search tried),",
+        "and what the levels say of one step of it. `propagated` is what is shown at once, marked *predicted*;",
+        "`partitioned` is what an offer is confirmed by before it stands first; `compiled` is the TPU's own compiler.",
+        "Each number is a walk of that level's schedule; nothing was run on a device.",
+        "`python docs/promised_and_compiled.py` writes this page.",
+        "",
+        f"{len(rows)} plans. How far a level's step is from the compiled one:",
+        "",
+        "| level | median | within 25 % | most |",
+        "|---|---|---|---|",
+        summary(rows, "propagated"),
+        summary(rows, "partitioned"),
+        "",
+        f"The estimate of memory is off by {100 * np.median(memory):.0f} % in the median;"
+        f" {100 * np.mean(memory <= 0.25):.0f} % of the plans are within 25 %.",
+        "",
+    ]
+    head = ("program", "plan", "propagated", "partitioned", "compiled", "partitioned / compiled", "memory", "compiled")
+    for chips in dict.fromkeys(row.chips for row in rows):
+        lines += [f"## {chips} chips, {MACHINES[chips][0]}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+        for row in (row for row in rows if row.chips == chips):
+            cells = [row.program, row.name, *map(format_seconds, row.seconds.values())]
+            cells += [f"{row.off('partitioned'):.2f}", *map(format_bytes, row.memory)]
+            lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main(words: list[str]) -> None:
+    """Tries everything on the machines that the words name, or on all, and writes the page."""
+    rows = [
+        promise
+        for chips in map(int, words or MACHINES)
+        for name, make in programs_on(chips).items()
+        for promise in promises(name, make(), chips)
+    ]
+    PAGE.write_text(page(rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

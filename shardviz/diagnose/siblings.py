@@ -1,0 +1,341 @@
+"""Rules about arguments that had better be sharded as others: as their tree, their parameters, or as they are read.
+
+| rule | what it says |
+|---|---|
+| `less-cut` | arguments lie whole along an axis that cuts most of what stands beside them |
+| `unlike-parameter` | an optimizer's state is cut otherwise than its parameters |
+| `read-in-slices` | arguments lie whole along an axis, and each device reads only its own slice of them |
+| `not-divided` | an argument cannot be cut over an axis since no dimension divides; the size that would |
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardviz.diagnose.case import Case, axes_said, nbytes, severity, total_bytes
+from shardviz.diagnose.specs import divides, free, over_all, recut
+from shardviz.kept import Keeping, cached_property
+from shardviz.layouts import itemsize
+from shardviz.notation import Spec
+from shardviz.notation.spec import axis_name
+from shardviz.records import Finding, Suggestion, Value
+from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.paths import common_path, segments
+
+_SHARE = 0.05
+
+
+def less_cut(case: Case) -> Iterator[Finding]:
+    """Arguments that lie whole along axes over which most bytes of their tree are cut, those of a tree as one finding.
+
+    A warning where cutting them saves a twentieth of all arguments' bytes and a hundredth of the machine's; nothing
+    where it saves less than a hundredth of the arguments'.
+    """
+    yield from (_less(case, rows) for rows in _unlike_siblings(case))
+    least, mesh = 0.01 * case.argument_bytes, case.report.mesh
+    for v, left in _uncut(case):
+        most = nbytes(v) * (1 - 1 / math.prod(mesh.shape[axis] for axis in left))
+        uneven = v.spec is not None and over_all(v, left, mesh) is None
+        if uneven and most >= least and (finding := _not_divided(case, v, left[0], most)) is not None:
+            yield finding
+
+
+def _uncut(case: Case) -> Iterator[tuple[Value, list[str]]]:
+    """Arguments, and the axes over which most bytes of their tree are cut and they are not."""
+    mesh, otherwise = case.report.mesh, {row.value.name for row in _unlike(case)}
+    for values in _trees(case.report.held):
+        sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in values}
+        total = sum(sizes.values())
+        cut = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
+        for v in values:
+            beside = total - sizes[v.name]
+            left = [a for a, n in mesh.shape.items() if n > 1 and free(v, a) and cut[a] >= 0.5 * beside and cut[a]]
+            if left and v.name not in otherwise:
+                yield v, left
+
+
+def _unlike_siblings(case: Case) -> list[list[_Recut]]:
+    """The arguments that had better be cut as most of their tree, in the slices that the program reads where it reads
+    slices; by trees."""
+    return case.once("siblings", lambda: list(_trees_of_siblings(case)))
+
+
+def _trees_of_siblings(case: Case) -> Iterator[list[_Recut]]:
+    trees: dict[str, list[_Recut]] = defaultdict(list)
+    for v, left in _uncut(case):
+        start = recut(v, v.read, case.report.mesh) if v.read is not None and _can_be(case, v, v.read) else v
+        spec = over_all(start, [axis for axis in left if free(start, axis)], case.report.mesh) or start.spec
+        if spec is not None and v.spec is not None and spec != v.spec:
+            trees[segments(v.name)[0]].append(_Recut(v, spec))
+    for rows in trees.values():
+        largest = max(nbytes(row.value) for row in rows)
+        rows = [row for row in rows if nbytes(row.value) >= _SHARE * largest]
+        if sum(_saved(case, row) for row in rows) >= max(0.01 * case.argument_bytes, 1.0):
+            yield rows
+
+
+def _can_be(case: Case, v: Value, spec: Spec) -> bool:
+    """Whether an argument can have a spec, and no loop steps along what it cuts."""
+    return divides(v, spec, case.report.mesh) and not (v.scanned and any(spec.dims[:1]))
+
+
+class _Recut(NamedTuple):
+    """An argument, the spec that it had better have, and the parameter that has it."""
+
+    value: Value
+    spec: Spec
+    parameter: Value | None = None
+
+
+def _saved(case: Case, row: _Recut) -> float:
+    """Bytes that the other spec saves on each device; negative where it takes more."""
+    return nbytes(row.value) - case.shard_bytes(row.value.shape, row.value.dtype, row.spec)
+
+
+def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
+    group = _Group(case, rows)
+    axes = axes_said(group.more_axes)
+    many = math.prod(case.report.mesh.shape[axis] for axis in group.more_axes)
+    where = f"on the {plural(many, 'device')} along {axes}"
+    if len({_Group(case, [row]).more_axes for row in rows}) > 1:
+        where = f"along {axes}, or along one of them"
+    return group.finding(
+        "less-cut",
+        f"{group.what} replicated {where}, {group.held} on each; sharded along {axes}, {group.they} would take "
+        f"{group.less} less on each.",
+        why=f"most arrays beside {group.them} are sharded along {axes}, and "
+        f"{'their specs leave' if len(rows) > 1 else 'its spec leaves'} that out",
+        size=float(many),
+    )
+
+
+@dataclass(frozen=True)
+class _Group(Keeping):
+    """Arguments that had better be cut otherwise, said as one finding and mended by one change."""
+
+    case: Case
+    rows: Sequence[_Recut]
+
+    @cached_property
+    def first(self) -> _Recut:
+        """The largest of them."""
+        return max(self.rows, key=lambda row: nbytes(row.value))
+
+    @cached_property
+    def saved(self) -> float:
+        """Bytes that the other specs save on each device."""
+        return sum(_saved(self.case, row) for row in self.rows)
+
+    @property
+    def what(self) -> str:
+        """They, for the beginning of a sentence, with its verb."""
+        one = self.first.value.name
+        return f"{one} is" if len(self.rows) == 1 else f"{self.many} ({one}, ...) are"
+
+    @property
+    def many(self) -> str:
+        """`12 arrays of params`."""
+        return f"{len(self.rows)} arrays of {common_path([row.value.name for row in self.rows])}"
+
+    @property
+    def held(self) -> str:
+        """What they take on each device."""
+        return format_bytes(total_bytes(row.value for row in self.rows))
+
+    @property
+    def less(self) -> str:
+        """What the other specs save."""
+        return format_bytes(self.saved)
+
+    @property
+    def they(self) -> str:
+        """The pronoun."""
+        return "they" if len(self.rows) > 1 else "it"
+
+    @property
+    def them(self) -> str:
+        """The pronoun."""
+        return "them" if len(self.rows) > 1 else "it"
+
+    @property
+    def more_axes(self) -> tuple[str, ...]:
+        """The axes by which the other specs cut, and those of now do not."""
+        more = (axis_name(a) for v, spec, _ in self.rows for a in spec.axes if v.spec is None or a not in v.spec.axes)
+        return tuple(dict.fromkeys(more))
+
+    def finding(self, rule: str, text: str, *, why: str, **numbers: float) -> Finding:
+        """One finding of all.
+
+        Args:
+            rule, text, why: of the finding.
+            numbers: besides `bytes`, `saved_bytes` and `arrays`.
+        """
+        first, out_specs = self.first, self.case.report.plan.out_specs
+        rest = [row for row in self.rows if row is not first]
+        specs = list(dict.fromkeys(str(row.spec) for row in self.rows))
+        theirs = f"the spec {specs[0]}" if len(specs) == 1 else f"their specs, such as {specs[0]}"
+        theirs = "the specs of their parameters" if first.parameter is not None else theirs
+        mend = Suggestion(
+            kind="argument",
+            target=first.value.name,
+            spec=first.spec,
+            specs=tuple((row.value.name, row.spec) for row in rest),
+            out_specs=tuple((v.becomes, spec) for v, spec, _ in self.rows if out_specs.get(v.becomes) is not None),
+            text=f"give {self.many} {theirs}" if rest else "",
+        )
+        return Finding(
+            f"{rule}:{first.value.name}",
+            severity(self.case.heavy(self.saved)),
+            text,
+            why=why,
+            value=first.value.name,
+            axes=self.more_axes or first.value.spec.axes if first.value.spec is not None else self.more_axes,
+            numbers={
+                "bytes": total_bytes(row.value for row in self.rows),
+                "saved_bytes": max(0.0, self.saved),
+                "arrays": float(len(self.rows)),
+                **numbers,
+            },
+            mends=(mend,) if self.saved > 0 else (),
+        )
+
+
+def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | None:
+    """That no dimension of an array divides by an axis; None for one that is too small for it."""
+    size = case.report.mesh.shape[axis]
+    if not v.shape or max(v.shape) < size:
+        return None
+    dimension = max(range(len(v.shape)), key=lambda d: (v.shape[d], d))
+    shard = v.shard_shape or v.shape
+    unit = v.shape[dimension] // max(1, shard[dimension]) * size
+    better = -(-v.shape[dimension] // unit) * unit
+    more = better - v.shape[dimension]
+    return Finding(
+        f"not-divided:{v.name}",
+        severity(case.heavy(saved)),
+        f"{v.name} is replicated on the {plural(size, 'device')} along {axis!r}, {format_bytes(v.bytes_per_device)} on "
+        f"each, since no dimension of {list(v.shape)} divides by {size}; dimension {dimension} would with {better:,} "
+        f"instead of {v.shape[dimension]:,} ({more / v.shape[dimension]:.1%} more).",
+        why="JAX shards an array into equal parts only",
+        value=v.name,
+        axes=(axis,),
+        numbers={"bytes": nbytes(v), "saved_bytes": saved, "size": float(better)},
+        mends=(Suggestion(kind="pad", target=v.name, dimension=dimension, size=better),),
+    )
+
+
+def _trees(values: tuple[Value, ...]) -> list[list[Value]]:
+    """Arguments by the argument of the function that they are in; an optimizer's state apart, as ZeRO shards that
+    alone. Only those of several arrays."""
+    trees: dict[tuple[str, bool], list[Value]] = defaultdict(list)
+    for v in values:
+        trees[segments(v.name)[0], v.optimizer].append(v)
+    return [group for group in trees.values() if len(group) > 1]
+
+
+def unlike_parameter(case: Case) -> Iterator[Finding]:
+    """An optimizer's state that is cut otherwise than its parameters: one finding of what holds more than they, and a
+    note of what holds less."""
+    rows = _unlike(case)
+    for held_more in (True, False):
+        some = [row for row in rows if (_saved(case, row) > 0) is held_more]
+        if not some:
+            continue
+        group = _Group(case, some)
+        own, _, parameter = group.first
+        assert parameter is not None
+        as_now = f"as {own.spec}, but its parameter {parameter.name} as {parameter.spec}"
+        theirs = format_bytes(total_bytes(row.value for row in some) - group.saved)
+        text = f"{group.what} sharded {as_now}: {group.held} on each device against {theirs}."
+        if len(some) > 1:
+            text = (
+                f"{group.what} sharded unlike their parameters, {group.held} on each device against {theirs}: "
+                f"{own.name} {as_now}."
+            )
+        yield group.finding(
+            "unlike-parameter",
+            text,
+            why="an optimizer combines the two element by element, so each step reshards one of them; ZeRO does so "
+            "on purpose, with the optimizer's state sharded further",
+        )
+
+
+def _unlike(case: Case) -> list[_Recut]:
+    """The arrays of an optimizer's state that are cut otherwise than their parameters, where that is a hundredth of all
+    arguments' bytes."""
+    return case.once("unlike", lambda: _unlike_parameters(case))
+
+
+def _unlike_parameters(case: Case) -> list[_Recut]:
+    rows = [
+        (max(nbytes(v), nbytes(p)), _Recut(v, p.spec, p))
+        for v, p in _with_parameters(case)
+        if v.spec is not None and p.spec is not None and not v.spec.same_as(p.spec, case.report.mesh)
+    ]
+    largest = max((size for size, _ in rows), default=0.0)
+    rows = [(size, row) for size, row in rows if size >= 0.01 * largest]
+    return [row for _, row in rows] if sum(size for size, _ in rows) >= 0.01 * case.argument_bytes else []
+
+
+def _with_parameters(case: Case) -> Iterator[tuple[Value, Value]]:
+    """(Array of an optimizer's state, its parameter): of one shape, and of the longest common end of their paths.
+
+    Where the program takes no derivative, nothing tells the two apart but the order of the arguments: the parameter is
+    first.
+    """
+    values = {v.name: v for v in case.report.held}
+    if any(v.optimizer for v in values.values()):
+        used = [(segments(v.name), v) for v in values.values() if not v.optimizer]
+        for v in values.values():
+            ours = segments(v.name)
+            alike = [(_common_end(ours, path), p) for path, p in used if p.shape == v.shape] if v.optimizer else []
+            end, parameter = max(alike, key=lambda pair: pair[0], default=(0, v))
+            if end:
+                yield v, parameter
+        return
+    for (path, _), at in case.family.at.items():
+        alike = [values[name] for what, name in at if what == "argument" and name in values]
+        first = next((v for v in alike if "".join(segments(v.name)[1:]) == path), None)
+        yield from ((v, first) for v in alike if first is not None and v is not first)
+
+
+def _common_end(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many parts of two paths are the same at their ends."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def read_in_slices(case: Case) -> Iterator[Finding]:
+    """Arguments of which each device holds more than it reads, those of a tree as one finding: a KV cache whose heads
+    are sharded where they are used, a weight between weights that are sharded."""
+    trees: dict[str, list[_Recut]] = defaultdict(list)
+    for row in _in_slices(case):
+        root, *inside = segments(row.value.name)
+        trees[root if inside else str(row.spec)].append(row)  # arguments of one array each, by what they had better be
+    for rows in trees.values():
+        group = _Group(case, rows)
+        axes = axes_said(group.more_axes)
+        yield group.finding(
+            "read-in-slices",
+            f"{group.what} replicated along {axes}, {group.held} on each device, and each device reads only its own "
+            f"slice; sharded as the program reads {group.them}, {group.first.spec}, {group.they} would take "
+            f"{group.less} less on each.",
+            why=f"what the program computes there is sharded along {axes}, so each device takes a slice and keeps the "
+            "rest for nothing",
+        )
+
+
+def _in_slices(case: Case) -> Iterator[_Recut]:
+    siblings = {row.value.name for rows in _unlike_siblings(case) for row in rows}
+    otherwise = siblings | {row.value.name for row in _unlike(case)}
+    for v in case.report.held:
+        if v.read is None or v.spec is None or v.name in otherwise or not _can_be(case, v, v.read):
+            continue
+        row = _Recut(v, v.read)
+        if _saved(case, row) >= 0.01 * case.argument_bytes:
+            yield row

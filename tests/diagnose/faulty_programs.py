@@ -1,0 +1,361 @@
+"""Programs and plans with a known fault, and the same as an expert would have them; no shardviz in it.
+
+Run as `python faulty_programs.py`, what JAX and XLA say of both on eight simulated devices: a line of JSON, for each
+fault the answers of the faulty and of the mended plan.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+if __name__ == "__main__":
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+SIZES = {"data": 2, "model": 4}
+LARGE, SMALL = 128, 1
+"""How many times as long the dimensions are: for findings, of shapes alone, and to be run."""
+
+
+def array(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def mesh_around() -> Any:
+    """The mesh of the call, or one without devices."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return MESH if mesh.empty else mesh
+
+
+def predict(params, x):
+    h, _ = jax.lax.scan(lambda h, w: (h + jnp.tanh(h @ w["up"]) @ w["down"], None), x, params["layers"])
+    return h @ params["head"]
+
+
+def adam(params, state, x, y):
+    grads = jax.grad(lambda p: jnp.mean((predict(p, x) - y) ** 2))(params)
+    mu = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["mu"], grads)
+    nu = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g * g, state["nu"], grads)
+    new = jax.tree.map(lambda p, m, n: p - 0.1 * m * jax.lax.rsqrt(n + 1e-3), params, mu, nu)
+    return new, {"mu": mu, "nu": nu}
+
+
+def in_one_state(state, x, y):
+    params, rest = adam(state["model"], state["optimizer"], x, y)
+    return {"model": params, "optimizer": rest}
+
+
+def decode(weights, cache, x):
+    def layer(x, each):
+        w, keys = each
+        heads = (x @ w["in"]).reshape(x.shape[0], 1, keys.shape[2], -1)
+        keys = jax.lax.dynamic_update_slice(keys, heads, (0, 3, 0, 0))
+        scores = jax.nn.softmax(jnp.einsum("bqhd,bshd->bhqs", heads, keys))
+        mixed = jnp.einsum("bhqs,bshd->bqhd", scores, keys).reshape(x.shape)
+        return x + mixed @ w["out"], keys
+
+    return jax.lax.scan(layer, x, (weights, cache))
+
+
+def microbatches(w, xs):
+    def body(total, x):
+        return total + jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w), None
+
+    return w - jax.lax.scan(body, jnp.zeros_like(w), xs)[0]
+
+
+def summed_once(w, xs):
+    """The same, with each device's own part of the gradient added up, and one sum over the devices."""
+
+    @partial(jax.shard_map, mesh=mesh_around(), in_specs=(P(), P(None, "data")), out_specs=P(), check_vma=False)
+    def total(w, xs):
+        own = w - microbatches(w, xs)
+        return jax.lax.pmean(own, "data")
+
+    return w - total(w, xs)
+
+
+def log_sum(head, x):
+    return jnp.mean(jax.nn.logsumexp(x @ head, -1))
+
+
+def pair(a, b, x):
+    return jnp.tanh(x @ a) @ b
+
+
+def experts(weights, x):
+    return jnp.einsum("ecf,efd->ecd", jnp.tanh(jnp.einsum("ecd,edf->ecf", x, weights["up"])), weights["down"])
+
+
+def convolved(w, x, y):
+    out = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return jnp.mean((out - y) ** 2)
+
+
+def ring(q, k, v, whole: bool = True):
+    """Ring attention over `data`, each device with all queries, or with its own."""
+    ours = P() if whole else P("data")
+    around = [(i, (i + 1) % SIZES["data"]) for i in range(SIZES["data"])]
+
+    @partial(jax.shard_map, mesh=mesh_around(), in_specs=(ours, P("data"), P("data")), out_specs=ours, check_vma=False)
+    def attention(q, k, v):
+        def step(carry, _):
+            k, v, most, total, out = carry
+            scores = q @ k.T
+            larger = jnp.maximum(most, scores.max(-1))
+            weights, kept = jnp.exp(scores - larger[:, None]), jnp.exp(most - larger)
+            out, total = out * kept[:, None] + weights @ v, total * kept + weights.sum(-1)
+            k, v = (jax.lax.ppermute(each, "data", around) for each in (k, v))
+            return (k, v, larger, total, out), None
+
+        start = (k, v, jnp.full(q.shape[:1], -jnp.inf), jnp.zeros(q.shape[:1]), jnp.zeros_like(q))
+        (_, _, _, total, out), _ = jax.lax.scan(step, start, None, length=SIZES["data"])
+        return out / total[:, None]
+
+    return attention(q, k, v)
+
+
+def dense(q, k, v):
+    return jax.nn.softmax(q @ k.T) @ v
+
+
+MESH = AbstractMesh(tuple(SIZES.values()), tuple(SIZES), axis_types=(AxisType.Auto,) * 2)
+LAYER = {"up": P(None, "data", "model"), "down": P(None, "model", "data")}
+SHARDED = {"head": P("data", "model"), "layers": LAYER}
+REPLICATED = {"head": P(), "layers": {"up": P(), "down": P()}}
+ROWS = {"up": P(None, "data", "model"), "down": P()}
+SIBLING = {"head": P("data", "model"), "layers": ROWS}
+TENSOR = {"in": P(None, None, "model"), "out": P(None, "model")}
+
+
+def parameters(n: int) -> dict[str, Any]:
+    return {"head": array(16 * n, 32 * n), "layers": {"up": array(4, 16 * n, 64 * n), "down": array(4, 64 * n, 16 * n)}}
+
+
+def of_adam(n: int) -> tuple[Any, ...]:
+    rows = 16 * n, 16 * n
+    return parameters(n), {"mu": parameters(n), "nu": parameters(n)}, array(*rows), array(16 * n, 32 * n)
+
+
+def of_decode(n: int) -> tuple[Any, ...]:
+    weights = {"in": array(4, 16 * n, 16 * n), "out": array(4, 16 * n, 16 * n)}
+    return weights, array(4, 16, 16 * n, 8, 2 * n), array(16, 16 * n)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A function under a plan that has a fault, and under one that has not.
+
+    Attributes:
+        fn: the function.
+        args: its arguments, of dimensions so many times as long.
+        specs, out: the faulty plan's.
+        good, good_out: the mended plan's.
+        better: the mended function, where a plan does not mend it.
+        rules: the rules that name the fault, one at least.
+        levels: where it is named; Shardy does not know of halos.
+        state: how many results become arguments again, the first ones, in the arguments' order.
+        donated: which arguments are.
+    """
+
+    fn: Callable[..., Any]
+    args: Callable[[int], tuple[Any, ...]]
+    specs: Any
+    out: Any = None
+    good: Any = None
+    good_out: Any = None
+    better: Callable[..., Any] | None = None
+    rules: tuple[str, ...]
+    levels: tuple[str, ...] = ("propagated", "partitioned")
+    state: int = 0
+    donated: tuple[int, ...] = ()
+
+
+WHOLE_STATE = {"mu": REPLICATED, "nu": REPLICATED}
+STATE = {"mu": SHARDED, "nu": SHARDED}
+DATA = (P("data"), P("data"))
+CACHE = P(None, "data")
+HEADS = P(None, "data", None, "model")
+ALL = ("data", "model")
+FAULTS = {
+    "replicated optimizer": Fault(
+        fn=adam,
+        args=of_adam,
+        specs=(SHARDED, WHOLE_STATE, *DATA),
+        good=(SHARDED, STATE, *DATA),
+        good_out=(SHARDED, STATE),
+        rules=("unlike-parameter",),
+        state=2,
+        donated=(0, 1),
+    ),
+    "replicated optimizer, pinned": Fault(
+        fn=adam,
+        args=of_adam,
+        specs=(SHARDED, WHOLE_STATE, *DATA),
+        out=(SHARDED, WHOLE_STATE),
+        good=(SHARDED, STATE, *DATA),
+        good_out=(SHARDED, STATE),
+        rules=("unlike-parameter",),
+        state=2,
+        donated=(0, 1),
+    ),
+    "replicated optimizer in one state": Fault(
+        fn=in_one_state,
+        args=lambda n: ({"model": of_adam(n)[0], "optimizer": of_adam(n)[1]}, *of_adam(n)[2:]),
+        specs=({"model": SHARDED, "optimizer": WHOLE_STATE}, *DATA),
+        good=({"model": SHARDED, "optimizer": STATE}, *DATA),
+        good_out={"model": SHARDED, "optimizer": STATE},
+        rules=("unlike-parameter",),
+        state=1,
+        donated=(0,),
+    ),
+    "replicated sibling": Fault(
+        fn=predict,
+        args=lambda n: (parameters(n), array(16 * n, 16 * n)),
+        specs=(SIBLING, P("data")),
+        good=(SHARDED, P("data")),
+        rules=("less-cut",),
+    ),
+    "parameters come back whole": Fault(
+        fn=adam,
+        args=of_adam,
+        specs=(SHARDED, STATE, *DATA),
+        out=(REPLICATED, STATE),
+        good=(SHARDED, STATE, *DATA),
+        good_out=(SHARDED, STATE),
+        rules=("comes-back-otherwise",),
+        state=2,
+        donated=(0, 1),
+    ),
+    "replicated result": Fault(
+        fn=predict,
+        args=lambda n: (parameters(n), array(16 * n, 16 * n)),
+        specs=(SHARDED, P("data")),
+        out=P(),
+        good=(SHARDED, P("data")),
+        good_out=P("data", "model"),
+        rules=("result-gathered",),
+    ),
+    "KV cache without its heads": Fault(
+        fn=decode,
+        args=of_decode,
+        specs=(TENSOR, CACHE, P("data")),
+        out=(P("data"), CACHE),
+        good=(TENSOR, HEADS, P("data")),
+        good_out=(P("data"), HEADS),
+        rules=("read-in-slices",),
+        donated=(1,),
+    ),
+    "logits as partial sums": Fault(
+        fn=log_sum,
+        args=lambda n: (array(16 * n, 64 * n), array(16 * n, 16 * n)),
+        specs=(P("model"), P("data")),
+        good=(P(None, "model"), P("data")),
+        rules=("partial-sums",),
+    ),
+    "columns after columns": Fault(
+        fn=pair,
+        args=lambda n: (array(16 * n, 64 * n), array(64 * n, 16 * n), array(16 * n, 16 * n)),
+        specs=(P(None, "model"), P(None, "model"), P("data")),
+        good=(P(None, "model"), P("model"), P("data")),
+        rules=("unpaired",),
+    ),
+    "experts sharded two ways": Fault(
+        fn=experts,
+        args=lambda n: ({"up": array(8, 16 * n, 64 * n), "down": array(8, 64 * n, 16 * n)}, array(8, 16 * n, 16 * n)),
+        specs=({"up": P("model"), "down": P("model")}, P("data", "model")),
+        good=({"up": P("data"), "down": P("data")}, P("data", "model")),
+        rules=("conflict",),
+    ),
+    "target image by height": Fault(
+        fn=convolved,
+        args=lambda n: (array(3, 3, 4, 4), array(16, 8 * n, 8 * n, 4), array(16, 8 * n, 8 * n, 4)),
+        specs=(P(), P(ALL), P(None, ALL)),
+        good=(P(), P(ALL), P(ALL)),
+        rules=("operands-unlike", "halo"),
+    ),
+    "images by height": Fault(
+        fn=convolved,
+        args=lambda n: (array(3, 3, 4, 4), array(16, 8 * n, 8 * n, 4), array(16, 8 * n, 8 * n, 4)),
+        specs=(P(), P(None, ALL), P(None, ALL)),
+        good=(P(), P(ALL), P(ALL)),
+        rules=("halo",),
+        levels=("partitioned",),
+    ),
+    "gradients summed in each microbatch": Fault(
+        fn=microbatches,
+        args=lambda n: (array(16 * n, 16 * n), array(4, 16 * n, 16 * n)),
+        specs=(P(), P(None, "data")),
+        out=P(),
+        good=(P(), P(None, "data")),
+        good_out=P(),
+        better=summed_once,
+        rules=("summed-each-run",),
+    ),
+}
+
+
+MOVED = r"f32\[([\d,]+)\]\S* (?:all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter)\("
+"""What a collective gives, in HLO's text."""
+
+
+def answers(fn: Callable[..., Any], fault: Fault, specs: Any, out: Any, mesh: Mesh) -> dict[str, Any]:
+    """What a step holds, gathers and sums, how often three steps compile, and the sum of the last one's results."""
+    placed = lambda tree: jax.tree.map(lambda s: NamedSharding(mesh, s), tree, is_leaf=lambda s: isinstance(s, P))  # noqa: E731
+    random = np.random.default_rng(0)
+    args = jax.tree.map(lambda a: random.uniform(0.1, 0.2, a.shape).astype(a.dtype), fault.args(SMALL))
+    args = jax.device_put(args, placed(specs))
+    own = sum(a.addressable_shards[0].data.nbytes for a in jax.tree.leaves(args))
+    with jax.set_mesh(mesh):
+        step = jax.jit(fn) if out is None else jax.jit(fn, out_shardings=placed(out))
+        text = step.lower(*args).compile().as_text()
+        for _ in range(3):
+            results = step(*args)
+            first = results if fault.state > 1 else (results,)
+            args = (*first[: fault.state], *args[fault.state :])
+    held = sum(a.addressable_shards[0].data.nbytes for a in jax.tree.leaves(results))
+    bodies = [part for part in text.split("\n\n") if part.lstrip("%").startswith(("region", "wide", "body", "closed"))]
+    return {
+        "argument_bytes": own,
+        "result_bytes": held,
+        "compiles": step._cache_size(),
+        "all-gathers": text.count(" all-gather("),
+        "moved": sum(4 * math.prod(map(int, dims.split(","))) for dims in re.findall(MOVED, text)),
+        "sums in loops": sum(body.count(" all-reduce(") for body in bodies),
+        "total": [float(jnp.sum(a)) for a in jax.tree.leaves(results)],
+    }
+
+
+def attention() -> dict[str, bool]:
+    """Whether ring attention, with whole queries and without, is the same as dense attention."""
+    random = np.random.default_rng(0)
+    q, k, v = (random.normal(size=(16, 8)).astype(np.float32) for _ in range(3))
+    with jax.set_mesh(Mesh(np.array(jax.devices()).reshape(*SIZES.values()), tuple(SIZES))):
+        return {
+            str(whole): bool(np.allclose(jax.jit(partial(ring, whole=whole))(q, k, v), dense(q, k, v), atol=1e-5))
+            for whole in (True, False)
+        }
+
+
+if __name__ == "__main__":
+    mesh = Mesh(np.array(jax.devices()).reshape(*SIZES.values()), tuple(SIZES))
+    told = {
+        name: (
+            answers(fault.fn, fault, fault.specs, fault.out, mesh),
+            answers(fault.better or fault.fn, fault, fault.good, fault.good_out, mesh),
+        )
+        for name, fault in FAULTS.items()
+    }
+    print(json.dumps({"ring": attention(), "faults": told}))

@@ -1,0 +1,219 @@
+"""A plan's fault is named among the first three findings, as one finding, with what it costs; its mend takes it away.
+
+What the fault costs, and that the mended plan computes the same without it, raw JAX and XLA say on 8 simulated devices.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache, partial
+
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.ask.program import resharded_state
+from shardviz.diagnose.case import total_bytes
+from shardviz.study.proposing import Proposals
+from tests.diagnose import faulty_programs as programs
+from tests.diagnose.faulty_programs import FAULTS, LARGE, SMALL
+from tests.diagnose.programs import s
+from tests.truth import UNOPTIMIZED, answers_of
+
+MESH, MACHINE = "data=2,model=4", "tpu v5e:2x4"
+LEVELS = ("propagated", "partitioned")
+
+
+@pytest.fixture(scope="module")
+def truth() -> dict:
+    return json.loads(answers_of(programs.__file__, **UNOPTIMIZED))
+
+
+@cache
+def program_of(name: str, n: int, better: bool = False) -> sv.Program:
+    fault = FAULTS[name]
+    fn = (better and fault.better) or fault.fn
+    return sv.trace(fn, *fault.args(n), donate_argnums=fault.donated)
+
+
+def plan_of(name: str, good: bool = False) -> sv.Plan:
+    fault = FAULTS[name]
+    return sv.Plan(MESH, *((fault.good, fault.good_out) if good else (fault.specs, fault.out)))
+
+
+@cache
+def report_of(name: str, level: str, n: int, good: bool = False) -> sv.Report:
+    program, plan = program_of(name, n, good), plan_of(name, good)
+    return program.propagate(plan) if level == "propagated" else program.partition(plan, MACHINE if n > 1 else "cpu")
+
+
+def of_fault(name: str, report: sv.Report) -> list:
+    """The findings of the rules that name the fault."""
+    return [f for f in report.findings if f.rule in FAULTS[name].rules]
+
+
+@pytest.mark.parametrize(("name", "level"), [(name, level) for name in FAULTS for level in FAULTS[name].levels])
+def test_the_fault_is_a_warning_among_the_first_three_and_one_finding(name, level):
+    findings = report_of(name, level, LARGE).findings_on(MACHINE)
+    named = [f for f in findings if f.rule in FAULTS[name].rules]
+    assert len(named) == 1, [f.text for f in findings]
+    assert named[0] in findings[:3], [f.text for f in findings]
+    assert named[0].severity == "warning" and named[0].mends, named[0].text
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_mended_plan_has_no_such_finding_nor_another_warning(name, level):
+    findings = report_of(name, level, LARGE, True).findings_on(MACHINE)
+    assert not [f.text for f in findings if f.rule in FAULTS[name].rules]
+    assert not [f.text for f in findings if f.severity != "note" and f.rule != "slow-order"]
+
+
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.better is None])
+def test_one_change_of_the_finding_mends_all_of_it(name):
+    program, report = program_of(name, SMALL), report_of(name, "partitioned", SMALL)
+    (finding,) = of_fault(name, report)
+    plan = Proposals(program, report, None, plan_of(name), 5)._suggested(finding.mends[0])
+    after = program.partition(plan)
+    assert not of_fault(name, after)
+    good = report_of(name, "partitioned", SMALL, True)
+    assert total_bytes(after.arguments) <= total_bytes(good.arguments)
+    assert total_bytes(after.outputs) <= total_bytes(good.outputs)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_mended_plan_computes_the_same(name, truth):
+    faulty, mended = truth["faults"][name]
+    assert mended["total"] == pytest.approx(faulty["total"], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if "unlike-parameter" in FAULTS[name].rules])
+def test_a_replicated_state_is_named_as_a_whole_with_its_bytes(name, truth):
+    report = report_of(name, "propagated", SMALL)
+    (finding,) = of_fault(name, report)
+    state = [v for v in report.arguments if v.optimizer]
+    assert finding.numbers["arrays"] == len(state) == 6 and str(len(state)) in finding.text
+    assert finding.numbers["bytes"] == total_bytes(state)
+    faulty, mended = truth["faults"][name]
+    assert finding.numbers["saved_bytes"] == faulty["argument_bytes"] - mended["argument_bytes"]
+    assert (
+        finding.mends[0].words
+        == f"give 6 arrays of {finding.text.split('arrays of ')[1].split(' ')[0]} the specs of their parameters"
+    )
+
+
+@pytest.mark.parametrize("name", ["replicated sibling", "KV cache without its heads"])
+def test_what_a_shard_would_save_is_what_jax_holds_less(name, truth):
+    faulty, mended = truth["faults"][name]
+    (finding,) = of_fault(name, report_of(name, "propagated", SMALL))
+    assert finding.numbers["saved_bytes"] == faulty["argument_bytes"] - mended["argument_bytes"]
+    assert finding.axes == ("model",) or name == "replicated sibling"
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if FAULTS[name].state])
+@pytest.mark.parametrize("good", [False, True])
+def test_a_step_compiles_twice_where_a_finding_says_so(name, good, truth):
+    named = report_of(name, "partitioned", SMALL, good).findings.of("comes-back-otherwise")
+    assert truth["faults"][name][good]["compiles"] == (2 if named else 1)
+    again = resharded_state(program_of(name, SMALL, good), plan_of(name, good))
+    assert bool(named) is bool(again)
+    for finding in named:
+        assert "compiles twice" in finding.text and str(len(again)) in finding.text
+        pin = next(m for m in finding.mends if m.kind == "output")
+        assert {pin.target, *dict(pin.out_specs)} == set(again.values())
+
+
+@pytest.mark.parametrize("name", ["replicated result", "parameters come back whole"])
+def test_a_gathered_result_is_named_with_what_it_holds(name, truth):
+    faulty, mended = truth["faults"][name]
+    report = report_of(name, "partitioned", SMALL)
+    (finding,) = of_fault(name, report)
+    assert faulty["all-gathers"] > mended["all-gathers"]
+    gathered = [v for v in report.outputs if v.computed is not None]
+    assert total_bytes(report.outputs) == faulty["result_bytes"]
+    assert finding.numbers["bytes"] == total_bytes(gathered)
+    if "saved_bytes" in finding.numbers:
+        assert finding.numbers["saved_bytes"] == faulty["result_bytes"] - mended["result_bytes"]
+    assert "communicates" in finding.text or "moves" in finding.text
+
+
+MOVING = ["logits as partial sums", "columns after columns", "experts sharded two ways"]
+MOVING += ["target image by height", "images by height"]
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_what_the_mend_saves_is_moved_less_by_xla_and_takes_less_time(name, truth):
+    faulty, mended = truth["faults"][name]
+    assert mended["moved"] < faulty["moved"]
+    step = [sv.cost(report_of(name, "partitioned", LARGE, good), MACHINE).seconds for good in (False, True)]
+    finding = next(
+        f for f in report_of(name, "partitioned", LARGE).findings_on(MACHINE) if f.rule in FAULTS[name].rules
+    )
+    assert step[1] < step[0] and finding.numbers["seconds"] >= 0.5 * (step[0] - step[1])
+
+
+def test_a_sum_in_each_run_is_as_many_all_reduces_in_the_loop(truth):
+    faulty, mended = truth["faults"]["gradients summed in each microbatch"]
+    report = report_of("gradients summed in each microbatch", "partitioned", SMALL)
+    (finding,) = of_fault("gradients summed in each microbatch", report)
+    summed = [c for c in report.collectives if c.kind == "all-reduce" and (c.count or 0) > 1]
+    assert (len(summed), 0) == (faulty["sums in loops"], mended["sums in loops"])
+    assert finding.numbers["runs"] == 4 and finding.numbers["bytes"] == sum(c.assumed_bytes for c in summed)
+    assert finding.numbers["extra_bytes"] == finding.numbers["bytes"] * 3 / 4
+    assert "in each of 4 runs of a loop" in finding.text
+
+
+def test_a_sum_that_the_loop_uses_is_no_such_fault():
+    def step(w, xs):
+        body = lambda w, x: (w - jnp.tanh(x).T @ (x @ w), jnp.sum(w))  # noqa: E731
+        return sv_scan(body, w, xs)
+
+    import jax
+
+    sv_scan = jax.lax.scan
+    report = sv.trace(step, s(16, 16), s(4, 16, 16)).propagate(sv.Plan(MESH, (P(), P(None, "data")), None))
+    assert [c for c in report.collectives if c.kind == "all-reduce" and c.count == 4]
+    assert not report.findings.of("summed-each-run")
+
+
+RING = (s(64, 16),) * 3
+
+
+def ring(whole: bool) -> sv.Report:
+    q = P() if whole else P("data")
+    return sv.trace(partial(programs.ring, whole=whole), *RING).propagate(sv.Plan(MESH, (q, P("data"), P("data"))))
+
+
+def test_a_ring_that_is_right_is_not_told_to_sum(truth):
+    assert truth["ring"] == {"True": True, "False": True}
+    whole = ring(True).findings
+    assert not [m.words for f in whole for m in f.mends if "psum" in m.words]
+    assert {f.severity for f in whole.of("not-the-same")} == {"note"} and not whole.of("unreduced-sum")
+    assert not [f for f in ring(False).findings if f.rule in ("not-the-same", "unreduced-sum", "repeated-work")]
+
+
+def test_a_ring_of_whole_queries_is_named_for_what_each_device_repeats():
+    (finding,) = ring(True).findings.of("repeated-work")
+    queries, _, _ = (math.prod(a.shape) for a in RING)
+    flops = 2 * 2 * queries * RING[0].shape[0]  # queries with all keys, weights with all values
+    assert finding.numbers["flops"] == flops and finding.numbers["saved_flops"] == flops / 2
+    assert finding.severity == "warning" and finding.axes == ("data",)
+    assert finding.source.file == programs.__file__
+    work = [sum(row.dot_flops for row in ring(whole).cost.work) for whole in (True, False)]
+    assert work[0] - work[1] == finding.numbers["saved_flops"]
+
+
+def test_a_reshaped_collective_does_not_hide_the_other_findings():
+    """XLA gathers an array in another shape than Shardy's level has it."""
+    case = report_of("replicated result", "partitioned", LARGE)
+    reshaped = [c for c in case.collectives if c.array is not None and len(c.shape) != len(c.array)]
+    assert case.findings.of("result-gathered") or not reshaped
+
+
+def test_what_a_donation_saves_is_not_promised():
+    fault = FAULTS["replicated optimizer"]
+    report = sv.trace(fault.fn, *fault.args(LARGE)).propagate(plan_of("replicated optimizer", True))
+    (finding,) = report.findings.of("not-donated")
+    assert "may save up to" in finding.text and finding.numbers["bytes"] == total_bytes(report.outputs)

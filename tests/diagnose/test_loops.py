@@ -1,0 +1,86 @@
+"""What loops do to advice: a dimension that a loop steps along is not sharded, a windowed product's permutes are no
+fault."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.diagnose.specs import first_cut_further, further, moved_off
+from shardviz.notation import DeviceMesh, Spec
+from tests.diagnose.programs import s
+
+
+def layers(ws, x):
+    def layer(x, w):
+        return jax.nn.gelu(x @ w["a"]) @ w["b"], None
+
+    return jax.lax.scan(layer, x, ws)[0]
+
+
+def unrolled(ws, x):
+    for i in range(8):
+        x = jnp.tanh(x @ ws["a"][i]) @ ws["b"][i]
+    return x
+
+
+def in_functions(ws, x):
+    return jax.jit(jax.checkpoint(layers))(ws, x)
+
+
+def differentiated(ws, x):
+    return jax.grad(lambda ws: jnp.sum(layers(ws, x)))(ws)
+
+
+STACKS = {"a": s(8, 16, 64), "b": s(8, 64, 16)}
+
+
+@pytest.mark.parametrize(
+    ("fn", "scanned"),
+    [(layers, {"a", "b"}), (in_functions, {"a", "b"}), (differentiated, {"a", "b"}), (unrolled, set())],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_what_a_loop_takes_slice_by_slice_is_scanned(fn, scanned):
+    program = sv.trace(fn, STACKS, s(32, 16))
+    report = program.propagate(sv.Plan("data=8", (P(), P("data"))))
+    assert {v.name for v in report.arguments if v.scanned} == {f"ws['{name}']" for name in scanned}
+
+
+def test_no_finding_shards_the_dimension_that_a_loop_steps_along():
+    """Eight layers, and eight devices: of 8, 16 and 64 each would do."""
+    program = sv.trace(layers, STACKS, s(32, 16))
+    report = program.propagate(sv.Plan("data=8,model=8", (P(), P("data"))))
+    specs = [(m.target, m.spec) for f in report.findings for m in f.mends if m.kind == "argument"]
+    specs += [pair for f in report.findings for m in f.mends for pair in m.specs]
+    stacked = [spec for target, spec in specs if target.startswith("ws")]
+    assert stacked and all(not spec.dims[0] for spec in stacked)
+
+
+def test_a_spec_that_is_cut_further_leaves_the_steps_out():
+    mesh = DeviceMesh.of("data=8")
+    report = sv.trace(layers, STACKS, s(32, 16)).propagate(sv.Plan("data=8", ({"a": P(None, "data"), "b": P()}, P())))
+    a, b = (report.value(f"ws['{name}']") for name in "ab")
+    assert further(b, "data", mesh) == Spec(((), ("data",), ()))
+    assert first_cut_further(b, "data", mesh) is None
+    assert moved_off(a, ["data"], mesh) == Spec(((), (), ("data",)))
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize("machine", ["tpu v5p:2x2x2", "tpu v5e:2x4"])
+def test_the_permutes_of_a_windowed_product_are_no_fault(machine):
+    """FSDP and tensor parallelism over one layer, the most usual plan: libtpu multiplies in windows."""
+    args = {"a": s(4, 2048, 8192, dtype=jnp.bfloat16), "b": s(4, 8192, 2048, dtype=jnp.bfloat16)}
+    program = sv.trace(layers, args, s(8192, 2048, dtype=jnp.bfloat16))
+    specs = {"a": P(None, "data", "model"), "b": P(None, "model", "data")}
+    report = program.partition(sv.Plan("data=4,model=2", (specs, P("data"))), machine)
+    text = report.stages["partitioned"]
+    permutes = [c for c in report.collectives if c.kind == "collective-permute"]
+    loops = re.findall(r"%(windowed_dot_general_body\S*) \(", text)
+    assert loops and permutes and all("windowed" in c.facts for c in permutes)
+    assert len(permutes) == text.count(" collective-permute(")
+    assert not [f.text for f in report.findings_on(machine) if f.severity != "note" and f.rule != "slow-order"]

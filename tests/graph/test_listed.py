@@ -1,0 +1,90 @@
+"""Bytes of main memory in listed schedules: by hand, by laws, and beside a TPU compiler's own schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import shardviz as sv
+from shardviz.records.schedule import Schedule, Scheduled
+from tests import programs
+
+MIB = 2**20
+
+
+def work(schedule: Schedule, times: int = 1) -> Iterator[tuple[Scheduled, int]]:
+    for entry in schedule:
+        if entry.kind == "loop":
+            yield from work(entry.body, times * (entry.trips or 1))
+        elif entry.kind == "work":
+            yield entry, times
+
+
+def moved(report: sv.Report, room: float) -> float:
+    return sum(entry.moved(room) * times for entry, times in work(report.schedule))
+
+
+def listed(function, *shapes):
+    args = [programs.abstract(*shape, dtype="float32") for shape in shapes]
+    return sv.trace(function, *args).propagate(sv.Plan({"x": 1}))
+
+
+def test_what_a_product_hands_on_stays_on_a_chip_that_has_room():
+    report = listed(lambda x, a, b: (x @ a) @ b, (1024, 1024), (1024, 2048), (2048, 1024))
+    size = 4 * 1024 * 1024
+    one = (size + 2 * size + 2 * size) + (2 * size + 2 * size + size)  # what both read and write
+    assert moved(report, 0) == one
+    assert moved(report, 7 * MIB) == one  # 8 MiB are handed on
+    assert moved(report, 8 * MIB) == one - 2 * 2 * size
+
+
+def test_what_a_loop_carries_is_in_main_memory():
+    def step(x, a):
+        return jax.lax.fori_loop(0, 4, lambda _, x: x @ a, x)
+
+    report = listed(step, (1024, 1024), (1024, 1024))
+    assert moved(report, 128 * MIB) == pytest.approx(4 * 3 * 4 * MIB, rel=1e-5)  # and the counter
+
+
+def test_joined_arrays_are_written_and_padded_ones_are_not():
+    a, size = (1024, 1024), 4 * 1024 * 1024
+    joined = listed(lambda x, y, w: jnp.concatenate([x, y]) @ w, a, a, a)
+    assert moved(joined, 0) == (2 + 2) * size + (2 + 1 + 2) * size
+    padded = listed(lambda x, w: jnp.pad(x, ((0, 1024), (0, 0))) @ w, a, a)
+    assert moved(padded, 0) == (1 + 1 + 2) * size
+
+
+def test_a_buffer_that_a_loop_fills_is_not_written_before():
+    def step(x):
+        return jax.lax.scan(lambda c, row: (c, jnp.sin(row)), 0.0, x)[1]
+
+    assert moved(listed(step, (16, 1024, 1024)), 0) == pytest.approx(2 * 16 * 4 * MIB, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["vit", "translator", "scanned", "graph", "unet", "decode"])
+def test_more_room_moves_less(name):
+    program = getattr(programs, name)()
+    report = program.propagate(sv.Plan({"x": 1}))
+    for entry, _ in work(report.schedule):
+        kept = [entry.moved(room * MIB) for room in range(0, 136, 8)]
+        assert kept == sorted(kept, reverse=True) and 0 <= kept[-1] <= kept[0] == entry.hbm_bytes
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("adapted", (8, 2048, 4096, 32, 128, 16, 16)),
+        ("vit", (64, 1024, 16, 64, 1024, 256, 4)),
+        ("scanned", (8, 2048, 1024, 16, 4)),
+    ],
+)
+def test_bytes_are_about_those_of_a_tpus_compiler(name, sizes):
+    target = "tpu v5e:2x4"
+    program = getattr(programs, name)(*sizes)
+    plan = program.presets({"data": 8})["data parallel"]
+    ratio = moved(program.propagate(plan), 128 * MIB) / moved(program.compile(plan, target), 0)
+    assert 0.6 < ratio < 1.4, ratio

@@ -1,0 +1,86 @@
+"""What costs you most: ranked by what the step would lose; what mends a finding or a row stands there, or apart."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+import shardviz as sv
+from shardviz.costs.spending import spendings
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.explorer.snapshot import Remedies
+from shardviz.records.amounts import format_seconds
+from shardviz.study.mends import Mend, Mends
+from shardviz.view.document import Section, Table, plain
+from shardviz.view.most import most_document
+
+
+@pytest.fixture(scope="module")
+def state():
+    example = sv.gallery.mlp(mesh="data=4,model=2")
+    return ExplorerState(example.program, example.plan, level="propagated", target="tpu v5e:2x4", debounce=60)
+
+
+def mend(state, action, finding=None, kept=lambda collective: True):
+    """A mend after which these collectives are left."""
+    report = state.report
+    after = dataclasses.replace(report, collectives=tuple(c for c in report.collectives if kept(c)))
+    difference = sv.compare(report, after)
+    about = {"level": "propagated", "seconds": 1e-5, "step": 1e-3, "bytes": 1e6, "memory": 0.0}
+    return Mend(finding=finding, plan=state.plan, action=action, difference=difference, **about)
+
+
+def tables(state, *mends):
+    """The rows, and those that stand apart: each in words."""
+    found = Mends(program="", target="", level="propagated", mends=mends, tried=len(mends), candidates=len(mends))
+    rows, apart = [], []
+    for block in most_document(state.deck, Remedies(of=state.plan, mends=found)).blocks:
+        if isinstance(block, Section):
+            assert block.title == "Also tried"
+            (inner,) = block.blocks
+            apart += [" ".join(map(plain, row.cells)) for row in inner.rows]
+        elif isinstance(block, Table):
+            rows += [" ".join(map(plain, row.cells)) for row in block.rows]
+    return rows, apart
+
+
+def test_rows_say_what_the_step_would_lose_and_what_is_hidden(state):
+    cost, (rows, apart) = state.cost, tables(state)
+    assert not apart
+    spent = [s for s in spendings(cost) if s.loss is not None]
+    assert any(s.loss.hidden > 0.01 * s.loss.busy for s in spent)
+    for each in spent[:5]:
+        start = format_seconds(each.weight)
+        (row,) = [row for row in rows if row.startswith(f"{start} ") and (each.kind or "matrix products") in row]
+        hidden = (
+            f"{format_seconds(each.loss.busy)} on the " in row and f"{format_seconds(each.loss.hidden)} hidden" in row
+        )
+        assert hidden or (each.loss.hidden <= 0.01 * each.loss.busy and "nothing hidden" in row)
+        assert f"of {format_seconds(cost.seconds)}" in row
+
+
+def test_a_mend_stands_beside_its_finding_and_nowhere_else(state):
+    (finding,) = [f for f in state.deck.now.known.findings if f.severity != "note"]
+    rows, apart = tables(state, mend(state, "turn the mesh", finding, kept=lambda c: False))
+    assert [row for row in rows if "turn the mesh" in row] == [row for row in rows if finding.text[:40] in row] != []
+    assert not apart, "it lessens all collectives, and stands beside none of them"
+
+
+def test_a_mend_of_another_finding_stands_apart(state):
+    (finding,) = [f for f in state.deck.now.known.findings if f.severity != "note"]
+    other = dataclasses.replace(finding, id="of-a-note")
+    rows, apart = tables(state, mend(state, "give it the spec", other, kept=lambda c: False))
+    assert not any("give it the spec" in row for row in rows)
+    (row,) = apart
+    assert "give it the spec" in row and "could be saved" in row
+
+
+def test_a_mend_of_the_plan_stands_beside_what_it_lessens(state):
+    gone = next(c for c in state.report.collectives if c.kind == "all-reduce" and c.axes == ("model",))
+    like = lambda c: (c.kind, c.axes, c.source) == (gone.kind, gone.axes, gone.source)  # noqa: E731
+    rows, apart = tables(state, mend(state, "drop it", kept=lambda c: not like(c)))
+    (row,) = [row for row in rows if "drop it" in row]
+    assert "all-reduce model" in row and gone.source.short in row and not apart
+    rows, apart = tables(state, mend(state, "change nothing"))
+    assert len(apart) == 1 and not any("change nothing" in row for row in rows)
