@@ -9,6 +9,7 @@ import json
 import math
 from functools import cache, partial
 
+import jax
 import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
@@ -165,17 +166,36 @@ def test_a_sum_in_each_run_is_as_many_all_reduces_in_the_loop(truth):
     assert "in each of 4 runs of a loop" in finding.text
 
 
-def test_a_sum_that_the_loop_uses_is_no_such_fault():
+def scaled(total, w, x):
+    return total + jax.grad(loss)(w, x) / 4
+
+
+def with_its_loss(total, w, x):
+    value, gradient = jax.value_and_grad(jax.checkpoint(loss))(w, x)
+    return jax.tree.map(jnp.add, total, (gradient, value))
+
+
+def decayed(total, w, x):
+    return 0.9 * total + jax.grad(loss)(w, x)
+
+
+def used(total, w, x):
+    return total + jax.grad(loss)(w + total, x)
+
+
+def loss(w, x):
+    return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+
+@pytest.mark.parametrize(("add", "fires"), [(scaled, True), (with_its_loss, True), (decayed, False), (used, False)])
+def test_a_sum_in_each_run_is_a_fault_where_only_the_total_is_used(add, fires):
     def step(w, xs):
-        body = lambda w, x: (w - jnp.tanh(x).T @ (x @ w), jnp.sum(w))  # noqa: E731
-        return sv_scan(body, w, xs)
+        start = (jnp.zeros_like(w), jnp.zeros(())) if add is with_its_loss else jnp.zeros_like(w)
+        return jax.lax.scan(lambda total, x: (add(total, w, x), None), start, xs)[0]
 
-    import jax
-
-    sv_scan = jax.lax.scan
-    report = sv.trace(step, s(16, 16), s(4, 16, 16)).propagate(sv.Plan(MESH, (P(), P(None, "data")), None))
+    report = sv.trace(step, s(16, 16), s(4, 16, 16)).propagate(sv.Plan(MESH, (P(), P(None, "data"))))
     assert [c for c in report.collectives if c.kind == "all-reduce" and c.count == 4]
-    assert not report.findings.of("summed-each-run")
+    assert bool(report.findings.of("summed-each-run")) is fires
 
 
 RING = (s(64, 16),) * 3
@@ -217,3 +237,12 @@ def test_what_a_donation_saves_is_not_promised():
     report = sv.trace(fault.fn, *fault.args(LARGE)).propagate(plan_of("replicated optimizer", True))
     (finding,) = report.findings.of("not-donated")
     assert "may save up to" in finding.text and finding.numbers["bytes"] == total_bytes(report.outputs)
+
+
+def test_a_donation_saves_no_more_than_the_compiler_holds_in_new_outputs():
+    program = sv.trace(lambda state, x: {"w": state["w"] + jnp.sum(x)}, {"w": s(1024, 1024)}, s(8))
+    plan = sv.Plan(MESH, (P(), P()), P())
+    for report in (program.propagate(plan), program.compile(plan)):
+        (finding,) = report.findings.of("not-donated")
+        assert finding.numbers["bytes"] == 4 * 1024 * 1024
+    assert finding.numbers["bytes"] <= report.memory.outputs - report.memory.aliased
