@@ -2,10 +2,10 @@
 
 XLA writes each text when its pass is done. A program's text is complete when its entry computation, the last that XLA
 prints, is closed. The optimised program, buffer assignment and live ranges are written one after the other, in an order
-that differs between versions. Nothing in the last two says where they end, and the compiler may be stopped in the
-middle of a text for as long as the machine is busy. But after each dump XLA writes the module's options once more: the
-texts are complete when these are no older. The TPU's compiler writes the program once more when it has found that it
-fits, and ends with an error where it does not: its answer is complete when it has done one or the other.
+that differs between versions. Nothing in the last two says where they end, and on a busy machine the compiler may stand
+still in the middle of a text. But after each dump XLA writes the options of the module again: the texts are whole when
+the options are no older. The TPU's compiler writes the program once more when it has found that it fits, and ends with
+an error where it does not: its answer is complete when it has done one or the other.
 
 A job's folder is in memory where there is room, and named after the kernel that owns it. Whoever ends last removes it;
 what a machine's sudden end leaves behind is swept when the next server starts.

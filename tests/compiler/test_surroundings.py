@@ -221,6 +221,7 @@ SMALL = [
         ("fork", ["size=4k", "size=32k", "size=128k", "size=10m,nr_inodes=3", "size=10m,nr_inodes=10"]),
         ("spawn", ["size=32k"]),
     ],
+    ids=["fork", "spawn"],
 )
 def test_no_room(tmp_path, way, sizes):
     """Each answer is right, or an error that says what is full; and no folder stays."""

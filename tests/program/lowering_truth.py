@@ -18,6 +18,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardviz import _jax, gallery
 
+NAMES = [name for name in gallery.__all__ if name not in ("Example", "published")]
+
 
 def module_text(example):
     call, bound = example.program._call, example.program.bind(example.plan)
@@ -37,5 +39,5 @@ def module_text(example):
 
 
 if __name__ == "__main__":
-    for name in gallery.__all__[1:]:
+    for name in NAMES:
         (Path(sys.argv[1]) / f"{name}.txt").write_text(module_text(getattr(gallery, name)()))

@@ -46,7 +46,7 @@ def truth(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", gallery.__all__[1:])
+@pytest.mark.parametrize("name", [name for name in gallery.__all__ if name not in ("Example", "published")])
 def test_a_gallery_programs_module_is_that_of_jax(truth, name):
     example = getattr(gallery, name)()
     found, expected = functions(ours(example.program, example.plan)), functions((truth / f"{name}.txt").read_text())
