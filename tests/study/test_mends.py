@@ -23,8 +23,8 @@ from shardviz.records import Finding
 from shardviz.records.findings import Suggestion
 from shardviz.study.mends import Mends
 from shardviz.study.proposing import Proposals
-from tests.ask.test_promises import unet
 from tests.program.edited import module_of, said
+from tests.programs import unet
 
 TARGET = "tpu v5e:2x4"
 
@@ -276,7 +276,7 @@ def test_a_mend_is_of_the_findings_that_it_removes_or_makes_cheaper_and_of_no_ot
 
 
 def test_the_batch_that_nothing_shards_comes_first():
-    program = unet()
+    program = unet(256, 64)
     best = cost_of(program.partition(program.presets("data=4,model=2")["data parallel"], TARGET), TARGET).seconds
     for edits in ({}, channels(program)):
         plan = sv.Plan("data=4,model=2", edits=edits)
