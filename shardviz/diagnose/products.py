@@ -145,11 +145,17 @@ def _batched_apart(p: Product, case: Case) -> _Fault | None:
 
 
 def _summed_by_one(p: Product, case: Case) -> _Fault | None:
-    """Only a weight is cut along what is summed over; the other operand is the same on all devices along the axes."""
+    """Only a weight is cut along what is summed over; the other operand is the same on all devices along the axes.
+
+    Not where further axes cut that dimension of the weight: FSDP gathers it over all of them.
+    """
     if len(p.factors) != 2 or p.phase != "forward" or bool(p.left_axes) is bool(p.right_axes):
         return None
     axes, factor = (p.left_axes, p.factors[0]) if p.left_axes else (p.right_axes, p.factors[1])
-    return _Fault((axes,), factor.argument) if factor.argument else None
+    weight = next((v for v in case.report.held if v.name == factor.argument), None)
+    if weight is None or any(set(dim) & set(axes) and set(dim) - set(axes) for dim in _dims(weight)):
+        return None
+    return _Fault((axes,), factor.argument)
 
 
 def _columns_after_columns(p: Product, case: Case) -> _Fault | None:

@@ -489,6 +489,10 @@ FIRES: dict[str, tuple[Case, Case]] = {
         Case(fn=logits, args=(s(16, 512), BATCH), specs=(P("model"), P("data"))),
         Case(fn=logits, args=(s(16, 512), BATCH), specs=(P(None, "model"), P("data"))),
     ),
+    "partial-sums/fsdp": (
+        Case(fn=logits, args=(s(16, 512), BATCH), specs=(P("model"), P("data"))),
+        Case(fn=logits, args=(s(16, 512), BATCH), specs=(P(("data", "model")), P("data"))),
+    ),
     "unpaired": (
         Case(fn=pair, args=(s(16, 64), s(64, 16), BATCH), specs=(P(None, "model"), P(None, "model"), P("data"))),
         Case(fn=pair, args=(s(16, 64), s(64, 16), BATCH), specs=(P(None, "model"), P("model"), P("data"))),
