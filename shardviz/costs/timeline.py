@@ -4,7 +4,8 @@
 
 Work takes the larger of its products' FLOPs at what they reach of the chip's peak and its bytes at HBM's bandwidth, a
 collective the cost model's time on the links of its axes, a copy to the host its bytes at the host link's bandwidth
-(`timing`); what goes on beside what, and what is waited for, is `walk`'s.
+(`timing`); what goes on beside what, and what is waited for, is `walk`'s. On the same axis of time stands the main
+memory that is held: of the compiler's buffer assignment, or as long as the listed program needs its arrays.
 
 What products reach of the peak is the share that they fill of a TPU's matrix unit, by the shortest of their sides, and
 `matrix_share`: of some chips it was measured, of three it comes from one published step each, all others of which are
