@@ -15,7 +15,7 @@ from shardviz.program.lower import CPU, Lowered, LowerFor
 from shardviz.program.propagate import Propagated
 from shardviz.program.residuals import residuals
 from shardviz.program.roles import gradients
-from shardviz.records import Collectives, Cost, PlanRecord
+from shardviz.records import Collectives, Cost, PlanRecord, Use
 
 
 def report_of(
@@ -37,7 +37,10 @@ def report_of(
         target: what it was to be lowered for.
         texts: the program's texts.
     """
-    arguments = tuple(replace(v, read=found.read.get(v.name)) for v in rows.arguments(lowered, bound))
+    arguments = tuple(
+        replace(v, use=Use(v.optimizer, v.becomes, spec)) if (spec := found.read.get(v.name)) is not None else v
+        for v in rows.arguments(lowered, bound)
+    )
     outputs = rows.outputs(lowered, found.outputs, bound, gradients(lowered))
     outputs = tuple(replace(v, computed=found.computed.get(v.name)) for v in outputs)
     values = rows.labelled(found.values)

@@ -21,7 +21,7 @@ from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.roles import roles
 from shardviz.program.trace import Argument
 from shardviz.program.variance import unreplicated
-from shardviz.records import Alive, Collective, Finding, Frame, PlanRecord, Value, Work
+from shardviz.records import Alive, Collective, Finding, Frame, PlanRecord, Use, Value, Work
 from shardviz.records.phases import phase
 from shardviz.records.source import assigned, module_of
 
@@ -127,7 +127,8 @@ def _planned(
             row = replace(made, gradient=gradient, scanned=array.scanned) if gradient or array.scanned else made
             if which == "arguments":
                 of = roles(lowered)
-                row = replace(row, optimizer=array.name in of.optimizer, becomes=of.becomes.get(array.name, ""))
+                use = Use(array.name in of.optimizer, of.becomes.get(array.name, ""))
+                row = replace(row, use=use) if use != Use() else row
         found.append(row)
     lowered.rows[which] = mesh, {row.name: row for row in found}
     return tuple(found)

@@ -299,7 +299,7 @@ class Reading(Walker):
         return tuple(a for d in summed for a in cut.dims[d] if axis_name(a) not in busy)
 
     def _factors(self, op: MlirOperation) -> tuple[Factor, ...]:
-        """What the two factors of a product are, and where their cuts do not fit each other."""
+        """What the two factors of a product are, and where their cuts do not fit each other; nothing where they do."""
         manual, (summed, batched) = self.around.manual, op.contraction
         roots = [root(value, is_reshard) for value in op.operands]
         cuts = [Spec.of(self.graph.cut(value, manual), len(value.shape)).dims for value in roots]
@@ -316,7 +316,8 @@ class Reading(Walker):
                     crossed=tuple(axis for d in summed[one] for axis in cuts[one][d] if axis in theirs),
                 )
             )
-        return tuple(factors)
+        alone = any(self._summed_axes(op, number) for number in (0, 1))
+        return tuple(factors) if alone or any(f.batch or (f.crossed and not f.argument) for f in factors) else ()
 
     def _given(self, value: GraphValue) -> Array:
         """An array that a call takes or gives: cut in its batch dimensions, with whole matrices."""

@@ -8,6 +8,6 @@ from shardviz.records.collectives import KINDS, Collective, Collectives, TargetC
 from shardviz.records.findings import Finding, Findings, Suggestion
 from shardviz.records.report import LevelDifference, PlanRecord
 from shardviz.records.sums import CollectiveTotal, Cost, WorkTotal, sum_collectives, total_of
-from shardviz.records.values import Alive, Frame, HostMemory, Memory, Residual, Value
+from shardviz.records.values import Alive, Frame, HostMemory, Memory, Residual, Use, Value
 from shardviz.records.variants import Longer, Reconstrained, Variant
 from shardviz.records.work import Factor, Product, Stated, Work, WorkTally

@@ -41,6 +41,21 @@ class Frame:
         return Frame(self.file, self.line)
 
 
+@dataclass(frozen=True)
+class Use:
+    """What a program does with an argument.
+
+    Attributes:
+        optimizer: only the update uses it.
+        becomes: the name of the result that is its new value; empty where there is none.
+        read: how it is read, where each device reads only a slice of its shard.
+    """
+
+    optimizer: bool = False
+    becomes: str = ""
+    read: Spec | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Value:
     """An argument, an output or an intermediate, and how it is cut.
@@ -70,9 +85,8 @@ class Value:
             nothing of what the program takes; where the caller holds it on the devices, it lies there besides.
         gradient: a result that the backward pass makes.
         scanned: an argument of which a loop takes one slice along its first dimension in each run.
-        optimizer: an argument that only the update uses, such as an optimizer's moments.
-        becomes: of an argument the name of the result that is its new value; empty where there is none.
-        read: how the program reads an argument, where each device reads only a slice of its shard.
+        use: what the program does with an argument, where there is something to say; `optimizer`, `becomes` and `read`
+            are its own.
     """
 
     name: str
@@ -95,9 +109,22 @@ class Value:
     unused: bool = False
     gradient: bool = False
     scanned: bool = False
-    optimizer: bool = False
-    becomes: str = ""
-    read: Spec | None = None
+    use: Use | None = None
+
+    @property
+    def optimizer(self) -> bool:
+        """Whether it is an argument that only the update uses, such as an optimizer's moments."""
+        return self.use is not None and self.use.optimizer
+
+    @property
+    def becomes(self) -> str:
+        """The name of the result that is an argument's new value; empty where there is none."""
+        return "" if self.use is None else self.use.becomes
+
+    @property
+    def read(self) -> Spec | None:
+        """How the program reads an argument, where each device reads only a slice of its shard."""
+        return None if self.use is None else self.use.read
 
     @property
     def on_host(self) -> bool:

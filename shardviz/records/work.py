@@ -171,7 +171,7 @@ class Product:
         repeated: the mesh axes along which all devices do the same product.
         left_axes, right_axes: the axes that cut what is summed over in either factor, as it comes, before it is brought
             into the cut that the product needs, and that cut nothing of the other factor.
-        factors: the left and the right one; empty where the level does not say.
+        factors: the left and the right one, where their cuts do not fit each other.
     """
 
     value: str
