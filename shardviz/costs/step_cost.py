@@ -27,6 +27,7 @@ from shardviz.records.amounts import format_bytes
 from shardviz.records.report import ReportRecord
 from shardviz.visible import Visible, paint
 
+_KEPT = "kept for the backward pass"
 _PARTITIONED = "matrix products of the partitioned program"
 _PRODUCTS = {"propagated": "matrix products as Shardy cuts them"}
 _SENDS = "between slices the TPU's compiler sends and receives, which none of its own collectives tells of"
@@ -38,7 +39,8 @@ class Needs:
 
     Attributes:
         parts: what → bytes, in the order in which they are drawn.
-        complete: it is all, from a compiler's plan; else a lower bound.
+        complete: it is all, from a compiler's plan; else arguments, of which it takes at least so much, and about what
+            the backward pass keeps, of which a compiler may compute some again.
         plan_of: the target whose compiler planned it; empty where none did.
         usable: bytes that one device of the machine gives a program; None where not known.
         fits: whether it fits; None where that cannot be told.
@@ -60,8 +62,14 @@ class Needs:
 
     @property
     def total(self) -> float:
-        """Bytes in all; at least so many where it is not `complete`."""
+        """Bytes in all, as far as they are known."""
         return sum(self.parts.values())
+
+    @property
+    def text(self) -> str:
+        """`60.1 GB` by a compiler's plan, `≥ 14.2 GB` of arguments alone, `about 52.7 GB` with what is kept besides."""
+        how = "" if self.complete else "about " if _KEPT in self.parts else "≥ "
+        return how + format_bytes(self.total)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -452,7 +460,7 @@ def _least_traffic(report: ReportRecord, machine: Machine) -> tuple[float, str]:
     Of temporaries a byte of the plan is taken to be written and read once; it may be, of several values, more often.
     """
     ins, outs = _held(report)
-    kept, what = report.residual_bytes, "kept for the backward pass"
+    kept, what = report.residual_bytes, _KEPT
     if report.memory is not None and report.target == machine.text and report.memory.temporaries > kept:
         kept, what = float(report.memory.temporaries), "temporaries"
     text = f"arguments {format_bytes(ins)} + outputs {format_bytes(outs)}"
@@ -500,7 +508,7 @@ def memory_parts(report: ReportRecord) -> dict[str, float]:
     plan = report.memory
     if plan is None:
         ins, _ = _held(report)
-        parts = {"arguments": ins, "kept for the backward pass": report.residual_bytes}
+        parts = {"arguments": ins, _KEPT: report.residual_bytes}
     else:
         parts = {
             "arguments": float(plan.arguments),
@@ -525,7 +533,9 @@ def _levels(report: ReportRecord, flops: float | None, traffic: str, needs: Need
         "collectives": f"optimised program of the compiler for {report.target}" if as_run else f"{program} program",
         "FLOPs": "not counted at this level" if flops is None else _PRODUCTS.get(report.level, _PARTITIONED),
         "HBM traffic": traffic,
-        "memory": f"the plan of the compiler for {needs.plan_of}" if needs.complete else "a lower bound; no plan yet",
+        "memory": f"the plan of the compiler for {needs.plan_of}"
+        if needs.complete
+        else "arguments, and what is kept; no plan yet",
     }
     if report.cost is not None and report.cost.opaque:
         where["FLOPs"] += f"; at least: nobody says those of {', '.join(report.cost.opaque)}"

@@ -67,9 +67,9 @@ def _fits(report: ReportRecord, wanted: bool, target: str | Machine | None) -> l
     found = needs.fits
     if found is wanted:
         return []
-    said = f"{format_bytes(needs.total)} of {format_bytes(needs.usable)}"
+    said = f"{needs.text} of {format_bytes(needs.usable)}"
     if found is None:
-        return [f"fits={wanted}: not known at level {report.level} ({said} is a lower bound); compile for the target"]
+        return [f"fits={wanted}: not known at level {report.level} ({said}, no plan); compile for the target"]
     return [f"fits={wanted}: it {'fits' if found else 'does not fit'}, {said}"]
 
 

@@ -306,7 +306,7 @@ def memory_pieces(known: Known) -> Iterator[Piece]:
         needs = cost.needs
         verdict, tone = _VERDICTS[needs.fits]
         usable = format_bytes(needs.usable) if needs.usable is not None else "not known"
-        text = ("" if needs.complete else "≥ ") + pair(format_bytes(needs.total), usable, " / ")
+        text = pair(needs.text, usable, " / ")
         yield words(text, tone="bad" if needs.fits is False else "", tip=memory_words(needs), selects=("tab", "memory"))
         if verdict:
             yield words(f"{verdict}{_over(needs)}", tone=tone)

@@ -193,7 +193,7 @@ _VERDICTS = {True: ("fits", "good"), False: ("does not fit", "bad"), None: ("not
 def memory_pane(state: Looked) -> Document:
     """What a device must hold against what it has, what would help, and the heaviest values.
 
-    Below level `compiled` the parts are a lower bound, and the values are those that are in it.
+    Below level `compiled` the parts are arguments and what the backward pass keeps; the values are those.
     """
     report, needs = state.report, None if state.cost is None else state.cost.needs
     plan = report.memory
@@ -209,7 +209,7 @@ def memory_pane(state: Looked) -> Document:
     ]
     if needs is None and plan is not None and plan.target == "cpu":
         blocks.append(paragraph("By the plan of the CPU's compiler, in which devices are simulated:", quiet=True))
-    blocks.append(parts_table(parts, usable, whole="in all" if complete else "in all, at least"))
+    blocks.append(parts_table(parts, usable, whole="in all" if complete else "together"))
     if needs is not None and usable is not None:
         blocks.append(paragraph(needs.source, label="usable", quiet=True))
     blocks += notes(*beside_words(report.host_bytes, report.unused_bytes))
@@ -234,9 +234,9 @@ def _after_verdict(said: str) -> str:
 def _unpriced_words(state: Looked) -> str:
     total = format_bytes(sum(memory_parts(state.report).values()))
     if state.cost_error:
-        return f"at least {total}; {state.cost_error}"
+        return f"{total} is known; {state.cost_error}"
     if state.report.memory is None:
-        return f"at least {total}: no compiler has planned the memory yet, and no machine is chosen"
+        return f"{total} is known: no compiler has planned the memory yet, and no machine is chosen"
     size, unknown = total_bytes(state.report.held)
     return f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments; no machine is chosen"
 

@@ -45,11 +45,10 @@ _STEP_TIMES = "a step's time as its schedule would run"
 def memory_text(cost: StepCost) -> str:
     """`≥ 12.8 GB of 103 GB`, with `OVER` or `fits` where that is known."""
     needs = cost.needs
-    text = f"{'' if needs.complete else '≥ '}{format_bytes(needs.total)}"
     if needs.usable is None:
-        return text
-    over = needs.total > needs.usable
-    return f"{text} of {format_bytes(needs.usable)}" + (", OVER" if over else ", fits" if needs.fits else "")
+        return needs.text
+    verdict = {False: ", OVER", True: ", fits", None: ", perhaps OVER" if needs.total > needs.usable else ""}
+    return f"{needs.text} of {format_bytes(needs.usable)}{verdict[needs.fits]}"
 
 
 # Costs side by side, the best of each column marked.
@@ -203,7 +202,7 @@ def _memory_held(each: SweepRow) -> Piece:
     if each.cost is None:
         return words("")
     needs = each.cost.needs
-    return words(("" if needs.complete else "≥ ") + format_bytes(needs.total), tip=needs.verdict)
+    return words(needs.text, tip=needs.verdict)
 
 
 def _verdict(each: SweepRow, front: bool, best: bool) -> Inline:

@@ -103,7 +103,7 @@ def band_words(cost: StepCost) -> str:
 
 def pair(one: str, other: str, between: str) -> str:
     """Two amounts, the unit said once where it is the same: `17.9 – 31.2 s`."""
-    (number, _, unit), (_, _, also) = one.partition(" "), other.partition(" ")
+    (number, _, unit), (_, _, also) = one.rpartition(" "), other.rpartition(" ")
     return f"{number if unit == also else one}{between}{other}"
 
 
@@ -281,18 +281,17 @@ PARTS = {
 
 def memory_words(needs: Needs) -> str:
     """Whether it fits, who says so, and by how much."""
-    total = format_bytes(needs.total)
     if needs.usable is None:
-        return f"{'' if needs.complete else 'at least '}{total}; what a device has is not known"
-    of = f"{total} of {format_bytes(needs.usable)}"
+        return f"{needs.text}; what a device has is not known"
+    of = f"{needs.text} of {format_bytes(needs.usable)}"
     left = needs.usable - needs.total
     room = f"{format_bytes(abs(left))} {'to spare' if left >= 0 else 'too much'}"
     if needs.complete:
         return f"{'fits' if needs.fits else 'DOES NOT FIT'}: {of}, {room}; {needs.verdict}"
     if needs.fits is False:
-        return f"DOES NOT FIT: at least {of}, {room}; {needs.verdict}"
+        return f"DOES NOT FIT: {of}, {room}; {needs.verdict}"
     over = "" if left >= 0 else f", {room} unless the compiler recomputes some of it"
-    return f"not known whether it fits: at least {of}{over}; {needs.verdict}"
+    return f"not known whether it fits: {of}{over}; {needs.verdict}"
 
 
 def memory_section(needs: Needs) -> Section:

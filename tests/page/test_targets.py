@@ -211,13 +211,13 @@ def test_the_memory_tab_has_the_parts_of_the_cost(program, plan, compilers):
     assert any("more devices" in said(block["pieces"]) for block in table(blocks, "memory-helps")["blocks"])
 
 
-def test_before_the_plan_the_memory_tab_says_that_it_is_a_lower_bound(state):
+def test_before_the_plan_the_memory_tab_says_that_it_is_not_all(state):
     explorer = Explorer(state)
     explorer.tab = "memory"
     blocks = explorer.memory["document"]["blocks"]
     verdict = said(table(blocks, "memory-verdict")["pieces"])
-    assert verdict.startswith("not known whether it fits") and "at least" in verdict
-    assert rows(explorer.memory, "memory-parts")[-3][0] == "in all, at least"
+    assert verdict.startswith("not known whether it fits") and "≥" in verdict
+    assert rows(explorer.memory, "memory-parts")[-3][0] == "together"
     alive = table(blocks, "memory-alive")["rows"]
     assert [said(row["cells"][2]) for row in alive] == ["argument"] * 3
     assert alive[0]["cells"][3]["sel"] in (["value", W1], ["value", "params['w2']"])
