@@ -163,7 +163,8 @@ class Buffers:
     @property
     def moment(self) -> int:
         """The first moment of that; -1 where there is none."""
-        return next((moment for moment, alive in self._alive if alive and alive == self.temporaries), -1)
+        most = self.temporaries
+        return next((moment for moment, alive in self._alive if alive and alive == most), -1)
 
     @property
     def moments(self) -> tuple[tuple[str, int], ...]:
