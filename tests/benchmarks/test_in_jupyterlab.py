@@ -18,7 +18,7 @@ from tests.browser.harness import LabPage
 
 pytestmark = pytest.mark.browser
 
-MOST_BYTES = 60_000  # from the kernel to the page for one edit
+MOST_BYTES = 72_000  # from the kernel to the page for one edit
 PACE = 34  # milliseconds of Shardy's own pipeline on the 70B step, where the bounds were set
 DROPS = 12
 

@@ -121,6 +121,7 @@ def test_a_job_given_when_the_server_dies_is_answered(tmp_path):
         answer["right"] = [right(1)]
         for turn in range(5):
             killed = threading.Event()
+            until(lambda: processes.client._keeper.server is not None or right(1))  # what was killed last is noticed
             pid = processes.client._keeper.server.runner.process.pid
             def kill(wait=seed.uniform(0, 0.003)):
                 time.sleep(wait)
