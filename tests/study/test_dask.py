@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -125,12 +127,32 @@ def test_workers_of_another_jax_are_refused(client, monkeypatch):
     assert report is None and "in place of 0.0.1" in trouble and "workers of the same versions" in trouble
 
 
-def test_a_task_that_kills_every_worker_is_said_to(client):
-    def deadly(_, task):
-        if task == "bad":
-            os.kill(os.getpid(), signal.SIGKILL)
-        return task
+KILLS = """
+import os, signal
+import dask, distributed
+from shardviz.study.workers import Lost, Shared, answers
 
-    found = dict(answers(deadly, Shared(None), {0: "good", 1: "bad"}, client))
+def deadly(_, task):
+    if task == "bad":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+if __name__ == "__main__":
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),  # so that it need not kill so many
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        found = dict(answers(deadly, Shared(None), {0: "good", 1: "bad"}, client))
     assert found[0] == "good"
-    assert isinstance(found[1], Lost) and "KilledWorker" in found[1].why
+    assert isinstance(found[1], Lost) and "KilledWorker" in found[1].why, found[1]
+"""
+
+
+def test_a_task_that_kills_every_worker_is_said_to(tmp_path):
+    """In a process of its own: a nanny whose worker does not start again gives up, and then nothing ever ends."""
+    pytest.importorskip("distributed")
+    script = tmp_path / "kills.py"
+    script.write_text(KILLS, encoding="utf-8")
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200, check=False)
+    assert ended.returncode == 0, ended.stderr
