@@ -57,7 +57,7 @@ def most_alive(buffers: Iterable[Buffer], without: Collection[Buffer] = ()) -> f
     counted = [b for b in buffers if b not in elsewhere]
     events = [(b.start, 0, b.size) for b in counted] + [(b.last, 1, -b.size) for b in counted]
     alive = most = 0.0
-    for _, _, size in sorted(events, key=lambda e: e[:2]):
+    for _, _, size in sorted(events):
         alive += size
         most = max(most, alive)
     return most
