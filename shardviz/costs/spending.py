@@ -101,6 +101,11 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
         other: of the same program under another plan, at the same level, on the same machine.
     """
     losses, losses_before = _Losses(cost), None if other is None else _Losses(other)
+
+    def lost(change: Change) -> tuple[Loss | None, Loss | None]:
+        """Here, and in the other plan."""
+        return losses.by(change), losses_before and losses_before.by(change)
+
     here = dict(_moved(cost.partitioned))
     there = {} if other is None else dict(_moved(other.partitioned))
     found = []
@@ -124,27 +129,23 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
     if cost.flops is not None:
         lines = dict(sorted(cost.compute_by_line().items(), key=lambda item: -item[1]))
         before = None if other is None or other.flops is None else other.step.compute
+        loss, loss_before = lost(no_products)
         found.append(
             Spending(
                 what="compute",
                 seconds=cost.step.compute,
-                loss=losses.by("products", no_products),
+                loss=loss,
                 before=before,
-                loss_before=losses_before and losses_before.by("products", no_products),
+                loss_before=loss_before,
                 lines=lines,
             )
         )
     if cost.bound == "memory":
         before = None if other is None else other.step.memory
+        loss, loss_before = lost(no_traffic)
+        seconds, nbytes = cost.step.memory, cost.hbm_bytes
         found.append(
-            Spending(
-                what="memory",
-                seconds=cost.step.memory,
-                loss=losses.by("hbm", no_traffic),
-                before=before,
-                loss_before=losses_before and losses_before.by("hbm", no_traffic),
-                bytes=cost.hbm_bytes,
-            )
+            Spending(what="memory", seconds=seconds, loss=loss, before=before, loss_before=loss_before, bytes=nbytes)
         )
     least = _LEAST * (cost.seconds or cost.lower)
     return tuple(
@@ -182,16 +183,16 @@ class _Losses:
             share = 0.0 if task.entry is None or not task.seconds else shares.get(task.entry.collective, 0.0)
             return {"seconds": task.seconds * (1.0 - share)} if share else {}
 
-        return self.by("seconds", without)
+        return self.by(without)
 
-    def by(self, which: str, change: Change) -> Loss | None:
-        """Of a change of one kind of times; a step cannot lose more than these come to."""
+    def by(self, change: Change) -> Loss | None:
+        """Of a change of times; a step cannot lose more than these come to."""
         if self.timed is None:
             return None
 
         def taken(tasks: Iterable[Task]) -> float:
             inner = sum(task.trips * taken(task.body) for task in tasks if task.kind == "loop")
-            return inner + sum(getattr(task, which) - new[which] for task in tasks if (new := change(task)))
+            return inner + sum(getattr(task, name) - new for task in tasks for name, new in change(task).items())
 
         busy = taken(self.timed.tasks)
         return None if 0 < busy < self.least else Loss(self.timed.lost(change) if busy else 0.0, busy)

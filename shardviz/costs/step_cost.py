@@ -68,8 +68,7 @@ class Needs:
     @property
     def text(self) -> str:
         """`60.1 GB` by a compiler's plan, `≥ 14.2 GB` of arguments alone, `about 52.7 GB` with what is kept besides."""
-        how = "" if self.complete else "about " if _KEPT in self.parts else "≥ "
-        return how + format_bytes(self.total)
+        return parts_text(self.parts, self.complete)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -94,8 +93,7 @@ class StepCost(Visible):
         as_run: whether `collectives` are as the target's compiler runs them.
         partitioned: the partitioner's collectives, each with `seconds` and `formula`: `collectives`, unless `as_run`.
         levels: which number → where it is from.
-        rests_on: whose schedule the step's seconds are walked in, or that none is.
-        notes: what the walk does not know, and what it takes in its place.
+        timed: the program with its times, as the step's seconds are walked; None where it has no schedule.
         tokens_are: what is counted in a step: `tokens` or `samples`.
         tokens_from: how their number was found: `512 x 4096, from argument tokens`, or `given`; empty where there is
             none.
@@ -117,8 +115,7 @@ class StepCost(Visible):
     as_run: bool = False
     partitioned: tuple[Collective, ...] = ()
     levels: Mapping[str, str] = field(default_factory=dict)
-    rests_on: str = ""
-    notes: tuple[str, ...] = ()
+    timed: TimedProgram | None = field(default=None, compare=False)
     tokens_are: str = "tokens"
     tokens_from: str = ""
 
@@ -147,10 +144,15 @@ class StepCost(Visible):
         """The step as it would run; errors as `sv.timeline`."""
         return timeline_of(self.report, self.machine)
 
-    @cached_property
-    def timed(self) -> TimedProgram | None:
-        """The program with its times, ready to be walked; None where it has no schedule."""
-        return timed_program(self.report, self.placement)
+    @property
+    def rests_on(self) -> str:
+        """Whose schedule the step's seconds are walked in; empty where there is none."""
+        return "" if self.timed is None else self.timed.rests_on
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the walk does not know, and what it takes in its place."""
+        return () if self.timed is None else self.timed.notes
 
     @property
     def machine(self) -> Machine:
@@ -338,8 +340,8 @@ def cost_of(
     counted = _flops(report, machine, dtype)
     batch = _batch(report, tokens)
     traffic, how, known = _traffic(report, machine, hbm_bytes)
-    timed_tasks = timed_program(report, place, dtype)
-    schedule = "" if timed_tasks is None else report.level if timed_tasks.schedule == "listed" else "compiled"
+    program = timed_program(report, place, dtype)
+    schedule = "" if program is None else report.level if program.schedule == "listed" else "compiled"
     step = step_time(
         machine,
         flops=counted,
@@ -347,7 +349,7 @@ def cost_of(
         collectives=timed,
         model_flops=model_flops,
         tokens=batch and batch.count,
-        walked=timed_tasks and timed_tasks.seconds,
+        walked=program and program.seconds,
         accuracy=accuracy_of(machine.chip.kind, schedule),
     )
     needs = _needs(report, machine)
@@ -369,8 +371,7 @@ def cost_of(
         as_run=as_run,
         partitioned=partitioned,
         levels=levels | _without_rate(report, machine, dtype, counted),
-        rests_on="" if timed_tasks is None else timed_tasks.rests_on,
-        notes=() if timed_tasks is None else timed_tasks.notes,
+        timed=program,
         tokens_are=batch.what if batch else "tokens",
         tokens_from=batch.source if batch else "",
     )
@@ -501,6 +502,12 @@ def _needs(report: ReportRecord, machine: Machine) -> Needs:
         host=report.host_bytes,
         unused=report.unused_bytes,
     )
+
+
+def parts_text(parts: Mapping[str, float], complete: bool) -> str:
+    """What parts of a device's memory come to, and how far that is all; see `Needs.text`."""
+    how = "" if complete else "about " if _KEPT in parts else "≥ "
+    return how + format_bytes(sum(parts.values()))
 
 
 def memory_parts(report: ReportRecord) -> dict[str, float]:

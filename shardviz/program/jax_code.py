@@ -333,6 +333,7 @@ def _pairs(bound: PlanRecord, traced: Traced) -> list[tuple[Constrained, Placed]
 
 def edited_sources(bound: PlanRecord, traced: Traced) -> dict[str, str]:
     """File → its text with the plan's constraints written into it, and those of its variant in place of its own.
+
     One that holds only for one of the times that Python comes to a line is written for all, with a comment that says
     so: only a person can say how to tell the times apart.
     """

@@ -161,7 +161,7 @@ def _propagate(
         values = tuple(reading.values), tuple(reading.shown)
         found = *values, tuple(reading.collectives), tuple(reading.products), reading.tally.rows
         counts = reading.unknown_loops, reading.reshards_left
-        ends = reading.read_as(), reading.computed_as()
+        ends = (reading.read_as(), reading.computed_as()) if room is None else ({}, {})
         propagated = Propagated(outputs, *found, *counts, reading.schedule, seconds, module, graph, *ends)
         return propagated, None if room is None else footprint(graph, lowered, bound, room)
 

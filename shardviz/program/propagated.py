@@ -270,6 +270,7 @@ class Reading(Walker):
         cuts = [self.graph.cut(value, manual) for value in (*op.operands, op.results[0])]
         used = {axis_name(a) for cut in cuts if cut is not None for a in cut.axes}
         made = last is not None and last.source == place.frame and last.name.startswith("dot_general.")
+        left, right = (self._summed_axes(op, number) for number in (0, 1))
         self.products.append(
             Product(
                 value=last.name if made and last is not None else "",
@@ -281,9 +282,9 @@ class Reading(Walker):
                 shard=product_sizes(op, self._shard_of),
                 flops=flops,
                 repeated=tuple(a for a, n in self.mesh.shape.items() if n > 1 and a not in used and a not in manual),
-                left_axes=self._summed_axes(op, 0),
-                right_axes=self._summed_axes(op, 1),
-                factors=self._factors(op),
+                left_axes=left,
+                right_axes=right,
+                factors=self._factors(op, alone=bool(left or right)),
             )
         )
 
@@ -298,26 +299,31 @@ class Reading(Walker):
         summed = (d for d in op.contraction.summed[number] if d < len(cut.dims))
         return tuple(a for d in summed for a in cut.dims[d] if axis_name(a) not in busy)
 
-    def _factors(self, op: MlirOperation) -> tuple[Factor, ...]:
-        """What the two factors of a product are, and where their cuts do not fit each other; nothing where they do."""
+    def _factors(self, op: MlirOperation, *, alone: bool) -> tuple[Factor, ...]:
+        """What the two factors of a product are, and where their cuts do not fit each other; nothing where they do.
+
+        Args:
+            op: the product.
+            alone: whether an axis cuts what is summed over in one factor, and nothing of the other.
+        """
         manual, (summed, batched) = self.around.manual, op.contraction
         roots = [root(value, is_reshard) for value in op.operands]
         cuts = [Spec.of(self.graph.cut(value, manual), len(value.shape)).dims for value in roots]
-        factors = []
+        apart_and_crossed = []
         for one, other in ((0, 1), (1, 0)):
             free = (d for d in range(len(cuts[other])) if d not in (*summed[other], *batched[other]))
             theirs = {axis for d in free for axis in cuts[other][d]}
             both = ((cuts[one][i], cuts[other][j]) for i, j in zip(batched[one], batched[other], strict=True))
             apart = (ours for ours, others in both if others and not set(ours) & set(others))
-            factors.append(
-                Factor(
-                    argument=self._operand(op.operands[one]),
-                    batch=tuple(chain.from_iterable(apart)),
-                    crossed=tuple(axis for d in summed[one] for axis in cuts[one][d] if axis in theirs),
-                )
-            )
-        alone = any(self._summed_axes(op, number) for number in (0, 1))
-        return tuple(factors) if alone or any(f.batch or (f.crossed and not f.argument) for f in factors) else ()
+            crossed = tuple(axis for d in summed[one] for axis in cuts[one][d] if axis in theirs)
+            apart_and_crossed.append((tuple(chain.from_iterable(apart)), crossed))
+        if not alone and not any(batch or crossed for batch, crossed in apart_and_crossed):
+            return ()
+        factors = tuple(
+            Factor(argument=self._operand(value), batch=batch, crossed=crossed)
+            for value, (batch, crossed) in zip(op.operands, apart_and_crossed, strict=True)
+        )
+        return factors if alone or any(f.batch or (f.crossed and not f.argument) for f in factors) else ()
 
     def _given(self, value: GraphValue) -> Array:
         """An array that a call takes or gives: cut in its batch dimensions, with whole matrices."""

@@ -260,7 +260,9 @@ def _amount(entry: _Entry) -> Piece:
         return words(text, strong=True, tone="bad" if finding.severity == "error" else "warn")
     if not spent.seconds and not spent.difference:
         return words(format_bytes(spent.bytes), strong=True)
-    tip = "in a step, on each device" if spent.loss is None else "so much shorter would the step be without it"
+    tip = (
+        "in a step, on each device" if spent.loss is None else "the step would be so much shorter if this took no time"
+    )
     return words(format_seconds(spent.weight), strong=True, tip=tip)
 
 
@@ -322,8 +324,7 @@ def _loss(spent: Spending, cost: StepCost | None, where: str) -> Iterator[Piece]
         more = ", nothing hidden"
         if loss.hidden > 0.01 * loss.busy:
             more = f"; {format_seconds(loss.busy)} {where}, {format_seconds(loss.hidden)} hidden"
-        tip = "so much shorter would the step be if it took no time: its schedule is walked again"
-        yield words(f"loses {lost}{more}", tip=tip)
+        yield words(f"loses {lost}{more}")
     yield words("·", quiet=True)
 
 

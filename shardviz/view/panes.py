@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from shardviz.costs.step_cost import StepCost, memory_parts
+from shardviz.costs.step_cost import StepCost, memory_parts, parts_text
 from shardviz.diagnose.compiled import what_helps
 from shardviz.errors import ShardvizError
 from shardviz.explorer.files import Looked
@@ -232,11 +232,11 @@ def _after_verdict(said: str) -> str:
 
 
 def _unpriced_words(state: Looked) -> str:
-    total = format_bytes(sum(memory_parts(state.report).values()))
+    text = parts_text(memory_parts(state.report), state.report.memory is not None)
     if state.cost_error:
-        return f"{total} is known; {state.cost_error}"
+        return f"{text}; {state.cost_error}"
     if state.report.memory is None:
-        return f"{total} is known: no compiler has planned the memory yet, and no machine is chosen"
+        return f"{text}: no compiler has planned the memory yet, and no machine is chosen"
     size, unknown = total_bytes(state.report.held)
     return f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments; no machine is chosen"
 
