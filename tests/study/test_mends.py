@@ -217,6 +217,7 @@ def large(batch):
     return example.program, example.plan
 
 
+@pytest.mark.tpu
 @pytest.mark.parametrize(("batch", "enough"), [(16, True), (20, False)])
 def test_what_makes_room_is_what_the_target_s_compiler_says(batch, enough):
     program, plan = large(batch)
@@ -290,17 +291,18 @@ def test_a_constraint_of_the_function_s_own_that_fights_the_plan_is_dropped_or_c
     example = sv.gallery.llama("8b", **sizes)
     program, plan = example.program, example.program.presets(example.plan.mesh)["fsdp"]
     told = sv.mends(program, program.partition(plan, TARGET), TARGET, plan=plan)
-    assert told[0].plan.variant.constraints
-    assert told[0].action.startswith("constrain to P(('data', 'model')) in place of P('data') at llama.py:")
+    mend = next(m for m in told if m.plan.variant.constraints)
+    assert mend in told[:2], "which of the two is first is the partitioner's: libtpu's permutes, jaxlib's gathers"
+    assert mend.action.startswith("constrain to P(('data', 'model')) in place of P('data') at llama.py:")
     own = 'jax.lax.with_sharding_constraint(x, P("data"))'
     both = own.replace('P("data")', "P(('data', 'model'))")
     source = inspect.getsource(sys.modules["shardviz.gallery.llama"])
     by_hand = module_of(source.replace(own, both), tmp_path / "changed.py").llama("8b", **sizes).program
     before, after = (cost_of(p.partition(plan, TARGET), TARGET).seconds for p in (program, by_hand))
-    assert told[0].seconds == pytest.approx(before - after)
-    assert told[0].seconds > 0.2 * before
-    assert program.source_diff(told[0].plan).count(f"+    {'return '}{both}") == 1
-    assert both in told[0].write and " in place of " in told[0].write
+    assert mend.seconds == pytest.approx(before - after)
+    assert mend.seconds > 0.2 * before
+    assert program.source_diff(mend.plan).count(f"+    {'return '}{both}") == 1
+    assert both in mend.write and " in place of " in mend.write
 
 
 def test_constraints_that_ask_for_what_the_plan_has_are_left_alone():
