@@ -89,7 +89,7 @@ def scaled():
 
 
 def test_a_scaled_product_is_explored_or_refused_by_its_name_and_line():
-    """The oldest JAX lowers it for GPUs only, to a kernel that Shardy does not look into, and whose result it leaves whole."""
+    """The oldest JAX lowers it for GPUs only, to a kernel without a rule, whose result Shardy leaves whole."""
     rows, columns = P(None, "data"), P(None, "model")
     plan = sv.Plan(MESH, (rows, columns, rows, columns))
     try:
