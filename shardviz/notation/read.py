@@ -55,7 +55,6 @@ from shardviz.notation.record import NOTATIONS, WRITERS, Sharding, each_once
 from shardviz.notation.scan import Scanner, unescaped
 from shardviz.notation.spec import Spec
 
-_MEMORY = re.compile(r", memory_kind=[\w-]++")
 _ATTRIBUTE = re.compile(r"\{?\s*(?:sdy\.|mhlo\.)?sharding\s*=\s*(?=[\"{#<\[])")
 """In front of a sharding where it is copied from a program: `sharding={...}`, `{sdy.sharding = #sdy.sharding<...>}`."""
 
@@ -185,17 +184,15 @@ def _printed(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     own = read_jax_mesh(it)
     it.need(",")
     it.need("spec=")
-    if not pspec.begins(it):
-        it.fail("a PartitionSpec, then at most memory_kind")
+    spec, memory, _ = it.text[it.at :].rpartition(", memory_kind=")
+    spec = spec if memory else it.text[it.at :].removesuffix(")")
+    if not it.text.endswith(")") or not pspec.looks_like(spec):
+        it.fail("a PartitionSpec, then at most memory_kind, and ')'")
     if mesh is not None and (mesh.names, mesh.sizes) != (own.names, own.sizes) and own.names:
         raise SpecError(f"{it.given}: it is over the mesh {own}, not {mesh}; leave out the mesh, or give that one")
     if mesh is not None:  # its order of devices, with the types that were printed
         own = replace(mesh, types=own.types or mesh.types)
-    result = pspec.read_call(it, own, rank)
-    it.takes(_MEMORY)
-    it.need(")")
-    it.end()
-    return result
+    return pspec.read(spec.strip(), own, rank)
 
 
 def _needed(mesh: DeviceMesh | None, given: Any) -> DeviceMesh:
