@@ -35,7 +35,27 @@ def require(
     sharded: str | Sequence[str] | None = None,
     target: str | Machine | None = None,
 ) -> None:
-    """Raises with all that is not as required; see `Report.require`."""
+    """Raises with all that is not as required.
+
+        report.require(fits=True, step_time="<= 5.5 s", sharded="params >= 0.9")
+
+    What the report's level cannot tell counts as not so: that a lower bound of memory fits says nothing.
+
+    Args:
+        fits: whether the program fits into the target's memory.
+        step_time: a bound of the modelled step, `<= 5.5 s` or `>= 1 s`, which `sv.cost(report).step.seconds` must
+            keep.
+        memory: a bound of what the program takes on one device, `<= 90 GB`.
+        moved: a bound of the operand bytes that collectives move on one device in a step, `<= 300 GB`.
+        sharded: `params >= 0.9`: the share of the bytes of the arguments under that name that lie in arrays which
+            at least one mesh axis cuts; or several such.
+        target: the machine of `fits` and `step_time`; the report's own if not given.
+
+    Raises:
+        ContractError: if anything is not so; it is an AssertionError too.
+        ShardvizError: for a bound that cannot be read, or a name that no argument has.
+        TargetError, MeshError: as `sv.cost`.
+    """
     broken: list[str] = []
     if fits is not None:
         broken += _fits(report, fits, target)
