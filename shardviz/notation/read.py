@@ -344,8 +344,7 @@ def together(cuts: Sequence[Sharding], notation: str) -> Any:
     '{{devices=[2,4]<=[8]}, {replicated}}'
     """
     if notation == "proto":
-        elements = [proto.message_of(cut) for cut in cuts]
-        return proto.make_object({"type": [proto.TYPES.index("tuple")], "tuple_shardings": elements})
+        return proto.make(*cuts, several=True)
     if notation in ("hlo-v1", "hlo-v2", "hlo-v3"):
         return f"{{{', '.join(cut.to(notation) for cut in cuts)}}}"
     if notation == "sdy":
