@@ -45,10 +45,8 @@ from shardviz._jax.exports import (
     stable_custom_calls,
     symbols_of,
     unregistered,
-    with_shape,
 )
 from shardviz._jax.jaxprs import (
-    ShardMapped,
     callbacks,
     checkpoint_names,
     constants,

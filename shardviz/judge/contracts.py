@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from shardviz.costs import Machine
-from shardviz.costs.step_cost import StepCost, cost_of, memory_parts
+from shardviz.costs.step_cost import cost_of, memory_parts
 from shardviz.errors import ContractError, ShardvizError
 from shardviz.layouts import itemsize
 from shardviz.notation import DeviceMesh
@@ -83,7 +83,7 @@ def require(
 
 
 def _fits(report: ReportRecord, wanted: bool, target: str | Machine | None) -> list[str]:
-    needs = _cost(report, target).needs
+    needs = cost_of(report, target or report.target).needs
     found = needs.fits
     if found is wanted:
         return []
@@ -93,13 +93,9 @@ def _fits(report: ReportRecord, wanted: bool, target: str | Machine | None) -> l
     return [f"fits={wanted}: it {'fits' if found else 'does not fit'}, {said}"]
 
 
-def _cost(report: ReportRecord, target: str | Machine | None) -> StepCost:
-    return cost_of(report, target or report.target)
-
-
 def _step_time(report: ReportRecord, limit: Limit, target: str | Machine | None) -> list[str]:
     """What is wrong with the step's seconds; nothing where they keep the bound."""
-    cost = _cost(report, target)
+    cost = cost_of(report, target or report.target)
     number = cost.seconds
     if number is None:
         return [f"step_time {limit.text}: not known at level {report.level}, which counts no FLOPs"]

@@ -411,11 +411,7 @@ def _read_axis(found: Message, mesh: DeviceMesh) -> Axis:
 
 
 def message_of(cut: Sharding) -> Message:
-    """A record as an `OpSharding`, its devices as an iota where they are one.
-
-    Raises:
-        SpecError: where the message has no field for it.
-    """
+    """A record as an `OpSharding`, its devices as an iota where they are one."""
     check_tiled(cut, "OpSharding")
     kind = cut.kind
     found: Message = {"type": [TYPES.index(kind)]}
@@ -440,11 +436,7 @@ def message_of(cut: Sharding) -> Message:
 
 
 def write(cut: Sharding) -> Iterator[Piece]:
-    """The message as it prints, on one line.
-
-    Raises:
-        SpecError: where the message has no field for it.
-    """
+    """The message as it prints, on one line."""
     for i, (name, values) in enumerate(message_of(cut).items()):
         kind = _MESSAGES["OpSharding"][name][1]
         words = {value: word for word, value in kind.items()} if isinstance(kind, dict) else {}
@@ -475,11 +467,7 @@ def _words(cut: Sharding, name: str, values: list[int]) -> str:
 
 
 def make(*cuts: Sharding, several: bool = False) -> Any:
-    """The record as an `OpSharding` object of JAX's, which XLA reads from HLO's text; of `several`, a tuple's.
-
-    Raises:
-        SpecError: where the message has no field for it.
-    """
+    """The record as an `OpSharding` object of JAX's, which XLA reads from HLO's text; of `several`, a tuple's."""
     texts = []
     for cut in cuts:
         check_tiled(cut, "OpSharding")

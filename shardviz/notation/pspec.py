@@ -134,11 +134,7 @@ def _kind(node: ast.expr, what: str) -> str:
 
 
 def write(cut: Sharding) -> Iterator[Piece]:
-    """The text of a PartitionSpec.
-
-    Raises:
-        SpecError: where no PartitionSpec says it.
-    """
+    """The text of a PartitionSpec."""
     entries, unreduced, reduced = _parts(cut)
     if not (entries or unreduced or reduced):
         yield Letter("P()", nothing_cut(cut))
@@ -172,11 +168,7 @@ def write(cut: Sharding) -> Iterator[Piece]:
 
 
 def make(cut: Sharding) -> Any:
-    """The record as a `jax.sharding.PartitionSpec`.
-
-    Raises:
-        SpecError: where no PartitionSpec says it.
-    """
+    """The record as a `jax.sharding.PartitionSpec`."""
     parts = _parts(cut)
     from shardviz import _jax
 

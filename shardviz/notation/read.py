@@ -270,8 +270,8 @@ class Notation:
     """What is written in a notation.
 
     Attributes:
-        write: a record as pieces of text, with their meanings.
-        make: a record as the object that programs use; the text, where there is no such object.
+        write: a record as pieces of text, with their meanings; a SpecError where the notation has no words for it.
+        make: a record as the object that programs use; the text, where there is no such object. It raises as `write`.
         knows_unknown: whether it has a word for a sharding that the compiler did not say.
     """
 
