@@ -93,7 +93,14 @@ from shardviz._jax.marking import (
     watched,
     with_marks_as,
 )
-from shardviz._jax.partitioning import self_partitioned
+from shardviz._jax.partitioning import (
+    PARTITIONED_CALL,
+    Partitioned,
+    Partitionings,
+    Unanswered,
+    answer,
+    self_partitioned,
+)
 from shardviz._jax.tracing import (
     NestedPmap,
     Operand,

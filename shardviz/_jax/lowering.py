@@ -15,7 +15,7 @@ from jax.extend.mlir import ir
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from shardviz._jax.contexts import under
-from shardviz._jax.partitioning import mend_custom_partitioning
+from shardviz._jax.partitioning import Partitionings, mend_custom_partitioning
 from shardviz._jax.tracing import here, told
 
 
@@ -28,7 +28,7 @@ def lower(
     specs: Sequence[PartitionSpec] | None = None,
     device_kind: str = "",
     num_cores: int = 1,
-    partitioned: list[str] | None = None,
+    partitionings: Partitionings | None = None,
 ) -> ir.Module:
     """Lowers a closed jaxpr to StableHLO on `mesh`; unused arguments stay.
 
@@ -43,18 +43,18 @@ def lower(
         specs: a spec for each argument, where the mesh has Explicit axes; else all are replicated.
         device_kind: JAX's name of the device's kind, which some lowerings on TPUs ask for.
         num_cores: the cores of a device, as JAX counts them.
-        partitioned: filled with the operations that say themselves how they are partitioned, where there may be any.
+        partitionings: what becomes of operations that say themselves how they are partitioned; it is told of each.
     """
     from jax._src.interpreters import mlir, partial_eval, pxla
     from jax._src.named_sharding import UNSPECIFIED
 
     shardings = tuple(NamedSharding(mesh, spec) for spec in specs or [PartitionSpec()] * len(closed.in_avals))
-    names = told("partitioned", [] if partitioned is None else partitioned)
-    with under(mesh), names, _no_backend(platform, device_kind or platform, num_cores):
+    known = told("partitionings", partitionings or Partitionings())
+    with under(mesh), known, _no_backend(platform, device_kind or platform, num_cores):
         closed = _low(closed)
         results = len(closed.jaxpr.outvars)
         needed, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * results, instantiate=True)
-        if partitioned is not None:
+        if partitionings is not None:
             needed = needed.replace(debug_info=needed.debug_info)  # JAX keeps the modules of jaxprs that it has met
         lowered = pxla.lower_sharding_computation(
             closed.replace(jaxpr=needed) if needed is not closed.jaxpr else closed,

@@ -205,4 +205,6 @@ def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh) -> tuple[Fi
     found += diagnose.not_the_same(unreplicated(traced))
     found += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)
     found += diagnose.large_constants(traced.constants, rows, mesh.size)
-    return found + diagnose.own_partitioning(traced.self_partitioned if lowered.partitioned and mesh.size > 1 else ())
+    return found + diagnose.own_partitioning(
+        traced.self_partitioned, answered=lowered.answered, unanswered=lowered.unanswered
+    )

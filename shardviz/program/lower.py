@@ -65,8 +65,9 @@ class Lowered:
         lock: MLIR objects are used by one thread at a time.
         locations: what is known of each source location, filled as they are met.
         rehearsed: whether Shardy has been run on it outside the kernel.
-        partitioned: the operations inside that say themselves how they are partitioned, and are lowered to what they
-            compute.
+        partitionings: the parameters of the operations inside that say themselves how they are partitioned.
+        answered: whether they were asked, so that what they answered is in the module.
+        unanswered: why some of them are what they compute all the same.
         placed: for each sharding constraint inside, in the order of a walk, which of the plan's own it is; None for
             those of the function.
         simplified: the module as XLA's simplifier would hand it to Shardy, made when it is first asked for; never
@@ -81,7 +82,9 @@ class Lowered:
     locations: dict[Any, Any] = field(default_factory=dict)
     rehearsed: bool = False
     process: int = field(default_factory=os.getpid, repr=False)
-    partitioned: tuple[str, ...] = ()
+    partitionings: tuple[Any, ...] = ()
+    answered: bool = False
+    unanswered: tuple[str, ...] = ()
     placed: tuple[int | None, ...] = ()
     simplified: Any = field(default=None, repr=False)
     rows: dict[str, tuple[DeviceMesh, dict[str, Value]]] = field(default_factory=dict, repr=False)
@@ -141,13 +144,22 @@ def _unused(main: ir.Operation, traced: Traced) -> tuple[bool, ...]:
     return tuple(not (is_used or keep) for is_used, keep in zip(used, keeps, strict=True))
 
 
-def lower(traced: Traced, mesh: DeviceMesh, target: LowerFor = CPU) -> Lowered:
+def lower(
+    traced: Traced,
+    mesh: DeviceMesh,
+    target: LowerFor = CPU,
+    partitionings: _jax.Partitionings | None = None,
+    *,
+    unanswered: tuple[str, ...] = (),
+) -> Lowered:
     """Lowers a trace on a mesh; its constraints' meshes become this one, and `jax.debug` callbacks are left out.
 
     Args:
         traced: what to lower.
         mesh: the mesh.
         target: what for.
+        partitionings: what becomes of operations that say themselves how they are partitioned.
+        unanswered: as `Lowered.unanswered`.
 
     Raises:
         TraceError: if the program calls back to Python for a value, or JAX cannot lower an operation of it.
@@ -164,16 +176,19 @@ def lower(traced: Traced, mesh: DeviceMesh, target: LowerFor = CPU) -> Lowered:
                 "only for devices that are there; explore the function without it"
             )
     types = [type_spec(t) for t in traced.types] or None
-    partitioned: list[str] | None = [] if traced.self_partitioned else None
+    known = (partitionings or _jax.Partitionings()) if traced.self_partitioned else None
     device = target.platform, types, target.device_kind, target.num_cores
     try:
-        module = _jax.lower(closed, traced.name, donated, on, *device, partitioned)
+        module = _jax.lower(closed, traced.name, donated, on, *device, known)
     except Exception as error:  # every operation has its own reasons
         raise cannot_lower(traced, target.platform, error) from error
     placed = _unmarked(module) if traced.placed else ()
     if traced.opened:
         placed = _opened(module, placed)
-    return Lowered(traced, module, target.platform, placed=placed, partitioned=tuple(partitioned or ()))
+    made = Lowered(traced, module, target.platform, placed=placed)
+    if known is not None:
+        made.partitionings, made.answered, made.unanswered = tuple(known.met), bool(known.answers), unanswered
+    return made
 
 
 def _opened(module: Any, placed: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -21,6 +21,7 @@ from shardviz.program.contexts import Found, MeshAsked, mesh_asked
 from shardviz.program.explicit import explicit_axes, in_types
 from shardviz.program.intermediates import Intermediate
 from shardviz.program.lower import CPU, ELSEWHERE, Lowered, LowerFor, lower
+from shardviz.program.own_partitioning import Asking
 from shardviz.program.placing import operations, with_places
 from shardviz.program.plan import Plan
 from shardviz.program.trace import Traced, needs_mesh, signature, trace
@@ -46,6 +47,7 @@ class _Kept:
     traced: Traced
     mesh: DeviceMesh | None
     lowered: dict[LowerFor, Lowered] = field(default_factory=dict)
+    asking: dict[LowerFor, Asking] = field(default_factory=dict)
     operations: tuple[_jax.Made, ...] = ()
 
 
@@ -179,7 +181,13 @@ class Lowerings:
             elif not anywhere and kept.lowered[target].platform != target.platform:
                 with self.call.contexts.around():
                     lower(kept.traced, kept.mesh or plan.mesh, target)  # raises what it raised before
-            return kept.lowered[target]
+            found = kept.lowered[target]
+            if not found.partitionings:
+                return found
+            if target not in kept.asking:
+                kept.asking[target] = Asking(found, dataclasses.replace(target, platform=found.platform))
+            with self.call.contexts.around():
+                return kept.asking[target].under(self.bind(plan))
 
     @property
     def lowered(self) -> Lowered:
@@ -245,7 +253,7 @@ class Lowerings:
                 if self.opened:
                     traced = dataclasses.replace(traced, opened=True)
                 self.mesh = mesh or self.mesh
-                self._sized = self._sized or traced.sized
+                self._sized = self._sized or traced.sized or bool(traced.self_partitioned)
                 key = self._key(mesh, types)
                 self._kept[key] = _Kept(traced, mesh)
                 for old in [k for k in self._kept if k is not None][:-_MOST_TRACES]:
