@@ -1,6 +1,7 @@
 """Values as a table: how arguments, outputs, intermediates and residuals are cut, and what a device holds of them.
 
 >>> from shardviz.notation import Spec
+>>> from shardviz.view.document import plain
 >>> w = Value(name="w", shape=(8, 4), dtype="float32", spec=Spec.of(("x", None)), bytes_per_device=64)
 >>> [plain(cell) for cell in values_table([w]).rows[0].cells]
 ['w', 'float32 [8, 4]', "P('x')", 'not known', '64 B']
