@@ -121,7 +121,8 @@ def main(words: list[str]) -> None:
         stored[key] = stored.get(key, {}) | {level: predict(table[key], level) for level in levels or LEVELS}
         print(key, stored[key], f"measured {table[key].seconds:.4g}", flush=True)
         ordered = {key: stored[key] for key in table if key in stored}
-        PREDICTED.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+        lines = (f" {json.dumps(key)}: {json.dumps(levels)}" for key, levels in ordered.items())
+        PREDICTED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     rows = [dataclasses.replace(row, predicted=stored.get(key, {})) for key, row in table.items()]
     accuracy = accuracies(rows)
     ACCURACY.write_text(toml(accuracy), encoding="utf-8")

@@ -8,8 +8,7 @@ that is not there, with XLA's dumps, and to read what an exported file or an exe
 from shardviz._jax.checkpoints import checkpointed, under_checkpoint
 from shardviz._jax.compiling import (
     compile_for_cpu,
-    compile_for_gpu,
-    compile_for_tpu,
+    compile_only,
     finished_numbers,
     finished_text,
     let_fork_end,
@@ -46,10 +45,8 @@ from shardviz._jax.exports import (
     stable_custom_calls,
     symbols_of,
     unregistered,
-    with_shape,
 )
 from shardviz._jax.jaxprs import (
-    ShardMapped,
     callbacks,
     checkpoint_names,
     constants,

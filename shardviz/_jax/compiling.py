@@ -51,22 +51,24 @@ def compile_for_cpu(
         )
 
 
-def compile_for_tpu(
+def compile_only(
     module: bytes,
-    topology: str,
-    details: dict[str, Any],
+    platform: str,
+    names: dict[str, Any],
     device_ids: Sequence[int],
     out_chosen: Sequence[bool],
     options: dict[str, Any],
 ) -> Any:
-    """Compiles StableHLO bytecode for a slice of TPUs that need not be there; XLA writes its dumps as `options` say.
+    """Compiles StableHLO bytecode for a machine that need not be there; XLA writes its dumps as `options` say.
 
     libtpu reads its environment when it is first loaded: it has to be set before, in a process that is not the kernel.
+    For a GPU `JAX_PLATFORMS=cpu` must be set.
 
     Args:
         module: bytecode of a module with Shardy's shardings.
-        topology: libtpu's name of the slice, such as `v5p:4x4x4`.
-        details: libtpu's further words for it, such as `num_slices` or `chip_config_name`.
+        platform: `tpu` or `cuda`.
+        names: the machine in its compiler's words. Of TPUs `topology_name`, such as `v5p:4x4x4`, and libtpu's further
+            words; of GPUs `topology`, NVLink domains x hosts in each x GPUs of each host, and `target_config`.
         device_ids: the id of the device at each place of the mesh.
         out_chosen: for each output whether its sharding is the compiler's choice.
         options: XLA debug options by name.
@@ -75,37 +77,8 @@ def compile_for_tpu(
         The executable, which cannot be run here.
 
     Raises:
-        Exception: whatever libtpu raises, for a topology that the chip does not have or a program that does not fit.
+        Exception: whatever the compiler raises, for a topology that there is not or a program that does not fit.
     """
-    return _compile_only(module, "tpu", {"topology_name": topology, **details}, device_ids, out_chosen, options)
-
-
-def compile_for_gpu(
-    module: bytes,
-    topology: str,
-    config: str,
-    device_ids: Sequence[int],
-    out_chosen: Sequence[bool],
-    options: dict[str, Any],
-) -> Any:
-    """As `compile_for_tpu`, for a cluster of GPUs; `JAX_PLATFORMS=cpu` must be set.
-
-    Args:
-        topology: NVLink domains x hosts in each x GPUs of each host, such as `2x1x8`.
-        config: XLA's description of the GPU, in text form.
-    """
-    names = {"topology": topology, "target_config": config}
-    return _compile_only(module, "cuda", names, device_ids, out_chosen, options)
-
-
-def _compile_only(
-    module: bytes,
-    platform: str,
-    names: dict[str, Any],
-    device_ids: Sequence[int],
-    out_chosen: Sequence[bool],
-    options: dict[str, Any],
-) -> Any:
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
     from jax.experimental import topologies
 

@@ -133,13 +133,11 @@ def partition_spec(
     return PartitionSpec(*found, **said)
 
 
-def op_sharding(data: bytes) -> Any:
-    """XLA's `OpSharding` from its bytes."""
+def op_sharding(text: str) -> Any:
+    """XLA's `OpSharding` of HLO's text."""
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
 
-    message = xla_client.OpSharding()
-    message.ParseFromString(data)
-    return message
+    return xla_client.HloSharding.from_string(text).to_proto()
 
 
 def hlo_sharding_of(sharding: Any, rank: int | None) -> str | None:

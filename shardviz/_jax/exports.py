@@ -128,11 +128,6 @@ def constraints_of(avals: Sequence[Any]) -> tuple[str, ...]:
     return ()
 
 
-def with_shape(aval: Any, shape: tuple[int, ...]) -> Any:
-    """An abstract value with another shape."""
-    return aval.update(shape=shape)
-
-
 def evaluated(dimension: Any, values: dict[str, int]) -> int:
     """A dimension, which may be an expression such as `2*b + 1`, under values for its symbols."""
     return int(dimension._evaluate(dict[str, Any](values))) if jax.export.is_symbolic_dim(dimension) else int(dimension)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -323,23 +322,16 @@ def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
     return rewritten(closed, mesh, equation, other, reports)
 
 
-@dataclass(frozen=True)
-class ShardMapped:
-    """A `shard_map` that takes a program's own arguments, seen from outside.
-
-    Attributes:
-        in_specs: for each argument of the program its spec there, or None.
-        out_specs: for each result of the program, or None where it comes from elsewhere.
-    """
-
-    in_specs: tuple[PartitionSpec | None, ...]
-    out_specs: tuple[PartitionSpec | None, ...]
+Specs = tuple[PartitionSpec | None, ...]
 
 
-def outermost_shard_map(jaxpr: Any) -> ShardMapped | None:
+def outermost_shard_map(jaxpr: Any) -> tuple[Specs, Specs]:
     """The specs that `shard_map`s give to a program's arguments and results that they take and give directly.
 
     Of one that leaves some mesh axes Auto, the results' specs say only a part, which is none to fix them by.
+
+    Returns:
+        For each argument and for each result its spec there, or None.
     """
     ins: dict[Any, PartitionSpec] = {}
     outs: dict[Any, PartitionSpec] = {}
@@ -349,14 +341,11 @@ def outermost_shard_map(jaxpr: Any) -> ShardMapped | None:
             if set(equation.params["newly_manual_axes"]) == set(equation.params["mesh"].axis_names):
                 outs |= dict(zip(equation.outvars, equation.params["out_specs"], strict=True))
         elif equation.primitive.name in ("jit", "pjit"):
-            inner = outermost_shard_map(equation.params["jaxpr"].jaxpr)
-            if inner is not None:
-                pairs = zip(equation.invars, inner.in_specs, strict=True)
-                ins |= {v: s for v, s in pairs if s is not None and _is_var(v)}
-                outs |= {v: s for v, s in zip(equation.outvars, inner.out_specs, strict=True) if s is not None}
-    found_in = tuple(ins.get(v) for v in jaxpr.invars)
-    found_out = tuple(outs.get(v) if _is_var(v) else None for v in jaxpr.outvars)
-    return ShardMapped(found_in, found_out) if any(s is not None for s in (*found_in, *found_out)) else None
+            inner_ins, inner_outs = outermost_shard_map(equation.params["jaxpr"].jaxpr)
+            pairs = zip(equation.invars, inner_ins, strict=True)
+            ins |= {v: s for v, s in pairs if s is not None and _is_var(v)}
+            outs |= {v: s for v, s in zip(equation.outvars, inner_outs, strict=True) if s is not None}
+    return tuple(ins.get(v) for v in jaxpr.invars), tuple(outs.get(v) if _is_var(v) else None for v in jaxpr.outvars)
 
 
 def _is_var(atom: Any) -> bool:

@@ -19,7 +19,7 @@ What a step's collectives would take with the mesh's devices in another order on
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,7 +30,6 @@ from shardviz.costs.placement import Placement, placement
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
-from shardviz.records import Collective
 
 MESH_UTILS, ROW_MAJOR = "mesh_utils", "row-major"
 
@@ -122,7 +121,6 @@ def orders(cost: StepCost) -> tuple[Order, ...]:
         *((pair, exchanged(mesh, machine, *pair)) for pair in itertools.combinations(several, 2)),
         ("own", mesh),
     ]
-    amounts = _amounts(cost)
     found: dict[tuple[int, ...], Order] = {}
     for key, other in options:
         try:
@@ -134,41 +132,11 @@ def orders(cost: StepCost) -> tuple[Order, ...]:
             also = same.also if key == "own" else (*same.also, key)
             found[place.order] = replace(same, also=also)
         else:
-            found[place.order] = Order(key, other, _communication(cost, amounts, place), now)
+            found[place.order] = Order(key, other, _communication(cost, place), now)
     return tuple(found.values())
 
 
-def _amounts(cost: StepCost) -> dict[Collective, int]:
-    """What moves in a cost's step, as far as that says how long it takes → how often; where that is known."""
-    found: dict[Collective, int] = {}
-    for c in cost.collectives:
-        alike = replace(
-            c,
-            name="",
-            count=1,
-            source=None,
-            name_stack="",
-            phase="",
-            operand="",
-            seconds=None,
-            formula=None,
-            before=None,
-            after=None,
-            array=None,
-            made_by="",
-            read_by=(),
-            facts=(),
-        )
-        if c.count is not None:
-            found[alike] = found.get(alike, 0) + c.count
-    return found
-
-
-def _communication(cost: StepCost, amounts: Mapping[Collective, int], place: Placement) -> float:
+def _communication(cost: StepCost, place: Placement) -> float:
     """Seconds of what moves in a step with its mesh placed otherwise; what takes an unknown time is left out."""
-    total = 0.0
-    for c, count in amounts.items():
-        seconds = with_seconds(c, place, cost.machine, exact=cost.exact).seconds
-        if seconds is not None:
-            total += seconds * count
-    return total
+    timed = (with_seconds(c, place, cost.machine, exact=cost.exact) for c in cost.collectives)
+    return sum((c.total_seconds or 0.0 for c in timed), 0.0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from shardviz.costs.step_cost import StepCost
 from shardviz.costs.timeline import Change, no_products, no_traffic
@@ -101,18 +101,12 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
         other: of the same program under another plan, at the same level, on the same machine.
     """
     losses, losses_before = _Losses(cost), None if other is None else _Losses(other)
-
-    def lost(change: Change) -> tuple[Loss | None, Loss | None]:
-        """Here, and in the other plan."""
-        return losses.by(change), losses_before and losses_before.by(change)
-
-    here = dict(_moved(cost.partitioned))
-    there = {} if other is None else dict(_moved(other.partitioned))
-    found = []
+    here, there = _moved(cost), {} if other is None else _moved(other)
+    rows = []
     for key in dict.fromkeys((*here, *there)):
         moved, before = here.get(key, ()), there.get(key, ())
         one = (moved or before)[0]
-        found.append(
+        rows.append(
             Spending(
                 what="collective",
                 seconds=sum(c.assumed_seconds for c in moved),
@@ -123,34 +117,24 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
                 source=one.source,
                 kind=one.kind,
                 axes=one.axes,
-                collectives=tuple(moved),
+                collectives=moved,
             )
         )
+
+    def spent(what: Literal["compute", "memory"], before: float | None, change: Change, **fields: Any) -> None:
+        loss, loss_before = losses.by(change), losses_before and losses_before.by(change)
+        seconds = getattr(cost.step, what)
+        rows.append(Spending(what=what, seconds=seconds, loss=loss, before=before, loss_before=loss_before, **fields))
+
     if cost.flops is not None:
         lines = dict(sorted(cost.compute_by_line().items(), key=lambda item: -item[1]))
-        before = None if other is None or other.flops is None else other.step.compute
-        loss, loss_before = lost(no_products)
-        found.append(
-            Spending(
-                what="compute",
-                seconds=cost.step.compute,
-                loss=loss,
-                before=before,
-                loss_before=loss_before,
-                lines=lines,
-            )
-        )
+        spent("compute", None if other is None or other.flops is None else other.step.compute, no_products, lines=lines)
     if cost.bound == "memory":
-        before = None if other is None else other.step.memory
-        loss, loss_before = lost(no_traffic)
-        seconds, nbytes = cost.step.memory, cost.hbm_bytes
-        found.append(
-            Spending(what="memory", seconds=seconds, loss=loss, before=before, loss_before=loss_before, bytes=nbytes)
-        )
+        spent("memory", None if other is None else other.step.memory, no_traffic, bytes=cost.hbm_bytes)
     least = _LEAST * (cost.seconds or cost.lower)
     return tuple(
         sorted(
-            (s for s in found if s.seconds or s.bytes or -s.difference > least),
+            (s for s in rows if s.seconds or s.bytes or -s.difference > least),
             key=lambda s: (-(s.weight_before if s.gone else s.weight), -(s.seconds or s.before or 0.0)),
         )
     )
@@ -198,11 +182,11 @@ class _Losses:
         return None if 0 < busy < self.least else Loss(self.timed.lost(change) if busy else 0.0, busy)
 
 
-def _moved(collectives: Iterable[Collective]) -> Iterable[tuple[Key, tuple[Collective, ...]]]:
-    """Collectives that are alike in kind, axes and source line."""
-    groups: dict[Key, list[Collective]] = {}
-    for c in collectives:
+def _moved(cost: StepCost) -> dict[Key, tuple[Collective, ...]]:
+    """The partitioner's collectives that are alike in kind, axes and source line."""
+    groups: dict[Key, tuple[Collective, ...]] = {}
+    for c in cost.partitioned:
         named = ("irregular",) if c.axes is None else tuple(sorted({axis_name(a) for a in c.axes}))
-        at: tuple[str, int] = ("", 0) if c.source is None else (c.source.file, c.source.line)
-        groups.setdefault((c.kind, named, at), []).append(c)
-    return [(key, tuple(found)) for key, found in groups.items()]
+        key = c.kind, named, ("", 0) if c.source is None else (c.source.file, c.source.line)
+        groups[key] = (*groups.get(key, ()), c)
+    return groups

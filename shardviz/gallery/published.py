@@ -123,7 +123,8 @@ def accuracies(rows: Iterable[Published]) -> list[Accuracy]:
 def published() -> dict[str, Published]:
     """The table: key → row."""
     table, predicted = tomllib.loads(_text("published.toml")), json.loads(_text("predicted.json"))
-    return {key: _row(key, row, predicted.get(key, {})) for key, row in table["rows"].items()}
+    rows = {key: table["recipes"].get(row.pop("recipe", ""), {}) | row for key, row in table["rows"].items()}
+    return {key: _row(key, row, predicted.get(key, {})) for key, row in rows.items()}
 
 
 def _row(key: str, row: dict[str, Any], predicted: Mapping[str, float]) -> Published:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -182,29 +183,12 @@ class Comparison(Visible):
                     }
                     for n in self.names
                 ],
-                "specs": [
-                    {"of": v.of, "role": v.role, "name": v.name, "before": _value(v.before), "after": _value(v.after)}
-                    for v in self.values
-                ],
+                "specs": [vars(v) | {"before": _value(v.before), "after": _value(v.after)} for v in self.values],
                 "collectives": [
-                    {
-                        "of": c.of,
-                        "what": c.what,
-                        "before": total_data(c.before),
-                        "after": total_data(c.after),
-                    }
-                    for c in self.collectives
+                    vars(c) | {"before": total_data(c.before), "after": total_data(c.after)} for c in self.collectives
                 ],
                 "amounts": [
-                    {
-                        "of": a.of,
-                        "group": a.group,
-                        "name": a.name,
-                        "unit": a.unit,
-                        "before": a.before,
-                        "after": a.after,
-                        "difference": a.difference,
-                    }
+                    {name: value for name, value in vars(a).items() if name != "axes"} | {"difference": a.difference}
                     for a in self.amounts
                 ],
                 "notes": list(self.notes),
@@ -274,18 +258,13 @@ def _named(what: Sequence[Any], report_of: Callable[[Any], Report]) -> Iterator[
     if len(what) == 1 and isinstance(what[0], Mapping):
         what = tuple(what[0].items())
     seen: set[str] = set()
-    for each, letter in zip(what, _letters(), strict=False):
+    letters = (string.ascii_lowercase[n] if n < 26 else f"report {n + 1}" for n in itertools.count())
+    for each, letter in zip(what, letters, strict=False):
         name, of = each if isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) else (letter, each)
         if name in seen:
             raise ShardvizError(f"compare: two reports are called {name!r}; give each a name of its own")
         seen.add(name)
         yield name, report_of(of)
-
-
-def _letters() -> Iterator[str]:
-    """a, b, ..., z, aa, ab, ..."""
-    for length in itertools.count(1):
-        yield from ("".join(letters) for letters in itertools.product("abcdefghijklmnopqrstuvwxyz", repeat=length))
 
 
 def _report(what: Any, program: Any, level: str, target: str | Machine | None) -> Report:

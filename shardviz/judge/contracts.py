@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from shardviz.costs import Machine
-from shardviz.costs.step_cost import StepCost, cost_of, memory_parts
+from shardviz.costs.step_cost import cost_of, memory_parts
 from shardviz.errors import ContractError, ShardvizError
 from shardviz.layouts import itemsize
 from shardviz.notation import DeviceMesh
@@ -35,7 +35,27 @@ def require(
     sharded: str | Sequence[str] | None = None,
     target: str | Machine | None = None,
 ) -> None:
-    """Raises with all that is not as required; see `Report.require`."""
+    """Raises with all that is not as required.
+
+        report.require(fits=True, step_time="<= 5.5 s", sharded="params >= 0.9")
+
+    What the report's level cannot tell counts as not so: that a lower bound of memory fits says nothing.
+
+    Args:
+        fits: whether the program fits into the target's memory.
+        step_time: a bound of the modelled step, `<= 5.5 s` or `>= 1 s`, which `sv.cost(report).step.seconds` must
+            keep.
+        memory: a bound of what the program takes on one device, `<= 90 GB`.
+        moved: a bound of the operand bytes that collectives move on one device in a step, `<= 300 GB`.
+        sharded: `params >= 0.9`: the share of the bytes of the arguments under that name that lie in arrays which
+            at least one mesh axis cuts; or several such.
+        target: the machine of `fits` and `step_time`; the report's own if not given.
+
+    Raises:
+        ContractError: if anything is not so; it is an AssertionError too.
+        ShardvizError: for a bound that cannot be read, or a name that no argument has.
+        TargetError, MeshError: as `sv.cost`.
+    """
     broken: list[str] = []
     if fits is not None:
         broken += _fits(report, fits, target)
@@ -63,7 +83,7 @@ def require(
 
 
 def _fits(report: ReportRecord, wanted: bool, target: str | Machine | None) -> list[str]:
-    needs = _cost(report, target).needs
+    needs = cost_of(report, target or report.target).needs
     found = needs.fits
     if found is wanted:
         return []
@@ -73,13 +93,9 @@ def _fits(report: ReportRecord, wanted: bool, target: str | Machine | None) -> l
     return [f"fits={wanted}: it {'fits' if found else 'does not fit'}, {said}"]
 
 
-def _cost(report: ReportRecord, target: str | Machine | None) -> StepCost:
-    return cost_of(report, target or report.target)
-
-
 def _step_time(report: ReportRecord, limit: Limit, target: str | Machine | None) -> list[str]:
     """What is wrong with the step's seconds; nothing where they keep the bound."""
-    cost = _cost(report, target)
+    cost = cost_of(report, target or report.target)
     number = cost.seconds
     if number is None:
         return [f"step_time {limit.text}: not known at level {report.level}, which counts no FLOPs"]

@@ -107,7 +107,22 @@ def check_golden(
     tolerance: Mapping[str, str | float] | None = None,
     update: bool = False,
 ) -> None:
-    """Raises where a report differs from its golden file; see `Report.check_golden`."""
+    """Raises where the report differs from what a golden file says; or writes that file.
+
+    A golden file is small sorted JSON: specs, collectives (by kind, mesh axes, element type and the text of their
+    source line), FLOPs and memory. It has no line numbers, names or versions of a compiler, so it holds on another
+    version of JAX where nothing has changed in meaning.
+
+    Args:
+        path: of the file.
+        tolerance: what → how much it may differ, as a share (`0.05` or `5%`): `bytes` and `runs` of collectives,
+            `flops`, `memory` (all of it) or a part such as `temporaries`. Nothing may differ if not given.
+        update: write the file instead; with the pytest plugin, `request.config.getoption("--update-goldens")`.
+
+    Raises:
+        ContractError: if it differs, or there is no file; it is an AssertionError too.
+        ShardvizError: if the file is no golden file, or a tolerance names nothing that there is.
+    """
     file = path_of(path)
     unknown = sorted(set(tolerance or ()) - set(TOLERANCES))
     if unknown:

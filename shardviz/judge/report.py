@@ -10,8 +10,7 @@ Its data are a `ReportRecord`, of which the rooms below know; `ask` makes `Repor
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,60 +68,4 @@ class Report(ReportRecord):
             many = plural(len(found), "collective")
             raise ContractError(f"{self.heading}: forbid({said(kind, where)}) found {many}:\n{found.listed()}")
 
-    def require(
-        self,
-        *,
-        fits: bool | None = None,
-        step_time: str | float | None = None,
-        memory: str | float | None = None,
-        moved: str | float | None = None,
-        sharded: str | Sequence[str] | None = None,
-        target: Any = None,
-    ) -> None:
-        """Raises with all that is not as required.
-
-            report.require(fits=True, step_time="<= 5.5 s", sharded="params >= 0.9")
-
-        What the report's level cannot tell counts as not so: that a lower bound of memory fits says nothing.
-
-        Args:
-            fits: whether the program fits into the target's memory.
-            step_time: a bound of the modelled step, `<= 5.5 s` or `>= 1 s`, which `sv.cost(report).step.seconds` must
-                keep.
-            memory: a bound of what the program takes on one device, `<= 90 GB`.
-            moved: a bound of the operand bytes that collectives move on one device in a step, `<= 300 GB`.
-            sharded: `params >= 0.9`: the share of the bytes of the arguments under that name that lie in arrays which
-                at least one mesh axis cuts; or several such.
-            target: the machine of `fits` and `step_time`; the report's own if not given.
-
-        Raises:
-            ContractError: if anything is not so; it is an AssertionError too.
-            ShardvizError: for a bound that cannot be read, or a name that no argument has.
-            TargetError, MeshError: as `sv.cost`.
-        """
-        require(self, fits=fits, step_time=step_time, memory=memory, moved=moved, sharded=sharded, target=target)
-
-    def check_golden(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        tolerance: Mapping[str, str | float] | None = None,
-        update: bool = False,
-    ) -> None:
-        """Raises where the report differs from what a golden file says; or writes that file.
-
-        A golden file is small sorted JSON: specs, collectives (by kind, mesh axes, element type and the text of their
-        source line), FLOPs and memory. It has no line numbers, names or versions of a compiler, so it holds on another
-        version of JAX where nothing has changed in meaning.
-
-        Args:
-            path: of the file.
-            tolerance: what → how much it may differ, as a share (`0.05` or `5%`): `bytes` and `runs` of collectives,
-                `flops`, `memory` (all of it) or a part such as `temporaries`. Nothing may differ if not given.
-            update: write the file instead; with the pytest plugin, `request.config.getoption("--update-goldens")`.
-
-        Raises:
-            ContractError: if it differs, or there is no file; it is an AssertionError too.
-            ShardvizError: if the file is no golden file, or a tolerance names nothing that there is.
-        """
-        check_golden(self, path, tolerance=tolerance, update=update)
+    require, check_golden = require, check_golden

@@ -5,7 +5,7 @@ result of a jitted function, with or without a `with_sharding_constraint`, JAX l
 says nothing, and every device gets a full copy:
 
 >>> print(silent_copies((17, 4), ("data", None), {"data": 8}, "float32"))
-P('data', None): dimension 0 is 17 and does not divide by 'data'=8; a result of this shape becomes P(None, None):
+P('data', None): dimension 0 is 17, which is not divisible by 'data'=8; a result of this shape becomes P(None, None):
 272 bytes per device instead of 48, 1904 bytes of copies on 8 devices; 16 or 24 would divide
 """
 
@@ -87,7 +87,7 @@ class SilentCopies:
         causes, mends = [], []
         for it in self.dimensions:
             by = " x ".join(f"{axis_text(axis)!r}={axis_size(axis, mesh)}" for axis in it.axes)
-            causes.append(f"dimension {it.dimension} is {it.size} and does not divide by {by}")
+            causes.append(f"dimension {it.dimension} is {it.size}, which is not divisible by {by}")
             mends.append(f"{it.smaller} or {it.larger}" if it.smaller else f"{it.larger}")
         text = (
             f"{self.asked.spec}: {', '.join(causes)}; a result of this shape becomes {self.made.spec}:\n"

@@ -286,21 +286,13 @@ def needed(mesh: DeviceMesh | None, text: str) -> DeviceMesh:
 
 
 def write_v1(cut: Sharding) -> Iterator[Piece]:
-    """V1: every device by its number.
-
-    Raises:
-        SpecError: where it has no words for it.
-    """
+    """V1: every device by its number."""
     check_tiled(cut, "HLO V1")
     return _written(cut, None if cut.kind != "other" else in_numbers(cut))
 
 
 def write_v2(cut: Sharding) -> Iterator[Piece]:
-    """V2: the devices as an iota, reshaped and transposed.
-
-    Raises:
-        SpecError: where it has no words for it, or the devices are no such iota.
-    """
+    """V2: the devices as an iota, reshaped and transposed."""
     check_tiled(cut, "HLO V2")
     if cut.kind != "other":
         return _written(cut, None)
@@ -451,11 +443,7 @@ def groups_words(tiling: Tiling) -> str:
 
 
 def write_v3(cut: Sharding) -> Iterator[Piece]:
-    """V3: axes by their names; of a mesh of its own where no axes of the record's mesh say it.
-
-    Raises:
-        SpecError: where it has no words for it.
-    """
+    """V3: axes by their names; of a mesh of its own where no axes of the record's mesh say it."""
     _check_named(cut, "HLO V3")
     if cut.unknown or cut.maximal is not None:
         what = "it is unknown" if cut.unknown else cut.why

@@ -233,11 +233,7 @@ def _count(n: Any, owner: Any) -> int:
 
 
 def from_sharding(cut: Sharding) -> ShardingSpec:
-    """A record as pmap's specification; an axis of which dimensions take parts is several mesh axes there.
-
-    Raises:
-        SpecError: where it has no word for it.
-    """
+    """A record as pmap's specification; an axis of which dimensions take parts is several mesh axes there."""
     for axes, what in ((cut.unreduced, "partial sums"), (cut.manual, "manual axes"), (cut.reduced, "reduced axes")):
         if axes:
             raise SpecError(f"{cut}: pmap's ShardingSpec has no {what}")
@@ -279,11 +275,7 @@ def _split(axis: Axis, cut: Sharding) -> list[tuple[str, int, int]]:
 
 
 def write(cut: Sharding) -> Iterator[Piece]:
-    """The text of a record's `ShardingSpec`.
-
-    Raises:
-        SpecError: as `from_sharding` does.
-    """
+    """The text of a record's `ShardingSpec`."""
     spec = from_sharding(cut)
     yield "ShardingSpec(("
     number = 0

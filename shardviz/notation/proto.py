@@ -1,4 +1,4 @@
-"""XLA's `OpSharding` message: its bytes, and what `print` shows of it, read and written with no JAX and no protobuf.
+"""XLA's `OpSharding` message: its bytes, and what `print` shows of it, read with no JAX and no protobuf.
 
 >>> mesh = DeviceMesh.of({"data": 2, "model": 4})
 >>> shown = '''type: OTHER
@@ -10,8 +10,8 @@
 >>> cut = read(from_text(shown), mesh)
 >>> print("".join(piece if isinstance(piece, str) else piece.piece for piece in write(cut)))
 type: OTHER tile_assignment_dimensions: [2, 4] iota_reshape_dims: [8] iota_transpose_perm: [0]
->>> to_bytes(message_of(cut)).hex(), read(from_bytes(to_bytes(message_of(cut))), mesh) == cut
-('08031a0202044a0108520100', True)
+>>> read(from_bytes(bytes.fromhex("08031a0202044a0108520100")), mesh) == cut
+True
 
 The fields are those of `OpSharding` and `NamedShardingProto` in XLA's `xla_data.proto`; the formats are protobuf's own.
 """
@@ -50,8 +50,10 @@ from shardviz.notation.hlo import (
     reshape_words,
     tiles_words,
     transpose_words,
+    write_v1,
+    write_v2,
 )
-from shardviz.notation.letters import Letter, Piece
+from shardviz.notation.letters import Letter, Piece, text_of
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.named import Dimension, build
 from shardviz.notation.record import Sharding
@@ -109,7 +111,7 @@ _DEBUG = re.compile(r"\s*+goo\.gle/debug\w*+")  # protobuf puts this in front, s
 _FIRST = re.compile(rf"(?:{'|'.join(_MESSAGES['OpSharding'])})\s*+[:{{<\[]")
 
 
-# From bytes, and to them
+# From bytes
 
 
 def from_bytes(data: bytes) -> Message:
@@ -204,34 +206,6 @@ def _varints(data: bytes) -> list[int]:
         has = lengths > place
         values[has] |= (part[(last - lengths + 1 + place)[has]].astype(np.int64) & 127) << (7 * place)
     return values.tolist()
-
-
-def to_bytes(found: Message, message: str = "OpSharding") -> bytes:
-    """A message, serialized."""
-    data = b""
-    for name, values in found.items():
-        number, kind = _MESSAGES[message][name]
-        if isinstance(kind, str):
-            data += b"".join(_field(number, to_bytes(value, kind)) for value in values)
-        elif kind is str:
-            data += b"".join(_field(number, value.encode()) for value in values)
-        elif name not in _SINGLE:
-            data += _field(number, b"".join(map(_encoded, values)))
-        elif values[-1]:  # 0 is what no value means
-            data += _encoded(number << 3) + _encoded(values[-1])
-    return data
-
-
-def _field(number: int, value: bytes) -> bytes:
-    return _encoded(number << 3 | 2) + _encoded(len(value)) + value
-
-
-def _encoded(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
 
 
 # From text
@@ -437,11 +411,7 @@ def _read_axis(found: Message, mesh: DeviceMesh) -> Axis:
 
 
 def message_of(cut: Sharding) -> Message:
-    """A record as an `OpSharding`, its devices as an iota where they are one.
-
-    Raises:
-        SpecError: where the message has no field for it.
-    """
+    """A record as an `OpSharding`, its devices as an iota where they are one."""
     check_tiled(cut, "OpSharding")
     kind = cut.kind
     found: Message = {"type": [TYPES.index(kind)]}
@@ -466,11 +436,7 @@ def message_of(cut: Sharding) -> Message:
 
 
 def write(cut: Sharding) -> Iterator[Piece]:
-    """The message as it prints, on one line.
-
-    Raises:
-        SpecError: where the message has no field for it.
-    """
+    """The message as it prints, on one line."""
     for i, (name, values) in enumerate(message_of(cut).items()):
         kind = _MESSAGES["OpSharding"][name][1]
         words = {value: word for word, value in kind.items()} if isinstance(kind, dict) else {}
@@ -500,18 +466,13 @@ def _words(cut: Sharding, name: str, values: list[int]) -> str:
     return of_kind(words(cut.tiling()), cut)
 
 
-def make(cut: Sharding) -> Any:
-    """The record as an `OpSharding` object of JAX's.
-
-    Raises:
-        SpecError: where the message has no field for it.
-    """
-    return make_object(message_of(cut))
-
-
-def make_object(found: Message) -> Any:
-    """A message as an `OpSharding` object of JAX's."""
-    data = to_bytes(found)
+def make(*cuts: Sharding, several: bool = False) -> Any:
+    """The record as an `OpSharding` object of JAX's, which XLA reads from HLO's text; of `several`, a tuple's."""
+    texts = []
+    for cut in cuts:
+        check_tiled(cut, "OpSharding")
+        counted = cut.kind != "other" or iota_of(in_numbers(cut).devices) is not None
+        texts.append(text_of(write_v2(cut) if counted else write_v1(cut)))
     from shardviz import _jax
 
-    return _jax.op_sharding(data)
+    return _jax.op_sharding(f"{{{', '.join(texts)}}}" if several else texts[0])

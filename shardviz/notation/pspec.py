@@ -11,28 +11,22 @@ Axes that the mesh has as Manual are manual, which a PartitionSpec does not say.
 
 from __future__ import annotations
 
+import ast
 import re
-import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shardviz.errors import ParseError, SpecError, excerpt
-from shardviz.notation.bounds import MOST_NAMED, MOST_WRITTEN
+from shardviz.notation.bounds import MOST_WRITTEN, check_size
 from shardviz.notation.letters import REDUCED, UNCUT, Letter, Piece, axis_words, names_words, nothing_cut, partial_words
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
-from shardviz.notation.scan import Scanner
 from shardviz.notation.spec import Axis, Spec, axis_text, partial_kind
 
 _CALL = re.compile(r"(?>(?:[A-Za-z_]\w*+\.)*)(?:P|PartitionSpec)\s*+\(")
-_KEYWORD = re.compile(r"([A-Za-z_]\w*+)\s*+=(?!=)")
-_SET = re.compile(r"(?:frozenset|set)\s*+\(")
-_DOTTED = re.compile(r"[A-Za-z_][\w.]*+")
-_TEXT = re.compile(r"'(?>(?:[^'\\\n]++|\\.)*)'|\"(?>(?:[^\"\\\n]++|\\.)*)\"", re.DOTALL)
-_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
-_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
+_NAMES = ("P", "PartitionSpec")
 _ENTRY = "an entry is None, an axis name or a tuple of axis names"
-_DEEPEST = 4  # of a PartitionSpec's entries: a tuple, of tuples, which are parts of axes
 
 
 def is_pspec(given: Any) -> bool:
@@ -56,11 +50,6 @@ def looks_like(text: str) -> bool:
     return text.startswith("(") or _CALL.match(text) is not None
 
 
-def begins(it: Scanner) -> bool:
-    """Whether a PartitionSpec's call comes next."""
-    return _CALL.match(it.text, it.at) is not None
-
-
 def read(text: str, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
     """Reads a PartitionSpec's text, or a tuple's: `P('data', None)`, `('data', None)`.
 
@@ -68,134 +57,84 @@ def read(text: str, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
         ParseError: if it is neither.
         SpecError: if it does not fit the mesh.
     """
-    it = Scanner(text, "sharding", MOST_WRITTEN)
-    result = read_call(it, mesh, rank)
-    it.end()
-    return result
-
-
-def read_call(it: Scanner, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
-    """Reads a PartitionSpec, and what follows is left. Raises as `read` does."""
+    check_size(text, MOST_WRITTEN, "sharding", "characters")
+    what = f"sharding {excerpt(text)!r}"
+    try:
+        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # of strange escapes
+            node = ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        at = max(0, (error.offset or 1) - 1)
+        raise ParseError(f"{what}: expected P('data', None): {error.msg} at position {at}") from None
+    except (ValueError, RecursionError, MemoryError):  # a null character; expressions in expressions without end
+        raise ParseError(f"{what}: expected P('data', None)") from None
+    if not isinstance(node, ast.Tuple) and not (isinstance(node, ast.Call) and _last_name(node.func) in _NAMES):
+        comma = " (a tuple of one has a comma, ('data',))" if text.startswith("(") else ""
+        raise ParseError(f"{what}: expected P('data', None){comma}")
+    entries, keywords = (node.elts, []) if isinstance(node, ast.Tuple) else (node.args, node.keywords)
     lists: dict[str, Any] = {}
-    if it.takes(_CALL):
-        entries: list[Any] = []
-        while not it.take(")"):
-            if found := it.token(_KEYWORD):
-                _keyword(it, found[1], lists)
-            elif lists:
-                it.fail("unreduced={...}, reduced={...} or ')'")
-            else:
-                entries.append(_value(it))
-            _comma(it, ")", entries)
-    else:
-        entries = _value(it)
-        if not isinstance(entries, tuple):
-            comma = " (a tuple of one has a comma, ('data',))" if it.text.startswith("(") else ""
-            raise ParseError(f"{it.given}: expected P('data', None){comma}")
-        entries = list(entries)
-    opened = [entry is ... for entry in entries]
-    dims = tuple(() if o else _axes(entry, it) for entry, o in zip(entries, opened, strict=True))
+    for keyword in keywords:
+        key = keyword.arg or "**"
+        if key in lists or key not in ("unreduced", "reduced", "unreduced_kind"):
+            raise ParseError(f"{what}: expected unreduced={{...}} or reduced={{...}}, each once, not {excerpt(key)}=")
+        lists[key] = (_kind if key == "unreduced_kind" else _names)(keyword.value, what)
+    opened = [_last_name(entry) == "UNCONSTRAINED" for entry in entries]
+    dims = tuple(() if o else _axes(entry, what) for entry, o in zip(entries, opened, strict=True))
     spec = Spec(dims, lists.get("unreduced", ()), (), lists.get("unreduced_kind", "sum"))
     return Sharding.from_spec(spec, mesh, rank, manual=mesh.manual, open=opened, reduced=lists.get("reduced", ()))
 
 
-def _value(it: Scanner, depth: int = 0) -> Any:
-    """A value as Python writes it: None, a name in quotes, a whole number, a tuple or list of these; `...` for open."""
-    for opened, closed in (("(", ")"), ("[", "]")):
-        if it.sees(opened):
-            if depth == _DEEPEST:
-                it.fail(f"tuples at most {_DEEPEST} deep")
-            it.take(opened)
-            items: list[Any] = []
-            comma = opened == "["
-            while not it.take(closed):
-                items.append(_value(it, depth + 1))
-                comma = _comma(it, closed, items) or comma
-            return tuple(items) if comma or not items else items[0]
-    if found := it.token(_TEXT):
-        return _unescaped(found[0])
-    if found := it.token(_DOTTED):
-        if found[0] == "None":
-            return None
-        if found[0].rpartition(".")[2] == "UNCONSTRAINED":
-            return ...
-        name = excerpt(found[0])
-        raise ParseError(f"{it.given}: {_ENTRY}, not {name}; put the name in quotes, {name!r}")
-    if it.at < len(it.text) and it.text[it.at] in "0123456789":
-        return it.integer()
-    it.fail("None, an axis name in quotes or a tuple of axis names")
+def _last_name(node: ast.expr) -> str:
+    """`max` of `jax.sharding.UnreducedKind.max`; empty for what is no name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _comma(it: Scanner, closed: str, items: list[Any]) -> bool:
-    if len(items) > MOST_NAMED:
-        it.fail(f"at most {MOST_NAMED} entries, and then {closed!r}")
-    comma = it.take(",")
-    if not comma and not it.sees(closed):
-        it.fail(f"',' or {closed!r}")
-    return comma
-
-
-def _axes(entry: Any, it: Scanner) -> tuple[Axis, ...]:
-    if entry is None:
+def _axes(node: ast.expr, what: str) -> tuple[Axis, ...]:
+    """An entry: None, an axis, or a tuple or list of axes."""
+    if isinstance(node, ast.Constant) and node.value is None:
         return ()
-    if isinstance(entry, tuple) and not _is_part(entry):
-        return tuple(_axis(item, it) for item in entry)
-    return (_axis(entry, it),)
+    if isinstance(node, ast.Tuple | ast.List) and not _part(node):
+        return tuple(_axis(each, what) for each in node.elts)
+    return (_axis(node, what),)
 
 
-def _is_part(entry: Any) -> bool:
-    return isinstance(entry, tuple) and [type(item) for item in entry] == [str, int, int]
+def _axis(node: ast.expr, what: str) -> Axis:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if part := _part(node):
+        return part
+    if isinstance(node, ast.Name):
+        raise ParseError(f"{what}: {_ENTRY}, not {node.id}; put the name in quotes, {node.id!r}")
+    raise ParseError(f"{what}: {_ENTRY}, not what stands at position {node.col_offset}")
 
 
-def _axis(item: Any, it: Scanner) -> Axis:
-    if isinstance(item, str) or _is_part(item):
-        return item
-    said = "P.UNCONSTRAINED" if item is ... else repr(item)
-    raise ParseError(f"{it.given}: {_ENTRY}, not {excerpt(said)}")
+def _part(node: ast.expr) -> tuple[str, int, int] | None:
+    """A part of an axis, `('model', 1, 2)`; None for anything else."""
+    if not isinstance(node, ast.Tuple | ast.List):
+        return None
+    match [getattr(each, "value", None) for each in node.elts]:
+        case [str(name), int(before), int(size)]:
+            return name, before, size
+    return None
 
 
-def _keyword(it: Scanner, key: str, lists: dict[str, Any]) -> None:
-    if key == "unreduced_kind":
-        kind = it.token(_TEXT) or it.token(_DOTTED)
-        lists[key] = partial_kind(kind[0].strip("'\"") if kind else it.fail("a kind such as sum"), it.given)
-        return
-    if key not in ("unreduced", "reduced") or key in lists:
-        it.refuse("unreduced={...} or reduced={...}, each once")
-    called = it.takes(_SET)
-    found: list[Any] = []
-    if it.sees("{"):
-        it.take("{")
-        while not it.take("}"):
-            found.append(_value(it, 1))
-            _comma(it, "}", found)
-    elif not (called and it.sees(")")):
-        value = _value(it) if it.sees("(") or it.sees("[") else None
-        if not isinstance(value, tuple):
-            raise ParseError(f"{it.given}: expected a set of axis names such as {{'model'}}")
-        found = list(value)
-    if called:
-        it.need(")")
-    lists[key] = tuple(sorted((_axis(item, it) for item in found), key=str))
+def _names(node: ast.expr, what: str) -> tuple[Axis, ...]:
+    """A set of axes: `{'a'}`, `frozenset({'a'})`, `('a',)`."""
+    if isinstance(node, ast.Call) and _last_name(node.func) in ("set", "frozenset"):
+        node = node.args[0] if node.args else ast.Set(elts=[])
+    if not isinstance(node, ast.Set | ast.Tuple | ast.List):
+        raise ParseError(f"{what}: expected a set of axis names such as {{'model'}}")
+    return tuple(sorted((_axis(each, what) for each in node.elts), key=str))
 
 
-def _unescaped(text: str) -> str:
-    """What stands between Python's quotes, its escapes undone."""
-    return _ESCAPE.sub(_letter, text[1:-1])
-
-
-def _letter(found: re.Match[str]) -> str:
-    code = found[1] or found[2] or found[3]
-    if code:
-        return chr(int(code, 16)) if int(code, 16) <= sys.maxunicode else found[0]
-    return _LETTERS.get(found[4], found[4])
+def _kind(node: ast.expr, what: str) -> str:
+    word = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else _last_name(node)
+    if not word:
+        raise ParseError(f"{what}: expected a kind of partial results such as unreduced_kind=sum")
+    return partial_kind(word, what)
 
 
 def write(cut: Sharding) -> Iterator[Piece]:
-    """The text of a PartitionSpec.
-
-    Raises:
-        SpecError: where no PartitionSpec says it.
-    """
+    """The text of a PartitionSpec."""
     entries, unreduced, reduced = _parts(cut)
     if not (entries or unreduced or reduced):
         yield Letter("P()", nothing_cut(cut))
@@ -229,11 +168,7 @@ def write(cut: Sharding) -> Iterator[Piece]:
 
 
 def make(cut: Sharding) -> Any:
-    """The record as a `jax.sharding.PartitionSpec`.
-
-    Raises:
-        SpecError: where no PartitionSpec says it.
-    """
+    """The record as a `jax.sharding.PartitionSpec`."""
     parts = _parts(cut)
     from shardviz import _jax
 

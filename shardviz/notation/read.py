@@ -55,7 +55,6 @@ from shardviz.notation.record import NOTATIONS, WRITERS, Sharding, each_once
 from shardviz.notation.scan import Scanner, unescaped
 from shardviz.notation.spec import Spec
 
-_MEMORY = re.compile(r", memory_kind=[\w-]++")
 _ATTRIBUTE = re.compile(r"\{?\s*(?:sdy\.|mhlo\.)?sharding\s*=\s*(?=[\"{#<\[])")
 """In front of a sharding where it is copied from a program: `sharding={...}`, `{sdy.sharding = #sdy.sharding<...>}`."""
 
@@ -185,17 +184,15 @@ def _printed(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     own = read_jax_mesh(it)
     it.need(",")
     it.need("spec=")
-    if not pspec.begins(it):
-        it.fail("a PartitionSpec, then at most memory_kind")
+    spec, memory, _ = it.text[it.at :].rpartition(", memory_kind=")
+    spec = spec if memory else it.text[it.at :].removesuffix(")")
+    if not it.text.endswith(")") or not pspec.looks_like(spec):
+        it.fail("a PartitionSpec, then at most memory_kind, and ')'")
     if mesh is not None and (mesh.names, mesh.sizes) != (own.names, own.sizes) and own.names:
         raise SpecError(f"{it.given}: it is over the mesh {own}, not {mesh}; leave out the mesh, or give that one")
     if mesh is not None:  # its order of devices, with the types that were printed
         own = replace(mesh, types=own.types or mesh.types)
-    result = pspec.read_call(it, own, rank)
-    it.takes(_MEMORY)
-    it.need(")")
-    it.end()
-    return result
+    return pspec.read(spec.strip(), own, rank)
 
 
 def _needed(mesh: DeviceMesh | None, given: Any) -> DeviceMesh:
@@ -273,8 +270,8 @@ class Notation:
     """What is written in a notation.
 
     Attributes:
-        write: a record as pieces of text, with their meanings.
-        make: a record as the object that programs use; the text, where there is no such object.
+        write: a record as pieces of text, with their meanings; a SpecError where the notation has no words for it.
+        make: a record as the object that programs use; the text, where there is no such object. It raises as `write`.
         knows_unknown: whether it has a word for a sharding that the compiler did not say.
     """
 
@@ -347,8 +344,7 @@ def together(cuts: Sequence[Sharding], notation: str) -> Any:
     '{{devices=[2,4]<=[8]}, {replicated}}'
     """
     if notation == "proto":
-        elements = [proto.message_of(cut) for cut in cuts]
-        return proto.make_object({"type": [proto.TYPES.index("tuple")], "tuple_shardings": elements})
+        return proto.make(*cuts, several=True)
     if notation in ("hlo-v1", "hlo-v2", "hlo-v3"):
         return f"{{{', '.join(cut.to(notation) for cut in cuts)}}}"
     if notation == "sdy":

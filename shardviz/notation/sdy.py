@@ -181,11 +181,7 @@ def from_jax(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
 
 
 def write(cut: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
-    """A record in Shardy's text.
-
-    Raises:
-        SpecError: where Shardy has no word for it.
-    """
+    """A record in Shardy's text."""
     if cut.maximal is not None:
         yield "#sdy.sharding<"
         number = int(cut.mesh.numbers()[cut.maximal])

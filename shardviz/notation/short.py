@@ -186,11 +186,7 @@ def _readings(word: str, names: Sequence[str], most: int = 3) -> list[tuple[str,
 
 
 def write(cut: Sharding) -> Iterator[Piece]:
-    """The short form, which is also how a record prints.
-
-    Raises:
-        SpecError: where it cannot be written so.
-    """
+    """The short form, which is also how a record prints."""
     if cut.spec is None:
         raise SpecError(f"{cut}: the short form names mesh axes, and {cut.why}")
     if any(p is not None for p in cut.priorities):
@@ -222,11 +218,7 @@ def write(cut: Sharding) -> Iterator[Piece]:
 
 
 def write_book(cut: Sharding) -> Iterator[Piece]:
-    """`A[I_X, J]`; several axes run together where each is one letter, as the book has it, else stand in braces.
-
-    Raises:
-        SpecError: where it cannot be written so.
-    """
+    """`A[I_X, J]`; several axes run together where each is one letter, as the book has it, else stand in braces."""
     if cut.spec is None:
         raise SpecError(f"{cut}: the scaling book's form names mesh axes, and {cut.why}")
     for given, what in (

@@ -27,8 +27,8 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 _STYLE = """
 :root{color-scheme:light dark}
-@media(prefers-color-scheme:dark){:root:has(#theme:checked){color-scheme:light}}
-@media(prefers-color-scheme:light){:root:has(#theme:checked){color-scheme:dark}}
+@media(prefers-color-scheme:dark){:root:has(#theme:checked){color-scheme:light}.theme span:first-of-type{display:none}}
+@media(prefers-color-scheme:light){:root:has(#theme:checked){color-scheme:dark}.theme span:last-of-type{display:none}}
 *{box-sizing:border-box}
 body{margin:0;background:#fff;color:#1f2328;background:light-dark(#fff,#15181c);color:light-dark(#1f2328,#e6e6e6)}
 main{max-width:1180px;margin:0 auto;padding:14px 20px 40px;overflow-wrap:anywhere}
@@ -101,7 +101,7 @@ def page_of(document: Document, note: str = "") -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1"><meta name="color-scheme" '
         f'content="light dark"><title>{title}</title><style>{style}</style></head><body><main>'
-        '<label class="theme"><input type="checkbox" id="theme"> the other theme</label>'
+        '<label class="theme"><input type="checkbox" id="theme"><span> dark mode</span><span> light mode</span></label>'
         f"{page_hatches(pictures)}{body}{foot}</main></body></html>\n"
     )
 

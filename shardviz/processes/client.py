@@ -27,7 +27,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from shardviz import _jax
 from shardviz.processes import dumps, faults, starting
@@ -48,18 +48,6 @@ _TRIES = 2
 _END = 5.0
 
 
-class _Runner(Protocol):
-    """What a server runs in.
-
-    `runs` says whether it does; `end` waits until it has ended, and ends it and its children if it does not; `forget`
-    closes what belongs to it here, in a fork of the kernel.
-    """
-
-    def runs(self) -> bool: ...
-    def end(self, wait: float) -> None: ...
-    def forget(self) -> None: ...
-
-
 class _Process:
     """The compile server proper, a process that forks."""
 
@@ -78,6 +66,7 @@ class _Process:
         return self.process.poll() is None
 
     def end(self, wait: float) -> None:
+        """Waits until it has ended; after that time it is killed, with its children."""
         if self.process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=wait)
@@ -86,6 +75,7 @@ class _Process:
         self.process.wait()
 
     def forget(self) -> None:
+        """Lets go of it in a fork of the kernel."""
         self.process.returncode = 0  # not this process's child
 
 
@@ -144,7 +134,7 @@ class _Server:
             undo.callback(self.channel.close)
             if forks():
                 with theirs:
-                    self.runner: _Runner = _Process(theirs.fileno(), self.root, self.log)
+                    self.runner: _Process | _Thread = _Process(theirs.fileno(), self.root, self.log)
             else:
                 self.runner = _Thread(Channel(theirs), self.root)
             undo.pop_all()

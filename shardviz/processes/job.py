@@ -122,23 +122,18 @@ def compile_in(folder: Path, request: Request) -> None:
     options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": which, **request.options}
     at = request.topology
     if at is None:
-        made = _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options)
-        _finish(target, request, made)
+        _finish(target, request, _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options))
         return
-    given = at.device_ids, request.out_chosen, options
     for_tpu = {**TPU_ENVIRONMENT, "TPU_LOG_DIR": str(folder)}  # libtpu has log files; they go with the folder
     with _environment({"JAX_PLATFORMS": "cpu"} | (for_tpu if at.platform == "tpu" else {})):
         try:
-            if at.platform == "tpu":
-                made = _jax.compile_for_tpu(request.module, at.name, dict(at.details), *given)
-            else:
-                made = _compile_for_gpu(request.module, at, *given)
+            executable = _compile_for(at, request, options)
         except Exception as error:  # that a program does not fit is an answer
             if not _NO_ROOM.search(str(error)) or not dumps.complete(target, "compiled", request.devices, ended=True):
                 raise
             (target / dumps.NO_ROOM).write_text(str(error), errors="replace")
         else:
-            _finish(target, request, made)
+            _finish(target, request, executable)
 
 
 def _finish(target: Path, request: Request, executable: Any) -> None:
@@ -151,17 +146,19 @@ def _finish(target: Path, request: Request, executable: Any) -> None:
     part.rename(target / dumps.STATED)
 
 
-def _compile_for_gpu(
-    module: bytes, at: Topology, ids: tuple[int, ...], out_chosen: tuple[bool, ...], options: dict[str, Any]
-) -> Any:
-    """Without Triton's kernels for all-reduces, in which they could not be seen, where XLA would use them."""
+def _compile_for(at: Topology, request: Request, options: dict[str, Any]) -> Any:
+    """For GPUs without Triton's kernels for all-reduces, in which they could not be seen, where XLA would use them."""
+    machine = at.device_ids, request.out_chosen
+    if at.platform == "tpu":
+        return _jax.compile_only(request.module, "tpu", {"topology_name": at.name, **at.details}, *machine, options)
+    names = {"topology": at.name, "target_config": at.config}
     plain = {"xla_gpu_experimental_use_collective_kernels": ""}
     try:
-        return _jax.compile_for_gpu(module, at.name, at.config, ids, out_chosen, plain | options)
+        return _jax.compile_only(request.module, "cuda", names, *machine, plain | options)
     except Exception as error:
         if "No such compile option" not in str(error):
             raise
-        return _jax.compile_for_gpu(module, at.name, at.config, ids, out_chosen, options)  # JAX 0.10's has none
+        return _jax.compile_only(request.module, "cuda", names, *machine, options)  # JAX 0.10's has none
 
 
 @contextlib.contextmanager

@@ -428,23 +428,32 @@ class Reading(Walker):
         shape, dtype, spec = max(outs, key=size)
         axes, members = _span(op, kind, self.mesh)
         place = self.place(op)
+        self._add(
+            kind,
+            place,
+            self._phase(op, place),
+            axes=axes,
+            dtype=dtype,
+            shape=shard_shape(shape, spec, self.mesh),
+            operand_bytes=sum(map(size, ins)),
+            result_bytes=sum(map(size, outs)),
+            origin="user",
+            operand="" if self.brief else self._operand(op.operands[0]),
+            group_size=members,
+        )
+
+    def _add(self, kind: str, place: Place, phase: str, **facts: Any) -> None:
+        """Adds a collective that stands here."""
         self.collectives.append(
             Collective(
                 kind=kind,
-                axes=axes,
-                dtype=dtype,
-                shape=shard_shape(shape, spec, self.mesh),
-                operand_bytes=sum(map(size, ins)),
-                result_bytes=sum(map(size, outs)),
+                name=f"{kind.replace('-', '_')}.{len(self.collectives)}",
                 count=self.around.count,
+                conditional=self.around.conditional,
                 source=place.frame,
                 name_stack=place.name_stack,
-                phase=self._phase(op, place),
-                origin="user",
-                name=f"{kind.replace('-', '_')}.{len(self.collectives)}",
-                operand="" if self.brief else self._operand(op.operands[0]),
-                group_size=members,
-                conditional=self.around.conditional,
+                phase=phase,
+                **facts,
             )
         )
 
@@ -478,24 +487,18 @@ class Reading(Walker):
         joined = first is not made
         details = {} if self.brief else self._details(op, kind, before, after, tuple(spans), stands_in, joined)
         for axes in spans:
-            self.collectives.append(
-                Collective(
-                    kind=kind,
-                    axes=axes,
-                    dtype=dtype,
-                    shape=result,
-                    operand_bytes=math.prod(shard_shape(shape, before, self.mesh)) * size,
-                    result_bytes=math.prod(result) * size,
-                    count=self.around.count,
-                    source=place.frame,
-                    name_stack=place.name_stack,
-                    phase=stands_in,
-                    name=f"{op.name.split('.')[1]}.{len(self.collectives)}",
-                    operand=operand,
-                    group_size=math.prod(axis_size(a, self.mesh) for a in axes),
-                    conditional=self.around.conditional,
-                    **details,
-                )
+            self._add(
+                kind,
+                place,
+                stands_in,
+                axes=axes,
+                dtype=dtype,
+                shape=result,
+                operand_bytes=math.prod(shard_shape(shape, before, self.mesh)) * size,
+                result_bytes=math.prod(result) * size,
+                operand=operand,
+                group_size=math.prod(axis_size(a, self.mesh) for a in axes),
+                **details,
             )
 
     def _gather_parts(self, op: MlirOperation) -> None:
@@ -511,27 +514,21 @@ class Reading(Walker):
             after = Spec(tuple(axes for d, axes in enumerate(cut.dims) if d not in dimensions))
             part = shard_shape(value.shape, after, self.mesh)
             size = math.prod(part) * itemsize(value.dtype)
-            self.collectives.append(
-                Collective(
-                    kind="all-gather",
-                    axes=axes,
-                    dtype=value.dtype,
-                    shape=(*part, members),
-                    operand_bytes=size,
-                    result_bytes=size * members,
-                    count=self.around.count,
-                    source=place.frame,
-                    name_stack=place.name_stack,
-                    phase=self._phase(op, place),
-                    name=f"all_gather.{len(self.collectives)}",
-                    group_size=members,
-                    conditional=self.around.conditional,
-                    before=Spec((*after.dims, axes)),
-                    after=Spec((*after.dims, ())),
-                    array=(*value.shape, members),
-                    made_by="reduce",
-                    read_by=("reduce",),
-                )
+            self._add(
+                "all-gather",
+                place,
+                self._phase(op, place),
+                axes=axes,
+                dtype=value.dtype,
+                shape=(*part, members),
+                operand_bytes=size,
+                result_bytes=size * members,
+                group_size=members,
+                before=Spec((*after.dims, axes)),
+                after=Spec((*after.dims, ())),
+                array=(*value.shape, members),
+                made_by="reduce",
+                read_by=("reduce",),
             )
 
     def _details(

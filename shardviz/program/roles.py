@@ -10,10 +10,11 @@ Nothing is taken from names like `opt_state`; but which result is which argument
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from shardviz.graph import Value
@@ -25,8 +26,6 @@ from shardviz.program.stablehlo import flow_of
 from shardviz.program.trace import Argument
 from shardviz.records.phases import phase
 
-_GRADIENTS: WeakKeyDictionary[Lowered, frozenset[str]] = WeakKeyDictionary()
-_ROLES: WeakKeyDictionary[Lowered, Roles] = WeakKeyDictionary()
 _KEY = re.compile(r"\[[^\]]*\]|\.\w+")
 _PLACES = re.compile(r"(\[\d+\])+")
 _HANDED_ON = frozenset(("stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"))
@@ -51,14 +50,25 @@ class Roles:
     becomes: Mapping[str, str]
 
 
-def roles(lowered: Lowered) -> Roles:
-    """The roles of a lowered program's arguments and results; found once for a lowered program."""
-    if (once := _ROLES.get(lowered)) is None:
-        once = _ROLES[lowered] = _roles(lowered)
+T = TypeVar("T")
+
+
+def _once(find: Callable[[Lowered], T]) -> Callable[[Lowered], T]:
+    """Keeps what is found of a lowered program as long as that lives."""
+    kept: WeakKeyDictionary[Lowered, T] = WeakKeyDictionary()
+
+    @functools.wraps(find)
+    def once(lowered: Lowered) -> T:
+        if lowered not in kept:
+            kept[lowered] = find(lowered)
+        return kept[lowered]
+
     return once
 
 
-def _roles(lowered: Lowered) -> Roles:
+@_once
+def roles(lowered: Lowered) -> Roles:
+    """The roles of a lowered program's arguments and results."""
     traced = lowered.traced
     arguments = [a for a in traced.arguments if a.shape]
     if not traced.differentiated:
@@ -73,16 +83,14 @@ def _roles(lowered: Lowered) -> Roles:
     return Roles(True, traced.outputs, frozenset(optimizer), backward, news | updates)
 
 
+@_once
 def gradients(lowered: Lowered) -> frozenset[str]:
-    """The names of the results that the backward pass makes; found once for a lowered program."""
+    """The names of the results that the backward pass makes."""
     if not lowered.traced.differentiated:
         return frozenset()
-    if (names := _GRADIENTS.get(lowered)) is None:
-        with lowered.entered():
-            made = zip(lowered.traced.outputs, MlirGraph(lowered.module.operation).entry.returned, strict=True)
-            backward = (o.name for o, value in made if o.shape and _is_backward(value, lowered.locations))
-            names = _GRADIENTS[lowered] = frozenset(backward)
-    return names
+    with lowered.entered():
+        results = zip(lowered.traced.outputs, MlirGraph(lowered.module.operation).entry.returned, strict=True)
+        return frozenset(o.name for o, value in results if o.shape and _is_backward(value, lowered.locations))
 
 
 def _is_backward(value: Value, locations: dict[Any, Place]) -> bool:

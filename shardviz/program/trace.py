@@ -295,8 +295,9 @@ def trace(
         Constraint(tuple(shape), Spec(_dims(spec)), _frame(source))
         for shape, spec, source in _jax.constraints(traced.jaxpr.jaxpr)
     )
-    direct = _jax.outermost_shard_map(traced.jaxpr.jaxpr)
-    out_specs = () if direct is None else _specs(direct.out_specs)
+    in_specs, out_specs = map(_specs, _jax.outermost_shard_map(traced.jaxpr.jaxpr))
+    if not any((*in_specs, *out_specs)):
+        in_specs = out_specs = ()
     if isinstance(outcome, Outcome):
         out_specs = outcome.brought(out_specs)
     return Traced(
@@ -313,7 +314,7 @@ def trace(
         _jax.has_shard_map(traced.jaxpr.jaxpr),
         types=types,
         out_types=tuple(map(Spec.of, _jax.type_specs(traced.jaxpr.jaxpr))) if types else (),
-        in_specs=() if direct is None else _specs(direct.in_specs),
+        in_specs=in_specs,
         out_specs=out_specs,
         updates=updates,
         keeps=(True,) * len(ins) if call.keeps_unused else (),

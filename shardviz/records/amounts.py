@@ -56,7 +56,8 @@ def format_seconds(seconds: float | None) -> str:
 
 def format_times(ratio: float) -> str:
     """How many times as much, such as `2.4 times` or `55,000 times`."""
-    return f"{float(f'{ratio:.2g}'):,.0f} times" if ratio >= 100 else f"{ratio:.2g} times"
+    rounded = float(f"{ratio:.{3 if 1 <= ratio < 2 else 2}g}")
+    return f"{rounded:,.0f} times" if ratio >= 100 else f"{rounded:g} times"
 
 
 def format_change(ratio: float) -> str:

@@ -149,16 +149,6 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
     return Document(title=words("Presets", strong=True), blocks=tuple(blocks), mesh=deck.now.known.bound.mesh)
 
 
-def _confirmed(known: Known) -> Piece:
-    """Who says what an offer's step costs; what was predicted before, where that was far off."""
-    predicted, cost = known.cost("propagated"), known.cost()
-    if known.level == "propagated" or predicted is None or cost is None:
-        return words("predicted" if known.level == "propagated" else known.level, quiet=True)
-    off = abs(cost.step.seconds - predicted.step.seconds) > 0.05 * predicted.step.seconds
-    more = f", {format_seconds(predicted.step.seconds)} predicted" if off else ""
-    return words(f"{known.level}{more}", quiet=not off, tone="warn" * off)
-
-
 def _taken(offer: Offer) -> tuple[str, str] | None:
     return None if offer.known is None else ("offer", offer.name)
 

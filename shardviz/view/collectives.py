@@ -210,7 +210,7 @@ def collectives_table(
         (right("count"), lambda c: count(c.count)),
         (right("total per device"), lambda c: words(total_text(c), strong=True)),
         (right("time"), lambda c: seconds(c.total_seconds, strong=True, tip=c.formula or "")) if timed else None,
-        (wrapped("as the target runs it"), runs.cell) if runs else None,
+        (wrapped("final HLO"), runs.cell) if runs else None,
         None if compact else ("phase", _phase),
         None if compact else ("source", source),
         detail=detail,
@@ -276,7 +276,7 @@ def runs_section(report: Report) -> tuple[Block, ...]:
     )
     algorithms = algorithms_text(runs)
     below = (paragraph(algorithms, label="algorithms", quiet=True),) if algorithms else ()
-    return (section("As the target runs them", rows, lead=text, fold="closed", brief=True), *below)
+    return (section("Final HLO", rows, lead=text, fold="closed", brief=True), *below)
 
 
 def run_differences(run: TargetCollective, of: Collective | None) -> str:

@@ -64,7 +64,7 @@ def amount_text(number: float | None, unit: str) -> str:
 
 def signed_text(amount: float, form: Callable[[float], str]) -> str:
     """`+1.30 GB`, `−0.21 s`."""
-    return f"{'+' if amount > 0 else '−'}{form(abs(amount))}"
+    return f"{'−' if amount < 0 else '+'}{form(abs(amount))}"
 
 
 def difference_text(amount: Amount) -> str:

@@ -5,7 +5,7 @@
 "P('data', None)"
 >>> for sentence in uneven_words(layout((17, 4), ("data", None), {"data": 8}), "float32").split(". "):
 ...     print(sentence)
-JAX refuses this of an argument, as dimension 0 is 17 and does not divide by 8 (16 or 24 would)
+JAX refuses this of an argument, as dimension 0 is 17, not divisible by 8 (16 or 24 would be)
 Of a result it quietly makes P(None, None): 272 B on each device instead of 48 B, 1.90 kB of copies in all.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 from shardviz.layouts import Layout, LessSharded, Moves, ProcessLayout, TreeBytes, itemsize, silent_copies, uneven
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
-from shardviz.records.amounts import format_bytes, format_shape, plural
+from shardviz.records.amounts import format_bytes, format_number, format_shape, plural
 from shardviz.view.document import (
     Block,
     Document,
@@ -98,7 +98,7 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
     causes = []
     for it in dimensions:
         sizes = f"{it.smaller} or {it.larger}" if it.smaller else f"{it.larger}"
-        causes.append(f"dimension {it.dimension} is {it.size} and does not divide by {it.ways} ({sizes} would)")
+        causes.append(f"dimension {it.dimension} is {it.size}, not divisible by {it.ways} ({sizes} would be)")
     text = f"JAX refuses this of an argument, as {' and '.join(causes)}."
     copies = silent_copies(layout.shape, layout.spec, layout.mesh, dtype or "int8")
     if copies is None or layout.manual:
@@ -215,7 +215,7 @@ def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
     """`2 arrays, 132 B in all; 36 B on each of 4 devices`, with what differs and what was left out said."""
     text = f"{plural(len(tree.leaves), 'array')}, {format_bytes(tree.array)} in all; {_per_device(tree)}"
     if tree.array:
-        text += f" ({tree.total / tree.array:.3g} copies of each byte on average)"
+        text += f" ({format_number(tree.total / tree.array)} copies of each byte on average)"
     if any(leaf.bytes is None for leaf in tree.leaves):
         text += "; arrays whose type is not known are not counted"
     if left_out:

@@ -234,11 +234,21 @@ def _row(entry: _Entry, known: Known, cost: StepCost | None, compared: bool) -> 
     whole = [paragraph(finding.text)] if finding is not None and _brief(finding.text) != finding.text else []
     detail = [*whole, *([paragraph(finding.why, quiet=True)] if finding is not None and finding.why else [])]
     if spent is None and finding is None and entry.remedy is not None:
-        brings = "would make room" if _for_memory(entry.remedy) else "could be saved"
-        said = (words(brings, strong=True), words(entry.remedy.text.partition(": ")[2], quiet=True))
+        said = tuple(_brings(entry.remedy))
     return row(
         _amount(entry), *((_difference(spent),) if compared else ()), at, said, tuple(_try(entry)), detail=detail
     )
+
+
+def _brings(remedy: Mend) -> Iterator[Piece]:
+    """`saves 17.2 of 19.8 s` and the collectives that it changes."""
+    if remedy.for_memory:
+        yield words("makes room", strong=True)
+    elif remedy.seconds and remedy.seconds > 0 and remedy.step:
+        saved = pair(format_seconds(remedy.seconds), format_seconds(remedy.step), " of ")
+        yield words(f"saves {saved}", strong=True)
+    effects = remedy.effects if remedy.for_memory else remedy.collectives
+    yield words(", ".join(effects), quiet=True)
 
 
 def _frames(cost: StepCost | None) -> Iterator[Frame]:
@@ -394,15 +404,10 @@ def _saved(remedy: Mend, tip: str = "") -> list[Piece]:
         found.append(_signed(-remedy.bytes, f"{format_bytes(abs(remedy.bytes))} moved", tip))
     if abs(remedy.memory) >= 0.5e6:
         about = "about; before a compiler plans it"
-        held = _signed(remedy.memory, f"{format_bytes(abs(remedy.memory))} memory", about, strong=_for_memory(remedy))
-        found.insert(0 if _for_memory(remedy) else len(found), held)
+        held = _signed(remedy.memory, f"{format_bytes(abs(remedy.memory))} memory", about, strong=remedy.for_memory)
+        found.insert(0 if remedy.for_memory else len(found), held)
     return found or [words("as much", quiet=True, tip=tip)]
 
 
 def _signed(more: float, amount: str, tip: str, strong: bool = True) -> Piece:
     return words(f"{'+' if more > 0 else '−'}{amount}", strong=strong, tone="warn" if more > 0 else "good", tip=tip)
-
-
-def _for_memory(remedy: Mend) -> bool:
-    """Whether a plan that does not fit is why it helps: it costs time and takes less memory."""
-    return remedy.memory < 0 and (remedy.seconds or 0.0) <= 0

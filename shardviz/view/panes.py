@@ -168,18 +168,18 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
 def _moved_words(report: Report, cost: StepCost | None) -> Paragraph:
     whole = total_of(report.collectives)
     said = [words("predicted by Shardy:", strong=True, tone="warn")] if report.level == "propagated" else []
-    said += [words("each device gives" if said else "Each device gives"), words(whole.bytes_text, strong=True)]
-    said.append(words(f"to {plural(whole.operations, 'collective')} in a step"))
+    said += [words(whole.bytes_text, strong=True)]
+    said.append(words(f"enter {plural(whole.operations, 'collective')} on each device in a step"))
     if cost is not None:
         left = f", without {whole.untimed:,} of unknown time" if whole.untimed else ""
         said += [words(":"), words(format_seconds(whole.seconds), strong=True), words("on"), code(cost.machine.text)]
         said += [words(f"one after the other{left}")]
-    said.append(words(". Bytes are operand bytes on one device; loops are counted."))
+    said.append(words("; loops are counted."))
     return paragraph(*said, name="collectives-moved")
 
 
 def _runs_words(told: str, cost: StepCost | None) -> Paragraph:
-    said: list[Piece] = [words("As the target runs them:")]
+    said: list[Piece] = [words("Final HLO:")]
     if cost is not None and cost.as_run:
         said += [seconds(cost.step.communication, strong=True), words(";")]
     return paragraph(*said, words(told), name="collectives-runs")

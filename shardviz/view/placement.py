@@ -17,7 +17,7 @@ from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.records import Value
-from shardviz.records.amounts import format_rate
+from shardviz.records.amounts import format_rate, format_times
 from shardviz.view.document import (
     Block,
     Column,
@@ -34,7 +34,9 @@ from shardviz.view.document import (
     paragraph,
     row,
     seconds,
+    table,
     words,
+    wrapped,
 )
 from shardviz.view.machine import floor
 from shardviz.view.machine_picture import company
@@ -98,8 +100,8 @@ def axes_section(placed: Placement, *, exact: bool = True) -> Section:
         return Section(title=_RIDES, blocks=notes(f"Nothing: {_SIMULATED}."))
     found = [_axis(placed, path, exact) for path in placed.paths if path.size > 1]
     heads = (Column("axis"), Column("a device gathers along it", right=True), Column("rides on", wrap=True))
-    table = Table(columns=heads, rows=tuple(found), noun="axis", folds="never", name="axis-rides")
-    blocks = (table,) if found else notes("The mesh has no axis of more than one device.")
+    rides = Table(columns=heads, rows=tuple(found), noun="axis", folds="never", name="axis-rides")
+    blocks = (rides,) if found else notes("The mesh has no axis of more than one device.")
     return Section(title=_RIDES, blocks=blocks)
 
 
@@ -178,9 +180,8 @@ def _groups(device: PlacedDevice) -> tuple[Table, ...]:
     if device.placement.machine.chip.kind == "cpu":
         return ()
     found = company(device.placement, device.place)
-    rows = tuple(row(axes((group.axis,)), words(group.text)) for group in found)
-    heads = (Column("axis"), Column("company", wrap=True))
-    return (Table(columns=heads, rows=rows, noun="axis", name="device-groups"),) if rows else ()
+    heads = ("axis", lambda group: axes((group.axis,))), (wrapped("company"), lambda group: group.text)
+    return (table(found, *heads, noun="axis", name="device-groups"),) if found else ()
 
 
 def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[Paragraph, ...]:
@@ -208,10 +209,10 @@ def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> Se
     options = orders(cost) if options is None else options
     heads = (Column("order", wrap=True), Column("collectives in a step", right=True), Column(""))
     rows = tuple(_order(option, options[0]) for option in options)
-    table = Table(columns=heads, rows=rows, noun="order", folds="never", name="orders")
+    choices = Table(columns=heads, rows=rows, noun="order", folds="never", name="orders")
     changes = () if options[0].now else _changes(options[0], cost)
     lead = "devices stand " + placed_words(cost.placement) + (f"; {MAY_DIFFER}" if cost.as_run else "")
-    return Section(title="Order of the devices", lead=(words(lead),), blocks=(table, *changes), name="order")
+    return Section(title="Order of the devices", lead=(words(lead),), blocks=(choices, *changes), name="order")
 
 
 def orders_pane(cost: StepCost, options: Sequence[Order]) -> Document:
@@ -233,22 +234,19 @@ def _name(key: str | tuple[str, str]) -> str:
 
 
 def _ratio(taken: float, of: float) -> str:
-    """`1.40 x as long`; empty where there is no difference to speak of."""
+    """`1.4 times as long`; empty where there is no difference to speak of."""
     if not of or abs(taken / of - 1) < 0.005:
         return ""
-    return f"{taken / of:.2f} x as long" if taken > of else f"{taken / of:.2f} x"
+    return f"{format_times(taken / of)} as long"
 
 
 def _changes(jax: Order, cost: StepCost) -> tuple[Table, ...]:
     """What each axis rides on now, and in the order that mesh_utils would choose, where they differ."""
     before = {path.name: str(path) for path in Placement.of(jax.mesh, cost.machine).paths}
-    rows = tuple(
-        row(
-            axes((path.name,)),
-            (words(str(path), strong=True), words(f"– by mesh_utils: {before[path.name]}", quiet=True)),
-        )
-        for path in cost.placement.paths
-        if before[path.name] != str(path)
-    )
-    heads = (Column("axis"), Column("rides now on", wrap=True))
-    return (Table(columns=heads, rows=rows, noun="axis", name="order-changes"),) if rows else ()
+
+    def rides(path: AxisPath) -> tuple[Piece, ...]:
+        return words(str(path), strong=True), words(f"– by mesh_utils: {before[path.name]}", quiet=True)
+
+    paths = [path for path in cost.placement.paths if before[path.name] != str(path)]
+    heads = ("axis", lambda path: axes((path.name,))), (wrapped("rides now on"), rides)
+    return (table(paths, *heads, noun="axis", name="order-changes"),) if paths else ()

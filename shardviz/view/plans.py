@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from shardviz.ask.presets import Preset, Presets
 from shardviz.costs.step_cost import StepCost
-from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds, plural
+from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds, format_times, plural
 from shardviz.study.answer import Floor, Found, Search, Tried, WhyNot
 from shardviz.study.costs import CostTable
 from shardviz.study.mends import Mend, Mends
@@ -264,7 +265,7 @@ def _tried(mends: Mends) -> str:
 
 def _none(mends: Mends) -> str:
     if not mends.candidates:
-        return "There is nothing to try: no finding suggests a change, and no logical dimension can be cut otherwise."
+        return "Nothing to try: no finding suggests a change, and no logical dimension can be sharded otherwise."
     return f"None of {plural(mends.tried, 'change')} that were tried makes it better."
 
 
@@ -363,7 +364,7 @@ def _headline(search: Search, best: Found) -> str:
     text = f"Best: {best.text}{knee_text}. A step takes {format_seconds(best.seconds)}; {best.verdict}."
     if search.given is not None and search.given is not best.tried and best.score.seconds:
         times = search.given.score.seconds / best.score.seconds
-        text += f" The plan that it began with takes {times:.3g} times as long, before any compiler."
+        text += f" The plan that it began with takes {format_times(times)} as long, before any compiler."
     return text
 
 
@@ -401,7 +402,7 @@ def _floor(floor: Floor, best: Found) -> str:
     text += f"memory read and written once {format_seconds(floor.memory)}."
     text += f" What the best plan moves would take {format_seconds(floor.links)} on all links of a chip at once."
     if floor.seconds:
-        text += f" The best takes {best.seconds / floor.seconds:.2f} times the floor."
+        text += f" The best takes {format_times(best.seconds / floor.seconds)} the floor."
     return text
 
 
@@ -412,17 +413,13 @@ def _why_nots(rows: Sequence[WhyNot]) -> tuple[Block, ...]:
         sorted((each for each in rows if each.seconds or each.bytes), key=lambda each: each.seconds),
         (wrapped("instead of"), lambda each: each.chosen),
         (wrapped("this"), lambda each: each.other),
-        (right("step"), lambda each: words(_more(each.seconds, format_seconds), tone="bad" * (each.seconds > 0))),
-        (right("memory"), lambda each: _more(each.bytes, format_bytes)),
+        (right("step"), lambda each: words(signed_text(each.seconds, format_seconds), tone="bad" * (each.seconds > 0))),
+        (right("memory"), lambda each: signed_text(each.bytes, format_bytes)),
         (wrapped("because"), lambda each: each.reason),
         noun="decision",
     )
     blocks = (other,) if other.rows else ()
     return (*blocks, *notes(f"No different: {'; '.join(same)}." if same else ""))
-
-
-def _more(amount: float, form: Callable[[float], str]) -> str:
-    return f"{'+' if amount >= 0 else '-'}{form(abs(amount))}"
 
 
 # Step time against memory.
@@ -440,53 +437,42 @@ class _Point:
     tip: str = ""
 
 
-@dataclass(frozen=True)
-class _Plane:
-    """Where seconds and bytes stand, up to the most of each."""
+def _plane(points: Sequence[_Point]) -> tuple[Callable[[float, float], Point], list[Shape]]:
+    """Where seconds and bytes stand; and the axes with their ends, the front joined by a line, a square a point."""
+    longest, most = max((p.seconds for p in points), default=1.0), max((p.bytes for p in points), default=1.0)
 
-    seconds: float
-    bytes: float
+    def at(seconds: float, nbytes: float) -> Point:
+        return _LEFT + _WIDE * seconds / longest, _TOP + _HIGH * (1 - nbytes / most)
 
-    @classmethod
-    def of(cls, points: Sequence[_Point]) -> _Plane:
-        """That of the points."""
-        return cls(max((p.seconds for p in points), default=1.0), max((p.bytes for p in points), default=1.0))
+    corner = ((_LEFT, _TOP), (_LEFT, _TOP + _HIGH), (_LEFT + _WIDE, _TOP + _HIGH))
+    shapes: list[Shape] = [Lines(lines=(corner,), stroke="ink")]
+    front = sorted((p for p in points if p.ahead), key=lambda p: (p.seconds, p.bytes))
+    if len(front) > 1:
+        shapes.append(Lines(lines=(tuple(at(p.seconds, p.bytes) for p in front),), stroke="ink", dash=2))
+    for p in sorted(points, key=lambda p: p.ahead):  # the front lies over the others
+        x, y = at(p.seconds, p.bytes)
+        tip = {"tip": "{}", "told": ((p.tip,),)} if p.tip else {}
+        shapes.append(Rects(x=(x - 4,), y=(y - 4,), wide=8, high=8, fill="work" if p.ahead else "muted", **tip))
+    ends = (_LEFT + _WIDE, _TOP + _HIGH + 12), (_LEFT - 6, _TOP)
+    texts = f"step {format_seconds(longest)}", format_bytes(most)
+    return at, [*shapes, Labels(at=ends, texts=texts, align="end")]
 
-    def at(self, seconds: float, nbytes: float) -> Point:
-        """The pixels of a place."""
-        return _LEFT + _WIDE * seconds / self.seconds, _TOP + _HIGH * (1 - nbytes / self.bytes)
 
-    def drawn(self, points: Sequence[_Point]) -> list[Shape]:
-        """The axes with their ends, the front joined by a line, and a square for each point."""
-        corner = ((_LEFT, _TOP), (_LEFT, _TOP + _HIGH), (_LEFT + _WIDE, _TOP + _HIGH))
-        shapes: list[Shape] = [Lines(lines=(corner,), stroke="ink")]
-        front = sorted((p for p in points if p.ahead), key=lambda p: (p.seconds, p.bytes))
-        if len(front) > 1:
-            shapes.append(Lines(lines=(tuple(self.at(p.seconds, p.bytes) for p in front),), stroke="ink", dash=2))
-        for p in sorted(points, key=lambda p: p.ahead):  # the front lies over the others
-            x, y = self.at(p.seconds, p.bytes)
-            tip = {"tip": "{}", "told": ((p.tip,),)} if p.tip else {}
-            shapes.append(Rects(x=(x - 4,), y=(y - 4,), wide=8, high=8, fill="work" if p.ahead else "muted", **tip))
-        longest, most = f"step {format_seconds(self.seconds)}", format_bytes(self.bytes)
-        shapes.append(Labels(at=((_LEFT + _WIDE, _TOP + _HIGH + 12),), texts=(longest,), align="end"))
-        return [*shapes, Labels(at=((_LEFT - 6, _TOP),), texts=(most,), align="end")]
+def _chart(shapes: Sequence[Shape], **more: Any) -> Picture:
+    return Picture(width=_LEFT + _WIDE + 180, height=_TOP + _HIGH + 24, shapes=tuple(shapes), **more)
 
 
 @picture.register
 def _(sweep: Sweep, kind: str = "") -> Picture:
     """Step time against memory: a square a row, with its point; the front joined by a line."""
-    front = sweep.pareto
     rows = [each for each in sweep.rows if each.time is not None and each.memory is not None]
-    points = [_Point(each.time or 0.0, each.memory or 0.0, each in front) for each in rows]
-    plane = _Plane.of(points)
-    shapes = plane.drawn(points)
-    named = [(plane.at(p.seconds, p.bytes), each.label) for p, each in zip(points, rows, strict=True) if p.ahead]
+    points = [_Point(each.time or 0.0, each.memory or 0.0, each in sweep.pareto) for each in rows]
+    at, shapes = _plane(points)
+    named = [(at(p.seconds, p.bytes), each.label) for p, each in zip(points, rows, strict=True) if p.ahead]
     shapes.append(Labels(at=tuple((x + 8, y - 8) for (x, y), _ in named), texts=tuple(text for _, text in named)))
     said = "; ".join(f"{r.label}: {format_seconds(r.time)}, {format_bytes(r.memory)}" for r in rows)
-    return Picture(
-        width=_LEFT + _WIDE + 180,
-        height=_TOP + _HIGH + 24,
-        shapes=tuple(shapes),
+    return _chart(
+        shapes,
         title="step time against memory on a device",
         alt=f"Step time against memory: {said or 'nothing is known'}.",
         notes=("dark and named: the Pareto front, than which nothing is both faster and smaller",) if rows else (),
@@ -498,25 +484,22 @@ def _(search: Search, kind: str = "") -> Picture:
     """Step time against memory: a square a candidate, the front joined by a line, the chip's memory as a bound."""
     front, near, best = search.front, _near(search), search.best
     points = [_Point(each.score.seconds, each.score.needed, each in front, _told(each)) for each in near]
-    plane = _Plane.of(points)
-    shapes = plane.drawn(points)
+    at, shapes = _plane(points)
     usable = next((each.score.usable for each in near if each.score.usable), None)
-    if usable is not None and usable <= plane.bytes:
-        y = plane.at(0.0, usable)[1]
+    if usable is not None and usable <= max(p.bytes for p in points):
+        y = at(0.0, usable)[1]
         shapes.append(Lines(lines=(((_LEFT, y), (_LEFT + _WIDE, y)),), stroke="ink", dash=1))
         bound = f"{format_bytes(usable)} on a device"
         shapes.append(Labels(at=((_LEFT + _WIDE + 6, y),), texts=(bound,), size="small"))
     if best is not None:
-        x, y = plane.at(best.score.seconds, best.score.needed)
+        x, y = at(best.score.seconds, best.score.needed)
         shapes.append(Rects(x=(x - 7,), y=(y - 7,), wide=14, high=14, fill=None, stroke="ink"))
         shapes.append(Labels(at=((x + 12, y - 10),), texts=(shortened(best.text, 60),), bold=True, halo=True))
     hidden = len(search.tried) - len(near)
     said = "; ".join(map(_told, front)) or "none"
     dark = "dark: the front, than which nothing is both faster and smaller; framed: the best"
-    return Picture(
-        width=_LEFT + _WIDE + 180,
-        height=_TOP + _HIGH + 24,
-        shapes=tuple(shapes),
+    return _chart(
+        shapes,
         title="step time against memory on a device, estimated",
         alt=f"Step time against memory of {plural(len(search.tried), 'candidate')}. The front: {said}.",
         notes=(dark, *((f"{plural(hidden, 'candidate')} farther off left out",) if hidden else ())),

@@ -62,7 +62,7 @@ def of_dimensions(dimensions: Dimensions) -> Document:
         most=_MOST_TREE,
         noun="dimension",
     )
-    heading = f"{plural(len(dimensions), 'logical dimension')}: what is cut along one is cut alike wherever it occurs"
+    heading = f"{plural(len(dimensions), 'logical dimension')}: each is sharded alike wherever it occurs"
     return Document(title=words(heading, quiet=True), blocks=(rows,))
 
 

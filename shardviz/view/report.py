@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from shardviz.judge.report import Report
 from shardviz.records import Alive, Cost, Finding, Findings, Frame, LevelDifference, Memory, Suggestion
-from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, plural
+from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, format_times, plural
 from shardviz.records.options import options_text
 from shardviz.records.paths import segments
 from shardviz.records.report import Constrained
@@ -361,10 +361,10 @@ def _analysis_words(cost: Cost, memory: str) -> str:
         return ""
     text = f"cost_analysis() counts each loop's body once: {format_flops(cost.once_flops)}"
     times = cost.flops / cost.once_flops
-    text += f"; loops make it {times:,.3g} times as much" if times > _SAME else ", and no loop adds to it"
+    text += f"; loops make it {format_times(times)} as much" if times > _SAME else ", and no loop adds to it"
     if cost.hbm_bytes and cost.once_hbm_bytes and cost.hbm_bytes > _SAME * cost.once_hbm_bytes:
         more = cost.hbm_bytes / cost.once_hbm_bytes
-        text += f", and the memory traffic {more:,.3g} times {format_bytes(cost.once_hbm_bytes)}"
+        text += f", and the memory traffic {format_times(more)} {format_bytes(cost.once_hbm_bytes)}"
     if cost.stated is not None and cost.stated.flops is not None:
         text += f"; of the finished program it says {format_flops(cost.stated.flops)}"
         if cost.stated.bytes_accessed is not None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
-from shardviz.costs.timeline import Event, HeldMemory, Timeline
+from shardviz.costs.timeline import Critical, Event, HeldMemory, Lane, Timeline
 from shardviz.costs.timing import HOST
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS
 from shardviz.notation import axis_name
@@ -20,11 +19,10 @@ from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.collectives import KINDS, axes_words
 from shardviz.view.document import (
     Block,
-    Column,
     Document,
     Figure,
+    Inline,
     Part,
-    Row,
     Section,
     Table,
     axes,
@@ -34,9 +32,11 @@ from shardviz.view.document import (
     moved,
     nbytes,
     notes,
-    row,
+    right,
     seconds,
+    table,
     words,
+    wrapped,
 )
 from shardviz.view.picture import Key, Labels, Lines, Picture, Rects, Shape, picture, text_wide
 from shardviz.view.step_cost import pair
@@ -88,33 +88,35 @@ def _spent(timeline: Timeline) -> Table:
             continue
         sums[key] = sums.get(key, 0.0) + event.total
     most = max(sums.values(), default=1.0)
-    rows = (
-        row(
-            seconds(spent),
-            words(_share(timeline, spent)),
-            bar([Part(share=spent / most, role="moved" if key.startswith("waits") else "work")]),
-            words(key),
-        )
-        for key, spent in sorted(sums.items(), key=lambda item: -item[1])
+    role = lambda key: "moved" if key.startswith("waits") else "work"  # noqa: E731
+    return table(
+        sorted(sums.items(), key=lambda item: -item[1]),
+        (right("in a step"), lambda item: seconds(item[1])),
+        (right("share"), lambda item: _share(timeline, item[1])),
+        ("", lambda item: bar([Part(share=item[1] / most, role=role(item[0]))])),
+        ("what", lambda item: item[0]),
+        noun="sum",
+        folds="never",
+        name="timeline-spent",
     )
-    columns = (Column("in a step", right=True), Column("share", right=True), Column(""), Column("what"))
-    return Table(columns=columns, rows=tuple(rows), noun="sum", folds="never", name="timeline-spent")
 
 
 def _lanes(timeline: Timeline) -> Table:
-    columns = (Column("lane"), Column("busy", right=True), Column("share", right=True), Column("waiting", right=True))
-    rows = (
-        row(
-            (words("ICI"), axes((lane.axis,)), words(lane.name.removeprefix(f"ICI {lane.axis}").strip()))
-            if lane.axis
-            else words(lane.name),
-            seconds(lane.busy),
-            words(_share(timeline, lane.busy)),
-            seconds(lane.waiting),
-        )
-        for lane in timeline.lanes
+    def name(lane: Lane) -> Inline:
+        if not lane.axis:
+            return words(lane.name)
+        return (words("ICI"), axes((lane.axis,)), words(lane.name.removeprefix(f"ICI {lane.axis}").strip()))
+
+    return table(
+        timeline.lanes,
+        ("lane", name),
+        (right("busy"), lambda lane: seconds(lane.busy)),
+        (right("share"), lambda lane: _share(timeline, lane.busy)),
+        (right("waiting"), lambda lane: seconds(lane.waiting)),
+        noun="lane",
+        folds="never",
+        name="timeline-busy",
     )
-    return Table(columns=columns, rows=tuple(rows), noun="lane", folds="never", name="timeline-busy")
 
 
 def _memory(timeline: Timeline) -> Section:
@@ -122,7 +124,6 @@ def _memory(timeline: Timeline) -> Section:
     memory, title = timeline.memory, "Memory on the same axis of time"
     if memory is None:
         return Section(title=title, lead=(words(MEMORY_NOT_KNOWN),))
-    columns = (Column("held", right=True), Column("share", right=True), Column(""), Column("when"), Column("line"))
     most = max(memory.peak, memory.usable or 0.0) or 1.0
     at = memory.peak_begin
     there = next(
@@ -133,19 +134,20 @@ def _memory(timeline: Timeline) -> Section:
         (memory.peak, f"at most, first at {format_seconds(at)}", there and there.source),
         (memory.bytes[-1], "at the end", None),
     )
-    rows = tuple(
-        row(
-            nbytes(held, strong=held == memory.peak),
-            words(f"{held / memory.usable:.1%}" if memory.usable else ""),
-            bar([Part(share=held / most, role="work")]),
-            words(when),
-            line(source, timeline.line(source)) if source is not None else words(""),
-        )
-        for held, when, source in moments
+    held = table(
+        moments,
+        (right("held"), lambda it: nbytes(it[0], strong=it[0] == memory.peak)),
+        (right("share"), lambda it: f"{it[0] / memory.usable:.1%}" if memory.usable else ""),
+        ("", lambda it: bar([Part(share=it[0] / most, role="work")])),
+        ("when", lambda it: it[1]),
+        ("line", lambda it: "" if it[2] is None else line(it[2], timeline.line(it[2]))),
+        noun="moment",
+        folds="never",
+        clip=True,
+        name="timeline-memory",
     )
-    table = Table(columns=columns, rows=rows, noun="moment", folds="never", clip=True, name="timeline-memory")
     lead = words(f"{memory_words(memory)}; {memory.rests_on}", quiet=True)
-    return Section(title=title, lead=(lead,), blocks=(table, *notes(*memory.beside)))
+    return Section(title=title, lead=(lead,), blocks=(held, *notes(*memory.beside)))
 
 
 MEMORY_NOT_KNOWN = "not known: the report has no buffer assignment, or an older shardviz wrote it"
@@ -164,26 +166,20 @@ def _exposed(timeline: Timeline) -> Iterator[Section]:
     if not timeline.exposed:
         yield Section(title=title, lead=(words("none"),))
         return
-    columns = (
-        Column("in a step", right=True),
-        Column("share", right=True),
-        Column("what"),
-        Column("over"),
-        Column("line"),
+    waits = table(
+        timeline.exposed,
+        (right("in a step"), lambda it: seconds(it.seconds)),
+        (right("share"), lambda it: _share(timeline, it.seconds)),
+        ("what", lambda it: moved(it.what, it.axes, it.source) if it.what in KINDS else _WORDS.get(it.what, it.what)),
+        ("over", lambda it: axes(it.axes) if it.what in KINDS else ""),
+        ("line", lambda it: line(it.source, timeline.line(it.source))),
+        first=_MOST,
+        noun="row",
+        clip=True,
+        name="timeline-exposed",
     )
-    rows: Sequence[Row] = [
-        row(
-            seconds(each.seconds),
-            words(_share(timeline, each.seconds)),
-            moved(each.what, each.axes, each.source) if each.what in KINDS else words(_WORDS.get(each.what, each.what)),
-            axes(each.axes) if each.what in KINDS else words(""),
-            line(each.source, timeline.line(each.source)),
-        )
-        for each in timeline.exposed
-    ]
-    table = Table(columns=columns, rows=tuple(rows), first=_MOST, noun="row", clip=True, name="timeline-exposed")
     lead = (words(f"{format_seconds(total)}, {_share(timeline, total)} of the step"),)
-    yield Section(title=title, lead=lead, blocks=(table,))
+    yield Section(title=title, lead=lead, blocks=(waits,))
 
 
 def _critical(timeline: Timeline) -> Iterator[Section]:
@@ -191,19 +187,24 @@ def _critical(timeline: Timeline) -> Iterator[Section]:
     known = [each for each in timeline.critical if abs(each.seconds) > timeline.seconds * 1e-6]
     if not known:
         return
-    columns = (Column("shorter by", right=True), Column("share", right=True), Column("if this took no time", wrap=True))
-    rows = []
-    for each in known:
+
+    def what(each: Critical) -> Inline:
         if each.kind == "line":
-            what: Any = line(each.source, timeline.line(each.source))
-        elif each.kind == "links":
-            what = words(f"links of {each.name}")
-        else:
-            what = words(each.name)
-        rows.append(row(seconds(each.seconds), words(_share(timeline, each.seconds)), what))
-    table = Table(columns=columns, rows=tuple(rows), first=_MOST, noun="row", clip=True, name="timeline-critical")
-    lead = (words("each alone, all else as it is; walked again, so that overlap counts", quiet=True),)
-    yield Section(title="What would make the step shorter", lead=lead, blocks=(table,))
+            return line(each.source, timeline.line(each.source))
+        return words(f"links of {each.name}" if each.kind == "links" else each.name)
+
+    saved = table(
+        known,
+        (right("shorter by"), lambda each: seconds(each.seconds)),
+        (right("share"), lambda each: _share(timeline, each.seconds)),
+        (wrapped("if this took no time"), what),
+        first=_MOST,
+        noun="row",
+        clip=True,
+        name="timeline-critical",
+    )
+    lead = (words("each alone, all else unchanged; walked again, so that overlap counts", quiet=True),)
+    yield Section(title="What would make the step shorter", lead=lead, blocks=(saved,))
 
 
 # The picture.

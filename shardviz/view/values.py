@@ -19,7 +19,6 @@ from shardviz.view.document import (
     Table,
     line,
     nbytes,
-    plain,
     right,
     section,
     shape,
@@ -28,16 +27,6 @@ from shardviz.view.document import (
     value_spec,
     words,
 )
-
-__all__ = [
-    "beside_words",
-    "plain",
-    "residuals_section",
-    "total_bytes",
-    "values_headline",
-    "values_section",
-    "values_table",
-]
 
 LONGEST_NAME = 44
 """Characters of an array's name in a table; a longer one ends in `…`."""

@@ -108,27 +108,29 @@ def _present(name: str, found: AxisWhy) -> Iterable[Block]:
     on = (axes((found.axis,)),)
     causes = found.causes
     if not causes:
-        yield paragraph(code(name), words("is cut along"), *on, words("; where it comes from was not found."))
+        yield paragraph(code(name), words("is sharded along"), *on, words("; where it comes from was not found."))
         return
     first = causes[0]
     if not found.chain and first.source.name == name:
         yield paragraph(
-            code(name), words("is cut along"), *on, words("since its own spec says so:"), spec(first.source.spec)
+            code(name), words("is sharded along"), *on, words("since its own spec says so:"), spec(first.source.spec)
         )
         return
-    begin = (code(name), words("is cut along"), *on, words("because of"), *source_pieces(first.source))
+    begin = (code(name), words("is sharded along"), *on, words("because of"), *source_pieces(first.source))
     several = [c for c in causes if c.verdict == "one of several"]
     together = [c for c in causes[1:] if first.verdict == "needed"]
     if several:
         untried = any(c.verdict == "not tried" for c in causes)
-        many = "any one of the first is enough" if untried else f"any one of these {len(causes)} is enough"
-        yield paragraph(*begin, words(f"; {many}, and without all of them {name} is not cut along it."))
+        both = len(causes) == 2
+        many = "any one of the first" if untried else "either" if both else f"any one of these {len(causes)}"
+        without = "both" if both and not untried else "all of them"
+        yield paragraph(*begin, words(f"; {many} is enough; without {without}, {name} is not sharded along"), *on)
         yield causes_table(causes)
     elif together:
         others = [piece for c in together for piece in (words(","), *source_pieces(c.source))][1:]
         yield paragraph(*begin, words("together with"), *others, words("; neither is enough."))
     elif first.verdict == "needed":
-        yield paragraph(*begin, words(f"; without it {name} is not cut along it."))
+        yield paragraph(*begin, words(f"; without it {name} is not sharded along it."))
     elif len(causes) > 1:
         yield paragraph(*begin, words(", or of others, as is told below."))
         yield causes_table(causes)
@@ -140,7 +142,7 @@ def causes_table(causes: Sequence[Cause]) -> Table:
     """A row a cause, the nearest first."""
     verdicts = ("enough by itself" if c.verdict == "one of several" else c.verdict for c in causes)
     rows = tuple(row(*_source_cells(c.source), words(v)) for c, v in zip(causes, verdicts, strict=True))
-    columns = (Column("cause"), Column("cut"), Column(""))
+    columns = (Column("cause"), Column("spec"), Column(""))
     return Table(columns=columns, rows=rows, first=5, noun="cause", name="why-causes")
 
 
@@ -204,7 +206,7 @@ def _end(found: End) -> tuple[Piece, Piece]:
 
 
 def _absent(name: str, found: AxisWhy, source: Lines) -> Iterable[Block]:
-    begin = (code(name), words("is not cut along"), axes((found.axis,)))
+    begin = (code(name), words("is not sharded along"), axes((found.axis,)))
     if found.notes:
         yield paragraph(*begin, words(f": {'; '.join(found.notes)}."))
         return
@@ -271,7 +273,7 @@ def _chosen(found: Contest) -> Table:
         row(chosen, spec(found.chosen_spec), *_effect(found.chosen, timed), words(verdict, tone=tone)),
         row(wanted, spec(found.wanted_spec), *_effect(found.wanted, timed), words("")),
     )
-    columns = (Column(""), Column("cut"), *_columns(timed), Column("", wrap=True))
+    columns = (Column(""), Column("spec"), *_columns(timed), Column("", wrap=True))
     return Table(columns=columns, rows=rows, noun="choice", name="why-choices")
 
 
@@ -292,7 +294,7 @@ def ways_section(ways: Sequence[Way]) -> Section:
     """What would avoid a collective, each tried: what it costs everywhere."""
     timed = any(way.after.seconds is not None for way in ways)
     judgements = {"wanted is cheaper": "cheaper", "chosen is cheaper": "but slower" if timed else "but it costs more"}
-    rows = [row(words("as it is"), *_effect(ways[0].before, timed), words(""))]
+    rows = [row(words("this plan"), *_effect(ways[0].before, timed), words(""))]
     for way in ways:
         outcome = "removed" if way.gone else "stays"
         new = f"; {'; '.join(way.added)}" if way.added else ""
@@ -331,7 +333,7 @@ def _tried(runs: int, seconds: float) -> Paragraph:
 
 _CHANGES = (
     Column("if this did not say so"),
-    Column("cut"),
+    Column("spec"),
     Column("values resharded", right=True),
     *(Column(title, right=True) for title in ("moved", "arguments", "step")),
 )

@@ -10,6 +10,8 @@ import pytest
 import shardviz as sv
 from tests.programs import abstract, adapted, decode, experts, graph, sampler, scanned, translator, unet, vit
 
+pytestmark = pytest.mark.long
+
 MESHES = ({"data": 8}, {"data": 4, "model": 2})
 OWN = {"moe": ({"data": 4, "expert": 2},), "resnet": ({"batch": 8},)}
 """Program → its meshes, where it names other axes, or takes long."""

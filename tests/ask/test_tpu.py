@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_not_finished():
 def test_the_report_says_the_machine_and_survives_json(step):
     assert (step.target, step.level, step.memory.target) == ("tpu v5p:2x2x2", "compiled", "tpu v5p:2x2x2")
     assert sv.Report.from_json(step.to_json()) == step
-    assert "it fits: " in repr(step) and "As the target runs them" in repr(step)
+    assert "it fits: " in repr(step) and "Final HLO" in repr(step)
 
 
 def test_the_heaviest_values_at_the_peak_are_named_with_their_lines(step):

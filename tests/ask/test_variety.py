@@ -12,6 +12,8 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 
+pytestmark = pytest.mark.long
+
 MESH = {"data": 2, "model": 4}
 SQUARE = jax.ShapeDtypeStruct((16, 16), jnp.float32)
 

@@ -163,7 +163,9 @@ def test_one_of_two_factors_is_enough(program):
     ]
     assert why.chain[0].words == "dimension 1 of the second operand is dimension 1 of the result"
     text = why.text()
-    assert "h is cut along model because of w1 P(None, 'model'); any one of these 2 is enough" in " ".join(text.split())
+    words = " ".join(text.split())
+    assert "h is sharded along model because of w1 P(None, 'model'); either is enough" in words
+    assert "without both, h is not sharded along model" in words
     assert json.loads(why.to_json())["axes"][0]["causes"][0]["source"]["name"] == "w1"
 
 
@@ -297,7 +299,7 @@ def test_an_edit_is_answered_before_a_why_ends_and_a_newer_question_ends_it(monk
 def test_an_argument_and_an_output_say_it_themselves(program):
     why = program.why(PLAN, "w1", axis="model")
     assert not why.chain and why.causes[0].source.name == "w1" and why.role == "argument"
-    assert "w1 is cut along model since its own spec says so: P(None, 'model')" in why.text()
+    assert "w1 is sharded along model since its own spec says so: P(None, 'model')" in why.text()
 
 
 @pytest.mark.parametrize(
@@ -571,7 +573,9 @@ def test_what_no_spec_could_cut():
     plan = sv.Plan(MESH, (P("data"),))
     sine = next(v for v in program.propagate(plan).intermediates if v.op == "sin")
     text = " ".join(program.why(plan, sine, axis="data").text().split())
-    assert "is not cut along data: it is inside a shard_map over data, along which every device has an array" in text
+    assert (
+        "is not sharded along data: it is inside a shard_map over data, along which every device has an array" in text
+    )
 
 
 def test_explicit_axes_say_it_in_types():

@@ -12,6 +12,8 @@ from shardviz import processes
 from shardviz.processes.channel import Channel
 from tests.compiler.kernels import kernel, left_behind
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def none_runs():

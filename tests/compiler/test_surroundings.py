@@ -18,6 +18,8 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.processes import channel, dumps, main, starting
 from tests.compiler.kernels import kernel
 
+pytestmark = pytest.mark.long
+
 CAN_MOUNT = (
     shutil.which("unshare") is not None
     and subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode == 0

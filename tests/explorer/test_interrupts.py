@@ -19,6 +19,8 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.snapshot import Step
 from shardviz.page.explorer import VIEWS, Explorer
 
+pytestmark = pytest.mark.long
+
 W1 = "params['w1']"
 
 

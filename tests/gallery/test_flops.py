@@ -10,6 +10,8 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.compiler import count_flops, parse
 
+pytestmark = pytest.mark.long
+
 
 def dot_flops(module):
     """FLOPs of all products, and how many loops' trip counts are not known."""

@@ -10,6 +10,8 @@ import pytest
 import shardviz as sv
 from tests.truth import answers_of
 
+pytestmark = pytest.mark.long
+
 MODELS = ("ring", "pipeline", "moe", "resnet")
 
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from tests.notation.attacked import Attacked, Pieces, wrong
 
+pytestmark = pytest.mark.long
+
 MILLION = 1_000_000
 ANY = (
     *("sharding", "sharding, large mesh", "sharding, no mesh", "shardings", "mesh", "groups", "pairs", "shape", "pane"),

@@ -14,6 +14,8 @@ from shardviz.page.explorer import Explorer
 from tests.page.page import UNREADABLE
 from tests.page.test_exercise import inside, press
 
+pytestmark = pytest.mark.long
+
 NAMES = {
     "tag": "<img src=x onerror=window.evil=1>",
     "quotes": "\"'`]['><b onclick=window.evil=1>",

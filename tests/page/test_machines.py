@@ -24,7 +24,7 @@ from shardviz.page.explorer import Explorer
 from shardviz.page.machines import company_view, machine_view
 from shardviz.page.payload import pane
 from shardviz.program.plan import Plan
-from shardviz.records.amounts import format_rate, format_seconds
+from shardviz.records.amounts import format_rate, format_seconds, format_times
 from shardviz.view.machine import MOST_NODES, blocks, floor
 from shardviz.view.machine_picture import company
 from shardviz.view.panes import cost_pane, shard_map_pane
@@ -231,7 +231,7 @@ def test_scattered_devices_take_longer_and_say_how_much():
     _, time, ratio = rows(choice, "orders")[choice["now"]]
     jax = next(o for o in orders(cost) if o.key == "mesh_utils")
     assert choice["keys"][choice["now"]] == "own" and time == format_seconds(cost.step.communication)
-    assert ratio == f"now {cost.step.communication / jax.communication:.2f} x as long"
+    assert ratio == f"now {format_times(cost.step.communication / jax.communication)} as long"
     assert all("its members are not next to each other" in words for _, _, words in rides(view))
 
 

@@ -18,6 +18,8 @@ from shardviz.errors import ShardvizError, SpecError
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 
+pytestmark = pytest.mark.long
+
 
 def of(example) -> dict[str, set[str]]:
     return {d.name: {str(m) for m in d.arguments} for d in example.program.dimensions}

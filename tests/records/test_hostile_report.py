@@ -22,6 +22,8 @@ from shardviz.view.picture import picture
 from tests.view.sample import report
 from tests.view.sanitizer import read as sanitized
 
+pytestmark = pytest.mark.long
+
 EVIL = "<img src=x onerror=alert(1)>"
 NUMBERS = [
     *(0, -1, 1, 7, 2**31, 2**53, 2**63, 2**64, -(2**63), 10**30, 10**400),

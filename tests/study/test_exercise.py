@@ -59,7 +59,7 @@ def test_outputs_are_specs(program):
     assert asked.answer({"result": P("data", None)}).reveal().score == 1
     partly = asked.answer(P("data", "model")).reveal()
     assert partly.score == 0.25 and partly.rows[0].verdict == "1 of 2 dimensions are right"
-    assert "because of x P('data')" in partly.text() and "not cut along model" in partly.text()
+    assert "because of x P('data')" in partly.text() and "not sharded along model" in partly.text()
     with pytest.raises(SpecError, match="'result'"):
         asked.answer(P("data", "model", None))
     with pytest.raises(ShardvizError, match="how every output is cut"):

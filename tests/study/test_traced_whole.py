@@ -15,6 +15,8 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
 
+pytestmark = pytest.mark.long
+
 
 class Stack:
     """What a function keeps of its own calls: one may not begin while another is half done."""

@@ -23,6 +23,8 @@ from tests.diagnose import programs
 from tests.diagnose.programs import FIRES, Case, s
 from tests.program.edited import edited, said
 
+pytestmark = pytest.mark.long
+
 TARGET = "tpu v5e:2x4"
 
 

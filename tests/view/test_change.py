@@ -72,7 +72,7 @@ def test_a_cut_that_does_not_divide_and_processes_are_said_of_both():
     assert "2 processes" in words(shown.html())
     pytest.importorskip("matplotlib")
     captions = " ".join(t.get_text() for t in shown.plot().texts).replace("\n", " ")
-    assert "(16 or 24 would)" in captions and "all-gather" not in captions
+    assert "(16 or 24 would be)" in captions and "all-gather" not in captions
 
 
 def test_2048_devices_stay_small():

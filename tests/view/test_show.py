@@ -172,7 +172,7 @@ def test_one_device_that_holds_everything_is_no_copy():
 def test_what_jax_does_with_an_uneven_cut_is_said():
     shown = show((17, 4), ("data", None), "data=8", dtype="float32")
     wanted = (
-        "JAX refuses this of an argument, as dimension 0 is 17 and does not divide by 8 (16 or 24 would). Of a result "
+        "JAX refuses this of an argument, as dimension 0 is 17, not divisible by 8 (16 or 24 would be). Of a result "
         "it quietly makes P(None, None): 272 B on each device instead of 48 B, 1.90 kB of copies in all."
     )
     assert wanted in " ".join(shown.text().split()) and wanted in words(shown.html())
@@ -187,7 +187,7 @@ def test_a_silent_copy_is_said_in_the_figure_too():
 
     ax = show((17, 4), ("data", None), "data=8", dtype="float32").plot()
     text = " ".join(t.get_text().replace("\n", " ") for t in ax.texts)
-    assert "(16 or 24 would)" in text and "272 B on each device instead of 48 B, 1.90 kB of copies in all" in text
+    assert "(16 or 24 would be)" in text and "272 B on each device instead of 48 B, 1.90 kB of copies in all" in text
     quiet = to_rgba(paint_of("quiet", False))
     over = [tuple(c.get_edgecolor()[0]) for c in ax.collections if c.get_hatch()]
     assert quiet in over, "the padding is hatched"

@@ -10,6 +10,7 @@ import pytest
 from shardviz.errors import ShardvizError
 from shardviz.layouts import Leaf, add_up, layout
 from shardviz.paint import html, text
+from shardviz.records.amounts import format_number
 from shardviz.view.show import ShownTree, show
 from tests.view.sample import HOSTILE
 from tests.view.sanitizer import read, words
@@ -40,7 +41,7 @@ def test_a_table_its_total_and_the_heaviest_leaf():
     assert shown.bytes_per_device == dict.fromkeys(range(8), each)
     assert shown.chosen.title == "['embed']"
     once = 1024 * 64 * 4 + 2 * (64 * 64 * 4 + 128)
-    assert f"{8 * each / once:.3g} copies of each byte" in shown.text()
+    assert f"{format_number(8 * each / once)} copies of each byte" in shown.text()
     assert "[1024, 64] P('data', 'model')" in shown.text()
     page = words(shown.html())
     assert "['embed'] 32.8 kB 8 float32 [1024, 64] [data, model] [256, 32]" in page

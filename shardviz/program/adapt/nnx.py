@@ -365,8 +365,6 @@ def pure_function(
     def pure(*args: Any, **kwargs: Any) -> Any:
         args, kwargs, objects, before = lifted.merged(args, kwargs)
         result = given.fn(*args, **kwargs)
-        if given.by_nnx:
-            _refuse_as_flax(given, lifted, args, result)
         leaves, treedef = jax.tree.flatten(result, is_leaf=is_object)
         _, state = load().split(objects)
         new = _updates(given, lifted, donated, pinned, state, before) if given.updates else []
@@ -386,56 +384,6 @@ def pure_function(
         return Outcome(plain, [v for _, v in new], tuple(p for p, _ in new), specs)
 
     return pure
-
-
-def _refuse_as_flax(given: Given, lifted: Lifted, args: tuple[Any, ...], result: Any) -> None:
-    """Raises where a variable of the arguments is in the result, or is there twice, in a way that nnx.jit refuses.
-
-    In graph mode flax asks of both prefixes together that they say one thing of a variable; in tree mode a variable may
-    stand nowhere twice.
-
-    Raises:
-        SpecError: if the prefixes differ.
-        TraceError: if a variable stands at two places in tree mode.
-    """
-    sides = tuple(x for i, x in enumerate(args) if i in lifted.trees), result
-    roots = parameter_names(given.fn, len(args))
-    roots = [roots[i] for i in range(len(args)) if i in lifted.trees]
-    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(sides, is_leaf=is_object)[0]]
-    leaves, treedef = jax.tree.flatten(sides, is_leaf=is_object)
-    found = [x for x in leaves if is_object(x)]
-    _, state = load().split(tuple(found))
-    arrays = {path: _leaf(path[1:], value, held) for path, held, value in entries(state)}
-    standing = iter(_standing(found, arrays))
-    homes: list[Leaf] = []
-    slots = []
-    for (side, *path), x in zip(paths, leaves, strict=True):
-        is_input = side.idx == 0  # pyright: ignore[reportAttributeAccessIssue]
-        root = roots[path.pop(0).idx] if is_input else "result"  # pyright: ignore[reportAttributeAccessIssue]
-        name = root + jax.tree_util.keystr(tuple(path))
-        if is_object(x):
-            here = next(standing)
-            slots.append(Attributes.nested({p: replace(h, name=name + path_text(p), path=p) for p, h in here.items()}))
-            homes += [here[leaf.path] for leaf in jax.tree.leaves(slots[-1])]
-        else:
-            slots.append(_leaf(plain_path(tuple(path)), x))
-            homes.append(slots[-1])
-    inputs, outputs = treedef.unflatten(slots)
-    numbers: dict[int, int] = {}
-    where = Places((inputs, {"result": outputs}), tuple(numbers.setdefault(id(home), len(numbers)) for home in homes))
-    name = name_of(given.fn)
-    if not given.graph:
-        if twice := where.twice():
-            raise TraceError(
-                f"{name}: {' and '.join(twice)} are one variable, and nnx.jit in its tree mode (graph=False) takes and "
-                "gives each variable once, as flax says too; return a copy, or use graph=True"
-            )
-        return
-    what = f"{name}'s in_shardings and out_shardings"
-    prefix = spec_tree(given.in_shardings)
-    prefix = tuple(prefix) if isinstance(prefix, tuple | list) else (prefix,) * len(inputs)
-    said = (*specs_by("in_shardings", prefix, inputs)[0], *specs_by("out_shardings", given.out_shardings, outputs)[0])
-    where.agreed(what, said)
 
 
 def _updates(

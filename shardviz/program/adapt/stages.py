@@ -175,7 +175,7 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
         module = _jax.exported_module(exported.mlir_module_serialized)
     except Exception as error:  # MLIR says in its own words what is wrong
         raise TraceError(f"{exported.fun_name}: its module cannot be read here: {error}") from error
-    avals = tuple(_jax.with_shape(aval, shape) for shape, aval in zip(shapes, exported.in_avals, strict=True))
+    avals = tuple(aval.update(shape=shape) for shape, aval in zip(shapes, exported.in_avals, strict=True))
     platforms = tuple(exported.platforms)
     platform = platforms.index("cpu") if "cpu" in platforms else 0
     outline = stablehlo_program.Outline(
