@@ -15,11 +15,11 @@ import logging
 import operator
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from shardviz.ask.derived import of_variant
 from shardviz.ask.program import Program, submit_passes
@@ -45,6 +45,7 @@ from shardviz.study.trying import WAITING
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Steps = Generator[Any, None, None]
 FOUND = "best found"
 
@@ -305,17 +306,28 @@ class Background:
 
     def _find_dimensions(self) -> None:
         """Has the logical dimensions found on another thread, as they take a second for a large model."""
+        self._on_a_thread(
+            "looked for them",
+            lambda: Logical(self._board.asking.program.dimensions),
+            lambda trouble: Logical(trouble=trouble),
+            lambda logical: self._board.put(logical=logical),
+        )
 
-        def find() -> None:
-            logical = Logical(trouble="shardviz met an error of its own while it looked for them")
+    def _on_a_thread(
+        self, doing: str, find: Callable[[], T], fail: Callable[[str], T], put: Callable[[T], None]
+    ) -> None:
+        """Finds something on another thread and puts it, or why it could not be found."""
+
+        def run() -> None:
+            answer = fail(f"shardviz met an error of its own while it {doing}")
             try:
-                logical = Logical(self._board.asking.program.dimensions)
+                answer = find()
             except ShardvizError as error:
-                logical = Logical(trouble=str(error))
+                answer = fail(str(error))
             finally:  # a page must not wait for ever
-                self._inbox.post(lambda: self._board.put(logical=logical))
+                self._inbox.post(partial(put, answer))
 
-        threading.Thread(target=find, name="shardviz-dimensions", daemon=True).start()
+        threading.Thread(target=run, name="shardviz-background", daemon=True).start()
 
     # The step as it would run, walked while somebody looks at it.
 
@@ -329,18 +341,14 @@ class Background:
         if len(of) == len(costs) and all(map(operator.is_, of, costs)):
             return
 
-        def walk() -> None:
-            timelines = Timelines(costs, trouble="shardviz met an error of its own while it walked the step")
-            try:
-                timelines = Timelines(costs, tuple(cost.timeline for cost in costs))
-            except ShardvizError as error:
-                timelines = Timelines(costs, trouble=str(error))
-            finally:  # a page must not wait for ever
-                self._inbox.post(lambda: self._put_timelines(timelines))
-
         self._board.put(timelines=Timelines(costs))
         if costs:
-            threading.Thread(target=walk, name="shardviz-timelines", daemon=True).start()
+            self._on_a_thread(
+                "walked the step",
+                lambda: Timelines(costs, tuple(cost.timeline for cost in costs)),
+                lambda trouble: Timelines(costs, trouble=trouble),
+                self._put_timelines,
+            )
 
     def _put_timelines(self, timelines: Timelines) -> None:
         if self._board.now.timelines.of is timelines.of:  # else others are asked for
