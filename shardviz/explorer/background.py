@@ -15,11 +15,11 @@ import logging
 import operator
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from shardviz.ask.derived import of_variant
 from shardviz.ask.program import Program, submit_passes
@@ -45,7 +45,6 @@ from shardviz.study.trying import WAITING
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Steps = Generator[Any, None, None]
 FOUND = "best found"
 
@@ -306,28 +305,17 @@ class Background:
 
     def _find_dimensions(self) -> None:
         """Has the logical dimensions found on another thread, as they take a second for a large model."""
-        self._on_a_thread(
-            "looked for them",
-            lambda: Logical(self._board.asking.program.dimensions),
-            lambda trouble: Logical(trouble=trouble),
-            lambda logical: self._board.put(logical=logical),
-        )
 
-    def _on_a_thread(
-        self, doing: str, find: Callable[[], T], fail: Callable[[str], T], put: Callable[[T], None]
-    ) -> None:
-        """Finds something on another thread and puts it, or why it could not be found."""
-
-        def run() -> None:
-            answer = fail(f"shardviz met an error of its own while it {doing}")
+        def find() -> None:
+            logical = Logical(trouble="shardviz met an error of its own while it looked for them")
             try:
-                answer = find()
+                logical = Logical(self._board.asking.program.dimensions)
             except ShardvizError as error:
-                answer = fail(str(error))
+                logical = Logical(trouble=str(error))
             finally:  # a page must not wait for ever
-                self._inbox.post(partial(put, answer))
+                self._inbox.post(lambda: self._board.put(logical=logical))
 
-        threading.Thread(target=run, name="shardviz-background", daemon=True).start()
+        threading.Thread(target=find, name="shardviz-dimensions", daemon=True).start()
 
     # The step as it would run, walked while somebody looks at it.
 
@@ -341,14 +329,18 @@ class Background:
         if len(of) == len(costs) and all(map(operator.is_, of, costs)):
             return
 
+        def walk() -> None:
+            timelines = Timelines(costs, trouble="shardviz met an error of its own while it walked the step")
+            try:
+                timelines = Timelines(costs, tuple(cost.timeline for cost in costs))
+            except ShardvizError as error:
+                timelines = Timelines(costs, trouble=str(error))
+            finally:  # a page must not wait for ever
+                self._inbox.post(lambda: self._put_timelines(timelines))
+
         self._board.put(timelines=Timelines(costs))
         if costs:
-            self._on_a_thread(
-                "walked the step",
-                lambda: Timelines(costs, tuple(cost.timeline for cost in costs)),
-                lambda trouble: Timelines(costs, trouble=trouble),
-                self._put_timelines,
-            )
+            threading.Thread(target=walk, name="shardviz-timelines", daemon=True).start()
 
     def _put_timelines(self, timelines: Timelines) -> None:
         if self._board.now.timelines.of is timelines.of:  # else others are asked for
