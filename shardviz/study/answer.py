@@ -210,22 +210,21 @@ def why_not(best: Tried, alternatives: Sequence[tuple[str, Tried]]) -> tuple[Why
     for decision, other in alternatives:
         if decision not in nearest or other.score.rank < nearest[decision].score.rank:
             nearest[decision] = other
-    return tuple(_why(decision, best, other) for decision, other in nearest.items())
-
-
-def _why(decision: str, best: Tried, other: Tried) -> WhyNot:
-    return WhyNot(
-        decision=decision,
-        chosen=_said(decision, best.choice),
-        other=_said(decision, other.choice, best.choice),
-        seconds=other.score.seconds - best.score.seconds,
-        bytes=other.score.needed - best.score.needed,
-        reason=reason(best.score, other.score),
-        alternative=other,
+    return tuple(
+        WhyNot(
+            decision=decision,
+            chosen=_decided(decision, best.choice),
+            other=_decided(decision, other.choice, best.choice),
+            seconds=other.score.seconds - best.score.seconds,
+            bytes=other.score.needed - best.score.needed,
+            reason=reason(best.score, other.score),
+            alternative=other,
+        )
+        for decision, other in nearest.items()
     )
 
 
-def _said(decision: str, choice: Choice, than: Choice | None = None) -> str:
+def _decided(decision: str, choice: Choice, than: Choice | None = None) -> str:
     """What a choice decides; where it is given for another's, all in which they differ."""
     if decision == "mesh":
         return choice.text.split(";")[0]

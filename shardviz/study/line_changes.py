@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import takewhile
 from typing import Literal
 
 _NUMBER = re.compile(r"(%(?:arg|cst|c)?)_?\d+(?:#\d+)?|(?<=[\w\]])\.\d+\b")
@@ -90,17 +91,14 @@ def _marked(old: str, new: str) -> tuple[int, int]:
 
     Numbers of values do not count, so both are looked at word by word.
     """
-    before, after = _words(old), _words(new)
-    alike = lambda a, b: unnumbered(a) == unnumbered(b)  # noqa: E731
-    first = 0
-    while first < min(len(before), len(after)) and alike(before[first], after[first]):
-        first += 1
-    last = 0
-    while last < min(len(before), len(after)) - first and alike(before[-1 - last], after[-1 - last]):
-        last += 1
+    before, after = (re.findall(r"\S+\s*|^\s+", line) for line in (old, new))
+    pair = [[unnumbered(word) for word in words] for words in (before, after)]
+    first = _common(*pair)
+    same = _common(*(words[first:][::-1] for words in pair))
     start = sum(map(len, after[:first]))
-    return start, max(start, len(new) - sum(map(len, after[len(after) - last :])))
+    return start, max(start, len(new) - sum(map(len, after[len(after) - same :])))
 
 
-def _words(line: str) -> list[str]:
-    return re.findall(r"\S+\s*|^\s+", line)
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many words two lines have in common from the first on."""
+    return sum(1 for _ in takewhile(lambda words: words[0] == words[1], zip(one, other, strict=False)))

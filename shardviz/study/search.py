@@ -35,7 +35,7 @@ from shardviz.study.candidates import Choice, Space
 from shardviz.study.finalists import Finalists, margin_of
 from shardviz.study.scoring import Floor, Score, Scorer, floor_of, score_there, with_links
 from shardviz.study.trying import Step, Trying
-from shardviz.study.workers import Lost, Own, Shared, answers
+from shardviz.study.workers import WORTH, Lost, Shared, Workers, answers, can_travel, cores, free_cores
 
 _SHARE = 0.6
 """Of the time: what candidates are scored in; the rest is the compiler's."""
@@ -258,7 +258,8 @@ class Searching(Trying[Search]):
         self._settled: Tried | None = None
         self._scores: dict[Any, Score | str] = {}
         self._shared = Shared(self.scorer)
-        self._own = Own(self._shared)
+        self._own: Workers | None = None
+        self._alone = cores() < 2  # or no workers can be had
         self._until = seconds if level == "propagated" else seconds * _SHARE
         reached: str | None = None if level == "propagated" else level
         if level == "compiled" and resolved.missing:
@@ -306,7 +307,8 @@ class Searching(Trying[Search]):
 
     def _end(self) -> None:
         super()._end()
-        self._own.stop()
+        if self._own is not None:
+            self._own.stop()
 
     def _run(self) -> Iterator[Step]:
         while True:
@@ -395,7 +397,7 @@ class Searching(Trying[Search]):
         while better:
             better = False
             moves = [choice for _, choice in self.space.moves(at.choice)]
-            most = len(moves) if self._executor is not None else self._own.most
+            most = len(moves) if self._executor is not None else 4 * cores()  # the later may not be needed
             for place, choice in enumerate(moves):
                 if place % most == 0:
                     self._ahead(moves[place : place + most])
@@ -464,7 +466,7 @@ class Searching(Trying[Search]):
         if pool is None and not self.shares:  # else the cores are for what this process does besides
             each = self.elapsed / max(1, len(self.tried))
             left = self._until - self.elapsed
-            pool = self._own.ready(left if self._most is None else min(left, each * (self._most - len(self.tried))))
+            pool = self._workers(left if self._most is None else min(left, each * (self._most - len(self.tried))))
         if pool is None or self._over():
             return
         known, tasks = self.tried.keys() | self._gone | self._scores.keys(), dict[Any, Plan]()
@@ -476,6 +478,13 @@ class Searching(Trying[Search]):
                 self._scores[key] = score.why if isinstance(score, Lost) else score
                 if self._over():
                     return
+
+    def _workers(self, left: float) -> Workers | None:
+        """Workers of our own, once they are there; they are started where so many seconds of work are worth it."""
+        if self._own is None and not self._alone and left > WORTH and free_cores() >= 1:
+            self._own = Workers()
+            self._alone = not can_travel(self._shared) or not self._own.begin()
+        return self._own if self._own is not None and not self._alone and self._own.ready else None
 
     def _neighbours(self, best: Tried) -> Iterator[tuple[str, Tried]]:
         """The candidates that were tried and differ from the best in one decision."""

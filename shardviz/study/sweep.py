@@ -15,19 +15,24 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import json
 import os
+import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar
+
+import jax
 
 from shardviz.ask.calls import program_of
 from shardviz.ask.program import Program
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
+from shardviz.files import path_of, read_whole, write_whole
 from shardviz.judge.report import Report
 from shardviz.program.plan import Plan
-from shardviz.study.resuming import Kept, value_text
 from shardviz.study.trying import Trying
 from shardviz.study.workers import WORTH as _WORTH
 from shardviz.study.workers import Lost, Shared, Workers, answers, can_travel, cores
@@ -212,7 +217,7 @@ def sweep(
         kept = [r for r in previous.rows if _same_point(r.point, point)] if previous is not None else []
         if kept and kept[0].report is not None:
             done[place] = kept[0]
-    file = None if resume is None else Kept.of(resume, value_text(make), grid, level, asked)
+    file = None if resume is None else _File.of(resume, grid, make=value_text(make), level=level, asked=asked)
     for place, point in enumerate(points):
         if file is not None and place not in done and (known := file.answer(point)) is not None:
             done[place] = _row(point, known[0], "", known[1], target, tokens)
@@ -234,7 +239,7 @@ class _Sweeping(Trying[Sweep]):
         done: dict[int, SweepRow],
         bare: Sweep,
         executor: Any,
-        file: Kept | None,
+        file: _File | None,
         tokens: float | None,
     ):
         super().__init__()
@@ -371,6 +376,103 @@ def _bar(states: Iterable[Sweep], total: int, shown: bool) -> Iterable[Sweep]:
     from tqdm.auto import tqdm
 
     return tqdm(states, total=total, desc="sweep", unit="point")
+
+
+# The file of a sweep.
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+@dataclass(frozen=True)
+class _File:
+    """A sweep's answers in a file, a line each as they come, so that another process goes on where one ended.
+
+    A point is known by its values in words (`batch=8, policy=full`), which must tell them apart. Only what was answered
+    is kept, so that what failed is asked again. A line that was cut off while it was written counts for nothing.
+
+    Attributes:
+        path: where it is.
+        answers: a point in words → its report as JSON, and the seconds that it took.
+    """
+
+    path: Path
+    answers: Mapping[str, tuple[Any, float]]
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], over: Mapping[str, tuple[Any, ...]], **grid: Any) -> _File:
+        """The file of this sweep, begun where there is none; `grid` is what its first line says besides the names.
+
+        Raises:
+            ShardvizError: if the file is of another sweep or no sweep's, or cannot be read or written; if two values
+                have the same words, or one has none that hold in another process.
+        """
+        for name, values in over.items():
+            words = [value_text(value) for value in values]
+            bad = next((word for word in words if words.count(word) > 1 or _ADDRESS.search(word)), None)
+            if bad is not None:
+                raise ShardvizError(
+                    f"sweep(resume=...): over[{name!r}] has a value {bad!r}, which a file cannot tell from others; "
+                    "give numbers, texts, meshes or functions with names of their own"
+                )
+        grid = {"over": sorted(over), **grid, "jax": jax.__version__}
+        place = path_of(path)
+        if not os.path.lexists(place):
+            write_whole(place, json.dumps({"shardviz_sweep": grid}) + "\n")
+        try:
+            first, *lines = read_whole(place).decode().split("\n")
+            was = dict(json.loads(first)["shardviz_sweep"])
+        except ShardvizError as error:
+            raise ShardvizError(f"sweep(resume=...): {error}") from error
+        except (ValueError, KeyError, TypeError):
+            raise ShardvizError(
+                f"sweep(resume={str(place)!r}): that is no file of a sweep; give the name of a new one"
+            ) from None
+        if was != grid:
+            names = [n for n in grid if was.get(n) != grid[n]]
+            there, here = ({n: each.get(n) for n in names} for each in (was, grid))
+            raise ShardvizError(
+                f"sweep(resume={str(place)!r}): that file is of another sweep: it has {there}, this one {here}; give "
+                "the name of a new file"
+            )
+        answers = {}
+        for line in lines:
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # cut off, or the empty end
+                row = json.loads(line)
+                answers[row["point"]] = row["report"], float(row["seconds"])
+        return cls(place, answers)
+
+    def answer(self, point: Point) -> tuple[Report, float] | None:
+        """The report of a point, and the seconds that it took; None where the file has none that can be read."""
+        report, seconds = self.answers.get(_words(point), (None, 0.0))
+        with contextlib.suppress(ShardvizError):
+            return None if report is None else (Report.from_json(json.dumps(report)), seconds)
+        return None
+
+    def keep(self, point: Point, report: Report, seconds: float) -> None:
+        """Writes an answer behind the others.
+
+        Raises:
+            ShardvizError: if it cannot be written.
+        """
+        row = {"point": _words(point), "seconds": seconds, "report": json.loads(report.to_json(stages=False))}
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n" + json.dumps(row) + "\n")  # behind a line that was cut off, too
+        except OSError as error:
+            raise ShardvizError(f"sweep(resume={str(self.path)!r}): {error.strerror or error}") from error
+
+
+def _words(point: Point) -> str:
+    return ", ".join(f"{name}={value_text(point[name])}" for name in sorted(point))
+
+
+def value_text(value: Any) -> str:
+    """A point's value in a few words: a function by its name, a mesh by its text."""
+    if isinstance(value, str | int | float | bool | None):
+        return repr(value) if isinstance(value, str) else str(value)
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={size}" for name, size in value.items())
+    return getattr(value, "__name__", "") or str(value)
 
 
 __all__: Sequence[str] = ("Sweep", "SweepRow", "sweep")

@@ -1,7 +1,7 @@
 """Tasks done by other processes: our own workers (`loky`'s), or those of any `concurrent.futures.Executor`.
 
 A task is `function(shared value, task)`, a pure function of small pickles. What many tasks need (a program, say) stands
-in a `Shared`, which is sent to a worker that lacks it. Functions may be written in a notebook: cloudpickle sends them.
+in a `Shared`, which a worker reads once. Functions may be written in a notebook: cloudpickle sends them.
 
     with Workers() as pool:
         for key, answer in answers(score, Shared(program), {"a": plan_a, "b": plan_b}, pool):
@@ -90,16 +90,23 @@ def packed(value: Any) -> bytes:
 
 
 class Shared:
-    """A value that many tasks need.
+    """A value that many tasks need: a worker reads it once, however many tasks bring it along.
 
     Attributes:
-        value: the value.
         key: what it is known by elsewhere.
     """
 
-    def __init__(self, value: Any):
-        self.value, self.key = value, uuid.uuid4().hex
-        _HERE[self.key] = self
+    def __init__(self, value: Any = None, key: str = "", packed: bytes = b""):
+        self.key = key or uuid.uuid4().hex
+        if key:
+            self.packed = packed
+        else:
+            self.value = value
+
+    @cached_property
+    def value(self) -> Any:
+        """The value."""
+        return pickle.loads(self.packed)
 
     @cached_property
     def packed(self) -> bytes:
@@ -110,10 +117,19 @@ class Shared:
         """
         return packed(self.value)
 
+    def __reduce__(self) -> Any:
+        return _arrived, (self.key, self.packed)
 
-_HERE: weakref.WeakValueDictionary[str, Shared] = weakref.WeakValueDictionary()
-"""The shared values of this process: an executor of threads finds them here."""
-_ARRIVED: OrderedDict[str, Any] = OrderedDict()
+
+_ARRIVED: OrderedDict[str, Shared] = OrderedDict()
+
+
+def _arrived(key: str, packed: bytes) -> Shared:
+    """A shared value in a worker, the one that came earlier where there is one."""
+    shared = _ARRIVED.setdefault(key, Shared(key=key, packed=packed))
+    for old in list(_ARRIVED)[:-_KEEPS]:
+        del _ARRIVED[old]
+    return shared
 
 
 def can_travel(shared: Shared, tasks: Any = None) -> bool:
@@ -133,32 +149,24 @@ def versions() -> dict[str, str]:
 # In a worker.
 
 
-def run(key: str, sent: bytes | None, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes | None:
+def run(shared: Shared, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes:
     """Does a task in a worker.
 
     Args:
-        key: of the shared value.
-        sent: the shared value, pickled; None where it may be there.
+        shared: the shared value.
         payload: JAX's settings where the task was given, the function and the task, pickled.
         wanted: the versions that the worker must have.
         call: another text for each call, as dask gives a call that is like an earlier one the earlier one's end.
 
     Returns:
-        Pickled, whether the task returned, and what, or what it raised; None where the shared value is not there.
+        Pickled, whether the task returned, and what, or what it raised.
     """
     if (here := versions()) != dict(wanted):
         wrong = ", ".join(f"{n} {here.get(n)} in place of {v}" for n, v in wanted.items() if here.get(n) != v)
         return packed((True, Lost(f"this worker has {wrong}; give workers of the same versions")))
-    own = _HERE.get(key)
-    if own is None and sent is None and key not in _ARRIVED:
-        return None
     try:
         contexts, function, task = pickle.loads(payload)
-        if own is None and key not in _ARRIVED and sent is not None:
-            _ARRIVED[key] = pickle.loads(sent)
-            for old in list(_ARRIVED)[:-_KEEPS]:
-                del _ARRIVED[old]
-        value = _ARRIVED[key] if own is None else own.value
+        value = shared.value
     except Exception as error:  # noqa: BLE001  # a module that is not there, say
         why = f"what was sent to a worker cannot be read there: {type(error).__name__}: {error}"
         return packed((True, Lost(why, unread=True)))
@@ -225,8 +233,8 @@ class Batch(Generic[K]):
         self._executor = executor_of(executor)
         self._wanted, self._contexts = versions(), Contexts.here()
         self._tasks: dict[K, Any] = {}
-        self._waiting: deque[tuple[K, bool]] = deque()  # with whether the shared value goes with it
-        self._suspects: deque[K] = deque()
+        self._waiting: deque[K] = deque()
+        self._suspects: deque[K] = deque()  # what a worker that died was at
         self._running: dict[Future[Any], K] = {}
         self._deaths: Counter[K] = Counter()
         self._own: Workers | None = None
@@ -248,7 +256,7 @@ class Batch(Generic[K]):
             Exception: whatever pickling it raises.
         """
         self._tasks[key] = packed((self._contexts, self._function, task))
-        self._waiting.append((key, False))
+        self._waiting.append(key)
         self._submit()
 
     def done(self, seconds: float | None = None) -> Iterator[tuple[K, Any]]:
@@ -282,20 +290,21 @@ class Batch(Generic[K]):
 
     def _taken(self, key: K, future: Future[Any], error: BaseException | None) -> Iterator[tuple[K, Any]]:
         if error is None:
-            if (told := future.result()) is None:
-                self._waiting.appendleft((key, True))
-                return
             del self._tasks[key]
-            yield key, _unpacked(told)
-        elif not _is_the_clusters(error):
-            raise error
+            yield key, _unpacked(future.result())
+        elif _is_the_clusters(error):  # dask blames whatever its worker had
+            yield from self._died(key, f"{type(error).__name__}: {error}")
         else:
-            self._deaths[key] += 1
-            if self._deaths[key] < _TRIES:  # dask blames whatever its worker had, too
-                self._suspects.append(key)
-            else:
-                del self._tasks[key]
-                yield key, Lost(f"{type(error).__name__}: {error}")
+            raise error
+
+    def _died(self, key: K, why: str) -> Iterator[tuple[K, Lost]]:
+        """Tries once more, alone, what may have killed its worker; then it is lost."""
+        self._deaths[key] += 1
+        if self._deaths[key] < _TRIES:
+            self._suspects.append(key)
+        else:
+            del self._tasks[key]
+            yield key, Lost(why)
 
     def _after_break(self, error: BaseException) -> Iterator[tuple[K, Any]]:
         """Goes on where an executor does nothing more: with what its workers may have been at, one at a time."""
@@ -303,31 +312,23 @@ class Batch(Generic[K]):
         self._running.clear()
         if not isinstance(self._executor, Workers):  # any of many: workers of our own find out
             self._executor = self._own = Workers()
-            self._waiting.extend((key, False) for key in had)
+            self._waiting.extend(had)
             return
         for key in had:
-            self._deaths[key] += 1
-            if self._deaths[key] < _TRIES:
-                self._suspects.append(key)
-            else:
-                del self._tasks[key]
-                yield key, Lost(f"its worker {_end(error)}, and so did the one that tried it again, alone")
+            yield from self._died(key, f"its worker {_end(error)}, and so did the one that tried it again, alone")
 
     def _submit(self) -> None:
         """Gives the workers what they can do now: our own are given no more tasks than they are, so that it is known
         what one that dies was at."""
         most = self._executor.count if isinstance(self._executor, Workers) else sys.maxsize
         while self._waiting and len(self._running) < most:
-            self._give(*self._waiting.popleft())
+            self._give(self._waiting.popleft())
         if self._suspects and not self._running:
-            self._give(self._suspects.popleft(), True)
+            self._give(self._suspects.popleft())
 
-    def _give(self, key: K, with_shared: bool) -> None:
-        sent = self._shared.packed if with_shared else None
+    def _give(self, key: K) -> None:
         try:
-            future = self._executor.submit(
-                run, self._shared.key, sent, self._tasks[key], self._wanted, uuid.uuid4().hex
-            )
+            future = self._executor.submit(run, self._shared, self._tasks[key], self._wanted, uuid.uuid4().hex)
         except BrokenExecutor as error:
             future = Future[Any]()
             future.set_exception(error)
@@ -407,16 +408,22 @@ class Workers(Executor):
             raise ShardvizError(f"Workers({count}): one worker or more is needed")
         self.count = count or cores()
         self._pool: Any = None
+        self._starts: list[Future[Any]] = []
         self._closed = False
         self._lock = threading.Lock()
 
     def begin(self) -> bool:
         """Starts them; whether the system gives processes, and what loky needs besides."""
         try:
-            self.submit(os.getpid)
+            self._starts = [self.submit(os.getpid) for _ in range(self.count)]
         except (OSError, ImportError, NotImplementedError):
             return False
         return True
+
+    @property
+    def ready(self) -> bool:
+        """Whether all are there, of those that have begun."""
+        return all(each.done() for each in self._starts)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Has a worker call a function. Where one has died, all are started anew.
@@ -474,44 +481,6 @@ def _watch_the_end() -> None:
             workers.stop()
 
     threading.Thread(target=watch, name="shardviz-end", daemon=True).start()
-
-
-class Own:
-    """Workers of our own for tasks that come in bits: started where enough work is left, and used once they are there.
-
-    Attributes:
-        most: how many tasks to hand out at once, of which the later may not be needed after the first.
-    """
-
-    def __init__(self, shared: Shared, worth: float = WORTH):
-        """No process yet.
-
-        Args:
-            shared: what the tasks need.
-            worth: seconds of work from which they are started.
-        """
-        self.most = 4 * cores()
-        self._shared, self._worth = shared, worth
-        self._pool: Workers | None = None
-        self._starts: list[Future[Any]] = []
-        self._never = cores() < 2
-
-    def ready(self, left: float) -> Workers | None:
-        """The workers, where they are there; else they are started if so many seconds of work are worth it."""
-        if self._pool is None and not self._never and left > self._worth and free_cores() >= 1:
-            pool = Workers()
-            if not can_travel(self._shared) or not pool.begin():
-                self._never = True
-                return None
-            self._pool = pool
-            self._starts = [self._pool.submit(os.getpid) for _ in range(self._pool.count)]
-        return self._pool if self._starts and all(each.done() for each in self._starts) else None
-
-    def stop(self) -> None:
-        """Ends them at once."""
-        if self._pool is not None:
-            self._pool.stop()
-        self._never, self._starts = True, []
 
 
 def free_cores() -> float:

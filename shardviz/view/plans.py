@@ -16,8 +16,7 @@ from shardviz.records.amounts import format_bytes, format_count, format_number, 
 from shardviz.study.answer import Floor, Found, Search, Tried, WhyNot
 from shardviz.study.costs import CostTable
 from shardviz.study.mends import Mend, Mends
-from shardviz.study.resuming import value_text
-from shardviz.study.sweep import Sweep, SweepRow
+from shardviz.study.sweep import Sweep, SweepRow, value_text
 from shardviz.view.comparison import difference_text, signed_text
 from shardviz.view.document import (
     Block,

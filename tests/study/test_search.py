@@ -388,11 +388,11 @@ def test_nothing_is_offered_that_the_compiler_did_not_accept(monkeypatch):
 def test_our_own_workers_score_as_this_process_does(monkeypatch):
     program = mlp(4096, 512, 2048, 512)
     here = sv.search(program, FOUR, seconds=60, level="propagated", most=40)
-    monkeypatch.setattr("shardviz.study.workers.free_cores", lambda: 2.0)
+    monkeypatch.setattr(sys.modules[Searching.__module__], "free_cores", lambda: 2.0)
+    monkeypatch.setattr(sys.modules[Searching.__module__], "cores", lambda: 2)
+    monkeypatch.setattr(sys.modules[Searching.__module__], "WORTH", 0.0)
     hunt = sv.search(program, FOUR, seconds=60, level="propagated", most=40, stream=True)
-    hunt._own._worth = 0.0
-    hunt._own.ready(1.0)
-    while hunt._own.ready(1.0) is None:
+    while hunt._workers(1.0) is None:
         time.sleep(0.05)
     *_, there = hunt
     assert [t.score for t in there.tried] == [t.score for t in here.tried]

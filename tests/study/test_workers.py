@@ -186,7 +186,7 @@ def test_workers_of_another_jax_are_refused(monkeypatch):
     )  # in a thread "there" is here: take what runs first as asked
     asked = dict(workers.versions())
     monkeypatch.undo()
-    _, lost = pickle.loads(workers.run("", None, b"", asked))
+    _, lost = pickle.loads(workers.run(Shared(None), b"", asked))
     assert isinstance(lost, Lost) and "in place of 0.0.1" in lost.why and "same versions" in lost.why
     with pytest.raises(ShardvizError, match="executor=int"):
         next(answers(max, Shared(0), {0: 0}, 3))
