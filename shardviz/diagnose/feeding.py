@@ -176,24 +176,39 @@ def gathered_results(case: Case) -> Iterator[Finding]:
 
 def gradients_unlike(case: Case) -> Iterator[Finding]:
     """Gradients that come out cut otherwise than their parameters, or that are moved into their cut inside the step."""
-    report = case.report
-    for argument, result in pairs(case, gradients=True):
-        if argument.spec is None or result.spec is None or argument.spec.same_as(result.spec, report.mesh):
+    unlike = [
+        (argument, result)
+        for argument, result in pairs(case, gradients=True)
+        if argument.spec is not None
+        and result.spec is not None
+        and not argument.spec.same_as(result.spec, case.report.mesh)
+        and max(nbytes(argument), nbytes(result)) >= 0.01 * case.argument_bytes
+    ]
+    for larger in (True, False):
+        rows = [(a, r) for a, r in unlike if (nbytes(r) >= nbytes(a)) is larger]
+        if not rows:
             continue
-        one, other = nbytes(argument), nbytes(result)
-        if max(one, other) >= 0.01 * case.argument_bytes:
-            yield Finding(
-                f"gradient-unlike:{result.name}",
-                severity(other - one >= 0.05 * case.argument_bytes),
-                f"The gradient of {argument.name} comes out as {result.spec}, {format_bytes(other)} on each device, "
-                f"but {argument.name} itself is sharded as {argument.spec}, {format_bytes(one)}.",
-                why="the optimizer combines parameter and gradient element by element, so one of them is resharded "
-                "first; ZeRO does so on purpose, with gradients sharded further",
-                value=result.name,
-                axes=tuple(dict.fromkeys((*argument.spec.axes, *result.spec.axes))),
-                numbers={"bytes": other, "saved_bytes": max(0.0, other - one)},
-                mends=(Suggestion(kind="output", target=result.name, spec=argument.spec),) if other >= one else (),
-            )
+        argument, result = max(rows, key=lambda pair: nbytes(pair[1]))
+        one, other = (total_bytes(side) for side in zip(*rows, strict=True))
+        asked = Suggestion(
+            kind="output",
+            target=result.name,
+            spec=argument.spec,
+            out_specs=tuple((r.name, a.spec) for a, r in rows if r is not result and a.spec is not None),
+            text="" if len(rows) == 1 else f"ask for {len(rows)} gradients as their parameters are sharded",
+        )
+        yield Finding(
+            f"gradient-unlike:{result.name}",
+            severity(other - one >= 0.05 * case.argument_bytes),
+            f"The gradient of {argument.name}{and_others(rows)} comes out as {result.spec}, {format_bytes(other)} on "
+            f"each device, but {argument.name} itself is sharded as {argument.spec}, {format_bytes(one)}.",
+            why="the optimizer combines parameter and gradient element by element, so one of them is resharded "
+            "first; ZeRO does so on purpose, with gradients sharded further",
+            value=result.name,
+            axes=tuple(dict.fromkeys((*(argument.spec or Spec()).axes, *(result.spec or Spec()).axes))),
+            numbers={"bytes": other, "saved_bytes": max(0.0, other - one)},
+            mends=(asked,) if larger else (),
+        )
     yield from _moved_gradients(case)
 
 

@@ -20,7 +20,7 @@ from shardviz.diagnose.holdings import (
 from shardviz.diagnose.memory import cpu_plan, kept_dominates, peak_of_one, too_much
 from shardviz.diagnose.moves import moves, sums_in_part
 from shardviz.diagnose.products import repeated_work, small_tiles, unfitting
-from shardviz.diagnose.siblings import less_cut, read_in_slices, unlike_parameter
+from shardviz.diagnose.siblings import less_cut, read_in_slices, stepped_along, unlike_parameter
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Findings, Product
@@ -29,7 +29,17 @@ from shardviz.records.report import ReportRecord
 RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     *(idle_axes, slow_order, moves, sums_in_part),
     *(repeated_work, unfitting, small_tiles),
-    *(less_cut, unlike_parameter, read_in_slices, kept_whole, whole_batch, whole_activation, padded, result_whole),
+    *(
+        less_cut,
+        unlike_parameter,
+        read_in_slices,
+        stepped_along,
+        kept_whole,
+        whole_batch,
+        whole_activation,
+        padded,
+        result_whole,
+    ),
     *(comes_back_otherwise, gathered_results, gradients_unlike, donated),
     *(too_much, kept_dominates, peak_of_one, cpu_plan),
 )

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from shardviz.diagnose.case import Case, and_others, axes_said, moved_words, severity
-from shardviz.diagnose.specs import divides
+from shardviz.diagnose.specs import divides, steps_along
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name, axis_size
 from shardviz.records import Collective, Finding, Suggestion
@@ -197,7 +197,8 @@ def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> _
     return _Said(
         f"{case.what(c)} is resharded and then back again, and nothing uses it in between{between}",
         "two constraints, or a constraint and a reader of the array, disagree about its sharding",
-        case.constrained(c, c.before),
+        case.constrained(c, c.before)
+        or (Suggestion(kind="code", source=c.source, text="leave out one of the two constraints, or make them alike"),),
     )
 
 
@@ -251,6 +252,8 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | No
         better = -(-first // ways) * ways
         sizes = f"; the first of the new dimensions is {first:,}, and were it {better:,}, {ways} would divide it"
         more = {"size": float(better)}
+    if any(v.name == c.operand and steps_along(v) for v in case.report.held):
+        return None
     return _Said(
         f"A {_ALONG[culprit]} runs along a dimension of {case.what_inside(c)} that is sharded along "
         f"{axes_said(c.axes or ())}, so the array is resharded for it",

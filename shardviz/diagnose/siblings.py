@@ -5,6 +5,7 @@
 | `less-cut` | arguments lie whole along an axis that cuts most of what stands beside them |
 | `unlike-parameter` | an optimizer's state is cut otherwise than its parameters |
 | `read-in-slices` | arguments lie whole along an axis, and each device reads only its own slice of them |
+| `steps-along` | a loop steps along the dimension by which arguments are sharded |
 | `not-divided` | an argument cannot be cut over an axis since no dimension divides; the size that would |
 """
 
@@ -17,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, axes_said, nbytes, severity, total_bytes
-from shardviz.diagnose.specs import divides, free, over_all, recut
+from shardviz.diagnose.case import Case, and_others, axes_said, nbytes, severity, total_bytes
+from shardviz.diagnose.specs import divides, free, moved_off, over_all, recut, steps_along
 from shardviz.kept import Keeping, cached_property
 from shardviz.layouts import itemsize
 from shardviz.notation import Spec
@@ -339,3 +340,32 @@ def _in_slices(case: Case) -> Iterator[_Recut]:
         row = _Recut(v, v.read)
         if _saved(case, row) >= 0.01 * case.argument_bytes:
             yield row
+
+
+def stepped_along(case: Case) -> Iterator[Finding]:
+    """Arguments sharded along the dimension that a loop steps along, by the axes that shard it, each as one finding."""
+    by_axes: dict[tuple[str, ...], list[Value]] = defaultdict(list)
+    for v in case.report.held:
+        if steps_along(v) and v.spec is not None:
+            by_axes[tuple(map(axis_name, v.spec.dims[0]))].append(v)
+    for axes, values in by_axes.items():
+        size, first = total_bytes(values), max(values, key=nbytes)
+        recut_to = [(v.name, spec) for v in values if (spec := moved_off(v, axes, case.report.mesh)) is not None]
+        text = f"shard another dimension of {plural(len(recut_to), 'array')} along {axes_said(axes)}"
+        numbers = {"bytes": size, "arrays": float(len(values))}
+        yield Finding(
+            f"steps-along:{first.name}",
+            severity(size >= _SHARE * case.argument_bytes),
+            f"A loop steps along the first dimension of {first.name}{and_others(values)}, which is sharded along "
+            f"{axes_said(axes)}: each run needs a slice that only some devices have, {format_bytes(size)} on each "
+            "device in all.",
+            why="all devices need each slice in its turn, so it is communicated; with another dimension sharded, each "
+            "device has its own part of every slice",
+            value=first.name,
+            axes=axes,
+            numbers=numbers,
+            mends=tuple(
+                Suggestion(kind="argument", target=name, spec=spec, specs=tuple(recut_to[1:]), text=text)
+                for name, spec in recut_to[:1]
+            ),
+        )

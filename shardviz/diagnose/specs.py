@@ -26,6 +26,11 @@ def divides(value: Value, spec: Spec, mesh: DeviceMesh) -> bool:
     return named and all(n % way == 0 for n, way in zip(value.shape, ways, strict=False))
 
 
+def steps_along(value: Value) -> bool:
+    """Whether a loop steps along the first dimension of a value, which is sharded."""
+    return value.scanned and value.spec is not None and any(value.spec.dims[:1])
+
+
 def further(value: Value, axis: str, mesh: DeviceMesh) -> Spec | None:
     """The value's spec with an axis more, on the dimension whose shard is longest; None where none divides.
 

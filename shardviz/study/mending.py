@@ -460,7 +460,6 @@ class Mending(Trying[Mends]):
         own = self._pair(plans, self.report.level) or reports
         mended = self._mended(change, own, sides[1].needed < sides[0].needed * (1 - _WORTH))
         return Mend(
-            finding=next(iter(mended), None),
             findings=mended,
             plan=change.plan,
             action=change.action,

@@ -31,12 +31,11 @@ class Mend:
     """A change of a plan that was tried.
 
     Attributes:
-        finding: the first of `findings`; None where it is of none.
         findings: those that it removes, then those that cost less with it, the gravest first.
         plan: the changed plan; where donated arguments, a dimension of another length, another checkpoint policy or
             another constraint in the source mend it, its `variant` has them.
         write: the Python that a person writes for such a variant; empty where specs and constraints are all.
-        action: what is changed, in words: `cut params['wk'] as P('data', 'model')`.
+        action: what is changed, in words: `give params['wk'] the spec P('data', 'model')`.
         difference: what is different, everywhere; the plan as it was is the baseline.
         level: how far it was tried: `propagated`, `partitioned`, or `compiled` where memory decides.
         seconds: of a step, saved; None where the target has no speed.
@@ -46,7 +45,6 @@ class Mend:
         over: bytes that are too much for a device with it, as told by the same; 0 where it fits.
     """
 
-    finding: Finding | None
     plan: Plan
     action: str
     difference: Comparison
@@ -61,6 +59,11 @@ class Mend:
 
     def __repr__(self) -> str:
         return self.text
+
+    @property
+    def finding(self) -> Finding | None:
+        """The first of `findings`; None where it is of none."""
+        return next(iter(self.findings), None)
 
     @property
     def text(self) -> str:
@@ -192,8 +195,7 @@ class Mends(Visible):
 
     def of(self, finding: Finding) -> tuple[Mend, ...]:
         """Those that remove a finding, or make it cost less."""
-        ids = lambda m: {each.id for each in (*m.findings, m.finding) if each is not None}  # noqa: E731
-        return tuple(m for m in self.mends if finding.id in ids(m))
+        return tuple(m for m in self.mends if finding.id in {each.id for each in m.findings})
 
     @property
     def apart(self) -> tuple[Mend, ...]:

@@ -131,6 +131,41 @@ def dense(q, k, v):
     return jax.nn.softmax(q @ k.T) @ v
 
 
+def of_tokens(params, tokens):
+    return params["embed"][tokens] @ params["up"] @ params["head"]
+
+
+def looped(w, x):
+    return jax.lax.scan(lambda h, _: (jnp.tanh(h @ w), None), x, None, length=8)[0]
+
+
+def held(x, spec):
+    """An array as a person constrains it; as it is without a spec."""
+    return x if spec is None else jax.lax.with_sharding_constraint(x, NamedSharding(mesh_around(), spec))
+
+
+def summed_after(spec, x):
+    return jnp.sum(held(jnp.sin(x), spec), 0)
+
+
+def back_again(spec, x):
+    return jnp.cos(held(held(jnp.sin(x), spec), P(ALL)))
+
+
+def attended(weights, x):
+    q, k, v = (jnp.einsum("bsd,dhk->bshk", x, weights[name]) for name in "qkv")
+    mixed = jnp.einsum("bhqs,bshk->bqhk", jax.nn.softmax(jnp.einsum("bqhk,bshk->bhqs", q, k)), v)
+    return jnp.einsum("bshk,hkd->bsd", mixed, weights["out"])
+
+
+def gradient(params, x, y):
+    return jax.grad(lambda p: jnp.mean((predict(p, x) - y) ** 2))(params)
+
+
+def rolled(x):
+    return jnp.concatenate([x[:, 1:], x[:, :1]], 1) * x
+
+
 MESH = AbstractMesh(tuple(SIZES.values()), tuple(SIZES), axis_types=(AxisType.Auto,) * 2)
 LAYER = {"up": P(None, "data", "model"), "down": P(None, "model", "data")}
 SHARDED = {"head": P("data", "model"), "layers": LAYER}
@@ -152,6 +187,24 @@ def of_adam(n: int) -> tuple[Any, ...]:
 def of_decode(n: int) -> tuple[Any, ...]:
     weights = {"in": array(4, 16 * n, 16 * n), "out": array(4, 16 * n, 16 * n)}
     return weights, array(4, 16, 16 * n, 8, 2 * n), array(16, 16 * n)
+
+
+def of_attention(n: int) -> tuple[Any, ...]:
+    heads = {name: array(64 * n, 8, 8 * n) for name in "qkv"}
+    return {**heads, "out": array(8, 8 * n, 64 * n)}, array(8, 4 * n, 64 * n)
+
+
+def of_embedding(n: int) -> tuple[Any, ...]:
+    weights = {"embed": array(1024 * n, 16 * n), "up": array(16 * n, 16 * n), "head": array(16 * n, 1024 * n)}
+    return weights, array(16 * n, dtype=jnp.int32)
+
+
+def of_predict(n: int) -> tuple[Any, ...]:
+    return parameters(n), array(16 * n, 16 * n)
+
+
+def square(n: int) -> tuple[Any, ...]:
+    return array(16 * n, 16 * n), array(16 * n, 16 * n)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +276,7 @@ FAULTS = {
     ),
     "replicated sibling": Fault(
         fn=predict,
-        args=lambda n: (parameters(n), array(16 * n, 16 * n)),
+        args=of_predict,
         specs=(SIBLING, P("data")),
         good=(SHARDED, P("data")),
         rules=("less-cut",),
@@ -241,7 +294,7 @@ FAULTS = {
     ),
     "replicated result": Fault(
         fn=predict,
-        args=lambda n: (parameters(n), array(16 * n, 16 * n)),
+        args=of_predict,
         specs=(SHARDED, P("data")),
         out=P(),
         good=(SHARDED, P("data")),
@@ -303,6 +356,86 @@ FAULTS = {
         good_out=P(),
         better=summed_once,
         rules=("summed-each-run",),
+    ),
+}
+
+LOOKUP = {"embed": P(None, "model"), "up": P("model"), "head": P(None, "model")}
+BY_HEADS = {"q": P(None, "model"), "k": P(None, "model"), "v": P(None, "model"), "out": P("model")}
+FAULTS |= {
+    "replicated embedding": Fault(
+        fn=of_tokens,
+        args=of_embedding,
+        specs=({**LOOKUP, "embed": P()}, P("data")),
+        good=(LOOKUP, P("data")),
+        rules=("less-cut",),
+    ),
+    "weight gathered in a loop": Fault(
+        fn=looped,
+        args=square,
+        specs=(P(ALL), P(ALL)),
+        good=(P(), P(ALL)),
+        rules=("gathered-each-run",),
+    ),
+    "gathered to be summed": Fault(
+        fn=partial(summed_after, P()),
+        args=lambda n: square(n)[:1],
+        specs=(P(ALL),),
+        good=(P(ALL),),
+        better=partial(summed_after, None),
+        rules=("gathered-then-summed",),
+    ),
+    "constraints that disagree": Fault(
+        fn=partial(back_again, P(None, ALL)),
+        args=lambda n: square(n)[:1],
+        specs=(P(ALL),),
+        good=(P(ALL),),
+        better=partial(back_again, None),
+        rules=("there-and-back",),
+    ),
+    "one projection replicated": Fault(
+        fn=attended,
+        args=of_attention,
+        specs=({**BY_HEADS, "k": P()}, P("data")),
+        good=(BY_HEADS, P("data")),
+        rules=("less-cut",),
+    ),
+    "experts replicated": Fault(
+        fn=experts,
+        args=lambda n: ({"up": array(8, 16 * n, 64 * n), "down": array(8, 64 * n, 16 * n)}, array(8, 16 * n, 16 * n)),
+        specs=({"up": P(), "down": P()}, P("data", "model")),
+        good=({"up": P("data"), "down": P("data")}, P("data", "model")),
+        rules=("read-in-slices",),
+    ),
+    "shifted along a sharded dimension": Fault(
+        fn=rolled,
+        args=lambda n: square(n)[:1],
+        specs=(P(None, ALL),),
+        good=(P(ALL),),
+        rules=("along-the-cut",),
+        levels=("partitioned",),
+    ),
+    "replicated output projection": Fault(
+        fn=of_tokens,
+        args=of_embedding,
+        specs=({**LOOKUP, "head": P()}, P("data")),
+        good=(LOOKUP, P("data")),
+        rules=("less-cut",),
+    ),
+    "layers sharded": Fault(
+        fn=predict,
+        args=of_predict,
+        specs=({**SHARDED, "layers": {"up": P("model"), "down": P("model")}}, P("data")),
+        good=({**SHARDED, "layers": {"up": P(None, None, "model"), "down": P(None, "model")}}, P("data")),
+        rules=("steps-along",),
+    ),
+    "gradients come back whole": Fault(
+        fn=gradient,
+        args=lambda n: (parameters(n), array(16 * n, 16 * n), array(16 * n, 32 * n)),
+        specs=(SHARDED, *DATA),
+        out=REPLICATED,
+        good=(SHARDED, *DATA),
+        good_out=SHARDED,
+        rules=("gradient-unlike",),
     ),
 }
 

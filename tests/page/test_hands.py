@@ -107,7 +107,7 @@ def _donating(_program, report, _machine, plan):
     given = plan.with_variant(sv.Variant(donated=("momentum",)))
     numbers = {"seconds": None, "step": None, "bytes": 1e6, "memory": 0.0, "level": "propagated"}
     difference = sv.compare(report, report)
-    found = Mend(finding=None, action=DONATE, difference=difference, plan=given, write="donate it", **numbers)
+    found = Mend(action=DONATE, difference=difference, plan=given, write="donate it", **numbers)
     yield Mends(program="", target="cpu", level="propagated", mends=(found,), tried=1, candidates=1)
 
 

@@ -28,7 +28,8 @@ def mend(state, action, finding=None, kept=lambda collective: True):
     after = dataclasses.replace(report, collectives=tuple(c for c in report.collectives if kept(c)))
     difference = sv.compare(report, after)
     about = {"level": "propagated", "seconds": 1e-5, "step": 1e-3, "bytes": 1e6, "memory": 0.0}
-    return Mend(finding=finding, plan=state.plan, action=action, difference=difference, **about)
+    findings = () if finding is None else (finding,)
+    return Mend(findings=findings, plan=state.plan, action=action, difference=difference, **about)
 
 
 def tables(state, *mends):
