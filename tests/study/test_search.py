@@ -88,6 +88,7 @@ SMALL = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SMALL)
 def test_it_finds_the_optimum_that_brute_force_finds(name):
     make, target, pins, least = SMALL[name]
@@ -338,6 +339,7 @@ def test_a_shard_map_whose_axes_divide_on_few_meshes_is_searched():
     assert {"data", "seq"} <= set(found.best.plan.mesh.names)
 
 
+@pytest.mark.long
 def test_what_the_functions_shard_maps_take_is_tried_early():
     example = sv.gallery.pipeline(mesh="data=4,stage=8")
     assert {d.name: d.taken for d in example.program.dimensions if d.taken} == {
@@ -385,6 +387,7 @@ def test_nothing_is_offered_that_the_compiler_did_not_accept(monkeypatch):
     assert "No plan is offered" in found.text() and "margin" not in found.text()
 
 
+@pytest.mark.long
 def test_our_own_workers_score_as_this_process_does(monkeypatch):
     program = mlp(4096, 512, 2048, 512)
     here = sv.search(program, FOUR, seconds=60, level="propagated", most=40)
@@ -400,6 +403,7 @@ def test_our_own_workers_score_as_this_process_does(monkeypatch):
     assert not psutil.wait_procs(workers, timeout=10)[1]  # they end
 
 
+@pytest.mark.long
 def test_a_70b_model_on_512_chips_is_zero_3():
     """As the scaling book has it: a row of 4,096 tokens a chip is enough to hide the gathers of the weights on a torus
     of three axes, and parameters with Adam's moments fit only if all chips share them."""
@@ -441,6 +445,7 @@ def test_a_convolution_of_many_images_is_pure_data_parallel():
     assert all(not bound.in_specs[f"params[{n}]"].axes for n in range(2))
 
 
+@pytest.mark.long
 def test_workers_of_an_executor_score_as_this_process_does():
     program = mlp(4096, 512, 2048, 512)
     with Workers(2) as pool:
@@ -450,6 +455,7 @@ def test_workers_of_an_executor_score_as_this_process_does():
     assert [t.score for t in there.tried] == [t.score for t in here.tried]
 
 
+@pytest.mark.long
 def test_a_search_goes_on_where_candidates_kill_their_workers(monkeypatch):
     here = os.getpid()
 

@@ -22,6 +22,8 @@ from shardviz.study import workers
 from shardviz.study.sweep import _WORTH
 from shardviz.study.workers import Lost, Shared, Workers, answers
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def pool():
