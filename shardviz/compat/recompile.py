@@ -150,33 +150,23 @@ def _argument(a: ArgumentSignature, b: ArgumentSignature) -> list[Difference]:
     if a.weak_type != b.weak_type:
         kind = lambda x: f"weak ({x.given})" if x.weak_type else f"not weak ({x.given})"  # noqa: E731
         say("weak type", kind(a), kind(b), "traced", "a Python number's dtype is weak: pass jnp.asarray(x, dtype)")
-    none = "none"
     if a.typed != b.typed:
-        say("mesh", a.typed or none, b.typed or none, "traced", "the mesh of an argument's sharding is in its type")
+        advice = "the mesh of an argument's sharding is in its type"
+        say("mesh", a.typed or "none", b.typed or "none", "traced", advice)
     elif a.placed != b.placed:
         if a.committed != b.committed:
             say("committed", _placing(a), _placing(b), "compiled", "put it there with jax.device_put before every call")
         else:
-            say(
-                "sharding",
-                a.sharding,
-                b.sharding,
-                "compiled",
-                "give it one sharding with jax.device_put before the call",
-            )
+            advice = "give it one sharding with jax.device_put before the call"
+            say("sharding", a.sharding, b.sharding, "compiled", advice)
     elif a.sharding != b.sharding or a.committed != b.committed:
-        held = bool(a.sharding) == bool(b.sharding)
-        if held:
+        if bool(a.sharding) == bool(b.sharding):
             say("sharding", _placing(a), _placing(b), "looked up")
         else:
             say("kind of array", a.given, b.given, "looked up")
-    elif not a.sharding and a.weak_type == b.weak_type and _is_python(a) != _is_python(b):
+    elif not a.sharding and a.weak_type == b.weak_type and len({x.given.startswith("Python") for x in (a, b)}) > 1:
         say("kind of array", a.given, b.given, "looked up")
     return found
-
-
-def _is_python(a: ArgumentSignature) -> bool:
-    return a.given.startswith("Python")
 
 
 def _placing(a: ArgumentSignature) -> str:

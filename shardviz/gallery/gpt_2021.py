@@ -23,6 +23,7 @@ from jax.sharding import PartitionSpec as P
 from shardviz.compat.pjit import pjit
 from shardviz.errors import ShardvizError
 from shardviz.gallery.example import Example, mesh_of
+from shardviz.gallery.nnx import step_flops
 
 RULES = (
     (("wte", "embedding"), P("mp", None)),
@@ -126,25 +127,6 @@ def parameters(layers: int, features: int, vocabulary: int, length: int) -> dict
     }
 
 
-def step_flops(layers: int, features: int, vocabulary: int, batch: int, length: int) -> tuple[float, float]:
-    """FLOPs of a step's matrix products, and those that the model needs; here they are the same.
-
-    Of `t = batch x length` tokens, with `d = features`, one forward pass does:
-
-        weights   = 2 t 12 d^2           of a layer: 4 d^2 of attention, and 2 x 4 d^2 of the feed-forward block
-        attention = 4 t length d         of a layer: scores, and values weighted by them; what the mask hides too
-        logits    = 2 t d vocabulary
-
-        flops = model_flops = 3 (layers (weights + attention) + logits)      and twice that for the gradients
-
-    So it is 6 x parameters x tokens, without positions and biases, and attention: Chowdhery et al., 2022, "PaLM",
-    appendix B. Nothing is done again, as nothing is checkpointed.
-    """
-    t, d = batch * length, features
-    needed = 3 * (layers * (24.0 * t * d * d + 4.0 * t * length * d) + 2.0 * t * d * vocabulary)
-    return needed, needed
-
-
 def gpt_2021(
     *,
     layers: int = 12,
@@ -193,5 +175,7 @@ def gpt_2021(
         {},
         sum(math.prod(p.shape) for p in jax.tree.leaves(params)),
         batch * length,
-        *step_flops(layers, features, vocabulary, batch, length),
+        *step_flops(
+            vocabulary=vocabulary, layers=layers, d_model=features, d_ff=4 * features, batch=batch, length=length
+        ),
     )

@@ -201,13 +201,10 @@ def _collectives(was: list[Any], now: list[Any], tolerance: Mapping[str, str | f
             word, row = alone[0]
             yield f"{word}: {what}; runs {row.get('runs')}, {_shown(row.get('bytes'))} bytes"
         else:
-            yield from _numbers(what, olds[key], news[key], tolerance)
-
-
-def _numbers(what: str, old: Any, new: Any, tolerance: Mapping[str, str | float]) -> Iterator[str]:
-    for number in ("runs", "bytes"):
-        if not within(new[number], old.get(number), tolerance.get(number, 0.0)):
-            yield f"{number} of {what}: {_shown(old.get(number))} → {_shown(new[number])}"
+            for number in ("runs", "bytes"):
+                before, after = olds[key].get(number), news[key][number]
+                if not within(after, before, tolerance.get(number, 0.0)):
+                    yield f"{number} of {what}: {_shown(before)} → {_shown(after)}"
 
 
 def within(now: float | None, golden: float | None, allowed: str | float) -> bool:
