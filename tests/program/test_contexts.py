@@ -108,6 +108,12 @@ def test_a_program_that_is_another_without_a_mesh_is_said_to_be():
     assert found.source.function == "other_branch"
 
 
+def test_reshards_that_jax_itself_puts_under_a_mesh_are_no_difference():
+    for last in (lambda x: jax.lax.with_sharding_constraint(x, P()), jax.nn.relu):  # the second finds `where` traced
+        program = sv.trace(lambda x, last=last: last(jax.nn.silu(jnp.where(x > 0, x, 0.0))), ARRAY)
+        assert not asked(program.propagate(sv.Plan(MESH, programs.SPECS[:1])))
+
+
 def test_a_mesh_that_only_shardings_bring_is_no_mesh_around_the_call():
     program = sv.trace(programs.bare, *placed())
     fix = r"under\s`with jax.set_mesh\(mesh\):`, or give mesh="
