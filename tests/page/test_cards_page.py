@@ -209,7 +209,7 @@ def test_what_costs_most_is_said_with_its_line(page):
 def mend(state, plan, **saved):
     """A mend by which all collectives vanish."""
     difference = sv.compare(state.report, replace(state.report, collectives=()))
-    about = {"finding": None, "action": "cut <w1>", "level": "propagated", "step": 1.0}
+    about = {"action": "cut <w1>", "level": "propagated", "step": 1.0}
     return Mend(plan=plan, difference=difference, **about, **saved)
 
 
