@@ -71,14 +71,11 @@ def value(
 
 def arguments(lowered: Lowered, bound: PlanRecord) -> tuple[Value, ...]:
     """A row for each argument: what the plan says, which every level keeps."""
-    of, rows = roles(lowered), []
-    for array, unused in zip(lowered.traced.arguments, lowered.unused, strict=True):
-        kind = bound.in_memory.get(array.name, DEVICE_MEMORY)
-        row = _planned(array, bound.in_specs[array.name], bound.mesh, kind, unused)
-        use = Use(array.name in of.optimizer, of.becomes.get(array.name, ""))
-        use = None if use == Use() else use
-        rows.append(replace(row, use=use, scanned=array.scanned) if array.scanned or use else row)
-    return tuple(rows)
+    rows = zip(lowered.traced.arguments, lowered.unused, strict=True)
+    said = (
+        (a, bound.in_specs[a.name], bound.in_memory.get(a.name, DEVICE_MEMORY), unused, False) for a, unused in rows
+    )
+    return _planned("arguments", lowered, bound.mesh, said)
 
 
 def outputs(
@@ -88,25 +85,53 @@ def outputs(
 
     Args:
         lowered: the program.
-        specs: how each is sharded.
+        specs: how each is cut.
         bound: the plan.
         gradients: the names of those that the backward pass makes.
     """
-    rows = []
-    for array, spec in zip(lowered.traced.outputs, specs, strict=True):
-        row = _planned(array, spec, bound.mesh, bound.out_memory.get(array.name, DEVICE_MEMORY))
-        rows.append(replace(row, gradient=True) if array.name in gradients else row)
-    return tuple(rows)
+    rows = zip(lowered.traced.outputs, specs, strict=True)
+    memory = bound.out_memory
+    said = ((o, spec, memory.get(o.name, DEVICE_MEMORY), False, o.name in gradients) for o, spec in rows)
+    return _planned("outputs", lowered, bound.mesh, said)
 
 
-def _planned(array: Argument, spec: Spec, mesh: DeviceMesh, memory: str, unused: bool = False) -> Value:
-    return value(
-        *(array.name, array.shape, array.dtype, spec, shard_shape(array.shape, spec, mesh)),
-        donated=array.donated,
-        memory_kind=memory,
-        unused=unused,
-        sdy=f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>",
-    )
+def _planned(
+    which: str, lowered: Lowered, mesh: DeviceMesh, said: Iterable[tuple[Argument, Spec, str, bool, bool]]
+) -> tuple[Value, ...]:
+    """The rows, of which those that are as they were under the last plan are not made again.
+
+    Args:
+        which: `arguments` or `outputs`.
+        lowered: the program.
+        mesh: the plan's.
+        said: of each array its spec, its memory, whether nothing needs it, whether it is a gradient.
+    """
+    on, before = lowered.rows.get(which, (mesh, {}))
+    if on != mesh:
+        before = {}
+    found = []
+    for array, spec, memory, unused, gradient in said:
+        row = before.get(array.name)
+        if (
+            row is None
+            or (row.shape, row.dtype, row.donated) != (array.shape, array.dtype, array.donated)
+            or (row.spec, row.memory_kind, row.unused, row.gradient) != (spec, memory, unused, gradient)
+        ):
+            made = value(
+                *(array.name, array.shape, array.dtype, spec, shard_shape(array.shape, spec, mesh)),
+                donated=array.donated,
+                memory_kind=memory,
+                unused=unused,
+                sdy=f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>",
+            )
+            row = replace(made, gradient=gradient, scanned=array.scanned) if gradient or array.scanned else made
+            if which == "arguments":
+                of = roles(lowered)
+                use = Use(array.name in of.optimizer, of.becomes.get(array.name, ""))
+                row = replace(row, use=use) if use != Use() else row
+        found.append(row)
+    lowered.rows[which] = mesh, {row.name: row for row in found}
+    return tuple(found)
 
 
 def labelled(values: Sequence[Value]) -> tuple[Value, ...]:

@@ -30,7 +30,7 @@ from shardviz.program.library_lines import give_lines
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import MESH, attributes_of, leave_out_constraints, main_of, set_mesh, symbol_of
 from shardviz.program.trace import Argument, Traced, cannot_lower, first_frame
-from shardviz.records import Frame, PlanRecord
+from shardviz.records import Frame, PlanRecord, Value
 from shardviz.records.report import Constrained
 
 
@@ -72,6 +72,7 @@ class Lowered:
             those of the function.
         simplified: the module as XLA's simplifier would hand it to Shardy, made when it is first asked for; never
             changed. See `propagate.prepared`.
+        rows: the arguments and the results as the last plan had them, by name, and its mesh: few differ in the next.
     """
 
     traced: Traced
@@ -86,6 +87,7 @@ class Lowered:
     unanswered: tuple[str, ...] = ()
     placed: tuple[int | None, ...] = ()
     simplified: Any = field(default=None, repr=False)
+    rows: dict[str, tuple[DeviceMesh, dict[str, Value]]] = field(default_factory=dict, repr=False)
 
     @contextmanager
     def entered(self) -> Iterator[None]:
