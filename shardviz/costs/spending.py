@@ -184,9 +184,9 @@ class _Losses:
 
 def _moved(cost: StepCost) -> dict[Key, tuple[Collective, ...]]:
     """The partitioner's collectives that are alike in kind, axes and source line."""
-    groups: dict[Key, tuple[Collective, ...]] = {}
+    groups: dict[Key, list[Collective]] = {}
     for c in cost.partitioned:
         named = ("irregular",) if c.axes is None else tuple(sorted({axis_name(a) for a in c.axes}))
         key = c.kind, named, ("", 0) if c.source is None else (c.source.file, c.source.line)
-        groups[key] = (*groups.get(key, ()), c)
-    return groups
+        groups.setdefault(key, []).append(c)
+    return {key: tuple(alike) for key, alike in groups.items()}

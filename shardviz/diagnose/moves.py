@@ -245,6 +245,8 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | No
         culprit = c.made_by if c.made_by in _ALONG else ""
     if not culprit or "convolution" in c.read_by or len(c.read_by) > 1 or {"stack", "sliced"} & set(c.facts):
         return None
+    if any(v.name == c.operand and steps_along(v) for v in case.report.held):  # `steps-along` tells it
+        return None
     ways = math.prod(axis_size(axis, case.report.mesh) for axis in c.axes or ())
     first = _first_of_new(case, c) if culprit == "reshape" else None
     sizes, more = "", {}
@@ -252,8 +254,6 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | No
         better = -(-first // ways) * ways
         sizes = f"; the first of the new dimensions is {first:,}, and were it {better:,}, {ways} would divide it"
         more = {"size": float(better)}
-    if any(v.name == c.operand and steps_along(v) for v in case.report.held):
-        return None
     return _Said(
         f"A {_ALONG[culprit]} runs along a dimension of {case.what_inside(c)} that is sharded along "
         f"{axes_said(c.axes or ())}, so the array is resharded for it",

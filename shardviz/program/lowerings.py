@@ -35,7 +35,7 @@ _BARE = ("function", "jit", "shard_map", "nnx", "state")
 
 def _found(traced: Traced) -> Found:
     """What of a trace a mesh around the call may change. JAX itself puts reshards, which do nothing, under a mesh."""
-    return Counter(traced.constraints), Counter(made for made in traced.operations if made[0] != "reshard")
+    return Counter(traced.constraints), Counter(o for o in traced.operations if o[0] != "reshard")
 
 
 _MOST_PLACED = 16

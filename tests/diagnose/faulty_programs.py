@@ -169,6 +169,8 @@ def rolled(x):
 MESH = AbstractMesh(tuple(SIZES.values()), tuple(SIZES), axis_types=(AxisType.Auto,) * 2)
 LAYER = {"up": P(None, "data", "model"), "down": P(None, "model", "data")}
 SHARDED = {"head": P("data", "model"), "layers": LAYER}
+LOOKUP = {"embed": P(None, "model"), "up": P("model"), "head": P(None, "model")}
+BY_HEADS = {"q": P(None, "model"), "k": P(None, "model"), "v": P(None, "model"), "out": P("model")}
 REPLICATED = {"head": P(), "layers": {"up": P(), "down": P()}}
 ROWS = {"up": P(None, "data", "model"), "down": P()}
 SIBLING = {"head": P("data", "model"), "layers": ROWS}
@@ -357,11 +359,6 @@ FAULTS = {
         better=summed_once,
         rules=("summed-each-run",),
     ),
-}
-
-LOOKUP = {"embed": P(None, "model"), "up": P("model"), "head": P(None, "model")}
-BY_HEADS = {"q": P(None, "model"), "k": P(None, "model"), "v": P(None, "model"), "out": P("model")}
-FAULTS |= {
     "replicated embedding": Fault(
         fn=of_tokens,
         args=of_embedding,
