@@ -100,7 +100,7 @@ def page(rows: list[Published], accuracy: Iterable[Accuracy]) -> str:
         "- **GPUs**: steps by cuDNN's attention (D1, D3, D10) take a quarter more than predicted. Launches, and the",
         "  multiprocessors that NCCL takes from the products, are not in it. Before it is compiled (`propagated`,",
         "  `partitioned`) a program's elementwise work counts for nothing, which on GPUs is much.",
-        "- **Kernels on v6e** (A1 to A6, A14): steps with much attention take a tenth less than predicted; perhaps the",
+        "- **Kernels on v6e** (A1 to A6, A14): steps with much attention take some 4 % less than predicted; perhaps the",
         "  splash kernel fills more of the matrix unit than the half that heads of 128 features are counted to.",
         "- **tpu7x** (C1, C5): no row gives it a matrix share, so its products count at the data sheet's rate.",
         "",
