@@ -63,7 +63,6 @@ class Program(Derivable):
         self._lowerings = Lowerings(call, None if mesh is None else DeviceMesh.of(mesh))
         self._propagated: tuple[Plan, LowerFor, Report] | None = None
         self._calls: list[CallSignature] = [] if call.signature is None else [call.signature]
-        self._origin = None
         self._flops: Mapping[str, float] = {}
         self._asked: tuple[Plan, Asking] | None = None
         self._variants: dict[Variant, Any] = {}
