@@ -69,7 +69,8 @@ class Program(Derivable):
 
     def __reduce__(self) -> Any:
         root = self if self._root is None else self._root
-        kept = root._call, root._mesh, dict(root._flops), root._lowerings.opened, self._variant
+        call = replace(root._call, signature=None)
+        kept = call, root._mesh, dict(root._flops), root._lowerings.opened, self._variant
         return _arrived, kept  # it is traced anew where it arrives
 
     def __repr__(self) -> str:

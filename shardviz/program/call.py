@@ -193,7 +193,7 @@ class Call:
         wrapped = _jax.unwrap_jit(self.fn)
         plain = self.fn if wrapped is None else wrapped.fn
         args = (*self.bound, *args)
-        return signature_of(plain, self.name, self.kind, args, kwargs, self.options, self.in_shardings)
+        return signature_of(plain, self.name, args, kwargs, self.options, self.in_shardings)
 
     @property
     def dynamic(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
