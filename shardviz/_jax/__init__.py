@@ -22,7 +22,6 @@ from shardviz._jax.contexts import (
     context_here,
     context_mesh,
     device_ids,
-    device_ids_of,
     filled_places,
     hlo_sharding_of,
     made_again,

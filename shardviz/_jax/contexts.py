@@ -214,9 +214,3 @@ def made_again(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[str
         finally:
             logger.removeFilter(keep)
     return "\n".join(told), other._lowering is not one._lowering
-
-
-def device_ids_of(sharding: Any) -> tuple[int, ...]:
-    """As `device_ids`; empty for a sharding over an abstract mesh."""
-    abstract = isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
-    return () if abstract else device_ids(sharding)
