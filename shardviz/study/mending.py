@@ -37,7 +37,7 @@ from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
 from shardviz.records import Finding
 from shardviz.records.amounts import format_seconds
-from shardviz.study.mends import NO_ROOM, Change, Mend, Mends, NotOffered, Told
+from shardviz.study.mends import NO_ROOM, Change, Mend, Mends, NotOffered, Told, with_finding
 from shardviz.study.proposing import Proposals, plan_of
 from shardviz.study.scoring import Scorer
 from shardviz.study.trying import Step, Trying, Wait
@@ -257,9 +257,10 @@ class Mending(Trying[Mends]):
             program=self.program.name,
             target=self._target,
             level=self.report.level,
-            mends=tuple(sorted(self._mends, key=order)),
+            mends=tuple(sorted(with_finding(self._mends, self._proposals.as_suggestion), key=order)),
             tried=self._tried,
             candidates=max(self._candidates, self._tried),
+            known=self._proposals.findings,
             not_offered=tuple(self._not_offered),
             by_hand=tuple(self._proposals.by_hand),
             seconds=self.elapsed,
