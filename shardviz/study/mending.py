@@ -370,9 +370,11 @@ class Mending(Trying[Mends]):
             good.append((judged[0], replace(change, write=judged[1] or change.write)))
 
     def _unforeseen(self, change: Change, judged: Judged, base: Judged) -> bool:
-        """Whether only the partitioner says what a change brings: what a constraint costs is not all foreseen."""
+        """Whether only the partitioner says what a change brings: what a constraint costs is not all foreseen, nor what
+        only a compiler's report shows, as the halos of a convolution."""
         longer = base.step is None or judged.step is None or judged.step > base.step * (1 + _UNFORESEEN)
-        return self._proposals.reconstrains(change) and not longer and judged.over <= base.over
+        shown = self.report.level != "propagated" and change.finding is not None and change.finding.severity != "note"
+        return (shown or self._proposals.reconstrains(change)) and not longer and judged.over <= base.over
 
     def _refuse(self, change: Change, why: str) -> None:
         self._not_offered.append(NotOffered(action=change.action, why=why))

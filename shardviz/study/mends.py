@@ -211,10 +211,14 @@ class Mends(Visible):
         return tuple(m for m in self.mends if m.finding is None)
 
     @property
+    def unnamed(self) -> tuple[Finding, ...]:
+        """What a change saves that no finding of the report names, as a finding; the mend of it is its first mend's."""
+        return tuple(f for mend in self.mends for f in mend.findings if f.rule == TRIED)
+
+    @property
     def findings(self) -> Findings:
-        """The report's findings, and what a tried change saves and none of them names, the gravest first."""
-        more = (f for mend in self.mends for f in mend.findings if f.rule == TRIED)
-        return Findings(sorted((*self.known, *more), key=lambda finding: finding.weight))
+        """The report's findings and that of a change that was tried, the gravest first."""
+        return Findings(sorted((*self.known, *self.unnamed), key=lambda finding: finding.weight))
 
     def to_json(self, *, indent: int | None = None) -> str:
         """All of it as JSON text; bytes and seconds on one device."""
@@ -267,7 +271,7 @@ def with_finding(mends: Sequence[Mend], suggestion: Callable[[Mend], Suggestion]
     timed = [m for m in mends if m.seconds and m.step and not m.for_memory and m.level != "propagated"]
     best = max(timed, key=lambda m: m.seconds or 0.0, default=None)
     least = 0.0 if best is None or best.seconds is None else _HALF * best.seconds
-    named = any((m.seconds or 0.0) >= least and any(_names(f, least) for f in m.findings) for m in timed)
+    named = any(_names(f, least, m is best) for m in timed for f in m.findings if (m.seconds or 0.0) >= least)
     for mend in mends:
         seconds, step = mend.seconds or 0.0, mend.step or math.inf
         if mend is not best or named or seconds < _NAMED * step:
@@ -275,7 +279,8 @@ def with_finding(mends: Sequence[Mend], suggestion: Callable[[Mend], Suggestion]
             continue
         share = seconds / step
         totals = (total for change in mend.difference.collectives for total in (change.before, change.after))
-        told = f"; {', '.join(mend.collectives)}" if mend.collectives else ""
+        brings = (*mend.collectives, *mend._memory())
+        told = f"; {', '.join(brings)}" if brings else ""
         finding = Finding(
             TRIED,
             "warning" if share >= _GRAVE else "note",
@@ -290,6 +295,7 @@ def with_finding(mends: Sequence[Mend], suggestion: Callable[[Mend], Suggestion]
         yield replace(mend, findings=(finding, *mend.findings))
 
 
-def _names(finding: Finding, seconds: float) -> bool:
-    """Whether a finding is of so many seconds, or is a fault whose seconds are not known."""
-    return finding.severity != "note" and finding.numbers.get("seconds", math.inf) >= seconds
+def _names(finding: Finding, seconds: float, best: bool) -> bool:
+    """Whether a finding is of so many seconds; where it has none, whether the best mend is of it."""
+    timed = finding.numbers.get("seconds")
+    return finding.severity != "note" and (best if timed is None else timed >= seconds)

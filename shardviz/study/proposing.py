@@ -138,7 +138,7 @@ class Proposals:
             yield from self._donating(finding)
             yield from self._together(finding)
             for suggestion in finding.mends:
-                plan = self._suggested(suggestion)
+                plan = self.suggested(suggestion)
                 if suggestion.kind in _VARIED:
                     yield from self._varied(finding, suggestion)
                 elif suggestion.kind == "code":
@@ -161,7 +161,7 @@ class Proposals:
         (target, spec), *rest = changed
         return Suggestion(kind="argument", target=target, spec=spec, specs=tuple(rest), text=mend.action)
 
-    def _suggested(self, what: Suggestion) -> Plan | None:
+    def suggested(self, what: Suggestion) -> Plan | None:
         """The plan with what a finding suggests; None where no plan says it."""
         if what.kind == "argument":
             return self.plan.with_edits({what.target: what.spec or Spec(), **dict(what.specs)}, dict(what.out_specs))

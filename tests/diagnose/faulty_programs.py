@@ -79,10 +79,10 @@ def microbatches(w, xs):
 def summed_once(w, xs):
     """The same, with each device's own part of the gradient added up, and one sum over the devices."""
 
-    @partial(jax.shard_map, mesh=mesh_around(), in_specs=(P(), P(None, "data")), out_specs=P(), check_vma=False)
+    @partial(jax.shard_map, mesh=mesh_around(), in_specs=(P(), P(None, ALL)), out_specs=P(), check_vma=False)
     def total(w, xs):
         own = w - microbatches(w, xs)
-        return jax.lax.pmean(own, "data")
+        return jax.lax.pmean(own, ALL)
 
     return w - total(w, xs)
 
@@ -259,6 +259,9 @@ class Fault:
         better: the mended function, where a plan does not mend it.
         rules: the rules that name the fault, one at least.
         levels: where it is named; Shardy does not know of halos.
+        mend: which change takes the step back to that of the mended plan: the `first` that the finding suggests; the
+            first of those that were `tried`; none, as only a person can write it (`by hand`), or since what is tried
+            holds less than the mended plan does (`memory`).
         state: how many results become arguments again, the first ones, in the arguments' order.
         donated: which arguments are.
     """
@@ -272,6 +275,7 @@ class Fault:
     better: Callable[..., Any] | None = None
     rules: tuple[str, ...]
     levels: tuple[str, ...] = ("propagated", "partitioned")
+    mend: str = "first"
     state: int = 0
     donated: tuple[int, ...] = ()
 
@@ -390,12 +394,13 @@ FAULTS = {
     "gradients summed in each microbatch": Fault(
         fn=microbatches,
         args=lambda n: (array(16 * n, 16 * n), array(4, 16 * n, 16 * n)),
-        specs=(P(), P(None, "data")),
+        specs=(P(), P(None, ALL)),
         out=P(),
-        good=(P(), P(None, "data")),
+        good=(P(), P(None, ALL)),
         good_out=P(),
         better=summed_once,
         rules=("summed-each-run",),
+        mend="by hand",
     ),
     "replicated embedding": Fault(
         fn=of_tokens,
@@ -418,6 +423,7 @@ FAULTS = {
         good=(P(ALL),),
         better=partial(summed_after, None),
         rules=("gathered-then-summed",),
+        mend="tried",
     ),
     "constraints that disagree": Fault(
         fn=partial(back_again, P(None, ALL)),
@@ -426,6 +432,7 @@ FAULTS = {
         good=(P(ALL),),
         better=partial(back_again, None),
         rules=("there-and-back",),
+        mend="by hand",
     ),
     "one projection replicated": Fault(
         fn=attended,
@@ -479,6 +486,7 @@ FAULTS = {
         good=(P(None, "model"), *DATA),
         better=partial(cross_entropy, P("data", "model")),
         rules=("tried-change",),
+        mend="tried",
     ),
     "whole batch in a shard_map": Fault(
         fn=partial(mapped, P()),
@@ -487,6 +495,7 @@ FAULTS = {
         good=(P(), P(ALL)),
         better=partial(mapped, P(ALL)),
         rules=("repeated-work",),
+        mend="by hand",
     ),
     "ring of whole queries": Fault(
         fn=partial(ring, whole=True),
@@ -495,6 +504,7 @@ FAULTS = {
         good=(P("data"), *DATA),
         better=partial(ring, whole=False),
         rules=("repeated-work",),
+        mend="by hand",
     ),
     "activations without their batch": Fault(
         fn=partial(block, P(None, "model")),
@@ -503,6 +513,7 @@ FAULTS = {
         good=({"up": P(None, "model"), "down": P("model")}, P("data")),
         better=partial(block, P("data", "model")),
         rules=("there-and-back",),
+        mend="tried",
     ),
     "stack gathered before its loop": Fault(
         fn=partial(gathered_stack, P()),
@@ -511,6 +522,7 @@ FAULTS = {
         good=({"up": P(None, ALL), "down": P(None, ALL)}, P(ALL)),
         better=partial(gathered_stack, None),
         rules=("stack-gathered",),
+        mend="tried",
     ),
     "state along another dimension": Fault(
         fn=adam,
@@ -529,6 +541,7 @@ FAULTS = {
         specs=({"head": P(None, "model"), "layers": PAIRED}, P("model")),
         good=({"head": P(None, "model"), "layers": PAIRED}, P("data")),
         rules=("idle-axis",),
+        mend="tried",
     ),
     "batch along one axis of two": Fault(
         fn=predict,
@@ -553,28 +566,32 @@ FAULTS = {
         specs=(BY_HEADS, P("data")),
         good=(BY_HEADS, P("data")),
         better=attended,
-        rules=(),
+        rules=("tried-change",),
+        mend="tried",
     ),
     "sequence along the tensor axis": Fault(
         fn=attended,
         args=of_attention,
         specs=(BY_HEADS, P("data", "model")),
         good=(BY_HEADS, P("data")),
-        rules=(),
+        rules=("tried-change",),
+        mend="tried",
     ),
     "vocabulary along the batch's axis": Fault(
         fn=of_tokens,
         args=of_embedding,
-        specs=({"embed": P("data"), "up": P(None, "model"), "head": P("model", "data")}, P("data")),
+        specs=({**LOOKUP, "head": P("model", "data")}, P("data")),
         good=(LOOKUP, P("data")),
-        rules=(),
+        rules=("partial-sums",),
+        mend="memory",
     ),
     "adapters along their rank": Fault(
         fn=adapted,
         args=of_adapted,
         specs=(P(None, "model"), {"a": P(None, "model"), "b": P("model")}, P("data")),
         good=(P(None, "model"), {"a": P(), "b": P(None, "model")}, P("data")),
-        rules=(),
+        rules=("tried-change",),
+        mend="tried",
     ),
 }
 
