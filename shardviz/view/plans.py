@@ -12,6 +12,7 @@ from typing import Any
 
 from shardviz.ask.presets import Preset, Presets
 from shardviz.costs.step_cost import StepCost
+from shardviz.program.footprint import LESS, MORE
 from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds, format_times, plural
 from shardviz.study.answer import Floor, Found, Search, Tried, WhyNot
 from shardviz.study.costs import CostTable
@@ -296,9 +297,9 @@ def _step_saved(mend: Mend) -> Piece:
 
 _MOST_FRONT, _MOST_REASONS = 8, 8
 _ESTIMATED = (
-    "Memory is an estimate of what a device's main memory must hold, before any compiler plans it: for the gallery's "
-    "programs it is at most a quarter off what v5p's compiler plans. What a TPU computes and uses up in its chip's own "
-    "fast memory (VMEM) is not counted."
+    "Memory is an estimate of what a device's main memory must hold, before any compiler plans it: for nine of ten of "
+    f"138 plans of many kinds of programs, a TPU's compiler took {1 - LESS:.1f} to {1 + MORE:.1f} times the estimate. "
+    "What a TPU computes and uses up in its chip's own fast memory (VMEM) is not counted."
 )
 
 
