@@ -248,7 +248,7 @@ def document(subject: Any) -> Document:
     Raises:
         ShardvizError: for an object that nobody has a builder for.
     """
-    raise ShardvizError(f"nothing here tells of a {type(subject).__name__}")
+    raise ShardvizError(f"shardviz cannot show a {type(subject).__name__}")
 
 
 @document.register
@@ -282,18 +282,18 @@ def mesh_axes(mesh: DeviceMesh) -> Piece:
 
 
 def spec(cut: Spec | None, *, tip: str = "") -> Piece:
-    """A spec; None where no PartitionSpec says how the array is cut."""
+    """A spec; None where no PartitionSpec says how the array is sharded."""
     if cut is None:
         return words("no PartitionSpec", quiet=True, tip=tip)
     return Piece(text=str(cut.canonical()), kind="spec", value=cut, tip=tip or str(cut))
 
 
 def value_spec(value: Value, *, asks: bool = False) -> tuple[Piece, ...]:
-    """How a value is cut; where no PartitionSpec says it, what does: per device inside a `shard_map`, or HLO's text.
+    """How a value is sharded; where no PartitionSpec says it: per device inside a `shard_map`, or HLO's text.
 
     Args:
         value: the value.
-        asks: whether it can be asked there why it is cut so.
+        asks: whether it can be asked there why it is sharded so.
     """
     if value.manual:
         own = f"per device over {', '.join(map(axis_text, value.manual))}"

@@ -92,13 +92,13 @@ def memory_brief(state: Looked) -> Document:
     elif state.cost is not None:
         pieces = memory_pieces(state.deck.now.known)
         blocks.append(paragraph(*pieces, label=state.cost.machine.text, name="memory-room"))
-        blocks.append(paragraph("more is known once it is compiled", quiet=True, name="memory-more"))
+        blocks.append(paragraph("an estimate until it is compiled", quiet=True, name="memory-more"))
     elif plan is None:
         blocks.append(paragraph("known once the program is compiled", quiet=True))
     if plan is not None and not simulated:
         peak = words(
-            f"alive at once, at most: {format_bytes(plan.peak)}",
-            tip="the most that is in use at any one moment, by the live ranges of all values",
+            f"peak of live memory: {format_bytes(plan.peak)}",
+            tip="the most that is live at once, by the live ranges of all values",
         )
         blocks.append(paragraph(peak, quiet=True, name="memory-peak"))
     if plan is not None and plan.target == "cpu":
@@ -142,7 +142,7 @@ def summary(state: ExplorerState) -> Document:
     facts.append((f"no cost on {state.target}", state.cost_error))
     problems = sorted({d.rule for d in report.findings if d.severity != "note"})
     count = sum(d.severity != "note" for d in report.diagnostics)
-    facts.append((plural(count, "problem"), ", ".join(problems)))
+    facts.append((plural(count, "finding"), ", ".join(problems)))
     if state.failure:
         facts.append((state.failure["kind"], state.failure["message"].splitlines()[0]))
     if state.error:
@@ -156,9 +156,9 @@ def summary(state: ExplorerState) -> Document:
 
 def _plan(memory: Memory) -> tuple[str, str]:
     parts = (
-        f"{format_bytes(memory.set_aside)} set aside (arguments {format_bytes(memory.arguments)}, temporaries "
+        f"{format_bytes(memory.set_aside)} allocated (arguments {format_bytes(memory.arguments)}, temporaries "
         f"{format_bytes(memory.temporaries)}, outputs not aliased {format_bytes(memory.outputs - memory.aliased)}); "
-        f"alive at once, at most: {format_bytes(memory.peak)}"
+        f"peak of live memory: {format_bytes(memory.peak)}"
     )
     return f"memory per device, {memory.target} plan", parts
 
@@ -172,15 +172,16 @@ def still(state: Looked) -> Document:
     report = state.report
     blocks: list[Block] = [*_plans(state)]
     if report.collectives:
-        sums = (sums_table(report.collectives, by, line_text=report.line, brief=True, most=_MOST_LINES) for by in _SUMS)
-        blocks += sums
+        moves, timed = (report.collectives, False) if state.cost is None else (state.cost.partitioned, True)
+        look = {"line_text": report.line, "timed": timed, "brief": True, "most": _MOST_LINES}
+        blocks += (sums_table(moves, by, **look) for by in _SUMS)
     arguments, lead = values_table(report.arguments, most=_MOST_VALUES), values_headline(report.arguments)
     blocks.append(section("Arguments", arguments, lead=lead, fold="closed"))
     grave = [each for each in report.findings if each.severity != "note"]
     if grave:
         problems = (paragraph(f"• {each.text}") for each in grave[:_MOST_FOUND])
         blocks.append(section("Findings", *problems, lead=str(len(grave))))
-    blocks += notes("An explorer without its kernel: what it showed last. Run the cell again to go on.")
+    blocks += notes("The explorer's last view, without its kernel. Run the cell again to continue.")
     title = headline_pane(state).title
     return Document(title=title, lead=(_level(state),), blocks=tuple(blocks), mesh=report.mesh)
 
@@ -209,7 +210,7 @@ def _plans(state: Looked) -> Iterator[Block]:
     deck = state.deck
     yield from document(deck).blocks
     if len(deck.cards) > 1:
-        yield paragraph(words("What follows is of the plan"), words(deck.now.name, strong=True), words("."))
+        yield paragraph(words("The rest is about the plan"), words(deck.now.name, strong=True), words("."))
 
 
 def _most(state: Looked) -> Section:

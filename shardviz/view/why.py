@@ -1,4 +1,4 @@
-"""Why a value is cut as it is, and why a collective is there: a sentence first, then the chain as a table.
+"""Why a value is sharded as it is, and why a collective is there: a sentence first, then the chain as a table.
 
 In the explorer what would change without each cause stands below it.
 """
@@ -51,7 +51,7 @@ def why_document(found: Why) -> Document:
     title += () if value.spec is None else (spec(value.spec),)
     lead: list[Inline] = [(shape(value.shape, dtype=value.dtype), *_at(value.source, found.source))]
     if value.computed is not None:
-        lead.append((words("computed as"), spec(value.computed), words("and then moved")))
+        lead.append((words("computed as"), spec(value.computed), words("and then resharded")))
     if found.also:
         lead.append(words(f"the first of {len(found.also) + 1} values called {name}; others: {', '.join(found.also)}"))
     blocks: list[Block] = [axis_section(each, found.source, name) for each in found.axes]
@@ -89,15 +89,15 @@ def axis_section(found: AxisWhy, source: Lines, name: str = "") -> Section:
     typed = any(c.source.role == "type" for c in found.causes)
     if found.dimension is not None:
         blocks += notes(*found.notes, _TYPES if typed else "")
-    cut = "not cut" if found.dimension is None else f"cuts dimension {found.dimension}"
+    sharded = "not sharded" if found.dimension is None else f"dimension {found.dimension}"
     return Section(
-        title=f"axis {found.axis} on {name}", lead=(words(cut),), blocks=tuple(blocks), name=f"why-{found.axis}"
+        title=f"axis {found.axis} on {name}", lead=(words(sharded),), blocks=tuple(blocks), name=f"why-{found.axis}"
     )
 
 
 _TYPES = (
-    "Over Explicit axes an operation's type says how it is cut. Types follow from the arguments' when the function is "
-    "traced: to change them, change the arguments' specs."
+    "Over Explicit axes an operation's type says how it is sharded. Types follow from the arguments' at tracing: to "
+    " change them, change the arguments' specs."
 )
 
 
@@ -108,12 +108,12 @@ def _present(name: str, found: AxisWhy) -> Iterable[Block]:
     on = (axes((found.axis,)),)
     causes = found.causes
     if not causes:
-        yield paragraph(code(name), words("is sharded along"), *on, words("; where it comes from was not found."))
+        yield paragraph(code(name), words("is sharded along"), *on, words("; the cause was not found."))
         return
     first = causes[0]
     if not found.chain and first.source.name == name:
         yield paragraph(
-            code(name), words("is sharded along"), *on, words("since its own spec says so:"), spec(first.source.spec)
+            code(name), words("is sharded along"), *on, words("because its own spec says so:"), spec(first.source.spec)
         )
         return
     begin = (code(name), words("is sharded along"), *on, words("because of"), *source_pieces(first.source))
@@ -132,7 +132,7 @@ def _present(name: str, found: AxisWhy) -> Iterable[Block]:
     elif first.verdict == "needed":
         yield paragraph(*begin, words(f"; without it {name} is not sharded along it."))
     elif len(causes) > 1:
-        yield paragraph(*begin, words(", or of others, as is told below."))
+        yield paragraph(*begin, words(", or of one of those below."))
         yield causes_table(causes)
     else:
         yield paragraph(*begin, words("."))
@@ -140,7 +140,7 @@ def _present(name: str, found: AxisWhy) -> Iterable[Block]:
 
 def causes_table(causes: Sequence[Cause]) -> Table:
     """A row a cause, the nearest first."""
-    verdicts = ("enough by itself" if c.verdict == "one of several" else c.verdict for c in causes)
+    verdicts = ("enough alone" if c.verdict == "one of several" else c.verdict for c in causes)
     rows = tuple(row(*_source_cells(c.source), words(v)) for c, v in zip(causes, verdicts, strict=True))
     columns = (Column("cause"), Column("spec"), Column(""))
     return Table(columns=columns, rows=rows, first=5, noun="cause", name="why-causes")
@@ -176,7 +176,7 @@ def chain_table(found: AxisWhy, source: Lines) -> Table:
         run = list(some)
         rows += [_handed(run, source)] if boundary else [_hop(hop, source) for hop in run]
     steps = [replace(each, selects=("step", f"{found.axis}:{n}")) for n, each in enumerate(rows)]
-    columns = (Column("step"), Column("what it does", wrap=True), *map(Column, ("value", "cut", "rule")))
+    columns = (Column("step"), Column("what it does", wrap=True), *map(Column, ("value", "spec", "rule")))
     return Table(columns=columns, rows=tuple(steps), noun="step", name="why-chain", first=40, most=200)
 
 
@@ -190,7 +190,7 @@ def _handed(hops: Sequence[Hop], source: Lines) -> Row:
     """What is handed on through functions, loops and branches."""
     through = ", ".join(dict.fromkeys(_BOUNDARY[hop.op] for hop in hops))
     head = _made(words(through, strong=True), hops[0].source, source)
-    return row(head, words("handed on as it is", quiet=True), *_end(hops[-1].after), words(""))
+    return row(head, words("passed through unchanged", quiet=True), *_end(hops[-1].after), words(""))
 
 
 def _made(op: Piece, frame: Frame | None, source: Lines) -> tuple[Piece, ...]:
@@ -214,37 +214,37 @@ def _absent(name: str, found: AxisWhy, source: Lines) -> Iterable[Block]:
         first = found.stops[0]
         yield paragraph(
             *begin,
-            words(": on its way there it ends at"),
+            words("; the axis stops at"),
             code(first.next.name),
             words("; "),
             words(f"{first.words}."),
         )
         yield _stops(found.stops, source)
     else:
-        yield paragraph(*begin, words("since nothing that it is made from, or used with, hands that axis on to it."))
+        yield paragraph(*begin, words("because none of its operands and users passes that axis on to it."))
     if found.givers:
         yield _givers(name, found.givers)
     else:
         yield paragraph(
-            "None of the nearest specs and constraints that were tried would cut it along this axis.", quiet=True
+            "None of the nearest specs and constraints that were tried would shard it along this axis.", quiet=True
         )
 
 
 def _stops(stops: Sequence[Stop], source: Lines) -> Table:
-    heads = ("last with it", "cut", "operation", "first without", "cut", "why", "line")
+    heads = ("last with it", "spec", "operation", "first without", "spec", "why", "line")
     columns = tuple(Column(head, wrap=head == "why") for head in heads)
     rows = (row(*_end(s.last), code(s.op), *_end(s.next), words(s.words), _short(s.source, source)) for s in stops)
     return Table(columns=columns, rows=tuple(rows), caption="where the axis ends", noun="place", name="why-stops")
 
 
 def _givers(name: str, givers: Sequence[Giver]) -> Table:
-    columns = (Column("change"), Column("from"), Column("to"), Column(f"then cuts {name} in", right=True))
+    columns = (Column("change"), Column("from"), Column("to"), Column(f"then shards {name} in", right=True))
     rows = []
     for g in givers:
         change, cut = _source_cells(g.source)
         rows.append(row(change, spec(g.was), cut, words(f"dimension {g.dimension}")))
     return Table(
-        columns=columns, rows=tuple(rows), caption="what would bring it (tried)", noun="change", name="why-givers"
+        columns=columns, rows=tuple(rows), caption="what would shard it (tried)", noun="change", name="why-givers"
     )
 
 
@@ -278,7 +278,7 @@ def _chosen(found: Contest) -> Table:
 
 
 def _columns(timed: bool) -> tuple[Column, ...]:
-    heads = ("collectives", "moved", "matrix products", "arguments", *(("step",) if timed else ()))
+    heads = ("collectives", "operand bytes", "matrix products", "arguments", *(("step",) if timed else ()))
     return tuple(Column(head, right=True) for head in heads)
 
 
@@ -332,10 +332,10 @@ def _tried(runs: int, seconds: float) -> Paragraph:
 # What would change without each cause.
 
 _CHANGES = (
-    Column("if this did not say so"),
+    Column("without this"),
     Column("spec"),
     Column("values resharded", right=True),
-    *(Column(title, right=True) for title in ("moved", "arguments", "step")),
+    *(Column(title, right=True) for title in ("operand bytes", "arguments", "step")),
 )
 _AMOUNTS = ("operand bytes", "arguments", "step")
 _MOST_CAUSES = 8
@@ -370,7 +370,7 @@ def changes_section(answer: Why, changes: Mapping[int, Any]) -> Section:
     for each in changes.values():
         fold = Section(title=each.names[1], blocks=document(each).blocks, fold="closed")
         blocks.append(fold)
-    lead = words("for the whole program on one device in a step, propagated anew", quiet=True)
+    lead = words("in the whole program, on one device in a step, propagated again", quiet=True)
     return Section(title="What would change", lead=(lead,), blocks=tuple(blocks), name="changes")
 
 

@@ -276,8 +276,8 @@ arguments: 3 values, 270 kB per device
 
 collectives: 1 operation, 4 runs a step
   data  131 kB
-memory per device, cpu plan: 4.20 kB set aside (arguments 1.00 kB, temporaries 3.00 kB, outputs not
-  aliased 200 B); alive at once, at most: 4.00 kB
+memory per device, cpu plan: 4.20 kB allocated (arguments 1.00 kB, temporaries 3.00 kB, outputs not
+  aliased 200 B); peak of live memory: 4.00 kB
 1 problem: levels-differ"""
     )
 

@@ -249,7 +249,7 @@ def test_memory_adds_up_and_says_whose_plan_it_is(open_page, crowd):
         ["temporaries", "138 GB"],
         ["in all", "143 GB"],
     ]
-    assert page.at("memory-alive-at-once").inner_text() == "alive at once, at most: 121 GB"
+    assert page.at("memory-alive-at-once").inner_text() == "peak of live memory: 121 GB"
 
 
 def test_problems_come_before_notes(open_page, crowd):

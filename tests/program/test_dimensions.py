@@ -402,7 +402,7 @@ def test_what_cannot_be_cut_is_said():
         sv.Plan({"a": 2}).with_dimension("w:0", "a", prefer={"w": 0})
     with pytest.raises(SpecError, match=r"the mesh has no such axis; it has 'a'"):
         sv.Plan({"a": 2}).with_dimension(program.dimensions.named("w:0"), "q")
-    with pytest.raises(SpecError, match="dimension 0 is 8 and does not divide by 'a'=3"):
+    with pytest.raises(SpecError, match="dimension 0 is 8, which is not divisible by 'a'=3"):
         program.bind(sv.Plan({"a": 3}).with_dimension(program.dimensions.named("w:0"), "a"))
     with pytest.raises(ShardvizError, match="there is no dimension 'ff'; there are"):
         program.dimensions.named("ff")
