@@ -20,9 +20,9 @@ def test_an_all_to_all():
     assert text.endswith(
         "resharding, P('data', None) → P(None, 'data'): 1 collective\n"
         "     step        over  spec after it    received, at most  what it does\n"
-        "  1  all-to-all  data  P(None, 'data')               48 B  dimension 0 becomes\n"
-        "                                                           whole, dimension 1 is\n"
-        "                                                           sharded\n"
+        "  1  all-to-all  data  P(None, 'data')               48 B  dimension 0 is no\n"
+        "                                                           longer sharded,\n"
+        "                                                           dimension 1 is sharded\n"
         "\n"
         "  devices  keeps  receives  drops\n"
         "  0-3       16 B      48 B   48 B"
