@@ -26,8 +26,9 @@ from shardviz.records import Frame, Value
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds, format_shape
 from shardviz.records.collectives import axes_words
 from shardviz.records.sums import NO_SOURCE
+from shardviz.view.glossary import GLOSSARY
 
-Kind = Literal["words", "code", "axes", "mesh", "spec", "bar", "line"]
+Kind = Literal["words", "term", "code", "axes", "mesh", "spec", "bar", "line"]
 _LONGEST_LINE = 72
 T = TypeVar("T")
 _CLOSING = (",", ";", ":", ".", ")")
@@ -39,8 +40,8 @@ class Piece:
 
     Attributes:
         text: it in plain text; what terminals, diffs and screen readers get.
-        kind: `words`; `code`, in monospace; `axes`, mesh axes as chips; `mesh`, those of a mesh with their sizes;
-            `spec`, a spec in brackets; `bar`; `line`, a place in the source with the line's text behind it.
+        kind: `words`; `term`, a word of the glossary, which its tip explains; `code`, in monospace; `axes`, mesh axes
+            as chips; `mesh`, those of a mesh with their sizes; `spec`, a spec in brackets; `bar`; `line`, a place in the source with the line's text behind it.
         value: of `axes` the tuple of axes, of `mesh` its (name, size) pairs, of `spec` the `Spec`, of `bar` its
             `Part`s, of `line` the source line.
         strong, quiet: more, or less, important than what is around it.
@@ -94,6 +95,11 @@ class Column:
     title: str
     right: bool = False
     wrap: bool = False
+
+    @property
+    def tip(self) -> str:
+        """What the head means, where the glossary has it."""
+        return GLOSSARY.get(self.title, "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,6 +272,11 @@ def words(
     return Piece(text=text, strong=strong, quiet=quiet, tone=tone, tip=tip, selects=selects)
 
 
+def term(word: str, *, strong: bool = False) -> Piece:
+    """A word, which says what it means where the glossary has it."""
+    return Piece(text=word, kind="term" if word in GLOSSARY else "words", strong=strong, tip=GLOSSARY.get(word, ""))
+
+
 def code(text: str, *, strong: bool = False, quiet: bool = False, tip: str = "", selects: Any = None) -> Piece:
     """Text in monospace: a name, a shape, a target."""
     return Piece(text=text, kind="code", strong=strong, quiet=quiet, tip=tip, selects=selects)
@@ -358,7 +369,9 @@ def line(frame: Frame | None, source: str | LineText = "", *, tip: str = "") -> 
 def moved(kind: str, over: tuple[Axis, ...] | None, frame: Frame | None, tip: str = "") -> Piece:
     """A kind of collective; with the axes and the line it is lit wherever it stands."""
     at = "" if frame is None else frame.short
-    return words(kind, strong=True, tip=tip, selects=("moved", f"{kind} {axes_words(over)} {at}"))
+    return words(
+        kind, strong=True, tip=tip or GLOSSARY.get(kind, ""), selects=("moved", f"{kind} {axes_words(over)} {at}")
+    )
 
 
 Cell = Inline | str

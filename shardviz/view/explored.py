@@ -43,6 +43,7 @@ from shardviz.view.document import (
     section,
     shorten,
     table,
+    term,
     value_spec,
     words,
 )
@@ -191,7 +192,7 @@ def _level(state: Looked) -> tuple[Piece, ...]:
     level = state.level
     meaning = f"({LEVEL_WORDS[level]})" if level in LEVEL_WORDS else ""
     machine = (words(f", target {state.target}"),) if state.target != "cpu" else ()
-    return (words(level, strong=True), words(meaning, quiet=True), *machine)
+    return (term(level, strong=True), words(meaning, quiet=True), *machine)
 
 
 def _part(title: str, pane: Document, fold: Any, lead: Any = ()) -> Section:

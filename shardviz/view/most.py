@@ -37,6 +37,7 @@ from shardviz.view.document import (
     paragraph,
     row,
     shorten,
+    term,
     words,
 )
 from shardviz.view.placement import CHOOSE
@@ -405,7 +406,7 @@ def _spent(spent: Spending, step: _Step, at: str) -> Iterator[Piece]:
         yield words(":")
         yield from _cause(spent, step)
     else:
-        yield words("matrix products" if spent.what == "compute" else "HBM-bound", strong=True)
+        yield term("matrix products" if spent.what == "compute" else "HBM-bound", strong=True)
     if own is not None and cost is not None:
         yield words(f"· {own / spent.seconds:.0%} of the step's {format_seconds(spent.seconds)} of matrix products")
         return

@@ -44,6 +44,7 @@ from shardviz.view.document import (
     shape,
     shorten,
     table,
+    term,
     words,
     wrapped,
 )
@@ -86,7 +87,7 @@ def report_document(report: Report) -> Document:
     if report.intermediates:
         inside, many = values_table(report.intermediates, kept=_KEPT), plural(len(report.intermediates), "value")
         blocks.append(section("Intermediates", inside, lead=many, fold="closed", brief=True))
-    title = (words(report.program, strong=True), words(report.level), words(f"({level})" if level else "", quiet=True))
+    title = (words(report.program, strong=True), term(report.level), words(f"({level})" if level else "", quiet=True))
     return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=report.mesh)
 
 
