@@ -41,7 +41,8 @@ class Piece:
     Attributes:
         text: it in plain text; what terminals, diffs and screen readers get.
         kind: `words`; `term`, a word of the glossary, which its tip explains; `code`, in monospace; `axes`, mesh axes
-            as chips; `mesh`, those of a mesh with their sizes; `spec`, a spec in brackets; `bar`; `line`, a place in the source with the line's text behind it.
+            as chips; `mesh`, those of a mesh with their sizes; `spec`, a spec in brackets; `bar`; `line`, a place in
+            the source with the line's text behind it.
         value: of `axes` the tuple of axes, of `mesh` its (name, size) pairs, of `spec` the `Spec`, of `bar` its
             `Part`s, of `line` the source line.
         strong, quiet: more, or less, important than what is around it.
