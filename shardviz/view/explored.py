@@ -17,9 +17,7 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import Looked, SavedSession
 from shardviz.explorer.snapshot import Remedies
 from shardviz.explorer.texts import Codes
-from shardviz.records import Memory
 from shardviz.records.amounts import format_bytes, format_flops, plural
-from shardviz.records.sums import sum_collectives, total_of
 from shardviz.view.cards import memory_pieces
 from shardviz.view.collectives import sums_table
 from shardviz.view.cost_pictures import machine_figure
@@ -34,17 +32,11 @@ from shardviz.view.document import (
     Row,
     Section,
     Table,
-    axes,
     document,
-    nbytes,
     notes,
     paragraph,
-    right,
     section,
-    shorten,
-    table,
     term,
-    value_spec,
     words,
 )
 from shardviz.view.most import most_document
@@ -60,7 +52,7 @@ from shardviz.view.panes import (
 from shardviz.view.placement import CHOOSE, placement_document
 from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, LEVEL_WORDS, fit_text
 from shardviz.view.source import source_pane
-from shardviz.view.step_cost import headline, memory_words, parts_table
+from shardviz.view.step_cost import parts_table
 from shardviz.view.values import values_headline, values_section, values_table
 
 
@@ -111,57 +103,13 @@ def memory_brief(state: Looked) -> Document:
     return Document(blocks=tuple(blocks), mesh=report.mesh)
 
 
-_MOST = 400
-
-
 @document.register
 def summary(state: ExplorerState) -> Document:
-    """The plan and the headline numbers; no timings, so that two runs can be compared word for word."""
-    report = state.report
-    mesh = str(report.mesh) or "a mesh with no axes"
-    arguments = table(
-        report.arguments,
-        ("", lambda v: shorten(v.name, 40)),
-        ("", value_spec),
-        (right(), lambda v: nbytes(v.bytes_per_device)),
-        most=_MOST,
-        noun="argument",
-    )
-    moved = table(
-        sum_collectives(report.collectives, "axes"), ("", lambda t: axes(t.axes)), (right(), lambda t: t.bytes_text)
-    )
-    whole = total_of(report.collectives)
-    runs = f"{plural(whole.operations, 'operation')}, {whole.runs_text} runs a step" if whole.operations else "none"
-    blocks: list[Block] = [
-        section("arguments", arguments, lead=values_headline(report.arguments)),
-        section("collectives", *((moved,) if moved.rows else ()), lead=runs),
-    ]
-    facts = [] if report.memory is None else [_plan(report.memory)]
-    if state.cost is not None:
-        facts.append((f"step on {state.target}", headline(state.cost)))
-        facts.append((f"memory on {state.target}", memory_words(state.cost.needs)))
-    facts.append((f"no cost on {state.target}", state.cost_error))
-    problems = sorted({d.rule for d in report.findings if d.severity != "note"})
-    count = sum(d.severity != "note" for d in report.diagnostics)
-    facts.append((plural(count, "finding"), ", ".join(problems)))
-    if state.failure:
-        facts.append((state.failure["kind"], state.failure["message"].splitlines()[0]))
-    if state.error:
-        facts.append(("refused", state.error["message"].splitlines()[0]))
-    blocks += [paragraph(said, label=label) for label, said in facts if said]
-    if len(state.deck.cards) > 1:
-        blocks.append(section("plans", *document(state.deck).blocks))
-    title = words(f"{report.program} on {mesh} ({plural(report.mesh.size, 'device')}), {report.level}")
-    return Document(title=title, blocks=tuple(blocks), mesh=report.mesh)
-
-
-def _plan(memory: Memory) -> tuple[str, str]:
-    parts = (
-        f"{format_bytes(memory.set_aside)} allocated (arguments {format_bytes(memory.arguments)}, temporaries "
-        f"{format_bytes(memory.temporaries)}, outputs not aliased {format_bytes(memory.outputs - memory.aliased)}); "
-        f"peak of live memory: {format_bytes(memory.peak)}"
-    )
-    return f"memory per device, {memory.target} plan", parts
+    """The still, the memory and what the last edit met; no timings, so that two runs can be compared word for word."""
+    shown = still(state)
+    facts = {"refused": state.error, "failed": state.failure}
+    met = (paragraph(fact["message"].splitlines()[0], label=label) for label, fact in facts.items() if fact)
+    return dataclasses.replace(shown, blocks=(*shown.blocks[:-1], *memory_brief(state).blocks, *met))
 
 
 _MOST_LINES, _MOST_VALUES, _MOST_FOUND = 6, 24, 8
@@ -217,16 +165,7 @@ def _plans(state: Looked) -> Iterator[Block]:
 def _most(state: Looked) -> Section:
     """What the step waits for; what helps was tried while the explorer lived."""
     remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()
-    most = most_document(state.deck, remedies)
-    return _part("What costs you most", dataclasses.replace(most, blocks=tuple(map(_told, most.blocks))), "open")
-
-
-def _told(block: Block) -> Block:
-    """A table without its last column where that says nothing: what would help was not tried, and is not any more."""
-    if not isinstance(block, Table) or any(row.cells[-1] for row in block.rows):
-        return block
-    rows = tuple(dataclasses.replace(row, cells=row.cells[:-1]) for row in block.rows)
-    return dataclasses.replace(block, columns=block.columns[:-1], rows=rows)
+    return _part("What costs you most", most_document(state.deck, remedies), "open")
 
 
 def _coded(code: Codes) -> Iterator[Block]:

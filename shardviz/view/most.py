@@ -9,7 +9,7 @@ collectives that it lessens; what mends no row stands apart. `line_document` has
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from shardviz.costs.spending import Spending, spendings
@@ -24,10 +24,8 @@ from shardviz.records.sums import sum_collectives
 from shardviz.study.mends import Mend
 from shardviz.view.document import (
     Block,
-    Column,
     Document,
     Piece,
-    Row,
     Section,
     Table,
     axes,
@@ -35,10 +33,11 @@ from shardviz.view.document import (
     line,
     moved,
     paragraph,
-    row,
     shorten,
+    table,
     term,
     words,
+    wrapped,
 )
 from shardviz.view.placement import CHOOSE
 from shardviz.view.step_cost import pair
@@ -170,27 +169,19 @@ def line_document(deck: Deck, remedies: Remedies, at: str) -> Document:
 
 def _table(step: _Step, entries: Sequence[_Entry], name: str, at: str = "") -> Table:
     """The rows; those of one line without the column of lines."""
-    columns: list[tuple[Column, Callable[[_Entry], tuple[Piece, ...]]]] = [
-        (Column("costs"), lambda entry: _amount(entry, step, at)),
-        (Column("difference"), lambda entry: _difference(entry.spent, step)),
-        (Column("line"), lambda entry: _place(entry, step)),
-        (Column("what, and why", wrap=True), lambda entry: tuple(_sentence(entry, step, at))),
-        (Column("try this", wrap=True), lambda entry: tuple(_try(entry))),
-    ]
-    left_out = {title for title, out in (("difference", step.before is None), ("line", bool(at))) if out}
-    shown = [(column, cell) for column, cell in columns if column.title not in left_out]
-
-    def one(entry: _Entry) -> Row:
-        return row(*(cell(entry) for _, cell in shown), detail=_detail(entry.finding))
-
-    return Table(
-        columns=tuple(column for column, _ in shown),
-        rows=tuple(map(one, entries[:MOST])),
+    tried = any(piece for entry in entries for piece in _try(entry))
+    return table(
+        entries,
+        ("costs", lambda entry: _amount(entry, step, at)),
+        None if step.before is None else ("difference", lambda entry: _difference(entry.spent, step)),
+        None if at else ("line", lambda entry: _place(entry, step)),
+        (wrapped("what, and why"), lambda entry: tuple(_sentence(entry, step, at))),
+        (wrapped("try this"), lambda entry: tuple(_try(entry))) if tried else None,
+        detail=lambda entry: _detail(entry.finding),
         first=6,
         most=MOST,
+        kept=MOST,
         noun="row",
-        hidden=max(0, len(entries) - MOST),
-        folds="page",
         name=name,
     )
 

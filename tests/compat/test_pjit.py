@@ -193,14 +193,14 @@ RULES = [
     (
         lambda: pjit(lambda a: a, P("data"), None),
         ({"k": array(6)},),
-        r"a\['k'\]'? P\('data'\): dimension 0 is 6 and does not",
+        r"a\['k'\]'? P\('data'\): dimension 0 is 6, which is not",
     ),
     (
         lambda: pjit(lambda a: a, P(("data", "model")), None),
         (array(12),),
         "12, which is not divisible by 'data'=4 x 'model'=2",
     ),
-    (lambda: pjit(lambda a: a[:3], None, P("data")), (array(4),), "'result' P.'data'.: dimension 0 is 3 and does not"),
+    (lambda: pjit(lambda a: a[:3], None, P("data")), (array(4),), "'result' P.'data'.: dimension 0 is 3, which is not"),
     (
         lambda: pjit(lambda a: (a, a), None, (None, P(None, "z"))),
         (array(4, 4),),

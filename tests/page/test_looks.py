@@ -228,7 +228,7 @@ def test_axes_that_move_next_to_nothing_are_counted_only(open_page, program, pla
     ]
     program.compiled = lambda plan: replace(program.partitioned(plan), level="compiled", collectives=tuple(moves))
     page = open_page(answered(program, plan))
-    assert page.at("kpi-moved").inner_text().split() == ["data", "1.00", "GB", "+1"]
+    assert page.at("kpi-moved").inner_text().split() == ["data", "1.00", "GB", "sent", "+1"]
     assert page.at("kpi-moved").get_by_title("model 900 kB").count() == 1
 
 

@@ -193,7 +193,7 @@ def test_whole_dimensions_of_the_gallery_move_what_they_say_and_nothing_else(nam
         plan = sv.Plan(free | {"cut": factor}, edits=ins, out_edits=outs).with_dimension(dimension, axis)
         moved = {c.kind for c in program.propagate(plan).collectives if axis in map(axis_name, c.axes or ())}
         assert bool(moved - {"all-reduce"}) == bool(dimension.moved), (dimension.name, moved)
-        assert not dimension.moved or "arrays are moved at" in program.dimensions.text()
+        assert not dimension.moved or "arrays are resharded at" in program.dimensions.text()
 
 
 def test_experts_are_batched_and_heads_are_not():
@@ -332,7 +332,7 @@ def test_groups_are_what_arithmetic_ties_together(five):
 def test_an_array_that_has_a_dimension_twice_says_so():
     program = sv.trace(lambda w, x: x + x @ w, *[jax.ShapeDtypeStruct(s, "float32") for s in ((8, 8), (16, 8))])
     (wide,) = (d for d in program.dimensions if d.conflicts)
-    assert wide.conflicts == {"w": (0, 1)} and "only one of these can take it" in program.dimensions.text()
+    assert wide.conflicts == {"w": (0, 1)} and "so one of these takes it" in program.dimensions.text()
     plan = sv.Plan({"x": 2})
     specs = lambda plan: {n: str(s.canonical()) for n, s in program.bind(plan).in_specs.items()}  # noqa: E731
     assert specs(plan.with_dimension(wide, "x")) == {"w": "P('x')", "x": "P(None, 'x')"}
