@@ -52,7 +52,7 @@ from shardviz.view.panes import (
 from shardviz.view.placement import CHOOSE, placement_document
 from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, LEVEL_WORDS, fit_text
 from shardviz.view.source import source_pane
-from shardviz.view.step_cost import parts_table
+from shardviz.view.step_cost import headline, memory_words, parts_table
 from shardviz.view.values import values_headline, values_section, values_table
 
 
@@ -105,11 +105,16 @@ def memory_brief(state: Looked) -> Document:
 
 @document.register
 def summary(state: ExplorerState) -> Document:
-    """The still, the memory and what the last edit met; no timings, so that two runs can be compared word for word."""
-    shown = still(state)
-    facts = {"refused": state.error, "failed": state.failure}
-    met = (paragraph(fact["message"].splitlines()[0], label=label) for label, fact in facts.items() if fact)
-    return dataclasses.replace(shown, blocks=(*shown.blocks[:-1], *memory_brief(state).blocks, *met))
+    """The still, the step, the memory and what the last edit met; no timings, so that runs can be compared."""
+    shown, cost = still(state), state.cost
+    facts = {f"no cost on {state.target}": state.cost_error}
+    if cost is not None:
+        facts = {f"step on {state.target}": headline(cost), f"memory on {state.target}": memory_words(cost.needs)}
+    met = {"failed": state.failure, "refused": state.error}
+    facts |= {label: fact["message"].splitlines()[0] for label, fact in met.items() if fact}
+    lines = (paragraph(text, label=label) for label, text in facts.items() if text)
+    memory = memory_brief(state).blocks if cost is None else ()
+    return dataclasses.replace(shown, blocks=(*shown.blocks[:-1], *memory, *lines))
 
 
 _MOST_LINES, _MOST_VALUES, _MOST_FOUND = 6, 24, 8

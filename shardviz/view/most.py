@@ -83,13 +83,15 @@ class _Step:
 
     def entries(self, remedies: Remedies, plan: object) -> tuple[list[_Entry], list[_Entry]]:
         """The rows, and the mends that are of none of them."""
-        entries = list(self._entries())
-        if remedies.of != plan or remedies.mends is None:
+        mends = remedies.mends if remedies.of == plan else None
+        findings = (*self.known.findings, *(() if mends is None else mends.unnamed))
+        entries = list(self._entries(findings))
+        if mends is None:
             return entries, []
-        left, mended = {mend.action: mend for mend in remedies.mends}, []
+        left, mended = {mend.action: mend for mend in mends}, []
         for entry in entries:
             if entry.finding is not None:
-                helps = (mend for mend in remedies.mends.of(entry.finding) if mend.action in left)
+                helps = (mend for mend in mends.of(entry.finding) if mend.action in left)
             else:
                 helps = (mend for mend in left.values() if mend.finding is None and _lessens(mend, entry.spent))
             mend = next(helps, None)
@@ -97,7 +99,7 @@ class _Step:
                 del left[mend.action]
             mended.append(replace(entry, mend=mend))
         shown = {entry.finding.id for entry in mended if entry.finding is not None}
-        notes = {finding.id: finding for finding in self.known.findings if finding.id not in shown}
+        notes = {finding.id: finding for finding in findings if finding.id not in shown}
         for mend in [*left.values()]:
             finding = next((notes[each.id] for each in mend.findings if each.id in notes), None)
             if finding is not None:
@@ -107,9 +109,9 @@ class _Step:
         rest = sorted((entry for entry in mended if not _error(entry)), key=_rank)
         return [*first, *rest], [_Entry(mend=mend) for mend in left.values()]
 
-    def _entries(self) -> Iterator[_Entry]:
+    def _entries(self, findings: Sequence[Finding]) -> Iterator[_Entry]:
         """Errors first; then what is spent, with what was found there; then what else was found."""
-        findings = [f for f in self.known.findings if f.severity != "note"]
+        findings = [f for f in findings if f.severity != "note"]
         spent = spendings(self.cost, self.before) if self.cost is not None else _by_bytes(self.known)
         least = _LEAST * (self.cost.seconds or self.cost.lower) if self.cost is not None else 0.0
         rows: list[_Entry] = []

@@ -244,7 +244,7 @@ def test_the_table_says_who_wins_in_text_and_html():
     assert text == repr(table) == table._repr_mimebundle_()["text/plain"]
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines == [
-        "rule filter spec catches wins",
+        "rule filter spec matches wins",
         "1 '*[0]*' P('model') 2 2",
         "wins params['layers'][0]['norm'], params['layers'][0]['wq']",
         '2 "*wq\']" P() 2 1',
