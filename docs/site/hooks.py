@@ -29,7 +29,7 @@ FENCE = re.compile(r"^```python(?P<how>[ \t]+\w+)?\n(?P<code>.*?)^```$", re.MULT
 OUTPUT = '\n\n<div class="output" data-output="{}"></div>\n'
 SHOWN = (
     '<div class="output" data-search-exclude><template shadowrootmode="open"><style>pre{{white-space:pre-wrap;'
-    "overflow-wrap:anywhere;margin:0;font:.8rem/1.4 var(--md-code-font)}}table{{border-collapse:collapse}}"
+    "overflow-wrap:anywhere;margin:0;font:12.5px/1.45 ui-monospace,monospace}}table{{border-collapse:collapse}}"
     "</style>{}</template></div>"
 )
 """An output in a tree of its own, which the page's style does not reach."""
@@ -180,6 +180,8 @@ def title_of(notebook: dict[str, Any]) -> str:
 
 _outputs: dict[str, list[str]] = {}
 """Page → what its code gave."""
+_renamed: dict[str, str] = {}
+"""A function's name where it stands → its public name."""
 
 
 def on_config(config):
@@ -219,13 +221,31 @@ def explorer_page() -> str:
     return text
 
 
+def named(match: re.Match[str]) -> str:
+    """A public name as mkdocstrings finds it: where it stands, for a module may have the same name."""
+    import shardviz as sv
+
+    value = getattr(sv, match["name"])
+    if not hasattr(value, "__qualname__"):
+        return match[0]
+    if value.__name__ != match["name"]:
+        _renamed[value.__name__] = match["name"]
+    where = f"{value.__module__}.{value.__qualname__}"
+    options = f"{{heading: {match['name']}, toc_label: {match['name']}}}"
+    return f"[](){{#shardviz.{match['name']}}}\n\n::: {where}\n    options: {options}"
+
+
 def on_page_markdown(markdown, page, config, files):
     name = page.file.src_uri
+    if name.startswith("reference/"):
+        return re.sub(r"^::: shardviz\.(?P<name>\w+)$", named, markdown, flags=re.MULTILINE)
     if any(name == run or (run.endswith("/") and name.startswith(run)) for run in RUN):
         markdown, _outputs[name] = run_page(name, markdown)
     return markdown
 
 
 def on_page_content(content, page, config, files):
+    for own, public in _renamed.items() if page.file.src_uri.startswith("reference/") else ():
+        content = content.replace(f'<span class="nf">{own}</span>', f'<span class="nf">{public}</span>')
     outputs = _outputs.get(page.file.src_uri, [])
     return PLACE.sub(lambda match: SHOWN.format(outputs[int(match[1])]), content)
