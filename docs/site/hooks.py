@@ -28,11 +28,11 @@ RUN = ("index.md", "how_to/", "how_it_knows/")
 FENCE = re.compile(r"^```python(?P<how>[ \t]+\w+)?\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = '\n\n<div class="output" data-output="{}"></div>\n'
 SHOWN = (
-    '<div class="output" data-search-exclude><template shadowrootmode="open"><style>pre{{white-space:pre-wrap;'
+    '<cell-output data-search-exclude><template shadowrootmode="open"><style>pre{{white-space:pre-wrap;'
     "overflow-wrap:anywhere;margin:0;font:12.5px/1.45 ui-monospace,monospace}}table{{border-collapse:collapse}}"
-    "</style>{}</template></div>"
+    "</style>{}</template></cell-output>"
 )
-"""An output in a tree of its own, which the page's style does not reach."""
+"""An output in a tree of its own, which neither the page's style nor its search reaches."""
 PLACE = re.compile(r'<div class="output" data-output="(\d+)"></div>')
 
 
