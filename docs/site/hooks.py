@@ -3,8 +3,8 @@
 MkDocs calls the functions `on_...`. A page's fences ```` ```python ```` in `how_to/` and the other folders of `RUN` run
 in order, as the cells of one notebook, while the site is built; what the last line of each gives stands below it. So no
 output is stored, and code that fails fails the build. A fence ```` ```python tpu ```` runs where the TPU's compiler is
-installed, ```` ```python skip ```` never does, as it needs what a build has not, and of ```` ```python hidden ```` only
-the output is shown.
+installed, ```` ```python skip ```` never does, as it needs what a build has not, of ```` ```python hidden ```` only the
+output is shown, and ```` ```python page ```` shows what `save("page.html")` writes: pictures too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import json
 import linecache
 import os
 import re
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,19 @@ def shown(data: dict[str, Any]) -> str:
     return f"<pre>{html.escape(text.get('text/plain', ''))}</pre>"
 
 
+def saved(save: Callable[[str], Path]) -> str:
+    """What is written to an HTML file."""
+    with tempfile.TemporaryDirectory() as folder:
+        return save(f"{folder}/page.html").read_text(encoding="utf-8")
+
+
+def page_of(value: Any) -> str:
+    """What a value's page says, with its style and pictures."""
+    page = re.search(r"<style>(.*?)</style>.*</label>(.*)</main>", saved(value.save), re.DOTALL)
+    assert page is not None
+    return f"<style>{page[1]}</style>{page[2]}"
+
+
 class Cells:
     """The code of one page, run from top to bottom as one notebook's cells.
 
@@ -72,8 +86,8 @@ class Cells:
         self.source = ""
         self.namespace: dict[str, Any] = {"__name__": "__main__", "table": table}
 
-    def run(self, code: str) -> str:
-        """Runs a cell.
+    def run(self, code: str, how: str = "") -> str:
+        """Runs a cell, whose last value is shown as a notebook shows it, or with `page` as its page.
 
         Returns:
             What it printed and what its last expression gives, as HTML.
@@ -89,6 +103,8 @@ class Cells:
             if last is not None:
                 value = eval(compile(ast.Expression(last.value), self.name, "eval"), self.namespace)
         text = f"<pre>{html.escape(printed.getvalue())}</pre>" if printed.getvalue() else ""
+        if how == "page":
+            return text + page_of(value)
         return text + ("" if value is None else shown(mimebundle(value)))
 
 
@@ -127,7 +143,7 @@ def run_page(name: str, markdown: str) -> tuple[str, list[str]]:
         if how == "tpu" and not has_tpu_compiler():
             outputs.append("<p>Not run: the TPU's compiler (the extra <code>tpu</code>) was not there.</p>")
         else:
-            outputs.append(cells.run(match["code"]))
+            outputs.append(cells.run(match["code"], how))
         below = OUTPUT.format(len(outputs) - 1) if outputs[-1] else ""
         return below if how == "hidden" else fence + below
 
@@ -208,15 +224,12 @@ def on_files(files, config):
 
 def explorer_page() -> str:
     """The explorer of the README's first command, as the page that `explorer.save` writes."""
-    import tempfile
-
     import shardviz as sv
 
     llama = sv.gallery.llama("70b")
     explorer = sv.explore(llama, target="tpu v5p:4x4x4")
     explorer.wait("compiled" if has_tpu_compiler() else "partitioned")
-    with tempfile.TemporaryDirectory() as folder:
-        text = explorer.save(Path(folder) / "explorer.html").read_text(encoding="utf-8")
+    text = saved(explorer.save)
     explorer.close()
     return text
 
