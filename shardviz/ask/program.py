@@ -69,14 +69,14 @@ class Program(Derivable):
         self._lowerings = Lowerings(call, None if mesh is None else DeviceMesh.of(mesh))
         self._propagated: tuple[Plan, LowerFor, Report] | None = None
         self._calls: list[CallSignature] = [] if call.signature is None else [call.signature]
-        self._origin = None
         self._flops: Mapping[str, float] = {}
         self._asked: tuple[Plan, Asking] | None = None
         self._variants: dict[Variant, Any] = {}
 
     def __reduce__(self) -> Any:
         root = self if self._root is None else self._root
-        kept = root._call, root._mesh, dict(root._flops), root._lowerings.opened, self._variant
+        call = replace(root._call, signature=None)
+        kept = call, root._mesh, dict(root._flops), root._lowerings.opened, self._variant
         return _arrived, kept  # it is traced anew where it arrives
 
     def __repr__(self) -> str:

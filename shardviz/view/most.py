@@ -90,7 +90,8 @@ def most_document(deck: Deck, remedies: Remedies) -> Document:
         lead = (*lead, words(said, quiet=True, tip="what helps is tried while nothing else is asked for"))
     elif remedies.of == card.plan and remedies.trouble:
         lead = (*lead, words("· what may help could not be tried", tone="warn", tip=remedies.trouble))
-    entries, apart = _helped(list(_entries(known, cost, before)), helps)
+    unnamed = () if helps is None else helps.unnamed
+    entries, apart = _helped(list(_entries(known, (*known.findings, *unnamed), cost, before)), helps)
     if cost is None:
         blocks.append(paragraph(*_no_machine(known), name="most-no-machine"))
 
@@ -135,9 +136,11 @@ def _no_machine(known: Known) -> Iterator[Piece]:
 # The rows.
 
 
-def _entries(known: Known, cost: StepCost | None, before: StepCost | None) -> Iterator[_Entry]:
+def _entries(
+    known: Known, findings: Sequence[Finding], cost: StepCost | None, before: StepCost | None
+) -> Iterator[_Entry]:
     """Errors first; then what is spent, with what was found of it; then what else was found."""
-    findings = [f for f in known.findings if f.severity != "note"]
+    findings = [f for f in findings if f.severity != "note"]
     spent = spendings(cost, before) if cost is not None else _by_bytes(known.report)
     least = _LEAST * (cost.seconds or cost.lower) if cost is not None else 0.0
     told: dict[str, None] = {}

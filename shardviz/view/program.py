@@ -148,16 +148,9 @@ def _names(names: Sequence[str], most: int, specs: Sequence[Spec | None] = ()) -
 
 @document.register
 def of_recompilation(recompilation: Recompilation) -> Document:
-    """The verdict, and a row a difference with what helps below it."""
-    differences = table(
-        recompilation.differences,
-        ("so it is", lambda each: each.consequence),
-        (wrapped("what differs"), str),
-        detail=lambda each: notes(each.advice),
-        name="differences",
-    )
+    """The verdict, and what differs."""
     title = words(f"{recompilation.name}: {recompilation.verdict}", strong=True)
-    return Document(title=title, blocks=(differences,) if recompilation.differences else ())
+    return Document(title=title, blocks=notes(*recompilation.reasons))
 
 
 # A file that jax.export wrote: its arguments and results, what it was made for, and what it needs to run.
