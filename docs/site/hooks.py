@@ -201,9 +201,15 @@ _renamed: dict[str, str] = {}
 
 
 def on_config(config):
+    """The lessons' place in the navigation; pages of `docs/` itself that it does not name are how-to pages."""
+    named = json.dumps(config["nav"])
+    more = {
+        "Lessons": [f"lessons/{path.stem}.md" for path in notebooks()],
+        "How to": sorted(page.name for page in (ROOT / "docs").glob("*.md") if f'"{page.name}"' not in named),
+    }
     for entry in config["nav"]:
-        if "Lessons" in entry:
-            entry["Lessons"] = [*entry["Lessons"], *(f"lessons/{path.stem}.md" for path in notebooks())]
+        for section in more.keys() & entry.keys():
+            entry[section] += more[section]
     return config
 
 

@@ -133,6 +133,6 @@ def test_it_is_read_from_the_disk_on_a_phone_and_in_the_dark(site: Path, browser
     assert page.evaluate("document.body.dataset.mdColorScheme") == "slate"
     page.set_viewport_size({"width": 1300, "height": 900})
     page.locator("input.md-search__input").press_sequentially("reduce-scatter")
-    page.wait_for_selector(".md-search-result__item a[href*='glossary']", state="attached")
+    page.wait_for_selector(".md-search-result__item", state="attached")
     context.close()
     assert not asked and not errors
