@@ -387,6 +387,14 @@ def exercise(
     Raises:
         ShardvizError: if there is no such question, or something that it needs is missing.
         SpecError: if a plan does not fit the program.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> plans = {"plan": mlp.plan, "other": mlp.plan.with_spec("params[1]['w']", None)}
+        >>> exercise = sv.exercise(mlp, **plans, ask="cheaper", level="propagated", target="tpu v5e:2x4")
+        >>> exercise.answer("B").reveal().score
+        1.0
     """
     own = getattr(program, "plan", None)
     if not isinstance(program, Program):
@@ -436,5 +444,12 @@ class Scores(Visible):
 
 
 def scores(*exercises: Exercise) -> Scores:
-    """The scores of several exercises, as a table."""
+    """The scores of several exercises, as a table.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> exercise = sv.exercise(sv.gallery.mlp(), ask="collectives", title="mlp")
+        >>> sv.scores(exercise).score
+        0.0
+    """
     return Scores(exercises)
