@@ -137,7 +137,8 @@ def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Calla
             click.get_current_context().obj.quiet = quiet
             answer = function(**given)
             text = answer.json() if as_json else answer.text(width or columns())
-            click.echo(text)
+            if text:
+                click.echo(text)
             for path in out:
                 answer.write(path)
                 progress(f"wrote {path}")

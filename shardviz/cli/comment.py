@@ -1,0 +1,265 @@
+"""`shardviz comment`: what a change does to the steps of a project, as Markdown for a pull request.
+
+Only what became worse or better beyond a threshold is told, the largest first; the rest is in a fold. Where nothing did,
+nothing is printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from shardviz.cli.frame import Answer, progress, verb
+from shardviz.errors import ShardvizError
+
+_BETTER_WORSE = {
+    "step": ("faster", "slower"),
+    "peak": ("needs less memory", "needs more memory"),
+    "arguments": ("holds less", "holds more"),
+    "operand bytes": ("communicates less", "communicates more"),
+    "FLOPs": ("computes less", "computes more"),
+}
+"""The amounts of which less is better, as a comparison names them, the gravest first; what to call less and more."""
+MARK = "<!-- shardviz -->"
+"""By which a bot finds its comment again."""
+_MOST_ROWS = 5
+
+
+class Changed(msgspec.Struct, kw_only=True):
+    """A number beyond the threshold: on one device, in a step."""
+
+    name: str
+    unit: str
+    base: float | None
+    head: float | None
+
+
+class StepChange(msgspec.Struct, kw_only=True):
+    """What became worse or better of a step.
+
+    Attributes:
+        step: its name.
+        amounts: numbers beyond the threshold.
+        new, gone: findings that only the head or only the base has, as texts.
+        collectives: how many collectives differ beyond the threshold.
+        problem: why the base cannot be compared with; empty where it can.
+    """
+
+    step: str
+    amounts: tuple[Changed, ...] = ()
+    new: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    collectives: int = 0
+    problem: str = ""
+
+
+class CommentAnswer(msgspec.Struct, kw_only=True):
+    """`shardviz comment --json`: the steps that became worse or better, and the Markdown; both empty if none did."""
+
+    shardviz_comment: int = 1
+    steps: tuple[StepChange, ...]
+    markdown: str
+
+
+@verb(
+    "comment",
+    click.argument("steps", nargs=-1, metavar="[STEP]..."),
+    click.option("--base", required=True, metavar="REVISION|FILE", help="What to compare with: main, or base.json."),
+    click.option("--head", metavar="FILE", help="A report as JSON in the place of the working folder's."),
+    click.option("--threshold", default="1%", metavar="SHARE", help="What is told: a change of 1% and more."),
+    examples="""
+shardviz comment --base main                    # all steps of pyproject.toml
+shardviz comment train --base origin/main --threshold 5%
+shardviz comment --base base.json --head head.json
+""",
+)
+def comment(steps: Sequence[str], base: str, head: str | None, threshold: str) -> Answer:
+    """Write what became worse or better since REVISION as Markdown for a pull request; nothing if nothing did."""
+    least = _share(threshold)
+    pairs = _of_files(steps, base, head) if head else _of_revisions(steps, base)
+    changes = [change for pair in pairs if (change := changed(*pair, least))]
+    text = "\n\n".join((MARK, *(markdown for _, markdown in changes))) if changes else ""
+    return Answer(text, record=CommentAnswer(steps=tuple(change for change, _ in changes), markdown=text))
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        share = -1.0
+    if not (text.endswith("%") and share >= 0):
+        raise ShardvizError(f"--threshold {text!r}: expected a share such as 1%")
+    return share
+
+
+def _of_files(steps: Sequence[str], base: str, head: str) -> Iterator[tuple[str, Any, Any]]:
+    """The reports of two files."""
+    before, after = _read(Path(base)), _read(Path(head))
+    if steps:
+        raise ShardvizError(f"STEP {' '.join(steps)!r}: with --head, both files say of which step they are")
+    yield after.program, before, after
+
+
+def _read(path: Path) -> Any:
+    from shardviz.judge.report import Report
+
+    try:
+        return Report.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ShardvizError(f"{path}: cannot be read: {error}") from error
+    except ShardvizError as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def _of_revisions(steps: Sequence[str], base: str) -> Iterator[tuple[str, Any, Any]]:
+    """Each step's report of the base, or why there is none, and of the working folder."""
+    from shardviz.cli.steps import project
+
+    names = steps or tuple(project().steps)
+    if not names:
+        raise ShardvizError("STEP: which one? pyproject.toml names none in [tool.shardviz.steps]")
+    with revision(base) as folder:
+        for name in names:
+            progress(f"asking {base} and the working folder for {name}")
+            at_base, here = (_asked(name, place) for place in (folder, Path.cwd()))
+            after = _answer(here, name)
+            try:
+                before: Any = _answer(at_base, name)
+            except ShardvizError as error:
+                before = error
+            yield name, before, after
+
+
+@contextlib.contextmanager
+def revision(name: str) -> Iterator[Path]:
+    """The working folder as it is in a revision of its git repository, in a worktree that is taken away afterwards.
+
+    Raises:
+        ShardvizError: if there is no repository, or no such revision.
+    """
+
+    def git(*words: str | Path) -> str:
+        done = subprocess.run(["git", *words], capture_output=True, text=True)
+        if done.returncode:
+            raise ShardvizError(f"--base {name!r}: git: {done.stderr.strip()}")
+        return done.stdout.strip()
+
+    try:
+        prefix = git("rev-parse", "--show-prefix")
+        commit = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    except FileNotFoundError as error:
+        raise ShardvizError(f"--base {name!r}: git is not installed") from error
+    with tempfile.TemporaryDirectory(prefix="shardviz-") as scratch:
+        tree = Path(scratch) / "base"
+        git("worktree", "add", "--quiet", "--detach", tree, commit)
+        try:
+            yield tree / prefix
+        finally:
+            git("worktree", "remove", "--force", tree)
+
+
+def _asked(step: str, folder: Path) -> subprocess.Popen[str]:
+    """A process that prints a step's report as JSON, as the folder has it."""
+    command = [sys.executable, "-m", "shardviz.cli", "report", step, "--json", "--quiet"]
+    if not folder.is_dir():
+        raise ShardvizError(f"the base has no folder {folder.name}")
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _answer(asked: subprocess.Popen[str], step: str) -> Any:
+    from shardviz.judge.report import Report
+
+    out, err = asked.communicate()
+    if asked.returncode:
+        raise ShardvizError(err.strip().removeprefix("shardviz report: ") or f"{step}: no report")
+    return Report.from_json(out)
+
+
+def changed(name: str, before: Any, after: Any, threshold: float) -> tuple[StepChange, str] | None:
+    """What became worse or better of a step, and its Markdown.
+
+    Args:
+        name: the step.
+        before, after: the reports; before, the error where there is none.
+        threshold: the least share of the base's number that is told.
+
+    Returns:
+        None if nothing did.
+    """
+    from shardviz.judge.comparison import compare
+    from shardviz.paint.markdown import markdown_of
+    from shardviz.records.findings import SEVERITIES
+    from shardviz.view.document import Document, Section, code, document, line, paragraph, words
+
+    if isinstance(before, ShardvizError):
+        text = paragraph(words(str(before).splitlines()[0]), label="the base has no report to compare with")
+        document_of = Document(title=(words("shardviz:"), code(name)), blocks=(text,))
+        return StepChange(step=name, problem=str(before)), markdown_of(document_of)
+    comparison = compare({"base": before, "head": after})
+    judged = [amount for wanted in _BETTER_WORSE for amount in comparison.amounts if amount.name == wanted]
+    amounts = tuple(amount for amount in judged if _beyond(amount.before, amount.after, threshold))
+    least = threshold * max(comparison.amount("operand bytes").before or 0, 1)
+    collectives = tuple(change for change in comparison.collectives if abs(change.bytes) > least)
+    findings = [{f.id: f for f in _findings(report) if f.severity in SEVERITIES[:2]} for report in (before, after)]
+    gone, new = ([f for f in one.values() if f.id not in other] for one, other in (findings, findings[::-1]))
+    if not (amounts or collectives or gone or new):
+        return None
+    brief = dataclasses.replace(comparison, amounts=amounts, collectives=collectives[:_MOST_ROWS], values=())
+    blocks = [
+        *(
+            paragraph(words(finding.text), line(finding.source, of.line), label=label)
+            for label, some, of in (("new", new, after), ("gone", gone, before))
+            for finding in some
+        ),
+        *document(brief).blocks,
+    ]
+    title = (words("shardviz:"), code(name), words(_headline(amounts)))
+    fold = "\n\n".join(
+        ("<details><summary>everything that differs</summary>", markdown_of(document(comparison)), "</details>")
+    )
+    change = StepChange(
+        step=name,
+        amounts=tuple(Changed(name=a.name, unit=a.unit, base=a.before, head=a.after) for a in amounts),
+        new=tuple(finding.text for finding in new),
+        gone=tuple(finding.text for finding in gone),
+        collectives=len(collectives),
+    )
+    return change, "\n\n".join((markdown_of(Document(title=title, blocks=tuple(blocks))), fold))
+
+
+def _findings(report: Any) -> Sequence[Any]:
+    """The findings, with seconds where the report's machine has a speed."""
+    from shardviz.errors import TargetError
+
+    try:
+        return report.findings_on(report.target)
+    except TargetError:
+        return report.findings
+
+
+def _beyond(before: float | None, after: float | None, threshold: float) -> bool:
+    """Whether a number differs by the threshold or more, of the base's; one that only one side knows does."""
+    if before is None or after is None:
+        return before is not after
+    return before != after and abs(after - before) >= threshold * before
+
+
+def _headline(amounts: Sequence[Any]) -> str:
+    """`slower, 5.10 s → 6.00 s; needs less memory, 80.0 GB → 60.0 GB`."""
+    from shardviz.view.comparison import amount_text
+
+    told = [
+        f"{_BETTER_WORSE[a.name][a.difference > 0]}, {amount_text(a.before, a.unit)} → {amount_text(a.after, a.unit)}"
+        for a in amounts
+        if a.difference is not None
+    ]
+    return "; ".join(told[:2]) or "something else is found"
