@@ -36,4 +36,4 @@ def report(function: str | None, full: bool, **given: Any) -> Answer:
     cost = step.cost(found)
     whole = report_document(found, cost)
     brief = whole if full else report_document(found, cost, only=_BRIEF)
-    return Answer(brief, record=ReportAnswer.of(found, cost), whole=whole)
+    return Answer(brief, record=ReportAnswer(found, cost), whole=whole)

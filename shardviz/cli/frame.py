@@ -137,7 +137,7 @@ def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Calla
             click.get_current_context().obj.quiet = quiet
             answer = function(**given)
             text = answer.json() if as_json else answer.text(width or columns())
-            click.echo(text)
+            click.echo(text, color=colours() or None)
             for path in out:
                 answer.write(path)
                 progress(f"wrote {path}")
@@ -171,6 +171,13 @@ class State:
 def columns() -> int:
     """Columns of the terminal, or what `COLUMNS` says; 100 where there is neither."""
     return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns or PIPED_WIDTH
+
+
+def colours() -> bool:
+    """Whether standard output shows colours: a terminal does, unless `NO_COLOR` says otherwise (https://no-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def progress(text: str) -> None:
