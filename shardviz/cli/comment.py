@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from shardviz.cli.frame import Answer, progress, verb
+from shardviz.cli.schemas import Changed, CommentData, StepChange
 from shardviz.errors import ShardvizError
 
 _BETTER_WORSE = {
@@ -32,42 +32,6 @@ _BETTER_WORSE = {
 MARK = "<!-- shardviz -->"
 """By which a bot finds its comment again."""
 _MOST_ROWS = 5
-
-
-class Changed(msgspec.Struct, kw_only=True):
-    """A number beyond the threshold: on one device, in a step."""
-
-    name: str
-    unit: str
-    base: float | None
-    head: float | None
-
-
-class StepChange(msgspec.Struct, kw_only=True):
-    """What became worse or better of a step.
-
-    Attributes:
-        step: its name.
-        amounts: numbers beyond the threshold.
-        new, gone: findings that only the head or only the base has, as texts.
-        collectives: how many collectives differ beyond the threshold.
-        problem: why the base cannot be compared with; empty where it can.
-    """
-
-    step: str
-    amounts: tuple[Changed, ...] = ()
-    new: tuple[str, ...] = ()
-    gone: tuple[str, ...] = ()
-    collectives: int = 0
-    problem: str = ""
-
-
-class CommentAnswer(msgspec.Struct, kw_only=True):
-    """`shardviz comment --json`: the steps that became worse or better, and the Markdown; both empty if none did."""
-
-    shardviz_comment: int = 1
-    steps: tuple[StepChange, ...]
-    markdown: str
 
 
 @verb(
@@ -88,7 +52,7 @@ def comment(steps: Sequence[str], base: str, head: str | None, threshold: str) -
     pairs = _of_files(steps, base, head) if head else _of_revisions(steps, base)
     changes = [change for pair in pairs if (change := changed(*pair, least))]
     text = "\n\n".join((MARK, *(markdown for _, markdown in changes))) if changes else ""
-    return Answer(text, record=CommentAnswer(steps=tuple(change for change, _ in changes), markdown=text))
+    return Answer(text, record=CommentData(steps=tuple(change for change, _ in changes), markdown=text))
 
 
 def _share(text: str) -> float:

@@ -22,7 +22,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -138,7 +137,7 @@ def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Calla
             answer = function(**given)
             text = answer.json() if as_json else answer.text(width or columns())
             if text:
-                click.echo(text)
+                click.echo(text, color=colours() or None)
             for path in out:
                 answer.write(path)
                 progress(f"wrote {path}")
@@ -174,9 +173,21 @@ def columns() -> int:
     return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns or PIPED_WIDTH
 
 
+def colours() -> bool:
+    """Whether standard output shows colours: a terminal does, unless `NO_COLOR` says otherwise (https://no-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def quiet() -> bool:
+    """Whether nothing is to be said of the progress."""
+    return click.get_current_context().obj.quiet
+
+
 def progress(text: str) -> None:
     """Says on standard error what is being done."""
-    if not click.get_current_context().obj.quiet:
+    if not quiet():
         click.echo(f"shardviz: {text}", err=True)
 
 
@@ -250,15 +261,3 @@ def _signals(state: State) -> Iterator[None]:
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
-
-
-def path_argument(path: str) -> Path:
-    """A file of the person's, which must be there.
-
-    Raises:
-        ShardvizError: if it is not.
-    """
-    file = Path(path).expanduser()
-    if not file.is_file():
-        raise ShardvizError(f"{path!r}: there is no such file")
-    return file

@@ -17,20 +17,21 @@ from shardviz.errors import ShardvizError, message_of
 _CALL = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<call>\(.*\))?", re.DOTALL)
 
 
-def resolve(option: str, text: str, mesh: Any = None) -> Any:
+def resolve(option: str, text: str, mesh: Any = None, *, call: bool = True) -> Any:
     """What `module:name`, `file.py:name` or `module:name("8b", layers=4)` is; or a step of the gallery.
 
     Args:
         option: where it was written, for messages.
         text: the text.
         mesh: for what the gallery makes.
+        call: give what a function of the gallery makes; else itself.
 
     Raises:
         ShardvizError: if there is no such module or name, or it raises.
     """
     module, colon, wanted = text.partition(":")
     if not colon or module == "gallery":
-        return _of_gallery(option, wanted if colon else text, mesh)
+        return _of_gallery(option, wanted if colon else text, mesh, call)
     match = _CALL.fullmatch(wanted.strip())
     if match is None:
         raise ShardvizError(f"{option} {text!r}: expected module:function, such as model:train_step")
@@ -110,7 +111,7 @@ def gallery_names() -> Sequence[str]:
     return ("mlp", "llama-8b", "llama-70b", "moe", "decoder", "resnet", "ring", "pipeline", "gpt_2021")
 
 
-def _of_gallery(option: str, text: str, mesh: Any) -> Any:
+def _of_gallery(option: str, text: str, mesh: Any, called: bool) -> Any:
     from shardviz import gallery
 
     match = _CALL.fullmatch(text)
@@ -124,5 +125,7 @@ def _of_gallery(option: str, text: str, mesh: Any) -> Any:
             f"{option} {text!r}: there is no such step in pyproject.toml or in the gallery; expected module:function, "
             f"a step's name, or one of {', '.join(gallery_names())}"
         )
+    if not called:
+        return make
     takes = inspect.signature(make).parameters
     return _with_literals(option, text, make, call, **({"mesh": mesh} if mesh is not None and "mesh" in takes else {}))

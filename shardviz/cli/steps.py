@@ -193,6 +193,14 @@ def _underscored(table: Any) -> Any:
     }  # fmt: skip
 
 
+def importable(of: Project) -> None:
+    """Lets modules be imported from a project's folders."""
+    for folder in reversed(of.path):
+        place = str((Path(of.folder) / folder).resolve())
+        if place not in sys.path:
+            sys.path.insert(0, place)
+
+
 def settings_of(function: str | None, given: Mapping[str, Any], of: Project) -> tuple[str, Settings]:
     """The step's name, and what is said of it: on the command line, else in `pyproject.toml`.
 
@@ -250,10 +258,7 @@ def step_of(name: str, settings: Settings, of: Project) -> Step:
     from shardviz.program.plan import Plan
     from shardviz.study.sweep import program_and_plan
 
-    for folder in reversed(of.path):
-        place = str((Path(of.folder) / folder).resolve())
-        if place not in sys.path:
-            sys.path.insert(0, place)
+    importable(of)
     mesh = None if settings.mesh is None else _option("mesh", lambda: DeviceMesh.of(settings.mesh))
     made = resolve("STEP", settings.function, mesh)
     progress(f"tracing {name}")
