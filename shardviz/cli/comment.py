@@ -1,7 +1,7 @@
 """`shardviz comment`: what a change does to the steps of a project, as Markdown for a pull request.
 
-Only what became worse or better beyond a threshold is told, the largest first; the rest is in a fold. Where nothing did,
-nothing is printed.
+Only what became worse or better beyond a threshold is told, the largest first; the rest is in a fold. Where nothing
+did, nothing is printed.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def changed(name: str, before: Any, after: Any, threshold: float) -> tuple[StepC
     from shardviz.judge.comparison import compare
     from shardviz.paint.markdown import markdown_of
     from shardviz.records.findings import SEVERITIES
-    from shardviz.view.document import Document, Section, code, document, line, paragraph, words
+    from shardviz.view.document import Document, code, document, line, paragraph, words
 
     if isinstance(before, ShardvizError):
         text = paragraph(words(str(before).splitlines()[0]), label="the base has no report to compare with")

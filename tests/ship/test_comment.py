@@ -141,7 +141,7 @@ def reports(tmp_path_factory) -> dict[str, sv.Report]:
         made: dict = {}
         exec(compile(text, "model.py", "exec"), made)
         program = sv.trace(made["step"], *made["arguments"]())
-        found[name] = program.propagate(sv.Plan("data=8", made["SPECS"]), "tpu v5e:2x4")
+        found[name] = program.partition(sv.Plan("data=8", made["SPECS"]), "tpu v5e:2x4")
     return found
 
 
