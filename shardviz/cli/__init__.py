@@ -5,5 +5,5 @@
 
 from __future__ import annotations
 
-from shardviz.cli import arrays, asking, comment, here  # each adds its verbs, in this order
+from shardviz.cli import arrays, asking, comment, here, judging  # each adds its verbs
 from shardviz.cli.frame import run as main

@@ -6,19 +6,16 @@ did, nothing is printed.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from shardviz.cli.frame import Answer, progress, verb
+from shardviz.cli.frame import Answer, verb
+from shardviz.cli.judging import read_report
 from shardviz.cli.schemas import Changed, CommentData, StepChange
+from shardviz.cli.steps import OPTIONS, project, settings_of, step_of
 from shardviz.errors import ShardvizError
 
 _BETTER_WORSE = {
@@ -36,20 +33,21 @@ _MOST_ROWS = 5
 
 @verb(
     "comment",
-    click.argument("steps", nargs=-1, metavar="[STEP]..."),
+    click.argument("names", nargs=-1, metavar="[STEP]..."),
     click.option("--base", required=True, metavar="REVISION|FILE", help="What to compare with: main, or base.json."),
-    click.option("--head", metavar="FILE", help="A report as JSON in the place of the working folder's."),
-    click.option("--threshold", default="1%", metavar="SHARE", help="What is told: a change of 1% and more."),
+    click.option("--head", metavar="FILE", help="A report as JSON in the place of the working tree's."),
+    click.option("--threshold", default="1%", metavar="SHARE", help="The least change that is told: 1%."),
+    *OPTIONS,
     examples="""
 shardviz comment --base main                    # all steps of pyproject.toml
 shardviz comment train --base origin/main --threshold 5%
 shardviz comment --base base.json --head head.json
 """,
 )
-def comment(steps: Sequence[str], base: str, head: str | None, threshold: str) -> Answer:
+def comment(names: tuple[str, ...], base: str, head: str | None, threshold: str, **given: Any) -> Answer:
     """Write what became worse or better since REVISION as Markdown for a pull request; nothing if nothing did."""
     least = _share(threshold)
-    pairs = _of_files(steps, base, head) if head else _of_revisions(steps, base)
+    pairs = _of_files(names, base, head) if head else _of_revisions(names, base, given)
     changes = [change for pair in pairs if (change := changed(*pair, least))]
     text = "\n\n".join((MARK, *(markdown for _, markdown in changes))) if changes else ""
     return Answer(text, record=CommentData(steps=tuple(change for change, _ in changes), markdown=text))
@@ -65,87 +63,24 @@ def _share(text: str) -> float:
     return share
 
 
-def _of_files(steps: Sequence[str], base: str, head: str) -> Iterator[tuple[str, Any, Any]]:
-    """The reports of two files."""
-    before, after = _read(Path(base)), _read(Path(head))
-    if steps:
-        raise ShardvizError(f"STEP {' '.join(steps)!r}: with --head, both files say of which step they are")
+def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[tuple[str, Any, Any]]:
+    """The step's name and the reports of two files."""
+    if names:
+        raise ShardvizError(f"STEP {' '.join(names)!r}: with --head, both files say of which step they are")
+    before, after = read_report("--base", base), read_report("--head", head)
     yield after.program, before, after
 
 
-def _read(path: Path) -> Any:
-    from shardviz.judge.report import Report
+def _of_revisions(names: Sequence[str], base: str, given: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """The steps' names, each with its report of the base, or why there is none, and of the working tree."""
+    from shardviz.cli.base import base_of
 
-    try:
-        return Report.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ShardvizError(f"{path}: cannot be read: {error}") from error
-    except ShardvizError as error:
-        raise type(error)(f"{path}: {error}") from error
-
-
-def _of_revisions(steps: Sequence[str], base: str) -> Iterator[tuple[str, Any, Any]]:
-    """Each step's report of the base, or why there is none, and of the working folder."""
-    from shardviz.cli.steps import project
-
-    names = steps or tuple(project().steps)
-    if not names:
-        raise ShardvizError("STEP: which one? pyproject.toml names none in [tool.shardviz.steps]")
-    with revision(base) as folder:
-        for name in names:
-            progress(f"asking {base} and the working folder for {name}")
-            at_base, here = (_asked(name, place) for place in (folder, Path.cwd()))
-            after = _answer(here, name)
-            try:
-                before: Any = _answer(at_base, name)
-            except ShardvizError as error:
-                before = error
-            yield name, before, after
-
-
-@contextlib.contextmanager
-def revision(name: str) -> Iterator[Path]:
-    """The working folder as it is in a revision of its git repository, in a worktree that is taken away afterwards.
-
-    Raises:
-        ShardvizError: if there is no repository, or no such revision.
-    """
-
-    def git(*words: str | Path) -> str:
-        done = subprocess.run(["git", *words], capture_output=True, text=True)
-        if done.returncode:
-            raise ShardvizError(f"--base {name!r}: git: {done.stderr.strip()}")
-        return done.stdout.strip()
-
-    try:
-        prefix = git("rev-parse", "--show-prefix")
-        commit = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-    except FileNotFoundError as error:
-        raise ShardvizError(f"--base {name!r}: git is not installed") from error
-    with tempfile.TemporaryDirectory(prefix="shardviz-") as scratch:
-        tree = Path(scratch) / "base"
-        git("worktree", "add", "--quiet", "--detach", tree, commit)
-        try:
-            yield tree / prefix
-        finally:
-            git("worktree", "remove", "--force", tree)
-
-
-def _asked(step: str, folder: Path) -> subprocess.Popen[str]:
-    """A process that prints a step's report as JSON, as the folder has it."""
-    command = [sys.executable, "-m", "shardviz.cli", "report", step, "--json", "--quiet"]
-    if not folder.is_dir():
-        raise ShardvizError(f"the base has no folder {folder.name}")
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def _answer(asked: subprocess.Popen[str], step: str) -> Any:
-    from shardviz.judge.report import Report
-
-    out, err = asked.communicate()
-    if asked.returncode:
-        raise ShardvizError(err.strip().removeprefix("shardviz report: ") or f"{step}: no report")
-    return Report.from_json(out)
+    of = project()
+    wanted = dict(settings_of(name, given, of) for name in names or tuple(of.steps) or (None,))
+    with base_of(base, wanted, given) as before:
+        for name, settings in wanted.items():
+            after = step_of(name, settings, of).report()
+            yield name, before.report(name), after
 
 
 def changed(name: str, before: Any, after: Any, threshold: float) -> tuple[StepChange, str] | None:
@@ -153,7 +88,7 @@ def changed(name: str, before: Any, after: Any, threshold: float) -> tuple[StepC
 
     Args:
         name: the step.
-        before, after: the reports; before, the error where there is none.
+        before, after: the reports; before, why there is none.
         threshold: the least share of the base's number that is told.
 
     Returns:
@@ -164,10 +99,10 @@ def changed(name: str, before: Any, after: Any, threshold: float) -> tuple[StepC
     from shardviz.records.findings import SEVERITIES
     from shardviz.view.document import Document, code, document, line, paragraph, words
 
-    if isinstance(before, ShardvizError):
-        text = paragraph(words(str(before).splitlines()[0]), label="the base has no report to compare with")
+    if isinstance(before, str):
+        text = paragraph(words(before.splitlines()[0]), label="the base has no report to compare with")
         document_of = Document(title=(words("shardviz:"), code(name)), blocks=(text,))
-        return StepChange(step=name, problem=str(before)), markdown_of(document_of)
+        return StepChange(step=name, problem=before), markdown_of(document_of)
     comparison = compare({"base": before, "head": after})
     judged = [amount for wanted in _BETTER_WORSE for amount in comparison.amounts if amount.name == wanted]
     amounts = tuple(amount for amount in judged if _beyond(amount.before, amount.after, threshold))
@@ -202,7 +137,8 @@ def changed(name: str, before: Any, after: Any, threshold: float) -> tuple[StepC
 
 def _findings(report: Any) -> Sequence[Any]:
     """The findings, with seconds where the report's machine has a speed."""
-    from shardviz.errors import TargetError
+    from shardviz.cli.steps import OPTIONS, project, settings_of, step_of
+from shardviz.errors import TargetError
 
     try:
         return report.findings_on(report.target)

@@ -85,11 +85,30 @@ def _json(record: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(record), indent=1).decode()
 
 
+_ORDER = [
+    "report",
+    "check",
+    "compare",
+    "why",
+    "mends",
+    "search",
+    "sweep",
+    "timeline",
+    "show",
+    "reshard",
+    "targets",
+    "lab",
+    "doctor",
+    "schema",
+    "completion",
+]
+
+
 class _Group(click.Group):
-    """All verbs, in the order in which they were made."""
+    """All verbs, what is asked most first."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return [*(name for name in _ORDER if name in self.commands), *sorted(self.commands.keys() - set(_ORDER))]
 
 
 @click.group(

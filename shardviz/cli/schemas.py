@@ -138,6 +138,7 @@ class CheckedStep(msgspec.Struct, kw_only=True):
         failures: what failed.
         step, base: what it takes, and took at the base; None where not known or not asked.
         comparison: what differs from the base; None without one.
+        note: why there is no base, where one was asked for.
     """
 
     name: str
@@ -149,6 +150,7 @@ class CheckedStep(msgspec.Struct, kw_only=True):
     step: StepData | None
     base: StepData | None = None
     comparison: ComparisonData | None = None
+    note: str = ""
 
 
 class CheckData(msgspec.Struct, kw_only=True):
