@@ -137,8 +137,7 @@ def changed(name: str, before: Any, after: Any, threshold: float) -> tuple[StepC
 
 def _findings(report: Any) -> Sequence[Any]:
     """The findings, with seconds where the report's machine has a speed."""
-    from shardviz.cli.steps import OPTIONS, project, settings_of, step_of
-from shardviz.errors import TargetError
+    from shardviz.errors import TargetError
 
     try:
         return report.findings_on(report.target)
