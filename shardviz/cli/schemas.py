@@ -394,6 +394,13 @@ class DoctorData(msgspec.Struct, kw_only=True):
     text: str
 
 
+class SkillData(msgspec.Struct, kw_only=True):
+    """`shardviz skill --json`: the guide, in Markdown."""
+
+    shardviz_skill: int = SCHEMA_VERSION
+    text: str
+
+
 SCHEMAS: dict[str, tuple[type, ...]] = {
     "report": (Report, ReportMore),
     "compare": (ComparisonData,),
@@ -408,6 +415,7 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "reshard": (ReshardData,),
     "targets": (TargetsData,),
     "doctor": (DoctorData,),
+    "skill": (SkillData,),
 }
 """Verb → what its JSON holds; of several, all their fields."""
 
