@@ -63,7 +63,7 @@ shardviz reshard "bf16[8192,4096]" "P('data')" "P()" --mesh data=8 --target "tpu
 """,
 )
 def reshard(array: str, before: str, after: str, mesh: str, target: str | None) -> Answer:
-    """Say what is sent when an array changes its sharding, by which collectives.
+    """Say what is sent when an array changes its sharding.
 
     BEFORE and AFTER are shardings of ARRAY in any notation.
     """

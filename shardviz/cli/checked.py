@@ -60,7 +60,9 @@ class Case:
 
     def checked(self) -> CheckedStep:
         """What failed, and the numbers beside it."""
-        failures = [f for f in self._failures() if not any(_is(f.rule, accepted) for accepted in self.accept)]
+        every = list(self._failures())
+        accepted = [f for f in every if any(_is(f.rule, rule) for rule in self.accept)]
+        failures = [f for f in every if f not in accepted]
         difference = self._comparison
         return CheckedStep(
             name=self.step.name,
@@ -69,6 +71,7 @@ class Case:
             target=self.report.target,
             ok=not failures,
             failures=failures,
+            accepted=accepted,
             step=step_data(self.cost),
             base=step_data(self._base_cost),
             comparison=None
@@ -195,10 +198,9 @@ class Case:
             new = [c for c in sent if Place.of(c.source, self.report.line) not in places] or sent
             most = max(new, key=lambda c: _bytes([c]))
             kind = "gathered" if most.kind == "all-gather" or "windowed" in most.facts else f"sent ({most.kind})"
-            amount = (
-                f"{format_bytes(was)} → {format_bytes(moved)}" if was else f"{format_bytes(moved)}, which it was not"
-            )
-            head = f"{name} is {kind} over {axes_words(most.axes)}: {amount} a step on each device"
+            before_that = f"{format_bytes(was)} before" if was else "none before"
+            amount = f"{format_bytes(moved)} of it on each device in a step, {before_that}"
+            head = f"{name} is {kind} over {axes_words(most.axes)}: {amount}"
             where = f"{most.source.short}  {self.report.line(most.source)}" if most.source else ""
             yield Failure(
                 rule=f"gathered:{name}",
@@ -268,6 +270,7 @@ def _section(step: CheckedStep) -> Section:
     blocks += [paragraph(f"no base to compare with: {step.note}")] if step.note else []
     for failure in step.failures:
         head, *rest = failure.text.split("\n")
-        blocks += [paragraph(words(failure.rule, strong=True), words(f"  {head}"))]
+        blocks += [paragraph(words(failure.rule, strong=True), words(head))]
         blocks += [paragraph(f"  {line.strip()}") for line in rest]
+    blocks += [paragraph(f"accepted: {failure.rule}", quiet=True) for failure in step.accepted]
     return section(f"{step.name}: {'ok' if step.ok else 'FAILED'}", *blocks)

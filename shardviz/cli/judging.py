@@ -38,9 +38,9 @@ shardviz compare old.json new.json --out difference.md --exit-code
 """,
 )
 def compare(old: str, new: str, target: str | None, exit_code: bool) -> Answer:
-    """Say what is different between two reports, by meaning: specs, collectives, memory, the step.
+    """Say what is different between two reports.
 
-    OLD and NEW are files that `shardviz report ... --out report.json` or `Report.save` has written.
+    They are compared by meaning: specs, collectives, memory, the step. OLD and NEW are files that `shardviz report ... --out report.json` or `Report.save` has written.
     """
     from shardviz.judge.comparison import compare as difference
 
@@ -76,9 +76,9 @@ shardviz check model:train_step --args model:arguments --mesh data=8,model=8 \\
 """,
 )
 def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[str, ...], **given: Any) -> Answer:
-    """Check steps against golden files, budgets, and what another revision had. Exits with 1 if one fails.
+    """Check steps against goldens, budgets and another revision.
 
-    With --base, a weight that is gathered now and was not, and a new warning, fail too.
+    It exits with 1 if one fails. With --base, a weight that is gathered now and was not, and a new warning, fail too.
     """
     from shardviz.cli.base import base_of
     from shardviz.cli.checked import Case, check_document
