@@ -95,7 +95,8 @@ shardviz mends train --json | jq -r '.mends[0].write'
 def mends(function: str | None, findings: int | None, **given: Any) -> Answer:
     """Try what would make a step shorter or smaller.
 
-    The best comes first. Each change is propagated and the best are partitioned; what makes the step worse is not offered.
+    The best comes first. Each change is propagated and the best are partitioned; what makes the step worse is not
+    offered.
     """
     from shardviz.study import mends as mend
 
@@ -120,8 +121,8 @@ shardviz search train --keep-mesh --pin "tokens=P('data')" --pin model=8 --json
 def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[str, ...], **given: Any) -> Answer:
     """Search for the best plan on a machine.
 
-    It says why not otherwise. Ctrl-C ends it with what is known by then. The plan that the step has is where it begins. The best are compiled by the machine's own compiler where that is
-    installed; --level partitioned or propagated is quicker.
+    It says why not otherwise. It begins with the plan that the step has; Ctrl-C ends it with what is known by then. The
+    best are compiled by the machine's own compiler where that is installed; --level partitioned or propagated is quicker.
     """
     from shardviz.cli.answers import search_data
     from shardviz.study import search as look
@@ -231,7 +232,8 @@ shardviz timeline train --level compiled --out step.trace.json   # opens in http
 def timeline(function: str | None, **given: Any) -> Answer:
     """Lay out a step as it would run.
 
-    It says what waits for what, and what would make the step shorter. A file that ends in .trace.json is for Perfetto and Chrome.
+    It says what waits for what, and what would make the step shorter. A file that ends in .trace.json is for Perfetto
+    and Chrome.
     """
     from shardviz.costs.timeline import timeline_of
 

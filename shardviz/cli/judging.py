@@ -40,7 +40,8 @@ shardviz compare old.json new.json --out difference.md --exit-code
 def compare(old: str, new: str, target: str | None, exit_code: bool) -> Answer:
     """Say what is different between two reports.
 
-    They are compared by meaning: specs, collectives, memory, the step. OLD and NEW are files that `shardviz report ... --out report.json` or `Report.save` has written.
+    They are compared by meaning: specs, collectives, memory, the step. OLD and NEW are files that
+    `shardviz report ... --out report.json` or `Report.save` has written.
     """
     from shardviz.judge.comparison import compare as difference
 
