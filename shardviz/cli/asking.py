@@ -121,8 +121,8 @@ shardviz search train --keep-mesh --pin "tokens=P('data')" --pin model=8 --json
 def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[str, ...], **given: Any) -> Answer:
     """Search for the best plan on a machine.
 
-    It says why not otherwise. It begins with the plan that the step has; Ctrl-C ends it with what is known by then. The
-    best are compiled by the machine's own compiler where that is installed; --level partitioned or propagated is quicker.
+    It says why not otherwise. It begins with the plan that the step has; Ctrl-C ends it with what is known by then.
+    The best are compiled by the machine's own compiler where that is installed; --level partitioned is quicker.
     """
     from shardviz.cli.answers import search_data
     from shardviz.study import search as look
