@@ -68,7 +68,7 @@ class Case:
             name=self.step.name,
             program=self.report.program,
             level=self.report.level,
-            target=self.report.target,
+            target=self.step.target,
             ok=not failures,
             failures=failures,
             accepted=accepted,
@@ -86,7 +86,10 @@ class Case:
 
     @cached_property
     def _comparison(self) -> Comparison | None:
-        return compare(("base", self.base), ("now", self.report)) if isinstance(self.base, Report) else None
+        if not isinstance(self.base, Report):
+            return None
+        target = None if self.cost is None else self.step.target
+        return compare(("base", self.base), ("now", self.report), target=target)
 
     def _failures(self) -> Iterator[Failure]:
         settings = self.step.settings

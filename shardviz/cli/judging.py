@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from shardviz.cli.steps import OPTIONS, Settings, project, settings_of, step_of
 from shardviz.errors import ShardvizError
 
 
-def _read(option: str, path: str) -> Any:
+def _read(option: str, path: str) -> tuple[Any, str | None]:
+    """A report from its file, and the machine that its step was timed on, where `shardviz report` wrote it."""
     from shardviz.files import read_whole
     from shardviz.judge.report import Report
 
     try:
-        return Report.from_json(read_whole(path).decode(errors="replace"))
+        text = read_whole(path).decode(errors="replace")
+        return Report.from_json(text), (json.loads(text).get("step") or {}).get("target")
     except ShardvizError as error:
         raise ShardvizError(f"{option}: {error}; `shardviz report STEP --out {path}` writes one") from error
 
@@ -45,7 +48,10 @@ def compare(old: str, new: str, target: str | None, exit_code: bool) -> Answer:
     """
     from shardviz.judge.comparison import compare as difference
 
-    found = difference((_name(old, "old"), _read("OLD", old)), (_name(new, "new"), _read("NEW", new)), target=target)
+    (before, machine), (after, other) = _read("OLD", old), _read("NEW", new)
+    if target is None and machine == other:
+        target = machine
+    found = difference((_name(old, "old"), before), (_name(new, "new"), after), target=target)
     return Answer(found, code=FAILED if exit_code and not found.same else DONE)
 
 

@@ -1,4 +1,4 @@
-"""How a step is named, on the command line and in `pyproject.toml`; wrong input is told with the option and a way out."""
+"""How a step is named, on the command line and in `pyproject.toml`; wrong input is told with the option and a mend."""
 
 from __future__ import annotations
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import click
 import jsonschema
 import pytest
 from msgspec import json as msgspec_json
 
 import shardviz as sv
+from shardviz.cli import main
 from shardviz.cli.frame import cli
 from shardviz.cli.schemas import SCHEMAS, schema_of
 from shardviz.costs.timeline import Timeline
@@ -42,15 +44,14 @@ def reports(run, tmp_path):
 
 
 @pytest.mark.parametrize("words", RIGHT.values(), ids=RIGHT)
-def test_a_verb_prints_text_for_people_and_json_that_its_schema_describes(run, words):
-    told = run(*words)
-    assert told.code == 0, told.err
+def test_a_verb_prints_text_for_people_and_writes_json_that_its_schema_describes(run, tmp_path, words):
+    told = run(*words, "--quiet", "--out", str(tmp_path / "answer.json"))
+    assert (told.code, told.err) == (0, "")
     assert told.out.strip() and "\x1b" not in told.out, "no escapes where no terminal is"
-    as_data = run(*words, "--json", "--quiet")
-    assert as_data.err == ""
-    jsonschema.validate(as_data.data, schema_of(words[0]))
-    version = next(iter(as_data.data))
-    assert version.startswith("shardviz_") and as_data.data[version] == 1
+    data = json.loads((tmp_path / "answer.json").read_text())
+    jsonschema.validate(data, schema_of(words[0]))
+    version = next(iter(data))
+    assert version.startswith("shardviz_") and data[version] == 1
 
 
 @pytest.mark.parametrize("words", [RIGHT[name] for name in ("report", "why", "timeline", "reshard", "sweep")])
@@ -62,7 +63,7 @@ def test_a_narrow_terminal_gets_narrow_lines(run, words):
 
 def test_compare_says_what_differs_and_that_nothing_does(run, reports):
     told = run("compare", *reports)
-    assert told.code == 0 and "P('data', 'model')" in told.out
+    assert told.code == 0 and "old (baseline) data=2,model=4 tpu v5p:2x2x2" in told.out and "grew" in told.out
     as_data = run("compare", *reports, "--json", "--exit-code")
     assert as_data.code == 1
     jsonschema.validate(as_data.data, schema_of("compare"))
@@ -123,7 +124,7 @@ def test_colours_stand_where_they_are_wanted_and_change_no_word(run, monkeypatch
     monkeypatch.setenv("FORCE_COLOR", "1")
     coloured = run(*RIGHT["show"]).out
     assert "\x1b[34mdata\x1b[0m" in coloured and "\x1b[31mmodel\x1b[0m" in coloured
-    assert __import__("click").unstyle(coloured) == plain
+    assert click.unstyle(coloured) == plain
     monkeypatch.setenv("NO_COLOR", "1")
     assert run(*RIGHT["show"]).out == plain
 
@@ -134,7 +135,7 @@ def test_colours_stand_where_they_are_wanted_and_change_no_word(run, monkeypatch
         (("why", "mlp"), "STEP: which one?"),
         (("why", "mlp", "a", "b"), "expected [STEP] VALUE, not 3 words"),
         (("why", "mlp", "nonesuch"), "the propagated report has no value of this name"),
-        (("why", "mlp", "all-to-all"), "there is no such collective at level propagated; there are all-gather over data"),
+        (("why", "mlp", "all-to-all"), "there is no such collective at level propagated; there are all-gather"),
         (("mends", "mlp", "--findings", "0"), "0 is not in the range x>=1"),
         (("search", "mlp"), "--target: a search is for a machine with a speed"),
         (("search", "mlp", *POD, "--seconds", "0"), "0.0 is not in the range x>0"),
@@ -147,7 +148,7 @@ def test_colours_stand_where_they_are_wanted_and_change_no_word(run, monkeypatch
         (("show", ARRAY, "P('y')", "--mesh", "x=2"), "the mesh has no axis 'y'; it has 'x'"),
         (("show", ARRAY, "P()"), "Missing option '--mesh'"),
         (("reshard", ARRAY, "P()", "P('y')", "--mesh", "x=2"), "the mesh has no axis 'y'"),
-        (("reshard", ARRAY, "P()", "P('x')", "--mesh", "x=2", *POD), "2"),
+        (("reshard", ARRAY, "P()", "P('x')", "--mesh", "x=2", *POD), "a mesh of 2 is 2 devices, but tpu v5p:2x2x2 has 8"),
         (("compare", "nonesuch.json", "new.json"), "OLD: 'nonesuch.json' cannot be read: No such file"),
         (("compare", "pyproject.toml", "new.json"), "OLD: this is no shardviz report: not JSON"),
         (("check",), "train: there is nothing to check"),
@@ -188,10 +189,12 @@ def test_the_schemas_are_json_schemas(run):
     assert msgspec_json.decode(run("schema", "report").out)["title"] == "shardviz report --json"
 
 
-def test_a_shell_is_given_its_completion(run, monkeypatch):
+def test_a_shell_is_given_its_completion(run, capsys, monkeypatch):
     for shell in ("bash", "zsh", "fish"):
         assert f"_SHARDVIZ_COMPLETE={shell}_complete" in run("completion", shell).out
     monkeypatch.setenv("_SHARDVIZ_COMPLETE", "zsh_complete")
     monkeypatch.setenv("COMP_WORDS", "shardviz re")
     monkeypatch.setenv("COMP_CWORD", "1")
-    assert run().out.split("\n")[1::3] == ["report", "reshard"]
+    with pytest.raises(SystemExit):
+        main([])
+    assert capsys.readouterr().out.split("\n")[1::3] == ["report", "reshard"]
