@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,15 +70,14 @@ class Ran:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a model and a configuration, which is the working folder."""
     (tmp_path / "stranger.py").write_text(MODEL)
     (tmp_path / "pyproject.toml").write_text(CONFIGURATION)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    yield tmp_path
-    for name in ("stranger", "other"):
-        sys.modules.pop(name, None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    return tmp_path
 
 
 @pytest.fixture
@@ -86,6 +86,9 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("COLUMNS", "80")
 
     def command(*words: str) -> Ran:
+        for name in ("stranger", "other"):  # as in a new process, which has what the file says now
+            sys.modules.pop(name, None)
+        linecache.clearcache()
         capsys.readouterr()
         code = main(words)
         return Ran(code, *capsys.readouterr())
