@@ -63,11 +63,12 @@ shardviz reshard "bf16[8192,4096]" "P('data')" "P()" --mesh data=8 --target "tpu
 """,
 )
 def reshard(array: str, before: str, after: str, mesh: str, target: str | None) -> Answer:
-    """Say what is sent when an array changes its sharding, by which collectives.
+    """Say what is sent when an array changes its sharding.
 
     BEFORE and AFTER are shardings of ARRAY in any notation.
     """
     from shardviz.cli.schemas import ReshardData, ReshardStep
+    from shardviz.costs.placement import Placement
     from shardviz.layouts import itemsize
     from shardviz.notation.spec import axis_text
     from shardviz.records.amounts import format_seconds
@@ -76,6 +77,8 @@ def reshard(array: str, before: str, after: str, mesh: str, target: str | None) 
     from shardviz.view.subjects import document
 
     dtype, shape = array_of(array)
+    if target is not None:
+        Placement.of(mesh, target)  # which refuses a machine of another size
     shown: Any = shard_map(shape, before, mesh, after=after, dtype=dtype)
     way, size = shown.moves, shown.moves.bytes(dtype)
     times = [_seconds(step, shape, dtype, mesh, target) for step in way.steps]

@@ -32,7 +32,7 @@ shardviz report train --json | jq '.collectives[] | {kind, count, source}'
 """,
 )
 def report(function: str | None, full: bool, **given: Any) -> Answer:
-    """Say what a step communicates, what it costs, whether it fits, and what to look at.
+    """Say what a step communicates and costs, and what to look at.
 
     STEP is module:function, file.py:function, a step of pyproject.toml, or a name of the gallery.
     """
@@ -59,10 +59,10 @@ shardviz why "all-reduce at model.py:*"       # of the only step in pyproject.to
 """,
 )
 def why(words: tuple[str, ...], axis: str | None, **given: Any) -> Answer:
-    """Say why a value is sharded as it is, or why a collective is there; tried by propagating again.
+    """Say why a value is sharded so, or why a collective is there.
 
     VALUE is a tree path, a variable or a line of the program, or a kind of collective with words that say which:
-    "all-gather over data inside loop at model.py:20".
+    "all-gather over data inside loop at model.py:20". What is said was tried, by propagating with something changed.
     """
     if len(words) > 2:
         raise click.UsageError(f"expected [STEP] VALUE, not {len(words)} words; put quotes around VALUE")
@@ -93,9 +93,10 @@ shardviz mends train --json | jq -r '.mends[0].write'
 """,
 )
 def mends(function: str | None, findings: int | None, **given: Any) -> Answer:
-    """Try what would make a step shorter or smaller, and say what helps, the best first.
+    """Try what would make a step shorter or smaller.
 
-    Each change is propagated and the best are partitioned; what makes the step worse is not offered.
+    The best comes first. Each change is propagated and the best are partitioned; what makes the step worse is not
+    offered.
     """
     from shardviz.study import mends as mend
 
@@ -118,10 +119,10 @@ shardviz search train --keep-mesh --pin "tokens=P('data')" --pin model=8 --json
 """,
 )
 def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[str, ...], **given: Any) -> Answer:
-    """Search for the best plan on a machine, and say why not otherwise. Ctrl-C ends it with what is known by then.
+    """Search for the best plan on a machine.
 
-    The plan that the step has is where it begins. The best are compiled by the machine's own compiler where that is
-    installed; --level partitioned or propagated is quicker.
+    It says why not otherwise. It begins with the plan that the step has; Ctrl-C ends it with what is known by then.
+    The best are compiled by the machine's own compiler where that is installed; --level partitioned is quicker.
     """
     from shardviz.cli.answers import search_data
     from shardviz.study import search as look
@@ -189,7 +190,7 @@ def sweep(
     tokens: float | None,
     resume: str | None,
 ) -> Answer:
-    """Ask the same at every point of a grid, and mark the fastest and the smallest.
+    """Ask the same at every point of a grid.
 
     MAKE is module:function, called with a point's values by name; it gives a step of the gallery, a program with its
     plan, or (function, arguments, keywords). Points named mesh, target and options are the sweep's own.
@@ -229,9 +230,10 @@ shardviz timeline train --level compiled --out step.trace.json   # opens in http
 """,
 )
 def timeline(function: str | None, **given: Any) -> Answer:
-    """Lay out a step as it would run: lanes, what waits for what, and what would make it shorter.
+    """Lay out a step as it would run.
 
-    A file that ends in .trace.json is for Perfetto and Chrome.
+    It says what waits for what, and what would make the step shorter. A file that ends in .trace.json is for Perfetto
+    and Chrome.
     """
     from shardviz.costs.timeline import timeline_of
 

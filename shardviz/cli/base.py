@@ -85,9 +85,9 @@ def base_of(revision: str, steps: Mapping[str, Settings], given: Mapping[str, An
             }
             where = tree / Path.cwd().resolve().relative_to(root)
             command = [sys.executable, "-c", f"from shardviz.cli.base import child; child({json.dumps(asked)!r})"]
-            with subprocess.Popen(
-                command, cwd=where if where.is_dir() else tree, env=_environment(root, tree)
-            ) as process:
+            # In a session of its own: Ctrl-C is for this process, which ends that one.
+            cwd, environment = where if where.is_dir() else tree, _environment(root, tree)
+            with subprocess.Popen(command, cwd=cwd, env=environment, start_new_session=True) as process:
                 try:
                     yield Base(f"{revision} ({commit[:7]})", process, answers, list(steps))
                 finally:

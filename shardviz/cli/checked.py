@@ -60,15 +60,18 @@ class Case:
 
     def checked(self) -> CheckedStep:
         """What failed, and the numbers beside it."""
-        failures = [f for f in self._failures() if not any(_is(f.rule, accepted) for accepted in self.accept)]
+        every = list(self._failures())
+        accepted = [f for f in every if any(_is(f.rule, rule) for rule in self.accept)]
+        failures = [f for f in every if f not in accepted]
         difference = self._comparison
         return CheckedStep(
             name=self.step.name,
             program=self.report.program,
             level=self.report.level,
-            target=self.report.target,
+            target=self.step.target,
             ok=not failures,
             failures=failures,
+            accepted=accepted,
             step=step_data(self.cost),
             base=step_data(self._base_cost),
             comparison=None
@@ -83,7 +86,10 @@ class Case:
 
     @cached_property
     def _comparison(self) -> Comparison | None:
-        return compare(("base", self.base), ("now", self.report)) if isinstance(self.base, Report) else None
+        if not isinstance(self.base, Report):
+            return None
+        target = None if self.cost is None else self.step.target
+        return compare(("base", self.base), ("now", self.report), target=target)
 
     def _failures(self) -> Iterator[Failure]:
         settings = self.step.settings
@@ -195,10 +201,9 @@ class Case:
             new = [c for c in sent if Place.of(c.source, self.report.line) not in places] or sent
             most = max(new, key=lambda c: _bytes([c]))
             kind = "gathered" if most.kind == "all-gather" or "windowed" in most.facts else f"sent ({most.kind})"
-            amount = (
-                f"{format_bytes(was)} → {format_bytes(moved)}" if was else f"{format_bytes(moved)}, which it was not"
-            )
-            head = f"{name} is {kind} over {axes_words(most.axes)}: {amount} a step on each device"
+            before_that = f"{format_bytes(was)} before" if was else "none before"
+            amount = f"{format_bytes(moved)} of it on each device in a step, {before_that}"
+            head = f"{name} is {kind} over {axes_words(most.axes)}: {amount}"
             where = f"{most.source.short}  {self.report.line(most.source)}" if most.source else ""
             yield Failure(
                 rule=f"gathered:{name}",
@@ -268,6 +273,7 @@ def _section(step: CheckedStep) -> Section:
     blocks += [paragraph(f"no base to compare with: {step.note}")] if step.note else []
     for failure in step.failures:
         head, *rest = failure.text.split("\n")
-        blocks += [paragraph(words(failure.rule, strong=True), words(f"  {head}"))]
+        blocks += [paragraph(words(failure.rule, strong=True), words(head))]
         blocks += [paragraph(f"  {line.strip()}") for line in rest]
+    blocks += [paragraph(f"accepted: {failure.rule}", quiet=True) for failure in step.accepted]
     return section(f"{step.name}: {'ok' if step.ok else 'FAILED'}", *blocks)

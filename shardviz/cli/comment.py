@@ -48,7 +48,7 @@ def comment(names: tuple[str, ...], base: str, head: str | None, threshold: str,
     """Write what became worse or better since REVISION as Markdown for a pull request; nothing if nothing did."""
     least = _share(threshold)
     pairs = _of_files(names, base, head) if head else _of_revisions(names, base, given)
-    changes = [change for pair in pairs if (change := changed(*pair, least))]
+    changes = [change for pair in pairs if (change := changed(*pair, threshold=least))]
     text = "\n\n".join((MARK, *(markdown for _, markdown in changes))) if changes else ""
     return Answer(text, record=CommentData(steps=tuple(change for change, _ in changes), markdown=text))
 
@@ -63,15 +63,17 @@ def _share(text: str) -> float:
     return share
 
 
-def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[tuple[str, Any, Any]]:
+def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[tuple[str, Any, Any, str | None]]:
     """The step's name and the reports of two files."""
     if names:
         raise ShardvizError(f"STEP {' '.join(names)!r}: with --head, both files say of which step they are")
-    before, after = read_report("--base", base), read_report("--head", head)
-    yield after.program, before, after
+    (before, machine), (after, other) = read_report("--base", base), read_report("--head", head)
+    yield after.program, before, after, machine if machine == other else None
 
 
-def _of_revisions(names: Sequence[str], base: str, given: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def _of_revisions(
+    names: Sequence[str], base: str, given: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any, str | None]]:
     """The steps' names, each with its report of the base, or why there is none, and of the working tree."""
     from shardviz.cli.base import base_of
 
@@ -79,16 +81,20 @@ def _of_revisions(names: Sequence[str], base: str, given: Mapping[str, Any]) -> 
     wanted = dict(settings_of(name, given, of) for name in names or tuple(of.steps) or (None,))
     with base_of(base, wanted, given) as before:
         for name, settings in wanted.items():
-            after = step_of(name, settings, of).report()
-            yield name, before.report(name), after
+            step = step_of(name, settings, of)
+            after = step.report()
+            yield name, before.report(name), after, None if step.cost(after) is None else step.target
 
 
-def changed(name: str, before: Any, after: Any, threshold: float) -> tuple[StepChange, str] | None:
+def changed(
+    name: str, before: Any, after: Any, target: str | None = None, *, threshold: float
+) -> tuple[StepChange, str] | None:
     """What became worse or better of a step, and its Markdown.
 
     Args:
         name: the step.
         before, after: the reports; before, why there is none.
+        target: the machine that both are timed on; each report's own if None.
         threshold: the least share of the base's number that is told.
 
     Returns:
@@ -103,12 +109,14 @@ def changed(name: str, before: Any, after: Any, threshold: float) -> tuple[StepC
         text = paragraph(words(before.splitlines()[0]), label="the base has no report to compare with")
         document_of = Document(title=(words("shardviz:"), code(name)), blocks=(text,))
         return StepChange(step=name, problem=before), markdown_of(document_of)
-    comparison = compare({"base": before, "head": after})
+    comparison = compare({"base": before, "head": after}, target=target)
     judged = [amount for wanted in _BETTER_WORSE for amount in comparison.amounts if amount.name == wanted]
     amounts = tuple(amount for amount in judged if _beyond(amount.before, amount.after, threshold))
     least = threshold * max(comparison.amount("operand bytes").before or 0, 1)
     collectives = tuple(change for change in comparison.collectives if abs(change.bytes) > least)
-    findings = [{f.id: f for f in _findings(report) if f.severity in SEVERITIES[:2]} for report in (before, after)]
+    findings = [
+        {f.id: f for f in _findings(report, target) if f.severity in SEVERITIES[:2]} for report in (before, after)
+    ]
     gone, new = ([f for f in one.values() if f.id not in other] for one, other in (findings, findings[::-1]))
     if not (amounts or collectives or gone or new):
         return None
@@ -135,12 +143,12 @@ def changed(name: str, before: Any, after: Any, threshold: float) -> tuple[StepC
     return change, "\n\n".join((markdown_of(Document(title=title, blocks=tuple(blocks))), fold))
 
 
-def _findings(report: Any) -> Sequence[Any]:
-    """The findings, with seconds where the report's machine has a speed."""
+def _findings(report: Any, target: str | None) -> Sequence[Any]:
+    """The findings, with seconds where the machine has a speed."""
     from shardviz.errors import TargetError
 
     try:
-        return report.findings_on(report.target)
+        return report.findings_on(target or report.target)
     except TargetError:
         return report.findings
 

@@ -14,7 +14,10 @@ from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
 
 @verb("targets", examples="shardviz targets\nshardviz targets --json | jq '.targets[] | select(.ready) | .name'")
 def targets() -> Answer:
-    """List the machines that this installation can compile for, and what is missing for the rest."""
+    """List the machines that can be compiled for here.
+
+    What is missing for the others is said with the command that installs it.
+    """
     from shardviz.cli.schemas import TargetsData
     from shardviz.compiler.targets import targets as statuses
 
@@ -24,7 +27,10 @@ def targets() -> Answer:
 
 @verb("doctor", examples="shardviz doctor")
 def doctor() -> Answer:
-    """Say what works on this machine and what is missing; exits with 1 if the basics do not work."""
+    """Say what works on this machine, and what is missing.
+
+    It exits with 1 if the basics do not work.
+    """
     from shardviz.cli.doctor import examine
     from shardviz.cli.schemas import DoctorData
 
@@ -54,7 +60,10 @@ def lab(state, folder: Path, port: int | None, browser: bool) -> int:
     examples="shardviz schema report\nshardviz schema > schemas.json",
 )
 def schema(name: str | None) -> Answer:
-    """Print the JSON Schema of what a verb prints with --json; without VERB, of all, by name."""
+    """Print the JSON Schema of what a verb prints with --json.
+
+    Without VERB, those of all verbs, by name.
+    """
     from shardviz.cli.schemas import SCHEMAS, schema_of
 
     if name is not None and name not in SCHEMAS:
@@ -73,7 +82,7 @@ shardviz completion fish > ~/.config/fish/completions/shardviz.fish
 """,
 )
 def completion(shell: str) -> Answer:
-    """Print what makes a shell complete verbs and options with the Tab key."""
+    """Print what completes verbs and options in a shell."""
     kind = click.shell_completion.get_completion_class(shell)
     assert kind is not None
     return Answer(kind(cli, {}, "shardviz", "_SHARDVIZ_COMPLETE").source())

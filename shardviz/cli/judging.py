@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from shardviz.cli.steps import OPTIONS, Settings, project, settings_of, step_of
 from shardviz.errors import ShardvizError
 
 
-def read_report(option: str, path: str) -> Any:
-    """The report of a file, for an option that names it."""
+def read_report(option: str, path: str) -> tuple[Any, str | None]:
+    """A report from its file, and the machine that its step was timed on, where `shardviz report` wrote it."""
     from shardviz.files import read_whole
     from shardviz.judge.report import Report
 
     try:
-        return Report.from_json(read_whole(path).decode(errors="replace"))
+        text = read_whole(path).decode(errors="replace")
+        return Report.from_json(text), (json.loads(text).get("step") or {}).get("target")
     except ShardvizError as error:
         raise ShardvizError(f"{option}: {error}; `shardviz report STEP --out {path}` writes one") from error
 
@@ -39,15 +41,17 @@ shardviz compare old.json new.json --out difference.md --exit-code
 """,
 )
 def compare(old: str, new: str, target: str | None, exit_code: bool) -> Answer:
-    """Say what is different between two reports, by meaning: specs, collectives, memory, the step.
+    """Say what is different between two reports.
 
-    OLD and NEW are files that `shardviz report ... --out report.json` or `Report.save` has written.
+    They are compared by meaning: specs, collectives, memory, the step. OLD and NEW are files that
+    `shardviz report ... --out report.json` or `Report.save` has written.
     """
     from shardviz.judge.comparison import compare as difference
 
-    found = difference(
-        (_name(old, "old"), read_report("OLD", old)), (_name(new, "new"), read_report("NEW", new)), target=target
-    )
+    (before, machine), (after, other) = read_report("OLD", old), read_report("NEW", new)
+    if target is None and machine == other:
+        target = machine
+    found = difference((_name(old, "old"), before), (_name(new, "new"), after), target=target)
     return Answer(found, code=FAILED if exit_code and not found.same else DONE)
 
 
@@ -79,9 +83,9 @@ shardviz check model:train_step --args model:arguments --mesh data=8,model=8 \\
 """,
 )
 def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[str, ...], **given: Any) -> Answer:
-    """Check steps against golden files, budgets, and what another revision had. Exits with 1 if one fails.
+    """Check steps against goldens, budgets and another revision.
 
-    With --base, a weight that is gathered now and was not, and a new warning, fail too.
+    It exits with 1 if one fails. With --base, a weight that is gathered now and was not, and a new warning, fail too.
     """
     from shardviz.cli.base import base_of
     from shardviz.cli.checked import Case, check_document

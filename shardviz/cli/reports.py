@@ -71,5 +71,9 @@ def report_document(report: Report, cost: StepCost | None, only: Collection[str]
     blocks = tuple(b for b in whole.blocks if isinstance(b, Section) and str(b.title).startswith(titles))
     if cost is None:
         return dataclasses.replace(whole, blocks=blocks)
-    lead = (*whole.lead, words(f"step {headline(cost)}"), words(f"memory {memory_words(cost.needs)}"))
+    lead = (
+        *whole.lead,
+        words(f"step on {cost.machine.text}: {headline(cost)}"),
+        words(f"memory: {memory_words(cost.needs)}"),
+    )
     return dataclasses.replace(whole, lead=lead, blocks=blocks if only else (step_section(cost), *blocks))

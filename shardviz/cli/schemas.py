@@ -136,6 +136,7 @@ class CheckedStep(msgspec.Struct, kw_only=True):
         program, level, target: of its report.
         ok: nothing failed.
         failures: what failed.
+        accepted: what would have failed, and is accepted.
         step, base: what it takes, and took at the base; None where not known or not asked.
         comparison: what differs from the base; None without one.
         note: why there is no base, where one was asked for.
@@ -147,6 +148,7 @@ class CheckedStep(msgspec.Struct, kw_only=True):
     target: str
     ok: bool
     failures: list[Failure]
+    accepted: list[Failure] = []
     step: StepData | None
     base: StepData | None = None
     comparison: ComparisonData | None = None

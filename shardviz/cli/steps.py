@@ -17,6 +17,7 @@ What the command line says goes before what the file says. `gallery:llama("70b")
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 import tomllib
@@ -259,14 +260,15 @@ def step_of(name: str, settings: Settings, of: Project) -> Step:
     from shardviz.study.sweep import program_and_plan
 
     importable(of)
+    if settings.target != "attached" and "jax" not in sys.modules:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # whoever holds an accelerator here is left alone
     mesh = None if settings.mesh is None else _option("mesh", lambda: DeviceMesh.of(settings.mesh))
     made = resolve("STEP", settings.function, mesh)
     progress(f"tracing {name}")
     if callable(made) and not hasattr(made, "program"):
-        args, kwargs = arguments_of(settings)
         named = {kind: [a for a in getattr(settings, kind) if isinstance(a, str)] for kind in ("static", "donate")}
         numbered = {kind: [a for a in getattr(settings, kind) if isinstance(a, int)] for kind in ("static", "donate")}
-        made = (made, args, kwargs | {
+        made = (made, arguments_of(settings), {
             "static_argnums": numbered["static"], "static_argnames": named["static"],
             "donate_argnums": numbered["donate"], "donate_argnames": named["donate"],
             "in_specs": specs_of("in-specs", settings.in_specs, mesh),
@@ -311,19 +313,14 @@ def _with_hint(settings: Settings, make: Callable[[], Any]) -> Any:
         raise
 
 
-def arguments_of(settings: Settings) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The positional and the keyword arguments: a tuple or list is all positional ones, a dictionary the keywords, a
-    pair of both is both, and anything else is the only one."""
+def arguments_of(settings: Settings) -> tuple[Any, ...]:
+    """The arguments: those in a tuple or list, or what is neither as the only one."""
     if not settings.args:
-        return (), {}
+        return ()
     made = resolve("--args", settings.args)
     if inspect.isroutine(made):
         made = called("--args", settings.args, made)
-    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], tuple) and isinstance(made[1], dict):
-        return made
-    if isinstance(made, tuple | list) and not hasattr(made, "_fields"):
-        return tuple(made), {}
-    return ((), made) if isinstance(made, dict) and all(isinstance(key, str) for key in made) else ((made,), {})
+    return tuple(made) if isinstance(made, tuple | list) and not hasattr(made, "_fields") else (made,)
 
 
 def specs_of(option: str, text: str, mesh: Any) -> Any:

@@ -162,15 +162,15 @@ def test_of_two_files_without_git(reports, tmp_path: Path, capsys):
 
 def test_what_is_below_the_threshold_is_not_told(reports):
     whole, sharded = reports["whole"], reports["sharded"]
-    assert changed("train", whole, whole, 0.0) is None
-    change, _ = changed("train", sharded, whole, 0.5)
+    assert changed("train", whole, whole, threshold=0.0) is None
+    change, _ = changed("train", sharded, whole, threshold=0.5)
     assert [a.name for a in change.amounts] == ["step", "arguments", "operand bytes"]
-    change, _ = changed("train", sharded, whole, 2.0)
+    change, _ = changed("train", sharded, whole, threshold=2.0)
     assert [a.name for a in change.amounts] == ["arguments"]  # 7 times as much; less is never less than −100 %
 
 
 def test_a_base_that_has_no_such_step_is_told(reports):
-    change, text = changed("train", "STEP 'train': there is none", reports["whole"], 0.01)
+    change, text = changed("train", "STEP 'train': there is none", reports["whole"], threshold=0.01)
     assert change.problem and "the base has no report to compare with" in text
 
 
