@@ -301,14 +301,9 @@ def _step_saved(mend: Mend) -> Piece:
 
 _MOST_FRONT, _MOST_REASONS = 8, 8
 _ESTIMATED = (
-<<<<<<< HEAD
-    "Memory is an estimate of what a device's main memory must hold, before any compiler plans it: for nine of ten of "
-    f"138 plans of many kinds of programs, a TPU's compiler took {1 - LESS:.1f} to {1 + MORE:.1f} times the estimate. "
-    "What a TPU computes and uses up in its chip's own fast memory (VMEM) is not counted."
-=======
-    "Memory is an estimate of what must fit into a device's HBM. For the gallery's programs it is within a quarter of "
-    "what v5p's compiler plans. What a TPU keeps in its chip's fast memory (VMEM) is not counted."
->>>>>>> words
+    "Memory is an estimate of what must fit into a device's HBM, before a compiler plans it: for nine of ten of 138 plans "
+    f"of many kinds of programs a TPU's compiler took {1 - LESS:.1f} to {1 + MORE:.1f} times the estimate. What a TPU keeps "
+    "in its chip's fast memory (VMEM) is not counted."
 )
 
 
