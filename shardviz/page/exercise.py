@@ -26,6 +26,8 @@ _ROWS = 3  # of collectives, at first
 _MOST_OUTPUTS = 12
 _WHOLE = "whole"
 _WIDE = w.Layout(width="auto", min_width="12em")
+_PLAIN, _ROW = w.Layout(), w.Layout(flex_flow="row wrap")
+"""One layout for many: each would be saved with the notebook."""
 
 
 class _Keys(anywidget.AnyWidget):
@@ -46,15 +48,20 @@ class _Keys(anywidget.AnyWidget):
 
 
 class ExerciseForm(w.VBox):
-    """The form; in plain text it is the question, which a saved notebook shows where no kernel is."""
+    """The form; in text and HTML it is the question, which a saved notebook shows where no kernel is."""
 
-    def __init__(self, asked: Exercise | Puzzle, children: list[w.Widget], explorer: Any = None):
-        super().__init__([*children, _Keys()])
+    def __init__(self, asked: Exercise | Puzzle, children: list[w.Widget]):
+        super().__init__([*children, _Keys(layout=_PLAIN)], layout=_PLAIN)
         self.add_class("shardviz-exercise")
-        self._asked, self.explorer = asked, explorer
+        self._asked = asked
 
     def __repr__(self) -> str:
         return self._asked.text()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """ipywidgets cuts the text short; GitHub and a closed kernel show the HTML."""
+        shown = super()._repr_mimebundle_(**kwargs)
+        return shown | {"text/plain": self._asked.text(), "text/html": self._asked.html()}
 
 
 @paints("form", Exercise)
@@ -81,23 +88,39 @@ def exercise_form(asked: Exercise) -> ExerciseForm:
         ("Reveal", "ask the compiler, and grade the answer", lambda: reveal(True)),
         ("Show the answer", "without an answer, for no points", lambda: reveal(False)),
     )
-    return ExerciseForm(asked, [w.HTML(asked.html()), *fields, buttons, *texts])
+    return ExerciseForm(asked, [w.HTML(asked.html(), layout=_PLAIN), *fields, buttons, *texts])
 
 
 @paints("form", Puzzle)
-def puzzle_form(asked: Puzzle) -> ExerciseForm:
-    """The form of a puzzle: the task, the explorer, and below it the score of the plan that the explorer has."""
-    buttons, texts = _buttons(
-        ("Score this plan", "ask the compiler, and compare with par", lambda: asked.answer().html()),
-        ("Show the solution", "after a try", lambda: asked.reveal().html()),
-    )
-    explorer = explore(asked.program, plan=asked.start, target=asked.target, level=asked.level)
-    return ExerciseForm(asked, [w.HTML(asked.html()), explorer, buttons, *texts], explorer)
+class PuzzleForm(ExerciseForm):
+    """The form of a puzzle: the task, the explorer, once it is opened, and the score of the plan that it has."""
+
+    def __init__(self, asked: Puzzle):
+        self._room = w.VBox(layout=_PLAIN)
+        buttons, texts = _buttons(
+            ("Score this plan", "ask the compiler, and compare with par", lambda: asked.answer().html()),
+            ("Show the solution", "after a try", lambda: asked.reveal().html()),
+        )
+        opening = w.Button(
+            description="Open the explorer", tooltip="on the plan to begin with", layout=w.Layout(width="auto")
+        )
+        opening.on_click(lambda _: self.explorer)
+        self._opening = opening
+        super().__init__(asked, [w.HTML(asked.html(), layout=_PLAIN), opening, self._room, buttons, *texts])
+
+    @property
+    def explorer(self) -> Any:
+        """The explorer; the first time that it is wanted it is opened."""
+        if not self._room.children:
+            asked = self._asked
+            self._room.children = (explore(asked.program, plan=asked.start, target=asked.target, level=asked.level),)
+            self._opening.layout.display = "none"
+        return self._room.children[0]
 
 
 def _buttons(*each: tuple[str, str, Callable[[], str]]) -> tuple[w.HBox, list[w.HTML]]:
     """Buttons that fill a result, and what they fill: the status and the result; errors are said in the status."""
-    status, result = w.HTML(), w.HTML()
+    status, result = w.HTML(layout=_PLAIN), w.HTML(layout=_PLAIN)
     buttons = [w.Button(description=name, tooltip=tip, layout=_WIDE) for name, tip, _ in each]
     buttons[0].button_style = "primary"
 
@@ -116,7 +139,7 @@ def _buttons(*each: tuple[str, str, Callable[[], str]]) -> tuple[w.HBox, list[w.
 
     for button, (_, _, html) in zip(buttons, each, strict=True):
         button.on_click(lambda _, html=html: press(html))
-    return w.HBox(buttons), [status, result]
+    return w.HBox(buttons, layout=_PLAIN), [status, result]
 
 
 def _said(text: str, role: str = "status") -> str:
@@ -159,7 +182,7 @@ def _ordered(names: tuple[str, ...]) -> list[tuple[str, ...]]:
 def _collectives(asked: Exercise) -> Fields:
     """Rows of kind, axes and bytes, and a button for one more."""
     axes = [tuple(some) for n in range(1, len(asked.plan.mesh.names) + 1) for some in _some(asked.plan.mesh.names, n)]
-    rows = w.VBox()
+    rows = w.VBox(layout=_PLAIN)
 
     def add(*_: Any) -> None:
         number = len(rows.children) + 1
@@ -168,11 +191,11 @@ def _collectives(asked: Exercise) -> Fields:
             options=[(", ".join(some), some) for some in axes], description="over", style=_LONG, layout=_WIDE
         )
         size = _amount("bytes", "16.8 MB, may be left out")
-        rows.children = (*rows.children, w.HBox([kind, over, size], layout=w.Layout(flex_flow="row wrap")))
+        rows.children = (*rows.children, w.HBox([kind, over, size], layout=_ROW))
 
     for _ in range(_ROWS):
         add()
-    more = w.Button(description="One more", tooltip="a row for one more kind of collective")
+    more = w.Button(description="One more", tooltip="a row for one more kind of collective", layout=_WIDE)
     more.on_click(add)
 
     def read() -> list[Any]:
@@ -187,7 +210,9 @@ def _some(names: tuple[str, ...], count: int) -> list[tuple[str, ...]]:
 
 
 def _cheaper(asked: Exercise) -> Fields:
-    choice = w.RadioButtons(options=[*asked.names, EQUAL], value=None, description="cheaper is", style=_LONG)
+    choice = w.RadioButtons(
+        options=[*asked.names, EQUAL], value=None, description="cheaper is", style=_LONG, layout=_WIDE
+    )
 
     def read() -> str:
         if choice.value is None:

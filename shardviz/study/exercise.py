@@ -394,11 +394,10 @@ class Exercise(Visible):
 
 
 def answer_at(program: Program, plan: Plan, level: str, target: Any = None) -> Report:
-    """The report of a level; without a target that of simulated devices."""
-    if level == "propagated":
-        return program.propagate(plan)
-    ask = program.partition if level == "partitioned" else program.compile
-    return ask(plan, "cpu" if target is None else target)
+    """The report of a level; only `compiled` is the target's own, so that the other answers are the same everywhere."""
+    if level == "compiled":
+        return program.compile(plan, "cpu" if target is None else target)
+    return program.partition(plan) if level == "partitioned" else program.propagate(plan)
 
 
 def program_and_plan(what: str, program: Any, plan: Any) -> tuple[Program, Plan]:
@@ -474,8 +473,8 @@ def exercise(
             what is kept for the backward pass. `seconds`: how long the collectives of a step take on the target.
         other: for `cheaper`, the second plan.
         names: for `cheaper`, what the plans are called.
-        level: whose answer is right: `partitioned` (XLA's partitioner), `compiled` (the target's whole compiler) or
-            `propagated` (Shardy).
+        level: whose answer is right: `partitioned` (XLA's partitioner, on simulated devices), `compiled` (the
+            target's whole compiler) or `propagated` (Shardy).
         target: the machine.
         title: what the exercise is called.
         ideas: common wrong ideas: what there is to say → the answer that shows it. Whoever gives it is told.

@@ -99,7 +99,9 @@ class Attempt(Visible):
     @property
     def hints(self) -> Findings:
         """The findings of the plan, the gravest first; none where par is reached."""
-        return Findings(() if self.stars == STARS else self.report.findings_on(self.cost.machine))
+        if self.stars == STARS:
+            return Findings()
+        return Findings(f for f in self.report.findings_on(self.cost.machine) if f.rule != "levels-differ")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -210,7 +212,7 @@ class Puzzle(Visible):
         )  # fmt: skip
 
     def widget(self) -> Any:
-        """The form, always the same: the explorer, a button that scores its plan, and one for the solution."""
+        """The form, always the same: buttons that open the explorer, score its plan, and show the solution."""
         return self.form
 
     def _cost(self, plan: Plan) -> tuple[Report, StepCost]:
@@ -245,7 +247,7 @@ def puzzle(
         target: the machine.
         par: the plan to reach, or what `sv.search` gave, for its best plan. What it takes is computed, not given.
         level: whose numbers count: `compiled` (the target's own compiler; where None, if it is installed),
-            `partitioned` (XLA's partitioner; else where None) or `propagated` (Shardy).
+            `partitioned` (XLA's partitioner, on simulated devices; else where None) or `propagated` (Shardy).
         title: what the puzzle is called.
         ideas: common wrong ideas: what there is to say → a plan that follows it, or a function that says of the
             answer's report whether it does.

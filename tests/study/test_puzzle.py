@@ -37,7 +37,7 @@ def puzzle(program):
 
 
 def test_par_is_what_the_compiler_says_of_its_plan(program, puzzle):
-    cost = sv.cost(program.partition(BOTH, TARGET), TARGET)
+    cost = sv.cost(program.partition(BOTH), TARGET)
     assert (puzzle.par.seconds, puzzle.par.needs.total) == (cost.seconds, cost.needs.total)
     assert "par" in puzzle.text() and "XLA's partitioner (partitioned)" in puzzle.text()
     assert all(not any(spec.dims) for spec in program.bind(puzzle.start).in_specs.values())
@@ -66,7 +66,8 @@ def test_what_does_not_fit_has_no_star():
 
 def test_hints_are_the_findings_of_the_learners_plan(program, puzzle):
     attempt = puzzle.answer(ROWS)
-    assert attempt.hints == program.partition(ROWS, TARGET).findings_on(TARGET) != ()
+    found = [f for f in program.partition(ROWS).findings_on(TARGET) if f.rule != "levels-differ"]
+    assert list(attempt.hints) == found != []
     assert "'model'" in attempt.text() and puzzle.answer(BOTH).hints == ()
 
 
