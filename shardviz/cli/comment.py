@@ -29,6 +29,8 @@ _BETTER_WORSE = {
 MARK = "<!-- shardviz -->"
 """By which a bot finds its comment again."""
 _MOST_ROWS = 5
+_Pair = tuple[str, Any, Any, str | None]
+"""A step's name, its two reports, and the machine that both are timed on."""
 
 
 @verb(
@@ -63,7 +65,7 @@ def _share(text: str) -> float:
     return share
 
 
-def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[tuple[str, Any, Any, str | None]]:
+def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[_Pair]:
     """The step's name and the reports of two files."""
     if names:
         raise ShardvizError(f"STEP {' '.join(names)!r}: with --head, both files say of which step they are")
@@ -71,9 +73,7 @@ def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[tuple[str,
     yield after.program, before, after, machine if machine == other else None
 
 
-def _of_revisions(
-    names: Sequence[str], base: str, given: Mapping[str, Any]
-) -> Iterator[tuple[str, Any, Any, str | None]]:
+def _of_revisions(names: Sequence[str], base: str, given: Mapping[str, Any]) -> Iterator[_Pair]:
     """The steps' names, each with its report of the base, or why there is none, and of the working tree."""
     from shardviz.cli.base import base_of
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from typing import Any
 
 import click
@@ -52,8 +53,6 @@ def server() -> Any:
     try:
         from mcp.server import Server
         from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations
-
-        from shardviz import __version__
     except ImportError as error:
         raise ShardvizError(f"shardviz mcp needs the package mcp: pip install 'shardviz[mcp]' ({error})") from error
 
@@ -79,7 +78,9 @@ def server() -> Any:
         data = None if failed else json.loads(text)
         return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data, is_error=failed)
 
-    return Server("shardviz", version=__version__, instructions=guide(), on_list_tools=listed, on_call_tool=called)
+    return Server(
+        "shardviz", version=version("shardviz"), instructions=guide(), on_list_tools=listed, on_call_tool=called
+    )
 
 
 async def answer(verb: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
