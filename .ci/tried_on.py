@@ -2,7 +2,7 @@
 
     python .ci/tried_on.py tried_on.md "python 3.11.7 jax 0.10.2 jaxlib 0.10.2" tests-oldest.xml "python 3.13.0 ..." ...
 
-Results, as JUnit XML, stand behind the versions that they are of; `wheel` behind versions says that the wheel was tried.
+Results, as JUnit XML, stand behind the versions that they are of; `wheel` behind versions says that it was tried.
 """
 
 import sys

@@ -87,7 +87,7 @@ RULES = {
 @pytest.mark.long
 @pytest.mark.parametrize("name", MODELS)
 def test_attention_as_it_is_published(name: str, tmp_path: Path, monkeypatch, capsys):
-    """Of tensor-parallel attention everybody knows what it sends: its gradients over data, one sum of outputs over model."""
+    """Everybody knows what tensor-parallel attention sends: its gradients over data, one sum of outputs over model."""
     module = f"public_{name}"
     (tmp_path / f"{module}.py").write_text(COMMON + MODELS[name])
     monkeypatch.chdir(tmp_path)
@@ -106,7 +106,5 @@ def test_attention_as_it_is_published(name: str, tmp_path: Path, monkeypatch, ca
     assert report["step"]["seconds"] > 0
     projection, mixing = 2 * B * T * D * D / 8, 2 * B * T * T * D / 8
     forward = 4 * projection + 2 * mixing
-    backward = (
-        4 * projection + projection + 4 * mixing
-    )  # kernels; the last one's input; scores and what is mixed, twice
+    backward = 4 * projection + projection + 4 * mixing  # kernels, an input, scores and what is mixed
     assert report["cost"]["dot_flops"] == forward + backward
