@@ -38,7 +38,7 @@ def mcp() -> None:
 
 async def _serve() -> None:
     found = server()
-    from mcp.server.stdio import stdio_server
+    from mcp.server.stdio import stdio_server  # pyright: ignore[reportMissingImports]
 
     async with stdio_server() as (read, write):
         await found.run(read, write, found.create_initialization_options())
@@ -51,8 +51,8 @@ def server() -> Any:
         ShardvizError: if the package `mcp` is not installed, or too old.
     """
     try:
-        from mcp.server import Server
-        from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations
+        from mcp.server import Server  # pyright: ignore[reportMissingImports]
+        from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ShardvizError(f"shardviz mcp needs the package mcp: pip install 'shardviz[mcp]' ({error})") from error
 
