@@ -47,7 +47,10 @@ shardviz comment --base base.json --head head.json
 """,
 )
 def comment(names: tuple[str, ...], base: str, head: str | None, threshold: str, **given: Any) -> Answer:
-    """Write what became worse or better since REVISION as Markdown for a pull request; nothing if nothing did."""
+    """Write for a pull request what it makes worse or better.
+
+    It is Markdown. Nothing is printed where nothing changes by the threshold.
+    """
     least = _share(threshold)
     pairs = _of_files(names, base, head) if head else _of_revisions(names, base, given)
     changes = [change for pair in pairs if (change := changed(*pair, threshold=least))]

@@ -29,9 +29,10 @@ _NOT_OFFERED = ("as_json", "out", "width", "quiet", "update", "exit_code", "resu
 
 @cli.command("mcp", epilog="Claude, say: claude mcp add shardviz -- shardviz mcp")
 def mcp() -> None:
-    """Offer the verbs to a coding agent as read-only tools, over standard input and output, in this folder.
+    """Offer the verbs to a coding agent as tools that write nothing.
 
-    It runs until its input ends. The package mcp is wanted: pip install 'shardviz[mcp]'.
+    It speaks on standard input and output, in this folder, until its input ends. The package mcp is wanted:
+    pip install 'shardviz[mcp]'.
     """
     asyncio.run(_serve())
 
