@@ -33,6 +33,7 @@ from .records.variants import Variant as Variant
 from .study import cost_table as cost_table
 from .study import exercise as exercise
 from .study import mends as mends
+from .study import puzzle as puzzle
 from .study import scores as scores
 from .study import search as search
 from .study import sweep as sweep

@@ -5,5 +5,5 @@
 
 from __future__ import annotations
 
-from shardviz.cli import arrays, asking, here, judging  # each adds its verbs
+from shardviz.cli import arrays, asking, comment, here, judging, mcp, skill  # each adds its verbs
 from shardviz.cli.frame import run as main

@@ -156,7 +156,8 @@ def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Calla
             answer = function(**given)
             text = answer.json() if as_json else answer.text(width or columns())
             try:
-                click.echo(text, color=colours() or None)
+                if text:
+                    click.echo(text, color=colours() or None)
                 sys.stdout.flush()
             except BrokenPipeError as error:  # `shardviz report ... | head`: whoever read has enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -15,7 +15,7 @@ from shardviz.cli.steps import OPTIONS, Settings, project, settings_of, step_of
 from shardviz.errors import ShardvizError
 
 
-def _read(option: str, path: str) -> tuple[Any, str | None]:
+def read_report(option: str, path: str) -> tuple[Any, str | None]:
     """A report from its file, and the machine that its step was timed on, where `shardviz report` wrote it."""
     from shardviz.files import read_whole
     from shardviz.judge.report import Report
@@ -48,7 +48,7 @@ def compare(old: str, new: str, target: str | None, exit_code: bool) -> Answer:
     """
     from shardviz.judge.comparison import compare as difference
 
-    (before, machine), (after, other) = _read("OLD", old), _read("NEW", new)
+    (before, machine), (after, other) = read_report("OLD", old), read_report("NEW", new)
     if target is None and machine == other:
         target = machine
     found = difference((_name(old, "old"), before), (_name(new, "new"), after), target=target)

@@ -164,6 +164,42 @@ class CheckData(msgspec.Struct, kw_only=True):
     steps: list[CheckedStep]
 
 
+class Changed(msgspec.Struct, kw_only=True):
+    """A number beyond the threshold: on one device, in a step."""
+
+    name: str
+    unit: str
+    base: float | None
+    head: float | None
+
+
+class StepChange(msgspec.Struct, kw_only=True):
+    """What became worse or better of a step.
+
+    Attributes:
+        step: its name.
+        amounts: numbers beyond the threshold.
+        new, gone: findings that only the head or only the base has, as texts.
+        collectives: how many collectives differ beyond the threshold.
+        problem: why the base cannot be compared with; empty where it can.
+    """
+
+    step: str
+    amounts: tuple[Changed, ...] = ()
+    new: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    collectives: int = 0
+    problem: str = ""
+
+
+class CommentData(msgspec.Struct, kw_only=True):
+    """`shardviz comment --json`: the steps that became worse or better, and the Markdown; both empty if none did."""
+
+    shardviz_comment: int = SCHEMA_VERSION
+    steps: tuple[StepChange, ...]
+    markdown: str
+
+
 class MendData(TypedDict):
     """A change that was tried and helps; bytes and seconds on one device."""
 
@@ -360,10 +396,18 @@ class DoctorData(msgspec.Struct, kw_only=True):
     text: str
 
 
+class SkillData(msgspec.Struct, kw_only=True):
+    """`shardviz skill --json`: the guide, in Markdown."""
+
+    shardviz_skill: int = SCHEMA_VERSION
+    text: str
+
+
 SCHEMAS: dict[str, tuple[type, ...]] = {
     "report": (Report, ReportMore),
     "compare": (ComparisonData,),
     "check": (CheckData,),
+    "comment": (CommentData,),
     "why": (WhyData,),
     "mends": (MendsData,),
     "search": (SearchData,),
@@ -373,6 +417,7 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "reshard": (ReshardData,),
     "targets": (TargetsData,),
     "doctor": (DoctorData,),
+    "skill": (SkillData,),
 }
 """Verb → what its JSON holds; of several, all their fields."""
 

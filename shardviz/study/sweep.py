@@ -200,6 +200,14 @@ def sweep(
     Raises:
         ShardvizError: if there is nothing to sweep over, no such level, or the sweep or file to go on from was asked
             otherwise; if the file cannot be read or written.
+
+    Examples:
+        >>> import jax, shardviz as sv
+        >>> def make(rows):
+        ...     return lambda x: x @ x.T, [jax.ShapeDtypeStruct((rows, 64), "float32")], {"in_specs": ("data",)}
+        >>> found = sv.sweep(make, over={"rows": [8, 16]}, mesh={"data": 4}, target="tpu v5e:2x2", progress=False)
+        >>> [row.point for row in found.rows]
+        [{'rows': 8}, {'rows': 16}]
     """
     if level not in _ASKS:
         raise ShardvizError(f"sweep(level={level!r}): level is {', '.join(map(repr, _ASKS))}")
