@@ -40,7 +40,7 @@ class Layout(Visible):
 
     Attributes:
         shape: the array's global shape. Over manual axes it is the shape of one device's own array.
-        spec: how it is cut, one entry a dimension; None where no PartitionSpec says it (`why` tells why).
+        spec: how it is sharded, one entry a dimension; None where no PartitionSpec says it (`why` tells why).
         mesh: the device mesh.
         shard_shape: the shape of one device's shard; XLA's rule, `ceil(size / ways)`, so that all shards are alike.
         tiles: integers, device x dimension: which tile along each dimension.
@@ -59,7 +59,7 @@ class Layout(Visible):
         unreduced: the axes over which the devices hold partial results.
         unreduced_kind: what reduces them: `sum`, `max` or `min`.
         manual: the axes that are manual.
-        open: for each dimension whether the compiler may cut it further than said here (Shardy's `?`,
+        open: for each dimension whether the compiler may shard it further than said here (Shardy's `?`,
             `P.UNCONSTRAINED`); empty where it may not.
         why: why no PartitionSpec says it, or "".
     """

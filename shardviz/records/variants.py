@@ -3,7 +3,7 @@ length, a checkpoint policy, other sharding constraints. Plain data, which a pla
 
 >>> variant = Variant(donated=("state",)).also(Variant(lengths=(Longer(path="w", dimension=0, size=30, better=32),)))
 >>> variant.words
-('donates state', 'has 32 in place of 30 in w:0 and all that is as long with it')
+('donates state', 'has 32 instead of 30 in w:0 and in all dimensions of that size')
 >>> bool(variant), bool(Variant())
 (True, False)
 """
@@ -43,9 +43,9 @@ class Longer:
 
     @property
     def words(self) -> str:
-        """`32 in place of 30 in w:0 and all that is as long with it`."""
+        """`32 instead of 30 in w:0 and in all dimensions of that size`."""
         where = f"{self.path}:{self.dimension}"
-        return f"{self.better:,} in place of {self.size:,} in {where} and all that is as long with it"
+        return f"{self.better:,} instead of {self.size:,} in {where} and in all dimensions of that size"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Reconstrained:
     def words(self) -> str:
         """`has P('data', 'model') in place of P('data') at model.py:64`."""
         before = f"{Spec(self.before)} at {self.line}"
-        return f"drops {before}" if self.after is None else f"has {Spec(self.after)} in place of {before}"
+        return f"drops {before}" if self.after is None else f"has {Spec(self.after)} instead of {before}"
 
 
 @dataclass(frozen=True, kw_only=True)

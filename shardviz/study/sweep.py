@@ -304,13 +304,13 @@ class _Question:
         takes = inspect.signature(self.make).parameters
         every = any(p.kind is p.VAR_KEYWORD for p in takes.values())
         given = {n: v for n, v in point.items() if every or n in takes or n not in _OWN}
-        program, plan = _program(self.make(**given), point.get("mesh", self.mesh))
+        program, plan = program_and_plan(self.make(**given), point.get("mesh", self.mesh))
         if "options" in point and "options" not in given:
             plan = plan.with_options(point["options"])
         return _ASKS[self.level](program, plan, point.get("target", self.target))
 
 
-def _program(made: Any, mesh: Any) -> tuple[Program, Plan]:
+def program_and_plan(made: Any, mesh: Any) -> tuple[Program, Plan]:
     """What `make` gave, as a program and a plan."""
     if isinstance(made, Program):
         return made, made.plan(mesh)
