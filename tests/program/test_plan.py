@@ -46,8 +46,8 @@ def test_a_prefix_covers_its_subtree(in_specs, expected):
     [
         (
             ({"w": P("data", "data"), "b": None}, None),
-            "params['w'] P('data', 'data'): axis 'data' cuts dimensions 0 and 1; an axis can cut an array only once, "
-            "so take it from one of them",
+            "params['w'] P('data', 'data'): axis 'data' shards dimensions 0 and 1; an axis can shard an array only "
+            "once, so take it from one of them",
         ),
         (
             ({"w": P("pipe"), "b": None}, None),
