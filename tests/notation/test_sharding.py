@@ -325,7 +325,7 @@ def test_a_large_mesh():
 
 
 @pytest.mark.parametrize(
-    ("part", "why"), [(("a", 1, 2), "is all of the axis: write 'a'"), (("b", 1, 1), "is no sharding: leave it out")]
+    ("part", "why"), [(("a", 1, 2), "is all of the axis: write 'a'"), (("b", 1, 1), "is of size 1: leave it out")]
 )
 def test_a_part_of_an_axis_is_less_than_all_of_it_and_cuts(part, why):
     with pytest.raises(SpecError, match=why):

@@ -288,7 +288,7 @@ def test_a_constraint_on_what_nobody_needs_is_told():
 
 def test_it_is_shown(small):
     text = small.program.propagate(small.plan.constrain("h", P("data", None, "model"), line=line_of(LLAMA, H))).text()
-    assert "Constraints of the plan: 1 value that the function itself leaves open" in text
+    assert "Constraints of the plan: 1 value that the function itself does not constrain" in text
     assert line_of(LLAMA, H) in text
 
 
