@@ -11,16 +11,15 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from shardviz.costs.step_cost import StepCost, memory_parts
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import Looked, SavedSession
 from shardviz.explorer.snapshot import Remedies
 from shardviz.explorer.texts import Codes
 from shardviz.records import Memory
-from shardviz.records.amounts import format_bytes, format_flops, plural
+from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.sums import sum_collectives, total_of
-from shardviz.view.cards import memory_pieces
 from shardviz.view.collectives import sums_table
 from shardviz.view.cost_pictures import machine_figure
 from shardviz.view.document import (
@@ -56,10 +55,10 @@ from shardviz.view.panes import (
     shard_map_pane,
     values_pane,
 )
-from shardviz.view.placement import CHOOSE, placement_document
-from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, LEVEL_WORDS, fit_text
+from shardviz.view.placement import placement_document
+from shardviz.view.report import LEVEL_WORDS
 from shardviz.view.source import source_pane
-from shardviz.view.step_cost import headline, memory_words, parts_table
+from shardviz.view.step_cost import headline, memory_words
 from shardviz.view.values import values_headline, values_section, values_table
 
 
@@ -72,42 +71,6 @@ def headline_pane(state: Looked) -> Document:
     link = words(f"{changed:,} of {len(report.values):,} values", tip="show these values", selects=("changed", ""))
     blocks = (paragraph(link, label="last edit changed", quiet=True, name="kpi-changed"),) if changed else ()
     return Document(title=(words(report.program, strong=True), *where), blocks=blocks, mesh=report.mesh)
-
-
-def memory_brief(state: Looked) -> Document:
-    """The parts of a device's memory, whether they fit, and what it computes, in a few lines."""
-    report, plan = state.report, state.report.memory
-    blocks = []
-    simulated = plan is not None and plan.target == "cpu" and state.cost is None
-    if simulated:
-        blocks.append(paragraph(*memory_pieces(state.deck.now.known), name="memory-arguments"))
-        choose = dataclasses.replace(CHOOSE, strong=False), words("to see whether it fits", quiet=True)
-        blocks.append(paragraph(*choose, name="memory-choose"))
-    elif plan is not None:
-        table = parts_table(memory_parts(report), None, whole="in all")
-        blocks.append(dataclasses.replace(table, name="memory-table"))
-    if plan is not None and (fits := fit_text(plan)):
-        tone = "bad" if plan.fits is False else ""
-        blocks.append(paragraph(words(fits, tone=tone, selects=("tab", "memory")), name="memory-room"))
-    elif state.cost is not None:
-        pieces = memory_pieces(state.deck.now.known)
-        blocks.append(paragraph(*pieces, label=state.cost.machine.text, name="memory-room"))
-        blocks.append(paragraph("more is known once it is compiled", quiet=True, name="memory-more"))
-    elif plan is None:
-        blocks.append(paragraph("known once the program is compiled", quiet=True))
-    if plan is not None and not simulated:
-        peak = words(
-            f"alive at once, at most: {format_bytes(plan.peak)}",
-            tip="the most that is in use at any one moment, by the live ranges of all values",
-        )
-        blocks.append(paragraph(peak, quiet=True, name="memory-peak"))
-    if plan is not None and plan.target == "cpu":
-        plans = f"The CPU compiler's plan is {format_bytes(plan.set_aside)}. " if simulated else ""
-        blocks.append(paragraph(words(plans + CPU_CAUTION, tip=CPU_DETAIL), quiet=True, name="memory-caution"))
-    if report.cost is not None:
-        done = f"matrix products: {report.cost.at_least}{format_flops(report.cost.dot_flops)} per device and step"
-        blocks.append(paragraph(done, quiet=True))
-    return Document(blocks=tuple(blocks), mesh=report.mesh)
 
 
 _MOST = 400

@@ -40,9 +40,10 @@ MOST_LINES = 600
 _UNREADABLE = "(no source text)"
 _Placed = TypeVar("_Placed", Value, Collective)
 _MOST_KINDS = 3
+_HOT = 0.5  # of the line that takes longest
 _PHASES = {"forward": "fwd", "backward": "bwd", "rematerialised": "remat", "update": ""}
 _LATER = ("transpose(", "rematted_computation")
-_COLUMNS = (Column("", right=True), Column(""), Column(""))
+_COLUMNS = (Column("", right=True), Column(""), Column(""), Column("", right=True))
 _DIFFERENCE = Column("", right=True)
 
 
@@ -73,9 +74,12 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
             text = lines[n][margin:].rstrip() or _UNREADABLE
             moved, computed = collectives.get(at, []), computes.get(at, 0.0)
             frame = next((each.source for each in (*held, *moved) if each.source is not None), None)
-            parts = _share(computed, moves.get(at, 0.0), most, moved, cost)
+            parts = _share(computed, most, moved, cost)
             below = [*_values(held, frame), *_computes(computed), *_moves(moved, frame, at, against)]
-            rows.append(_line(n, text, frame, parts, below, () if against is None else (against.said(at),)))
+            amount = computed + moves.get(at, 0.0)
+            more = [_amount(amount, cost, hot=amount > _HOT * most)]
+            more += [] if against is None else [against.said(at)]
+            rows.append(_line(n, text, frame, parts, below, more))
         if rows:
             table = Table(
                 columns=_COLUMNS if against is None else (*_COLUMNS, _DIFFERENCE),
@@ -107,19 +111,26 @@ def _line(
     return row(words(str(number), quiet=True), bar(parts), said, *more, detail=below, selects=selects)
 
 
-def _share(
-    computed: float, moved: float, most: float, collectives: Sequence[Collective], cost: StepCost | None
-) -> list[Part]:
-    """A line's share of the longest: what it computes, then what it moves."""
+def _amount(amount: float, cost: StepCost | None, hot: bool) -> Piece:
+    """What a line takes of the step: seconds, or without a cost the bytes that it moves."""
+    if not amount:
+        return words("")
+    tip = "moved on each device in a step" if cost is None else "compute and communication of this line in a step"
+    return words(format_bytes(amount) if cost is None else format_seconds(amount), strong=hot, quiet=not hot, tip=tip)
+
+
+def _share(computed: float, most: float, collectives: Sequence[Collective], cost: StepCost | None) -> list[Part]:
+    """A line's share of the longest: what it computes, then what it moves over which axes."""
     parts = []
     if computed:
         parts.append(Part(share=computed / most, role="work", tip=f"{format_seconds(computed)} of compute in a step"))
-    if collectives:
-        tip = f"{format_bytes(sum(c.assumed_bytes for c in collectives))} moved per device in a step"
+    kind = "communication as partitioned" if cost is not None and cost.as_run else "communication"
+    for total in sum_collectives(collectives, "axes"):
+        moved = sum(c.assumed_bytes if cost is None else c.assumed_seconds for c in total.collectives)
+        tip = f"{total.label}: {total.bytes_text} moved per device in a step"
         if cost is not None:
-            kind = "communication as partitioned" if cost.as_run else "communication"
-            tip = f"{format_seconds(moved)} of {kind}, {tip}"
-        parts.append(Part(share=moved / most, role="moved", tip=tip))
+            tip = f"{format_seconds(moved)} of {kind} over {tip}"
+        parts.append(Part(share=moved / most, axes=total.axes, role="axes" if total.axes else "moved", tip=tip))
     return parts
 
 

@@ -23,9 +23,7 @@ def edits(view) -> int:
 
 
 def go(view, name):
-    """Goes to a view of a place, or to what is opened from elsewhere, as a person does."""
-    for place in ("program", "memory", "machine"):
-        if view.get_by_test_id(f"tab-{name}").count():
-            break
-        view.get_by_test_id(f"place-{place}").click()
+    """Goes to a view by its tab, as a person does."""
+    if not view.get_by_test_id(f"tab-{name}").is_visible():
+        view.get_by_test_id("more").click()
     view.get_by_test_id(f"tab-{name}").click()

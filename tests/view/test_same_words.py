@@ -30,11 +30,11 @@ from shardviz.view.document import (
     row,
     words,
 )
-from shardviz.view.explored import memory_brief
 from shardviz.view.panes import (
     collectives_pane,
     cost_pane,
     found_values,
+    memory_pane,
     problems_pane,
     rules_pane,
     shard_map_pane,
@@ -103,7 +103,7 @@ def told() -> dict[str, Document]:
     return {
         "summary": document(state),
         "cards": document(state.deck),
-        "memory": memory_brief(state),
+        "memory": memory_pane(state),
         "source": source_pane(replace(report, collectives=cost.partitioned), cost),
         "rules": document(rules),
         "rules pane": rules_pane(rules),

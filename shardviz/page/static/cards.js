@@ -3,8 +3,9 @@
 // moves it; the one that is open is the plan that is being changed.
 import { fill, find, focused, h, isFilling, keeper } from "./dom.js";
 import { scrolled } from "./beyond.js";
-import { documentView, inline, pieces, plain } from "./document.js";
+import { documentView, inline, pieces, plain, rowsOf } from "./document.js";
 import { notice } from "./head.js";
+import { drawScatter } from "./scatter.js";
 
 /** @import { Context, Inline, Kept, Row } from "./types.d.ts" */
 
@@ -22,6 +23,7 @@ export function landing(ids, card, on) {
 }
 
 /**
+ * Returns the button that searches, which stands with the verdict.
  * @param {Context} ctx
  * @param {HTMLElement} el
  */
@@ -34,9 +36,10 @@ export function cards(ctx, el) {
   const progress = h("div", { class: "sv-hunt", role: "status" });
   const offered = h("div", { class: "sv-offers-pane", id: "offers-pane", hidden: true });
   const offersView = documentView(ctx, offered, { offers: { end: takeOf } });
-  tools.append(presets, finder, progress);
+  tools.append(presets, progress);
   const { box, look: lookBeyond, stay } = scrolled(list, "plans");
-  el.append(h("div", { class: "sv-ledger" }, box, tools), offered, refusal);
+  const picture = h("div", { class: "sv-scatter" });
+  el.append(offered, refusal, h("div", { class: "sv-ledger" }, picture, box, tools));
   /** The card of which is told why it is as it is. @type {string | null} */
   let told = null;
   const reasons = h("div", { class: "sv-offers-pane sv-reasons", id: "card-why", hidden: true });
@@ -50,10 +53,7 @@ export function cards(ctx, el) {
   let dragged = null;
 
   /** @returns {Row[]} */
-  const rows = () => {
-    const [table] = ctx.get("cards").document.blocks;
-    return table.block === "table" ? table.rows || [] : [];
-  };
+  const rows = () => rowsOf(ctx.get("cards").document.blocks);
   /** @param {Row} row */
   const idOf = (row) => row.sel?.[1] || "";
   const ids = () => rows().map(idOf);
@@ -79,12 +79,12 @@ export function cards(ctx, el) {
 
   function drawOffers() {
     const { document, hunt, share, trouble } = ctx.get("offers");
-    presets.textContent = document ? "presets ▴" : "+ preset ▾";
+    presets.textContent = document ? "presets ▾" : "+ preset ▴";
     presets.setAttribute("aria-expanded", String(Boolean(document)));
-    finder.textContent = hunt ? "■ stop" : "Find the best ▸";
+    finder.textContent = hunt ? "■ stop" : "Find the best";
     finder.title = hunt
       ? "end the search; what it found stays"
-      : "search meshes and cuts for the shortest step on this machine; what is found becomes a card";
+      : "search meshes and shardings for the shortest step on this machine; what is found becomes a plan below";
     const bar = h(
       "span",
       { class: "sv-track" },
@@ -165,7 +165,7 @@ export function cards(ctx, el) {
     const row = rows().find((each) => idOf(each) === told);
     reasons.hidden = !row?.detail?.length;
     if (row?.detail?.length) {
-      const title = [{ t: `Why ${plain(row.cells[AT.name])} is as it is`, b: true }];
+      const title = [{ t: `Why ${plain(row.cells[AT.name])}`, b: true }];
       reasonsView.draw({ title, blocks: row.detail });
     }
   }
@@ -189,11 +189,13 @@ export function cards(ctx, el) {
         ? tool(
           `against-${card}`,
           "compare",
-          `tell all differences to ${called} (c)`,
+          `compare all plans with ${called} (c)`,
           () => ctx.edit({ op: "compare_with", card }),
         )
         : null,
-      detail?.length ? tool(`why-${card}`, "why", `why ${called} is as it is`, () => tell(card)) : null,
+      detail?.length
+        ? tool(`why-${card}`, "why", `why ${called}: how the search chose it (w)`, () => tell(card))
+        : null,
       tool(`name-${card}`, "name", `give ${called} a name (F2)`, () => name(card)),
       canDelete(card)
         ? tool(`delete-${card}`, "×", `delete ${called} (Delete)`, () => ctx.edit({ op: "delete_card", card }))
@@ -229,9 +231,8 @@ export function cards(ctx, el) {
     const { document, of, trouble } = ctx.get("preview");
     const asked = ctx.get("hovered");
     if (!asked) return null;
-    const [table] = of === asked && document ? document.blocks : [];
+    const [row] = of === asked && document ? rowsOf(document.blocks) : [];
     if (of === asked && !document && !trouble) return null; // there is no such offer any more
-    const row = table?.block === "table" ? (table.rows || [])[0] : null;
     const name = asked.slice(asked.indexOf(" ") + 1);
     const head = h(
       "div",
@@ -252,7 +253,6 @@ export function cards(ctx, el) {
   function insides({ cells }, id, beside = null) {
     const { at } = ctx.get("cards");
     const idOfPart = (/** @type {string} */ part) => at === id ? `kpi-${part}` : `card-${part}-${id}`;
-    const bars = pieces(cells[AT.room])[0]?.v || [];
     const level = plain(cells[AT.level]);
     return [
       h(
@@ -262,7 +262,6 @@ export function cards(ctx, el) {
         beside,
         part("diff", cells[AT.difference], idOfPart("difference")),
       ),
-      bars.length ? inline(ctx, cells[AT.room]) : h("span", { class: "sv-track sv-unknown" }),
       h(
         "div",
         { class: "sv-cardrow" },
@@ -356,7 +355,8 @@ export function cards(ctx, el) {
     stay(); // an empty row has forgotten where it was
     const at = ctx.get("cards").at;
     const now = JSON.stringify([at, ids(), Boolean(preview)]);
-    if (now !== held) lookBeyond(at !== was ? `card-${at}` : "");
+    if (now !== held) lookBeyond(preview ? "card-preview" : at !== was ? `card-${at}` : "");
+    drawScatter(ctx, picture);
     [was, held] = [at, now];
     drawReasons();
     if (inside && !list.contains(focused(list))) find(list, `card-${ctx.get("cards").at}`)?.focus(); // it has a new id
@@ -367,7 +367,7 @@ export function cards(ctx, el) {
   drawOffers();
   for (const key of ["cards", "mesh", "status", "preview", "hovered"]) ctx.on(key, draw);
   draw();
-  watchOffers(ctx, el);
+  return finder;
 }
 
 const LINGER = 60; // milliseconds on an offer until it is looked at
@@ -377,7 +377,7 @@ const LINGER = 60; // milliseconds on an offer until it is looked at
  * @param {Context} ctx
  * @param {HTMLElement} el
  */
-function watchOffers(ctx, el) {
+export function watchOffers(ctx, el) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   /** @param {Event} e */

@@ -104,6 +104,7 @@ export function context(model) {
       local.asked.forEach(soon);
     },
     select(name) {
+      ctx.openDrawer();
       if (model.get("selected") === name) return;
       model.set("selected_at", model.get("status").level); // an intermediate has its name at one level only
       save("selected", name);
@@ -117,6 +118,7 @@ export function context(model) {
     showLine: () => {}, // source.js
     askWhy: () => {}, // why.js
     goStep: () => {}, // why.js
+    openDrawer: () => {}, // drawer.js
     want: (what) => save("wants", what),
     attempt: (text) => save("trying", text),
     hover: (offer) => {

@@ -238,9 +238,15 @@ function history(ctx) {
    * @param {string} keys
    */
   const button = (op, text, keys) =>
-    h("button", { class: "sv-btn", id: op, title: `${op} (${keys})`, onclick: () => ctx.edit({ op }) }, text);
-  const undo = button("undo", "↶ undo", "Ctrl+Z");
-  const redo = button("redo", "↷ redo", "Ctrl+Shift+Z");
+    h("button", {
+      class: "sv-btn",
+      id: op,
+      title: `${op} (${keys})`,
+      "aria-label": op,
+      onclick: () => ctx.edit({ op }),
+    }, text);
+  const undo = button("undo", "↶", "Ctrl+Z");
+  const redo = button("redo", "↷", "Ctrl+Shift+Z");
   const draw = () => {
     const status = ctx.get("status");
     undo.disabled = !status.undo;

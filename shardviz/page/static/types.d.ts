@@ -453,6 +453,8 @@ export interface Line {
   n: string;
   bar?: Bar[];
   at?: string;
+  /** What the line takes of the step. */
+  amount?: Inline;
   more?: Inline;
   on?: Inline[];
 }
@@ -512,9 +514,16 @@ export interface Traits {
   /** The pattern of a rule that is being typed. */
   trying: string;
   status: Status;
-  head: Told & { brief: Document };
+  head: Told & { verdict: Document };
   /** A row a card, which selects it; the ids of the one that is open, and of the one that the others are compared with. */
-  cards: Told & { at: string; against: string };
+  cards: Told & {
+    at: string;
+    against: string;
+    /** Where each plan that has a time lies on the scatter. */
+    points?: { card: string; seconds: number; bytes: number; fits: boolean | null }[];
+    /** The bytes that a device has for a program. */
+    usable?: number | null;
+  };
   /** The presets that were tried, while they are open; how far a search is, 0 to 1, and what it does. */
   offers: Pane & { hunt: string; share: number; trouble: string };
   /** What the step waits for, the dearest first. */
@@ -652,6 +661,8 @@ export interface Context {
   showLine(at: string): void;
   /** Asks why a value is cut as it is (along one axis), or why a collective is there. */
   askWhy(name: string, axis?: string): void;
+  /** Shows what is selected beside the views. */
+  openDrawer(): void;
   /** Goes to a step of the chain that is shown, `model:3`. */
   goStep(step: string): void;
   /** The lines of a chain that is shown, and the one where it is now; "lit" is told when that changes. */

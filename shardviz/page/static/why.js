@@ -1,5 +1,5 @@
 // @ts-check
-// Why a value is cut as it is, or a collective is there: a pane below the source, with a scrubber that goes along the
+// Why a value is sharded as it is, or a collective is there: in the drawer, with a scrubber that goes along the
 // chain from the cause to the value and lights up the lines.
 import { axisStyle } from "./chips.js";
 import { fill, find, focused, h } from "./dom.js";
@@ -55,17 +55,16 @@ export function why(ctx, el, other) {
   const close = h("button", {
     class: "sv-link sv-whyclose",
     id: "why-close",
-    title: "close (Escape)",
-    "aria-label": "close the answer",
+    title: "close the answer (Escape)",
     onclick: () => end(),
-  }, "×");
+  }, "‹ back");
   const along = h("div", { class: "sv-scrub", hidden: true });
   const told = h("div", { class: "sv-whytold" });
   const body = h("div", { class: "sv-whybody" });
   const box = h(
     "div",
     { class: "sv-whybox", id: "why", role: "region", "aria-label": "why", tabindex: "-1", hidden: true },
-    h("div", { class: "sv-whyhead" }, title, close),
+    h("div", { class: "sv-whyhead" }, close, title),
     along,
     h("div", { class: "sv-whyrest" }, told, body),
   );
@@ -207,7 +206,7 @@ export function why(ctx, el, other) {
     const active = root && focused(root);
     if (active && !box.contains(active)) asker = active.getAttribute("data-testid") || "";
     entering = true;
-    if (ctx.get("tab") !== "source") ctx.setTab("source");
+    ctx.openDrawer();
     ctx.edit({ op: "ask_why", name, axis });
   };
   ctx.goStep = (name) => {
