@@ -17,6 +17,14 @@ def settled(view, since: int, level="compiled"):
     expect(state(view)).to_have_attribute("data-busy", "false", timeout=60_000)
 
 
+def unfold(view):
+    """Opens the lists of inputs and outputs, which are folded where they are long."""
+    for what in ("inputs", "outputs"):
+        button = view.get_by_test_id(f"open-{what}")
+        if button.get_attribute("aria-expanded") == "false":
+            button.click()
+
+
 def edits(view) -> int:
     """The number of the last edit that the kernel has answered."""
     return int(state(view).get_attribute("data-seq"))

@@ -1,8 +1,7 @@
 // @ts-check
-// The cards: plans side by side, painted from the rows of one table. A click opens a card, a drag or Alt and an arrow
-// moves it; the one that is open is the plan that is being changed.
+// The cards: plans side by side, painted from the rows of one table. A click opens a card, Alt and an arrow moves it, a
+// drag onto another one tells their difference; the one that is open is the plan that is being changed.
 import { fill, find, focused, h, isFilling, keeper } from "./dom.js";
-import { scrolled } from "./beyond.js";
 import { documentView, inline, pieces, plain, rowsOf } from "./document.js";
 import { notice } from "./head.js";
 import { drawScatter } from "./scatter.js";
@@ -11,16 +10,6 @@ import { drawScatter } from "./scatter.js";
 
 /** What stands in each cell of a card's row; `view/cards.py` has the same order. */
 const AT = { name: 0, note: 1, step: 2, difference: 3, memory: 4, room: 5, moved: 6, findings: 7, level: 8 };
-
-/**
- * Where a card is put that is dropped on another one: behind it if it comes from before it.
- * @param {string[]} ids
- * @param {string} card
- * @param {string} on
- */
-export function landing(ids, card, on) {
-  return ids.includes(card) && ids.includes(on) ? ids.indexOf(on) : -1;
-}
 
 /**
  * Returns the button that searches, which stands with the verdict.
@@ -37,9 +26,8 @@ export function cards(ctx, el) {
   const offered = h("div", { class: "sv-offers-pane", id: "offers-pane", hidden: true });
   const offersView = documentView(ctx, offered, { offers: { end: takeOf } });
   tools.append(presets, progress);
-  const { box, look: lookBeyond, stay } = scrolled(list, "plans");
   const picture = h("div", { class: "sv-scatter" });
-  el.append(offered, refusal, h("div", { class: "sv-ledger" }, picture, box, tools));
+  el.append(offered, refusal, h("div", { class: "sv-ledger" }, picture, list, tools));
   /** The card of which is told why it is as it is. @type {string | null} */
   let told = null;
   const reasons = h("div", { class: "sv-offers-pane sv-reasons", id: "card-why", hidden: true });
@@ -108,6 +96,14 @@ export function cards(ctx, el) {
     if (name.trim()) ctx.edit({ op: "rename_card", card, name });
     draw();
     find(list, `card-${card}`)?.focus();
+  }
+
+  /** The difference of two cards: one is opened, and compared with the other. @param {string} card @param {string} other */
+  function compare(card, other) {
+    if (card === other) return;
+    open(card);
+    ctx.edit({ op: "compare_with", card: other });
+    ctx.setTab("difference");
   }
 
   /** @param {string} card @param {number} to */
@@ -315,7 +311,7 @@ export function cards(ctx, el) {
           if (!dragged) return;
           e.preventDefault();
           e.stopPropagation();
-          move(dragged, landing(ids(), dragged, id));
+          compare(dragged, id);
           dragged = null;
         },
         ondragend: () => dragged = null,
@@ -332,6 +328,8 @@ export function cards(ctx, el) {
     return card;
   }
 
+  let scrolled = 0; // pixels
+  list.addEventListener("scroll", () => scrolled = list.scrollLeft, { passive: true });
   const keep = keeper();
 
   /** Whether a card is open, or asked for. @param {string} id */
@@ -352,10 +350,14 @@ export function cards(ctx, el) {
     const inside = list.contains(focused(list));
     const preview = ghost();
     fill(list, keep(rows().map(keptCard)), preview);
-    stay(); // an empty row has forgotten where it was
     const at = ctx.get("cards").at;
     const now = JSON.stringify([at, ids(), Boolean(preview)]);
-    if (now !== held) lookBeyond(preview ? "card-preview" : at !== was ? `card-${at}` : "");
+    const sought = preview ?? (at !== was ? find(list, `card-${at}`) : null);
+    if (scrolled) list.scrollLeft = scrolled; // a row that was emptied has forgotten it
+    if (now !== held && sought) {
+      const [card, seen] = [sought, list].map((each) => each.getBoundingClientRect());
+      list.scrollLeft += Math.min(0, card.left - seen.left) + Math.max(0, card.right - seen.right);
+    }
     drawScatter(ctx, picture);
     [was, held] = [at, now];
     drawReasons();

@@ -47,7 +47,7 @@ export function lineOf({ cells }) {
 
 /**
  * @param {Context} ctx
- * @param {HTMLElement} el where the pane is put
+ * @param {HTMLElement} el where the answer is put
  * @param {HTMLElement} other what it takes the place of
  */
 export function why(ctx, el, other) {
@@ -87,18 +87,10 @@ export function why(ctx, el, other) {
     oninput: () => go(which, Number(range.value)),
     onkeydown: (/** @type {KeyboardEvent} */ e) => e.key !== "Escape" && e.key !== "Tab" && e.stopPropagation(),
   });
-  const back = h("button", {
-    class: "sv-btn",
-    id: "why-back",
-    "aria-label": "a step back",
-    onclick: () => go(which, step - 1),
-  }, "◂");
-  const on = h("button", {
-    class: "sv-btn",
-    id: "why-on",
-    "aria-label": "a step on",
-    onclick: () => go(which, step + 1),
-  }, "▸");
+  /** @param {string} id @param {string} label @param {string} words @param {number} by */
+  const stepper = (id, label, words, by) =>
+    h("button", { class: "sv-btn", id, "aria-label": label, onclick: () => go(which, step + by) }, words);
+  const [back, on] = [stepper("why-back", "a step back", "◂", -1), stepper("why-on", "a step on", "▸", 1)];
   const count = h("span", { class: "sv-soft sv-whycount" });
   const axes = h("span", { class: "sv-whyaxes", role: "group", "aria-label": "the chain of which axis" });
   const now = h("div", { class: "sv-whynow", id: "why-now", role: "status" });
