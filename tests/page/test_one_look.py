@@ -35,7 +35,8 @@ def test_a_line_opens_what_happens_on_it_and_what_it_costs(page):
     open_lines = page.tab.locator("[aria-expanded=true][data-testid^=open-line]")
     assert open_lines.count() == 1, "the line that takes most"
     (first,) = (line.get_attribute("data-testid").removeprefix("open-line-") for line in open_lines.all())
-    heats = page.tab.locator(".sv-ln").evaluate_all("(all) => all.map((e) => [Number(e.dataset.heat), e.dataset.testid])")
+    each = "(all) => all.map((e) => [Number(e.dataset.heat), e.dataset.testid])"
+    heats = page.tab.locator(".sv-ln").evaluate_all(each)
     assert max(heats)[1] == f"line-{first}"
     told = page.at(f"in-{first}").inner_text()
     rows = page.explorer.most["document"]["blocks"][-1]["rows"]
