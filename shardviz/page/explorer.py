@@ -40,7 +40,7 @@ from shardviz.view.cards import offers_document, preview_document, severity_word
 from shardviz.view.difference import difference_pane, line_difference, with_difference
 from shardviz.view.document import Document, Section, document
 from shardviz.view.explored import explored, headline_pane
-from shardviz.view.most import most_document
+from shardviz.view.most import costs_documents
 from shardviz.view.panes import (
     collectives_pane,
     cost_pane,
@@ -105,6 +105,7 @@ class Explorer(Delivered):
     head = traitlets.Dict().tag(sync=True)
     offers = traitlets.Dict().tag(sync=True)
     most = traitlets.Dict().tag(sync=True)
+    lines = traitlets.Dict().tag(sync=True)
     cards = traitlets.Dict().tag(sync=True)
     source = traitlets.Dict().tag(sync=True)
     texts = traitlets.Dict().tag(sync=True)
@@ -136,18 +137,21 @@ class Explorer(Delivered):
     hovered = traitlets.Unicode().tag(sync=True, echo_update=False)
     tab = traitlets.Unicode("source").tag(sync=True)
     device = traitlets.Int(-1).tag(sync=True)
+    opened = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, state: ExplorerState):
         self.state = state
         self._seq = 0
         self._behind = False
         self._lines: Json = {}
+        self._costs: dict[str, Document] = {}
         super().__init__()
         self.comm_id = self.model_id or ""
         state.loop.inbox.run(self._begin)
         self._stills = Stills(self, state)
         self.observe(
-            lambda change: self._draw({change["name"]}), ["query", "reading", "trying", "hovered", "tab", "device"]
+            lambda change: self._draw({change["name"]}),
+            ["query", "reading", "trying", "hovered", "tab", "device", "opened"],
         )
         self.observe(self._on_wants, "wants")
         self.observe(self._on_selected, "selected")
@@ -342,8 +346,13 @@ def _cards(explorer: Explorer) -> Json:
 
 def _most(explorer: Explorer) -> Json:
     """What costs most; what helps and belongs to no row comes first, for it is what a person came for."""
-    told = most_document(explorer.state.deck, explorer.state.now.remedies)
+    told, explorer._costs = costs_documents(explorer.state.deck, explorer.state.now.remedies)
     return pane(replace(told, blocks=tuple(sorted(told.blocks, key=lambda block: not isinstance(block, Section)))))
+
+
+def _opened(explorer: Explorer) -> Json:
+    """What the lines cost that are open in the source, why, and their mends."""
+    return {at: json_of(explorer._costs[at]) for at in explorer.opened if at in explorer._costs}
 
 
 def _offers(explorer: Explorer) -> Json:
@@ -504,6 +513,7 @@ VIEWS = {
     "offers": View(_offers, {"offers", "deck"}),
     "preview": View(_preview, {"hovered", "deck"}),
     "most": View(_most, {"report", "cost", "deck", "machine", "remedies"}),
+    "lines": View(_opened, {"report", "cost", "deck", "machine", "remedies", "opened"}, tab="source"),
     "why": View(_why, {"why"}),
     "head": View(_head, {"report", "machine", "cost"}),
     "texts": View(_texts, {"report", "cost", "deck"}, tab="source"),

@@ -20,6 +20,7 @@ PARTS = (
     "cards",
     "offers",
     "most",
+    "lines",
     "status",
     "values",
     "collectives",
@@ -44,7 +45,7 @@ PARTS = (
     "codes",
     "selected",
 )
-ASKED = ("query", "tab", "reading", "trying", "wants", "hovered", "device")
+ASKED = ("query", "tab", "reading", "trying", "wants", "hovered", "device", "opened")
 TRAITS = (*PARTS, *ASKED, "selected_at", "comm_id", "stilled")
 
 PAGE = """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">

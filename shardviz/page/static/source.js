@@ -2,10 +2,10 @@
 // The person's own source as the kernel tells it: beside each line what it takes of the step. A click opens a line: its
 // values, its collectives, what it costs and why, and the mends that were tried.
 import { fill, find, h, keeper } from "./dom.js";
-import { bar, inline, pieces, plain, rowsOf } from "./document.js";
+import { bar, documentView, inline, pieces, plain } from "./document.js";
 import { waiting } from "./head.js";
 
-/** @import { Context, Inline, Kept, Line, Row } from "./types.d.ts" */
+/** @import { Context, Document, Inline, Kept, Line } from "./types.d.ts" */
 
 const FLASH = 1500; // milliseconds in which a line that was asked for is lit up, also where it is drawn anew
 const GAP = 3; // lines left out before a gap is shown
@@ -52,6 +52,7 @@ export function source(ctx, el) {
   /** @param {string} at */
   function toggle(at) {
     if (!open.delete(at)) open.add(at);
+    ctx.openLines([...open]);
     draw();
   }
 
@@ -59,7 +60,7 @@ export function source(ctx, el) {
    * A line: its number, its share, its text and what it takes; open, also what happens on it, why, and what helps.
    * @param {Line} line
    * @param {Inline} text
-   * @param {Row[]} costs
+   * @param {Document} [costs]
    */
   function lineOf(line, text, costs) {
     const { n, at, bar: parts = [], amount, more, on = [] } = line;
@@ -86,31 +87,9 @@ export function source(ctx, el) {
       h("span", { class: "sv-amount" }, amount ? inline(ctx, amount) : null),
     );
     if (!shown) return row;
-    return h("div", {}, row, h("div", { class: "sv-in", id: `in-${at}` }, on.map(event), costs.map(cost)));
-  }
-
-  /** What costs on a line, why, and beside it what helps; the same row as on the list of all. @param {Row} row */
-  function cost({ cells, detail = [] }) {
-    const [amount, said, mend] = [cells[0], cells[cells.length - 2], cells[cells.length - 1]];
-    const why = detail.flatMap((block) => block.block === "p" ? [h("p", {}, inline(ctx, block.pieces || []))] : []);
-    return h(
-      "div",
-      { class: "sv-cost" },
-      h("p", {}, inline(ctx, amount), " ", inline(ctx, said)),
-      why,
-      plain(mend) ? h("p", { class: "sv-mend" }, inline(ctx, mend)) : null,
-    );
-  }
-
-  /** By line, the rows of what costs most. @returns {Map<string, Row[]>} */
-  function costsByLine() {
-    /** @type {Map<string, Row[]>} */
-    const lines = new Map();
-    for (const row of rowsOf(ctx.get("most").document.blocks)) {
-      const at = pieces(row.cells[row.cells.length - 3] ?? []).find(({ k }) => k === "line")?.t;
-      if (at) lines.set(at, [...(lines.get(at) ?? []), row]);
-    }
-    return lines;
+    const below = h("div", {});
+    if (costs) documentView(ctx, below).draw(costs);
+    return h("div", {}, row, h("div", { class: "sv-in", id: `in-${at}` }, on.map(event), below));
   }
 
   /** Whether the selected value is on a line. @param {Line} line */
@@ -133,13 +112,13 @@ export function source(ctx, el) {
     const { files: texts } = ctx.get("texts");
     if (!placed && !open.size) openHottest(files.flatMap(({ lines }) => lines));
     const around = JSON.stringify([ctx.get("mesh").axes, ctx.get("selected")]);
-    const byLine = costsByLine();
     /** @param {Line} line @param {number} n of its file @param {number} i in it @returns {Kept<HTMLElement>} */
     const kept = (line, n, i) => {
       const text = texts?.[n]?.[i] ?? "";
-      const costs = line.at && open.has(line.at) ? byLine.get(line.at) ?? [] : null;
-      const looks = JSON.stringify([line, text, costs]);
-      return [`${n} ${line.n}`, `${around} ${looks}`, () => lineOf(line, text, costs ?? [])];
+      const shown = Boolean(line.at && open.has(line.at));
+      const costs = shown ? ctx.get("lines")[line.at ?? ""] : undefined;
+      const looks = JSON.stringify([line, text, shown, costs]);
+      return [`${n} ${line.n}`, `${around} ${looks}`, () => lineOf(line, text, costs)];
     };
     const made = keep(files.flatMap(({ lines }, n) => lines.map((line, i) => kept(line, n, i))));
     let at = 0;
@@ -191,7 +170,9 @@ export function source(ctx, el) {
   /** At first the line that takes most is open. @param {Line[]} lines */
   function openHottest(lines) {
     const hottest = lines.reduce((a, b) => heatOf(b) > heatOf(a) ? b : a, { n: "" });
-    if (hottest.at && heatOf(hottest)) open.add(hottest.at);
+    if (!hottest.at || !heatOf(hottest)) return;
+    open.add(hottest.at);
+    ctx.openLines([...open]);
   }
 
   /** At first the line that takes most is in sight; after that the person scrolls. */
@@ -206,6 +187,7 @@ export function source(ctx, el) {
   ctx.showLine = (at) => {
     wanted = at;
     open.add(at);
+    ctx.openLines([...open]);
     ctx.setTab("source");
     ctx.when("source", draw);
     requestAnimationFrame(toWanted);
@@ -215,6 +197,6 @@ export function source(ctx, el) {
     requestAnimationFrame(toLit);
   });
   const update = () => ctx.when("source", draw);
-  for (const key of ["source", "texts", "selected", "mesh", "most"]) ctx.on(key, update);
+  for (const key of ["source", "texts", "selected", "mesh", "lines"]) ctx.on(key, update);
   update();
 }

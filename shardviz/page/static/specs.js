@@ -248,7 +248,7 @@ export function specs(ctx, el, what, more = {}) {
       }`,
       onclick: () => {
         Object.assign(here, { key: item.key, dimension });
-        ctx.select(row.name);
+        ctx.select(row.name, false); // it is edited, not looked at
         ctx.openMenu({ what, name: row.name, dimension, id, layers: item.count > 1 });
       },
       onkeydown: (e) => keysOf(e, item, dimension),

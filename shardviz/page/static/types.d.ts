@@ -528,6 +528,10 @@ export interface Traits {
   offers: Pane & { hunt: string; share: number; trouble: string };
   /** What the step waits for, the dearest first. */
   most: Told;
+  /** By line that is open in the source, what it costs and what helps. */
+  lines: Record<string, Document>;
+  /** The lines that are open in the source. */
+  opened: string[];
   /** By file what is known of its lines; none while another tab is open. */
   source: { files?: { title: string; lines: Line[] }[]; none?: Inline };
   /** By file the texts of its lines, which stay as they are while plans change. */
@@ -646,11 +650,13 @@ export interface Context {
   shown(tab: string): void;
   /** Asks the kernel for a change. */
   edit(edit: Edit): void;
-  select(name: string): void;
+  select(name: string, look?: boolean): void;
   query(change: Query): void;
   /** Has any notation of a sharding read. */
   read(text: string): void;
   setTab(tab: string): void;
+  /** Says which lines of the source are open. */
+  openLines(lines: string[]): void;
   /** Selects a device by its place in the mesh; below 0 for none. */
   pickDevice(place: number): void;
   /** Opens or closes the menu of one dimension at its slot. */
