@@ -7,14 +7,13 @@ Beside a line stands its share of the step, as a bar: of its seconds where there
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
 from typing import TypeVar
 
 from shardviz.costs.step_cost import StepCost
 from shardviz.judge.report import Report
 from shardviz.records import Collective, Frame, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape
-from shardviz.records.sums import CollectiveTotal, sum_collectives
+from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.view.difference import LineDifference
 from shardviz.view.document import (
     Block,
@@ -57,8 +56,7 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
     """
     values, collectives = _by_line(report.intermediates), _by_line(report.collectives)
     computes = {} if cost is None else cost.compute_by_line()
-    weigh = attrgetter("assumed_bytes" if cost is None else "assumed_seconds")
-    moves = {at: sum(map(weigh, each)) for at, each in collectives.items()}
+    moves = {at: _weight(total_of(each), cost) for at, each in collectives.items()}
     most = max((moves.get(at, 0.0) + computes.get(at, 0.0) for at in {*moves, *computes}), default=0.0) or 1.0
     blocks: list[Block] = []
     left = MOST_LINES
@@ -111,11 +109,16 @@ def _line(
     return row(words(str(number), quiet=True), bar(parts), said, *more, detail=below, selects=selects)
 
 
+def _weight(total: CollectiveTotal, cost: StepCost | None) -> float:
+    """What collectives take: seconds, or without a cost the bytes that a device sends."""
+    return total.sent_bytes if cost is None else total.seconds
+
+
 def _amount(amount: float, cost: StepCost | None, hot: bool) -> Piece:
     """What a line takes of the step: seconds, or without a cost the bytes that it moves."""
     if not amount:
         return words("")
-    tip = "moved on each device in a step" if cost is None else "compute and communication of this line in a step"
+    tip = "sent by each device in a step" if cost is None else "compute and communication of this line in a step"
     return words(format_bytes(amount) if cost is None else format_seconds(amount), strong=hot, quiet=not hot, tip=tip)
 
 
@@ -126,8 +129,8 @@ def _share(computed: float, most: float, collectives: Sequence[Collective], cost
         parts.append(Part(share=computed / most, role="work", tip=f"{format_seconds(computed)} of compute in a step"))
     kind = "communication as partitioned" if cost is not None and cost.as_run else "communication"
     for total in sum_collectives(collectives, "axes"):
-        moved = sum(c.assumed_bytes if cost is None else c.assumed_seconds for c in total.collectives)
-        tip = f"{total.label}: {total.bytes_text} moved per device in a step"
+        moved = _weight(total, cost)
+        tip = f"{total.label}: {format_bytes(total.sent_bytes)} sent by each device in a step"
         if cost is not None:
             tip = f"{format_seconds(moved)} of {kind} over {tip}"
         parts.append(Part(share=moved / most, axes=total.axes, role="axes" if total.axes else "moved", tip=tip))

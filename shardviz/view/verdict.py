@@ -91,12 +91,12 @@ def _no_cost(known: Known) -> Iterator[Piece]:
     else:
         yield CHOOSE
         yield words("to see times, and what bounds the step.")
-    moves = sum_collectives(known.report.collectives, "source")
-    if moves:
-        first = moves[0].collectives[0]
-        yield words("Most bytes move" if first.source is not None else "Most bytes move at a line that is not known")
-        yield from () if first.source is None else (words("at"), line(first.source))
-        yield words(f": {moves[0].bytes_text} on each device.")
+    moves = max(sum_collectives(known.report.collectives, "source"), key=lambda total: total.sent_bytes, default=None)
+    if moves is not None:
+        source = moves.collectives[0].source
+        yield words("Most is sent" if source is not None else "Most is sent at a line that is not known")
+        yield from () if source is None else (words("at"), line(source))
+        yield words(f": {format_bytes(moves.sent_bytes)} by each device in a step.")
 
 
 def _verdict(cost: StepCost) -> Iterator[Piece]:

@@ -115,7 +115,7 @@ def test_a_day(browser, lab: Lab, page: LabPage):
 
     # the search makes a card of what it finds, and can be stopped
     view.get_by_test_id("find-best").click()
-    expect(view.get_by_text("best found").first).to_be_visible(timeout=60_000)
+    expect(view.locator(".sv-card").get_by_text("best found").first).to_be_visible(timeout=60_000)
     if view.get_by_test_id("find-best").inner_text().endswith("stop"):
         view.get_by_test_id("find-best").click()
     expect(view.get_by_test_id("find-best")).to_contain_text("Find the best", timeout=30_000)

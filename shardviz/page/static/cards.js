@@ -50,6 +50,13 @@ export function cards(ctx, el) {
     ctx.edit({ op: ctx.get("offers").document ? "close_offers" : "offer_presets" });
   }
 
+  el.addEventListener("keydown", (e) => {
+    if (e.key !== "Escape" || !ctx.get("offers").document) return;
+    togglePresets();
+    presets.focus();
+    e.stopPropagation();
+  });
+
   function findBest() {
     ctx.edit({ op: ctx.get("offers").hunt ? "stop_finding" : "find_best" });
   }
