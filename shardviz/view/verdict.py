@@ -114,7 +114,8 @@ def _verdict(cost: StepCost) -> Iterator[Piece]:
     elif cost.bound == "memory":
         yield words("HBM-bound:", strong=True)
         yield words(f"{format_bytes(cost.hbm_bytes)} a device take {_of(cost.step.memory, cost)},")
-        yield words(f"the matrix products {format_seconds(cost.step.compute)}.")
+        products = cost.step.compute
+        yield words(f"the matrix products {format_seconds(products)}." if products else "there are no matrix products.")
     elif cost.bound == "communication":
         yield from _communication(cost, spent.get("collective"))
     else:

@@ -28,7 +28,7 @@ def told(page: LabPage) -> list[str]:
 def agrees(page: LabPage, view) -> None:
     """The headline and Python say the same."""
     target, seconds, memory = told(page)
-    expect(view.get_by_test_id("where")).to_contain_text(target)
+    expect(view.get_by_test_id("where")).to_have_attribute("title", re.compile(re.escape(target)))
     expect(view.get_by_test_id("kpi-memory")).to_contain_text(memory.split()[0])
     expect(view.get_by_test_id("kpi-step")).to_contain_text(seconds.split()[0])
 
@@ -52,7 +52,7 @@ def test_a_step_on_real_machines(lab: Lab, page: LabPage):
     expect(view.get_by_test_id("target-lack")).to_have_count(0 if READY else 1)
     agrees(page, view)
     go(view, "source")
-    expect(view.locator(".sv-ln").filter(has_text="compute").filter(has_text="all-reduce").first).to_be_visible()
+    expect(view.locator(".sv-in").filter(has_text="compute").filter(has_text="all-reduce").first).to_be_visible()
     page.screenshot("machine_source", of=view)
     go(view, "collectives")
     view.get_by_test_id("collectives-table").locator("button[aria-expanded]").first.click()

@@ -57,7 +57,7 @@ def test_arrays_are_folded_where_they_are_many_until_one_is_looked_for(open_page
 
 def test_keys_are_the_pages_after_what_had_the_focus_is_gone(page, plan, monkeypatch):
     state = page.explorer.state
-    better = plan.with_spec(W1, (None, "model"))
+    better = plan.with_spec(W1, ("data",))
     found = mends(1, mend(state, better, seconds=1.5, bytes=2e6, memory=0.0))
     monkeypatch.setattr(background, "mends", lambda *given: iter([found] if given[-1] == plan else []))
     state.try_remedies()

@@ -48,4 +48,5 @@ export function drawer(ctx, el) {
   });
   ctx.openDrawer = () => open(true);
   ctx.on("why", () => ctx.get("why").name && open(true));
+  return box;
 }

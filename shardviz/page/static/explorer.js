@@ -60,7 +60,7 @@ function render({ model, el }) {
   const endKeeping = keep(model, side);
   const endWaiting = waits(ctx, root);
   const { panels, work, show } = places(ctx, centre);
-  drawer(ctx, work);
+  const beside = drawer(ctx, work);
   source(ctx, panels.source);
   shards(ctx, panels.shards, { small: false });
   rosetta(ctx, panels.rosetta);
@@ -87,7 +87,9 @@ function render({ model, el }) {
       ".sv-top button, .sv-secbar :is(button, input), .sv-dimmore, [data-testid=make-rule-open], .sv-foot button",
     ],
     [centre, ".sv-places button"],
-    [work, "button, a[href]"],
+    ...[...Object.values(panels), beside].map((
+      part,
+    ) => /** @type {[HTMLElement, string]} */ ([part, "button, a[href]"])),
     [strip, ".sv-card, button:not(.sv-cardtool)"],
   ]);
   return () => {
