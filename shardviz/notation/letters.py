@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import Axis, axis_name, axis_size, axis_text
 
-UNCUT = "a dimension that is not cut"
-OPEN = "the compiler may cut this dimension further"
+UNCUT = "a dimension that is not sharded"
+OPEN = "the compiler may shard this dimension further"
 SUM = "over {} the devices hold partial sums, still to be added"
 _PARTIAL = {
     "sum": SUM,
@@ -67,12 +67,12 @@ def names_words(axes: Sequence[Axis]) -> str:
 
 def nothing_cut(cut: Sharding) -> str:
     """What a text without dimensions means."""
-    words = "no dimension is named, so none is cut"
+    words = "no dimension is named, so none is sharded"
     return f"{words}: every device holds the whole array" if cut.kind == "replicated" else words
 
 
 def axis_words(cut: Sharding, axis: Axis) -> str:
-    """What an axis does: which dimension it cuts, in how many, and whether other axes have cut it before."""
+    """What an axis does: which dimension it shards, how many ways, and whether other axes have sharded it before."""
     where = [(i, dim) for i, dim in enumerate(cut.spec.dims) if axis in dim] if cut.spec else []
     name = axis_name(axis)
     if not where:
@@ -84,9 +84,9 @@ def axis_words(cut: Sharding, axis: Axis) -> str:
     if size == 1:
         return f"{words}, of 1 device, leaves dimension {dimension} as it is"
     if not before:
-        return f"{words} cuts dimension {dimension} in {size}"
+        return f"{words} shards dimension {dimension} {size} ways"
     tiles = math.prod(axis_size(a, cut.mesh) for a in before)
-    return f"{words} cuts each of these {tiles} pieces of dimension {dimension} again, in {size}"
+    return f"{words} shards each of these {tiles} parts of dimension {dimension} again, {size} ways"
 
 
 def _part_words(axis: tuple[str, int, int], whole: int) -> str:

@@ -285,7 +285,9 @@ def write(cut: Sharding) -> Iterator[Piece]:
         if isinstance(entry, Chunked):
             first, *more = entry.chunks
             last = number + len(more)
-            words = f"dimension {dimension} is cut in {first}" + "".join(f", each piece again in {n}" for n in more)
+            words = f"dimension {dimension} is sharded {first} ways" + "".join(
+                f", each part again {n} ways" for n in more
+            )
             words += f": cuts number {number} to {last}" if more else f": cut number {number}"
             number = last + 1
         elif isinstance(entry, Unstacked):

@@ -126,12 +126,13 @@ class _Step:
         yield from sorted((entry for entry in rows if entry not in alone), key=_rank)
 
 
-def most_document(deck: Deck, remedies: Remedies) -> Document:
+def most_document(deck: Deck, remedies: Remedies, *, live: bool = True) -> Document:
     """What the open card's step spends most on, compared with another card.
 
     Args:
         deck: the cards.
         remedies: what helps the open card's plan; those of another plan are left out.
+        live: whether mends may still come; else the column of mends stands only where there are some.
     """
     step = _Step.of(deck)
     entries, apart = step.entries(remedies, deck.now.plan)
@@ -139,11 +140,11 @@ def most_document(deck: Deck, remedies: Remedies) -> Document:
     if step.cost is None:
         blocks.append(paragraph(*_no_machine(step.known), name="most-no-machine"))
     if entries:
-        blocks.append(_table(step, entries, "most"))
+        blocks.append(_table(step, entries, "most", live=live))
     elif step.cost is not None:
         blocks.append(paragraph("No costs are known.", quiet=True))
     if apart:
-        blocks.append(Section(title="Also tried", blocks=(_table(step, apart, "most-apart"),)))
+        blocks.append(Section(title="Also tried", blocks=(_table(step, apart, "most-apart", live=live),)))
     lead: tuple[Piece, ...] = (words(_compared(deck), quiet=True), *_progress(remedies, deck))
     return Document(
         title=words("What costs you most", strong=True),
@@ -169,9 +170,9 @@ def line_document(deck: Deck, remedies: Remedies, at: str) -> Document:
     return Document(blocks=tuple(blocks), mesh=step.known.bound.mesh)
 
 
-def _table(step: _Step, entries: Sequence[_Entry], name: str, at: str = "") -> Table:
+def _table(step: _Step, entries: Sequence[_Entry], name: str, at: str = "", live: bool = False) -> Table:
     """The rows; those of one line without the column of lines."""
-    tried = any(piece for entry in entries for piece in _try(entry))
+    tried = live or any(piece for entry in entries for piece in _try(entry))
     return table(
         entries,
         ("costs", lambda entry: _amount(entry, step, at)),
