@@ -54,6 +54,12 @@ class Program(Derivable):
 
     Attributes:
         name: the function's name.
+
+    Examples:
+        >>> import jax, shardviz as sv
+        >>> program = sv.trace(lambda x: x @ x.T, jax.ShapeDtypeStruct((512, 1024), "float32"))
+        >>> program.arguments[0].name, program.arguments[0].shape
+        ('x', (512, 1024))
     """
 
     def __init__(self, call: Call, mesh: Any = None):

@@ -78,6 +78,11 @@ class Chip:
         hop_seconds: the least time of one hop over a link.
         network_hop_seconds: the least time of one hop over the network between NVLink domains.
         sources: attribute → where the number is from.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.Chip.like("v5e", hbm_bytes=32e9).hbm_bytes
+        32000000000.0
     """
 
     name: str

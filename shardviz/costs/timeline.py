@@ -278,6 +278,13 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
         MeshError: if the machine has another number of devices than the report's mesh.
         TargetError: if there is no such machine, or it has no speed (`cpu`).
         ShardvizError: if `report` is no report, or it has no program to walk.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> report = mlp.program.propagate(mlp.plan)
+        >>> sv.timeline(report, "tpu v5e:2x4").seconds <= sv.cost(report, "tpu v5e:2x4").step.seconds
+        True
     """
     place = placed(report, target, "timeline")
     timed = timed_program(report, place)

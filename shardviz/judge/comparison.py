@@ -223,6 +223,13 @@ def compare(
     Raises:
         ShardvizError: if there are fewer than two reports, two have one name, or they are of several levels.
         SpecError, CompileError, TargetError, MeshError: as the program's own methods, for plans.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> replicated = mlp.plan.with_spec("params[1]['w']", None)
+        >>> sv.compare(mlp.plan, replicated, program=mlp.program).same
+        False
     """
     reports = dict(_named(what, lambda plan: _report(plan, program, level, target)))
     if len(reports) < 2:

@@ -158,6 +158,12 @@ def layout(shape: Sequence[int], sharding: Any, mesh: Any = None) -> Layout:
             does.
         ParseError: if `sharding` is text that says no sharding.
         MeshError: if `mesh` is no mesh.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> layout = sv.layout((8, 6), ("data", None), {"data": 4})
+        >>> layout.shard_shape, layout.index(1)
+        ((2, 6), (slice(2, 4, None), slice(0, 6, None)))
     """
     shape = tuple(int(s) for s in shape)
     record = _record(shape, sharding, mesh)

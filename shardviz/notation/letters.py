@@ -72,7 +72,7 @@ def nothing_cut(cut: Sharding) -> str:
 
 
 def axis_words(cut: Sharding, axis: Axis) -> str:
-    """What an axis does: which dimension it shards, how many ways, and whether other axes have sharded it before."""
+    """What an axis does: which dimension it cuts, in how many, and whether other axes have cut it before."""
     where = [(i, dim) for i, dim in enumerate(cut.spec.dims) if axis in dim] if cut.spec else []
     name = axis_name(axis)
     if not where:
@@ -84,9 +84,9 @@ def axis_words(cut: Sharding, axis: Axis) -> str:
     if size == 1:
         return f"{words}, of 1 device, leaves dimension {dimension} as it is"
     if not before:
-        return f"{words} shards dimension {dimension} {size} ways"
+        return f"{words} shards dimension {dimension} in {size}"
     tiles = math.prod(axis_size(a, cut.mesh) for a in before)
-    return f"{words} shards each of these {tiles} parts of dimension {dimension} again, {size} ways"
+    return f"{words} shards each of these {tiles} pieces of dimension {dimension} again, in {size}"
 
 
 def _part_words(axis: tuple[str, int, int], whole: int) -> str:

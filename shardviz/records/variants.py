@@ -29,6 +29,11 @@ class Longer:
         path, dimension: an argument that has it, by tree path, and which of its dimensions it is.
         size: how long it is there; what is some times as long stays so many times as long.
         better: the new length.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.Longer(path="emb", dimension=0, size=50257, better=50304).words
+        '50,304 instead of 50,257 in emb:0 and in all dimensions of that size'
     """
 
     path: str
@@ -51,6 +56,11 @@ class Reconstrained:
         line: where it stands: `model.py:64`.
         before: the axes of each dimension, as the function has it.
         after: as it is to be; None where it is left out.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.Reconstrained(line="model.py:64", before=(("data",), ())).words
+        "drops P('data', None) at model.py:64"
     """
 
     line: str
@@ -74,6 +84,11 @@ class Variant:
         checkpoint: the policy of `jax.checkpoint_policies` around the body of each differentiated loop, and of the
             checkpoints that are there; empty for what is there.
         constraints: the function's own constraints that it has otherwise.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.Variant(donated=("params",), checkpoint="dots_saveable").words
+        ('donates params', 'has jax.checkpoint with dots_saveable')
     """
 
     donated: tuple[str, ...] = ()

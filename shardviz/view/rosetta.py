@@ -110,6 +110,11 @@ def rosetta(anything: Any, mesh: Any = None, rank: int | None = None) -> ShownRo
 
     Raises:
         ShardvizError: as `shardviz.sharding` does.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> print(sv.rosetta(("data", None), {"data": 4}).text(72).splitlines()[3])
+        PartitionSpec        P('data', None)
     """
     return ShownRosetta(sharding_of(anything, mesh) if isinstance(anything, Value) else sharding(anything, mesh, rank))
 

@@ -201,6 +201,11 @@ def show(
         SpecError: if no spec is given and the array has none, or it does not fit.
         MeshError: if `mesh` is no mesh, or `processes` does not fit it.
         ShardvizError: if it has no shape, no mesh is given and the array has none, or `leaf` is no leaf.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> print(sv.show((8, 6), ("data", None), {"data": 2}).text().splitlines()[0])
+        [8, 6] P('data', None) · shard [4, 6] · mesh data=2, 2 devices
     """
     if isinstance(array_or_shape, Report):
         return _report(array_or_shape, spec, after, leaf, processes)

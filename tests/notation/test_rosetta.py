@@ -43,16 +43,16 @@ def test_what_no_spec_says(text):
 LETTERS = [  # sharding, mesh, notation, each piece and its meaning
     ("[a, b:(1)2 ?] sum over b:(2)2", "a=2,b=4", "sdy", [
         ("@mesh", "the mesh, by its name in the module; here a=2,b=4"),
-        ('"a"', "mesh axis a shards dimension 0 2 ways"),
+        ('"a"', "mesh axis a shards dimension 0 in 2"),
         ('"b":(1)2',
-         "a part of mesh axis b (its 4 devices counted as 2 x 2, the first) shards dimension 1 2 ways"),
+         "a part of mesh axis b (its 4 devices counted as 2 x 2, the first) shards dimension 1 in 2"),
         ("?", "the compiler may shard this dimension further"),
         ('unreduced={"b":(2)2}', "over b:(2)2 the devices hold partial sums, still to be added"),
     ]),
     ("[b a, ·]", "a=2,b=4", "hlo-v3", [
         ("mesh['a'=2,'b'=4]", "the mesh: axis a of 2, axis b of 4, the last counting fastest"),
-        ("'b'", "mesh axis b shards dimension 0 4 ways"),
-        ("'a'", "mesh axis a shards each of these 4 parts of dimension 0 again, 2 ways"),
+        ("'b'", "mesh axis b shards dimension 0 in 4"),
+        ("'a'", "mesh axis a shards each of these 4 pieces of dimension 0 again, in 2"),
         ("{}", "a dimension that is not sharded"),
     ]),
     ("[b, ·]", "a=2,b=4", "hlo-v2", [
@@ -75,15 +75,15 @@ LETTERS = [  # sharding, mesh, notation, each piece and its meaning
     ]),
     ("[·, b a]", "a=2,b=4,c=3", "pmap", [
         ("NoSharding()", "a dimension that is not sharded"),
-        ("Chunked(4,2)", "dimension 1 is sharded 4 ways, each part again 2 ways: cuts number 0 to 1"),
-        ("ShardedAxis(axis=1)", "a mesh axis of 2 devices, which takes up cut number 1"),
-        ("ShardedAxis(axis=0)", "a mesh axis of 4 devices, which takes up cut number 0"),
+        ("Chunked(4,2)", "dimension 1 is sharded in 4, each piece again in 2: sharded axes 0 to 1"),
+        ("ShardedAxis(axis=1)", "a mesh axis of 2 devices, which takes up sharded axis 1"),
+        ("ShardedAxis(axis=0)", "a mesh axis of 4 devices, which takes up sharded axis 0"),
         ("Replicated(replicas=3)", "a mesh axis along which 3 devices hold copies"),
     ]),
     ("[a b, ·] sum over c", "a=2,b=4,c=3", "book", [
         ("A", "the array, of whatever name"),
-        ("I_ab", "dimension 0: mesh axis a shards dimension 0 2 ways; mesh axis b shards each of these 2 parts of "
-         "dimension 0 again, 4 ways"),
+        ("I_ab", "dimension 0: mesh axis a shards dimension 0 in 2; mesh axis b shards each of these 2 pieces of "
+         "dimension 0 again, in 4"),
         ("J", "dimension 1, which is not sharded"),
         ("{U_c}", "over c the devices hold partial sums, still to be added"),
     ]),
@@ -91,7 +91,7 @@ LETTERS = [  # sharding, mesh, notation, each piece and its meaning
         ("@mesh", "the mesh, by its name in the module; here a=2"),
         ("?", "the compiler may shard this dimension further"),
         ("p1", "priority 1 of this dimension: Shardy heeds 0 first, then 1, and so on"),
-        ('"a"', "mesh axis a shards dimension 1 2 ways"),
+        ('"a"', "mesh axis a shards dimension 1 in 2"),
     ]),
     ("P()", "a=2", "pspec", [("P()", "no dimension is named, so none is sharded: every device holds the whole array")]),
     ("[] sum over a", "a=2", "short", [
