@@ -171,7 +171,7 @@ def _plans(state: Looked) -> Iterator[Block]:
 def _most(state: Looked) -> Section:
     """What the step waits for; what helps was tried while the explorer lived."""
     remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()
-    return _part("What costs you most", most_document(state.deck, remedies, live=False), "open")
+    return _part("What costs you most", most_document(state.deck, remedies), "open")
 
 
 def _coded(code: Codes) -> Iterator[Block]:

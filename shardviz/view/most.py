@@ -126,13 +126,12 @@ class _Step:
         yield from sorted((entry for entry in rows if entry not in alone), key=_rank)
 
 
-def most_document(deck: Deck, remedies: Remedies, *, live: bool = True) -> Document:
+def most_document(deck: Deck, remedies: Remedies) -> Document:
     """What the open card's step spends most on, compared with another card.
 
     Args:
         deck: the cards.
         remedies: what helps the open card's plan; those of another plan are left out.
-        live: whether mends may still come; else the column of mends stands only where there are some.
     """
     return costs_documents(deck, remedies)[0]
 
@@ -153,11 +152,11 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
     if step.cost is None:
         blocks.append(paragraph(*_no_machine(step.known), name="most-no-machine"))
     if entries:
-        blocks.append(_table(step, entries, "most", live=live))
+        blocks.append(_table(step, entries, "most"))
     elif step.cost is not None:
         blocks.append(paragraph("No costs are known.", quiet=True))
     if apart:
-        blocks.append(Section(title="Also tried", blocks=(_table(step, apart, "most-apart", live=live),)))
+        blocks.append(Section(title="Also tried", blocks=(_table(step, apart, "most-apart"),)))
     lead: tuple[Piece, ...] = (words(_compared(deck), quiet=True), *_progress(remedies, deck))
     most = Document(
         title=words("What costs you most", strong=True),
@@ -180,9 +179,9 @@ def line_document(deck: Deck, remedies: Remedies, at: str) -> Document:
     return costs_documents(deck, remedies)[1].get(at, none)
 
 
-def _table(step: _Step, entries: Sequence[_Entry], name: str, at: str = "", live: bool = False) -> Table:
+def _table(step: _Step, entries: Sequence[_Entry], name: str, at: str = "") -> Table:
     """The rows; those of one line without the column of lines."""
-    tried = live or any(piece for entry in entries for piece in _try(entry))
+    tried = any(piece for entry in entries for piece in _try(entry))
     return table(
         entries,
         ("costs", lambda entry: _amount(entry, step, at)),
