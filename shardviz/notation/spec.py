@@ -84,8 +84,8 @@ class Spec:
                 raise SpecError(
                     f"{given}: dimension {opened.index(True)} is P.UNCONSTRAINED, which only a sharding constraint "
                     "inside the program may say: an argument or a result lies somewhere, so jax.jit refuses it in "
-                    "in_shardings and out_shardings too. Write None for a dimension that is not cut; None in place of "
-                    "a result's whole spec leaves it to the compiler"
+                    "in_shardings and out_shardings too. Write None for a dimension that is not sharded; None in place "
+                    "of a result's whole spec leaves it to the compiler"
                 )
             if kind not in (None, DEVICE_MEMORY):
                 spec = placed(spec, memory_kind(kind, str(spec)))

@@ -98,7 +98,7 @@ def cost_table_document(compared: CostTable) -> Document:
 
     above = "; ".join(f"{_SAME[key]} {text}" for key, text in same.items())
     programs = ", ".join(dict.fromkeys(cost.program for cost in costs))
-    marks = "★ marks the best of a column"
+    marks = "the best of each column is marked"
     if len(compared.levels) > 1:
         marks = f"no best is marked, because the rows are of several levels ({', '.join(compared.levels)})"
     counted = {cost.tokens_are for cost in costs if cost.tokens_from} or {"tokens"}  # some rows may count samples

@@ -172,7 +172,7 @@ def _moves(
         yield paragraph(words(f"+{left} more kinds", selects=("collectives of", frame.short)))
     for kind, over in sorted(against.gone.get(at, ()), key=str) if against is not None else ():
         tip = f"only {against.name} has it" if against is not None else ""
-        yield paragraph(words(kind, strong=True), axes(over), words("is no more", tone="good", tip=tip))
+        yield paragraph(words(kind, strong=True), axes(over), words("removed", tone="good", tip=tip))
 
 
 def _moved(total: CollectiveTotal, new: bool = False) -> Iterator[Piece]:

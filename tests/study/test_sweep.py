@@ -50,7 +50,7 @@ def test_every_point_is_a_row_and_failures_too():
         {"batch": b, "width": w} for b in OVER["batch"] for w in OVER["width"]
     ]
     assert [r.label for r in found.failed] == [f"batch={b}, width={w}" for b in (12, 13) for w in (1024, 2048)]
-    assert "does not divide" in found.row(batch=12, width=1024).trouble
+    assert "not divisible" in found.row(batch=12, width=1024).trouble
     assert found.row(batch=13, width=1024).trouble == "RuntimeError: an unlucky number"
     alone = sv.trace(*make(64)[:1], *make(64)[1])
     report = alone.propagate(alone.plan(MESH, (P(None, "model"), P("data"))))
@@ -135,7 +135,7 @@ def test_an_interrupt_keeps_what_is_there_and_a_sweep_goes_on():
 
     found = sv.sweep(slow, {"batch": [64, 128, 256]}, mesh=MESH, progress=False)
     assert (
-        [r.point["batch"] for r in found.rows] == [64] and found.left == 2 and "2 points not answered" in found.text()
+        [r.point["batch"] for r in found.rows] == [64] and found.left == 2 and "2 points not evaluated" in found.text()
     )
     on = sv.sweep(slow, {"batch": [64, 128, 256]}, mesh=MESH, progress=False, previous=found)
     assert [r.point["batch"] for r in on.rows] == [64, 128, 256] and asked == [64, 128, 128, 256]
