@@ -25,14 +25,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy, stablehlo
+from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.passmanager import PassManager
 
 from shardviz import _jax
+from shardviz.graph import Block, Value
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.bounds import MOST_DEVICES
 from shardviz.notation.spec import axis_name, axis_size
-from shardviz.program.graph import functions_of
+from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.module import (
     MESH,
@@ -156,11 +157,10 @@ class Opened:
 
     def uses(self) -> Mapping[str, set[Member]]:
         """What is done along which dimensions of arguments."""
-        functions = functions_of(self._module)
         uses: defaultdict[str, set[Member]] = defaultdict(set)
-        values = functions["main"].regions[0].blocks[0].arguments
+        values = MlirGraph(self._module).entry.arguments
         for argument, value in zip(self._lowered.traced.arguments, values, strict=True):
-            for dimension, use in _along(value, functions) if argument.shape else ():
+            for dimension, use in _along(value) if argument.shape else ():
                 uses[use].add(Member("argument", argument.name, dimension))
         return uses
 
@@ -285,7 +285,8 @@ def _line(place: Place) -> str:
 
 # What is done along a dimension.
 
-_PASSED = frozenset(("stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"))
+_ENTERED = {"while": 1, "call": 0, "manual-computation": 0, "named-computation": 0}
+"""What hands its operands to one of its blocks, and to which."""
 
 Dims = tuple[int | None, ...]
 """For each dimension of a value the dimension of the argument that it is; None where it is none of them."""
@@ -294,83 +295,70 @@ Dims = tuple[int | None, ...]
 class _Seen(NamedTuple):
     """A value that an argument has become."""
 
-    value: Any
+    value: Value
     dims: Dims
     looped: bool
 
 
-def _along(value: Any, functions: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """A dimension of an argument and what is done along it, as often as it is found.
-
-    Args:
-        value: the argument, a value of StableHLO.
-        functions: the module's functions by their symbols.
-    """
-    rank = len(_shape(value) or ())
-    left, seen = [_Seen(value, tuple(range(rank)), False)], set[_Seen]()
+def _along(value: Value) -> Iterator[tuple[int, str]]:
+    """A dimension of an argument and what is done along it, as often as it is found."""
+    left, seen = [_Seen(value, tuple(range(len(value.shape))), False)], set[_Seen]()
     while left:
         at = left.pop()
         if at in seen or not any(d is not None for d in at.dims):
             continue
         seen.add(at)
-        for use in at.value.uses:
-            op, place = use.owner.operation, use.operand_number
-            if op.name == "stablehlo.dot_general":
-                yield from _of_product(op, place, at.dims)
+        for op, place in at.value.uses:
+            if isinstance(op, Block):
                 continue
-            if op.name == "stablehlo.dynamic_slice" and at.looped and place == 0:
-                sizes = list(ir.DenseI64ArrayAttr(op.attributes["slice_sizes"]))
-                whole = _shape(at.value) or ()
-                sliced = [i for i, size in enumerate(sizes) if size == 1 != whole[i]]
-                yield from ((d, SCANNED) for i in sliced if (d := at.dims[i]) is not None)
-            left += [_Seen(*after) for after in _after(op, place, at, functions)]
+            if op.kind == "dot":
+                yield from _of_product(op, place, at.dims)
+            elif (which := _ENTERED.get(op.kind)) is not None:
+                left.append(_Seen(op.blocks[which].arguments[place], at.dims, at.looped or op.kind == "while"))
+            elif op.kind == "opt-barrier":
+                left.append(at._replace(value=op.results[place]))
+            elif (dims := _after(op, place, at)) is not None:
+                left.append(at._replace(value=op.result, dims=dims))
+            if op.kind == "dynamic-slice" and at.looped and place == 0:
+                pairs = zip(op.result.shape, at.value.shape, at.dims, strict=True)
+                yield from ((d, SCANNED) for size, whole, d in pairs if size == 1 != whole and d is not None)
 
 
-def _of_product(op: ir.Operation, place: int, dims: Dims) -> Iterator[tuple[int, str]]:
+def _of_product(op: MlirOperation, place: int, dims: Dims) -> Iterator[tuple[int, str]]:
     """What a product does along the dimensions of one of its factors."""
-    numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-    batched = (numbers.lhs_batching_dimensions, numbers.rhs_batching_dimensions)[place]
-    summed = (numbers.lhs_contracting_dimensions, numbers.rhs_contracting_dimensions)[place]
-    others = (numbers.rhs_contracting_dimensions, numbers.lhs_contracting_dimensions)[place]
-    chosen = {mine for mine, theirs in zip(summed, others, strict=True) if _masked(op.operands[1 - place], theirs)}
-    kept = set(range(len(dims))).difference(batched, summed)
-    is_matrix = bool(kept and set(summed) - chosen)  # else it multiplies no rows: a scale for each feature
-    for use, which in ((BATCHED, {*batched, *chosen} if is_matrix else ()), (KEPT, kept)):
+    summed, batched = op.contraction
+    pairs = zip(summed[place], summed[1 - place], strict=True)
+    chosen = {mine for mine, theirs in pairs if _masked(op.operands[1 - place], theirs)}
+    kept = set(range(len(dims))).difference(batched[place], summed[place])
+    is_matrix = bool(kept and set(summed[place]) - chosen)  # else it multiplies no rows: a scale for each feature
+    for use, which in ((BATCHED, {*batched[place], *chosen} if is_matrix else ()), (KEPT, kept)):
         yield from ((d, use) for i in which if (d := dims[i]) is not None)
 
 
-def _masked(value: Any, dimension: int) -> bool:
+def _masked(value: Value, dimension: int) -> bool:
     """Whether a value is copies along a dimension of which a mask leaves parts: so `jax.lax.ragged_dot` gives each
     group its rows, and a sum over it adds zeros.
     """
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "stablehlo.select":
+    if value.maker is None or value.maker.kind != "select":
         return False
-    copied = value.owner.operation.operands[1]
-    if isinstance(copied.owner, ir.Block) or copied.owner.operation.name != "stablehlo.broadcast_in_dim":
-        return False
-    return dimension not in ir.DenseI64ArrayAttr(copied.owner.operation.attributes["broadcast_dimensions"])
+    copied = value.maker.operands[1].maker
+    return (
+        copied is not None
+        and copied.kind == "broadcast-in-dim"
+        and dimension not in ir.DenseI64ArrayAttr(copied.attributes["broadcast_dimensions"])
+    )
 
 
-def _after(op: ir.Operation, place: int, at: _Seen, functions: Mapping[str, Any]) -> Iterable[tuple[Any, Dims, bool]]:
-    """What the value becomes by an operation that hands its dimensions on."""
-    name = op.name
-    if name == "stablehlo.while":
-        yield op.regions[1].blocks[0].arguments[place], at.dims, True
-    elif name == "func.call":
-        callee = functions[ir.FlatSymbolRefAttr(op.attributes["callee"]).value]
-        yield callee.regions[0].blocks[0].arguments[place], at.dims, at.looped
-    elif name in ("sdy.manual_computation", "sdy.named_computation"):
-        yield op.regions[0].blocks[0].arguments[place], at.dims, at.looped
-    elif name in _PASSED:
-        yield op.results[place if name == "stablehlo.optimization_barrier" else 0], at.dims, at.looped
-    elif name == "stablehlo.transpose":
-        order = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
-        yield op.results[0], tuple(at.dims[i] for i in order), at.looped
-    elif name in ("stablehlo.slice", "stablehlo.dynamic_slice") and place == 0:
-        sizes = zip(_shape(at.value) or (), _shape(op.results[0]) or (), at.dims, strict=True)
-        yield op.results[0], tuple(d if was == now else None for was, now, d in sizes), at.looped
-    elif name == "stablehlo.reshape":
-        yield op.results[0], _reshaped(at.dims, _shape(at.value) or (), _shape(op.results[0]) or ()), at.looped
+def _after(op: MlirOperation, place: int, at: _Seen) -> Dims | None:
+    """The dimensions of what an operation makes of a value; None where it hands none of them on."""
+    if op.kind in ("convert", "sharding"):
+        return at.dims
+    if op.kind == "transpose":
+        return tuple(at.dims[i] for i in ir.DenseI64ArrayAttr(op.attributes["permutation"]))
+    if op.kind in ("slice", "dynamic-slice") and place == 0:
+        sizes = zip(at.value.shape, op.result.shape, at.dims, strict=True)
+        return tuple(d if was == now else None for was, now, d in sizes)
+    return _reshaped(at.dims, at.value.shape, op.result.shape) if op.kind == "reshape" else None
 
 
 def _reshaped(dims: Dims, before: Sequence[int], after: Sequence[int]) -> Dims:
@@ -391,10 +379,3 @@ def _reshaped(dims: Dims, before: Sequence[int], after: Sequence[int]) -> Dims:
         if fits:
             passed, i = passed * size, i + 1
     return tuple(found)
-
-
-def _shape(value: Any) -> tuple[int, ...] | None:
-    try:
-        return tuple(ir.RankedTensorType(value.type).shape)
-    except ValueError:  # a token
-        return None
