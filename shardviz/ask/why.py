@@ -196,7 +196,7 @@ class Asking:
         ]
         if not cuts:
             raise ShardvizError(
-                f"why({of.name!r}): Shardy's propagation, of which this is asked, has no {of.kind} over these axes "
+                f"why({of.name!r}): Shardy's propagation, which answers this, has no {of.kind} over these axes "
                 "on this line: XLA's partitioner has made it of something else. Ask why of one of "
                 "program.propagate(plan).collectives"
             )

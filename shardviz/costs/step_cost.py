@@ -321,6 +321,13 @@ def cost_of(
         TargetError: if there is no such machine, or it has no speed (`cpu`).
         ShardvizError: if `report` is no report, a number is below 0, or `as_run` is asked of a report that was not
             compiled for this machine, or of one with traffic between slices.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> cost = sv.cost(mlp.program.propagate(mlp.plan), "tpu v5e:2x4")
+        >>> cost.step.bound, cost.step.lower <= cost.step.seconds
+        ('communication', True)
     """
     place = placed(report, target, "cost")
     machine = place.machine

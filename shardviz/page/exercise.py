@@ -1,4 +1,4 @@
-"""An exercise as a form: fields for what one expects, a button that has the compiler say what is so, and the result.
+"""An exercise or a puzzle as a form: fields or the explorer, a button that has the compiler answer, and the result.
 
 The fields are ipywidgets' own, each with its label, so that Tab, the arrows and a screen reader go through them. The
 form answers by `exercise.answer` and `exercise.reveal`, as a person would in Python: `exercise.result` is the same.
@@ -16,14 +16,18 @@ import ipywidgets as w
 
 from shardviz.errors import ShardvizError
 from shardviz.notation import Spec
+from shardviz.page.opening import explore
 from shardviz.records.collectives import KINDS
-from shardviz.study.exercise import EQUAL, Exercise
+from shardviz.study.exercise import EQUAL, KEPT, Exercise
+from shardviz.study.puzzle import Puzzle
 from shardviz.visible import paints
 
 _ROWS = 3  # of collectives, at first
 _MOST_OUTPUTS = 12
 _WHOLE = "whole"
 _WIDE = w.Layout(width="auto", min_width="12em")
+_PLAIN, _ROW = w.Layout(), w.Layout(flex_flow="row wrap")
+"""One layout for many: each would be saved with the notebook."""
 
 
 class _Keys(anywidget.AnyWidget):
@@ -44,15 +48,20 @@ class _Keys(anywidget.AnyWidget):
 
 
 class ExerciseForm(w.VBox):
-    """The form; in plain text it is the question, which a saved notebook shows where no kernel is."""
+    """The form; in text and HTML it is the question, which a saved notebook shows where no kernel is."""
 
-    def __init__(self, asked: Exercise, children: list[w.Widget]):
-        super().__init__([*children, _Keys()])
+    def __init__(self, asked: Exercise | Puzzle, children: list[w.Widget]):
+        super().__init__([*children, _Keys(layout=_PLAIN)], layout=_PLAIN)
         self.add_class("shardviz-exercise")
         self._asked = asked
 
     def __repr__(self) -> str:
         return self._asked.text()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """ipywidgets cuts the text short; GitHub and a closed kernel show the HTML."""
+        shown = super()._repr_mimebundle_(**kwargs)
+        return shown | {"text/plain": self._asked.text(), "text/html": self._asked.html()}
 
 
 @paints("form", Exercise)
@@ -62,27 +71,75 @@ def exercise_form(asked: Exercise) -> ExerciseForm:
     Args:
         asked: the exercise; its `result` is set when the button is pressed.
     """
-    fields, read = {"outputs": _outputs, "collectives": _collectives, "cheaper": _cheaper}[asked.ask](asked)
-    status, result = w.HTML(), w.HTML()
-    button = w.Button(description="Reveal", tooltip="ask the compiler, and grade the answer", button_style="primary")
-    give_up = w.Button(description="Show the answer", tooltip="without an answer, for no points")
+    fields, read = {
+        "outputs": _outputs,
+        "collectives": _collectives,
+        "cheaper": _cheaper,
+        "memory": _memory,
+        "seconds": _seconds,
+    }[asked.ask](asked)
 
-    def reveal(answer: bool) -> None:
+    def reveal(answer: bool) -> str:
+        if answer:
+            asked.answer(read())
+        return asked.reveal(give_up=not answer).html()
+
+    buttons, texts = _buttons(
+        ("Reveal", "ask the compiler, and grade the answer", lambda: reveal(True)),
+        ("Show the answer", "without an answer, for no points", lambda: reveal(False)),
+    )
+    return ExerciseForm(asked, [w.HTML(asked.html(), layout=_PLAIN), *fields, buttons, *texts])
+
+
+@paints("form", Puzzle)
+class PuzzleForm(ExerciseForm):
+    """The form of a puzzle: the task, the explorer, once it is opened, and the score of the plan that it has."""
+
+    def __init__(self, asked: Puzzle):
+        self._room = w.VBox(layout=_PLAIN)
+        buttons, texts = _buttons(
+            ("Score this plan", "ask the compiler, and compare with par", lambda: asked.answer().html()),
+            ("Show the solution", "after a try", lambda: asked.reveal().html()),
+        )
+        opening = w.Button(
+            description="Open the explorer", tooltip="on the plan to begin with", layout=w.Layout(width="auto")
+        )
+        opening.on_click(lambda _: self.explorer)
+        self._opening = opening
+        super().__init__(asked, [w.HTML(asked.html(), layout=_PLAIN), opening, self._room, buttons, *texts])
+
+    @property
+    def explorer(self) -> Any:
+        """The explorer; the first time that it is wanted it is opened."""
+        if not self._room.children:
+            asked = self._asked
+            self._room.children = (explore(asked.program, plan=asked.start, target=asked.target, level=asked.level),)
+            self._opening.layout.display = "none"
+        return self._room.children[0]
+
+
+def _buttons(*each: tuple[str, str, Callable[[], str]]) -> tuple[w.HBox, list[w.HTML]]:
+    """Buttons that fill a result, and what they fill: the status and the result; errors are said in the status."""
+    status, result = w.HTML(layout=_PLAIN), w.HTML(layout=_PLAIN)
+    buttons = [w.Button(description=name, tooltip=tip, layout=_WIDE) for name, tip, _ in each]
+    buttons[0].button_style = "primary"
+
+    def press(html: Callable[[], str]) -> None:
         status.value, result.value = _said("asking the compiler …"), ""
-        button.disabled = give_up.disabled = True
+        for button in buttons:
+            button.disabled = True
         try:
-            if answer:
-                asked.answer(read())
-            result.value = asked.reveal(give_up=not answer).html()
+            result.value = html()
             status.value = ""
         except ShardvizError as error:
             status.value = _said(str(error), role="alert")
         finally:
-            button.disabled = give_up.disabled = False
+            for button in buttons:
+                button.disabled = False
 
-    button.on_click(lambda _: reveal(True))
-    give_up.on_click(lambda _: reveal(False))
-    return ExerciseForm(asked, [w.HTML(asked.html()), *fields, w.HBox([button, give_up]), status, result])
+    for button, (_, _, html) in zip(buttons, each, strict=True):
+        button.on_click(lambda _, html=html: press(html))
+    return w.HBox(buttons, layout=_PLAIN), [status, result]
 
 
 def _said(text: str, role: str = "status") -> str:
@@ -125,7 +182,7 @@ def _ordered(names: tuple[str, ...]) -> list[tuple[str, ...]]:
 def _collectives(asked: Exercise) -> Fields:
     """Rows of kind, axes and bytes, and a button for one more."""
     axes = [tuple(some) for n in range(1, len(asked.plan.mesh.names) + 1) for some in _some(asked.plan.mesh.names, n)]
-    rows = w.VBox()
+    rows = w.VBox(layout=_PLAIN)
 
     def add(*_: Any) -> None:
         number = len(rows.children) + 1
@@ -133,18 +190,12 @@ def _collectives(asked: Exercise) -> Fields:
         over = w.Dropdown(
             options=[(", ".join(some), some) for some in axes], description="over", style=_LONG, layout=_WIDE
         )
-        size = w.Text(
-            placeholder="16.8 MB, may be left out",
-            description="bytes",
-            continuous_update=False,  # said as a whole, before the click on Reveal: a page holds back what is typed on
-            style=_LONG,
-            layout=_WIDE,
-        )
-        rows.children = (*rows.children, w.HBox([kind, over, size], layout=w.Layout(flex_flow="row wrap")))
+        size = _amount("bytes", "16.8 MB, may be left out")
+        rows.children = (*rows.children, w.HBox([kind, over, size], layout=_ROW))
 
     for _ in range(_ROWS):
         add()
-    more = w.Button(description="One more", tooltip="a row for one more kind of collective")
+    more = w.Button(description="One more", tooltip="a row for one more kind of collective", layout=_WIDE)
     more.on_click(add)
 
     def read() -> list[Any]:
@@ -159,7 +210,9 @@ def _some(names: tuple[str, ...], count: int) -> list[tuple[str, ...]]:
 
 
 def _cheaper(asked: Exercise) -> Fields:
-    choice = w.RadioButtons(options=[*asked.names, EQUAL], value=None, description="cheaper is", style=_LONG)
+    choice = w.RadioButtons(
+        options=[*asked.names, EQUAL], value=None, description="cheaper is", style=_LONG, layout=_WIDE
+    )
 
     def read() -> str:
         if choice.value is None:
@@ -167,3 +220,24 @@ def _cheaper(asked: Exercise) -> Fields:
         return choice.value
 
     return [choice], read
+
+
+def _memory(asked: Exercise) -> Fields:
+    """A field of bytes for each argument, and for what is kept for the backward pass."""
+    names = [*dict.fromkeys(a.name.split("[")[0] for a in asked.program.arguments), KEPT]
+    sizes = {name: _amount(name, "16.8 MB") for name in names}
+
+    def read() -> dict[str, str]:
+        return {name: field.value for name, field in sizes.items() if field.value.strip()}
+
+    return list(sizes.values()), read
+
+
+def _seconds(asked: Exercise) -> Fields:
+    field = _amount("seconds", "66 us")
+    return [field], lambda: field.value
+
+
+def _amount(name: str, example: str) -> w.Text:
+    """An amount; it is said as a whole, before the click on Reveal: a page holds back what is typed on."""
+    return w.Text(placeholder=example, description=name, continuous_update=False, style=_LONG, layout=_WIDE)

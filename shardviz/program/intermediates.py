@@ -39,6 +39,11 @@ class Intermediate:
         text: the text of that line, which goes before its number; empty where it is not known.
         function: the function that the line is in; empty where it is not known.
         occurrence: which time that Python runs the line, from 0; None for every time.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> print(sv.Intermediate("h", line="model.py:64"))
+        h at model.py:64
     """
 
     name: str = ""

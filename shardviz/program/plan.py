@@ -98,6 +98,13 @@ class Plan:
 
     in place of a spec, or by tree path: `Plan(..., memory={"momentum['w']": "pinned_host"})`. Nothing said is the
     device's own memory, and for an output that of what the function returns.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> from jax.sharding import PartitionSpec as P
+        >>> plan = sv.Plan({"data": 8, "model": 8}, in_specs=({"w": P("data", "model")}, P("data")))
+        >>> print(dict(plan.with_spec("params['w']", P(None, "model")).edits)["params['w']"])
+        P(None, 'model')
     """
 
     mesh: DeviceMesh

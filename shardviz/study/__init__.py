@@ -1,4 +1,4 @@
-"""Many plans: searching among them, mending them, sweeping over programs; exercises."""
+"""Many plans: searching among them, mending them, sweeping over programs; exercises and puzzles."""
 
 from shardviz.study.answer import Search
 from shardviz.study.costs import CostTable, compare_costs
@@ -6,6 +6,7 @@ from shardviz.study.costs import compare_costs as cost_table
 from shardviz.study.exercise import Exercise, exercise, scores
 from shardviz.study.mending import mends
 from shardviz.study.mends import Mend, Mends
+from shardviz.study.puzzle import Puzzle, puzzle
 from shardviz.study.search import search
 from shardviz.study.sweep import Sweep, sweep
 
@@ -14,12 +15,14 @@ __all__ = [
     "Exercise",
     "Mend",
     "Mends",
+    "Puzzle",
     "Search",
     "Sweep",
     "compare_costs",
     "cost_table",
     "exercise",
     "mends",
+    "puzzle",
     "scores",
     "search",
     "sweep",

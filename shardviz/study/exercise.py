@@ -13,6 +13,7 @@ those of `program.why`, which are tried. A further answer is a further try; the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,11 +34,14 @@ from shardviz.records.limits import amount_of
 from shardviz.records.why import CollectiveWhy, Why
 from shardviz.visible import Visible, paint
 
-ASKS = ("outputs", "collectives", "cheaper")
+ASKS = ("outputs", "collectives", "cheaper", "memory", "seconds")
 EQUAL = "equal"
-_LEVELS = ("propagated", "partitioned", "compiled")
-_NEAR = 0.1  # within which share bytes are right
+KEPT = "kept"
+"""For `memory`: what the forward pass keeps for the backward pass."""
+LEVELS = ("propagated", "partitioned", "compiled")
+_NEAR = 0.1  # within which share bytes and seconds are right
 _SMALL = 0.01  # of all bytes that are moved: who leaves these collectives out has missed nothing
+_FORMULAS = 3  # of the longest collectives, that are shown
 _SAME = 0.01  # within which share two plans cost the same
 
 
@@ -74,6 +78,7 @@ class Result(Visible):
         tries: how many answers there were, this one included.
         compared: for `cheaper`, what is different between the plans.
         names: for `cheaper`, what the plans are called.
+        ideas: what there is to say to a common wrong idea that the answer shows.
     """
 
     ask: str
@@ -83,6 +88,7 @@ class Result(Visible):
     tries: int
     compared: Comparison | None = None
     names: tuple[str, str] = ("A", "B")
+    ideas: tuple[str, ...] = ()
 
     @property
     def points(self) -> float:
@@ -116,11 +122,12 @@ class Exercise(Visible):
 
     Attributes:
         program, plan: what is asked about.
-        ask: `outputs`, `collectives` or `cheaper`.
+        ask: `outputs`, `collectives`, `cheaper`, `memory` or `seconds`.
         other: for `cheaper`, the second plan.
         names: for `cheaper`, what the plans are called.
         level, target: who answers.
         title: what it is called.
+        ideas: (what there is to say to a common wrong idea, the answer that shows it, as it was read).
         given: the answer, as it was read; None before there is one.
         result: what came of it; None before `reveal`.
         tries: answers that were revealed.
@@ -134,6 +141,7 @@ class Exercise(Visible):
     level: str = "partitioned"
     target: str | None = None
     title: str = ""
+    ideas: tuple[tuple[str, Any], ...] = ()
     given: Any = None
     result: Result | None = None
     tries: int = field(default=0, init=False)
@@ -146,7 +154,7 @@ class Exercise(Visible):
     @cached_property
     def report(self) -> Report:
         """The compiler's answer."""
-        return self._ask(self.plan)
+        return answer_at(self.program, self.plan, self.level, self.target)
 
     def answer(self, given: Any) -> Exercise:
         """Says what one expects.
@@ -155,7 +163,8 @@ class Exercise(Visible):
             given: for `outputs`, specs: a pytree prefix of the result, as `out_specs`, or tree path → spec. For
                 `collectives`, a list of (kind, axes) or (kind, axes, bytes), one for each kind and set of axes, where
                 bytes are operand bytes of all of them on one device in a step: a number, or text such as `16.8 MB`. For
-                `cheaper`, the name of a plan, or `equal`.
+                `cheaper`, the name of a plan, or `equal`. For `memory`, name → bytes. For `seconds`, a number, or text
+                such as `66 us`.
 
         Returns:
             The exercise itself, so that `.reveal()` can follow.
@@ -163,11 +172,19 @@ class Exercise(Visible):
         Raises:
             ShardvizError: if it cannot be read as such; the message says what is wrong.
         """
-        self.given = {"outputs": self._specs, "collectives": self._collectives, "cheaper": self._choice}[self.ask](
-            given
-        )
+        self.given = self.read(given)
         self.result = None
         return self
+
+    def read(self, given: Any) -> Any:
+        """An answer, read and checked; errors as `answer`."""
+        return {
+            "outputs": self._specs,
+            "collectives": self._collectives,
+            "cheaper": self._choice,
+            "memory": self._amounts,
+            "seconds": lambda given: amount_of(given, "s", "seconds"),
+        }[self.ask](given)
 
     def reveal(self, *, give_up: bool = False) -> Result:
         """Asks the compiler, and grades the answer.
@@ -182,26 +199,20 @@ class Exercise(Visible):
         if self.given is None and not give_up:
             raise ShardvizError("answer first: exercise.answer(...); or exercise.reveal(give_up=True)")
         if self.result is None:
-            graded = {"outputs": self._outputs, "collectives": self._moved, "cheaper": self._cheaper}[self.ask]()
+            grade = {"outputs": self._outputs, "collectives": self._moved, "cheaper": self._cheaper}
+            graded = (grade | {"memory": self._held, "seconds": self._time})[self.ask]()
             self.tries += 1
             compared = compare(dict(zip(self.names, self._both, strict=True))) if self.ask == "cheaper" else None
             self.result = Result(
                 ask=self.ask, level=self.level, target=self.report.target, rows=tuple(graded), tries=self.tries,
                 compared=compared, names=self.names,
+                ideas=tuple(text for text, wrong in self.ideas if _alike(self.given, wrong)),
             )  # fmt: skip
         return self.result
 
     def widget(self) -> Any:
         """The exercise as a form in a notebook: fields for the answer, a button, and the result below it."""
         return paint("form", self)
-
-    def _ask(self, plan: Plan) -> Report:
-        if self.level == "propagated":
-            return self.program.propagate(plan)
-        target = "cpu" if self.target is None else self.target
-        if self.level == "partitioned":
-            return self.program.partition(plan, target)
-        return self.program.compile(plan, target)
 
     # Outputs.
 
@@ -303,7 +314,7 @@ class Exercise(Visible):
     @cached_property
     def _both(self) -> tuple[Report, Report]:
         assert self.other is not None
-        return self.report, self._ask(self.other)
+        return self.report, answer_at(self.program, self.other, self.level, self.target)
 
     def _cheaper(self) -> list[Graded]:
         if self.target is None:
@@ -324,6 +335,49 @@ class Exercise(Visible):
         verdict = "right" if good else "missed" if self.given is None else "wrong"
         return [_graded("the cheaper plan", self.given, right, float(good), 1.0, verdict)]
 
+    # Memory and seconds.
+
+    @cached_property
+    def parts(self) -> dict[str, float]:
+        """What `memory` asks for: each argument, and what is kept for the backward pass → bytes on one device."""
+        sizes: dict[str, float] = {}
+        for value in self.report.arguments:
+            sizes[_root(value.name)] = sizes.get(_root(value.name), 0.0) + (value.bytes_per_device or 0.0)
+        return sizes | ({KEPT: self.report.residual_bytes} if self.report.residual_bytes else {})
+
+    def _amounts(self, given: Any) -> dict[str, float]:
+        names = [*dict.fromkeys(_root(argument.name) for argument in self.program.arguments), KEPT]
+        if not isinstance(given, Mapping) or not given or not given.keys() <= set(names):
+            have = ", ".join(map(repr, names))
+            raise ShardvizError(f"answer({excerpt(repr(given))}): expected name → bytes; there are {have}")
+        return {name: amount_of(size, "B", name) for name, size in given.items()}
+
+    def _held(self) -> list[Graded]:
+        least, said = _SMALL * sum(self.parts.values()), self.given or {}
+        return [
+            self._amount(name, said.get(name), right, format_bytes, small=right < least)
+            for name, right in self.parts.items()
+        ]
+
+    def _time(self) -> list[Graded]:
+        assert self.target is not None
+        cost = cost_of(self.report, self.target)
+        total = cost.total.whole_seconds
+        if total is None:
+            raise ShardvizError("seconds: the time of a collective is not known on this target")
+        longest = sorted(cost.collectives, key=lambda c: -(c.total_seconds or 0.0))[:_FORMULAS]
+        rows = [(f"{c.kind} over {axes_words(c.axes)} x {c.count}", c.formula) for c in longest]
+        formulas = [_graded(what, None, formula, 0.0, 0.0, "") for what, formula in rows]
+        return [self._amount("all collectives, one after the other", self.given, total, format_seconds), *formulas]
+
+    def _amount(self, what: str, guess: float | None, right: float, text: Any, small: bool = False) -> Graded:
+        near = guess is not None and abs(guess - right) <= _NEAR * right
+        verdict = "right" if near else "too small to count" if small else "missed"
+        if guess is not None and not near and right:
+            verdict = f"{guess / right:.3g} times what it is"
+        said = None if guess is None else text(guess)
+        return _graded(what, said, text(right), float(near and not small), float(not small), verdict)
+
     # Why.
 
     def _why(self, of: Any) -> Any:
@@ -337,6 +391,44 @@ class Exercise(Visible):
         alike = [p for p in self.program.propagate(self.plan).collectives if (p.kind, p.axes) == (c.kind, c.axes)]
         alike.sort(key=lambda p: (p.source != c.source, -p.assumed_bytes))
         return self._why(alike[0]) if alike else None
+
+
+def answer_at(program: Program, plan: Plan, level: str, target: Any = None) -> Report:
+    """The report of a level; only `compiled` is the target's own, so that the other answers are the same everywhere."""
+    if level == "compiled":
+        return program.compile(plan, "cpu" if target is None else target)
+    return program.partition(plan) if level == "partitioned" else program.propagate(plan)
+
+
+def program_and_plan(what: str, program: Any, plan: Any) -> tuple[Program, Plan]:
+    """A program with its plan; an example of the gallery brings both.
+
+    Raises:
+        ShardvizError: if one of the two is missing.
+    """
+    own = getattr(program, "plan", None)
+    if not isinstance(program, Program):
+        plan, program = plan if plan is not None else own, getattr(program, "program", program)
+    if not isinstance(program, Program) or not isinstance(plan, Plan):
+        raise ShardvizError(
+            f"{what}({type(program).__name__}, {type(plan).__name__}): expected a program (sv.trace) and a plan "
+            "(sv.Plan), or an example of the gallery"
+        )
+    return program, plan
+
+
+def _alike(mine: Any, other: Any) -> bool:
+    """Whether two answers are the same; amounts nearly so, and one that was left out is like any."""
+    if isinstance(mine, float) and isinstance(other, float):
+        return abs(mine - other) <= _NEAR * abs(other)
+    if isinstance(mine, dict) and isinstance(other, dict) and other:
+        return mine.keys() >= other.keys() and all(v is None or _alike(mine[k], v) for k, v in other.items())
+    return mine == other
+
+
+def _root(path: str) -> str:
+    """The argument's name, at the beginning of a tree path."""
+    return re.split(r"[\[.]", path)[0]
 
 
 def _name(axis: Any) -> Any:
@@ -368,6 +460,7 @@ def exercise(
     level: str = "partitioned",
     target: str | None = None,
     title: str = "",
+    ideas: Mapping[str, Any] | None = None,
 ) -> Exercise:
     """A question about how the compiler shards a program: predict, then reveal.
 
@@ -376,27 +469,30 @@ def exercise(
         plan: mesh and specs; None for the example's own.
         ask: `outputs`: how the results are cut that the plan leaves open. `collectives`: which the compiler puts in,
             over which axes, of how many bytes. `cheaper`: which of two plans, by the step's time on the target, or
-            without one by the bytes that are moved.
+            without one by the bytes that are moved. `memory`: how many bytes of each argument one device holds, and of
+            what is kept for the backward pass. `seconds`: how long the collectives of a step take on the target.
         other: for `cheaper`, the second plan.
         names: for `cheaper`, what the plans are called.
-        level: whose answer is right: `partitioned` (XLA's partitioner), `compiled` (the target's whole compiler) or
-            `propagated` (Shardy).
+        level: whose answer is right: `partitioned` (XLA's partitioner, on simulated devices), `compiled` (the
+            target's whole compiler) or `propagated` (Shardy).
         target: the machine.
         title: what the exercise is called.
+        ideas: common wrong ideas: what there is to say → the answer that shows it. Whoever gives it is told.
 
     Raises:
         ShardvizError: if there is no such question, or something that it needs is missing.
         SpecError: if a plan does not fit the program.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> plans = {"plan": mlp.plan, "other": mlp.plan.with_spec("params[1]['w']", None)}
+        >>> exercise = sv.exercise(mlp, **plans, ask="cheaper", level="propagated", target="tpu v5e:2x4")
+        >>> exercise.answer("B").reveal().score
+        1.0
     """
-    own = getattr(program, "plan", None)
-    if not isinstance(program, Program):
-        plan, program = plan if plan is not None else own, getattr(program, "program", program)
-    if not isinstance(program, Program) or not isinstance(plan, Plan):
-        raise ShardvizError(
-            f"exercise({type(program).__name__}, {type(plan).__name__}): expected a program (sv.trace) and a plan "
-            "(sv.Plan), or an example of the gallery"
-        )
-    for argument, value, known in (("ask", ask, ASKS), ("level", level, _LEVELS)):
+    program, plan = program_and_plan("exercise", program, plan)
+    for argument, value, known in (("ask", ask, ASKS), ("level", level, LEVELS)):
         if value not in known:
             raise ShardvizError(f"exercise({argument}={value!r}): {argument} is {', '.join(map(repr, known))}")
     if (ask == "cheaper") != isinstance(other, Plan):
@@ -405,36 +501,46 @@ def exercise(
         )
     if ask == "cheaper" and (len(names) != 2 or len({*names, EQUAL}) != 3):
         raise ShardvizError(f"exercise(names={names!r}): expected two different names, neither of them 'equal'")
+    if ask == "seconds" and target is None:
+        raise ShardvizError("exercise: ask='seconds' needs a target, such as 'tpu v5e:4x4'")
     made = Exercise(program, plan, ask, other, (names[0], names[-1]), level, target, title)
     if other is not None:
         program.bind(other)
     if ask == "outputs" and not made.outputs:
         raise ShardvizError("exercise(ask='outputs'): the plan says how every output is cut; leave some without a spec")
     _ = made.bound
+    made.ideas = tuple((text, made.read(wrong)) for text, wrong in (ideas or {}).items())
     return made
 
 
 @dataclass(frozen=True, repr=False)
 class Scores(Visible):
-    """What came of several exercises.
+    """What came of several exercises and puzzles.
 
     Attributes:
         exercises: these.
     """
 
-    exercises: tuple[Exercise, ...]
+    exercises: tuple[Any, ...]
 
     @property
-    def results(self) -> tuple[Result, ...]:
-        """Those that were revealed."""
+    def results(self) -> tuple[Any, ...]:
+        """Those that were answered."""
         return tuple(e.result for e in self.exercises if e.result is not None)
 
     @property
     def score(self) -> float:
-        """The mean score; what was not revealed counts 0."""
+        """The mean score; what was not answered counts 0."""
         return sum(r.score for r in self.results) / len(self.exercises) if self.exercises else 0.0
 
 
-def scores(*exercises: Exercise) -> Scores:
-    """The scores of several exercises, as a table."""
+def scores(*exercises: Any) -> Scores:
+    """The scores of several exercises and puzzles, as a table.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> exercise = sv.exercise(sv.gallery.mlp(), ask="collectives", title="mlp")
+        >>> sv.scores(exercise).score
+        0.0
+    """
     return Scores(exercises)

@@ -104,6 +104,13 @@ def mends(
 
     Raises:
         TargetError, MeshError: as `sv.cost`. What a plan tried raises is in `not_offered`.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> mends = sv.mends(mlp.program, mlp.program.propagate(mlp.plan), "tpu v5e:2x4", findings=1)
+        >>> mends[0].level, mends[0].difference.same
+        ('partitioned', False)
     """
     machine = machine_of(report.target if target is None else target, report.mesh.size)
     fast = None if machine.chip.kind == "cpu" else machine

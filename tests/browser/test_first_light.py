@@ -87,7 +87,7 @@ def test_the_walk_of_notebook_01(lab: Lab, page: LabPage):
     # a mesh that does not fit: 8 key-value heads over model=16; said in place, and nothing is lost
     view.get_by_test_id("axis-more-model").click()
     expect(view.get_by_test_id("mesh-error").or_(view.get_by_test_id("argument-error")).first).to_contain_text(
-        "does not divide by 'model'=16"
+        "is not divisible by 'model'=16"
     )
     expect(view.get_by_test_id("devices")).to_contain_text("128")
     page.screenshot("first_light_error", of=view)

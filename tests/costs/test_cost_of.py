@@ -416,7 +416,7 @@ def test_loops_of_unknown_trip_count_are_said_with_every_number_that_takes_them_
     )
     found = cost_of(counted, "gpu h100:1x8")
     assert all("unknown trip count, counted once: 2" in found.levels[what] for what in ("FLOPs", "HBM traffic"))
-    assert "2 loops of unknown trip count taken once" in " ".join(found.text().split())
+    assert "2 loops of unknown trip count counted once" in " ".join(found.text().split())
 
 
 def test_the_attached_devices_are_a_machine_here_too():

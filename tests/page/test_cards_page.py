@@ -203,7 +203,7 @@ def test_the_machine_says_what_its_links_do_against_the_other_card(open_page):
 
 def test_what_costs_most_is_said_with_its_line(page):
     text = page.at("most-pane").inner_text()
-    assert "draft against baseline, at level propagated" in text
+    assert "draft compared with baseline, at level propagated" in text
 
 
 def mend(state, plan, **saved):
@@ -239,7 +239,7 @@ def test_what_helps_is_applied_by_a_click_and_one_undo_takes_it_back(open_page, 
     assert state.plan == better and names(page) == ["baseline", "draft"]
     assert page.at("most").locator("tr").filter(has_text="cut <w1>").count() == 0, "it is of another plan"
     assert not state.take_remedy("cut <w1>") and state.error is not None
-    assert "was not tried on the plan as it is now" in state.error["message"]
+    assert "was not tried on the current plan" in state.error["message"]
     assert state.undo() and state.plan == plan
     assert [r.action for r in state.now.remedies.items] == ["cut <w1>"], "and it is known at once"
 

@@ -76,3 +76,37 @@ def test_the_cheaper_plan_is_a_choice(program):
     *_, result = press(form, "Reveal")
     assert asked.result.score == 1 and "<b>one</b>" not in result.value
     press(sv.exercise(program, PLAN, ask="outputs").widget(), "Show the answer")
+
+
+def test_amounts_are_fields(program):
+    asked = sv.exercise(program, PLAN, ask="memory")
+    form = asked.widget()
+    fields = {field.description: field for field in inside(form, w.Text)}
+    assert list(fields) == ["x", "w1", "w2", "kept"]
+    fields["w1"].value = "1.05 MB"
+    press(form, "Reveal")
+    assert asked.result.points == 1
+    timed = sv.exercise(program, PLAN, ask="seconds", target="tpu v5e:2x4")
+    (field,) = inside(form := timed.widget(), w.Text)
+    field.value = "1 hour"
+    *_, status, _ = press(form, "Reveal")
+    assert "expected a bound such as" in status.value
+    field.value = "1 ms"
+    press(form, "Reveal")
+    assert timed.result.tries == 1
+
+
+def test_a_puzzle_is_an_explorer_with_a_score(program):
+    puzzle = sv.puzzle(program, sv.Plan(MESH), target="tpu v5e:2x4", par=PLAN, level="propagated")
+    form = puzzle.widget()
+    *_, status, result = press(form, "Show the solution")
+    assert "try a plan first" in status.value and not result.value
+    press(form, "Score this plan")
+    assert puzzle.result.stars == 0
+    puzzle.explorer.state.set_spec("w1", P(None, "model"))
+    puzzle.explorer.state.set_spec("w2", P("model"))
+    puzzle.explorer.state.set_spec("x", P("data"))
+    *_, result = press(form, "Score this plan")
+    assert puzzle.result.stars == 3 and "★★★" in result.value and puzzle.result.tries == 2
+    assert "P(None, " in press(form, "Show the solution")[-1].value
+    puzzle.explorer.close()

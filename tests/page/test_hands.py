@@ -245,7 +245,7 @@ def test_a_refused_change_is_mended_by_a_click_and_so_is_a_program(open_page, ex
     page.answer()
     page.at("axis-more-model").click()
     page.answer()
-    assert "does not divide by 'model'=4" in page.at("mesh-error").inner_text()
+    assert "is not divisible by 'model'=4" in page.at("mesh-error").inner_text()
     assert "pad 30 to 32 (+6.7 %)" in page.at("mesh-error").inner_text()
     page.at("way-0").click()
     page.answer()

@@ -112,7 +112,7 @@ def test_what_cannot_be_applied_says_why_and_is_read_all_the_same(explorer, text
 def test_a_dimension_that_does_not_divide_is_refused_before_it_is_applied(make_program, plan):
     explorer = Explorer(ExplorerState(make_program({"b": (6,)}), type(plan)(plan.mesh), level="propagated"))
     read = reading(explorer, "{devices=[8]<=[8]}", "b")
-    assert "6 and does not divide by" in words(read.answer) and "padded" in words(read.answer)
+    assert "6, which is not divisible by" in words(read.answer) and "padded" in words(read.answer)
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,44 @@ def test_the_cheaper_plan_is_that_of_the_report(program):
     assert timed.answer("A" if times[0] < times[1] else "B").reveal().score == 1
 
 
+def test_memory_is_what_jax_says_of_shards(program):
+    mesh = jax.sharding.AbstractMesh((2, 4), ("data", "model"))
+    right = {}
+    for argument, spec in zip(program.arguments, (P("data"), P(None, "model"), P("model")), strict=True):
+        shard = jax.sharding.NamedSharding(mesh, spec).shard_shape(argument.shape)
+        right[argument.name] = 4 * shard[0] * shard[1]
+    asked = sv.exercise(program, MEGATRON, ask="memory", ideas={"One axis is forgotten.": {"w1": 512 * 2048 * 4}})
+    assert asked.answer(right).reveal().score == 1 and asked.result.ideas == ()
+    wrong = asked.answer({"w1": "4.2 MB", "w2": right["w2"]}).reveal()
+    assert wrong.score == pytest.approx(1 / 3) and wrong.ideas == ("One axis is forgotten.",)
+    assert "4.01 times what it is" in wrong.text() and "One axis is forgotten." in wrong.text()
+    with pytest.raises(ShardvizError, match="there are 'x', 'w1', 'w2', 'kept'"):
+        asked.answer({"w3": 1})
+
+
+def test_seconds_are_those_of_the_collectives(program):
+    asked = sv.exercise(program, MEGATRON, ask="seconds", target="tpu v5e:2x4")
+    report = program.partition(MEGATRON)
+    right = sum(
+        c.count * sv.collective_seconds(c.kind, c.operand_bytes, c.axes, MESH, "tpu v5e:2x4").seconds
+        for c in report.collectives
+    )
+    assert asked.answer(right).reveal().score == 1
+    assert asked.answer("1 s").reveal().score == 0 and "hops" in asked.result.text()  # the formula is shown
+    with pytest.raises(ShardvizError, match="needs a target"):
+        sv.exercise(program, MEGATRON, ask="seconds")
+
+
+def test_common_ideas_are_answered(program):
+    ideas = {"Gathered?": [("all-gather", "model")], "Nothing moves?": []}
+    asked = sv.exercise(program, MEGATRON, ask="collectives", ideas=ideas)
+    assert asked.answer([("all-gather", "model", "1 MB")]).reveal().ideas == ("Gathered?",)
+    assert asked.answer([]).reveal().ideas == ("Nothing moves?",)
+    assert asked.answer([("all-reduce", "model")]).reveal().ideas == ()
+    with pytest.raises(ShardvizError, match="no collective"):
+        sv.exercise(program, MEGATRON, ask="collectives", ideas={"?": [("gather", "model")]})
+
+
 def test_a_result_can_be_graded(program):
     asked = sv.exercise(program, MEGATRON, ask="collectives")
     with pytest.raises(ShardvizError, match="answer first"):
@@ -123,7 +161,7 @@ def test_what_cannot_be_read_says_why(program, given, says):
 
 
 def test_what_cannot_be_asked_says_why(program):
-    with pytest.raises(ShardvizError, match="ask is 'outputs', 'collectives', 'cheaper'"):
+    with pytest.raises(ShardvizError, match="ask is 'outputs', 'collectives', 'cheaper', 'memory', 'seconds'"):
         sv.exercise(program, MEGATRON, ask="everything")
     with pytest.raises(ShardvizError, match=r"a second sv\.Plan"):
         sv.exercise(program, MEGATRON, ask="cheaper")

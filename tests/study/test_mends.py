@@ -124,7 +124,7 @@ def test_a_finding_s_suggestions_are_tried(lame):
     assert refused["give x the spec P()"] == "the step is no shorter"
     assert "no axis 'nowhere'" in refused["give params[1]['w'] the spec P('nowhere')"]
     assert found.by_hand[0] == "think"
-    assert "Not tried, as only a person can write it" in found.text()
+    assert "Not tried, because only a person can write it" in found.text()
     data = json.loads(found.to_json())
     assert {m["finding"] for m in data["mends"]} >= {"tested:here"}
     assert "against tested" in found.text()

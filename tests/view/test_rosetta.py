@@ -68,7 +68,7 @@ def test_what_brings_its_own_mesh_needs_none():
 
 
 def test_a_value_that_is_not_known_to_be_cut_somehow_is_refused():
-    with pytest.raises(SpecError, match=r"dot\.1: the report does not say how it is cut"):
+    with pytest.raises(SpecError, match=r"dot\.1: the report does not say how it is sharded"):
         show_rosetta(Value(name="dot.1", shape=(8,), dtype="float32", spec=None), MESH)
     with pytest.raises(MeshError):
         show_rosetta(Value(name="w", shape=(8,), dtype="float32", spec=Spec.of(("data",))))

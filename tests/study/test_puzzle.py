@@ -1,0 +1,95 @@
+"""Puzzles: par is what the compiler says of its plan, stars are by seconds and bytes, hints are the plan's findings."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.errors import ShardvizError
+
+MESH = sv.mesh(data=4, model=2)
+TARGET = "tpu v5e:2x4"
+
+
+def step(w1, w2, x):
+    loss = lambda w: jnp.mean((jnp.tanh(x @ w[0]) @ w[1]) ** 2)  # noqa: E731
+    return [w - 0.1 * g for w, g in zip((w1, w2), jax.grad(loss)((w1, w2)), strict=True)]
+
+
+@pytest.fixture(scope="module")
+def program():
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, "bfloat16")  # noqa: E731
+    return sv.trace(step, array(4096, 16384), array(16384, 4096), array(8192, 4096), donate_argnums=(0, 1))
+
+
+BOTH = sv.Plan(MESH, (P("data", "model"), P("model", "data"), P("data")))
+ROWS = sv.Plan(MESH, (P(), P(), P("data")))
+NOTHING = sv.Plan(MESH, (P(), P(), P()))
+
+
+@pytest.fixture
+def puzzle(program):
+    ideas = {"Only the batch is sharded.": ROWS, "Nothing moves.": lambda report: not report.collectives}
+    return sv.puzzle(program, MESH, target=TARGET, par=BOTH, level="partitioned", title="an MLP", ideas=ideas)
+
+
+def test_par_is_what_the_compiler_says_of_its_plan(program, puzzle):
+    cost = sv.cost(program.partition(BOTH), TARGET)
+    assert (puzzle.par.seconds, puzzle.par.needs.total) == (cost.seconds, cost.needs.total)
+    assert "par" in puzzle.text() and "XLA's partitioner (partitioned)" in puzzle.text()
+    assert all(not any(spec.dims) for spec in program.bind(puzzle.start).in_specs.values())
+
+
+def test_stars_are_by_seconds_and_bytes(program, puzzle):
+    attempts = [puzzle.answer(plan) for plan in (NOTHING, ROWS, BOTH)]
+    assert [a.stars for a in attempts] == [0, 1, 3] and [a.tries for a in attempts] == [1, 2, 3]
+    assert attempts[1].times_par == (
+        attempts[1].cost.seconds / puzzle.par.seconds,
+        attempts[1].cost.needs.total / puzzle.par.needs.total,
+    )
+    assert not attempts[2].under_par and puzzle.result is attempts[2]
+    easy = sv.puzzle(program, MESH, target=TARGET, par=ROWS, level="partitioned")
+    assert easy.answer(BOTH).under_par and "under par" in easy.result.text()
+    assert sv.scores(puzzle, easy).score == 1
+    assert sv.scores(puzzle, sv.puzzle(program, MESH, target=TARGET, par=BOTH)).score == 0.5
+
+
+def test_what_does_not_fit_has_no_star():
+    example = sv.gallery.llama("8b", mesh={"data": 8, "model": 1})
+    whole = sv.Plan({"data": 8, "model": 1}, (P(), P(), P("data")))
+    puzzle = sv.puzzle(example, whole, target="tpu v5e:2x4", par=example.plan, level="propagated")
+    assert puzzle.answer(whole).stars == 0 and "does not fit" in puzzle.result.text()
+
+
+def test_hints_are_the_findings_of_the_learners_plan(program, puzzle):
+    attempt = puzzle.answer(ROWS)
+    found = [f for f in program.partition(ROWS).findings_on(TARGET) if f.rule != "levels-differ"]
+    assert list(attempt.hints) == found != []
+    assert "'model'" in attempt.text() and puzzle.answer(BOTH).hints == ()
+
+
+def test_a_common_idea_is_answered(puzzle):
+    assert puzzle.answer(ROWS).ideas == ("Only the batch is sharded.",)
+    assert puzzle.answer(NOTHING).ideas == ("Nothing moves.",)
+    assert puzzle.answer(BOTH).ideas == ()
+
+
+def test_the_solution_opens_after_a_try(puzzle):
+    with pytest.raises(ShardvizError, match="try a plan first"):
+        puzzle.reveal()
+    puzzle.answer(ROWS)
+    assert puzzle.reveal().plan == BOTH and "P('data', 'model')" in puzzle.reveal().text()
+
+
+def test_what_cannot_be_asked_says_why(program, puzzle):
+    with pytest.raises(ShardvizError, match="16 devices, and tpu v5e:2x4 has 8"):
+        puzzle.answer(sv.Plan({"data": 16}, (P("data"), P(), P())))
+    with pytest.raises(ShardvizError, match=r"expected an sv\.Plan, or what sv\.search gave"):
+        sv.puzzle(program, MESH, target=TARGET, par=0.1)
+    with pytest.raises(ShardvizError, match="level is 'propagated'"):
+        sv.puzzle(program, MESH, target=TARGET, par=BOTH, level="guessed")
+    with pytest.raises(ShardvizError, match="have no links and no speed"):
+        sv.puzzle(program, MESH, target="cpu", par=BOTH, level="propagated").answer(ROWS)
