@@ -56,7 +56,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    """Skips what needs something that is not installed; what SHARDVIZ_EXTRAS=tpu,cuda,dask,docs,mcp names must be there.
+    """Skips what needs something that is not installed; what SHARDVIZ_EXTRAS=tpu,mcp names must be there.
 
     What is measured is measured up to three times, since a machine may do something else meanwhile: what became slower
     fails all three. So is a wait in the browser tried twice that came to no end.

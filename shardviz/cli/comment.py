@@ -29,6 +29,8 @@ _BETTER_WORSE = {
 MARK = "<!-- shardviz -->"
 """By which a bot finds its comment again."""
 _MOST_ROWS = 5
+_Pair = tuple[str, Any, Any, str | None]
+"""A step's name, its two reports, and the machine that both are timed on."""
 
 
 @verb(
@@ -45,7 +47,10 @@ shardviz comment --base base.json --head head.json
 """,
 )
 def comment(names: tuple[str, ...], base: str, head: str | None, threshold: str, **given: Any) -> Answer:
-    """Write what became worse or better since REVISION as Markdown for a pull request; nothing if nothing did."""
+    """Write for a pull request what it makes worse or better.
+
+    It is Markdown. Nothing is printed where nothing changes by the threshold.
+    """
     least = _share(threshold)
     pairs = _of_files(names, base, head) if head else _of_revisions(names, base, given)
     changes = [change for pair in pairs if (change := changed(*pair, threshold=least))]
@@ -63,7 +68,7 @@ def _share(text: str) -> float:
     return share
 
 
-def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[tuple[str, Any, Any, str | None]]:
+def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[_Pair]:
     """The step's name and the reports of two files."""
     if names:
         raise ShardvizError(f"STEP {' '.join(names)!r}: with --head, both files say of which step they are")
@@ -71,9 +76,7 @@ def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[tuple[str,
     yield after.program, before, after, machine if machine == other else None
 
 
-def _of_revisions(
-    names: Sequence[str], base: str, given: Mapping[str, Any]
-) -> Iterator[tuple[str, Any, Any, str | None]]:
+def _of_revisions(names: Sequence[str], base: str, given: Mapping[str, Any]) -> Iterator[_Pair]:
     """The steps' names, each with its report of the base, or why there is none, and of the working tree."""
     from shardviz.cli.base import base_of
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from typing import Any
 
 import click
@@ -28,16 +29,17 @@ _NOT_OFFERED = ("as_json", "out", "width", "quiet", "update", "exit_code", "resu
 
 @cli.command("mcp", epilog="Claude, say: claude mcp add shardviz -- shardviz mcp")
 def mcp() -> None:
-    """Offer the verbs to a coding agent as read-only tools, over standard input and output, in this folder.
+    """Offer the verbs to a coding agent as tools that write nothing.
 
-    It runs until its input ends. The package mcp is wanted: pip install 'shardviz[mcp]'.
+    It speaks on standard input and output, in this folder, until its input ends. The package mcp is wanted:
+    pip install 'shardviz[mcp]'.
     """
     asyncio.run(_serve())
 
 
 async def _serve() -> None:
     found = server()
-    from mcp.server.stdio import stdio_server
+    from mcp.server.stdio import stdio_server  # pyright: ignore[reportMissingImports]
 
     async with stdio_server() as (read, write):
         await found.run(read, write, found.create_initialization_options())
@@ -50,10 +52,8 @@ def server() -> Any:
         ShardvizError: if the package `mcp` is not installed, or too old.
     """
     try:
-        from mcp.server import Server
-        from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations
-
-        from shardviz import __version__
+        from mcp.server import Server  # pyright: ignore[reportMissingImports]
+        from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ShardvizError(f"shardviz mcp needs the package mcp: pip install 'shardviz[mcp]' ({error})") from error
 
@@ -79,7 +79,9 @@ def server() -> Any:
         data = None if failed else json.loads(text)
         return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data, is_error=failed)
 
-    return Server("shardviz", version=__version__, instructions=guide(), on_list_tools=listed, on_call_tool=called)
+    return Server(
+        "shardviz", version=version("shardviz"), instructions=guide(), on_list_tools=listed, on_call_tool=called
+    )
 
 
 async def answer(verb: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:

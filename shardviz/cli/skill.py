@@ -9,7 +9,7 @@ from shardviz.cli.frame import Answer, verb
 
 @verb("skill", examples="shardviz skill > .claude/skills/shardviz/SKILL.md")
 def skill() -> Answer:
-    """Print a guide for coding agents: how to find what is slow in a stranger's step, mend it, and keep it so."""
+    """Print a guide to these verbs for coding agents."""
     from shardviz.cli.schemas import SkillData
 
     return Answer(guide().rstrip(), record=SkillData(text=guide()))

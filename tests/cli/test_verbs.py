@@ -31,6 +31,7 @@ RIGHT = {
     "show": ("show", ARRAY, "P('data', None)", "--mesh", "data=4,model=2"),
     "reshard": ("reshard", ARRAY, "P('data', None)", "P(None, 'data')", "--mesh", "data=8", *POD),
     "targets": ("targets",),
+    "skill": ("skill",),
 }  # fmt: skip
 
 
@@ -178,7 +179,7 @@ def test_every_verb_helps_with_examples_and_has_a_schema(run):
         ran = run(name, "--help")
         assert ran.code == 0 and ran.out.startswith(f"Usage: shardviz {name}")
         assert f"shardviz {name}" in (verb.epilog or "") and f"\n  {name} " in listed
-        assert name in SCHEMAS or name in ("lab", "schema", "completion")
+        assert name in SCHEMAS or name in ("lab", "schema", "completion", "mcp")
     assert "..." not in listed.partition("Commands:")[2].partition("Examples:")[0], "no sentence is cut short"
 
 

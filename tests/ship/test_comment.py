@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
 import shardviz as sv
 from shardviz.cli import main
 from shardviz.cli.comment import MARK, changed
+from shardviz.cli.schemas import schema_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = """\
@@ -150,7 +152,9 @@ def test_of_two_files_without_git(reports, tmp_path: Path, capsys):
         (tmp_path / f"{name}.json").write_text(report.to_json())
     files = [str(tmp_path / f"{name}.json") for name in ("sharded", "whole")]
     assert main(["comment", "--base", files[0], "--head", files[1], "--json"]) == 0
-    (step,) = json.loads(capsys.readouterr().out)["steps"]
+    told = json.loads(capsys.readouterr().out)
+    jsonschema.validate(told, schema_of("comment"))
+    (step,) = told["steps"]
     assert {a["name"]: a["head"] < a["base"] for a in step["amounts"]} == {
         "step": True,
         "arguments": False,
