@@ -127,7 +127,7 @@ def test_a_finding_s_suggestions_are_tried(lame):
     assert "Not tried, because only a person can write it" in found.text()
     data = json.loads(found.to_json())
     assert {m["finding"] for m in data["mends"]} >= {"tested:here"}
-    assert "against tested" in found.text()
+    assert "mends tested" in found.text()
 
 
 SOURCE = """
