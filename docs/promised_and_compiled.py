@@ -11,7 +11,7 @@ XLA's partitioner and the TPU's compiler read them too, and writes `docs/promise
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,35 +19,9 @@ import numpy as np
 
 import shardviz as sv
 from shardviz.records.amounts import format_bytes, format_seconds
-from tests import programs
+from tests.programs import MACHINES, programs_on
 
 PAGE = Path(__file__).with_suffix(".md")
-MACHINES = {
-    8: ("tpu v5e:2x4", {"data": 4, "model": 2}),
-    64: ("tpu v5p:4x4x4", {"data": 8, "model": 8}),
-    512: ("tpu v5p:8x8x8", {"data": 64, "model": 8}),
-}
-"""Chips → the machine, and the mesh of the presets."""
-LLAMA_8B = {"layers": 32, "d": 4096, "ff": 14336, "heads": 32, "kv": 8, "hd": 128}
-LLAMA_70B = {"layers": 80, "d": 8192, "ff": 28672, "heads": 64, "kv": 8, "hd": 128}
-
-
-def programs_on(chips: int) -> dict[str, Callable[[], sv.Program]]:
-    """The programs, as large as they are on so many chips."""
-    n, shape = chips // 8, LLAMA_8B if chips == 8 else LLAMA_70B
-    return {
-        "llama": lambda: sv.gallery.llama("8b" if chips == 8 else "70b").program,
-        "decode": lambda: programs.decode(**shape, vocabulary=128256, batch=chips, length=4096),
-        "mlp": lambda: sv.gallery.mlp().program,
-        "experts": lambda: programs.experts(8192 * n, 4096, 14336, 8),
-        "vit": lambda: programs.vit(64 * n, 1024, 16, 64, 1024, 256, 4),
-        "translator": lambda: programs.translator(16 * n, 512, 1024, 16, 64, 32768),
-        "adapted": lambda: programs.adapted(8 * n, 2048, 4096, 32, 128, 16, 16),
-        "scanned": lambda: programs.scanned(8 * n, 2048, 1024, 16, 4),
-        "graph": lambda: programs.graph(2**15 * n, 2**18 * n, 256, 4),
-        "unet": lambda: programs.unet(64 * n, 256, 64, 128),
-        "sampler": lambda: programs.sampler(64 * n, 256, 64, 128),
-    }
 
 
 @dataclass(frozen=True)

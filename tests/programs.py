@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -202,3 +204,31 @@ def experts(rows=512, d=64, ff=256, count=8):
 
     model = nnx.eval_shape(lambda: Mixture(nnx.Rngs(0)))
     return sv.trace(nnx.jit(lambda model, x: model(x)), model, abstract(rows, d, dtype="float32"))
+
+
+MACHINES = {
+    8: ("tpu v5e:2x4", {"data": 4, "model": 2}),
+    64: ("tpu v5p:4x4x4", {"data": 8, "model": 8}),
+    512: ("tpu v5p:8x8x8", {"data": 64, "model": 8}),
+}
+"""Chips → the machine, and the mesh of the presets."""
+LLAMA_8B = {"layers": 32, "d": 4096, "ff": 14336, "heads": 32, "kv": 8, "hd": 128}
+LLAMA_70B = {"layers": 80, "d": 8192, "ff": 28672, "heads": 64, "kv": 8, "hd": 128}
+
+
+def programs_on(chips: int) -> dict[str, Callable[[], sv.Program]]:
+    """The programs, as large as they are on so many chips."""
+    n, shape = chips // 8, LLAMA_8B if chips == 8 else LLAMA_70B
+    return {
+        "llama": lambda: sv.gallery.llama("8b" if chips == 8 else "70b").program,
+        "decode": lambda: decode(**shape, vocabulary=128256, batch=chips, length=4096),
+        "mlp": lambda: sv.gallery.mlp().program,
+        "experts": lambda: experts(8192 * n, 4096, 14336, 8),
+        "vit": lambda: vit(64 * n, 1024, 16, 64, 1024, 256, 4),
+        "translator": lambda: translator(16 * n, 512, 1024, 16, 64, 32768),
+        "adapted": lambda: adapted(8 * n, 2048, 4096, 32, 128, 16, 16),
+        "scanned": lambda: scanned(8 * n, 2048, 1024, 16, 4),
+        "graph": lambda: graph(2**15 * n, 2**18 * n, 256, 4),
+        "unet": lambda: unet(64 * n, 256, 64, 128),
+        "sampler": lambda: sampler(64 * n, 256, 64, 128),
+    }

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from shardviz.diagnose.case import Case, and_others, axes_said, moved_words, nbytes, severity, total_bytes
+from shardviz.diagnose.siblings import better_specs
 from shardviz.diagnose.specs import divides
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
@@ -82,7 +83,7 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
     )
     yield Finding(
         f"comes-back-otherwise:{result.name}",
-        severity(size >= 0.01 * case.argument_bytes),
+        severity(size >= 0.01 * case.argument_bytes and not _mended_elsewhere(case, wrong)),
         f"The step compiles twice: {all_said}{argument.name} goes in as {argument.spec} and comes out as "
         f"{result.spec}, {format_bytes(size)} a device.{moved}",
         why=("the plan asks for the result so" if asked else "the plan gives the result no spec, so the compiler chose")
@@ -93,6 +94,13 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
         numbers=numbers,
         mends=(*_as_returned(case, wrong), pinned),
     )
+
+
+def _mended_elsewhere(case: Case, wrong: Sequence[tuple[Value, Value]]) -> bool:
+    """Whether another finding gives each of these arguments the spec that it comes back with: one fault, and its mend
+    is there."""
+    better, mesh = better_specs(case), case.report.mesh
+    return all(a.name in better and r.spec is not None and better[a.name].same_as(r.spec, mesh) for a, r in wrong)
 
 
 def _as_returned(case: Case, wrong: Sequence[tuple[Value, Value]]) -> Iterator[Suggestion]:

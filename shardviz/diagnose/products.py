@@ -26,13 +26,14 @@ from shardviz.records.paths import segments
 
 _LINES = 3
 _SLOWER = 0.05
+"""A smaller share of the step is no warning."""
 
 
 def repeated_work(case: Case) -> Iterator[Finding]:
     """The products that all devices along mesh axes do alike, those along several as one finding.
 
-    A warning where they are a tenth of a device's FLOPs (at level `propagated` a half), nothing below a hundredth, nor
-    where they take less than a twentieth of the step: by then it has other bounds.
+    A warning where they are a tenth of a device's FLOPs (at level `propagated` a half) and divided would take a
+    twentieth off the step, where its seconds are known; nothing below a hundredth of the FLOPs.
     """
     report = case.report
     if not _as_counted(case):

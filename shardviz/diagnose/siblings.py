@@ -359,6 +359,12 @@ def _in_slices(case: Case) -> Iterator[_Recut]:
             yield row
 
 
+def better_specs(case: Case) -> dict[str, Spec]:
+    """The arguments that these rules would give another spec, and that spec."""
+    rows = (*_unlike(case), *itertools.chain.from_iterable(_unlike_siblings(case)), *_in_slices(case))
+    return {row.value.name: row.spec for row in rows}
+
+
 def stepped_along(case: Case) -> Iterator[Finding]:
     """Arguments sharded along the dimension that a loop steps along, by the axes that shard it, each as one finding."""
     by_axes: dict[tuple[str, ...], list[Value]] = defaultdict(list)

@@ -292,7 +292,7 @@ def with_finding(mends: Sequence[Mend], suggestion: Callable[[Mend], Suggestion]
             numbers={"seconds": seconds, "share": share, "bytes": max(0.0, mend.bytes)},
             mends=(suggestion(mend),),
         )
-        yield replace(mend, findings=(finding, *mend.findings))
+        yield replace(mend, findings=(*mend.findings, finding))
 
 
 def _names(finding: Finding, seconds: float, best: bool) -> bool:

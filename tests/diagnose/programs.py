@@ -93,6 +93,11 @@ def stack_made_whole(x, ws):
     return jax.lax.scan(lambda carry, w: (jnp.tanh(carry @ w), None), x, whole)[0]  # here
 
 
+def stacks_made_whole(x, ws, us):
+    whole = constrained(ws, P()), constrained(us, P())
+    return jax.lax.scan(lambda carry, w: (jnp.tanh(carry @ w[0]) @ w[1], None), x, whole)[0]  # here
+
+
 def whole_then_sum(x):
     return jnp.sum(constrained(jnp.tanh(x), P()), axis=0)  # here
 
@@ -241,6 +246,30 @@ def forward(params, tokens):
     return jnp.sum(h @ params["u"], axis=-1)
 
 
+def over_model(fn, *in_specs, out):
+    mesh = jax.sharding.AbstractMesh((2, 4), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    return jax.shard_map(fn, mesh=mesh, in_specs=in_specs, out_specs=out)
+
+
+def mapped(x, w):
+    return over_model(lambda x, w: jnp.tanh(x @ w), P("data"), P(), out=P("data"))(x, w)  # here
+
+
+def mapped_by_rows(x, w):
+    rows = P(("data", "model"))
+    return over_model(lambda x, w: jnp.tanh(x @ w), rows, P(), out=rows)(x, w)
+
+
+def of_its_own(x, w):
+    """Each device takes its own rows of what enters all alike."""
+
+    def own(x, w):
+        rows = jax.lax.dynamic_slice_in_dim(x, 8 * jax.lax.axis_index("model"), 8)
+        return jnp.tanh(rows @ w)
+
+    return over_model(own, P("data"), P(), out=P(("data", "model")))(x, w)
+
+
 def odd_rows(x):
     return jnp.tanh(x[1:])  # here
 
@@ -329,6 +358,14 @@ FIRES: dict[str, tuple[Case, Case]] = {
         Case(fn=part_of_a_product, args=(BATCH, s(16, 16)), specs=(P(None, "data"), P("data"))),
         Case(fn=both_halves_of_a_product, args=(BATCH, s(16, 16)), specs=(P(None, "data"), P("data"))),
     ),
+    "stack-gathered/two": (
+        Case(fn=stacks_made_whole, args=(BATCH, STACK, STACK), specs=(P("data"), P(None, "data"), P(None, "data"))),
+        Case(fn=loop_over_stack, args=(BATCH, STACK), specs=(P("data"), P(None, "data"))),
+    ),
+    "steps-along": (
+        Case(fn=loop_over_stack, args=(BATCH, STACK), specs=(P("data"), P("data"))),
+        Case(fn=loop_over_stack, args=(BATCH, STACK), specs=(P("data"), P(None, "data"))),
+    ),
     "there-and-back": (
         Case(fn=there_and_back, args=(s(8, 16),), specs=(P("data"),)),
         Case(fn=there_and_on, args=(s(8, 16),), specs=(P("data"),)),
@@ -414,6 +451,14 @@ FIRES: dict[str, tuple[Case, Case]] = {
         ),
         Case(fn=two_layers, args=(s(64, 16), s(16, 64), s(64, 16)), specs=(P("data"), P(None, "model"), P("model"))),
     ),
+    "repeated-work/shard_map": (
+        Case(fn=mapped, args=(BATCH, s(16, 64)), specs=(P("data"), P(None, "model"))),
+        Case(fn=mapped_by_rows, args=(BATCH, s(16, 64)), specs=(P(("data", "model")), P())),
+    ),
+    "repeated-work/of its own": (
+        Case(fn=mapped, args=(BATCH, s(16, 64)), specs=(P("data"), P())),
+        Case(fn=of_its_own, args=(BATCH, s(16, 64)), specs=(P("data"), P())),
+    ),
     "small-tiles": (
         Case(fn=product, args=(s(4096, 512), s(512, 256)), specs=(P("data"), P(None, "model")), on="tpu v5e:2x4"),
         Case(fn=product, args=(s(4096, 512), s(512, 1024)), specs=(P("data"), P(None, "model")), on="tpu v5e:2x4"),
@@ -437,6 +482,7 @@ FIRES: dict[str, tuple[Case, Case]] = {
     "less-cut": (stepped(CUT | {"emb": P()}), STEPPED),
     "not-divided": (stepped(ODD, params=model(1025, 255), state=model(1025, 255)), STEPPED),
     "unlike-parameter": (stepped(momentum=CUT | {"emb": P()}), STEPPED),
+    "unlike-parameter/across": (stepped(momentum=CUT | {"emb": P("data", "model")}), STEPPED),
     "whole-batch": (stepped(tokens=P()), STEPPED),
     "read-in-slices": (
         Case(fn=attends, args=(s(8, 64, 8, 16), s(8, 1, 8, 16)), specs=(P("data"), P("data", None, "model"))),

@@ -17,6 +17,8 @@ from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes
 from shardviz.records.findings import SEVERITIES, SUGGESTIONS
 from tests.diagnose.programs import FIRES, Case, s
+from tests.programs import MACHINES as PRESETS_ON
+from tests.programs import programs_on
 
 
 def of(rule: str, case: Case) -> tuple[Report, list]:
@@ -152,6 +154,25 @@ def test_good_plans_raise_nothing_above_a_note(name):
     for machine in MACHINES[report.mesh.size]:
         placed = example.program.propagate(example.plan_for(machine))
         assert not [(machine, f.text) for f in placed.findings_on(machine) if f.severity != "note"]
+
+
+ROOM = {(8, "llama"): "tpu v5p:2x2x2"}
+"""Where a program fits that is trained on as many chips as it is presented for, but not on these."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", programs_on(8))
+@pytest.mark.parametrize("chips", [8, 64])
+def test_the_best_preset_that_fits_raises_nothing_above_a_note(chips, name):
+    target, mesh = PRESETS_ON[chips]
+    target = ROOM.get((chips, name), target)
+    program = programs_on(chips)[name]()
+    presets = program.presets(mesh, target=target)
+    costs = {row.name: sv.cost(row.report, target) for row in presets.rows if row.report is not None}
+    best = min((n for n in costs if costs[n].needs.fits is not False), key=lambda n: costs[n].seconds)
+    for ask in (program.propagate, program.partition):
+        findings = ask(presets[best], target).findings_on(target)
+        assert not [f.text for f in findings if f.severity != "note"], best
 
 
 @pytest.mark.parametrize("name", ["moe", "pipeline"])

@@ -105,6 +105,21 @@ def test_the_same_seed_gives_the_same_answer():
     assert [t.text for t in one.tried] == [t.text for t in two.tried] and one.best.plan == two.best.plan
 
 
+def test_axes_that_a_search_invents_are_called_by_what_they_shard():
+    space = sv.search(mlp(4096, 512, 2048, 512), "tpu v5p:2x2x2", level="propagated", stream=True).space
+    (batch,) = (d.name for d in space.dimensions if d.of == "batch")
+    inner = space.between[0]
+    sizes = tuple(zip(space.names, (4, 2, 1), strict=True))
+    (first, _), (second, _), _ = sizes
+    for batch_by, inner_by in ((first, second), (second, first)):
+        choice = Choice(sizes, ((batch, (batch_by,)), (inner, (inner_by,))))
+        named = space.named(choice)
+        assert (named.by(batch), named.by(inner)) == (("data",), ("model",))
+        assert [named.sizes[a] for a in ("data", "model")] == [choice.sizes[a] for a in (batch_by, inner_by)]
+    alone = space.named(Choice(sizes, ((inner, (first,)),)))
+    assert alone.by(inner) == ("model",)
+
+
 def test_what_is_pinned_stays():
     program = mlp(4096, 512, 2048, 512)
     pins = {"params[0]": P(None, "model"), "batch": "data", "model": 2}
