@@ -17,9 +17,6 @@ from shardviz.errors import ShardvizError
 from shardviz.records.amounts import format_seconds
 from shardviz.records.collectives import KINDS, axes_words
 
-_BRIEF = ("What to look at", "Collectives", "Memory")
-"""The sections of a report that are printed; a file has all."""
-
 
 @verb(
     "report",
@@ -43,7 +40,7 @@ def report(function: str | None, full: bool, **given: Any) -> Answer:
     found = step.report()
     cost = step.cost(found)
     whole = report_document(found, cost)
-    brief = whole if full else report_document(found, cost, only=_BRIEF)
+    brief = whole if full else report_document(found, cost, brief=True)
     return Answer(brief, record=ReportAnswer(found, cost), whole=whole)
 
 

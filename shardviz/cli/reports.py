@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -12,7 +11,9 @@ import msgspec
 from shardviz.cli.schemas import ReportMore, StepData
 from shardviz.costs.step_cost import StepCost
 from shardviz.judge.report import Report
-from shardviz.view.document import Document, Section, words
+from shardviz.view.collectives import collectives_section
+from shardviz.view.document import Block, Document, section, words
+from shardviz.view.report import counted, findings_table, memory_section
 from shardviz.view.step_cost import headline, memory_words, step_section
 from shardviz.view.subjects import document
 
@@ -58,17 +59,21 @@ class ReportAnswer:
         return json.dumps(json.loads(self.report.to_json()) | msgspec.to_builtins(more), indent=indent)
 
 
-def report_document(report: Report, cost: StepCost | None, only: Collection[str] = ()) -> Document:
+def report_document(report: Report, cost: StepCost | None, *, brief: bool = False) -> Document:
     """A report with the cost of its step.
 
     Args:
         report: the report.
         cost: what its step costs; None without a machine that has a speed.
-        only: the beginnings of the titles of the sections that are wanted; none for all.
+        brief: only findings, collectives and memory.
     """
     whole = document(report)
-    titles = tuple(only) or ("",)
-    blocks = tuple(b for b in whole.blocks if isinstance(b, Section) and str(b.title).startswith(titles))
+    blocks: tuple[Block, ...] = whole.blocks
+    if brief:
+        findings = report.findings if cost is None else report.findings_on(cost)
+        parts = [section("Findings", findings_table(findings), lead=counted(findings))] if findings else []
+        parts.append(collectives_section(report))
+        blocks = (*parts, *([memory_section(report, report.memory)] if report.memory is not None else []))
     if cost is None:
         return dataclasses.replace(whole, blocks=blocks)
     lead = (
@@ -76,4 +81,4 @@ def report_document(report: Report, cost: StepCost | None, only: Collection[str]
         words(f"step on {cost.machine.text}: {headline(cost)}"),
         words(f"memory: {memory_words(cost.needs)}"),
     )
-    return dataclasses.replace(whole, lead=lead, blocks=blocks if only else (step_section(cost), *blocks))
+    return dataclasses.replace(whole, lead=lead, blocks=blocks if brief else (step_section(cost), *blocks))

@@ -12,9 +12,8 @@ import msgspec
 
 from shardviz.compiler.targets import TargetStatus
 from shardviz.costs.timeline import Timeline
-from shardviz.judge.report import Report
 from shardviz.records import Finding
-from shardviz.records.report import SCHEMA_VERSION
+from shardviz.records.report import SCHEMA_VERSION, ReportRecord
 
 Specs = dict[str, str | None]
 """Tree path → spec as it is written, `P('data', None)`; None for the compiler's choice."""
@@ -404,7 +403,7 @@ class SkillData(msgspec.Struct, kw_only=True):
 
 
 SCHEMAS: dict[str, tuple[type, ...]] = {
-    "report": (Report, ReportMore),
+    "report": (ReportRecord, ReportMore),
     "compare": (ComparisonData,),
     "check": (CheckData,),
     "comment": (CommentData,),

@@ -79,7 +79,9 @@ def test_the_report_on_standard_output_is_the_one_that_the_api_reads(run):
     report = sv.Report.from_json(ran.out)
     assert report.collectives == mlp.program.propagate(mlp.plan, POD[1]).collectives
     assert ran.data["step"]["seconds"] == pytest.approx(sv.cost(report, POD[1]).seconds)
-    assert [f["id"] for f in ran.data["findings"]] == [f.id for f in report.findings_on(POD[1])]
+    found = report.findings_on(POD[1])
+    assert found and [f["id"] for f in ran.data["findings"]] == [f.id for f in found]
+    assert found[0].text in " ".join(run(*RIGHT["report"], "--width", "1000").out.split()), "findings are printed"
 
 
 def test_show_says_where_the_api_says_that_slices_lie(run):
