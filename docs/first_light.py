@@ -25,7 +25,7 @@ def main() -> None:
         for notebook in shipped_notebooks().glob("*.ipynb"):
             lab.add(notebook)
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(CHROMIUM_FLAGS))
-        page = LabPage(chromium, lab, width=1500, height=1250)
+        page = LabPage(chromium, lab, width=1440, height=900)
         page.open_notebook(FIRST)
         page.run_all()
         explorer = page.notebook.locator(".jp-Cell-outputArea", has=page.raw.get_by_test_id("level")).first

@@ -52,6 +52,10 @@ def shown(data: dict[str, Any]) -> str:
     text = {kind: "".join(part) if isinstance(part, list) else part for kind, part in data.items()}
     if "text/html" in text:
         return text["text/html"]
+    if "text/markdown" in text:
+        from markdown import markdown
+
+        return markdown(text["text/markdown"], extensions=["tables"])
     if "image/svg+xml" in text:
         return text["image/svg+xml"]
     if "image/png" in text:
@@ -135,7 +139,7 @@ def run_page(name: str, markdown: str) -> tuple[str, list[str]]:
     """
     cells, outputs = Cells(f"{Path(name).stem}.py"), []
 
-    def below(match: re.Match[str]) -> str:
+    def run(match: re.Match[str]) -> str:
         how = (match["how"] or "").strip()
         fence = f"```python\n{match['code']}```"
         if how == "skip":
@@ -144,10 +148,10 @@ def run_page(name: str, markdown: str) -> tuple[str, list[str]]:
             outputs.append("<p>Not run: the TPU's compiler (the extra <code>tpu</code>) was not there.</p>")
         else:
             outputs.append(cells.run(match["code"], how))
-        below = OUTPUT.format(len(outputs) - 1) if outputs[-1] else ""
-        return below if how == "hidden" else fence + below
+        place = OUTPUT.format(len(outputs) - 1) if outputs[-1] else ""
+        return place if how == "hidden" else fence + place
 
-    return FENCE.sub(below, markdown), outputs
+    return FENCE.sub(run, markdown), outputs
 
 
 def lesson_page(notebook: dict[str, Any]) -> tuple[str, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -58,7 +59,7 @@ shardviz why mlp "all-gather over data"       # that which sends most
 shardviz why "all-reduce at model.py:*"       # of the only step in pyproject.toml
 """,
 )
-def why(words: tuple[str, ...], axis: str | None, **given: Any) -> Answer:
+def why(words: Sequence[str], axis: str | None, **given: Any) -> Answer:
     """Say why a value is sharded so, or why a collective is there.
 
     VALUE is a tree path, a variable or a line of the program, or a kind of collective with words that say which:
@@ -103,7 +104,7 @@ def mends(function: str | None, findings: int | None, **given: Any) -> Answer:
     step = load(function, **given)
     found = step.report()
     progress("trying changes")
-    more = {} if findings is None else {"findings": findings}
+    more: dict[str, Any] = {} if findings is None else {"findings": findings}
     return Answer(mend(step.program, found, step.target, plan=step.plan, **more))
 
 

@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -170,7 +171,7 @@ class Case:
         else:
             yield from self._required("max-memory", memory=f"<= {limit}")
 
-    def _required(self, rule: str, **wanted: str) -> Iterator[Failure]:
+    def _required(self, rule: str, **wanted: Any) -> Iterator[Failure]:
         try:
             self.report.require(**wanted, target=self.step.target)
         except ContractError as error:

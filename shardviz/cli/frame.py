@@ -155,8 +155,13 @@ def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Calla
             click.get_current_context().obj.quiet = quiet
             answer = function(**given)
             text = answer.json() if as_json else answer.text(width or columns())
-            if text:
-                click.echo(text, color=colours() or None)
+            try:
+                if text:
+                    click.echo(text, color=colours() or None)
+                sys.stdout.flush()
+            except BrokenPipeError as error:  # `shardviz report ... | head`: whoever read has enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise click.exceptions.Exit(141) from error
             for path in out:
                 answer.write(path)
                 progress(f"wrote {path}")
@@ -241,9 +246,6 @@ def run(argv: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo(f"{name}: interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:  # `shardviz report ... | head`: whoever read has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     except ShardvizError as error:
         if "SHARDVIZ_TRACEBACK" in os.environ:
             traceback.print_exc()

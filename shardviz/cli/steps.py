@@ -330,8 +330,8 @@ def specs_of(option: str, text: str, mesh: Any) -> Any:
     if re.fullmatch(r"[\w./\\-]+:\w.*", text):
         made = resolve(f"--{option}", text)
         return called(f"--{option}", text, made) if inspect.isroutine(made) else made
-    specs = tuple(_spec(option, each, mesh) for each in text.split(";"))
-    return specs if option == "in-specs" or len(specs) > 1 else specs[0]
+    specs = [_spec(option, each, mesh) for each in text.split(";")]
+    return tuple(specs) if option == "in-specs" or len(specs) > 1 else specs[0]
 
 
 def _spec(option: str, text: str, mesh: Any) -> Any:

@@ -29,7 +29,7 @@ from shardviz.visible import Visible, paint
 
 _KEPT = "kept for the backward pass"
 _PARTITIONED = "matrix products of the partitioned program"
-_PRODUCTS = {"propagated": "matrix products as Shardy cuts them"}
+_PRODUCTS = {"propagated": "matrix products as Shardy shards them"}
 _SENDS = "between slices the TPU's compiler sends and receives, which none of its own collectives tells of"
 
 

@@ -141,8 +141,8 @@ class Spec:
             raise SpecError(f"{self}: a dimension is inserted at 0 or more, not at {dimension}")
         if twice := [axis for axis in axes if axis in self.axes]:
             raise SpecError(
-                f"{self}: axis {twice[0]!r} cuts it already, so it cannot cut the dimension inserted at {dimension} "
-                "too; take another mesh axis for that"
+                f"{self}: axis {twice[0]!r} shards it already, so it cannot shard the dimension inserted at "
+                f"{dimension} too; take another mesh axis for that"
             )
         dims = Spec.of(self, dimension).dims
         return self.with_dims((*dims[:dimension], tuple(axes), *dims[dimension:]))

@@ -172,8 +172,8 @@ class Constrain:
         found, opened = Spec.with_open(None if spec is None else getattr(spec, "spec", spec))
         if found.unreduced or found.reduced or memory_of(found):
             raise SpecError(
-                f"constrain {str(value)!r} to {found}: a constraint says by which axes dimensions are cut, and nothing "
-                "of partial sums or memories",
+                f"constrain {str(value)!r} to {found}: a constraint says along which axes dimensions are sharded, and "
+                "nothing of partial sums or memories",
                 argument=value.name or value.line,
             )
         return cls(value, found, tuple(d for d, is_open in enumerate(opened) if is_open))

@@ -502,7 +502,7 @@ def _canonical(what: str, tree: Any) -> Any:
         if not is_spec(spec):
             raise SpecError(f"{where}: expected a PartitionSpec or None, not {spec!r}")
         if isinstance(spec, Rules) and what == "out_specs":
-            words = "rules and StateShardings say how arguments are cut; give PartitionSpecs for the result"
+            words = "rules and StateShardings say how arguments are sharded; give PartitionSpecs for the result"
             raise SpecError(f"{where}: {words}")
         if isinstance(spec, jax.sharding.Sharding) and not isinstance(spec, jax.sharding.NamedSharding):
             raise SpecError(f"{where}: expected a PartitionSpec, not a {type(spec).__name__}")

@@ -33,7 +33,7 @@ class Longer:
     Examples:
         >>> import shardviz as sv
         >>> sv.Longer(path="emb", dimension=0, size=50257, better=50304).words
-        '50,304 in place of 50,257 in emb:0 and all that is as long with it'
+        '50,304 instead of 50,257 in emb:0 and in all dimensions of that size'
     """
 
     path: str

@@ -54,6 +54,7 @@ from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, LEVEL_WORDS, fit_text
 from shardviz.view.source import source_pane
 from shardviz.view.step_cost import headline, memory_words, parts_table
 from shardviz.view.values import values_headline, values_section, values_table
+from shardviz.view.verdict import verdict_document
 
 
 def headline_pane(state: Looked) -> Document:
@@ -188,6 +189,7 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
     chosen = shard_map_pane(report, state.selected, state.remark)
     blocks: list[Block] = [
+        verdict_document(state.deck.now.known).blocks[-1],
         *_plans(state),
         _most(state),
         _part("Findings", problems_pane(report, cost), "open"),

@@ -133,8 +133,21 @@ def most_document(deck: Deck, remedies: Remedies) -> Document:
         deck: the cards.
         remedies: what helps the open card's plan; those of another plan are left out.
     """
+    return costs_documents(deck, remedies)[0]
+
+
+def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str, Document]]:
+    """`most_document`, and by line `line_document`, of each line that has a cost or a finding."""
     step = _Step.of(deck)
     entries, apart = step.entries(remedies, deck.now.plan)
+    lines: dict[str, list[_Entry]] = {}
+    for entry in (*entries, *apart):
+        for at in _lines(entry, step):
+            lines.setdefault(at, []).append(entry)
+    by_line = {
+        at: Document(blocks=(_table(step, here, "line-costs", at),), mesh=step.known.bound.mesh)
+        for at, here in lines.items()
+    }
     blocks: list[Block] = []
     if step.cost is None:
         blocks.append(paragraph(*_no_machine(step.known), name="most-no-machine"))
@@ -145,12 +158,13 @@ def most_document(deck: Deck, remedies: Remedies) -> Document:
     if apart:
         blocks.append(Section(title="Also tried", blocks=(_table(step, apart, "most-apart"),)))
     lead: tuple[Piece, ...] = (words(_compared(deck), quiet=True), *_progress(remedies, deck))
-    return Document(
+    most = Document(
         title=words("What costs you most", strong=True),
         lead=(lead,),
         blocks=tuple(blocks),
         mesh=step.known.bound.mesh,
     )
+    return most, by_line
 
 
 def line_document(deck: Deck, remedies: Remedies, at: str) -> Document:
@@ -161,12 +175,8 @@ def line_document(deck: Deck, remedies: Remedies, at: str) -> Document:
         remedies: what helps the open card's plan.
         at: the line, `model.py:20`.
     """
-    step = _Step.of(deck)
-    entries, apart = step.entries(remedies, deck.now.plan)
-    here = [each for each in (*entries, *apart) if at in _lines(each, step)]
-    rows = _table(step, here, "line-costs", at)
-    blocks: list[Block] = [rows] if here else [paragraph("No cost and no finding on this line.", quiet=True)]
-    return Document(blocks=tuple(blocks), mesh=step.known.bound.mesh)
+    none = Document(blocks=(paragraph("No cost and no finding on this line.", quiet=True),))
+    return costs_documents(deck, remedies)[1].get(at, none)
 
 
 def _table(step: _Step, entries: Sequence[_Entry], name: str, at: str = "") -> Table:

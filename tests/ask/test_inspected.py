@@ -89,4 +89,4 @@ def test_every_collective_of_the_partitioner_has_an_answer():
     for collective in partitioned.collectives:
         why = program.why(plan, collective)
         assert set(why.need.op) and {a.axis for a in why.axes} <= set(map(axis_name, collective.axes))
-    assert any("XLA's partitioner moves parts of it" in program.why(plan, c).need.words for c in own)
+    assert any("XLA's partitioner communicates parts of it" in program.why(plan, c).need.words for c in own)

@@ -109,7 +109,7 @@ def test_the_specs_that_a_function_brings_are_carried_over():
     gradient, mapped = program.grad(), program.vmap((None, 0), axis_size=4)
     assert gradient.bind(gradient.plan()).in_specs == {"params['w']": w, "x": x}
     assert mapped.bind(mapped.plan()).in_specs == {"params['w']": w, "x": Spec.of(P(None, "data", None))}
-    with pytest.raises(sv.errors.SpecError, match="axis 'data' cuts it already"):
+    with pytest.raises(sv.errors.SpecError, match="axis 'data' shards it already"):
         program.vmap((None, 0), axis_size=4, spmd_axis_name="data")
 
 

@@ -346,7 +346,9 @@ def test_partial_sums(program):
     (collective,) = report.collectives
     why = program.why(PLAN, collective)
     assert (why.need.kind, why.need.op, why.need.rule) == ("partial sums", "dot_general", "([i, k], [k, j])->([i, j])")
-    assert "dot_general sums over dimension 1 of h and dimension 0 of w2, which are cut along model" in why.need.words
+    assert (
+        "dot_general sums over dimension 1 of h and dimension 0 of w2, which are sharded along model" in why.need.words
+    )
     assert (why.need.before.unreduced, why.need.after.unreduced) == (("model",), ())
     best = why.ways[0]
     assert best.gone and {s.name for s in best.taken} == {"w1", "w2"}

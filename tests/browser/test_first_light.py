@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.browser.harness import Lab, LabPage
-from tests.browser.views import edits, go, settled, state
+from tests.browser.views import edits, go, settled, state, unfold
 
 expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
 
@@ -36,6 +36,7 @@ def test_the_walk_of_notebook_01(lab: Lab, page: LabPage):
     view = page.cell_output(EXPLORER)
     expect(state(view)).to_have_attribute("data-level", "compiled", timeout=60_000)
     page.screenshot("first_light_after_run", of=view)
+    unfold(view)
 
     # the notebook's own edit took `data` from wq: nobody gathers it
     expect(gathers(view)).to_have_count(0)

@@ -163,6 +163,7 @@ def test_tabs_show_what_came_while_they_were_hidden(open_page, program):
 
 def test_a_device_is_picked_in_both_maps(open_page):
     page = open_page()
+    page.tab.locator(".sv-leaf.sv-sel .sv-name").click()
     small, large = page.at("map-small"), page.at("panel-shards")
     small.get_by_test_id("cell-1").click()
     assert small.get_by_test_id("cells-said").inner_text() == "[:, 256:512] on devices 1,3,…,7"

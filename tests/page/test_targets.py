@@ -139,7 +139,7 @@ def test_without_a_machine_heat_is_bytes(program, plan):
     explorer = explorer_of(program, plan, target="cpu", cost=Cost(dot_flops=7e12))
     row = source_lines(explorer)[3]
     (moved,) = row["bar"]
-    assert moved["share"] == 1 and moved["role"] == "moved"
+    assert moved["share"] == 1 and moved["axes"]
     assert not any(re.search(r"\d [mµ]?s\b", said) for said in (moved["tip"], *events(row)))
     explorer.tab = "collectives"
     heads = [c.get("title") for c in table(explorer.collectives["document"]["blocks"], "collectives-table")["columns"]]

@@ -100,7 +100,7 @@ def test_every_notation_is_given_or_why_it_cannot_be(given):
 
 def test_the_pieces_are_explained():
     text = show_rosetta("P('data', None)", MESH).text()
-    assert re.search(r"^    None +a dimension that is not cut$", text, re.M)
+    assert re.search(r"^    None +a dimension that is not sharded$", text, re.M)
     assert "<=[8]" in text
 
 
