@@ -85,23 +85,10 @@ def _json(record: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(record), indent=1).decode()
 
 
-_ORDER = [
-    "report",
-    "check",
-    "compare",
-    "why",
-    "mends",
-    "search",
-    "sweep",
-    "timeline",
-    "show",
-    "reshard",
-    "targets",
-    "lab",
-    "doctor",
-    "schema",
-    "completion",
-]
+_ORDER = (
+    *("report", "check", "comment", "compare", "why", "mends", "search", "sweep", "timeline", "show", "reshard"),
+    *("targets", "lab", "doctor", "skill", "mcp", "schema", "completion"),
+)
 
 
 class _Group(click.Group):
