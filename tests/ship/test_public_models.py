@@ -1,4 +1,4 @@
-"""`shardviz report` on layers that others publish, as their packages bring them: linen, flax.nnx and Equinox.
+"""`shardviz report` on the gallery, and on layers that others publish: linen, flax.nnx and Equinox.
 
 What the report says is what arithmetic says of tensor-parallel attention.
 """
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardviz.cli import main
+from shardviz.cli.naming import gallery_names
 
 B, T, D, H = 8, 128, 512, 8
 """Sequences, tokens of each, width, heads."""
@@ -108,3 +109,12 @@ def test_attention_as_it_is_published(name: str, tmp_path: Path, monkeypatch, ca
     forward = 4 * projection + 2 * mixing
     backward = 4 * projection + projection + 4 * mixing  # kernels, an input, scores and what is mixed
     assert report["cost"]["dot_flops"] == forward + backward
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", gallery_names())
+def test_every_step_of_the_gallery_has_a_report(name: str, capsys):
+    assert main(["report", name, "--level", "propagated", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["collectives"] and report["arguments"]
+    assert not [finding["text"] for finding in report["findings"] if finding["severity"] == "error"]
