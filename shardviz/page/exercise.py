@@ -48,7 +48,7 @@ class _Keys(anywidget.AnyWidget):
 
 
 class ExerciseForm(w.VBox):
-    """The form; in text and HTML it is the question, which a saved notebook shows where no kernel is."""
+    """The form; in plain text it is the question, which a saved notebook shows where no kernel is."""
 
     def __init__(self, asked: Exercise | Puzzle, children: list[w.Widget]):
         super().__init__([*children, _Keys(layout=_PLAIN)], layout=_PLAIN)
@@ -59,9 +59,8 @@ class ExerciseForm(w.VBox):
         return self._asked.text()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """ipywidgets cuts the text short; GitHub and a closed kernel show the HTML."""
-        shown = super()._repr_mimebundle_(**kwargs)
-        return shown | {"text/plain": self._asked.text(), "text/html": self._asked.html()}
+        """ipywidgets cuts the text short, which GitHub shows, and whoever has no kernel."""
+        return super()._repr_mimebundle_(**kwargs) | {"text/plain": self._asked.text()}
 
 
 @paints("form", Exercise)

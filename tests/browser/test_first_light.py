@@ -40,7 +40,7 @@ def test_the_walk_of_notebook_01(lab: Lab, page: LabPage):
     # no later cell changes the explorer: wq is gathered, until a click takes `data` from its dimension of 8192
     expect(gathers(view)).to_have_count(2)
     before = edits(view)
-    choose(page, view, f"slot-{WQ}-1", "menu-axis-data")
+    choose(page, view, f"slot-{WQ}-1", "menu-remove-data")
     settled(view, before)
     expect(gathers(view)).to_have_count(0)
 

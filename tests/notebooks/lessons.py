@@ -51,6 +51,14 @@ def questions(P):
     }  # fmt: skip
 
 
+def ring():
+    """The gallery's ring attention; only the function and abstract arguments are taken from there."""
+    from shardviz import gallery
+
+    example = gallery.ring()
+    return example.fn, example.args, example.mesh, example.in_specs, example.out_specs
+
+
 def functions(notebook):
     """The functions that a notebook defines, by name, with the numbers that they need, without what names shardviz."""
     import jax
@@ -77,7 +85,8 @@ def answer(fn, arguments, sizes, ins, outs, folder):
     is_spec = lambda s: s is None or isinstance(s, PartitionSpec)  # noqa: E731
     put = lambda specs: jax.tree.map(lambda s: s and NamedSharding(mesh, s), specs, is_leaf=is_spec)  # noqa: E731
     is_array = lambda a: isinstance(a, tuple) and isinstance(a[0], str)  # noqa: E731
-    arrays = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a[1], a[0]), arguments, is_leaf=is_array)
+    abstract = lambda a: jax.ShapeDtypeStruct(a[1], a[0]) if is_array(a) else a  # noqa: E731
+    arrays = jax.tree.map(abstract, arguments, is_leaf=is_array)
     options = {} if outs is None else {"out_shardings": put(outs)}
     with jax.set_mesh(mesh):
         lowered = jax.jit(fn, in_shardings=put(ins), **options).lower(*arrays)
@@ -90,8 +99,12 @@ if __name__ == "__main__":
     os.environ["JAX_PLATFORMS"] = "cpu"
     from jax.sharding import PartitionSpec
 
-    for name, (notebook, function, arguments, sizes, ins, outs, _) in questions(PartitionSpec).items():
+    asked = {
+        name: (functions(notebook)[function], *rest[:-1])
+        for name, (notebook, function, *rest) in questions(PartitionSpec).items()
+    }
+    for name, (fn, arguments, sizes, ins, outs) in (asked | {"ring": ring()}).items():
         folder = Path(sys.argv[1]) / name.replace(" ", "_")
         folder.mkdir()
-        text = answer(functions(notebook)[function], arguments, sizes, ins, outs, folder)
+        text = answer(fn, arguments, sizes, ins, outs, folder)
         folder.with_suffix(".txt").write_text(text)
