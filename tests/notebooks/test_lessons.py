@@ -50,7 +50,7 @@ def lesson(name: str):
     space: dict = {}
     for cell in cells:
         if "lesson" in cell["metadata"].get("tags", ()):
-            lines = [line for line in cell["source"] if ".widget()" not in line]
+            lines = [line for line in cell["source"] if ".widget()" not in line and line[0] != "%"]
             exec(compile("".join(lines), f"<{name}>", "exec"), space)
     return space
 
@@ -216,6 +216,25 @@ def test_lesson_8_holds_what_fsdp_shards():
     is_right(space["bytes_held"], {"params": 2 * sizes / 8, "x": rows * 2048 * 2, "y": rows * 512 * 2, "kept": kept})
     is_recognised(space["bytes_held"], {"params": 2 * sizes}, "over all 8 devices")
     never_beaten(space["own"], space["presets"].values())
+
+
+def test_lesson_9_serves():
+    space = lesson("09_serving")
+    layers, d, h, kv, dim = 32, 4096, 14336, 8, 128
+    sizes = {"model": 8}
+    shapes = {(layers, d, 32, dim): P(None, None, "model"), (layers, 32, dim, d): P(None, "model")}
+    w = sum(shard_bytes(shape, 2, sizes, spec) for shape, spec in shapes.items())
+    w += 2 * shard_bytes((layers, d, kv, dim), 2, sizes, P(None, None, "model")) + 3 * layers * d * h * 2 / 8
+    cache = 2 * shard_bytes((layers, 32, 2048, kv, dim), 2, sizes, P(None, None, None, "model"))
+    is_right(space["held"], {"w": w, "cache": cache})
+    is_recognised(space["held"], {"cache": cache / 2}, "keys and values")
+    is_recognised(space["held"], {"cache": cache * 8}, "one for each chip")
+    is_right(space["which"], "heads over 8")  # a step reads weights and cache, and half as many of the weights
+    is_recognised(space["which"], "users over 2, heads over 4", "twice as many weights")
+    weights = space["tensor"], P(), {name: P(None, "model") for name in space["tensor"]}
+    caches = space["by_heads"], P(), dict.fromkeys("kv", P(None, "model"))
+    plans = [sv.Plan(space["mesh"], (w, c, P(), P()), (P(), c)) for w in weights for c in caches]
+    assert any(a.ideas for a in never_beaten(space["serve"], plans))
 
 
 def test_lesson_10_weighs_a_slice():
