@@ -68,7 +68,7 @@ def functions(notebook):
     cells = json.loads((NOTEBOOKS / f"{notebook}.ipynb").read_text())["cells"]
     for cell in cells:
         if cell["cell_type"] == "code":
-            for node in ast.parse("".join(cell["source"])).body:
+            for node in ast.parse("".join(line for line in cell["source"] if line[0] != "%")).body:
                 if isinstance(node, ast.FunctionDef) and "sv." not in (source := ast.unparse(node)):
                     exec(source, space)
     return space

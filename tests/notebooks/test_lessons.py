@@ -20,6 +20,8 @@ from tests.ask import counting
 from tests.notebooks import lessons
 from tests.truth import filled_once
 
+pytestmark = pytest.mark.long  # each compiles some dozens of small plans
+
 LINK = 45e9
 """Bytes a second, one way, of a TPU v5e's link: How to Scale Your Model, part 3."""
 
