@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if "jax" in sys.modules:
     # It adds to the key by which JAX keeps what is compiled. Later, all that a person has compiled would be lost.

@@ -31,7 +31,7 @@ MOST_PROCESSES = 8
 COMPILERS = {"tpu": "tpu", "cuda": "gpu"}
 """Mark, which is also the name of shardviz's extra → the kind of target whose compiler the test needs."""
 
-PACKAGES = {"dask": "distributed"}
+PACKAGES = {"dask": "distributed", "docs": "mkdocs", "mcp": "mcp"}
 """Mark, which is also the name of shardviz's extra → the package that the test needs."""
 
 
@@ -56,7 +56,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    """Skips what needs something that is not installed; with SHARDVIZ_EXTRAS=tpu,cuda,dask its absence is an error.
+    """Skips what needs something that is not installed; what SHARDVIZ_EXTRAS=tpu,mcp names must be there.
 
     What is measured is measured up to three times, since a machine may do something else meanwhile: what became slower
     fails all three. So is a wait in the browser tried twice that came to no end.

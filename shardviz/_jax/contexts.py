@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 SET_MESH = "jax.set_mesh"
 WITH_MESH = "with mesh:"
@@ -175,12 +177,40 @@ def trace_context() -> dict[str, Any]:
     return dict(zip(config.trace_context_names(), config.trace_context(), strict=True))
 
 
-def mesh_device_ids(mesh: Any) -> tuple[int, ...]:
-    """The numbers of a mesh's devices in order; empty for None and for an abstract mesh."""
-    return tuple(int(d.id) for d in mesh.devices.flat) if isinstance(mesh, Mesh) else ()
+def context_here() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """What enters again the settings and the meshes that hold here and now."""
+    from jax._src import mesh as mesh_lib
+
+    concrete, abstract = mesh_lib.get_concrete_mesh(), mesh_lib.get_abstract_mesh()
+    physical, wanted = mesh_lib.thread_resources.env.physical_mesh, settings()
+
+    @contextlib.contextmanager
+    def entered() -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(under_settings(wanted))
+            if concrete != mesh_lib.get_concrete_mesh():
+                stack.enter_context(jax.set_mesh(None if concrete.empty else concrete))
+            if concrete.empty and not abstract.empty:
+                stack.enter_context(jax.sharding.use_abstract_mesh(abstract))
+            if not physical.empty:
+                stack.enter_context(physical)
+            yield
+
+    return entered
 
 
-def device_ids_of(sharding: Any) -> tuple[int, ...]:
-    """As `device_ids`; empty for a sharding over an abstract mesh."""
-    abstract = isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh)
-    return () if abstract else device_ids(sharding)
+def made_again(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[str, bool]:
+    """Why JAX traces anew for the second of two lowerings, in its words, empty where it has the trace from the first;
+    and whether it lowers and compiles anew."""
+    told: list[str] = []
+    logger = logging.getLogger("jax._src.interpreters.partial_eval")
+    keep = lambda record: bool(told.append(record.getMessage()))  # noqa: E731
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # of what is donated, nothing can be used
+        one: Any = first()
+        logger.addFilter(keep)
+        try:
+            with jax.explain_cache_misses(True):
+                other: Any = second()
+        finally:
+            logger.removeFilter(keep)
+    return "\n".join(told), other._lowering is not one._lowering

@@ -47,6 +47,14 @@ def trace(
 
     Raises:
         TraceError: if an argument is no array, or the function raises; its own exception is the cause.
+
+    Examples:
+        >>> import jax, shardviz as sv
+        >>> from jax.sharding import PartitionSpec as P
+        >>> program = sv.trace(lambda x: x @ x.T, jax.ShapeDtypeStruct((512, 1024), "float32"))
+        >>> report = program.propagate(sv.Plan({"data": 4}, in_specs=P("data")))
+        >>> [one.kind for one in report.collectives]
+        ['all-gather']
     """
     return program_of(fn, args, kwargs, None, static_argnums, static_argnames, donate_argnums, donate_argnames)
 
@@ -81,6 +89,15 @@ def analyze(
 
     Raises:
         ShardvizError: as `trace`, `Plan` and `Program.partition`.
+
+    Examples:
+        >>> import jax, shardviz as sv
+        >>> from jax.sharding import PartitionSpec as P
+        >>> x, w = (jax.ShapeDtypeStruct(shape, "float32") for shape in ((512, 1024), (1024, 256)))
+        >>> specs = P(None, "model"), P("model")
+        >>> report = sv.analyze(lambda x, w: x @ w, x, w, mesh={"model": 8}, in_specs=specs)
+        >>> [(one.kind, one.axes, one.operand_bytes) for one in report.collectives]
+        [('all-reduce', ('model',), 524288.0)]
     """
     options = (static_argnums, static_argnames, donate_argnums, donate_argnames)
     fn = unstaged(fn)

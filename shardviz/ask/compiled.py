@@ -1,7 +1,7 @@
 """A `jax.stages.Compiled` as a Report: what the compiler made, read from the finished program.
 
 Shardings of arguments and results are JAX's own, collectives are those of the optimised module, memory is the
-executable's own plan. What is no longer in the module (how values inside were cut, the program as it was
+executable's own plan. What is no longer in the module (how values inside were sharded, the program as it was
 partitioned, the compiler's warnings) is not in the report.
 """
 
@@ -156,8 +156,8 @@ def _memory(said: Mapping[str, int] | None, target: str) -> Memory | None:
 
 def _as_compiled(mesh: DeviceMesh, shardings: Sequence[Any]) -> tuple[Finding, ...]:
     text = (
-        "read from a finished program: how values inside were cut, the collectives as they were partitioned and the "
-        "compiler's warnings are not in it; analyse the function, or its lowering, for those"
+        "read from a finished program: how values inside were sharded, the collectives as they were partitioned and "
+        "the compiler's warnings are not in it; analyse the function, or its lowering, for those"
     )
     if mesh.size > 1 and not any(isinstance(s, NamedSharding) for s in shardings):
         text += ". Its shardings have no mesh, so the devices are taken as one axis, 'device'"

@@ -1,9 +1,7 @@
-"""The programs that follow from a program: its gradient, its products with Jacobians, itself over a new dimension, and
-itself with what no plan says: donated arguments, a dimension of another length, another checkpoint policy, other
-constraints.
+"""The programs that follow from a program: its gradient, itself over a new dimension, and itself with what no plan
+says: donated arguments, a dimension of another length, another checkpoint policy, other constraints.
 
-`Program` extends `Derivable`. What is derived knows what it was made from, so that a plan for the one gives a plan for
-the other (`plan_from`).
+`Program` extends `Derivable`.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from shardviz.errors import ShardvizError, SpecError, excerpt
 from shardviz.kept import cached_property
-from shardviz.program import derivatives, variants
-from shardviz.program import transform as transforms
+from shardviz.program import variants
 from shardviz.program.call import Call
 from shardviz.program.dimensions import Dimensions, dimensions
 from shardviz.program.jax_code import reconstrained_lines
@@ -68,7 +65,6 @@ class Derivable:
     _call: Call
     _lowerings: Lowerings
     _flops: Mapping[str, float]
-    _origin: tuple[Self, transforms.Transformed] | None
     _root: Any = None  # the program as it is, of one that a plan's variant has changed
     _variant: Variant = Variant()
     _variants: dict[Variant, Any]
@@ -109,44 +105,20 @@ class Derivable:
         return plan.with_members(self.dimensions) if plan.by_name else plan
 
     def grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Self:
-        """The program of the gradient, as `jax.grad` gives it, with the plan that this one brings.
-
-        Of flax.nnx objects the gradient is by their `nnx.Param`s, as `nnx.grad` has it. What the function changes in
-        them comes out too, here as of every transform, as `updated.` and the variable's path.
+        """The program of the gradient, as `jax.grad` gives it, with the specs that this one brings for its arguments.
 
         Args:
             argnums: the positional arguments to differentiate by.
             has_aux: the function returns (scalar, anything else).
 
         Raises:
-            TraceError: if the result is no real scalar, or an argument is static, not floating point, or of flax.nnx
-                and without an `nnx.Param`.
+            TraceError: if JAX refuses it, in JAX's words, or the function takes objects of flax.nnx.
         """
-        return self._derived(derivatives.grad(self._call, argnums, has_aux))
+        return self._of(variants.differentiated(self._call, "grad", argnums=argnums, has_aux=has_aux))
 
     def value_and_grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Self:
         """The program of the value and its gradient; arguments and errors as `grad`."""
-        return self._derived(derivatives.grad(self._call, argnums, has_aux, value=True))
-
-    def vjp(self) -> Self:
-        """The program of (outputs, gradients by every positional argument), with one argument more, `cotangents`.
-
-        The cotangents have the result's tree, with None for what is not floating point; so have the gradients.
-
-        Raises:
-            TraceError: if the function cannot be traced or transformed.
-        """
-        return self._derived(derivatives.vjp(self._call, self._lowerings.shapes))
-
-    def jvp(self) -> Self:
-        """The program of (outputs, their tangents), with one argument more, `tangents`: a tuple, one for each argument.
-
-        What is not floating point has None in place of a tangent.
-
-        Raises:
-            TraceError: if the function cannot be traced or transformed.
-        """
-        return self._derived(derivatives.jvp(self._call, self._lowerings.shapes))
+        return self._of(variants.differentiated(self._call, "value_and_grad", argnums=argnums, has_aux=has_aux))
 
     def vmap(
         self,
@@ -163,45 +135,14 @@ class Derivable:
                 with None for what is not mapped. Keyword arguments get it in front.
             out_axes: the same for the result.
             axis_size: the size of the new dimension.
-            spmd_axis_name: the mesh axis or axes that cut the new dimension, inside sharding constraints too; None
+            spmd_axis_name: the mesh axis or axes that shard the new dimension, inside sharding constraints too; None
                 leaves it to the compiler.
 
         Raises:
-            TraceError: if the function cannot be traced, or if `in_axes`, `out_axes` or `axis_size` do not fit.
-            SpecError: if an axis of `spmd_axis_name` cuts an argument already.
+            TraceError: as `grad`.
+            SpecError: if an axis of `spmd_axis_name` shards an argument already.
         """
-        return self._derived(
-            derivatives.vmap(self._call, self._lowerings.shapes, in_axes, out_axes, axis_size, spmd_axis_name)
-        )
-
-    def plan_from(self, plan: Plan) -> Plan:
-        """The plan for a transformed program that follows from one for the program that it was made from.
-
-        Arguments keep their specs, a cotangent takes its output's and a tangent its primal's, a mapped array has the
-        new dimension's axes put in; gradients are the compiler's choice. Values inside are constrained as they are in
-        the original, where each has the shape that the function itself gives it.
-
-        Args:
-            plan: a plan for the original.
-
-        Raises:
-            ShardvizError: if this program is no transformed one.
-            SpecError, TraceError: as `bind` of the original.
-        """
-        if self._origin is None:
-            raise ShardvizError(f"{self.name} was not made by grad, value_and_grad, vjp, jvp or vmap; use its own plan")
-        origin, transformed = self._origin
-        if plan.variant:
-            raise ShardvizError(
-                f"the plan is for {origin.name} changed: it {' and '.join(plan.variant.words)}. Give "
-                "plan.without_variant(), or make that change in the function and trace it"
-            )
-        bound, of, own = origin.bind(plan), origin._lowerings.traced(plan), self._lowerings
-        known = own.latest if own.is_traced else own.known(plan.mesh)
-        edits = transforms.argument_specs(bound, of, transformed, [a.name for a in known.arguments])
-        traced = own.latest if own.is_traced else own.traced(Plan(plan.mesh, edits=edits))
-        outs = transforms.output_specs(bound, of, transformed, traced)
-        return Plan(plan.mesh, edits=edits, out_edits=outs, constraints=plan.constraints, options=plan.options)
+        return self._of(variants.mapped(self._call, in_axes, out_axes, axis_size, spmd_axis_name))
 
     def _with(self, variant: Variant) -> Self:
         """The program with what a variant says."""
@@ -218,11 +159,6 @@ class Derivable:
         if variant.constraints:
             made = made._varied(variants.reconstraining(made._call, made._lowerings.shapes, variant.constraints))
         return made._varied(variants.checkpointing(made._call, variant.checkpoint)) if variant.checkpoint else made
-
-    def _derived(self, transformed: transforms.Transformed) -> Self:
-        made = self._of(transformed.call)
-        made._origin = self, transformed
-        return made
 
     def _of(self, call: Call) -> Self:
         return type(self)(call, None if self._lowerings.bare else self._lowerings.mesh)

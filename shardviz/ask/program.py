@@ -54,6 +54,12 @@ class Program(Derivable):
 
     Attributes:
         name: the function's name.
+
+    Examples:
+        >>> import jax, shardviz as sv
+        >>> program = sv.trace(lambda x: x @ x.T, jax.ShapeDtypeStruct((512, 1024), "float32"))
+        >>> program.arguments[0].name, program.arguments[0].shape
+        ('x', (512, 1024))
     """
 
     def __init__(self, call: Call, mesh: Any = None):
@@ -63,14 +69,14 @@ class Program(Derivable):
         self._lowerings = Lowerings(call, None if mesh is None else DeviceMesh.of(mesh))
         self._propagated: tuple[Plan, LowerFor, Report] | None = None
         self._calls: list[CallSignature] = [] if call.signature is None else [call.signature]
-        self._origin = None
         self._flops: Mapping[str, float] = {}
         self._asked: tuple[Plan, Asking] | None = None
         self._variants: dict[Variant, Any] = {}
 
     def __reduce__(self) -> Any:
         root = self if self._root is None else self._root
-        kept = root._call, root._mesh, dict(root._flops), root._lowerings.opened, self._variant
+        call = replace(root._call, signature=None)
+        kept = call, root._mesh, dict(root._flops), root._lowerings.opened, self._variant
         return _arrived, kept  # it is traced anew where it arrives
 
     def __repr__(self) -> str:

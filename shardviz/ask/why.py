@@ -196,7 +196,7 @@ class Asking:
         ]
         if not cuts:
             raise ShardvizError(
-                f"why({of.name!r}): Shardy's propagation, of which this is asked, has no {of.kind} over these axes "
+                f"why({of.name!r}): Shardy's propagation, which answers this, has no {of.kind} over these axes "
                 "on this line: XLA's partitioner has made it of something else. Ask why of one of "
                 "program.propagate(plan).collectives"
             )
@@ -208,7 +208,7 @@ class Asking:
                 asked.setdefault(axis, carrier.node.key)
         words = (
             f"{step.name} takes {value} as {cut.node.spec.canonical()}; Shardy leaves it so, and XLA's partitioner "
-            "moves parts of it between devices to compute it. What would avoid it was not tried."
+            "communicates parts of it between devices to compute it. What would avoid it was not tried."
         )
         reason = Reason.of("other", words, value, step, op=step.name, before=cut.node.spec)
         return CollectiveWhy(

@@ -23,7 +23,7 @@ FIRST = "00_start_here.ipynb"
 MANIFEST = ".shardviz-notebooks.json"
 
 
-class LabError(Exception):
+class LabError(ShardvizError):
     """JupyterLab cannot be started; the message says what to do."""
 
 

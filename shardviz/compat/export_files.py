@@ -84,6 +84,13 @@ def load(source: Any) -> LoadedExport:
     Raises:
         ParseError: if the file is no export, is cut short or damaged, or is of a version that this JAX does not read.
         ShardvizError: if there is no such file.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> program = sv.load(mlp.program.export(mlp.plan)).program()
+        >>> program.arguments[0].name, program.arguments[0].shape
+        ("params[0]['b']", (4096,))
     """
     if isinstance(source, jax.export.Exported):
         return LoadedExport(source, record_of(source), "in memory")

@@ -406,10 +406,10 @@ def resources(what: str, tree: Any) -> Any:
             raise SpecError(f"{where}: expected {kinds} or None (replicated), not {resource!r}")
         spec = Spec.of(resource.spec if isinstance(resource, NamedSharding) else resource)
         if spec.unreduced:
-            raise SpecError(f"{where} {spec}: a resource says how dimensions are cut, and nothing of partial sums")
+            raise SpecError(f"{where} {spec}: a resource says how dimensions are sharded, and nothing of partial sums")
         if twice := [axis for axis, n in Counter(spec.axes).items() if n > 1]:
             raise SpecError(
-                f"{where} {spec}: a mesh axis can cut one dimension at most, and {', '.join(map(repr, twice))} is "
+                f"{where} {spec}: a mesh axis can shard one dimension at most, and {', '.join(map(repr, twice))} is "
                 "there more than once"
             )
         return spec

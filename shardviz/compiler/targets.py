@@ -75,6 +75,11 @@ def targets() -> Targets:
 
     Returns:
         One `TargetStatus` each, telling what is installed and what is missing. No JAX backend is started.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> [target.name for target in sv.targets()]
+        ['cpu', 'tpu', 'gpu']
     """
     return Targets((_cpu(), _tpu(), _gpu()))
 

@@ -59,15 +59,22 @@ def batch_of(report: ReportRecord) -> Batch | None:
     others = [v for v in report.arguments if not v.donated and len(v.shape) > 0 and _root(v) != model]
     if found := inputs_of(report):
         return _counted(found, others)
+    floats = samples_of(report)
+    if not floats:
+        return None
+    return Batch(floats[0].shape[0], "samples", f"the first dimension of argument {_largest(floats).name}")
+
+
+def samples_of(report: ReportRecord) -> tuple[Value, ...]:
+    """The arrays of floats beside a model that begin with a dimension of one size, the batch; empty where none are."""
+    model = _model(report.arguments)
     if model is None:
-        return None
+        return ()
+    others = [v for v in report.arguments if not v.donated and len(v.shape) > 0 and _root(v) != model]
     known = {v.shape for v in report.arguments if _root(v) == model}
-    floats = [v for v in others if ("float" in v.dtype or v.dtype == "uint8") and v.shape not in known]
-    batches = {v.shape[0] for v in floats}
+    floats = tuple(v for v in others if ("float" in v.dtype or v.dtype == "uint8") and v.shape not in known)
     ranks = {len(v.shape) for v in floats}
-    if len(batches) != 1 or not ranks & {2, 4} or not ranks <= {1, 2, 4}:
-        return None
-    return Batch(batches.pop(), "samples", f"the first dimension of argument {_largest(floats).name}")
+    return floats if len({v.shape[0] for v in floats}) == 1 and ranks & {2, 4} and ranks <= {1, 2, 4} else ()
 
 
 def inputs_of(report: ReportRecord) -> tuple[Value, ...]:

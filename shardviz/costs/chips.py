@@ -68,6 +68,8 @@ class Chip:
         max_chips: the most chips of one slice (TPU).
         shapes: the slices that there are, each as text with sizes in rising order; empty for no list.
         dcn_bytes_per_s: into the network between slices, one direction (TPU).
+        slice_wait: the share of a step by which each doubling of slices makes it longer, as all wait for the slowest;
+            None where it was not measured (TPU).
         host_bytes_per_s: to the host's memory or from there, one direction; None where not known.
         nvlink_bytes_per_s: into the NVLink domain, one direction (GPU).
         domain_size: the GPUs of one NVLink domain.
@@ -76,6 +78,11 @@ class Chip:
         hop_seconds: the least time of one hop over a link.
         network_hop_seconds: the least time of one hop over the network between NVLink domains.
         sources: attribute → where the number is from.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.Chip.like("v5e", hbm_bytes=32e9).hbm_bytes
+        32000000000.0
     """
 
     name: str
@@ -98,6 +105,7 @@ class Chip:
     max_chips: int | None = None
     shapes: tuple[str, ...] = ()
     dcn_bytes_per_s: float | None = None
+    slice_wait: float | None = None
     host_bytes_per_s: float | None = None
     nvlink_bytes_per_s: float | None = None
     domain_size: int = 8

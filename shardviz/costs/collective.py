@@ -126,6 +126,12 @@ def collective_seconds(
         TargetError: if there is no such machine, it has another number of devices, or (`cpu`) no links.
         MeshError: if the mesh has no such axis.
         ShardvizError: for another kind, or bytes below 0.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> time = sv.collective_seconds("all-gather", 32e6, "model", "data=2,model=4", "tpu v5e:2x4")
+        >>> f"{time.seconds:.2e}", time.bound
+        ('2.67e-04', 'ICI link')
     """
     _check(kind, nbytes)
     if axes is None:

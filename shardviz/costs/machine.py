@@ -77,6 +77,12 @@ class Machine:
             on each. Empty for `cpu`.
         num_slices: TPU slices, joined by the data centre's network (DCN).
         wrap: whether each of the axes x, y, z wraps around; left empty it follows from the chip.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> machine = sv.Machine.of("tpu v5e:8x16")
+        >>> machine.num_chips, machine.wrap
+        (128, (False, True, False))
     """
 
     chip: Chip

@@ -6,9 +6,9 @@
 >>> print(placed.device(5))
 device 5
 data 0, model 5
-stands on: chip (5, 0), host 2
+location: chip (5, 0), host 2
 <BLANKLINE>
-axis   company
+axis   group
 data   5,13,…,29: line of 4 along y
 model  0-7: line of 8 along x
 

@@ -5,7 +5,7 @@
 >>> step.compute, step.memory, step.bound
 (0.005010893246187364, 0.002, 'compute')
 >>> print(step)
-5.01 ms; bound by compute (5.01 ms if all overlaps, 5.01 ms if no communication does)
+5.01 ms; bound by compute (5.01 ms with full overlap, 5.01 ms with none)
   compute        5.01 ms  2.30 TFLOP of bfloat16 / 459 TFLOP/s
   memory         2.00 ms  5.60 GB / 2.80 TB/s
   communication      0 s  no collectives
@@ -161,7 +161,7 @@ class StepTime:
 
     def __str__(self) -> str:
         best, worst = format_seconds(self.lower), format_seconds(self.upper)
-        overlap = f"{best} if all overlaps, {worst} if no communication does"
+        overlap = f"{best} with full overlap, {worst} with none"
         lines = [f"{format_seconds(self.seconds)}; bound by {self.bound} ({overlap})"]
         rows = [
             ("compute", self.compute, " + ".join(share.formula for share in self.computing)),
@@ -189,7 +189,7 @@ class StepTime:
         if len(self.communicating) > len(first):
             parts.append(f"{len(self.communicating) - len(first)} more")
         if self.unknown:
-            parts.append(f"{self.unknown} of unknown time left out")
+            parts.append(f"{self.unknown} of unknown time")
         return " + ".join(parts)
 
 

@@ -29,7 +29,7 @@ from shardviz.visible import Visible, paint
 
 _KEPT = "kept for the backward pass"
 _PARTITIONED = "matrix products of the partitioned program"
-_PRODUCTS = {"propagated": "matrix products as Shardy cuts them"}
+_PRODUCTS = {"propagated": "matrix products as Shardy shards them"}
 _SENDS = "between slices the TPU's compiler sends and receives, which none of its own collectives tells of"
 
 
@@ -321,6 +321,13 @@ def cost_of(
         TargetError: if there is no such machine, or it has no speed (`cpu`).
         ShardvizError: if `report` is no report, a number is below 0, or `as_run` is asked of a report that was not
             compiled for this machine, or of one with traffic between slices.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> cost = sv.cost(mlp.program.propagate(mlp.plan), "tpu v5e:2x4")
+        >>> cost.step.bound, cost.step.lower <= cost.step.seconds
+        ('communication', True)
     """
     place = placed(report, target, "cost")
     machine = place.machine

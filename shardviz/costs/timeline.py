@@ -28,7 +28,7 @@ import msgspec
 from shardviz.compiler import parse, schedule_of
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placed
-from shardviz.costs.timing import HOST, Timing
+from shardviz.costs.timing import HOST, SLICES, Timing
 from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
 from shardviz.errors import ShardvizError
@@ -120,8 +120,8 @@ class Critical:
     """What the step would lose if something took no time at all, all else as it is.
 
     Attributes:
-        kind: `products`, `HBM`, `links`, `host` or `line`.
-        name: of which links, or which line.
+        kind: `products`, `HBM`, `links`, `slices`, `host` or `line`.
+        name: of which links, or which line; else what it is.
         seconds: by how much the step would be shorter.
         source: the line.
     """
@@ -278,6 +278,13 @@ def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Ti
         MeshError: if the machine has another number of devices than the report's mesh.
         TargetError: if there is no such machine, or it has no speed (`cpu`).
         ShardvizError: if `report` is no report, or it has no program to walk.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> report = mlp.program.propagate(mlp.plan)
+        >>> sv.timeline(report, "tpu v5e:2x4").seconds <= sv.cost(report, "tpu v5e:2x4").step.seconds
+        True
     """
     place = placed(report, target, "timeline")
     timed = timed_program(report, place)
@@ -367,7 +374,11 @@ def timed_program(report: ReportRecord, place: Placement, dtype: str | None = No
         return None
     schedule = "the compiler's" if own and report.scheduled else "listed"
     timing = Timing(place, collectives, dtype, listed=schedule == "listed")
-    return TimedProgram(report, schedule, entries, timing, timing.tasks(entries))
+    tasks = timing.tasks(entries)
+    if place.machine.num_slices > 1:
+        walk = Walk(tasks)
+        tasks += timing.slowest_slice(walk.now) if any(lane == "DCN" for _, lane, *_ in walk.events) else ()
+    return TimedProgram(report, schedule, entries, timing, tasks)
 
 
 def _rests_on(level: str, schedule: str, compiled_for: str) -> str:
@@ -506,6 +517,7 @@ def _critical(timed: TimedProgram, events: Sequence[Event]) -> tuple[Critical, .
     lanes = {event.lane for event in events} - {COMPUTE, WAITS, COPIES, FOLDED}
     for link in sorted({timing.axis_of.get(lane, lane) for lane in lanes}):
         kind, name = ("host", f"copies {link}") if link in HOST else ("links", link)
+        kind, name = ("slices", "the wait for the slowest slice") if link == SLICES else (kind, name)
         savings.append(shorter(kind, name, on({lane for lane in lanes if timing.axis_of.get(lane, lane) == link})))
     for line in sorted(spent, key=lambda frame: -spent[frame])[:_MOST_LINES]:
         savings.append(shorter("line", line.short, at(line), line))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -17,6 +18,7 @@ from shardviz.records import Collective
 from shardviz.records.schedule import Schedule, Scheduled
 
 HOST = ("to the host", "from the host")
+SLICES = "other slices"
 _UNKNOWN = ("unknown links",)
 _BESIDE = {"tpu": ("collective-permute",), "v5e": ("collective-permute", "all-gather")}
 """Chip, or kind of chip → the collectives beside which its compiler has the chip go on, as it comes; all of others.
@@ -64,6 +66,12 @@ class Timing:
     def tasks(self, entries: Schedule) -> tuple[Task, ...]:
         """The entries with their times."""
         return tuple(task for entry in entries for task in self._tasks(entry))
+
+    def slowest_slice(self, seconds: float) -> tuple[Task, ...]:
+        """What a step of so many seconds over several slices waits for the slowest of them (`slice_wait`)."""
+        wait = (self.chip.slice_wait or 0.0) * math.log2(self.place.machine.num_slices) * seconds
+        begin = Task("begin", "slowest slice", lanes=(SLICES,), seconds=wait, what="the slowest slice")
+        return begin, Task("end", begin.name)
 
     def _tasks(self, entry: Scheduled) -> Iterator[Task]:
         """An entry; of a collective for which the chip waits where it begins, its end too."""

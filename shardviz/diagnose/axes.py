@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardviz.costs.batch import inputs_of
+from shardviz.costs.batch import inputs_of, samples_of
 from shardviz.costs.orders import Order, orders
-from shardviz.diagnose.case import Case, nbytes, severity
-from shardviz.diagnose.specs import cut_further, first_cut_further
+from shardviz.diagnose.case import Case, axes_said, nbytes, severity
+from shardviz.diagnose.specs import cut_further, divides
+from shardviz.notation import Spec
+from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Suggestion
 from shardviz.records.amounts import format_seconds, plural
 
@@ -26,8 +28,6 @@ def idle_axes(case: Case) -> Iterator[Finding]:
     for axis, size in report.mesh.shape.items():
         if size == 1 or axis in case.used_axes:
             continue
-        batch = (v for v in inputs_of(report) if v.spec is not None and not v.manual)
-        data = (s for v in batch if (s := first_cut_further(v, axis, report.mesh)) is not None)
         heaviest = sorted(report.held, key=lambda v: -nbytes(v))[:3]
         weights = (s for v in heaviest if (s := cut_further(v, axis, report.mesh)) is not None)
         yield Finding(
@@ -38,8 +38,31 @@ def idle_axes(case: Case) -> Iterator[Finding]:
             why="no argument, output or constraint names it, so propagation has nothing to start from",
             axes=(axis,),
             numbers={"size": float(size), "bytes": case.argument_bytes},
-            mends=(*data, *weights),
+            mends=(*_batch_along(case, axis), *weights),
         )
+
+
+def _batch_along(case: Case, axis: str) -> Iterator[Suggestion]:
+    """To shard the batch along an axis too; then in the place of others, where these shard other arrays as well."""
+    report = case.report
+    batch = [v for v in inputs_of(report) or samples_of(report) if v.spec is not None and v.shape and not v.manual]
+    others = {axis_name(a) for v in report.held if v not in batch and v.spec is not None for a in v.spec.axes}
+    for instead in (False, True):
+        rows: list[tuple[str, Spec]] = []
+        for v in batch:
+            dims = Spec.of(v.spec, len(v.shape)).dims
+            first = (axis,) if instead else (*dims[0], axis)
+            spec = Spec((first, *dims[1:]))
+            if (
+                divides(v, spec, report.mesh)
+                and not v.scanned
+                and not (instead and not others & set(map(axis_name, dims[0])))
+            ):
+                rows.append((v.name, spec))
+        for name, spec in rows[:1]:
+            text = f"shard the batch of {plural(len(rows), 'argument')} along {axes_said(rows[0][1].dims[0])}"
+            text = text if len(rows) > 1 else ""
+            yield Suggestion(kind="argument", target=name, spec=spec, specs=tuple(rows[1:]), text=text)
 
 
 _WORTH = 0.05

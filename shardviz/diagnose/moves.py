@@ -156,10 +156,11 @@ def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said |
 def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
     if not _gathers(c) or "stack" not in c.facts:
         return None
-    held = case.left(c) - c.operand_bytes
+    held = sum(case.left(each) - each.operand_bytes for each in alike)
+    each_run = "one slice of each" if len(alike) > 1 else "one slice of it"
     return _Said(
-        f"All of {case.what_inside(c)} is gathered on each device before a loop that reads one slice of it in "
-        f"each run, which takes {format_bytes(held)} more memory on each device",
+        f"All of {case.what_inside(c)}{and_others(alike, 'other stack')} is gathered on each device before a loop that "
+        f"reads {each_run} in each run, which takes {format_bytes(held)} more memory on each device",
         "something outside the loop asks for it replicated; gathered slice by slice inside the loop, only one slice "
         "would be in memory at a time, for the same communication",
         (Suggestion(kind="code", source=c.source, text="constrain the slice in the loop's body, not the stack"),),
@@ -241,7 +242,7 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | No
     if c.kind not in ("all-to-all", "collective-permute", "all-gather") or "asked" in c.facts or "undone" in c.facts:
         return None
     culprit = next((op for op in c.read_by if op in _ALONG), "")
-    if not culprit and c.kind == "collective-permute":
+    if not culprit and c.kind == "collective-permute" and not _is_put_into_a_stack(case, c):
         culprit = c.made_by if c.made_by in _ALONG else ""
     if not culprit or "convolution" in c.read_by or len(c.read_by) > 1 or {"stack", "sliced"} & set(c.facts):
         return None
@@ -262,6 +263,11 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | No
         case.constrained(c, c.after, argument=True) or case.elsewhere(c),
         more,
     )
+
+
+def _is_put_into_a_stack(case: Case, c: Collective) -> bool:
+    """Whether it moves the slice that a loop writes into a stack, which the stack's sharding asks for."""
+    return c.made_by == "reshape" and c.read_by == ("dynamic_update_slice",) and (case.whole(c) or (0,))[0] == 1
 
 
 def _first_of_new(case: Case, c: Collective) -> int | None:
@@ -289,6 +295,8 @@ def _first_of_new(case: Case, c: Collective) -> int | None:
 
 def _update(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
     if c.kind not in ("all-gather", "all-to-all") or "dynamic_update_slice" not in c.read_by or "asked" in c.facts:
+        return None
+    if _is_put_into_a_stack(case, c):
         return None
     return _Said(
         f"An update in place of {case.what_inside(c)} first gathers it over {axes_said(c.axes or ())}",
@@ -383,5 +391,5 @@ _RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Said | Non
     "operands-unlike": _operands_unlike,
     "halo": _halo,
 }
-_EVERYWHERE = frozenset(("summed-each-run", "halo"))
+_EVERYWHERE = frozenset(("summed-each-run", "halo", "stack-gathered"))
 """Rules of which one cause has many collectives: those over the same axes are one finding."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardviz.diagnose.case import Case, and_others, axes_said, moved_words, nbytes, severity
-from shardviz.diagnose.specs import cut_further, divides, moved_off
+from shardviz.diagnose.specs import divides, moved_off, over_all
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Frame, Product, Suggestion, Value
@@ -25,42 +25,63 @@ from shardviz.records.amounts import format_flops, format_seconds, plural
 from shardviz.records.paths import segments
 
 _LINES = 3
+_SLOWER = 0.05
 
 
 def repeated_work(case: Case) -> Iterator[Finding]:
-    """For each mesh axis, the products that all devices along it do alike.
+    """The products that all devices along mesh axes do alike, those along several as one finding.
 
-    A warning where they are a tenth of a device's FLOPs (at level `propagated` a half), nothing below a hundredth.
+    A warning where they are a tenth of a device's FLOPs (at level `propagated` a half), nothing below a hundredth, nor
+    where they take less than a twentieth of the step: by then it has other bounds.
     """
     report = case.report
-    for axis, size in report.mesh.shape.items():
-        same = [p for p in report.products if axis in p.repeated]
+    if not _as_counted(case):
+        return
+    along: dict[tuple[Product, ...], list[str]] = defaultdict(list)
+    for axis in report.mesh.shape:
+        if axis in case.used_axes:
+            along[tuple(p for p in report.products if axis in p.repeated)].append(axis)
+    for same, axes in along.items():
         flops, share = _flops(case, same)
-        if axis not in case.used_axes or share < 0.01 or not _as_counted(case):
+        if share < 0.01:
             continue
+        size = math.prod(report.mesh.shape[axis] for axis in axes)
         enough = 0.5 if report.level == "propagated" else 0.1  # the partitioner shares out more than Shardy does
         wasted = flops * (1 - 1 / size)
-        seconds = case.flop_seconds(same)
-        lost = None if seconds is None else seconds * (1 - 1 / size)
-        more = {} if lost is None else {"seconds": lost, "share": lost / case.step if case.step else 0.0}
+        lost = case.flop_seconds(same)
+        more: dict[str, float] = {}
+        if lost is not None:
+            lost *= 1 - 1 / size
+            more = {"seconds": lost, "share": lost / case.step if case.step else 0.0}
         time = f", {format_seconds(more['seconds'])} ({more['share']:.1%} of the step)" if more else ""
-        lines = _lines(same)
+        lines, said = _lines(same), axes_said(axes)
+        inside = {axis_name(a) for p in same if case.known(p.value) for a in report.value(p.value).manual} & set(axes)
         yield Finding(
-            f"repeated-work:{axis}",
-            severity(share >= enough),
-            f"The {plural(size, 'device')} along {axis!r} repeat the same matrix products at {_said(lines)}: divided "
+            f"repeated-work:{', '.join(axes)}",
+            severity(share >= enough and more.get("share", 1.0) >= _SLOWER),
+            f"The {plural(size, 'device')} along {said} repeat the same matrix products at {_said(lines)}: divided "
             f"among them, each would do {format_flops(wasted)} less in a step{time}.",
-            why=f"neither operand nor the result is sharded along {axis!r} there",
+            why=f"nothing that the shard_map there takes has {said} in its `in_specs`"
+            if inside
+            else f"neither operand nor the result is sharded along {said} there",
             source=lines[0] if lines else None,
             value=case.known(same[0].value),
-            axes=(axis,),
+            axes=tuple(axes),
             numbers={"flops": flops, "saved_flops": wasted, "share_of_flops": share, "size": float(size), **more},
-            mends=tuple(
-                found
-                for v in sorted(report.held, key=lambda v: -nbytes(v))[:3]
-                if (found := cut_further(v, axis, report.mesh)) is not None
-            ),
-        )  # fmt: skip
+            mends=(_shared_out(lines[0] if lines else None, said),) if inside else tuple(_further(case, axes)),
+        )
+
+
+def _shared_out(line: Frame | None, axes: str) -> Suggestion:
+    text = f"{axes} in the `in_specs` of the shard_map's batch and in the `out_specs` of its result"
+    return Suggestion(kind="code", source=line, text=text)
+
+
+def _further(case: Case, axes: Sequence[str]) -> Iterator[Suggestion]:
+    """To shard the largest arguments along axes too."""
+    for v in sorted(case.report.held, key=lambda v: -nbytes(v))[:3]:
+        if (spec := over_all(v, axes, case.report.mesh)) is not None:
+            yield Suggestion(kind="argument", target=v.name, spec=spec)
 
 
 def unfitting(case: Case) -> Iterator[Finding]:

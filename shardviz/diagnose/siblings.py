@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, and_others, axes_said, nbytes, severity, total_bytes
+from shardviz.diagnose.case import Case, and_others, axes_said, moved_words, nbytes, severity, total_bytes
 from shardviz.diagnose.specs import divides, free, moved_off, over_all, recut, steps_along
 from shardviz.kept import Keeping, cached_property
 from shardviz.layouts import itemsize
@@ -169,11 +169,12 @@ class _Group(Keeping):
         more = (axis_name(a) for v, spec, _ in self.rows for a in spec.axes if v.spec is None or a not in v.spec.axes)
         return tuple(dict.fromkeys(more))
 
-    def finding(self, rule: str, text: str, *, why: str, **numbers: float) -> Finding:
+    def finding(self, rule: str, text: str, *, why: str, grave: bool = False, **numbers: float) -> Finding:
         """One finding of all.
 
         Args:
             rule, text, why: of the finding.
+            grave: whether it is a warning whatever is saved.
             numbers: besides `bytes`, `saved_bytes` and `arrays`.
         """
         first, out_specs = self.first, self.case.report.plan.out_specs
@@ -191,7 +192,7 @@ class _Group(Keeping):
         )
         return Finding(
             f"{rule}:{first.value.name}",
-            severity(self.case.heavy(self.saved)),
+            severity(grave or self.case.heavy(self.saved)),
             text,
             why=why,
             value=first.value.name,
@@ -202,7 +203,7 @@ class _Group(Keeping):
                 "arrays": float(len(self.rows)),
                 **numbers,
             },
-            mends=(mend,) if self.saved > 0 else (),
+            mends=(mend,) if grave or self.saved > 0 else (),
         )
 
 
@@ -243,8 +244,8 @@ def unlike_parameter(case: Case) -> Iterator[Finding]:
     """An optimizer's state that is cut otherwise than its parameters: one finding of what holds more than they, and a
     note of what holds less."""
     rows = _unlike(case)
-    for held_more in (True, False):
-        some = [row for row in rows if (_saved(case, row) > 0) is held_more]
+    for further in (False, True):  # ZeRO shards the state further than the parameters
+        some = [row for row in rows if (_saved(case, row) < 0) is further]
         if not some:
             continue
         group = _Group(case, some)
@@ -258,12 +259,28 @@ def unlike_parameter(case: Case) -> Iterator[Finding]:
                 f"{group.what} sharded unlike their parameters, {group.held} on each device against {theirs}: "
                 f"{own.name} {as_now}."
             )
+        moves = _resharded(case, some)
+        more = {n: moves[n] for n in ("seconds", "share") if n in moves} | {"moved_bytes": moves["bytes"]}
         yield group.finding(
             "unlike-parameter",
-            text,
+            text + (f" This communicates {moved_words(moves)}." if moves["bytes"] else ""),
+            grave=not (group.saved or further),
+            **more,
             why="an optimizer combines the two element by element, so each step reshards one of them; ZeRO does so "
             "on purpose, with the optimizer's state sharded further",
         )
+
+
+def _resharded(case: Case, rows: Sequence[_Recut]) -> dict[str, float]:
+    """What is resharded from the sharding of parameters to that of their state, or back, as `Case.moved` has it."""
+    shapes = {row.value.shape for row in rows}
+    shapes |= {shape[1:] for shape in shapes} | {(1, *shape[1:]) for shape in shapes}  # a slice of a stack
+    moves = [
+        c
+        for c in case.report.collectives
+        if c.kind in ("all-to-all", "collective-permute") and c.phase in ("backward", "update") and c.array in shapes
+    ]
+    return case.moved(moves)
 
 
 def _unlike(case: Case) -> list[_Recut]:

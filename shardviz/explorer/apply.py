@@ -188,7 +188,7 @@ def apply(now: Snapshot, edit: e.Edit, ask: Asking) -> Applied:
             case e.TakeWay(place):
                 way = now.ways[place] if 0 <= place < len(now.ways) else None
                 if way is None or way.plan is None:
-                    raise ShardvizError("there is no such way on any more: nothing is refused now, or something else")
+                    raise ShardvizError("this way on is out of date: nothing is refused now, or something else is")
                 wanted = way.plan
                 return _gone(now, Step(wanted, way.machine or now.machine.machine), ask)
             case e.TakeRemedy(action):
@@ -454,7 +454,7 @@ def _offered(now: Snapshot, name: str, ask: Asking) -> Applied:
 def _mended(now: Snapshot, action: str, ask: Asking) -> Applied:
     mend = next((m for m in now.remedies.items if m.action == action and now.remedies.of == now.plan), None)
     if mend is None:
-        raise ShardvizError(f"{excerpt(action)!r} was not tried on the plan as it is now")
+        raise ShardvizError(f"{excerpt(action)!r} was not tried on the current plan")
     if not mend.write:
         return _gone(now, Step(mend.plan, now.machine.machine), ask)
     name = textwrap.shorten(action, LONGEST_NAME, placeholder=" …")
@@ -563,7 +563,7 @@ def refused(
 
 def internal(error: BaseException) -> dict[str, Any]:
     """An error of the explorer's own, as `Snapshot.error` has it."""
-    log.error("the explorer met an error of its own", exc_info=error)
+    log.error("internal error of the explorer", exc_info=error)
     return _told(error, "internal", error) | {"message": f"{type(error).__name__}: {message_of(error)}"}
 
 

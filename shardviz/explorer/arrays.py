@@ -1,4 +1,4 @@
-"""The arrays of a program: the rows of their tree, and which of them are twins, so that they had better be cut alike.
+"""The arrays of a program: the rows of their tree, and which of them are twins, which should be sharded alike.
 
 Three things make two arrays twins: one shape, one path below trees that are alike (`params` and `momentum`,
 `state.params` and `state.opt[0].mu`, a step's arguments and its result), numbers of layers left out of account; and,

@@ -262,8 +262,8 @@ class Background:
         except ShardvizError as error:
             remedies = replace(remedies, trouble=str(error))
         except Exception:
-            log.exception("shardviz met an error of its own while it tried what may help")
-            remedies = replace(remedies, trouble="shardviz met an error of its own; the kernel's log has it")
+            log.exception("internal error of shardviz while it tried mends")
+            remedies = replace(remedies, trouble="internal error of shardviz; the kernel's log has it")
         self._mended[plan, machine] = remedies
         for oldest in list(self._mended)[:-_MOST_REMEDIED]:
             self._mended.pop(oldest)
@@ -307,7 +307,7 @@ class Background:
         """Has the logical dimensions found on another thread, as they take a second for a large model."""
 
         def find() -> None:
-            logical = Logical(trouble="shardviz met an error of its own while it looked for them")
+            logical = Logical(trouble="internal error of shardviz while it looked for them")
             try:
                 logical = Logical(self._board.asking.program.dimensions)
             except ShardvizError as error:
@@ -330,7 +330,7 @@ class Background:
             return
 
         def walk() -> None:
-            timelines = Timelines(costs, trouble="shardviz met an error of its own while it walked the step")
+            timelines = Timelines(costs, trouble="internal error of shardviz while it computed the timeline")
             try:
                 timelines = Timelines(costs, tuple(cost.timeline for cost in costs))
             except ShardvizError as error:
@@ -447,27 +447,27 @@ def mends(program: Program, report: Report, machine: Machine, plan: Plan) -> Ite
 
 def _meant(subject: Value | Collective, seen: Report, report: Report) -> tuple[Value | Collective | None, str]:
     """The same thing in the propagated report; where there is none, why."""
-    lacks = "Shardy's propagation, of which this is asked, has no"
+    lacks = "Shardy's propagation, which answers this, has no"
     if isinstance(subject, Collective):
         moved = alike(subject, report.collectives)
         return moved, "" if moved is not None else (
-            f"{lacks} {subject.kind} over these axes on this line: XLA's partitioner has made it of something else"
+            f"{lacks} {subject.kind} over these axes on this line: XLA's partitioner made it from something else"
         )
     outer = next((v for v in (*report.arguments, *report.outputs) if v.name == subject.name), None)
     if outer is not None or seen.level == report.level:
         return outer or subject, ""
     match = counterpart(subject, seen.intermediates, report.intermediates)
     if match is None:
-        return None, f"{lacks} such value: XLA's partitioner has made it of others"
+        return None, f"{lacks} such value: XLA's partitioner made it from others"
     return next(v for v in report.intermediates if v.name == match.name), ""
 
 
 def _words(why: WhyNot) -> str:
-    """`w1:2 by model, not whole; the other way +0.41 s, +3.2 GB: since ...`."""
+    """`w1:2 by model, not whole; which would cost +0.41 s, +3.2 GB memory: because ...`."""
     sign = "+" if why.seconds >= 0 else "−"
     moved = "+" if why.bytes >= 0 else "−"
     chosen = why.chosen if why.chosen.startswith(why.decision) else f"{why.decision} {why.chosen}"
     return (
-        f"{chosen}, not {why.other}; the other way {sign}{format_seconds(abs(why.seconds))}, "
+        f"{chosen}, not {why.other}; which would cost {sign}{format_seconds(abs(why.seconds))}, "
         f"{moved}{format_bytes(abs(why.bytes))} memory: {why.reason}"
     )

@@ -1,12 +1,12 @@
 """Small changes of a plan, as pure functions, and which of them are allowed.
 
-A plan is immutable: each function takes one and gives another. What may be put where is pjit's rule: an axis cuts an
-array once, and a dimension must divide by the axes that cut it.
+A plan is immutable: each function takes one and gives another. What may be put where is pjit's rule: an axis shards an
+array once, and a dimension must be divisible by the axes that shard it.
 
 >>> for choice in choices((6, 8), Spec.of(("data",), 2), DeviceMesh.of({"data": 2, "model": 4}), 0):
 ...     print(choice.axis, choice.legal, choice.reason)
-data False cuts this dimension already
-model False 6 does not divide by 'data'=2 x 'model'=4 = 8
+data False already shards this dimension
+model False 6 is not divisible by 'data'=2 x 'model'=4 = 8
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Choice:
 
     Attributes:
         axis: the mesh axis.
-        legal: it may be put after the axes that cut the dimension now.
+        legal: it may be put after the axes that shard the dimension now.
         reason: why not; empty where it may.
         move: it may not be added, but it may be moved here from the dimension that it cuts now.
     """
@@ -54,7 +54,7 @@ def choices(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int) 
 
     Args:
         shape: the array's shape.
-        spec: how the array is cut now, one entry a dimension.
+        spec: how the array is sharded now, one entry a dimension.
         mesh: the mesh.
         dimension: the dimension to add to.
     """
@@ -64,20 +64,20 @@ def choices(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int) 
 def _choice(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int, axis: str) -> Choice:
     used = next((d for d, entry in enumerate(spec.dims) if any(axis_name(a) == axis for a in entry)), None)
     if used == dimension:
-        return Choice(axis, False, "cuts this dimension already")
+        return Choice(axis, False, "already shards this dimension")
     why = undivided(shape[dimension], (*spec.dims[dimension], axis), mesh)
     if used is not None:
-        return Choice(axis, False, f"cuts dimension {used} of this array", move=not why)
+        return Choice(axis, False, f"already shards dimension {used} of this array", move=not why)
     return Choice(axis, not why, why)
 
 
 def undivided(size: int, axes: Sequence[Axis], mesh: DeviceMesh) -> str:
-    """Why a size does not divide by these axes together; empty where it does."""
+    """Why a size is not divisible by these axes together; empty where it is."""
     ways = math.prod(axis_size(a, mesh) for a in axes)
     if size % ways == 0:
         return ""
     what = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in axes)
-    return f"{size} does not divide by {what}" + (f" = {ways}" if len(axes) > 1 else "")
+    return f"{size} is not divisible by {what}" + (f" = {ways}" if len(axes) > 1 else "")
 
 
 # Changes of the mesh and of the rules.

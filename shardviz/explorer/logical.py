@@ -1,4 +1,4 @@
-"""Logical dimensions as an explorer shows them: what cuts each, which arrays disagree, and what may cut it.
+"""Logical dimensions as an explorer shows them: what shards each, which arrays disagree, and what may shard it.
 
 They are found in the background, as it takes a second for a large model; until then nothing is known, which is said.
 """
@@ -67,8 +67,8 @@ class Cut:
     Attributes:
         dimension: the dimension.
         axes: what cuts it in most of its arguments, the most major first.
-        otherwise: the arguments' dimensions that are cut by something else, and by what.
-        share: how much of its arguments' bytes is cut otherwise, from 0 to 1.
+        otherwise: the arguments' dimensions that something else shards, and what.
+        share: the share of its arguments' bytes that is sharded another way, from 0 to 1.
         arrays: what its arguments are called, by the last part of their paths, each once.
         choices: for each axis of the mesh, whether it may be added.
     """
@@ -124,7 +124,7 @@ def called(member: Member) -> str:
 def _choice(axis: str, axes: Axes, sizes: Mapping[Member, int], mesh: DeviceMesh) -> Choice:
     """Whether an axis may be added; `move` where some of the arrays do not divide by it and others do."""
     if any(axis_name(a) == axis for a in axes):
-        return Choice(axis, False, "cuts this dimension already")
+        return Choice(axis, False, "already shards this dimension")
     odd = {m: why for m, size in sizes.items() if (why := undivided(size, (*axes, axis), mesh))}
     if not odd or len(odd) == len(sizes):
         return Choice(axis, not odd, next(iter(odd.values()), ""))

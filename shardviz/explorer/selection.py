@@ -57,13 +57,13 @@ class Selection:
         remark = ""
         if match is None:
             remark = (
-                f"{what} is not found at the {report.level} level: the compiler has put it into another value, or "
-                "names no line for it. Select another one"
+                f"{what} is not found at the {report.level} level: the compiler merged it into another value, or "
+                "names no line for it. Select another value"
             )
         elif match.differ:
             remark = (
                 f"{what} is one of {match.alike} here that are alike in line, operation and shape but not in "
-                f"sharding; this is number {match.place} of them, by their order"
+                f"sharding; this is number {match.place} of them, in program order"
             )
         return Selection("" if match is None else match.name, remark, self.chosen)
 

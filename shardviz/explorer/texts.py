@@ -60,8 +60,8 @@ def codes_of(program: Program, plan: Plan) -> Codes:
 
 
 _XLA = {
-    "before": ("before XLA's partitioner", "one program for all devices, as the partitioner is given it"),
-    "partitioned": ("after XLA's partitioner", "the program of one device, with the collectives written in"),
+    "before": ("before XLA's partitioner", "one program for all devices, the partitioner's input"),
+    "partitioned": ("after XLA's partitioner", "the program of one device, with its collectives"),
     "optimized": ("final HLO", "after all of the target's own passes"),
 }
 
@@ -122,7 +122,7 @@ def pass_stages(texts: Mapping[str, str]) -> Iterator[Stage]:
         read = partial(_unpacked, zlib.compress(text.encode(), 1))
         told = f"a pass of {pipeline.replace('_', ' ')}"
         if name == "pipeline-start":
-            name, told = f"{pipeline.replace('_', ' ')} begins", "what was done before it is not written down as passes"
+            name, told = f"{pipeline.replace('_', ' ')} begins", "what ran before is not recorded as passes"
         yield Stage(name=f"xla {rest}{again}", title=f"{int(number)} {name}{again}", kind="hlo", read=read, told=told)
 
 

@@ -102,7 +102,7 @@ def _leads_on(program: Program, way: Way, now: PlanRecord | None = None) -> bool
 
 
 def _dropped(wanted: Plan, found: Sequence[Undivided]) -> Way:
-    """What does not divide is cut by as many of its axes as divide it."""
+    """What does not divide is sharded along as many of its axes as divide it."""
     specs: dict[tuple[str, str], Spec] = {}
     gone: dict[str, None] = {}
     for (role, path, dimension), size, whole in found:

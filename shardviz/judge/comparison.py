@@ -28,7 +28,7 @@ from shardviz.visible import Visible, paint
 
 @dataclass(frozen=True, kw_only=True)
 class ValueChange:
-    """An argument, output or intermediate that is cut otherwise, or has another shape, element type or shard.
+    """An argument, output or intermediate that is sharded otherwise, or has another shape, element type or shard.
 
     Attributes:
         of: the name of the report that is compared with the baseline.
@@ -223,14 +223,23 @@ def compare(
     Raises:
         ShardvizError: if there are fewer than two reports, two have one name, or they are of several levels.
         SpecError, CompileError, TargetError, MeshError: as the program's own methods, for plans.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> replicated = mlp.plan.with_spec("params[1]['w']", None)
+        >>> sv.compare(mlp.plan, replicated, program=mlp.program).same
+        False
     """
     reports = dict(_named(what, lambda plan: _report(plan, program, level, target)))
     if len(reports) < 2:
-        raise ShardvizError(f"compare: {len(reports)} report is given, and two or more can be compared")
+        raise ShardvizError(f"compare: {len(reports)} report is given; it takes two or more")
     levels = {name: report.level for name, report in reports.items()}
     if len(set(levels.values())) > 1:
         said = ", ".join(f"{name!r} is {of}" for name, of in levels.items())
-        raise ShardvizError(f"compare: levels differ ({said}); a difference of levels is none of plans: make both one")
+        raise ShardvizError(
+            f"compare: levels differ ({said}); that compares levels, not plans: bring both to one level"
+        )
     notes: list[str] = []
     costs = {name: _cost(name, report, target, notes) for name, report in reports.items()}
     (base, before), *others = reports.items()

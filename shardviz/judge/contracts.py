@@ -102,10 +102,10 @@ def _step_time(report: ReportRecord, limit: Limit, target: str | Machine | None)
     counted = report.cost
     if limit.is_upper and counted is not None and (counted.opaque or counted.unknown_loops):
         kernels = ", ".join(counted.opaque)
-        why = f"what {kernels} takes (flops= may say it)" if kernels else "how often a loop runs"
-        return [f"step_time {limit.text}: not known, as nobody says {why}"]
+        why = f"the FLOPs of {kernels} are not known (give flops=)" if kernels else "a loop's trip count is not known"
+        return [f"step_time {limit.text}: not known, because {why}"]
     if cost.unknown:
-        return [f"step_time {limit.text}: {plural(len(cost.unknown), 'collective')} of a time that is not known"]
+        return [f"step_time {limit.text}: {plural(len(cost.unknown), 'collective')} of unknown time"]
     if limit.holds(number):
         return []
     parts = (
@@ -120,7 +120,7 @@ def _moved(report: ReportRecord, limit: Limit) -> list[str]:
     total = sum(c.assumed_bytes for c in report.collectives)
     unknown = sum(c.count is None for c in report.collectives)
     if unknown and limit.is_upper:
-        return [f"moved {limit.text}: {plural(unknown, 'collective')} of a count that is not known"]
+        return [f"moved {limit.text}: {plural(unknown, 'collective')} of unknown count"]
     if limit.holds(total):
         return []
     most = Collectives(sorted(report.collectives, key=lambda c: -c.assumed_bytes)[:3], report.source).listed()
@@ -143,7 +143,7 @@ def _sharded(report: ReportRecord, wanted: str) -> list[str]:
         return []
     most = sorted(whole, key=lambda v: -sizes[v.name])[:4]
     said = ", ".join(f"{v.name} {format_bytes(sizes[v.name])}" for v in most)
-    return [f"sharded {wanted.strip()}: {share:.4g} of {format_bytes(total)}; whole on every device: {said}"]
+    return [f"sharded {wanted.strip()}: {share:.4g} of {format_bytes(total)}; replicated on every device: {said}"]
 
 
 def _is_cut(value: Value, mesh: DeviceMesh) -> bool:

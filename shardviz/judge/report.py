@@ -27,7 +27,15 @@ from shardviz.records.report import ReportRecord
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Report(ReportRecord):
-    """Everything found out about Program x Plan x Target at a level; its fields are those of `ReportRecord`."""
+    """Everything found out about Program x Plan x Target at a level; its fields are those of `ReportRecord`.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> report = mlp.program.propagate(mlp.plan)
+        >>> report.level, str(report.value("params[1]['w']").spec)
+        ('propagated', "P('model', 'data')")
+    """
 
     @property
     def findings(self) -> Findings:

@@ -99,7 +99,7 @@ class Leaf:
 
 @dataclass(frozen=True, kw_only=True)
 class LessSharded:
-    """A leaf that axes of the mesh could cut further.
+    """A leaf that axes of the mesh could shard further.
 
     Attributes:
         name: the leaf's tree path.
@@ -166,7 +166,7 @@ class TreeBytes(Visible):
         return tuple(sorted(self.leaves, key=lambda leaf: -leaf.per_device)[:count])
 
     def less_sharded(self) -> tuple[LessSharded, ...]:
-        """The leaves that axes of the mesh could cut further, the one that would save most first."""
+        """The leaves that axes of the mesh could shard further, the one that would save most first."""
         found = [better for leaf in self.leaves if (better := less_sharded(leaf))]
         return tuple(sorted(found, key=lambda it: -it.saved_bytes_per_device))
 
@@ -202,7 +202,7 @@ def add_up(leaves: Iterable[Leaf]) -> TreeBytes:
 
 
 def less_sharded(leaf: Leaf) -> LessSharded | None:
-    """How axes that do nothing for a leaf could cut it further; None where none would divide a dimension."""
+    """How axes that do nothing for a leaf could shard it further; None where none would divide a dimension."""
     cut = leaf.layout
     if cut.spec is None or leaf.bytes is None:
         return None
@@ -218,7 +218,7 @@ def less_sharded(leaf: Leaf) -> LessSharded | None:
     for name in free:
         fits = [d for d, size in enumerate(cut.shape) if size and size % (ways[d] * cut.mesh.shape[name]) == 0]
         if fits:
-            # Dimensions that are not cut come first, then the largest shard: the spec stays easy to read.
+            # Dimensions that are not sharded come first, then the largest shard: the spec stays easy to read.
             best = max(fits, key=lambda d: (not dims[d], cut.shape[d] // ways[d]))
             dims[best] = (*dims[best], name)
             ways[best] *= cut.mesh.shape[name]

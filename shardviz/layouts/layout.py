@@ -40,7 +40,7 @@ class Layout(Visible):
 
     Attributes:
         shape: the array's global shape. Over manual axes it is the shape of one device's own array.
-        spec: how it is cut, one entry a dimension; None where no PartitionSpec says it (`why` tells why).
+        spec: how it is sharded, one entry a dimension; None where no PartitionSpec says it (`why` tells why).
         mesh: the device mesh.
         shard_shape: the shape of one device's shard; XLA's rule, `ceil(size / ways)`, so that all shards are alike.
         tiles: integers, device x dimension: which tile along each dimension.
@@ -59,7 +59,7 @@ class Layout(Visible):
         unreduced: the axes over which the devices hold partial results.
         unreduced_kind: what reduces them: `sum`, `max` or `min`.
         manual: the axes that are manual.
-        open: for each dimension whether the compiler may cut it further than said here (Shardy's `?`,
+        open: for each dimension whether the compiler may shard it further than said here (Shardy's `?`,
             `P.UNCONSTRAINED`); empty where it may not.
         why: why no PartitionSpec says it, or "".
     """
@@ -158,6 +158,12 @@ def layout(shape: Sequence[int], sharding: Any, mesh: Any = None) -> Layout:
             does.
         ParseError: if `sharding` is text that says no sharding.
         MeshError: if `mesh` is no mesh.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> layout = sv.layout((8, 6), ("data", None), {"data": 4})
+        >>> layout.shard_shape, layout.index(1)
+        ((2, 6), (slice(2, 4, None), slice(0, 6, None)))
     """
     shape = tuple(int(s) for s in shape)
     record = _record(shape, sharding, mesh)

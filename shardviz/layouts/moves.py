@@ -49,9 +49,9 @@ class Step:
 
     @property
     def done(self) -> str:
-        """What it does to the dimensions: `dimension 0 becomes whole, dimension 1 is sharded`."""
+        """What it does to the dimensions: `dimension 0 is no longer sharded, dimension 1 is sharded`."""
         gathered = [
-            f"dimension {d} {'is gathered' if self.after is None or self.after.dims[d] else 'becomes whole'}"
+            f"dimension {d} {'is gathered' if self.after is None or self.after.dims[d] else 'is no longer sharded'}"
             for d in self.gathered
         ]
         summed = "added up" if self.before is None or self.before.unreduced_kind == "sum" else "reduced"

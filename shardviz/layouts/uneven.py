@@ -29,8 +29,8 @@ class Uneven:
     Attributes:
         dimension: which.
         size: its size.
-        ways: the number of tiles that it is cut into.
-        axes: the axes that cut it; empty where they have no names.
+        ways: the number of tiles.
+        axes: the axes that shard it; empty where they have no names.
         smaller: the largest size below that divides; 0 where only that would.
         larger: the smallest size above that divides.
     """
@@ -61,15 +61,15 @@ def uneven(cut: Layout) -> tuple[Uneven, ...]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SilentCopies:
-    """What JAX makes of a result that was meant to be cut in a way that does not divide.
+    """What JAX makes of a result whose sharding does not divide.
 
     Attributes:
-        asked: the cut that was meant, with XLA's padding.
-        made: the cut that JAX makes of it.
+        asked: the sharding that was asked for, with XLA's padding.
+        made: the sharding that JAX makes of it.
         dimensions: the dimensions that do not divide.
         asked_bytes_per_device: bytes of one shard as it was meant, padding included.
         made_bytes_per_device: bytes of one shard as it is made.
-        wasted_bytes: bytes over all devices that are there only because the cut was given up.
+        wasted_bytes: bytes over all devices that are there only because the sharding was given up.
         breaks: a part of an axis still divides (4 of 8 devices, for 20 rows). XLA then cuts along that part, which a
             PartitionSpec of whole axes cannot say: JAX 0.10 drops it, JAX 0.12 stops with an `IndivisibleError`.
     """
@@ -105,7 +105,7 @@ def silent_copies(shape: Sequence[int], sharding: Any, mesh: Any, dtype: Any) ->
 
     Args:
         shape: the result's global shape.
-        sharding: how it was meant to be cut; anything that `layout` reads.
+        sharding: the sharding that was asked for; anything that `layout` reads.
         mesh: the mesh, as `layout` takes it.
         dtype: the type of its elements.
 
@@ -153,7 +153,7 @@ def fallback(cut: Layout) -> Spec:
     """The spec that JAX gives a result instead: of each dimension's axes the major ones whose product divides.
 
     Raises:
-        SpecError: if the cut has no spec.
+        SpecError: if the sharding has no spec.
     """
     if cut.spec is None:
         raise SpecError(f"array of shape {cut.shape}: {cut.why}")

@@ -156,7 +156,7 @@ def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
         whole = "as inside a shard_map: the shape is one device's"
         if math.prod(axis_size(axis, mesh) for axis in found.manual) < mesh.size:
             raise SpecError(f"{_given(text)}: manual over some axes, {whole} along these")
-        raise SpecError(f"{_given(text)}: manual, {whole}, and no PartitionSpec says how it is cut")
+        raise SpecError(f"{_given(text)}: manual, {whole}, and no PartitionSpec says how it is sharded")
     if found.spec is None:
         raise SpecError(f"{_given(text)}: {found.why}")
     if len(found.spec.dims) != rank:
@@ -332,8 +332,8 @@ TYPE_WORDS = {
     "maximal": "one device holds the whole array",
     "manual": "the program itself says what each device does, as in a shard_map",
     "unreduced": "every device holds a partial sum, still to be added",
-    "unknown": "the compiler did not say how it is cut",
-    "other": "the array is cut into tiles, as the other fields say",
+    "unknown": "the compiler did not say how it is sharded",
+    "other": "the array is sharded into tiles, as the other fields say",
 }
 _GROUP_WORDS = {
     "replicated": "hold copies",

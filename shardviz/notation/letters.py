@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import Axis, axis_name, axis_size, axis_text
 
-UNCUT = "a dimension that is not cut"
-OPEN = "the compiler may cut this dimension further"
+UNCUT = "a dimension that is not sharded"
+OPEN = "the compiler may shard this dimension further"
 SUM = "over {} the devices hold partial sums, still to be added"
 _PARTIAL = {
     "sum": SUM,
@@ -67,7 +67,7 @@ def names_words(axes: Sequence[Axis]) -> str:
 
 def nothing_cut(cut: Sharding) -> str:
     """What a text without dimensions means."""
-    words = "no dimension is named, so none is cut"
+    words = "no dimension is named, so none is sharded"
     return f"{words}: every device holds the whole array" if cut.kind == "replicated" else words
 
 
@@ -84,9 +84,9 @@ def axis_words(cut: Sharding, axis: Axis) -> str:
     if size == 1:
         return f"{words}, of 1 device, leaves dimension {dimension} as it is"
     if not before:
-        return f"{words} cuts dimension {dimension} in {size}"
+        return f"{words} shards dimension {dimension} in {size}"
     tiles = math.prod(axis_size(a, cut.mesh) for a in before)
-    return f"{words} cuts each of these {tiles} pieces of dimension {dimension} again, in {size}"
+    return f"{words} shards each of these {tiles} pieces of dimension {dimension} again, in {size}"
 
 
 def _part_words(axis: tuple[str, int, int], whole: int) -> str:

@@ -285,11 +285,11 @@ def write(cut: Sharding) -> Iterator[Piece]:
         if isinstance(entry, Chunked):
             first, *more = entry.chunks
             last = number + len(more)
-            words = f"dimension {dimension} is cut in {first}" + "".join(f", each piece again in {n}" for n in more)
-            words += f": cuts number {number} to {last}" if more else f": cut number {number}"
+            words = f"dimension {dimension} is sharded in {first}" + "".join(f", each piece again in {n}" for n in more)
+            words += f": sharded axes {number} to {last}" if more else f": sharded axis {number}"
             number = last + 1
         elif isinstance(entry, Unstacked):
-            words = f"each device has one of the {entry.size} elements of dimension {dimension}: cut number {number}"
+            words = f"each device has one of the {entry.size} elements of dimension {dimension}: sharded axis {number}"
             number += 1
         yield Letter(repr(entry), words)
     yield ",), (" if len(spec.sharding) == 1 else "), ("
@@ -299,7 +299,7 @@ def write(cut: Sharding) -> Iterator[Piece]:
             yield Letter(repr(entry), f"a mesh axis along which {entry.replicas} devices hold copies")
         else:
             size = spec.sharded_axes[entry.axis]
-            words = f"a mesh axis of {size} devices, which takes up cut number {entry.axis}"
+            words = f"a mesh axis of {size} devices, which takes up sharded axis {entry.axis}"
             yield Letter(repr(entry), words)
     yield ",))" if len(spec.mesh_mapping) == 1 else "))"
 

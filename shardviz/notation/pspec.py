@@ -145,7 +145,7 @@ def write(cut: Sharding) -> Iterator[Piece]:
         if entry is None:
             yield Letter("None", UNCUT)
         elif entry is ...:
-            yield Letter("P.UNCONSTRAINED", "the compiler may cut this dimension as it likes")
+            yield Letter("P.UNCONSTRAINED", "the compiler may shard this dimension as it likes")
         elif isinstance(entry, str):
             yield Letter(repr(entry), axis_words(cut, entry))
         else:

@@ -79,6 +79,11 @@ def sharding(anything: Any, mesh: Any = None, rank: int | None = None) -> Shardi
         ParseError: for text or bytes that are no sharding.
         SpecError: for a sharding that does not fit the mesh or the rank.
         MeshError: if there is no mesh, or `mesh` is none.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.sharding("{devices=[4,1,2]<=[8] last_tile_dim_replicate}", "data=4,model=2").to("pspec")
+        P('data', None)
     """
     if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 0):
         raise SpecError(f"sharding: rank must be a whole number of dimensions, 0 or more, not {rank!r}")

@@ -60,7 +60,7 @@ def read(text: str, mesh: DeviceMesh) -> Sharding:
         opened.append(words[-1:] == ["?"])
         words = words[: len(words) - opened[-1]]
         if not words and not opened[-1]:
-            raise ParseError(f"{given}: an entry is empty; write · for a dimension that is not cut")
+            raise ParseError(f"{given}: an entry is empty; write · for a dimension that is not sharded")
         whole = len(words) == 1 and words[0] in _WHOLE and words[0] not in mesh.names
         dims.append(() if whole else tuple(_axis(word, given) for word in words))
     lists: dict[str, tuple[Axis, ...]] = {}
@@ -240,7 +240,7 @@ def write_book(cut: Sharding) -> Iterator[Piece]:
         words = (
             f"dimension {i}: {'; '.join(axis_words(cut, a) for a in dim)}"
             if dim
-            else f"dimension {i}, which is not cut"
+            else f"dimension {i}, which is not sharded"
         )
         yield Letter(letter + (f"_{_run_together(dim, cut)}" if dim else ""), words)
     yield "]" if cut.spec.dims else ""

@@ -141,8 +141,8 @@ class Spec:
             raise SpecError(f"{self}: a dimension is inserted at 0 or more, not at {dimension}")
         if twice := [axis for axis in axes if axis in self.axes]:
             raise SpecError(
-                f"{self}: axis {twice[0]!r} cuts it already, so it cannot cut the dimension inserted at {dimension} "
-                "too; take another mesh axis for that"
+                f"{self}: axis {twice[0]!r} shards it already, so it cannot shard the dimension inserted at "
+                f"{dimension} too; take another mesh axis for that"
             )
         dims = Spec.of(self, dimension).dims
         return self.with_dims((*dims[:dimension], tuple(axes), *dims[dimension:]))
@@ -337,15 +337,15 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
         if isinstance(axis, str) and axis in seen:
             first = seen[axis]
             where = f"dimension {first} twice" if first == dimension else f"dimensions {first} and {dimension}"
-            once = "an axis can cut an array only once, so take it from one of them"
-            raise refused(f"axis {axis!r} cuts {where}; {once}", dimension)
+            once = "an axis can shard an array only once, so take it from one of them"
+            raise refused(f"axis {axis!r} shards {where}; {once}", dimension)
         seen[short] = dimension
     for axis in map(axis_name, spec.reduced):
         explicit = axis in axes and mesh.types[mesh.names.index(axis)] == "Explicit"
         if not explicit or axis in seen or axis in map(axis_name, spec.unreduced):
             why = "is used by the spec already" if explicit else "is no Explicit axis of the mesh"
             raise refused(
-                f"reduced axis {axis!r} {why}; `reduced` is part of a type, for Explicit axes that cut no "
+                f"reduced axis {axis!r} {why}; `reduced` is part of a type, for Explicit axes that shard no "
                 "dimension and are not unreduced: leave it out" + ("" if explicit else ", or make the axis Explicit")
             )
     if more := max(0, len(spec.dims) - len(shape)):
@@ -358,7 +358,7 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
             raise SpecError(f"{name!r}: {error}", argument=name) from None
         for dimension, axis in every:
             if not isinstance(axis, str) and axis[2] in (1, axes[axis[0]]):
-                mend = "no cut: leave it out" if axis[2] == 1 else f"all of the axis: write {axis[0]!r}"
+                mend = "of size 1: leave it out" if axis[2] == 1 else f"all of the axis: write {axis[0]!r}"
                 raise refused(f"{axis_text(axis)!r} is {mend}", dimension)
     for dimension, entry in enumerate(spec.dims if divide else ()):
         size, ways = shape[dimension], math.prod(axis_size(a, mesh) for a in entry)
@@ -368,5 +368,7 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
             up = -(-size // ways) * ways
             percent = 100 * (up - size) / size
             digits = 0 if percent >= 10 else 2 if percent < 1 else 1
-            larger = f"{up} would ({up - size} more, {percent:.{digits}f} %)"
-            raise refused(f"dimension {dimension} is {size} and does not divide by {by}; {larger}", dimension)
+            larger = "doubles it" if up == 2 * size else f"adds {percent:.{digits}f} %"
+            raise refused(
+                f"dimension {dimension} is {size}, which is not divisible by {by}; padding to {up} {larger}", dimension
+            )

@@ -42,6 +42,7 @@ _TRAITS: dict[str, Any] = {
     "reading": str,  # what is too long to be read is told beside it
     **dict.fromkeys(("selected", "selected_at", "tab"), Text),
     "device": Whole,
+    "opened": list[Text],
     "_page": Literal[""],  # the page has taken its code
 }
 """What each trait that the page sets is in JSON."""

@@ -170,7 +170,11 @@ def _outputs(asked: Exercise) -> Fields:
     chosen = {
         name: [
             w.Dropdown(
-                options=options, value=(), description=f"{name} dim {d} ({size:,}) is cut by", layout=_WIDE, style=_LONG
+                options=options,
+                value=(),
+                description=f"{name} dim {d} ({size:,}) is sharded along",
+                layout=_WIDE,
+                style=_LONG,
             )
             for d, size in enumerate(arrays[name].shape)
         ]

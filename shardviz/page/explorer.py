@@ -38,9 +38,9 @@ from shardviz.paint.saved import PICTURES
 from shardviz.records.amounts import plural
 from shardviz.view.cards import offers_document, preview_document, severity_words
 from shardviz.view.difference import difference_pane, line_difference, with_difference
-from shardviz.view.document import Document, document
-from shardviz.view.explored import explored, headline_pane, memory_brief
-from shardviz.view.most import most_document
+from shardviz.view.document import Document, Section, document
+from shardviz.view.explored import explored, headline_pane
+from shardviz.view.most import costs_documents
 from shardviz.view.panes import (
     collectives_pane,
     cost_pane,
@@ -55,6 +55,7 @@ from shardviz.view.panes import (
 from shardviz.view.rosetta import found_value, read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
 from shardviz.view.stages import MOST_ROWS, stages_shown
+from shardviz.view.verdict import verdict_document
 from shardviz.view.why import asked_document
 from shardviz.visible import bundle
 
@@ -104,6 +105,7 @@ class Explorer(Delivered):
     head = traitlets.Dict().tag(sync=True)
     offers = traitlets.Dict().tag(sync=True)
     most = traitlets.Dict().tag(sync=True)
+    lines = traitlets.Dict().tag(sync=True)
     cards = traitlets.Dict().tag(sync=True)
     source = traitlets.Dict().tag(sync=True)
     texts = traitlets.Dict().tag(sync=True)
@@ -135,18 +137,21 @@ class Explorer(Delivered):
     hovered = traitlets.Unicode().tag(sync=True, echo_update=False)
     tab = traitlets.Unicode("source").tag(sync=True)
     device = traitlets.Int(-1).tag(sync=True)
+    opened = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, state: ExplorerState):
         self.state = state
         self._seq = 0
         self._behind = False
         self._lines: Json = {}
+        self._costs: dict[str, Document] = {}
         super().__init__()
         self.comm_id = self.model_id or ""
         state.loop.inbox.run(self._begin)
         self._stills = Stills(self, state)
         self.observe(
-            lambda change: self._draw({change["name"]}), ["query", "reading", "trying", "hovered", "tab", "device"]
+            lambda change: self._draw({change["name"]}),
+            ["query", "reading", "trying", "hovered", "tab", "device", "opened"],
         )
         self.observe(self._on_wants, "wants")
         self.observe(self._on_selected, "selected")
@@ -321,12 +326,33 @@ _LARGE = (560.0, 420.0)  # and of the one in its own pane, where it is too large
 
 
 def _head(explorer: Explorer) -> Json:
-    return pane(headline_pane(explorer.state), brief=json_of(memory_brief(explorer.state)))
+    verdict = verdict_document(explorer.state.deck.now.known)
+    return pane(headline_pane(explorer.state), verdict=json_of(verdict))
 
 
 def _cards(explorer: Explorer) -> Json:
+    """The cards, and where each lies on a scatter of seconds and bytes; those without a time lie nowhere."""
     deck = explorer.state.deck
-    return pane(document(deck), at=deck.at, against=deck.against)
+    costs = {card.id: card.known.cost() for card in deck.cards}
+    points = [
+        {"card": name, "seconds": cost.seconds or cost.lower, "bytes": cost.needs.total, "fits": cost.needs.fits}
+        for name, cost in costs.items()
+        if cost is not None
+    ]
+    cost = costs[deck.at]
+    usable = None if cost is None else cost.needs.usable
+    return pane(document(deck), at=deck.at, against=deck.against, points=points, usable=usable)
+
+
+def _most(explorer: Explorer) -> Json:
+    """What costs most; what helps and belongs to no row comes first, for it is what a person came for."""
+    told, explorer._costs = costs_documents(explorer.state.deck, explorer.state.now.remedies)
+    return pane(replace(told, blocks=tuple(sorted(told.blocks, key=lambda block: not isinstance(block, Section)))))
+
+
+def _opened(explorer: Explorer) -> Json:
+    """What the lines cost that are open in the source, why, and their mends."""
+    return {at: json_of(explorer._costs[at]) for at in explorer.opened if at in explorer._costs}
 
 
 def _offers(explorer: Explorer) -> Json:
@@ -486,10 +512,8 @@ VIEWS = {
     "cards": View(_cards, {"report", "cost", "deck", "machine"}),
     "offers": View(_offers, {"offers", "deck"}),
     "preview": View(_preview, {"hovered", "deck"}),
-    "most": View(
-        lambda e: pane(most_document(e.state.deck, e.state.now.remedies)),
-        {"report", "cost", "deck", "machine", "remedies"},
-    ),
+    "most": View(_most, {"report", "cost", "deck", "machine", "remedies"}),
+    "lines": View(_opened, {"report", "cost", "deck", "machine", "remedies", "opened"}, tab="source"),
     "why": View(_why, {"why"}),
     "head": View(_head, {"report", "machine", "cost"}),
     "texts": View(_texts, {"report", "cost", "deck"}, tab="source"),

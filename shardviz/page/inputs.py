@@ -150,14 +150,18 @@ def _row(cut: Cut) -> Json:
         "said": f"{', '.join(cut.arrays)}" if len(cut.arrays) <= 4 else plural(count, "array"),
         "arrays": plural(count, "array") + ": " + ", ".join(cut.arrays),
         "otherwise": [
-            {"name": m.path, "label": called(m), "words": " and ".join(map(axis_text, axes)) or "not cut"}
+            {"name": m.path, "label": called(m), "words": " and ".join(map(axis_text, axes)) or "not sharded"}
             for m, axes in cut.otherwise.items()
         ],
         "grave": cut.share >= _LITTLE,
         "choices": _codes(cut.choices),
         "several": [
             *(f"{path} has it {len(dims)} times" for path, dims in each.conflicts.items()),
-            *([f"where all of it is cut, arrays are moved at {'; '.join(each.moved[:3])}"] if each.moved else []),
+            *(
+                [f"where all of it is sharded, arrays are resharded at {'; '.join(each.moved[:3])}"]
+                if each.moved
+                else []
+            ),
         ],
     }
 

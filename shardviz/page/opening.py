@@ -71,6 +71,12 @@ def explore(
     Raises:
         ShardvizError: if there is nothing to explore or no plan, the function cannot be traced, the plan does not fit
             it, there is no such target, or it has another number of devices than the mesh.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> explorer = sv.explore(sv.gallery.mlp(), level="propagated")
+        >>> explorer.report.level
+        'propagated'
     """
     options = {
         "static_argnums": static_argnums,
@@ -129,6 +135,14 @@ def open(
         ShardvizError: if the file cannot be read, is no session or damaged, or of another program; the message says
             which arguments differ.
         TargetError, MeshError: if the machine is not known here, or has another number of devices than the mesh.
+
+    Examples:
+        >>> import os, tempfile, shardviz as sv
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = sv.explore(sv.gallery.mlp(), level="propagated").save(os.path.join(folder, "session.json"))
+        ...     session = sv.open(path)
+        >>> session.report.level
+        'propagated'
     """
     if isinstance(program, Example):
         program = program.program

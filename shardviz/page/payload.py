@@ -44,9 +44,9 @@ def source_view(document: Document) -> tuple[Json, Json]:
     """The source as a tab shows it, and apart from it its texts, which stay as they are while plans change.
 
     Args:
-        document: a file each section, whose table has a line each row: its number, its bar, its text, and what it
-            costs more than elsewhere; below it what happens there, a paragraph each. Or a paragraph on why there are
-            no lines.
+        document: a file each section, whose table has a line each row: its number, its bar, its text, what it takes,
+            and what it costs more than elsewhere; below it what happens there, a paragraph each. Or a paragraph on why
+            there are no lines.
 
     Returns:
         By file what is known of its lines; and by file their texts.
@@ -63,8 +63,9 @@ def source_view(document: Document) -> tuple[Json, Json]:
 
 
 def _line(row: Json) -> Json:
-    number, bar, _, *more = row["cells"]
+    number, bar, _, amount, *more = row["cells"]
     line: Json = {"n": number["t"]} | ({"bar": bar["v"]} if bar["v"] else {}) | ({"more": more[0]} if any(more) else {})
+    line |= {"amount": amount} if amount else {}
     if "sel" in row:
         line["at"] = row["sel"][1]
     if "detail" in row:

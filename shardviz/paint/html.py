@@ -343,7 +343,7 @@ def _table(table: Table, look: Look) -> str:
 
 def _rows(rows: Sequence[Row], table: Table, look: Look, title: str = "") -> str:
     line = f'<tr style="background-color:transparent;border-bottom:{HAIRLINE}">'
-    head = "".join(_head(column.title, column.right) for column in table.columns)
+    head = "".join(map(_head, table.columns))
     top = f"<thead>{line}{head}</tr></thead>" if any(column.title for column in table.columns) else ""
     body = "".join(_row(row, table, line, look) for row in rows)
     style = f"border-collapse:collapse;border:0;margin:4px 0 12px 0;{MONO};line-height:1.4"
@@ -383,10 +383,11 @@ def _cell(content: str, *, right: bool, wrap: bool, tip: str, more: str) -> str:
     return f'<td{_ALIGN if right else ""} style="{style}"{more}>{content}</td>'
 
 
-def _head(text: str, right: bool) -> str:
-    side = "right" if right else "left"
+def _head(column: Column) -> str:
+    side = "right" if column.right else "left"
     style = f"padding:3px 8px;text-align:{side};white-space:nowrap;font-weight:600;{QUIET};{_SANS_FACE}"
-    return f'<th scope="col"{_ALIGN if right else ""} style="{style}">{outside(text)}</th>'
+    text = explained(outside(column.title), column.tip)
+    return f'<th scope="col"{_ALIGN if column.right else ""} style="{style}">{text}</th>'
 
 
 # Pieces.
@@ -420,6 +421,13 @@ def piece_html(piece: Piece, colours: Colours) -> str:
     return f'<span style="{QUIET}">{made}</span>' if piece.quiet else made
 
 
+def explained(html: str, meaning: str) -> str:
+    """A word with a dotted underline, which says on hovering what it means."""
+    return (
+        f'<span style="border-bottom:1px dotted {_GREY}" title="{escape(meaning)}">{html}</span>' if meaning else html
+    )
+
+
 def _line(piece: Piece, _: Colours) -> str:
     return outside(piece.text) + (f" {mono(outside(piece.value))}" if piece.value else "")
 
@@ -449,6 +457,7 @@ def _bar(piece: Piece, colours: Colours) -> str:
 
 _PIECES = {
     "words": lambda piece, _: outside(piece.text),
+    "term": lambda piece, _: explained(outside(piece.text), piece.tip),
     "code": lambda piece, _: mono(_indented(piece), one_line=len(piece.text) <= _ONE_LINE),
     "axes": _axes,
     "mesh": _mesh,

@@ -78,7 +78,7 @@ def _table(table: Table) -> Json:
     shown = table.rows[: table.most]
     return _given(
         block="table",
-        columns=[_given(title=told(c.title), right=c.right, wrap=c.wrap) for c in table.columns],
+        columns=[_given(title=told(c.title), right=c.right, wrap=c.wrap, tip=c.tip) for c in table.columns],
         rows=[_row(row) for row in shown],
         caption=told(table.caption),
         more=len(table.rows) - len(shown) + table.hidden,

@@ -40,7 +40,9 @@ def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
         SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
     """
     if plan.by_name:
-        raise SpecError("the plan cuts dimensions by name: `plan.with_members(program.dimensions)` is the one to bind")
+        raise SpecError(
+            "the plan shards dimensions by name: `plan.with_members(program.dimensions)` is the one to bind"
+        )
     ins = argument_specs(plan, call, traced)
     outs = _output_specs(plan, call, traced, ins)
     if not traced.opened:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -154,7 +154,6 @@ class Call:
         in_shardings: those that the function was wrapped with, for the signatures of further calls.
         bound: what a method is bound to, which comes before the arguments of further calls.
         contexts: what held around the call.
-        names: what a transform calls its arrays: tree path → name, for what stands at that path or below it.
         places: where its arrays stand, if some may stand at several places.
         leaves: what filters see of every array, where that is more than the array itself.
         checkpoint: the policy of `jax.checkpoint_policies` that its layers are traced under, besides what it says
@@ -174,7 +173,6 @@ class Call:
     brings: Brings = field(default_factory=Brings)
     notes: Notes = _nothing
     traced_for: Callable[[DeviceMesh | None], Any] | None = None
-    names: Mapping[str, str] = field(default_factory=dict)
     leaves: tuple[Leaf, ...] = ()
     signature: CallSignature | None = None
     in_shardings: Any = None
@@ -186,13 +184,6 @@ class Call:
     contexts: Contexts = field(default_factory=Contexts.here)
     tally: Tally = field(default_factory=Tally)
 
-    def called(self, path: str) -> str:
-        """What the array at a tree path is called."""
-        for root in sorted(self.names, key=len, reverse=True):
-            if path == root or path.startswith((f"{root}[", f"{root}.")):
-                return self.names[root] + path[len(root) :]
-        return path
-
     def signed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature:
         """What `jax.jit` would know a call of the same function by.
 
@@ -202,7 +193,7 @@ class Call:
         wrapped = _jax.unwrap_jit(self.fn)
         plain = self.fn if wrapped is None else wrapped.fn
         args = (*self.bound, *args)
-        return signature_of(plain, self.name, self.kind, args, kwargs, self.options, self.in_shardings)
+        return signature_of(plain, self.name, args, kwargs, self.options, self.in_shardings)
 
     @property
     def dynamic(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -264,7 +264,7 @@ _BOUNDARIES = {
     "branch": ("branch", "each branch gives it back"),
     "manual": ("shard_map", "the shard_map leaves this axis as it is"),
     "output": ("output", "the program gives it back"),
-    "reshard": ("reshard", "the compiler moves it and keeps this axis"),
+    "reshard": ("reshard", "the compiler reshards it and keeps this axis"),
     "constraint": ("sharding_constraint", "the constraint says this axis"),
     "same": ("barrier", "it is passed on as it is"),
 }
@@ -338,7 +338,7 @@ def _reason(cut: Cut, link: Link, axis: str, mesh: DeviceMesh, named: Named) -> 
     node, name, step = cut.node, named(cut.node), link.step
     spec = node.spec.canonical()
     if node.key.kind == "argument":
-        return f"{name} is an argument, and is cut as its spec says, {spec}"
+        return f"{name} is an argument, and is sharded as its spec says, {spec}"
     if node.key.kind == "output" and link.factor is None:
         return f"{name} is an output whose spec says {spec}"
     if step.kind == "reshard":
@@ -346,7 +346,7 @@ def _reason(cut: Cut, link: Link, axis: str, mesh: DeviceMesh, named: Named) -> 
     if step.kind == "constraint":
         return f"the constraint there says {spec}"
     if taken := [other.dim for other in node.dims if other.carries(axis)]:
-        return f"{name} is cut along {axis} in dimension {taken[0]} already, and an axis cuts an array once"
+        return f"{name} is sharded along {axis} in dimension {taken[0]} already, and an axis shards an array once"
     here = node.spec.dims[cut.dim]
     ways = math.prod(axis_size(a, mesh) for a in here) * mesh.shape[axis]
     if node.shape[cut.dim] % ways:
@@ -355,8 +355,8 @@ def _reason(cut: Cut, link: Link, axis: str, mesh: DeviceMesh, named: Named) -> 
         return f"{step.name} needs this dimension whole"
     if here:
         have = " and ".join(map(axis_name, here))
-        return f"{have} cuts dimension {cut.dim} of {name} already, and the two do not go together"
-    return "an operand that is cut otherwise had more to say"
+        return f"{have} shards dimension {cut.dim} of {name} already, and the two do not go together"
+    return "an operand that is sharded otherwise had more to say"
 
 
 def _wanted(node: Node, named: Named) -> str:

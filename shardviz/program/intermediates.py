@@ -39,6 +39,11 @@ class Intermediate:
         text: the text of that line, which goes before its number; empty where it is not known.
         function: the function that the line is in; empty where it is not known.
         occurrence: which time that Python runs the line, from 0; None for every time.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> print(sv.Intermediate("h", line="model.py:64"))
+        h at model.py:64
     """
 
     name: str = ""
@@ -167,8 +172,8 @@ class Constrain:
         found, opened = Spec.with_open(None if spec is None else getattr(spec, "spec", spec))
         if found.unreduced or found.reduced or memory_of(found):
             raise SpecError(
-                f"constrain {str(value)!r} to {found}: a constraint says by which axes dimensions are cut, and nothing "
-                "of partial sums or memories",
+                f"constrain {str(value)!r} to {found}: a constraint says along which axes dimensions are sharded, and "
+                "nothing of partial sums or memories",
                 argument=value.name or value.line,
             )
         return cls(value, found, tuple(d for d, is_open in enumerate(opened) if is_open))

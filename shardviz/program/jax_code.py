@@ -120,7 +120,9 @@ def _texts(specs: Mapping[str, Spec | None], memory: Mapping[str, str]) -> dict[
     found = {}
     for name, spec in specs.items():
         if spec is not None and (parts := [a for a in spec.axes if not isinstance(a, str)]):
-            raise SpecError(f"{name} {spec}: no PartitionSpec cuts by a part of a mesh axis, {axis_text(parts[0])}")
+            raise SpecError(
+                f"{name} {spec}: no PartitionSpec shards along a part of a mesh axis, {axis_text(parts[0])}"
+            )
         kind = memory.get(name)
         text = spec_code(spec)
         found[name] = f"NamedSharding(mesh, {text}, memory_kind={kind!r})" if kind and spec is not None else text

@@ -24,6 +24,11 @@ def mesh(axes: Any = None, /, **sizes: int) -> AbstractMesh:
 
     Raises:
         MeshError: if the axes make no mesh, or both ways are used at once.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.mesh(data=4, model=2)
+        AbstractMesh('data': 4, 'model': 2, axis_types=(Auto, Auto))
     """
     if axes is not None and sizes:
         raise MeshError("mesh: give the axes either as one argument or by name, not both")

@@ -67,7 +67,7 @@ class Quarrel(NamedTuple):
         if busy := list(self._busy(named)):
             _, _, axis, where = min(busy, key=lambda each: each[:2])
             taken = f"{axis} is taken by {where}, another dimension of the operation"
-            return f"{both}; {taken}, and an axis cuts only one of them"
+            return f"{both}; {taken}, and an axis shards only one of them"
         chosen, wanted, every = self.votes
         arrays = f"of the operation's {every} arrays along this dimension {chosen} come {now}, {wanted} {then}"
         return f"{both}; {arrays}"
@@ -166,8 +166,8 @@ def _unnamed(node: Node, is_named: Callable[[Node], bool]) -> Iterator[Node]:
 
 
 def axes_text(axes: tuple[Axis, ...]) -> str:
-    """`uncut`, `cut along model`, `cut along data and model`."""
-    return f"cut along {' and '.join(map(axis_name, axes))}" if axes else "uncut"
+    """`not sharded`, `sharded along model`, `sharded along data and model`."""
+    return f"sharded along {' and '.join(map(axis_name, axes))}" if axes else "not sharded"
 
 
 def impossible(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> str:
@@ -224,7 +224,7 @@ def reason(links: Links, moved: Key, collective: Collective, named: Named) -> Re
         return Reason.of("said", words, collective.operand or "an array", op=kind)
     node = links.nodes.get(moved)
     if node is None:
-        return Reason.of("other", "it moves what the compiler made itself.", "a value", **ends)
+        return Reason.of("other", "it communicates what the compiler made itself.", "a value", **ends)
     axes = tuple(map(axis_name, collective.axes or ()))
     step = node.maker
     several = step is not None and step.op.name == "stablehlo.reduce" and len(step.outs) > 1
@@ -250,7 +250,7 @@ def _partial(node: Node, step: Step, sums: list[tuple[str, Cut]], named: Named) 
     parts = [f"dimension {cut.dim} of {named(cut.node.origin)}" for _, cut in sums]
     summed = tuple(dict.fromkeys(axis for axis, _ in sums))
     over, along = " and ".join(dict.fromkeys(parts)), " and ".join(summed)
-    cut = f"which {'is' if len(set(parts)) == 1 else 'are'} cut along {along}"
+    cut = f"which {'is' if len(set(parts)) == 1 else 'are'} sharded along {along}"
     value = named(node)
     several = len(step.outs) > 1
     does = "goes" if several else "sums"
@@ -273,7 +273,7 @@ def _reshard(node: Node, collective: Collective, axes: tuple[str, ...], named: N
     quarrel, rivals = None, ()
     if step is None:
         kind, op, after = "other", "", collective.after
-        words = f"{value} is used cut otherwise than it is made."
+        words = f"{value} is used sharded otherwise than it is made."
     elif step.kind == "constraint":
         kind, op = "constraint", "sharding_constraint"
         words = f"the constraint asks for {after.canonical()}, and {value} is made as {shown}."

@@ -31,7 +31,7 @@ _FROM = re.compile(r"\s*# (\S.*):(\d+):\d+ \([^()]*\)$")
 _WRITES_FILES = "sdy-save-module"  # for whoever asked for a dump, and no pass that can be run by itself
 _NESTED = re.compile(r"^[\w.]+\((.*)\)$", re.DOTALL)
 _TOLD = {
-    "sdy-constant-or-scalar-splitter": "each use of a constant gets one of its own, so that each can be cut otherwise",
+    "sdy-constant-or-scalar-splitter": "each use of a constant gets its own, so that each can be sharded otherwise",
     "symbol-dce": "functions that nobody calls go",
     "sdy-add-data-flow-edges": "what goes into a loop and what comes out of it are tied together",
     "sdy-add-func-data-flow-edges": "arguments and results of functions are tied to their calls",
@@ -41,12 +41,12 @@ _TOLD = {
     "sdy-user-priority-propagate": "the specs go on from operation to operation, by priority: the propagation itself",
     "sdy-export-named-computations": "what was put where it is called becomes functions again",
     "sdy-propagate-to-func-results": "functions' results get the specs that were found",
-    "sdy-unflatten-call-graph": "functions that are cut alike become one again",
-    "sdy-constant-or-scalar-merger": "constants that are cut alike become one again",
+    "sdy-unflatten-call-graph": "functions that are sharded alike become one again",
+    "sdy-constant-or-scalar-merger": "constants that are sharded alike become one again",
     "sdy-sink-data-flow-edges": "the ties of loops go, and leave their specs",
     "sdy-sink-func-data-flow-edges": "the ties of functions go, and leave their specs",
     "sdy-sharding-constraint-to-reshard": "constraints become reshardings",
-    "sdy-close-shardings": "nothing can be cut further from here on",
+    "sdy-close-shardings": "nothing can be sharded further from here on",
     "sdy-drop-sharding-rules": "how operations hand specs on is no longer needed",
     "sdy-insert-explicit-reshards": "where operands disagree a resharding is put in, and each becomes collectives",
 }

@@ -98,6 +98,13 @@ class Plan:
 
     in place of a spec, or by tree path: `Plan(..., memory={"momentum['w']": "pinned_host"})`. Nothing said is the
     device's own memory, and for an output that of what the function returns.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> from jax.sharding import PartitionSpec as P
+        >>> plan = sv.Plan({"data": 8, "model": 8}, in_specs=({"w": P("data", "model")}, P("data")))
+        >>> print(dict(plan.with_spec("params['w']", P(None, "model")).edits)["params['w']"])
+        P(None, 'model')
     """
 
     mesh: DeviceMesh
@@ -495,7 +502,7 @@ def _canonical(what: str, tree: Any) -> Any:
         if not is_spec(spec):
             raise SpecError(f"{where}: expected a PartitionSpec or None, not {spec!r}")
         if isinstance(spec, Rules) and what == "out_specs":
-            words = "rules and StateShardings say how arguments are cut; give PartitionSpecs for the result"
+            words = "rules and StateShardings say how arguments are sharded; give PartitionSpecs for the result"
             raise SpecError(f"{where}: {words}")
         if isinstance(spec, jax.sharding.Sharding) and not isinstance(spec, jax.sharding.NamedSharding):
             raise SpecError(f"{where}: expected a PartitionSpec, not a {type(spec).__name__}")

@@ -269,6 +269,7 @@ class Reading(Walker):
         manual, last = self.around.manual, self.values[self.shown[-1]] if self.shown else None
         cuts = [self.graph.cut(value, manual) for value in (*op.operands, op.results[0])]
         used = {axis_name(a) for cut in cuts if cut is not None for a in cut.axes}
+        used |= set(map(axis_name, manual)) - set(map(axis_name, self.around.alike))
         made = last is not None and last.source == place.frame and last.name.startswith("dot_general.")
         left, right = (self._summed_axes(op, number) for number in (0, 1))
         self.products.append(
@@ -281,7 +282,7 @@ class Reading(Walker):
                 whole=product_sizes(op),
                 shard=product_sizes(op, self._shard_of),
                 flops=flops,
-                repeated=tuple(a for a, n in self.mesh.shape.items() if n > 1 and a not in used and a not in manual),
+                repeated=tuple(a for a, n in self.mesh.shape.items() if n > 1 and a not in used),
                 left_axes=left,
                 right_axes=right,
                 factors=self._factors(op, alone=bool(left or right)),

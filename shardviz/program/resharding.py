@@ -63,6 +63,11 @@ def moves(shape: Sequence[int], before: Any, after: Any, mesh: Any = None) -> Mo
         SpecError: if a sharding does not fit, or the change cannot be made: from a sum to partial sums, or between
             different manual axes.
         MeshError: if the two are on different devices.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> [step.kind for step in sv.moves((16, 8), ("x", None), (None, "x"), {"x": 4}).steps]
+        ['all-to-all']
     """
     return moves_between(layout(shape, before, mesh), layout(shape, after, mesh))
 

@@ -23,7 +23,6 @@ from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_size
-from shardviz.program.derivatives import is_cotangent
 from shardviz.program.graph import MlirGraph, MlirOperation, cut_of
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, spec_of
@@ -61,7 +60,6 @@ class _Origin:
         layers: how many iterations of scans are stacked in it.
         depth: how many leading dimensions of it are scans' iterations.
         stacks: for a value that a scan's body writes into a stack: what it writes.
-        forward: whether the forward pass uses it.
         manual: the mesh axes of the `shard_map`s around, along which every device has its own.
     """
 
@@ -75,7 +73,6 @@ class _Origin:
     layers: int | None = 1
     depth: int = 0
     stacks: _Origin | None = None
-    forward: bool = False
     manual: tuple[Axis, ...] = ()
 
 
@@ -111,8 +108,6 @@ class _Origins(Walker):
     def rows(self) -> Iterable[tuple[_Origin, str]]:
         """What the backward pass uses, and how it comes to have it."""
         for origin, kind in self.used.items():
-            if kind == "argument" and not origin.forward and is_cotangent(origin.name):
-                continue  # it comes with the backward pass; other arguments that only that pass uses are kept for it
             if kind != "constant" or origin.value.shape:
                 yield origin, kind
 
@@ -183,14 +178,12 @@ class _Origins(Walker):
                     self.used.setdefault(origin, _KEPT[origin.made])
                 elif origin.made == "rematerialised" and made == "backward":
                     self.used.setdefault(origin, "recomputed")
-            else:
-                origin.forward = True
 
     def _cut(self, op: MlirOperation, origin: _Origin) -> None:
         """A value that is summed over devices, or cut further: that is how it is kept. An argument stays one."""
         result = op.results[0]
         if origin.made not in ("argument", "carry", "carried", "constant"):
-            origin = replace(origin, value=result, count=self.around.count, forward=False)
+            origin = replace(origin, value=result, count=self.around.count)
         self.origins[result] = origin
 
     def _set(self, values: Iterable[Array], origins: Iterable[_Origin]) -> None:
@@ -204,7 +197,7 @@ class _Origins(Walker):
         for result, origin in zip(op.results, made, strict=True):
             if origin.made == "argument":
                 origin = _Origin(self._pass(op), result, place, "shard_map", count=self.around.count)
-            self.origins[result] = replace(origin, value=result, forward=False, manual=self.around.manual)
+            self.origins[result] = replace(origin, value=result, manual=self.around.manual)
 
     def _while(self, op: MlirOperation, operands: list[_Origin], made: str, place: Place) -> None:
         """A loop: what it hands on unchanged is what it was given; what it stacks is as many as it runs."""

@@ -48,6 +48,13 @@ class Rules:
     Attributes:
         rules: the rules; the first one that catches an array says how it is cut.
         exhaustive: whether an array that no rule catches is an error, as it is for `nnx.StateSharding`.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> from jax.sharding import PartitionSpec as P
+        >>> print(sv.Rules({"*bias": P("model"), "*kernel": P("data", "model")}))
+        1 '*bias' → P('model')
+        2 '*kernel' → P('data', 'model')
     """
 
     rules: tuple[Rule, ...]

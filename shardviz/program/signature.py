@@ -1,119 +1,69 @@
-"""What `jax.jit` looks at to know whether it has traced and compiled a call before.
-
-JAX keeps three things: a trace for each function, tree, abstract value and static value under a context; an executable
-for each trace and placing of its arguments; and a table for a fast look-up, which sees a little more, such as whether
-an argument is a NumPy array. A `CallSignature` holds what all three are keyed by, as text and numbers: no array.
+"""What `jax.jit` knows a call by, and what a call's arguments are called.
 
 Arrays go by their tree paths, as `jax.jit` has them: `params['w']`, `rest[0]`.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any
 
 import jax
-import numpy as np
-from jax.sharding import NamedSharding, Sharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from shardviz import _jax
 from shardviz.errors import TraceError
-from shardviz.notation import DeviceMesh, Spec, axis_name
-from shardviz.program.trees import spread
-
-
-@dataclass(frozen=True)
-class ArgumentSignature:
-    """What is keyed of one array among the arguments.
-
-    Attributes:
-        name: its tree path.
-        shape, dtype, weak_type: its abstract value; a Python number's type is weak.
-        given: what it is: `NumPy array`, `jax.Array`, `Python float`, `ShapeDtypeStruct`.
-        sharding: its sharding in words; empty where it has none.
-        typed: the mesh of a NamedSharding, its axes' types, and the part of the spec that is over Explicit axes: these
-            are in the array's type.
-        committed: whether it must stay where it is.
-        placed: its sharding as the compiler gets it, device numbers included; empty where it is not committed,
-            or where the function has in_shardings for it.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    weak_type: bool
-    given: str
-    sharding: str = ""
-    typed: str = ""
-    committed: bool = False
-    placed: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class StaticSignature:
-    """A static value, which is keyed by its type, `__hash__` and `__eq__`.
-
-    Attributes:
-        name: its argument's name.
-        value: itself.
-        by_keyword: whether it was given by keyword.
-    """
-
-    name: str
-    value: Any
-    by_keyword: bool = False
-
-    def same(self, other: StaticSignature) -> bool:
-        """Whether JAX takes the two for one: equal, and of one type exactly."""
-        return type(self.value) is type(other.value) and bool(self.value == other.value)
 
 
 @dataclass(frozen=True, eq=False)
 class CallSignature:
-    """What a call is keyed by.
+    """A call of a function as `jax.jit` knows it: no array is in it.
 
     Attributes:
         name: the function's name.
-        fn: the function itself; JAX knows it by identity.
-        kind: `function`, `jit`, `pmap`, ...
-        tree: the arguments' containers, as JAX writes them.
-        arguments: the arrays, in the order of the flat program.
-        static: the static values.
-        donated: names of what is donated.
-        context: settings that a trace depends on, and the meshes around the call: name → value.
-        devices: the numbers of the devices of the mesh around the call.
+        fn: the function itself, jit's wrapping taken off; JAX knows it by identity.
+        args, kwargs: abstract arrays, with the shardings of those that are committed, and static values.
+        options: what `jax.jit` is told of the function: which arguments are static or donated, and `in_shardings`.
+        context: enters again the settings and the meshes that held around the call.
+        static: name → static value, as text with its type.
     """
 
     name: str
     fn: Any
-    kind: str
-    tree: str
-    arguments: tuple[ArgumentSignature, ...]
-    static: tuple[StaticSignature, ...]
-    donated: tuple[str, ...]
-    context: Mapping[str, Any] = field(default_factory=dict)
-    devices: tuple[int, ...] = ()
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    options: Mapping[str, Any]
+    context: Callable[[], AbstractContextManager[None]]
+    static: Mapping[str, str]
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """Tree path → abstract array, or static value."""
+        return dict(zip(jax.tree.leaves(self._names), jax.tree.leaves((self.args, self.kwargs)), strict=True))
+
+    @property
+    def _names(self) -> Any:
+        return tree_of_names(self.fn, self.args, dict(self.kwargs))
 
     def __repr__(self) -> str:
-        lines = [f"call of {self.name}"]
-        for a in self.arguments:
-            shape = ", ".join(map(str, a.shape))
-            weak = " weakly typed" if a.weak_type else ""
-            where = f", {a.sharding}" + (" (committed)" if a.committed else "") if a.sharding else ""
-            donated = ", donated" if a.name in self.donated else ""
-            lines.append(f"  {a.name}: {a.dtype}[{shape}]{weak}, {a.given}{where}{donated}")
-        lines += [f"  {s.name}: static {short(s.value)}" for s in self.static]
-        return "\n".join(lines)
+        return "\n".join([f"call of {self.name}", *(f"  {name}: {short(x)}" for name, x in self.arrays.items())])
+
+    def lowered(self, stand_in: Callable[..., Any]) -> Any:
+        """Another function lowered as this call would be, for the CPU."""
+        with self.context():
+            jitted = jax.jit(stand_in, keep_unused=True, **self.options)
+            return jitted.trace(*self.args, **self.kwargs).lower(lowering_platforms=("cpu",))
 
 
 def signature_of(
     fn: Any,
     name: str,
-    kind: str,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     options: Any,
@@ -123,7 +73,7 @@ def signature_of(
 
     Args:
         fn: the function, jit's wrapping taken off.
-        name, kind: what it is called and was given as.
+        name: what it is called.
         args, kwargs: as for the call itself.
         options: which arguments are static or donated.
         in_shardings: those that the function was wrapped with; None for none.
@@ -132,33 +82,37 @@ def signature_of(
         TraceError: if an argument is no array and not static, or a static one cannot be hashed.
     """
     roots, static = parameter_names(fn, len(args)), options.static_places(fn, len(args))
-    statics = [StaticSignature(roots[i], args[i]) for i in sorted(static) if i < len(args)]
-    statics += [StaticSignature(k, kwargs[k], True) for k in sorted(kwargs) if k in options.static_argnames]
-    for value in statics:
-        _require_hashable(name, value)
-    dynamic = [i for i in range(len(args)) if i not in static]
-    positional = tuple(args[i] for i in dynamic)
-    keyword = {k: kwargs[k] for k in sorted(kwargs) if k not in options.static_argnames}
-    given_away = {roots[n] for n in options.donate_argnums if -len(args) <= n < len(args)} | {*options.donate_argnames}
-    fixed = _fixed(in_shardings, positional)
-    found: list[ArgumentSignature] = []
-    donated: list[str] = []
-    for root, tree in (*zip((roots[i] for i in dynamic), positional, strict=True), *keyword.items()):
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-            where = root + jax.tree_util.keystr(path)
-            found.append(_argument(name, where, leaf, len(found) < len(fixed) and fixed[len(found)]))
-            donated += [where] if root in given_away else []
+
+    statics: dict[str, str] = {}
+
+    def abstract(root: str, value: Any, is_static: bool) -> Any:
+        if is_static:
+            _require_hashable(name, root, value)
+            statics[root] = f"{short(value)} ({type(value).__name__})"
+            return value
+        at = lambda path, x: _abstract(name, root + jax.tree_util.keystr(path), x)  # noqa: E731
+        return jax.tree_util.tree_map_with_path(at, value)
+
+    given = options.given() | ({} if in_shardings is None else {"in_shardings": in_shardings})
     return CallSignature(
         name,
         fn,
-        kind,
-        str(jax.tree.structure((positional, keyword))).removeprefix("PyTreeDef(").removesuffix(")"),
-        tuple(found),
-        tuple(statics),
-        tuple(donated),
-        _jax.trace_context(),
-        _jax.mesh_device_ids(_jax.context_mesh()),
+        tuple(abstract(root, x, i in static) for i, (root, x) in enumerate(zip(roots, args, strict=True))),
+        {k: abstract(k, x, k in options.static_argnames) for k, x in kwargs.items()},
+        given,
+        _jax.context_here(),
+        statics,
     )
+
+
+def stand_in(fn: Any) -> Callable[..., Any]:
+    """A function with another's signature that does nothing: JAX's caches know no more of a function than that."""
+
+    @functools.wraps(fn)
+    def nothing(*args: Any, **kwargs: Any) -> tuple[()]:
+        return ()
+
+    return nothing
 
 
 def parameters_of(fn: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
@@ -186,81 +140,30 @@ def short(value: Any, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _require_hashable(name: str, static: StaticSignature) -> None:
+def _require_hashable(function: str, name: str, value: Any) -> None:
     try:
-        hash(static.value)
+        hash(value)
     except TypeError as error:
         raise TraceError(
-            f"{name}: the static argument {static.name} is a {type(static.value).__name__}, {short(static.value)}, "
+            f"{function}: the static argument {name} is a {type(value).__name__}, {short(value)}, "
             "which has no hash, by which JAX finds a call again; give a tuple in place of a list, or a frozen dataclass"
         ) from error
 
 
-def _fixed(in_shardings: Any, args: tuple[Any, ...]) -> list[bool]:
-    """For each leaf of the positional arguments whether in_shardings say where it goes."""
-    if in_shardings is None:
-        return []
+def _abstract(function: str, name: str, x: Any) -> Any:
+    if isinstance(x, jax.ShapeDtypeStruct | bool | int | float | complex):
+        return x
     try:
-        return [isinstance(s, Sharding) for s in spread(in_shardings, args)]
-    except ValueError:  # it no longer fits the call; JAX will say so
-        return []
-
-
-def _argument(function: str, name: str, x: Any, fixed: bool) -> ArgumentSignature:
-    own, committed = None, False
-    if isinstance(x, jax.ShapeDtypeStruct):
-        aval, given, own = x, type(x).__name__, x.sharding
-        dtype = jax.dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True)
-        committed = own is not None
-    else:
-        try:
-            aval = jax.typeof(x)
-        except TypeError as error:
-            raise TraceError(
-                f"{function}: {name} is a {type(x).__name__}, {short(x)}: expected an array, a jax.ShapeDtypeStruct or "
-                "a number. If it is a setting and not data, name its argument in static_argnums or static_argnames"
-            ) from error
-        dtype, given = aval.dtype, f"Python {type(x).__name__}"
-        if isinstance(x, np.ndarray | np.generic):
-            given = "NumPy array" if isinstance(x, np.ndarray) else "NumPy number"
-        elif isinstance(x, jax.Array):
-            given, own, committed = "jax.Array", x.sharding, bool(x.committed)
-    placed, shape = "", tuple(aval.shape)
-    if committed and own is not None and not fixed:
-        placed = f"{_jax.hlo_sharding_of(own, len(shape)) or own} on {_jax.device_ids_of(own)} {own.memory_kind or ''}"
-    return ArgumentSignature(
-        name,
-        shape,
-        str(dtype),
-        bool(aval.weak_type),
-        given,
-        "" if own is None else _words(own),
-        "" if own is None else _typed(own),
-        committed,
-        placed,
-    )
-
-
-def _words(sharding: Any) -> str:
-    """`P('x', None) over x=2`, `device 0`."""
-    ids = _jax.device_ids_of(sharding)
-    if isinstance(sharding, NamedSharding):
-        mesh = DeviceMesh.of(sharding.mesh)
-        ordered = "" if ids == tuple(range(len(ids))) else f", devices {', '.join(map(str, ids))}"
-        kind = sharding.memory_kind
-        return f"{Spec.of(sharding.spec)} over {mesh}{ordered}" + (f", {kind}" if kind not in (None, "device") else "")
-    return f"device {ids[0]}" if len(ids) == 1 else f"{type(sharding).__name__} on {len(ids)} devices"
-
-
-def _typed(sharding: Any) -> str:
-    """What of a sharding is in an array's type: the mesh without its devices, and the spec over Explicit axes."""
-    if not isinstance(sharding, NamedSharding):
-        return ""
-    mesh = DeviceMesh.of(sharding.mesh)
-    explicit = {n for n, kind in zip(mesh.names, mesh.types, strict=True) if kind == "Explicit"}
-    spec = Spec(tuple(tuple(a for a in dim if axis_name(a) in explicit) for dim in Spec.of(sharding.spec).dims))
-    kinds = ", ".join(f"{n}={s} {t}" for n, s, t in zip(mesh.names, mesh.sizes, mesh.types, strict=True))
-    return f"{kinds}" + (f" {spec.canonical()}" if explicit else "")
+        aval = jax.typeof(x)
+    except TypeError as error:
+        raise TraceError(
+            f"{function}: {name} is a {type(x).__name__}, {short(x)}: expected an array, a jax.ShapeDtypeStruct or "
+            "a number. If it is a setting and not data, name its argument in static_argnums or static_argnames"
+        ) from error
+    sharding: Any = x.sharding if isinstance(x, jax.Array) and x.committed else None
+    while isinstance(sharding, NamedSharding) and sharding.spec[-1:] == (None,) and not sharding.spec.unreduced:
+        sharding = NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[:-1]), memory_kind=sharding.memory_kind)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=sharding)
 
 
 def tree_of_names(

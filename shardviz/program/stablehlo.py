@@ -15,7 +15,8 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardviz.graph import KEEPS, Block, Flow, Origins, Value, trip_count
-from shardviz.notation import Axis
+from shardviz.notation import Axis, Spec
+from shardviz.notation.spec import axis_name
 from shardviz.program.graph import MlirGraph, MlirOperation, functions_of
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, place_of, within
@@ -32,6 +33,7 @@ class Around:
         trips: the trip count of the loop that was entered last.
         calls: the calls that led to it, the outermost first.
         manual: the mesh axes of the manual computations around it.
+        alike: those of them along which all devices do the same, as nothing that enters is sharded along them.
         conditional: whether it is in a branch.
         place: where the call or manual computation is whose name stack its own continues; None in the main function.
     """
@@ -41,6 +43,7 @@ class Around:
     trips: int | None = 1
     calls: tuple[MlirOperation, ...] = ()
     manual: tuple[Axis, ...] = ()
+    alike: tuple[Axis, ...] = ()
     conditional: bool = False
     place: Place | None = None
 
@@ -147,8 +150,12 @@ class Walker:
             count = None if trips is None or around.count is None else around.count * trips
             return replace(around, count=count, times=around.times * (1 if trips is None else trips), trips=trips)
         if name == "sdy.manual_computation":
-            manual = (*around.manual, *sdy.ManualAxesAttr(op.attributes["manual_axes"]))
-            return replace(around, manual=manual, place=self.caller(op))
+            axes = (*sdy.ManualAxesAttr(op.attributes["manual_axes"]),)
+            (block,) = op.blocks
+            entering = {axis_name(a) for v in block.arguments for a in (self.graph.cut(v) or Spec()).axes}
+            alike = () if set(axes) <= entering or _differs(block) else tuple(a for a in axes if a not in entering)
+            manual, alike = (*around.manual, *axes), (*around.alike, *alike)
+            return replace(around, manual=manual, alike=alike, place=self.caller(op))
         return around if name == "sdy.named_computation" else replace(around, conditional=True)
 
     def caller(self, op: MlirOperation) -> Place | None:
@@ -158,6 +165,15 @@ class Walker:
     def place(self, op: MlirOperation) -> Place:
         """An operation's line and name stack, those of the calls around it in front."""
         return self._places(op, self.around.place)
+
+
+_DIFFER = frozenset(("partition-id", "reduce-scatter", "all-to-all", "collective-permute", "custom-call"))
+"""Operations that may give each device something of its own where all had the same."""
+
+
+def _differs(block: Block) -> bool:
+    """Whether anything in a block may make devices differ that enter it alike."""
+    return any(op.kind in _DIFFER or any(map(_differs, op.blocks)) for op in block.operations)
 
 
 def flow_of(graph: MlirGraph, locations: dict[Any, Any]) -> Flow:

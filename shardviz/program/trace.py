@@ -191,7 +191,7 @@ def _arguments(call: Call, traced: Any) -> tuple[tuple[Argument, ...], Any]:
     scanned = _jax.scanned(traced.jaxpr.jaxpr)
     ins = tuple(
         Argument(
-            *(call.called(name or f"argument {i}"), tuple(a.shape), str(a.dtype), bool(a.donated)),
+            *(name or f"argument {i}", tuple(a.shape), str(a.dtype), bool(a.donated)),
             scanned=i in scanned,
         )
         for i, (name, a) in enumerate(zip(names, info, strict=True))
@@ -285,7 +285,6 @@ def trace(
     if isinstance(outcome := traced.out_info, Outcome):
         names, updates = outcome.named(names, [a.name for a in ins])
         out_tree = jax.tree.structure(outcome.result)
-    names = [*map(call.called, names)]
     kinds = _jax.memory_kinds(traced.jaxpr.out_avals)
     outs = tuple(
         Argument(name, tuple(a.shape), str(a.dtype), memory_kind=kind)
@@ -361,8 +360,6 @@ def cannot_lower(traced: Traced, platform: str, error: BaseException) -> TraceEr
     advice = "explore the function without that operation, or with one that JAX lowers everywhere in its place"
     if "interpret mode" in text:
         advice = "give pallas_call interpret=True here, or put the same function without the kernel in its place"
-    if "custom_vjp" in text:
-        advice = "a function with jax.custom_vjp has no forward mode: use program.vjp() or program.grad()"
     return TraceError(f"{traced.name}: JAX cannot lower the operation{where} for {platform}: {text}; {advice}")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -124,10 +124,6 @@ class Place:
     path: Path | None = None
     follows: bool = False
 
-    def at(self, number: int | None) -> Place:
-        """The same among arguments in another order."""
-        return replace(self, number=number)
-
     def name(self, arguments: Sequence[str]) -> str:
         """The tree path, from those of all arguments."""
         known = "" if self.number is None else arguments[self.number]
@@ -185,24 +181,6 @@ class Outcome:
     def tree_unflatten(cls, aux: Any, children: Iterable[Any]) -> Outcome:
         result, *values = children
         return cls(result, values, *aux)
-
-
-class Changes:
-    """Carries what a function changes in its arguments past a transform, which is one of its result only."""
-
-    def __init__(self) -> None:
-        self.places: tuple[Place, ...] = ()
-
-    def apart(self, out: Any) -> tuple[Any, tuple[Any, ...]]:
-        """(the result proper, the new values) of what a function gives."""
-        self.places = out.places if isinstance(out, Outcome) else ()
-        return (out.result, out.values) if isinstance(out, Outcome) else (out, ())
-
-    def together(
-        self, result: Any, values: Iterable[Any], moved: Callable[[Place], Place] = lambda place: place
-    ) -> Any:
-        """A transform's result and the new values, where there are any; `moved` says where they belong by now."""
-        return Outcome(result, values, tuple(map(moved, self.places)), ()) if self.places else result
 
 
 @dataclass(frozen=True)

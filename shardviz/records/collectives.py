@@ -57,15 +57,15 @@ class Collective:
         group_size: devices in a group.
         conditional: it stands in a branch that may not run; `count` then is the most that it can be.
         seconds, formula: the time of one run on the target and how it was computed; None where no target was given.
-        before, after: how its operand and its result are cut; where the partitioner takes several for one change of
-            cuts, how the array is cut before the first and after the last. None where the level does not say.
+        before, after: how its operand and its result are sharded; where the partitioner takes several for one
+            resharding, how the array is sharded before the first and after the last. None where the level does not say.
         array: the shape of the whole array that it moves, all devices together; None where the level does not say.
         made_by, read_by: the operations that make its operand and read its result, past other reshards: `dot_general`,
             `reshape`; `made_by` is empty for what the program is given.
         facts: what is so of it: `loop-invariant` (it stands in a loop that gives it the same operand each time),
             `stack` (only slices of its result are read, one in each run of a loop), `sliced` (only a part of its result
             is read), `scattered` (each device keeps its own part of a sum, which is what a reduce-scatter gives),
-            `reduced` (what it gathers is summed over next), `undone` (the reshards that follow bring back the cut
+            `reduced` (what it gathers is summed over next), `undone` (the reshards that follow bring back the sharding
             before it), `asked` (a sharding constraint of the program asks for it), `again` (the same array was moved
             over the same axes before, in the same phase), `accumulated` (a loop adds what it gives to a total in each
             run, and reads that nowhere else), `windowed` (it is part of a product that XLA computes piece
@@ -111,6 +111,16 @@ class Collective:
     def assumed_bytes(self) -> float:
         """Operand bytes on one device over the whole step; one run where the count is not known."""
         return self.operand_bytes * (1 if self.count is None else self.count)
+
+    @property
+    def sent_bytes(self) -> float:
+        """Bytes that one device sends in a run, if none goes twice; in a group of unknown size, as in a large one."""
+        others = 1.0 if not self.group_size else 1.0 - 1.0 / self.group_size
+        if self.kind == "all-gather":
+            return self.result_bytes * others
+        if self.kind in ("collective-permute", "collective-broadcast"):
+            return self.operand_bytes
+        return self.operand_bytes * others * (2 if self.kind == "all-reduce" else 1)
 
     @property
     def assumed_seconds(self) -> float:

@@ -175,7 +175,7 @@ option_sets: Mapping[str, OptionSet] = MappingProxyType(
             _MAXTEXT.format("DATA_PARALLEL_OVERLAP"),
         ),
         "collective-matmul-off": OptionSet(
-            "No product is cut into windows whose operands travel meanwhile.",
+            "No matrix product is split into windows that overlap with the transfer of its operands.",
             {"xla_jf_spmd_threshold_for_windowed_einsum_mib": 1_000_000},
             _MAXTEXT.format("DISABLE_COLLECTIVE_MATMUL"),
         ),

@@ -52,7 +52,7 @@ class Constrained:
         source: its line.
         shapes: that it has there: several where a line that is run several times makes arrays of several sizes.
         dtype: its element type.
-        spec: how it is to be cut, an entry a dimension.
+        spec: how it is to be sharded, an entry a dimension.
         open: the dimensions that are left to the compiler.
         times: how often the line is run while the function is traced: once for each pass of a loop of Python's.
         occurrence: which of these is constrained; None for all.

@@ -134,6 +134,11 @@ class CollectiveTotal:
             text += f"; {whose}, {format_bytes(self.unknown_bytes)} if each ran once"
         return text
 
+    @cached_property
+    def sent_bytes(self) -> float:
+        """Bytes that one device sends; a collective of unknown count is taken to run once."""
+        return sum(c.sent_bytes * (1 if c.count is None else c.count) for c in self.collectives)
+
     @property
     def bytes_text(self) -> str:
         """`34.4 GB`, with `at most` and what is not known."""

@@ -64,7 +64,7 @@ class Value:
         name: the tree path of an argument or output (`params['wq']`); the instruction's name for an intermediate.
         shape: the global shape.
         dtype: the element type, NumPy's name (`bfloat16`).
-        spec: how it is cut; None where no PartitionSpec says it (see `sharding`).
+        spec: how it is sharded; None where no PartitionSpec says it (see `sharding`).
         shard_shape: the shape on one device; None if not known.
         bytes_per_device: bytes of one shard, padding included; None if not known.
         sharding: the same sharding in other notations: `sdy`, `hlo`.
@@ -74,7 +74,7 @@ class Value:
         label: the variable it is assigned to in the source, where the line says so.
         count: how often it is made in a step, loops multiplied in; None where a loop's trip count is not known.
         manual: the mesh axes of the `shard_map`s around: every device along them has an array of its own, `shape` is
-            that array's, and `spec` says how it is cut over the other axes (None where there are none).
+            that array's, and `spec` says how it is sharded over the other axes (None where there are none).
         computed: how the operation that makes it computes it, where that is otherwise: it is moved then. Of an output:
             how the program computes it, where it is resharded before it is returned.
         fixed: what of its spec is in its type, over Explicit axes; None where the mesh has none.
@@ -139,7 +139,7 @@ class Value:
         if self.spec is not None:
             parts.append(str(self.spec))
         elif not self.manual:
-            parts.append("no PartitionSpec says how it is cut")
+            parts.append("no PartitionSpec")
         if self.computed is not None:
             parts.append(f"computed as {self.computed}")
         if self.fixed is not None:

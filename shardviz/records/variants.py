@@ -3,7 +3,7 @@ length, a checkpoint policy, other sharding constraints. Plain data, which a pla
 
 >>> variant = Variant(donated=("state",)).also(Variant(lengths=(Longer(path="w", dimension=0, size=30, better=32),)))
 >>> variant.words
-('donates state', 'has 32 in place of 30 in w:0 and all that is as long with it')
+('donates state', 'has 32 instead of 30 in w:0 and in all dimensions of that size')
 >>> bool(variant), bool(Variant())
 (True, False)
 """
@@ -29,6 +29,11 @@ class Longer:
         path, dimension: an argument that has it, by tree path, and which of its dimensions it is.
         size: how long it is there; what is some times as long stays so many times as long.
         better: the new length.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.Longer(path="emb", dimension=0, size=50257, better=50304).words
+        '50,304 instead of 50,257 in emb:0 and in all dimensions of that size'
     """
 
     path: str
@@ -38,9 +43,9 @@ class Longer:
 
     @property
     def words(self) -> str:
-        """`32 in place of 30 in w:0 and all that is as long with it`."""
+        """`32 instead of 30 in w:0 and in all dimensions of that size`."""
         where = f"{self.path}:{self.dimension}"
-        return f"{self.better:,} in place of {self.size:,} in {where} and all that is as long with it"
+        return f"{self.better:,} instead of {self.size:,} in {where} and in all dimensions of that size"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,11 @@ class Reconstrained:
         line: where it stands: `model.py:64`.
         before: the axes of each dimension, as the function has it.
         after: as it is to be; None where it is left out.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.Reconstrained(line="model.py:64", before=(("data",), ())).words
+        "drops P('data', None) at model.py:64"
     """
 
     line: str
@@ -61,7 +71,7 @@ class Reconstrained:
     def words(self) -> str:
         """`has P('data', 'model') in place of P('data') at model.py:64`."""
         before = f"{Spec(self.before)} at {self.line}"
-        return f"drops {before}" if self.after is None else f"has {Spec(self.after)} in place of {before}"
+        return f"drops {before}" if self.after is None else f"has {Spec(self.after)} instead of {before}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +84,11 @@ class Variant:
         checkpoint: the policy of `jax.checkpoint_policies` around the body of each differentiated loop, and of the
             checkpoints that are there; empty for what is there.
         constraints: the function's own constraints that it has otherwise.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> sv.Variant(donated=("params",), checkpoint="dots_saveable").words
+        ('donates params', 'has jax.checkpoint with dots_saveable')
     """
 
     donated: tuple[str, ...] = ()

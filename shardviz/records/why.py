@@ -1,4 +1,4 @@
-"""Why a value is cut as it is, and why a collective is there: causes, the chain from them, and the contest.
+"""Why a value is sharded as it is, and why a collective is there: causes, the chain from them, and the contest.
 
 Everything here was tried: a cause is one since Shardy, run without it, leaves the value without the axis.
 """
@@ -233,9 +233,9 @@ class Contest:
         value: the value whose sharding is contested.
         dimension: the dimension that is contested.
         rule: the operation's rule as einsum.
-        words: what each wanted, and how many of the operation's arrays were cut so.
+        words: what each wanted, and how many of the operation's arrays were sharded so.
         wanted_by: the name of the value that wanted it otherwise.
-        chosen_spec, wanted_spec: how the value is cut, and would be.
+        chosen_spec, wanted_spec: how the value is sharded, and would be.
         chosen, wanted: what the whole program costs so; None for a wanted one that is not possible.
         verdict: one of `OUTCOMES`.
         reason: why the wanted one is not possible; empty where it is.
@@ -288,7 +288,7 @@ class Need:
     """Why a collective is there.
 
     Attributes:
-        kind: `partial sums`, `disagree` (an operation's arrays are cut in ways that do not go together), `uncut` (an
+        kind: `partial sums`, `disagree` (an operation's arrays are sharded in incompatible ways), `uncut` (an
             operation needs a dimension whole), `constraint`, `output`, `boundary` (a loop, a function or a shard_map
             says how it takes it), `said` (it stands in the program), or `other`.
         op: the operation that needs it, as JAX calls it.
@@ -296,7 +296,7 @@ class Need:
         rule: the operation's rule as einsum; empty where there is none.
         source: the operation's line.
         value: the name of what is moved.
-        before, after: how it is cut before and after all collectives that bring it to where it is needed.
+        before, after: how it is sharded before and after all collectives that bring it to where it is needed.
     """
 
     kind: str
@@ -364,7 +364,7 @@ _APART = ("mesh", "source", "ask")
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Why(Answer):
-    """Why a value is cut as it is.
+    """Why a value is sharded as it is.
 
     Attributes:
         value: the value.

@@ -87,6 +87,13 @@ def compare_costs(
         MeshError: if a mesh has another number of devices than its machine; the message names the row.
         TargetError: if there is no such machine, or it has no speed (`cpu`).
         ShardvizError: if there is nothing to compare, two rows have one name, or a row is no report.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> report = mlp.program.propagate(mlp.plan)
+        >>> list(sv.cost_table(report, targets=["tpu v5e:2x4", "gpu h100:1x8"]).costs)
+        ['tpu v5e:2x4', 'gpu h100:1x8']
     """
     if isinstance(what, Report | StepCost):
         named: list[tuple[str, Any]] = [("", what)]

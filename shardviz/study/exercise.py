@@ -483,6 +483,14 @@ def exercise(
     Raises:
         ShardvizError: if there is no such question, or something that it needs is missing.
         SpecError: if a plan does not fit the program.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> plans = {"plan": mlp.plan, "other": mlp.plan.with_spec("params[1]['w']", None)}
+        >>> exercise = sv.exercise(mlp, **plans, ask="cheaper", level="propagated", target="tpu v5e:2x4")
+        >>> exercise.answer("B").reveal().score
+        1.0
     """
     program, plan = program_and_plan("exercise", program, plan)
     for argument, value, known in (("ask", ask, ASKS), ("level", level, LEVELS)):
@@ -528,5 +536,12 @@ class Scores(Visible):
 
 
 def scores(*exercises: Any) -> Scores:
-    """The scores of several exercises and puzzles, as a table."""
+    """The scores of several exercises and puzzles, as a table.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> exercise = sv.exercise(sv.gallery.mlp(), ask="collectives", title="mlp")
+        >>> sv.scores(exercise).score
+        0.0
+    """
     return Scores(exercises)

@@ -52,7 +52,7 @@ class Finalists:
     def may_fit(self, each: Tried) -> bool:
         """Whether the estimate, its error and what the compiler said of others leave it possible that it fits."""
         usable = each.score.usable
-        return usable is None or each.score.needed * self._higher <= usable * (1 + each.score.margin)
+        return usable is None or each.score.needed * self._higher * (1 - each.score.margin[0]) <= usable
 
     def hope(self, each: Tried) -> bool:
         """Whether it is worth asking about; what costs the same as another that was asked about is nearly the same."""
@@ -94,5 +94,7 @@ def margin_of(each: Tried) -> str:
     if score.usable is None:
         return "how much memory the chip has is not known"
     said = {True: "it fits", False: "it does not fit", None: "whether it fits cannot be told"}[score.fits]
-    about = f"about {format_bytes(score.needed)} of {format_bytes(score.usable)}, give or take {score.margin:.0%}"
+    least, most = score.needed * (1 - score.margin[0]), score.needed * (1 + score.margin[1])
+    span = f"{format_bytes(least)} to {format_bytes(most)} in nine of ten plans"
+    about = f"about {format_bytes(score.needed)} ({span}) of {format_bytes(score.usable)}"
     return f"{said} by an estimate, {about}; no compiler for the target was asked"

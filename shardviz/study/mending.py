@@ -37,7 +37,7 @@ from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
 from shardviz.records import Finding
 from shardviz.records.amounts import format_seconds
-from shardviz.study.mends import NO_ROOM, Change, Mend, Mends, NotOffered, Told
+from shardviz.study.mends import NO_ROOM, Change, Mend, Mends, NotOffered, Told, with_finding
 from shardviz.study.proposing import Proposals, plan_of
 from shardviz.study.scoring import Scorer
 from shardviz.study.trying import Step, Trying, Wait
@@ -104,6 +104,13 @@ def mends(
 
     Raises:
         TargetError, MeshError: as `sv.cost`. What a plan tried raises is in `not_offered`.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> mends = sv.mends(mlp.program, mlp.program.propagate(mlp.plan), "tpu v5e:2x4", findings=1)
+        >>> mends[0].level, mends[0].difference.same
+        ('partitioned', False)
     """
     machine = machine_of(report.target if target is None else target, report.mesh.size)
     fast = None if machine.chip.kind == "cpu" else machine
@@ -257,9 +264,10 @@ class Mending(Trying[Mends]):
             program=self.program.name,
             target=self._target,
             level=self.report.level,
-            mends=tuple(sorted(self._mends, key=order)),
+            mends=tuple(sorted(with_finding(self._mends, self._proposals.as_suggestion), key=order)),
             tried=self._tried,
             candidates=max(self._candidates, self._tried),
+            known=self._proposals.findings,
             not_offered=tuple(self._not_offered),
             by_hand=tuple(self._proposals.by_hand),
             seconds=self.elapsed,
@@ -369,9 +377,11 @@ class Mending(Trying[Mends]):
             good.append((judged[0], replace(change, write=judged[1] or change.write)))
 
     def _unforeseen(self, change: Change, judged: Judged, base: Judged) -> bool:
-        """Whether only the partitioner says what a change brings: what a constraint costs is not all foreseen."""
+        """Whether only the partitioner says what a change brings: what a constraint costs is not all foreseen, nor what
+        only a compiler's report shows, as the halos of a convolution."""
         longer = base.step is None or judged.step is None or judged.step > base.step * (1 + _UNFORESEEN)
-        return self._proposals.reconstrains(change) and not longer and judged.over <= base.over
+        shown = self.report.level != "propagated" and change.finding is not None and change.finding.severity != "note"
+        return (shown or self._proposals.reconstrains(change)) and not longer and judged.over <= base.over
 
     def _refuse(self, change: Change, why: str) -> None:
         self._not_offered.append(NotOffered(action=change.action, why=why))

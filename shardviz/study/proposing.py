@@ -35,7 +35,7 @@ from shardviz.records.findings import Suggestion
 from shardviz.records.paths import segments
 from shardviz.records.phases import phase
 from shardviz.records.report import Constrained, PlanRecord
-from shardviz.study.mends import Change, NotOffered
+from shardviz.study.mends import Change, Mend, NotOffered
 
 _COSTLY = 3
 """How many mesh axes are looked at, those over which most is moved."""
@@ -138,7 +138,7 @@ class Proposals:
             yield from self._donating(finding)
             yield from self._together(finding)
             for suggestion in finding.mends:
-                plan = self._suggested(suggestion)
+                plan = self.suggested(suggestion)
                 if suggestion.kind in _VARIED:
                     yield from self._varied(finding, suggestion)
                 elif suggestion.kind == "code":
@@ -151,7 +151,17 @@ class Proposals:
         yield from self._by_costly_axes()
         yield from self._held()
 
-    def _suggested(self, what: Suggestion) -> Plan | None:
+    def as_suggestion(self, mend: Mend) -> Suggestion:
+        """What a mend changes, as a finding has it: arguments and their specs, or in words."""
+        constrains = mend.plan.constraints != self.plan.constraints or mend.plan.variant != self.plan.variant
+        specs = {} if constrains else self.program.bind(mend.plan).in_specs
+        changed = [(name, spec) for name, spec in specs.items() if spec != self._bound.in_specs[name]]
+        if not changed:
+            return Suggestion(kind="code", source=next(iter(mend.lines), None), text=mend.action)
+        (target, spec), *rest = changed
+        return Suggestion(kind="argument", target=target, spec=spec, specs=tuple(rest), text=mend.action)
+
+    def suggested(self, what: Suggestion) -> Plan | None:
         """The plan with what a finding suggests; None where no plan says it."""
         if what.kind == "argument":
             return self.plan.with_edits({what.target: what.spec or Spec(), **dict(what.specs)}, dict(what.out_specs))
@@ -290,19 +300,23 @@ class Proposals:
 
     def _reconstrained(self) -> Iterator[Change]:
         """The function's own constraints that fight the plan: left out, or with the batch as the plan shards it."""
+        moves = [c for c in self.program.propagate(self.plan).collectives if c.kind != "all-reduce"]
+        total = sum(c.assumed_bytes for c in moves)
         moved: Counter[Frame] = Counter()
-        for c in self.report.collectives:
-            if c.source is not None and c.kind != "all-reduce":
-                moved[c.source.bare] += round(c.assumed_bytes)
+        own = [c for c in self.program.constraints if c.source is not None]
+        for c, constraint in itertools.product(moves, own):
+            line = constraint.source and constraint.source.bare
+            asked = c.array == constraint.shape and c.after and c.after.same_as(constraint.spec, self.plan.mesh)
+            if line is not None and (asked or (c.source is not None and c.source.bare == line)):
+                moved[line] += round(c.assumed_bytes)
         changed: dict[Frame, Reconstrained] = {}
         dropped: dict[Frame, Reconstrained] = {}
-        own = [c for c in self.program.constraints if c.source is not None]
         for c in sorted(own, key=lambda c: -moved[c.source.bare] if c.source else 0):
             frame = c.source.bare if c.source else None
             if frame is None or len({other.spec for other in own if other.source and other.source.bare == frame}) > 1:
                 continue
             before, after = _names(c.spec.dims), self._by_batch(c.spec, c.shape)
-            fights = after is not None or moved[frame] > _FIGHTS * moved.total()
+            fights = after is not None or moved[frame] > _FIGHTS * total
             if fights and (frame in dropped or len(dropped) < _FIGHTING):
                 dropped[frame] = Reconstrained(line=frame.short, before=before)
                 if after is not None:

@@ -257,6 +257,13 @@ def puzzle(
     Raises:
         ShardvizError: if something that it needs is missing.
         SpecError, MeshError, TargetError: if a plan does not fit the program, or a mesh the machine.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> puzzle = sv.puzzle(mlp, {"data": 2, "model": 4}, target="tpu v5e:2x4", par=mlp.plan, level="propagated")
+        >>> puzzle.answer(mlp.plan).stars
+        3
     """
     if start is not None and not isinstance(start, Plan):
         start = Plan(start)

@@ -48,7 +48,7 @@ class Score:
         flops: of one device.
         needed: bytes of main memory that one device needs; an estimate.
         usable: bytes that one device has; None where not known.
-        margin: by which share `needed` may be wrong.
+        margin: the shares of `needed` by which the compiler's plan may be less, and more.
         unknown: collectives whose time or count is not known, which are left out.
     """
 
@@ -60,7 +60,7 @@ class Score:
     flops: float
     needed: float
     usable: float | None
-    margin: float
+    margin: tuple[float, float]
     unknown: int = 0
 
     @property
@@ -82,9 +82,9 @@ class Score:
         """Whether it fits beyond the estimate's error, does not, or (None) that cannot be told."""
         if self.usable is None:
             return None
-        if self.needed * (1 + self.margin) <= self.usable:
+        if self.needed * (1 + self.margin[1]) <= self.usable:
             return True
-        return False if self.needed * (1 - self.margin) > self.usable else None
+        return False if self.needed * (1 - self.margin[0]) > self.usable else None
 
     @property
     def rank(self) -> float:
@@ -102,13 +102,13 @@ class Score:
         return sum(m.seconds for m in self.moved)
 
 
-def score_of(cost: StepCost, needed: float, margin: float) -> Score:
+def score_of(cost: StepCost, needed: float, margin: tuple[float, float]) -> Score:
     """The score of a step whose cost is known.
 
     Args:
         cost: the cost.
         needed: bytes that one device needs.
-        margin: by which share they may be wrong.
+        margin: the shares by which they may be less, and more.
     """
     sums: dict[tuple[str, str], list[float]] = {}
     for total in cost.by("axes"):

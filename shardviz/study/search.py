@@ -124,6 +124,13 @@ def search(
         ShardvizError: for a level, a pin or a number that makes no sense.
         MeshError, TargetError: for a mesh of another size than the machine's, or a machine that has no speed.
         TraceError: as `program.dimensions`.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> mlp = sv.gallery.mlp()
+        >>> search = sv.search(mlp.program, "tpu v5e:2x4", seconds=5, level="propagated", most=10)
+        >>> search.best.cost.seconds <= sv.cost(mlp.program.propagate(mlp.plan), "tpu v5e:2x4").seconds
+        True
     """
     if level not in LEVELS[1:]:
         raise ShardvizError(f"search(level={level!r}): level is {', '.join(map(repr, LEVELS[1:]))}")

@@ -200,6 +200,14 @@ def sweep(
     Raises:
         ShardvizError: if there is nothing to sweep over, no such level, or the sweep or file to go on from was asked
             otherwise; if the file cannot be read or written.
+
+    Examples:
+        >>> import jax, shardviz as sv
+        >>> def make(rows):
+        ...     return lambda x: x @ x.T, [jax.ShapeDtypeStruct((rows, 64), "float32")], {"in_specs": ("data",)}
+        >>> found = sv.sweep(make, over={"rows": [8, 16]}, mesh={"data": 4}, target="tpu v5e:2x2", progress=False)
+        >>> [row.point for row in found.rows]
+        [{'rows': 8}, {'rows': 16}]
     """
     if level not in _ASKS:
         raise ShardvizError(f"sweep(level={level!r}): level is {', '.join(map(repr, _ASKS))}")
@@ -296,13 +304,13 @@ class _Question:
         takes = inspect.signature(self.make).parameters
         every = any(p.kind is p.VAR_KEYWORD for p in takes.values())
         given = {n: v for n, v in point.items() if every or n in takes or n not in _OWN}
-        program, plan = _program(self.make(**given), point.get("mesh", self.mesh))
+        program, plan = program_and_plan(self.make(**given), point.get("mesh", self.mesh))
         if "options" in point and "options" not in given:
             plan = plan.with_options(point["options"])
         return _ASKS[self.level](program, plan, point.get("target", self.target))
 
 
-def _program(made: Any, mesh: Any) -> tuple[Program, Plan]:
+def program_and_plan(made: Any, mesh: Any) -> tuple[Program, Plan]:
     """What `make` gave, as a program and a plan."""
     if isinstance(made, Program):
         return made, made.plan(mesh)

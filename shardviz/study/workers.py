@@ -21,15 +21,25 @@ import platform
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 import uuid
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from types import CodeType
 from typing import Any, Generic, TypeVar
 
@@ -117,8 +127,34 @@ class Shared:
         """
         return packed(self.value)
 
+    @cached_property
+    def stored(self) -> Stored:
+        """The value in a file, as other processes of this machine get it; the file goes with this object."""
+        file, path = tempfile.mkstemp(prefix="shardviz-")
+        weakref.finalize(self, os.unlink, path)
+        with open(file, "wb") as stream:
+            stream.write(self.packed)
+        return Stored(path)
+
     def __reduce__(self) -> Any:
         return _arrived, (self.key, self.packed)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A shared value in a file."""
+
+    path: str
+
+    @property
+    def value(self) -> Any:
+        """The value: a process reads it once."""
+        return _stored_value(self.path)
+
+
+@functools.lru_cache(_KEEPS)
+def _stored_value(path: str) -> Any:
+    return pickle.loads(Path(path).read_bytes())
 
 
 _ARRIVED: OrderedDict[str, Shared] = OrderedDict()
@@ -149,7 +185,7 @@ def versions() -> dict[str, str]:
 # In a worker.
 
 
-def run(shared: Shared, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes:
+def run(shared: Shared | Stored, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes:
     """Does a task in a worker.
 
     Args:
@@ -175,6 +211,10 @@ def run(shared: Shared, payload: bytes, wanted: Mapping[str, str], call: str = "
             return packed((True, function(value, task)))
     except (Exception, SystemExit) as error:  # noqa: BLE001  # a person's function may raise anything: it is told
         return _packed_error(error)
+
+
+def _itself(shared: Shared) -> Shared:
+    return shared
 
 
 def _packed_error(error: BaseException) -> bytes:
@@ -326,9 +366,17 @@ class Batch(Generic[K]):
         if self._suspects and not self._running:
             self._give(self._suspects.popleft())
 
+    @cached_property
+    def _at_cluster(self) -> Any:
+        """The shared value where dask keeps it, which makes it again where it was lost; else the value."""
+        client: Any = getattr(self._executor, "_client", None)
+        return client.submit(_itself, self._shared) if hasattr(client, "scatter") else self._shared
+
     def _give(self, key: K) -> None:
+        local = isinstance(self._executor, Workers | ProcessPoolExecutor)
+        shared = self._shared.stored if local else self._at_cluster
         try:
-            future = self._executor.submit(run, self._shared, self._tasks[key], self._wanted, uuid.uuid4().hex)
+            future = self._executor.submit(run, shared, self._tasks[key], self._wanted, uuid.uuid4().hex)
         except BrokenExecutor as error:
             future = Future[Any]()
             future.set_exception(error)

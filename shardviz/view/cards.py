@@ -78,7 +78,7 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
     return table(
         cards,
         ("plan", lambda card: words(card.name, strong=True)),
-        ("how it came", lambda card: tuple(_note(card, deck))),
+        ("origin", lambda card: tuple(_note(card, deck))),
         ("step", lambda card: tuple(step_pieces(card.known))),
         ("difference", difference),
         ("memory per device", lambda card: tuple(memory_pieces(card.known))),
@@ -96,7 +96,7 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
 
 
 def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
-    """A card that is not there yet: what would be, against the card that is open.
+    """A card that is not there yet: what would be, compared with the open card.
 
     Args:
         offer: what is looked at; where it was tried at a higher level than it is known at, the difference is as tried.
@@ -106,7 +106,7 @@ def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
     would = Card(id="preview", name=offer.name, plan=offer.plan, known=known)
     card, tried = _cards([would], replace(deck, against=deck.at), name="preview"), offer.tried
     if tried is not None and tried.seconds and LEVELS.index(tried.level) > LEVELS.index(known.level):
-        of = f"against {deck.now.name}, as it was tried at level {tried.level}"
+        of = f"compared with {deck.now.name}, as tried at level {tried.level}"
         saved = signed(-tried.seconds, format_seconds(abs(tried.seconds)), of=of)
         cells, place = list(card.rows[0].cells), [column.title for column in card.columns].index("difference")
         cells[place] = (saved, words(f"tried {tried.level}", quiet=True, tip=of))
@@ -145,7 +145,7 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
         blocks.append(paragraph(words(offers.trouble, tone="warn"), name="offers-trouble"))
     if offers.busy:
         blocks.append(paragraph("presets are being tried …", quiet=True, name="offers-busy"))
-    blocks += notes("Each is predicted by Shardy's propagation; what is first, the partitioner confirms.")
+    blocks += notes("All are predicted by Shardy's propagation; the partitioner confirms the first.")
     return Document(title=words("Presets", strong=True), blocks=tuple(blocks), mesh=deck.now.known.bound.mesh)
 
 
@@ -157,15 +157,15 @@ def _taken(offer: Offer) -> tuple[str, str] | None:
 
 
 def _note(card: Card, deck: Deck) -> Iterator[Piece]:
-    """Its note, or how its plan differs from the baseline: the one array that is cut otherwise, or how many are, and
-    what is constrained otherwise inside the function.
+    """Its note, or how its plan differs from the baseline: the array whose spec changed, or how many did, and
+    which constraints inside the function changed.
     """
     first = deck.cards[0] if card is not deck.cards[0] else None
     base = next((c for c in deck.cards if c.id == "baseline"), first)
     bound = card.known.bound
     if bound.variant:
         text = f"its program {' and '.join(bound.variant.words)}"
-        yield words(f"{text};", tone="warn", tip=f"{text}: the code pane has what to write for it")
+        yield words(f"{text};", tone="warn", tip=f"{text}; the code pane shows what to write")
     if bound.options != (base.known.bound.options if base else {}):
         text = options_text(bound.options)
         yield words(shorten(f"with {text};" if text else "without compiler options;", 60), tip=text)
@@ -179,14 +179,14 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
     arrays, inside = changed_arrays(base.known.bound, bound), changed_constraints(base.known.bound, bound)
     if inside:
         text = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
-        yield words(shorten(f"{text} constrained otherwise", 48), quiet=True, tip=shorten(text, 400))
+        yield words(shorten(f"constraint changed: {text}", 48), quiet=True, tip=shorten(text, 400))
     elif not arrays:
-        yield words("sharded as the baseline" if bound.variant else "as the baseline", quiet=True)
+        yield words("same specs as the baseline", quiet=True)
     if len(arrays) == 1:
         name = arrays[0]
         cut = bound.in_specs.get(name) or bound.out_specs.get(name)
         yield words(shorten(name, 28), quiet=True, tip=name)
-        yield spec(cut) if cut is not None else words("as the compiler likes", quiet=True)
+        yield spec(cut) if cut is not None else words("left to the compiler", quiet=True)
     elif arrays:
         yield words(f"{len(arrays)} specs changed", quiet=True, tip=shorten(", ".join(arrays), 400))
 
@@ -219,9 +219,9 @@ def step_pieces(known: Known) -> Iterator[Piece]:
             yield words("choose a machine", strong=True, tip=tip, selects=("choose", "target"))
             yield words("to see times", quiet=True)
         return
-    tip = seconds_words(cost) or f"FLOPs are not known at level {cost.level}, so neither is how much longer"
+    tip = seconds_words(cost) or f"a lower bound: FLOPs are not known at level {cost.level}"
     more = [f"of the {level_words(cost)}", _bound(cost), mfu_words(cost), tokens_words(cost)]
-    more += [f"{plural(len(cost.unknown), 'collective')} of unknown time left out"] if cost.unknown else []
+    more += [f"without {plural(len(cost.unknown), 'collective')} of unknown time"] if cost.unknown else []
     yield words(step_words(cost), strong=True, tip="; ".join([tip, *filter(None, more), *cost.notes]))
     if band := band_words(cost):
         yield words(band, quiet=True, tip=f"{cost.step.accuracy}")
@@ -249,7 +249,7 @@ def signed(amount: float, text: str, *, of: str, tip: str = "", strong: bool = T
 
 
 def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator[Piece]:
-    """How much longer the step is than another card's, at a level of both; without a time, how much more moves.
+    """How much longer the step is than another card's, at a level of both; without times, how many more bytes move.
 
     Args:
         known: of the plan.
@@ -261,7 +261,7 @@ def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator
         yield words("not comparable", quiet=True, tip="no level that both plans have reached")
         return
     behind = "" if not named or level == known.level == other.known.level else f"at {level}"
-    against = f"against {other.name}, at level {level}"
+    against = f"compared with {other.name}, at level {level}"
     one, two = known.cost(level), other.known.cost(level)
     if one is not None and two is not None:
         both = one.seconds is not None and two.seconds is not None
@@ -269,7 +269,7 @@ def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator
         chips, before = one.machine.num_chips, two.machine.num_chips
         if chips != before and both and one.step.seconds and two.step.seconds:
             spent = one.step.seconds * chips / (two.step.seconds * before)
-            tip = f"{against}: {chips:,} chips for {step_words(one)}, there {before:,} for {step_words(two)}"
+            tip = f"{against}: {chips:,} chips for {step_words(one)}, {before:,} for {step_words(two)} there"
             yield signed(spent - 1, f"{format_change(spent)} chip-seconds", of=tip)
         elif format_seconds(abs(later)) == "0 s" or abs(later) < 5e-4 * max(two.lower, 1e-12):
             yield words("the same time", quiet=True, tip=against)
@@ -278,15 +278,15 @@ def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator
     else:
         more = _bytes(known.reports[level]) - _bytes(other.known.reports[level])
         if not more:
-            yield words("moves the same", quiet=True, tip=against)
+            yield words("the same communication", quiet=True, tip=against)
         else:
-            yield signed(more, f"{format_bytes(abs(more))} moved", of=against)
+            yield signed(more, f"{format_bytes(abs(more))} sent", of=against)
     if behind:
         yield words(behind, quiet=True, tip="the highest level that both plans have reached")
 
 
 def _bytes(report: Report) -> float:
-    return total_of(report.collectives).bytes
+    return total_of(report.collectives).sent_bytes
 
 
 def memory_pieces(known: Known) -> Iterator[Piece]:
@@ -331,7 +331,7 @@ def _room(known: Known) -> Iterator[Part]:
 def moved_pieces(known: Known, other: Known | None = None, level: str = "") -> Iterator[Piece]:
     """What communication takes over the axes that take longest, and how many times as long as another plan's.
 
-    Without a machine there are operand bytes in place of seconds.
+    Without a machine there are the bytes that each device sends, in place of seconds.
     """
     cost = known.cost()
     collectives = known.report.collectives if cost is None else cost.collectives
@@ -341,10 +341,10 @@ def moved_pieces(known: Known, other: Known | None = None, level: str = "") -> I
         return
 
     def amount(total: CollectiveTotal) -> float:
-        return total.bytes if cost is None else total.seconds
+        return total.sent_bytes if cost is None else total.seconds
 
     def text(total: CollectiveTotal) -> str:
-        return total.bytes_text if cost is None else format_seconds(total.seconds)
+        return f"{format_bytes(total.sent_bytes)} sent" if cost is None else format_seconds(total.seconds)
 
     least = sum(map(amount, totals)) / 1000
     main = [t for t in totals if t.unknown or amount(t) >= least][:_MOST_MOVED]
@@ -362,11 +362,11 @@ def moved_pieces(known: Known, other: Known | None = None, level: str = "") -> I
 
 
 def _moved_tip(total: CollectiveTotal) -> str:
-    return f"{total.bytes_text}: {total.sentence}"
+    return f"{format_bytes(total.sent_bytes)} sent by each device in a step; {total.sentence}"
 
 
 def _ratio(now: float, then: float, level: str, form: Callable[[float], str]) -> Iterator[Piece]:
-    tip = f"{form(then)} there, {form(now)} here, in all, at level {level}"
+    tip = f"{form(now)} in all, {form(then)} on the other plan, at level {level}"
     if then and abs(now / then - 1) > 0.005:
         yield words(format_change(now / then), tone="bad" if now > then else "good", tip=tip)
 

@@ -43,13 +43,13 @@ MOST = 40
 _SUMS = {"axes": "By mesh axes", "source": "By source line", "phase": "By phase", "kind": "By kind"}
 
 HOW_WORDS = {
-    "asynchronous": "begun and ended apart",
-    "combined": "several in one",
-    "split": "parts of one, or one again",
+    "asynchronous": "asynchronous",
+    "combined": "combined",
+    "split": "split or repeated",
     "moved": "moved out of a loop",
-    "turned": "turned into another kind",
-    "converted": "in another element type",
-    "fused": "inside a kernel",
+    "turned": "changed into another kind",
+    "converted": "converted to another element type",
+    "fused": "fused into a kernel",
     "added": "added by the target's compiler",
 }
 """What was done to a collective on its way to the target's program: `TargetCollective.how`, in words."""
@@ -71,7 +71,7 @@ def collectives_section(report: Report) -> Section:
     """All that a report knows of its collectives, by bytes."""
     collectives = report.collectives
     if not collectives:
-        return section("Collectives", lead="not looked for at this level" if report.level == "notation" else "none")
+        return section("Collectives", lead="not known at this level" if report.level == "notation" else "none")
     every = section(
         f"All {plural(len(collectives), 'collective')}, the most bytes first",
         collectives_table(by_bytes(collectives), line_text=report.line),
@@ -104,7 +104,7 @@ def sums_table(
     brief: bool = False,
     most: int = 10,
 ) -> Table:
-    """A bar for each group of collectives, cut by the mesh axes that they move over.
+    """A bar for each group of collectives, divided by mesh axes.
 
     Args:
         collectives: of a report, or of a cost.
@@ -205,7 +205,7 @@ def collectives_table(
         collectives,
         ("kind", kind),
         ("axes", over),
-        ("moves", lambda c: shape(c.shape, dtype=c.dtype, tip="the result on one device")),
+        ("result", lambda c: shape(c.shape, dtype=c.dtype, tip="the result on one device")),
         (right("operand bytes"), lambda c: nbytes(c.operand_bytes)),
         (right("count"), lambda c: count(c.count)),
         (right("total per device"), lambda c: words(total_text(c), strong=True)),
@@ -223,7 +223,7 @@ def collectives_table(
 
 
 def _phase(c: Collective) -> Piece:
-    return words(c.phase + (", user's own" if c.origin == "user" else ""), quiet=True)
+    return words(c.phase + (", written by the user" if c.origin == "user" else ""), quiet=True)
 
 
 # As the target runs them.
@@ -237,9 +237,9 @@ def runs_text(report: Report) -> str:
     done = Counter(word for run in runs for word in run.how)
     parts = [f"{done[word]} {said}" for word, said in HOW_WORDS.items() if done[word]]
     left = [c for c in report.collectives if not report.runs_as(c.name)]
-    text = f"{plural(len(report.collectives), 'collective')} of the partitioner, {len(runs)} of the target's"
+    text = f"{plural(len(report.collectives), 'collective')} after the partitioner, {len(runs)} in the final HLO"
     text += f": {', '.join(parts)}" if parts else ""
-    return text + (f"; {len(left):,} of the partitioner's not found again" if left else "")
+    return text + (f"; {len(left):,} of the partitioner's not matched" if left else "")
 
 
 def algorithms_text(runs: Sequence[TargetCollective]) -> str:
@@ -249,7 +249,7 @@ def algorithms_text(runs: Sequence[TargetCollective]) -> str:
         return ""
     silent = len(runs) - counts.total()
     text = ", ".join(f"{said} ({n})" for said, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-    return text + (f"; not said of {silent}" if silent else "")
+    return text + (f"; not stated for {silent}" if silent else "")
 
 
 def how_words(run: TargetCollective) -> str:
@@ -305,12 +305,12 @@ class Runs:
     timed: Mapping[str, Collective]
 
     def cell(self, c: Collective) -> tuple[Piece, ...]:
-        """In what the target's differ from it; `as partitioned` where in nothing."""
+        """How the target's differ from it; `as partitioned` where they do not."""
         pieces: list[Piece] = []
         for run in self.report.runs_as(c.name):
             pieces += [words(";")] if pieces else []
             pieces += self.pieces(run, c)
-        return tuple(pieces) or (words("not found again", quiet=True),)
+        return tuple(pieces) or (words("not matched", quiet=True),)
 
     def pieces(self, run: TargetCollective, of: Collective | None) -> list[Piece]:
         """One of the target's, and the collective that it stands for."""
@@ -328,7 +328,7 @@ class Runs:
         """The arithmetic of what the target runs, where it is another."""
         timed = [self.timed.get(run.collective.name) for run in self.report.runs_as(c.name)]
         return tuple(
-            paragraph(words(f"as run, {run.name}:", quiet=True), code(run.formula), quiet=True)
+            paragraph(words(f"final HLO, {run.name}:", quiet=True), code(run.formula), quiet=True)
             for run in timed
             if run is not None and run.formula and run.formula != c.formula
         )

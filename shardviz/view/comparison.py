@@ -149,7 +149,7 @@ def _difference(amount: Amount) -> Piece:
 
 
 def _specs_section(comparison: Comparison) -> Section:
-    """Values that are cut otherwise; those that changed alike, layer by layer, are one row."""
+    """Values whose spec differs; those that changed alike, layer by layer, share a row."""
     alike: dict[tuple[object, ...], list[ValueChange]] = {}
     for change in comparison.specs:
         sides = [v and (v.shape, v.dtype, str(v.spec), v.shard_shape) for v in (change.before, change.after)]
@@ -166,7 +166,7 @@ def _specs_section(comparison: Comparison) -> Section:
         noun="change",
         name="specs",
     )
-    return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} sharded otherwise")
+    return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} with another spec")
 
 
 def _names(group: Sequence[ValueChange]) -> tuple[Piece, ...]:
@@ -181,7 +181,7 @@ def _typed(value: Value | None) -> Piece:
 
 
 def _side(value: Value | None, other: Value | None) -> Inline:
-    """How a value is cut, with its shape where that is another on the other side; `none` where there is none."""
+    """How a value is sharded, with its shape where that is another on the other side; `none` where there is none."""
     if value is None:
         return words("none", quiet=True)
     if other is not None and (value.shape, value.dtype) != (other.shape, other.dtype):

@@ -121,7 +121,7 @@ def step_bars(cost: StepCost) -> Picture:
         rows.append((f"over {len(rest)} more", (Stretch(seconds / whole, "muted"),), format_seconds(seconds)))
     alt = "Step time: " + "; ".join(f"{name} {text}" for name, _, text in rows) + f". {headline(cost)}."
     upper = f"at least {format_seconds(step.upper)}" if cost.upper is None else format_seconds(cost.upper)
-    rows.append(("one after the other", (Stretch(max(step.compute, step.memory) / whole), *parts), upper))
+    rows.append(("no overlap", (Stretch(max(step.compute, step.memory) / whole), *parts), upper))
     bounds: list[Bound] = [(cost.lower / whole, f"at least: {format_seconds(cost.lower)}", 2)]
     if cost.seconds is not None:
         bounds = [(cost.seconds / whole, f"the step: {step_words(cost)}", 1)]
@@ -146,7 +146,7 @@ def memory_bar(cost: StepCost) -> Picture:
     left = 1 - sum(part.share for part in stretches)
     if not needs.complete and left > 0:
         stretches.append(Stretch(left, "tile"))
-        keys.append(Key(text="what is made in between: not known", fill="tile"))
+        keys.append(Key(text="temporaries: not known", fill="tile"))
     bounds = []
     if needs.usable is not None:
         per = "" if chip.devices_per_chip == 1 else " a device"
@@ -161,7 +161,7 @@ _PHASE_HATCHES = {"forward": None, "rematerialised": 0, "backward": 2, "update":
 
 
 def work_bars(cost: StepCost) -> Picture:
-    """FLOPs of one device by source line, each bar cut by phase."""
+    """FLOPs of one device by source line, each bar divided by phase."""
     counted = cost.counted
     totals = [t for t in counted.by("source") if t.flops] if counted is not None else []
     shown, rest = totals[:MOST_LINES], totals[MOST_LINES:]
@@ -234,7 +234,7 @@ def _(report: Report, kind: str = "") -> Picture:
 def machine_figure(cost: StepCost) -> Picture:
     """The mesh on its machine, with the first device's company."""
     drawn = machine_picture(cost.placement)
-    drawn = replace(drawn, notes=(*drawn.notes, f"devices stand {placed_words(cost.placement)}"))
+    drawn = replace(drawn, notes=(*drawn.notes, placed_words(cost.placement)))
     return drawn.over(company_picture(cost.placement, 0))
 
 

@@ -1,4 +1,4 @@
-"""The open card against the one that it is compared with: all of it, a place's numbers, its lines, the machine's links.
+"""The open card and the one that it is compared with: everything, one pane's numbers, the lines, the machine's links.
 
 Over a machine's picture stands where links are busy for longer or for less time, and whether chips hold more or less.
 Red and an arrow upwards is more, green and an arrow downwards less. A link is busy with what moves along the mesh axis
@@ -49,14 +49,16 @@ def difference_pane(deck: Deck) -> Document:
     both = compared(deck)
     if both is None:
         return Document(blocks=(paragraph(_nothing(deck), quiet=True, name="difference-none"),))
-    title = words(f"{deck.now.name} against {deck.other.name}", strong=True)
+    title = words(f"{deck.now.name} compared with {deck.other.name}", strong=True)
     return replace(comparison_document(both), title=(title, words(f"level {both.level}", quiet=True)), lead=())
 
 
 def _nothing(deck: Deck) -> str:
     if len(deck.cards) < 2:
-        return "There is one plan; what a change or a preset makes different is told here."
-    return f"{deck.other.name} is what the others are compared with; open another card, or compare with another one."
+        return "There is one plan. After a change or a preset, this shows the difference."
+    return (
+        f"{deck.other.name} is the plan that others are compared with: open another card, or compare with another one."
+    )
 
 
 def with_difference(pane: Document, deck: Deck, groups: Collection[str]) -> Document:
@@ -72,7 +74,7 @@ def with_difference(pane: Document, deck: Deck, groups: Collection[str]) -> Docu
         return pane
     lead = words(f"{deck.now.name}, at level {both.level}", quiet=True)
     amounts = replace(amounts_table(both, groups), name="difference-amounts")
-    here = section(f"Against {deck.other.name}", amounts, lead=lead, name="difference-here")
+    here = section(f"Compared with {deck.other.name}", amounts, lead=lead, name="difference-here")
     return replace(pane, blocks=(*pane.blocks, here))
 
 
@@ -191,16 +193,16 @@ def with_links(pane: Document, deck: Deck) -> Document:
         folds="never",
         name="links-difference",
     )
-    what = "what moves along each mesh axis, and how long its links are busy with it"
+    what = "communication along each mesh axis, and how long its links are busy"
     own = {(path.name, str(path)) for path in costs[0].placement.paths}
     lines = tuple(
-        paragraph(axes((path.name,)), words(f"rides there on {path}", quiet=True))
+        paragraph(axes((path.name,)), words(f"uses {path} there", quiet=True))
         for path in costs[1].placement.paths
         if path.size > 1 and (path.name, str(path)) not in own
     )
-    none = paragraph("Neither moves anything between devices.", quiet=True)
+    none = paragraph("Neither plan communicates between devices.", quiet=True)
     lead = words(f"{what}, at level {_level(deck)}", quiet=True)
-    busy = section(f"Against {other.name}", links if links.rows else none, *lines, lead=lead, name="links-here")
+    busy = section(f"Compared with {other.name}", links if links.rows else none, *lines, lead=lead, name="links-here")
     return replace(pane, blocks=(*pane.blocks, busy))
 
 
@@ -216,7 +218,7 @@ def _busy_words(total: CollectiveTotal | None) -> Inline:
 
 def _longer(more: float) -> Piece:
     text = format_seconds(abs(more))
-    return words("the same", quiet=True) if text == "0 s" else signed(more, text, of="of a step on the links")
+    return words("the same", quiet=True) if text == "0 s" else signed(more, text, of="seconds of a step on the links")
 
 
 def busy_along(cost: StepCost) -> dict[str, float]:
@@ -263,7 +265,7 @@ def machine_difference(here: StepCost, there: StepCost) -> Picture | None:
     for axis in dict.fromkeys((*busy[0], *busy[1])):
         change = busy[0].get(axis, 0.0) - busy[1].get(axis, 0.0)
         if axis not in seen and abs(change) >= least:  # a switch's, a network's, or inside a chip
-            keys.append(_key(f"what {axis} rides on: busy", change, format_seconds))
+            keys.append(_key(f"links of {axis}: busy", change, format_seconds))
     holds = sum(here.needs.parts.values()), sum(there.needs.parts.values())
     change = holds[0] - holds[1]
     if here.needs.complete == there.needs.complete and abs(change) >= LEAST * max(*holds, 1.0):

@@ -26,8 +26,9 @@ from shardviz.records import Frame, Value
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds, format_shape
 from shardviz.records.collectives import axes_words
 from shardviz.records.sums import NO_SOURCE
+from shardviz.view.glossary import GLOSSARY
 
-Kind = Literal["words", "code", "axes", "mesh", "spec", "bar", "line"]
+Kind = Literal["words", "term", "code", "axes", "mesh", "spec", "bar", "line"]
 _LONGEST_LINE = 72
 T = TypeVar("T")
 _CLOSING = (",", ";", ":", ".", ")")
@@ -39,8 +40,9 @@ class Piece:
 
     Attributes:
         text: it in plain text; what terminals, diffs and screen readers get.
-        kind: `words`; `code`, in monospace; `axes`, mesh axes as chips; `mesh`, those of a mesh with their sizes;
-            `spec`, a spec in brackets; `bar`; `line`, a place in the source with the line's text behind it.
+        kind: `words`; `term`, a word of the glossary, which its tip explains; `code`, in monospace; `axes`, mesh axes
+            as chips; `mesh`, those of a mesh with their sizes; `spec`, a spec in brackets; `bar`; `line`, a place in
+            the source with the line's text behind it.
         value: of `axes` the tuple of axes, of `mesh` its (name, size) pairs, of `spec` the `Spec`, of `bar` its
             `Part`s, of `line` the source line.
         strong, quiet: more, or less, important than what is around it.
@@ -94,6 +96,11 @@ class Column:
     title: str
     right: bool = False
     wrap: bool = False
+
+    @property
+    def tip(self) -> str:
+        """What the head means, where the glossary has it."""
+        return GLOSSARY.get(self.title, "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +255,7 @@ def document(subject: Any) -> Document:
     Raises:
         ShardvizError: for an object that nobody has a builder for.
     """
-    raise ShardvizError(f"nothing here tells of a {type(subject).__name__}")
+    raise ShardvizError(f"shardviz cannot show a {type(subject).__name__}")
 
 
 @document.register
@@ -264,6 +271,11 @@ def words(
 ) -> Piece:
     """Plain words."""
     return Piece(text=text, strong=strong, quiet=quiet, tone=tone, tip=tip, selects=selects)
+
+
+def term(word: str, *, strong: bool = False) -> Piece:
+    """A word, which says what it means where the glossary has it."""
+    return Piece(text=word, kind="term" if word in GLOSSARY else "words", strong=strong, tip=GLOSSARY.get(word, ""))
 
 
 def code(text: str, *, strong: bool = False, quiet: bool = False, tip: str = "", selects: Any = None) -> Piece:
@@ -282,18 +294,18 @@ def mesh_axes(mesh: DeviceMesh) -> Piece:
 
 
 def spec(cut: Spec | None, *, tip: str = "") -> Piece:
-    """A spec; None where no PartitionSpec says how the array is cut."""
+    """A spec; None where no PartitionSpec says how the array is sharded."""
     if cut is None:
         return words("no PartitionSpec", quiet=True, tip=tip)
     return Piece(text=str(cut.canonical()), kind="spec", value=cut, tip=tip or str(cut))
 
 
 def value_spec(value: Value, *, asks: bool = False) -> tuple[Piece, ...]:
-    """How a value is cut; where no PartitionSpec says it, what does: per device inside a `shard_map`, or HLO's text.
+    """How a value is sharded; where no PartitionSpec says it: per device inside a `shard_map`, or HLO's text.
 
     Args:
         value: the value.
-        asks: whether it can be asked there why it is cut so.
+        asks: whether it can be asked there why it is sharded so.
     """
     if value.manual:
         own = f"per device over {', '.join(map(axis_text, value.manual))}"
@@ -358,7 +370,9 @@ def line(frame: Frame | None, source: str | LineText = "", *, tip: str = "") -> 
 def moved(kind: str, over: tuple[Axis, ...] | None, frame: Frame | None, tip: str = "") -> Piece:
     """A kind of collective; with the axes and the line it is lit wherever it stands."""
     at = "" if frame is None else frame.short
-    return words(kind, strong=True, tip=tip, selects=("moved", f"{kind} {axes_words(over)} {at}"))
+    return words(
+        kind, strong=True, tip=tip or GLOSSARY.get(kind, ""), selects=("moved", f"{kind} {axes_words(over)} {at}")
+    )
 
 
 Cell = Inline | str

@@ -42,15 +42,15 @@ from shardviz.view.step_cost import memory_words
 from shardviz.view.why import axis_section
 
 _QUESTIONS = {
-    "outputs": "How does the compiler cut what the function returns?",
-    "collectives": "Which collectives does the compiler put in, over which mesh axes, of how many bytes?",
+    "outputs": "How does the compiler shard the results?",
+    "collectives": "Which collectives does the compiler insert, over which mesh axes, with how many bytes?",
     "cheaper": "Which of the two plans is cheaper?",
     "memory": "How many bytes of each argument does one device hold?",
     "seconds": "How long do the collectives of a step take on the machine, one after the other?",
 }
-_BYTES = "Bytes are those of the operands of all runs in a step, on one device; a tenth more or less is right."
+_BYTES = "Bytes are operand bytes of all runs in a step, on one device; within a tenth is right."
+_NEAR = "Within a tenth is right."
 _SHOWN = 16  # arguments
-_NEAR = "A tenth more or less is right."
 _WHO = {
     "propagated": "Shardy's propagation",
     "partitioned": "XLA's partitioner",
@@ -60,7 +60,7 @@ _WHO = {
 
 @document.register
 def exercise_document(asked: Exercise) -> Document:
-    """The question: the mesh, how the arguments are cut, and how to answer."""
+    """The question: the mesh, how the arguments are sharded, and how to answer."""
     how = {
         "outputs": "exercise.answer({'" + (asked.outputs or ("result",))[0].replace("'", "\\'") + "': P(...)})",
         "collectives": "exercise.answer([('all-reduce', '" + asked.plan.mesh.names[-1] + "', '1 MB'), ...]), or []",
@@ -76,16 +76,16 @@ def exercise_document(asked: Exercise) -> Document:
         blocks.append(_open(asked))
     target = "" if asked.target is None else f", on {asked.target}"
     answered = f"; answered {plural(asked.tries, 'time')}" if asked.tries else ""
-    blocks += notes(f"Who has the answer: {_WHO[asked.level]}{target}{answered}.")
+    blocks += notes(f"The answer is from {_WHO[asked.level]}{target}{answered}.")
     blocks.append(paragraph(code(how), "  then  ", code("exercise.reveal()")))
     title = (words(asked.title or "exercise", strong=True), code(asked.program.name))
     return Document(title=title, lead=(mesh_axes(asked.plan.mesh),), blocks=tuple(blocks), mesh=asked.plan.mesh)
 
 
 def _arguments(asked: Exercise) -> Table:
-    """How each plan cuts the arguments."""
+    """How each plan shards the arguments."""
     plans = (
-        [(asked.plan, "cut")] if asked.other is None else [(asked.plan, asked.names[0]), (asked.other, asked.names[1])]
+        [(asked.plan, "spec")] if asked.other is None else [(asked.plan, asked.names[0]), (asked.other, asked.names[1])]
     )
     bound = [asked.program.bind(plan).in_specs for plan, _ in plans]
     rows = tuple(
@@ -104,7 +104,7 @@ def _open(asked: Exercise) -> Table:
     """The outputs that are asked for."""
     arrays = {o.name: o for o in asked.program.outputs(asked.plan)}
     rows = tuple(row(code(n), shape(arrays[n].shape, dtype=arrays[n].dtype), words("?")) for n in asked.outputs)
-    columns = (Column("output"), Column("shape"), Column("cut"))
+    columns = (Column("output"), Column("shape"), Column("spec"))
     return Table(columns=columns, rows=rows, first=24, noun="output", name="exercise-outputs")
 
 
@@ -112,9 +112,15 @@ def _open(asked: Exercise) -> Table:
 def result_document(result: Result) -> Document:
     """The score, a row for all that was asked and said, and why what was missed is so."""
     rows = tuple(_graded(r) for r in result.rows)
-    columns = (Column(""), Column("said"), Column("is", wrap=True), Column("", wrap=True), Column("points", right=True))
+    columns = (
+        Column(""),
+        Column("answer"),
+        Column("right", wrap=True),
+        Column("", wrap=True),
+        Column("points", right=True),
+    )
     table = Table(columns=columns, rows=rows, first=40, noun="answer", name="exercise-result")
-    blocks: list[Block] = [table] if rows else [paragraph("There is none, and none was named.")]
+    blocks: list[Block] = [table] if rows else [paragraph("There are none, and you named none.")]
     blocks += [paragraph(idea, label="a common idea") for idea in result.ideas]
     for graded in result.rows:
         blocks += _why(graded)
@@ -127,7 +133,7 @@ def result_document(result: Result) -> Document:
     said = f"{result.score:.0%}"
     tries = "at the first try" if result.tries == 1 else f"at try {result.tries}"
     title = (words("score", quiet=True), words(said, strong=True, tone=tone), words(tries, quiet=True))
-    who = notes(f"The answer is that of {_WHO[result.level]} ({result.level}).")
+    who = notes(f"The right answer is from {_WHO[result.level]} ({result.level}).")
     return Document(title=title, blocks=(*blocks, *who))
 
 
@@ -137,7 +143,7 @@ def _graded(graded: Graded) -> Row:
     return row(
         code(graded.what),
         words(graded.given or ("nothing" if graded.verdict else ""), quiet=not graded.given),
-        words(graded.right or "no such thing"),
+        words(graded.right or "does not exist"),
         words(graded.verdict, tone=tone),
         words(f"{format_number(graded.points)} of {format_number(graded.of)}" if tone else ""),
     )

@@ -17,9 +17,7 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import Looked, SavedSession
 from shardviz.explorer.snapshot import Remedies
 from shardviz.explorer.texts import Codes
-from shardviz.records import Memory
 from shardviz.records.amounts import format_bytes, format_flops, plural
-from shardviz.records.sums import sum_collectives, total_of
 from shardviz.view.cards import memory_pieces
 from shardviz.view.collectives import sums_table
 from shardviz.view.cost_pictures import machine_figure
@@ -34,16 +32,11 @@ from shardviz.view.document import (
     Row,
     Section,
     Table,
-    axes,
     document,
-    nbytes,
     notes,
     paragraph,
-    right,
     section,
-    shorten,
-    table,
-    value_spec,
+    term,
     words,
 )
 from shardviz.view.most import most_document
@@ -61,6 +54,7 @@ from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, LEVEL_WORDS, fit_text
 from shardviz.view.source import source_pane
 from shardviz.view.step_cost import headline, memory_words, parts_table
 from shardviz.view.values import values_headline, values_section, values_table
+from shardviz.view.verdict import verdict_document
 
 
 def headline_pane(state: Looked) -> Document:
@@ -92,13 +86,13 @@ def memory_brief(state: Looked) -> Document:
     elif state.cost is not None:
         pieces = memory_pieces(state.deck.now.known)
         blocks.append(paragraph(*pieces, label=state.cost.machine.text, name="memory-room"))
-        blocks.append(paragraph("more is known once it is compiled", quiet=True, name="memory-more"))
+        blocks.append(paragraph("an estimate until it is compiled", quiet=True, name="memory-more"))
     elif plan is None:
         blocks.append(paragraph("known once the program is compiled", quiet=True))
     if plan is not None and not simulated:
         peak = words(
-            f"alive at once, at most: {format_bytes(plan.peak)}",
-            tip="the most that is in use at any one moment, by the live ranges of all values",
+            f"peak of live memory: {format_bytes(plan.peak)}",
+            tip="the most that is live at once, by the live ranges of all values",
         )
         blocks.append(paragraph(peak, quiet=True, name="memory-peak"))
     if plan is not None and plan.target == "cpu":
@@ -110,57 +104,18 @@ def memory_brief(state: Looked) -> Document:
     return Document(blocks=tuple(blocks), mesh=report.mesh)
 
 
-_MOST = 400
-
-
 @document.register
 def summary(state: ExplorerState) -> Document:
-    """The plan and the headline numbers; no timings, so that two runs can be compared word for word."""
-    report = state.report
-    mesh = str(report.mesh) or "a mesh with no axes"
-    arguments = table(
-        report.arguments,
-        ("", lambda v: shorten(v.name, 40)),
-        ("", value_spec),
-        (right(), lambda v: nbytes(v.bytes_per_device)),
-        most=_MOST,
-        noun="argument",
-    )
-    moved = table(
-        sum_collectives(report.collectives, "axes"), ("", lambda t: axes(t.axes)), (right(), lambda t: t.bytes_text)
-    )
-    whole = total_of(report.collectives)
-    runs = f"{plural(whole.operations, 'operation')}, {whole.runs_text} runs a step" if whole.operations else "none"
-    blocks: list[Block] = [
-        section("arguments", arguments, lead=values_headline(report.arguments)),
-        section("collectives", *((moved,) if moved.rows else ()), lead=runs),
-    ]
-    facts = [] if report.memory is None else [_plan(report.memory)]
-    if state.cost is not None:
-        facts.append((f"step on {state.target}", headline(state.cost)))
-        facts.append((f"memory on {state.target}", memory_words(state.cost.needs)))
-    facts.append((f"no cost on {state.target}", state.cost_error))
-    problems = sorted({d.rule for d in report.findings if d.severity != "note"})
-    count = sum(d.severity != "note" for d in report.diagnostics)
-    facts.append((plural(count, "problem"), ", ".join(problems)))
-    if state.failure:
-        facts.append((state.failure["kind"], state.failure["message"].splitlines()[0]))
-    if state.error:
-        facts.append(("refused", state.error["message"].splitlines()[0]))
-    blocks += [paragraph(said, label=label) for label, said in facts if said]
-    if len(state.deck.cards) > 1:
-        blocks.append(section("plans", *document(state.deck).blocks))
-    title = words(f"{report.program} on {mesh} ({plural(report.mesh.size, 'device')}), {report.level}")
-    return Document(title=title, blocks=tuple(blocks), mesh=report.mesh)
-
-
-def _plan(memory: Memory) -> tuple[str, str]:
-    parts = (
-        f"{format_bytes(memory.set_aside)} set aside (arguments {format_bytes(memory.arguments)}, temporaries "
-        f"{format_bytes(memory.temporaries)}, outputs not aliased {format_bytes(memory.outputs - memory.aliased)}); "
-        f"alive at once, at most: {format_bytes(memory.peak)}"
-    )
-    return f"memory per device, {memory.target} plan", parts
+    """The still, the step, the memory and what the last edit met; no timings, so that runs can be compared."""
+    shown, cost = still(state), state.cost
+    facts = {f"no cost on {state.target}": state.cost_error}
+    if cost is not None:
+        facts = {f"step on {state.target}": headline(cost), f"memory on {state.target}": memory_words(cost.needs)}
+    met = {"failed": state.failure, "refused": state.error}
+    facts |= {label: fact["message"].splitlines()[0] for label, fact in met.items() if fact}
+    lines = (paragraph(text, label=label) for label, text in facts.items() if text)
+    memory = memory_brief(state).blocks if cost is None else ()
+    return dataclasses.replace(shown, blocks=(*shown.blocks[:-1], *memory, *lines))
 
 
 _MOST_LINES, _MOST_VALUES, _MOST_FOUND = 6, 24, 8
@@ -172,15 +127,16 @@ def still(state: Looked) -> Document:
     report = state.report
     blocks: list[Block] = [*_plans(state)]
     if report.collectives:
-        sums = (sums_table(report.collectives, by, line_text=report.line, brief=True, most=_MOST_LINES) for by in _SUMS)
-        blocks += sums
+        moves, timed = (report.collectives, False) if state.cost is None else (state.cost.partitioned, True)
+        look = {"line_text": report.line, "timed": timed, "brief": True, "most": _MOST_LINES}
+        blocks += (sums_table(moves, by, **look) for by in _SUMS)
     arguments, lead = values_table(report.arguments, most=_MOST_VALUES), values_headline(report.arguments)
     blocks.append(section("Arguments", arguments, lead=lead, fold="closed"))
     grave = [each for each in report.findings if each.severity != "note"]
     if grave:
         problems = (paragraph(f"• {each.text}") for each in grave[:_MOST_FOUND])
         blocks.append(section("Findings", *problems, lead=str(len(grave))))
-    blocks += notes("An explorer without its kernel: what it showed last. Run the cell again to go on.")
+    blocks += notes("The explorer's last view, without its kernel. Run the cell again to continue.")
     title = headline_pane(state).title
     return Document(title=title, lead=(_level(state),), blocks=tuple(blocks), mesh=report.mesh)
 
@@ -190,7 +146,7 @@ def _level(state: Looked) -> tuple[Piece, ...]:
     level = state.level
     meaning = f"({LEVEL_WORDS[level]})" if level in LEVEL_WORDS else ""
     machine = (words(f", target {state.target}"),) if state.target != "cpu" else ()
-    return (words(level, strong=True), words(meaning, quiet=True), *machine)
+    return (term(level, strong=True), words(meaning, quiet=True), *machine)
 
 
 def _part(title: str, pane: Document, fold: Any, lead: Any = ()) -> Section:
@@ -209,22 +165,13 @@ def _plans(state: Looked) -> Iterator[Block]:
     deck = state.deck
     yield from document(deck).blocks
     if len(deck.cards) > 1:
-        yield paragraph(words("What follows is of the plan"), words(deck.now.name, strong=True), words("."))
+        yield paragraph(words("The rest is about the plan"), words(deck.now.name, strong=True), words("."))
 
 
 def _most(state: Looked) -> Section:
     """What the step waits for; what helps was tried while the explorer lived."""
     remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()
-    most = most_document(state.deck, remedies)
-    return _part("What costs you most", dataclasses.replace(most, blocks=tuple(map(_told, most.blocks))), "open")
-
-
-def _told(block: Block) -> Block:
-    """A table without its last column where that says nothing: what would help was not tried, and is not any more."""
-    if not isinstance(block, Table) or any(row.cells[-1] for row in block.rows):
-        return block
-    rows = tuple(dataclasses.replace(row, cells=row.cells[:-1]) for row in block.rows)
-    return dataclasses.replace(block, columns=block.columns[:-1], rows=rows)
+    return _part("What costs you most", most_document(state.deck, remedies), "open")
 
 
 def _coded(code: Codes) -> Iterator[Block]:
@@ -242,6 +189,7 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
     chosen = shard_map_pane(report, state.selected, state.remark)
     blocks: list[Block] = [
+        verdict_document(state.deck.now.known).blocks[-1],
         *_plans(state),
         _most(state),
         _part("Findings", problems_pane(report, cost), "open"),

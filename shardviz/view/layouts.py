@@ -5,8 +5,8 @@
 "P('data', None)"
 >>> for sentence in uneven_words(layout((17, 4), ("data", None), {"data": 8}), "float32").split(". "):
 ...     print(sentence)
-JAX refuses this of an argument, as dimension 0 is 17, not divisible by 8 (16 or 24 would be)
-Of a result it quietly makes P(None, None): 272 B on each device instead of 48 B, 1.90 kB of copies in all.
+JAX refuses this for an argument: dimension 0 is 17, not divisible by 8 (16 or 24 would be)
+For a result it silently uses P(None, None): 272 B on each device instead of 48 B, 1.90 kB of copies in all.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ def _as_given(cut: Spec) -> Piece:
 
 
 def uneven_words(layout: Layout, dtype: Any = None) -> str:
-    """What JAX does with a cut that does not divide (the map shows what XLA would do, which pads); empty where it
+    """What JAX does with a sharding that does not divide (the map shows what XLA would do, which pads); empty where it
     divides, or no PartitionSpec says it.
 
     Args:
-        layout: the cut.
+        layout: the sharding.
         dtype: the element type, for bytes; None for elements.
     """
     dimensions = uneven(layout)
@@ -99,7 +99,7 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
     for it in dimensions:
         sizes = f"{it.smaller} or {it.larger}" if it.smaller else f"{it.larger}"
         causes.append(f"dimension {it.dimension} is {it.size}, not divisible by {it.ways} ({sizes} would be)")
-    text = f"JAX refuses this of an argument, as {' and '.join(causes)}."
+    text = f"JAX refuses this for an argument: {' and '.join(causes)}."
     copies = silent_copies(layout.shape, layout.spec, layout.mesh, dtype or "int8")
     if copies is None or layout.manual:
         return text
@@ -108,7 +108,7 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
         return plural(round(count), "element") if dtype is None else format_bytes(count)
 
     actual, asked = size(copies.made_bytes_per_device), size(copies.asked_bytes_per_device)
-    text += f" Of a result it quietly makes {copies.made.spec}: {actual} on each device instead of {asked}, "
+    text += f" For a result it silently uses {copies.made.spec}: {actual} on each device instead of {asked}, "
     text += f"{size(copies.wasted_bytes)} of copies in all"
     return text + ("; JAX 0.12 stops with an IndivisibleError instead." if copies.breaks else ".")
 
@@ -128,7 +128,7 @@ def of_layout(cut: Layout) -> Document:
 
     >>> from shardviz.layouts import layout
     >>> layout((8, 4), ("data", None), {"data": 2, "model": 2})
-    array [8, 4] cut as P('data', None) on data=2,model=2: shard [4, 4], 2 slices on 4 devices
+    array [8, 4] sharded as P('data', None) on data=2,model=2: shard [4, 4], 2 slices on 4 devices
     <BLANKLINE>
     slice       devices
     [0:4, 0:4]      0-1
@@ -147,7 +147,7 @@ def of_layout(cut: Layout) -> Document:
         noun="slice",
     )
     shard = f"shard {format_shape(cut.shard_shape)}, {plural(len(slices), 'slice')}"
-    text = f"array {format_shape(cut.shape)} cut as {spec_words(cut)} on {cut.mesh}: {shard} on "
+    text = f"array {format_shape(cut.shape)} sharded as {spec_words(cut)} on {cut.mesh}: {shard} on "
     return Document(title=words(text + plural(len(ids), "device")), blocks=(rows,), mesh=cut.mesh)
 
 
@@ -155,7 +155,7 @@ def _box(bounds: Iterable[tuple[int, int]]) -> str:
     return f"[{', '.join(f'{start}:{stop}' for start, stop in bounds)}]"
 
 
-# Many arrays at once: a table of them, what they come to on each device, and those that could be cut further.
+# Many arrays at once: a table of them, what they come to on each device, and those that could be sharded further.
 
 
 @document.register
@@ -173,7 +173,7 @@ def of_tree(tree: TreeBytes) -> Document:
     2 arrays, 132 B in all; 36 B on each of 4 devices (1.09 copies of each byte on average)
     heaviest: w 32 B per device (89 %), b 4 B (11 %)
     <BLANKLINE>
-    1 array could be cut further: 3 B less on each device
+    1 array could be sharded further: 3 B less on each device
       name  per device  could be  unused axis → dimension  spec then
       b            4 B       1 B  data → 0, model → 0      P(('data', 'model'))
     """
@@ -181,7 +181,7 @@ def of_tree(tree: TreeBytes) -> Document:
 
 
 def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, ...]:
-    """The arrays in a table, their total, and a table of those that could be cut further.
+    """The arrays in a table, their total, and a table of those that could be sharded further.
 
     Args:
         tree: the arrays, in tree order.
@@ -254,7 +254,7 @@ def _heaviest(tree: TreeBytes) -> str:
 
 
 def _better(tree: TreeBytes) -> tuple[Block, ...]:
-    """The arrays that could be cut further, the one that saves most first."""
+    """The arrays that could be sharded further, the one that saves most first."""
     better = tree.less_sharded()
     if not better:
         return ()
@@ -271,7 +271,7 @@ def _better(tree: TreeBytes) -> tuple[Block, ...]:
     saved = lambda some: format_bytes(sum(it.saved_bytes_per_device for it in some))  # noqa: E731
     rest = better[_MOST_BETTER:]
     more = f"and {plural(len(rest), 'more array')}, {saved(rest)} less" if rest else ""
-    title = f"{plural(len(better), 'array')} could be cut further: {saved(better)} less on each device"
+    title = f"{plural(len(better), 'array')} could be sharded further: {saved(better)} less on each device"
     return (section(title, listed, *notes(more)),)
 
 
@@ -348,9 +348,7 @@ def _views(hosts: ProcessLayout) -> list[str]:
     """The global view, JAX's of today, and the local one, the old pjit's, of this array."""
     whole = format_shape(hosts.layout.shape)
     if not hosts.layout.divides:
-        return [
-            f"no process can make this array of {whole}: JAX refuses a cut that does not divide, as the old pjit did"
-        ]
+        return [f"no process can make this array of {whole}: JAX refuses uneven shards, as the old pjit did"]
     which = [str(d) for d, count in enumerate(hosts.counts) if count is None]
     more = f", global_shape={tuple(hosts.layout.shape)}" if which else ""
     text = (
@@ -386,9 +384,9 @@ def of_moves(way: Moves) -> Document:
     >>> from shardviz.program.resharding import moves
     >>> from shardviz.paint import text
     >>> print(text(moves((8, 8), ("data", None), (None, "data"), {"data": 4})))
-    what moves, P('data', None) → P(None, 'data'): 1 collective
+    resharding, P('data', None) → P(None, 'data'): 1 collective
          step        over  spec after it    received, at most  what it does
-      1  all-to-all  data  P(None, 'data')        12 elements  dimension 0 becomes whole, dimension 1 is sharded
+      1  all-to-all  data  P(None, 'data')        12 elements  dimension 0 is no longer sharded, dimension 1 is sharded
     <BLANKLINE>
       devices       keeps     receives        drops
       0-3      4 elements  12 elements  12 elements
@@ -421,7 +419,7 @@ def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
         noun="group",
         name="shares",
     )
-    title = f"what moves, {spec_words(way.before)} → {spec_words(way.after)}"
+    title = f"resharding, {spec_words(way.before)} → {spec_words(way.after)}"
     return (section(title, *((steps, shares) if way.steps else (shares,)), lead=_collectives(way)),)
 
 
@@ -430,7 +428,7 @@ _VERBS = ("keeps", "receives", "drops")
 
 def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
     """The same in a sentence each."""
-    yield f"what moves: {_collectives(way)}"
+    yield f"resharding: {_collectives(way)}"
     for step in way.steps:
         received = f", at most {_amount(step.elements, dtype).text} received" if step.elements else ""
         yield f"{str(step).split('; ')[0]}{received}"
@@ -440,16 +438,16 @@ def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
 
 
 def _collectives(way: Moves) -> str:
-    """How many collectives it takes: `2 collectives`, `no collective, 1 slice that ...`, `nothing`."""
+    """How many collectives it takes: `2 collectives`, `no collective, 1 local slice`, `nothing`."""
     if not way.steps:
-        return "nothing" if way.free else "not said by any steps"
+        return "nothing" if way.free else "not known as steps"
     slices = sum(step.kind == "slice" for step in way.steps)
     count = len(way.steps) - slices
-    local = f"{plural(slices, 'slice')} that each device takes of its own" if slices else ""
+    local = plural(slices, "local slice") if slices else ""
     if not count:
         return f"no collective, {local}"
     needed = int(way.receive.max(initial=0))
-    more = f"; a device needs {needed:,} of the {way.elements:,} elements that come" if way.elements > needed else ""
+    more = f"; a device needs {needed:,} of the {way.elements:,} elements that arrive" if way.elements > needed else ""
     return plural(count, "collective") + (f", {local}" if local else "") + more
 
 

@@ -95,7 +95,7 @@ def company_picture(placed: Placement, place: int) -> Picture:
                 shapes.append(_arc_name(stand, arc))
     shapes.append(_lit(stand, [own], "ink"))
     word = f"device {place}" if not placed.mesh.device_ids else f"the device at place {place}"
-    key = Key(text=f"{word}; filled in an axis' colour: its company along that axis", fill="ink")
+    key = Key(text=f"{word}; filled in an axis' colour: its group along that axis", fill="ink")
     return Picture(
         width=stand.width, height=stand.height, shapes=tuple(shapes), axes=names, keys=(key,) if names else ()
     )
@@ -230,9 +230,9 @@ def _notes(placed: Placement, stand: Floor) -> Iterator[str]:
     if len({n.shade for n in stand.nodes}) > 1:
         yield "tiles of another shade are on another host"
     if stand.wraps:
-        yield "a short line with an open end is a link that goes round to the other side"
+        yield "a short line with an open end is a wraparound link"
     elif any(placed.machine.wrap):
-        yield "links that go round to the other side are drawn for the device that was picked"
+        yield "wraparound links are drawn for the selected device"
     if None in stand.links:
         yield "a dotted link joins two chips that differ along several mesh axes: no axis steps along it"
 

@@ -1,9 +1,9 @@
-"""What costs you most: one ranked list of what a step would lose, each with its cause in the sentence.
+"""What costs you most: one ranked list of what a step spends, each row with its cause and its own mend.
 
-What the step would lose most of if it took no time comes first, so that what other work hides sinks; against another
-card each row has its difference. A finding about the same line and axes says it in its own words; a finding about
-something else has a row of its own. What mends a finding stands beside it, and what lessens a row's own collectives
-beside the row; what else was tried stands apart.
+A row is ranked by what the step would lose if it took no time, so that what other work hides sinks; compared with
+another card, each row has its difference. A finding about the same line and axes gives the row its words; any other
+finding has a row of its own, a note only if a mend of it helps. A mend stands beside its finding, or beside the
+collectives that it lessens; what mends no row stands apart. `line_document` has the rows of one source line.
 """
 
 from __future__ import annotations
@@ -14,22 +14,18 @@ from dataclasses import dataclass, replace
 
 from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import StepCost
-from shardviz.explorer.cards import Card, Deck, Known, equal_level
+from shardviz.explorer.cards import Deck, Known, equal_level
 from shardviz.explorer.snapshot import Remedies
-from shardviz.judge.report import Report
 from shardviz.notation.spec import axis_name
 from shardviz.records import Frame
-from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
+from shardviz.records.amounts import format_bytes, format_count, format_flops, format_number, format_seconds
 from shardviz.records.findings import Finding
 from shardviz.records.sums import sum_collectives
-from shardviz.study.mends import Mend, Mends
+from shardviz.study.mends import Mend
 from shardviz.view.document import (
     Block,
-    Column,
     Document,
-    Inline,
     Piece,
-    Row,
     Section,
     Table,
     axes,
@@ -37,90 +33,190 @@ from shardviz.view.document import (
     line,
     moved,
     paragraph,
-    row,
     shorten,
+    table,
+    term,
     words,
+    wrapped,
 )
 from shardviz.view.placement import CHOOSE
 from shardviz.view.step_cost import pair
 
-COLUMNS = (Column("costs"), Column("line"), Column("what, and why", wrap=True), Column("try this", wrap=True))
-COMPARED = (COLUMNS[0], Column("difference"), *COLUMNS[1:])
 MOST = 14
 _LEAST = 0.001  # of the step
+_LONGEST = 220
 _CAUSES = {
     "all-reduce": "partial sums are added across devices",
     "reduce-scatter": "partial sums are added across devices, and each keeps its shard",
     "all-gather": "this operation needs the full array, so its shards are gathered",
-    "all-to-all": "the sharding moves from one dimension to another",
+    "all-to-all": "the sharding changes from one dimension to another",
     "ragged-all-to-all": "rows go to the devices that need them",
     "collective-permute": "shards pass to the next device",
     "collective-broadcast": "one device's shard is sent to the others",
 }
+_PHASES = {"rematerialised": "recomputed"}
+_WHERE = {"compute": "on the matrix unit", "memory": "in HBM", "collective": "on the link"}
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A row: what is spent, what was found of it, what helps; one of them at least."""
+    """A row: what is spent, what was found there, what mends it; one of them at least."""
 
     spent: Spending | None = None
     finding: Finding | None = None
-    remedy: Mend | None = None
+    mend: Mend | None = None
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The open card's step, and the one that it is compared with: at one level, or None."""
+
+    known: Known
+    cost: StepCost | None
+    before: StepCost | None
+
+    @classmethod
+    def of(cls, deck: Deck) -> _Step:
+        known, other = deck.now.known, deck.other.known
+        alike = deck.other is not deck.now and equal_level(known, other) == known.level
+        return cls(known, known.cost(), other.cost(known.level) if alike else None)
+
+    def entries(self, remedies: Remedies, plan: object) -> tuple[list[_Entry], list[_Entry]]:
+        """The rows, and the mends that are of none of them."""
+        mends = remedies.mends if remedies.of == plan else None
+        findings = (*self.known.findings, *(() if mends is None else mends.unnamed))
+        entries = list(self._entries(findings))
+        if mends is None:
+            return entries, []
+        left, mended = {mend.action: mend for mend in mends}, []
+        for entry in entries:
+            if entry.finding is not None:
+                helps = (mend for mend in mends.of(entry.finding) if mend.action in left)
+            else:
+                helps = (mend for mend in left.values() if mend.finding is None and _lessens(mend, entry.spent))
+            mend = next(helps, None)
+            if mend is not None:
+                del left[mend.action]
+            mended.append(replace(entry, mend=mend))
+        shown = {entry.finding.id for entry in mended if entry.finding is not None}
+        notes = {finding.id: finding for finding in findings if finding.id not in shown}
+        for mend in [*left.values()]:
+            finding = next((notes[each.id] for each in mend.findings if each.id in notes), None)
+            if finding is not None:
+                del left[mend.action], notes[finding.id]
+                mended.append(_Entry(finding=finding, mend=mend))
+        first = [entry for entry in mended if _error(entry)]
+        rest = sorted((entry for entry in mended if not _error(entry)), key=_rank)
+        return [*first, *rest], [_Entry(mend=mend) for mend in left.values()]
+
+    def _entries(self, findings: Sequence[Finding]) -> Iterator[_Entry]:
+        """Errors first; then what is spent, with what was found there; then what else was found."""
+        findings = [f for f in findings if f.severity != "note"]
+        spent = spendings(self.cost, self.before) if self.cost is not None else _by_bytes(self.known)
+        least = _LEAST * (self.cost.seconds or self.cost.lower) if self.cost is not None else 0.0
+        rows: list[_Entry] = []
+        for each in spent:
+            if self.cost is None or abs(each.difference) >= least or each.seconds >= least:
+                finding = next((f for f in findings if _about(f, each)), None)
+                findings = [f for f in findings if f is not finding]
+                rows.append(_Entry(each, finding))
+        rows += [_Entry(finding=f) for f in findings]
+        alone = [entry for entry in rows if entry.spent is None and _error(entry)]
+        yield from alone
+        yield from sorted((entry for entry in rows if entry not in alone), key=_rank)
 
 
 def most_document(deck: Deck, remedies: Remedies) -> Document:
-    """What the open card's step would lose most of, against the card that is compared with.
+    """What the open card's step spends most on, compared with another card.
 
     Args:
         deck: the cards.
         remedies: what helps the open card's plan; those of another plan are left out.
     """
-    card, other = deck.now, deck.other
-    known = card.known
-    level = equal_level(known, other.known) if other is not card else ""
-    against = other if level == known.level else None
-    cost, before = known.cost(), None if against is None else against.known.cost(level)
+    return costs_documents(deck, remedies)[0]
+
+
+def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str, Document]]:
+    """`most_document`, and by line `line_document`, of each line that has a cost or a finding."""
+    step = _Step.of(deck)
+    entries, apart = step.entries(remedies, deck.now.plan)
+    lines: dict[str, list[_Entry]] = {}
+    for entry in (*entries, *apart):
+        for at in _lines(entry, step):
+            lines.setdefault(at, []).append(entry)
+    by_line = {
+        at: Document(blocks=(_table(step, here, "line-costs", at),), mesh=step.known.bound.mesh)
+        for at, here in lines.items()
+    }
     blocks: list[Block] = []
-    title = words("What costs you most", strong=True)
-    lead: tuple[Piece, ...] = (words(_against(card, other, against), quiet=True),)
-    mends = remedies.mends
-    helps = remedies.mends if remedies.of == card.plan else None
-    if remedies.of == card.plan and remedies.busy:
-        said = f"· {mends.tried} of {mends.candidates} changes tried" if mends is not None and mends.candidates else ""
-        lead = (*lead, words(said, quiet=True, tip="what helps is tried while nothing else is asked for"))
-    elif remedies.of == card.plan and remedies.trouble:
-        lead = (*lead, words("· what may help could not be tried", tone="warn", tip=remedies.trouble))
-    entries, apart = _helped(list(_entries(known, cost, before)), helps)
-    if cost is None:
-        blocks.append(paragraph(*_no_machine(known), name="most-no-machine"))
-
-    def table(of: Sequence[_Entry], name: str) -> Table:
-        return Table(
-            columns=COLUMNS if before is None else COMPARED,
-            rows=tuple(_row(entry, known, cost, before is not None) for entry in of[:MOST]),
-            first=6,
-            most=MOST,
-            noun="row",
-            hidden=max(0, len(of) - MOST),
-            folds="page",
-            name=name,
-        )
-
+    if step.cost is None:
+        blocks.append(paragraph(*_no_machine(step.known), name="most-no-machine"))
     if entries:
-        blocks.append(table(entries, "most"))
-    elif cost is not None:
-        blocks.append(paragraph("Nothing is waited for that is known.", quiet=True))
+        blocks.append(_table(step, entries, "most"))
+    elif step.cost is not None:
+        blocks.append(paragraph("No costs are known.", quiet=True))
     if apart:
-        blocks.append(Section(title="Also tried", blocks=(table(apart, "most-apart"),)))
-    return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=known.bound.mesh)
+        blocks.append(Section(title="Also tried", blocks=(_table(step, apart, "most-apart"),)))
+    lead: tuple[Piece, ...] = (words(_compared(deck), quiet=True), *_progress(remedies, deck))
+    most = Document(
+        title=words("What costs you most", strong=True),
+        lead=(lead,),
+        blocks=tuple(blocks),
+        mesh=step.known.bound.mesh,
+    )
+    return most, by_line
 
 
-def _against(card: Card, other: Card, against: Card | None) -> str:
-    if against is not None:
-        return f"{card.name} against {other.name}, at level {card.known.level}"
+def line_document(deck: Deck, remedies: Remedies, at: str) -> Document:
+    """What one source line costs, why, and its mends, to stand below the line.
+
+    Args:
+        deck: the cards.
+        remedies: what helps the open card's plan.
+        at: the line, `model.py:20`.
+    """
+    none = Document(blocks=(paragraph("No cost and no finding on this line.", quiet=True),))
+    return costs_documents(deck, remedies)[1].get(at, none)
+
+
+def _table(step: _Step, entries: Sequence[_Entry], name: str, at: str = "") -> Table:
+    """The rows; those of one line without the column of lines."""
+    tried = any(piece for entry in entries for piece in _try(entry))
+    return table(
+        entries,
+        ("costs", lambda entry: _amount(entry, step, at)),
+        None if step.before is None else ("difference", lambda entry: _difference(entry.spent, step)),
+        None if at else ("line", lambda entry: _place(entry, step)),
+        (wrapped("what, and why"), lambda entry: tuple(_sentence(entry, step, at))),
+        (wrapped("try this"), lambda entry: tuple(_try(entry))) if tried else None,
+        detail=lambda entry: _detail(entry.finding),
+        first=6,
+        most=MOST,
+        kept=MOST,
+        noun="row",
+        name=name,
+    )
+
+
+def _compared(deck: Deck) -> str:
+    card, other = deck.now, deck.other
+    at = f"at level {card.known.level}"
     if other is card:
-        return f"of {card.name}, at level {card.known.level}"
-    return f"of {card.name}, at level {card.known.level}; {other.name} is not known at this level"
+        return f"{card.name}, {at}"
+    if equal_level(card.known, other.known) == card.known.level:
+        return f"{card.name} compared with {other.name}, {at}"
+    return f"{card.name}, {at}; no comparison: {other.name} has not reached this level"
+
+
+def _progress(remedies: Remedies, deck: Deck) -> Iterator[Piece]:
+    """How far the trying of mends is."""
+    mends = remedies.mends
+    if remedies.of == deck.now.plan and remedies.busy:
+        if mends is not None and mends.candidates:
+            text = f"· {mends.tried} of {mends.candidates} changes tried"
+            yield words(text, quiet=True, tip="mends are tried while nothing else is asked for")
+    elif remedies.of == deck.now.plan and remedies.trouble:
+        yield words("· mends could not be tried", tone="warn", tip=remedies.trouble)
 
 
 def _no_machine(known: Known) -> Iterator[Piece]:
@@ -129,69 +225,42 @@ def _no_machine(known: Known) -> Iterator[Piece]:
         yield words(f"No times: {trouble}", tone="warn")
     else:
         yield CHOOSE
-        yield words("to see what takes how long; until then by bytes.", quiet=True)
+        yield words("to see times; until then, by bytes that each device sends.", quiet=True)
 
 
-# The rows.
+# Which rows there are.
 
 
-def _entries(known: Known, cost: StepCost | None, before: StepCost | None) -> Iterator[_Entry]:
-    """Errors first; then what is spent, with what was found of it; then what else was found."""
-    findings = [f for f in known.findings if f.severity != "note"]
-    spent = spendings(cost, before) if cost is not None else _by_bytes(known.report)
-    least = _LEAST * (cost.seconds or cost.lower) if cost is not None else 0.0
-    told: dict[str, None] = {}
-    rows: list[_Entry] = []
-    for each in spent:
-        if abs(each.difference) < least and each.seconds < least and cost is not None:
-            continue
-        found = next((f for f in findings if f.id not in told and _about(f, each)), None)
-        if found is not None:
-            told[found.id] = None
-        rows.append(_Entry(each, found))
-    others = [_Entry(finding=f) for f in findings if f.id not in told]
-    yield from (e for e in others if e.finding is not None and e.finding.severity == "error")
-    grave = [e for e in others if e.finding is not None and e.finding.severity != "error"]
-    yield from sorted([*rows, *grave], key=_rank)
+def _error(entry: _Entry) -> bool:
+    return entry.spent is None and entry.finding is not None and entry.finding.severity == "error"
 
 
-def _helped(entries: list[_Entry], mends: Mends | None) -> tuple[list[_Entry], list[_Entry]]:
-    """The rows with what mends them: their findings, or where they have none their collectives; and what mends none."""
-    if mends is None:
-        return entries, []
-    left, helped = {mend.action: mend for mend in mends}, []
-    for entry in entries:
-        if entry.finding is not None:
-            helps = (mend for mend in mends.of(entry.finding) if mend.action in left)
-        else:
-            helps = (mend for mend in left.values() if mend.finding is None and _lessens(mend, entry.spent))
-        remedy = next(helps, None)
-        if remedy is not None:
-            del left[remedy.action]
-        helped.append(replace(entry, remedy=remedy))
-    return helped, [_Entry(remedy=mend) for mend in left.values()]
+def _rank(entry: _Entry) -> tuple[float, float]:
+    spent = entry.spent
+    if spent is not None:
+        return -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
+    return -_found_seconds(entry), 0.0
 
 
-def _lessens(remedy: Mend, spent: Spending | None) -> bool:
-    """Whether a remedy makes the collectives of a row move less."""
+def _found_seconds(entry: _Entry) -> float:
+    """What a finding costs; where it does not say so, what its mend saves."""
+    own = entry.finding.numbers.get("seconds", 0.0) if entry.finding is not None else 0.0
+    return own or max(0.0, (entry.mend and entry.mend.seconds) or 0.0)
+
+
+def _lessens(mend: Mend, spent: Spending | None) -> bool:
+    """Whether a mend makes the collectives of a row move less."""
     if spent is None or spent.what != "collective" or spent.source is None:
         return False
     names = {axis_name(a) for a in spent.axes or ()}
     more = 0.0
-    for change in remedy.difference.collectives:
+    for change in mend.difference.collectives:
         for sign, total in ((-1.0, change.before), (1.0, change.after)):
             for one in total.collectives if total else ():
                 same = one.kind == spent.kind and {axis_name(a) for a in one.axes or ()} == names
                 if same and one.source is not None and one.source.bare == spent.source.bare:
                     more += sign * one.assumed_bytes
     return more < 0
-
-
-def _rank(entry: _Entry) -> tuple[float, float]:
-    spent, finding = entry.spent, entry.finding
-    if spent is not None:
-        return -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
-    return -(finding.numbers.get("seconds", 0.0) if finding is not None else 0.0), 0.0
 
 
 def _about(finding: Finding, spent: Spending) -> bool:
@@ -202,173 +271,195 @@ def _about(finding: Finding, spent: Spending) -> bool:
     return same and {axis_name(a) for a in finding.axes} == {axis_name(a) for a in spent.axes or ()}
 
 
-def _by_bytes(report: Report) -> Sequence[Spending]:
-    """Without a machine: what moves most."""
-    found = []
-    for total in sum_collectives(report.collectives, "source"):
-        for part in sum_collectives(total.collectives, "kind_axes"):
-            one = part.collectives[0]
-            found.append(
-                Spending(
-                    what="collective",
-                    seconds=0.0,
-                    bytes=part.bytes,
-                    source=one.source,
-                    kind=one.kind,
-                    axes=one.axes,
-                    collectives=part.collectives,
-                )
-            )
-    return sorted(found, key=lambda s: -s.bytes)
+def _by_bytes(known: Known) -> Sequence[Spending]:
+    """Without a machine: by the bytes that each device sends."""
+    parts = [
+        part
+        for total in sum_collectives(known.report.collectives, "source")
+        for part in sum_collectives(total.collectives, "kind_axes")
+    ]
+    rows = [
+        Spending(
+            what="collective",
+            seconds=0.0,
+            bytes=part.sent_bytes,
+            source=part.collectives[0].source,
+            kind=part.kinds[0],
+            axes=part.axes,
+            collectives=part.collectives,
+        )
+        for part in parts
+    ]
+    return sorted(rows, key=lambda spent: -spent.bytes)
 
 
-def _row(entry: _Entry, known: Known, cost: StepCost | None, compared: bool) -> Row:
-    report, spent, finding = known.report, entry.spent, entry.finding
-    source = finding.source if spent is None and finding is not None else spent.source if spent is not None else None
-    if spent is not None and spent.what == "compute" and spent.lines:
-        source = next((f for f in _frames(cost) if (f.file, f.line) == next(iter(spent.lines))), None)
-    at: Inline = words("") if source is None else line(source, tip=report.line(source))
-    said = () if spent is None else tuple(_sentence(spent, report, cost))
-    if finding is not None:
-        said = (*said, *((words("·", quiet=True),) if said else ()), *_finding(finding, brief=spent is not None))
-    whole = [paragraph(finding.text)] if finding is not None and _brief(finding.text) != finding.text else []
-    detail = [*whole, *([paragraph(finding.why, quiet=True)] if finding is not None and finding.why else [])]
-    if spent is None and finding is None and entry.remedy is not None:
-        said = tuple(_brings(entry.remedy))
-    return row(
-        _amount(entry), *((_difference(spent),) if compared else ()), at, said, tuple(_try(entry)), detail=detail
-    )
+def _lines(entry: _Entry, step: _Step) -> set[str]:
+    """The source lines that a row is about."""
+    frames: list[Frame | None] = []
+    if entry.spent is not None:
+        frames += [entry.spent.source, *_computing(step, set(entry.spent.lines))]
+    if entry.finding is not None:
+        frames.append(entry.finding.source)
+    if entry.spent is None and entry.finding is None and entry.mend is not None:
+        frames += entry.mend.lines
+    return {frame.short for frame in frames if frame is not None}
 
 
-def _brings(remedy: Mend) -> Iterator[Piece]:
-    """`saves 17.2 of 19.8 s` and the collectives that it changes."""
-    if remedy.for_memory:
-        yield words("makes room", strong=True)
-    elif remedy.seconds and remedy.seconds > 0 and remedy.step:
-        saved = pair(format_seconds(remedy.seconds), format_seconds(remedy.step), " of ")
-        yield words(f"saves {saved}", strong=True)
-    effects = remedy.effects if remedy.for_memory else remedy.collectives
-    yield words(", ".join(effects), quiet=True)
-
-
-def _frames(cost: StepCost | None) -> Iterator[Frame]:
-    for each in () if cost is None or cost.counted is None else cost.counted.work:
-        if each.source is not None:
+def _computing(step: _Step, lines: set[tuple[str, int]]) -> Iterator[Frame]:
+    for each in () if step.cost is None or step.cost.counted is None else step.cost.counted.work:
+        if each.source is not None and (each.source.file, each.source.line) in lines:
             yield each.source
 
 
-def _amount(entry: _Entry) -> Piece:
-    """`0.28 s`; without a time its bytes."""
+# What stands in them.
+
+
+def _place(entry: _Entry, step: _Step) -> tuple[Piece, ...]:
     spent, finding = entry.spent, entry.finding
-    if spent is None and finding is None:
-        assert entry.remedy is not None
-        return _saved(entry.remedy)[0]
-    if spent is None:
-        assert finding is not None
-        seconds, size = finding.numbers.get("seconds"), finding.numbers.get("bytes")
-        text = format_seconds(seconds) if seconds else format_bytes(size) if size else finding.severity
-        return words(text, strong=True, tone="bad" if finding.severity == "error" else "warn")
-    if not spent.seconds and not spent.difference:
-        return words(format_bytes(spent.bytes), strong=True)
-    tip = (
-        "in a step, on each device" if spent.loss is None else "the step would be so much shorter if this took no time"
-    )
-    return words(format_seconds(spent.weight), strong=True, tip=tip)
+    source = spent.source if spent is not None else finding.source if finding is not None else None
+    if spent is not None and spent.lines:
+        source = next(_computing(step, {next(iter(spent.lines))}), None)
+    return () if source is None else (line(source, tip=step.known.report.line(source)),)
 
 
-def _difference(spent: Spending | None) -> Piece:
-    """`+17.4 s` where it takes so much longer than on the other card; empty where it takes about as long."""
-    if spent is None or spent.before is None:
-        return words("")
-    here, before = spent.weight, spent.weight_before
+def _detail(finding: Finding | None) -> tuple[Block, ...]:
+    """A finding's whole text where the row has its beginning, and its cause."""
+    if finding is None:
+        return ()
+    whole = () if _brief(finding.text) == finding.text else (paragraph(finding.text),)
+    return (*whole, *((paragraph(finding.why, quiet=True),) if finding.why else ()))
+
+
+def _amount(entry: _Entry, step: _Step, at: str = "") -> tuple[Piece, ...]:
+    """`0.28 s`; without a time its bytes."""
+    spent, finding, mend = entry.spent, entry.finding, entry.mend
+    if spent is not None:
+        if not spent.seconds and not spent.difference:
+            return (words(format_bytes(spent.bytes), strong=True, tip="sent by each device in a step"),)
+        own = _own(spent, step, at)
+        if own is not None:
+            return (words(format_seconds(own), strong=True, tip="of this line in a step, on each device"),)
+        lost = "the step would be so much shorter if this took no time"
+        tip = "in a step, on each device" if spent.loss is None else lost
+        return (words(format_seconds(spent.weight), strong=True, tip=tip),)
+    if finding is None:
+        assert mend is not None
+        return (_saved(mend)[0],)
+    seconds, size = _found_seconds(entry), finding.numbers.get("bytes")
+    text = format_seconds(seconds) if seconds else format_bytes(size) if size else finding.severity
+    tip = "what the mend saves in a step" if seconds and not finding.numbers.get("seconds") else ""
+    tone = {"error": "bad", "warning": "warn"}.get(finding.severity, "")
+    return (words(text, strong=True, tone=tone, tip=tip),)
+
+
+def _own(spent: Spending, step: _Step, at: str) -> float | None:
+    """The compute of one line, where that is asked for."""
+    if not at or not spent.lines:
+        return None
+    places = {(f.file, f.line) for f in _computing(step, set(spent.lines)) if f.short == at}
+    return sum(spent.lines[place] for place in places)
+
+
+def _difference(spent: Spending | None, step: _Step) -> tuple[Piece, ...]:
+    """`+17.4 s` where it takes so much longer than on the other card, in chip-seconds where it has other chips."""
+    cost, other = step.cost, step.before
+    if spent is None or spent.before is None or cost is None or other is None:
+        return ()
+    here, before, form = spent.weight, spent.weight_before, format_seconds
+    chips, then = cost.machine.num_chips, other.machine.num_chips
+    if chips != then:
+        here, before, form = here * chips, before * then, lambda amount: f"{format_number(amount)} chip-seconds"
     if abs(here - before) <= 0.02 * max(here, before):
-        return words("")
+        return ()
     sign, tone = ("+", "bad") if here > before else ("−", "good")
-    return words(f"{sign}{format_seconds(abs(here - before))}", tone=tone, tip=f"{format_seconds(before)} there")
+    return (words(f"{sign}{form(abs(here - before))}", tone=tone, tip=f"{form(before)} there"),)
 
 
-def _sentence(spent: Spending, report: Report, cost: StepCost | None) -> Iterator[Piece]:
-    if spent.what == "compute":
-        assert cost is not None
-        yield words("matrix products", strong=True)
-        first = next(iter(spent.lines.values()), 0.0)
-        yield from _loss(spent, cost, "on the matrix unit")
-        yield words(f"{format_flops(cost.flops)} on each device; {_share(first, spent)}")
-        return
-    if spent.what == "memory":
-        yield words("HBM-bound", strong=True)
-        yield from _loss(spent, cost, "in main memory")
-        yield words(f"{format_bytes(spent.bytes)} a device take longer than the compute")
-        return
-    yield moved(spent.kind, spent.axes, spent.source)
-    yield axes(spent.axes)
-    if spent.gone:
-        yield words("is no more")
-        return
-    runs = sum(c.count or 1 for c in spent.collectives)
-    phases = dict.fromkeys(_PHASES.get(c.phase, c.phase) for c in spent.collectives)
-    if spent.seconds and spent.before is not None and not spent.before:
-        yield words("new", tone="bad")
-    yield from _loss(spent, cost, "on the link")
-    amount = f"{format_count(runs)} {'run' if runs == 1 else 'runs'}"
-    if cost is None or not spent.seconds:
-        yield words(f"{format_bytes(spent.bytes)} in {amount}")
-    else:
-        yield words(amount, tip=f"{format_bytes(spent.bytes)} of operands on each device")
-    yield words(f"({', '.join(phases)})", quiet=True)
-    yield words(":")
-    yield from _cause(spent, report)
+def _sentence(entry: _Entry, step: _Step, at: str) -> Iterator[Piece]:
+    """What is spent and why; what was found; of a mend alone what it brings."""
+    spent, finding = entry.spent, entry.finding
+    if spent is not None:
+        yield from _spent(spent, step, at)
+    if finding is not None:
+        if spent is not None:
+            yield words("·", quiet=True)
+        text = _brief(finding.text)
+        yield words(
+            text,
+            strong=spent is None,
+            tone="bad" if finding.severity == "error" else "",
+            tip=finding.text if text != finding.text else "",
+            selects=("value", finding.value) if finding.value else None,
+        )
+    if spent is None and finding is None and entry.mend is not None:
+        yield from _brings(entry.mend)
 
 
-def _loss(spent: Spending, cost: StepCost | None, where: str) -> Iterator[Piece]:
-    """`loses 0.61 s of 7.60 s; 2.10 s on the link, 1.49 s hidden ·`."""
-    loss = spent.loss
-    if cost is None or not spent.seconds:
-        return
-    if loss is None or cost.seconds is None:
-        yield words(f"{format_seconds(spent.seconds)} {where}")
-    elif not loss.busy:
-        yield words("loses nothing: the schedule has it in one with another")
-    else:
-        lost = pair(format_seconds(loss.lost), format_seconds(cost.seconds), " of ")
-        more = ", nothing hidden"
-        if loss.hidden > 0.01 * loss.busy:
-            more = f"; {format_seconds(loss.busy)} {where}, {format_seconds(loss.hidden)} hidden"
-        yield words(f"loses {lost}{more}")
-    yield words("·", quiet=True)
-
-
-_PHASES = {"forward": "forward", "backward": "backward", "rematerialised": "recomputed", "update": "update"}
-
-
-def _share(seconds: float, spent: Spending) -> str:
-    return f"{seconds / spent.seconds:.0%} of it on this line" if spent.seconds else ""
-
-
-def _cause(spent: Spending, report: Report) -> Iterator[Piece]:
-    """Why it is there: which array it moves where that has a name, or what the kind of collective is for."""
-    arguments = {v.name: v for v in report.arguments}
-    named = dict.fromkeys(c.operand for c in spent.collectives if c.operand in arguments)
-    if named and spent.kind == "all-gather":
-        first, *more = named
-        yield code(first, selects=("value", first))
-        if more:
-            yield words(f"and {len(more)} more", tip=", ".join(more))
-        yield words("is sharded along" if not more else "are sharded along")
+def _spent(spent: Spending, step: _Step, at: str) -> Iterator[Piece]:
+    """`all-reduce data: partial sums are added across devices · 2.10 s on the link, 1.49 s of it hidden · 80 runs`."""
+    cost, own = step.cost, _own(spent, step, at)
+    if spent.what == "collective":
+        yield moved(spent.kind, spent.axes, spent.source)
         yield axes(spent.axes)
-        yield words(f"and gathered: {'this line' if spent.source else 'a line that is not known'} needs the full array")
+        if spent.gone:
+            yield words("removed", tone="good")
+            return
+        if spent.seconds and spent.before is not None and not spent.before:
+            yield words("new", tone="bad")
+        yield words(":")
+        yield from _cause(spent, step)
+    else:
+        yield term("matrix products" if spent.what == "compute" else "HBM-bound", strong=True)
+    if own is not None and cost is not None:
+        yield words(f"· {own / spent.seconds:.0%} of the step's {format_seconds(spent.seconds)} of matrix products")
         return
-    yield words(_CAUSES.get(spent.kind, "values go between devices"))
+    yield from _loss(spent, cost)
+    yield words("·", quiet=True)
+    if spent.what == "compute" and cost is not None:
+        share = next(iter(spent.lines.values()), 0.0) / (spent.seconds or 1.0)
+        yield words(f"{format_flops(cost.flops)} on each device, {share:.0%} of it on this line")
+    elif spent.what == "memory":
+        yield words(f"{format_bytes(spent.bytes)} a device take longer than the compute")
+    else:
+        runs = sum(c.count or 1 for c in spent.collectives)
+        phases = ", ".join(dict.fromkeys(_PHASES.get(c.phase, c.phase) for c in spent.collectives))
+        operands = sum(c.assumed_bytes for c in spent.collectives)
+        tip = f"{format_bytes(operands)} of operands on each device"
+        yield words(f"{format_count(runs)} {'run' if runs == 1 else 'runs'}", tip=tip)
+        yield words(f"({phases})", quiet=True)
+        if at and spent.collectives[0].name:
+            yield words("why?", selects=("why", spent.collectives[0].name))
 
 
-def _finding(finding: Finding, brief: bool) -> Iterator[Piece]:
-    tone = "bad" if finding.severity == "error" else ""
-    text = _brief(finding.text)
-    tip = finding.text if text != finding.text else ""
-    yield words(text, strong=not brief, tone=tone, tip=tip, selects=("value", finding.value) if finding.value else None)
+def _loss(spent: Spending, cost: StepCost | None) -> Iterator[Piece]:
+    """`· 2.10 s on the link, 1.49 s of it hidden, 8% of the step`."""
+    loss, where = spent.loss, _WHERE[spent.what]
+    if cost is None or not spent.seconds:
+        yield words(f"· {format_bytes(spent.bytes)} sent by each device")
+    elif loss is None or not cost.seconds:
+        yield words(f"· {format_seconds(spent.seconds)} {where}")
+    elif not loss.busy:
+        yield words("· no time of its own: the schedule combines it with another")
+    else:
+        hidden = f"{format_seconds(loss.hidden)} of it" if loss.hidden > 0.01 * loss.busy else "none"
+        share = f"{loss.lost / cost.seconds:.0%} of the step"
+        yield words(f"· {format_seconds(loss.busy)} {where}, {hidden} hidden: {share}")
 
 
-_LONGEST = 220
+def _cause(spent: Spending, step: _Step) -> Iterator[Piece]:
+    """Why it is there: which array it moves where that has a name, or what the kind of collective is for."""
+    arguments = {v.name for v in step.known.report.arguments}
+    names = [*dict.fromkeys(c.operand for c in spent.collectives if c.operand in arguments)]
+    if not names or spent.kind != "all-gather":
+        yield words(_CAUSES.get(spent.kind, "data is exchanged between devices"))
+        return
+    first, *more = names
+    yield code(first, selects=("value", first))
+    if more:
+        yield words(f"and {len(more)} more", tip=", ".join(more))
+    yield words("are sharded along" if more else "is sharded along")
+    yield axes(spent.axes)
+    yield words(f"and gathered: {'this line' if spent.source else 'a line that is not known'} needs the full array")
 
 
 def _brief(text: str) -> str:
@@ -378,35 +469,47 @@ def _brief(text: str) -> str:
     return shorten(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0], _LONGEST)
 
 
+# The mends.
+
+
+def _brings(mend: Mend) -> Iterator[Piece]:
+    """`saves 17.2 of 19.8 s` and the collectives that it changes."""
+    if mend.for_memory:
+        yield words("frees memory", strong=True)
+    elif mend.seconds and mend.seconds > 0 and mend.step:
+        yield words(f"saves {pair(format_seconds(mend.seconds), format_seconds(mend.step), ' of ')}", strong=True)
+    yield words(", ".join(mend.effects if mend.for_memory else mend.collectives), quiet=True)
+
+
 def _try(entry: _Entry) -> Iterator[Piece]:
-    """What was tried and helps, with what it saves; else a guess."""
-    remedy = entry.remedy
-    if remedy is not None:
-        does = "a click changes the plan, one undo takes it back"
-        if remedy.write:
-            does = f"a click opens a card whose program has it, one undo goes back; in yours write {remedy.write}"
-        tip = f"{remedy.text} (tried at level {remedy.level}); {does}"
-        yield words(remedy.action, tip=tip, selects=("remedy", remedy.action))
+    """What was tried and helps, with what it saves; else what a person can write."""
+    mend = entry.mend
+    if mend is not None:
+        does = "click to change the plan; undo takes it back"
+        if mend.write:
+            does = f"click to open a card whose program has it; undo takes it back; in your program write {mend.write}"
+        tip = f"{mend.text} (tried at level {mend.level}); {does}"
+        yield words(mend.action, tip=tip, selects=("remedy", mend.action))
         yield words("→")
-        yield from _saved(remedy, tip)
+        yield from _saved(mend, tip)
         return
     by_hand = (m for m in (entry.finding.mends if entry.finding is not None else ()) if m.kind == "code")
-    for mend in list(by_hand)[:1]:  # what a plan can say is tried, and stands here if it helps
-        yield words(mend.words, quiet=True, tip="a guess that was not tried")
+    for suggestion in list(by_hand)[:1]:  # what a plan can say is tried, and stands here if it helps
+        yield words(suggestion.words, quiet=True, tip="not tried: only a person can write it")
 
 
-def _saved(remedy: Mend, tip: str = "") -> list[Piece]:
-    """`−17.4 s` `+2 GB memory`, without a time `−41 GB`; what it is taken for, time or memory, first."""
-    found = []
-    if remedy.seconds:
-        found.append(_signed(-remedy.seconds, format_seconds(abs(remedy.seconds)), tip))
-    elif remedy.bytes:
-        found.append(_signed(-remedy.bytes, f"{format_bytes(abs(remedy.bytes))} moved", tip))
-    if abs(remedy.memory) >= 0.5e6:
-        about = "about; before a compiler plans it"
-        held = _signed(remedy.memory, f"{format_bytes(abs(remedy.memory))} memory", about, strong=remedy.for_memory)
-        found.insert(0 if remedy.for_memory else len(found), held)
-    return found or [words("as much", quiet=True, tip=tip)]
+def _saved(mend: Mend, tip: str = "") -> list[Piece]:
+    """`−17.4 s` `+2 GB memory`, without a time `−41 GB moved`; what it is taken for, time or memory, first."""
+    amounts = []
+    if mend.seconds:
+        amounts.append(_signed(-mend.seconds, format_seconds(abs(mend.seconds)), tip))
+    elif mend.bytes:
+        amounts.append(_signed(-mend.bytes, f"{format_bytes(abs(mend.bytes))} of communication", tip))
+    if abs(mend.memory) >= 0.5e6:
+        predicted = "" if mend.level == "compiled" else "predicted, before a compiler plans it"
+        more = _signed(mend.memory, f"{format_bytes(abs(mend.memory))} memory", predicted, strong=mend.for_memory)
+        amounts.insert(0 if mend.for_memory else len(amounts), more)
+    return amounts or [words("no change", quiet=True, tip=tip)]
 
 
 def _signed(more: float, amount: str, tip: str, strong: bool = True) -> Piece:

@@ -135,8 +135,8 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
         query: `line`, to see only those of a source line (`model.py:20`).
     """
     if not report.collectives:
-        predicted = "Shardy's propagation needs no collective; XLA's partitioner is being asked."
-        none = predicted if report.level == "propagated" else "Nothing moves between devices."
+        predicted = "Shardy's propagation needs no collective; waiting for XLA's partitioner."
+        none = predicted if report.level == "propagated" else "No communication between devices."
         return Document(blocks=(paragraph(none, quiet=True, name="collectives-none"),), mesh=report.mesh)
     blocks: list[Block] = [_moved_words(report, cost)]
     told, line = runs_text(report), query.get("line") or ""
@@ -173,7 +173,7 @@ def _moved_words(report: Report, cost: StepCost | None) -> Paragraph:
     if cost is not None:
         left = f", without {whole.untimed:,} of unknown time" if whole.untimed else ""
         said += [words(":"), words(format_seconds(whole.seconds), strong=True), words("on"), code(cost.machine.text)]
-        said += [words(f"one after the other{left}")]
+        said += [words(f"without overlap{left}")]
     said.append(words("; loops are counted."))
     return paragraph(*said, name="collectives-moved")
 
@@ -219,8 +219,8 @@ def memory_pane(state: Looked) -> Document:
         blocks.append(Section(title="What would help", blocks=helps, name="memory-helps"))
     alive = _alive(report)[:_MOST_ALIVE]
     if alive:
-        so_far = "What is known so far, the heaviest; not all of it need be alive at once"
-        title = "Alive at the peak, the heaviest" if plan is not None and plan.alive_at_peak else so_far
+        so_far = "Known so far, the largest first; not all of it is live at once"
+        title = "Live at the peak, the largest first" if plan is not None and plan.alive_at_peak else so_far
         blocks.append(Section(title=title, blocks=(alive_table(report, alive, bars=True, name="memory-alive"),)))
     return Document(blocks=tuple(blocks), mesh=report.mesh)
 
@@ -242,8 +242,8 @@ def _unpriced_words(state: Looked) -> str:
 
 
 def _plan_words(plan: Memory) -> list[Block]:
-    peak = f"alive at once, at most: {format_bytes(plan.peak)}"
-    peak += f"; in the chip's own memories: {format_bytes(plan.on_chip)}" if plan.on_chip else ""
+    peak = f"peak of live memory: {format_bytes(plan.peak)}"
+    peak += f"; in on-chip memory: {format_bytes(plan.on_chip)}" if plan.on_chip else ""
     said: list[Block] = [
         paragraph(peak, quiet=True, name="memory-alive-at-once"),
         paragraph(code_text(plan), quiet=True, name="memory-code"),
@@ -259,8 +259,8 @@ def _helps(report: Report, parts: Mapping[str, float], usable: float | None) -> 
         return what_helps(plan, plan.takes - plan.hbm, report.residual_bytes)
     over = sum(parts.values()) - (usable or 0.0)
     return (
-        "cut the arguments over more mesh axes, or over larger ones",
-        f"more devices, or chips with more memory ({format_bytes(over)} a device are missing)",
+        "shard the arguments over more mesh axes, or larger ones",
+        f"more devices, or chips with more memory (each device lacks {format_bytes(over)})",
     )
 
 
@@ -293,7 +293,7 @@ def cost_pane(cost: StepCost | None, why: str = "") -> Document:
         why: the reason for that.
     """
     if cost is None:
-        return without_machine(why, "speed to reckon with", "cost-why")
+        return without_machine(why, "speed", "cost-why")
     roofline = Figure(of=roofline_picture(cost), name="roofline")
     blocks: list[Block] = [step_section(cost, bounds=True), Section(title="Roofline of one device", blocks=(roofline,))]
     if cost.collectives:
@@ -308,23 +308,23 @@ def traffic_section(cost: StepCost) -> Section:
     """Who sends how many bytes to whom."""
     pictures = traffic_pictures(cost)
     figures = tuple(Figure(of=each, name=f"traffic-{n}") for n, each in enumerate(pictures))
-    said = "the stronger, the more bytes: the lightest a ten-thousandth of the most, or less"
-    blocks = (Beside(blocks=figures), *notes(said)) if figures else notes("One device: nothing moves.")
-    lead = (words("row sends, column receives, whatever way it goes", quiet=True),)
+    said = "stronger means more bytes: the lightest is a ten-thousandth of the most, or less"
+    blocks = (Beside(blocks=figures), *notes(said)) if figures else notes("One device: no communication.")
+    lead = (words("the row sends, the column receives; the route is not counted", quiet=True),)
     return Section(title="Traffic in a step", lead=lead, blocks=blocks)
 
 
 # Rules.
 
 _RULES = (
-    "A rule gives every argument that its pattern catches a spec. The first rule that catches an argument wins; an "
-    "edit by hand goes before all rules. In a pattern * stands for any characters."
+    "A rule gives a spec to every argument that its pattern matches. The first rule that matches an argument wins; an "
+    "edit by hand wins over all rules. In a pattern, * stands for any characters."
 )
 _MOST_NAMES = 60
 
 
 def rules_pane(found: RulesTable) -> Document:
-    """What each rule catches and wins, and what no rule catches."""
+    """What each rule matches and wins, and what no rule matches."""
     return dataclasses.replace(of_rules(found, _MOST_NAMES), lead=(words(_RULES, quiet=True),))
 
 
@@ -375,7 +375,7 @@ def shard_map_pane(
         shape(value.shape, dtype=value.dtype),
     )
     link = words("in every notation", tip="this sharding in every notation", selects=("tab", "rosetta"))
-    ask = words("why?", tip="why it is cut so, for every mesh axis (key w)", selects=("why", value.name))
+    ask = words("why?", tip="why it is sharded so, for every mesh axis (key w)", selects=("why", value.name))
     lead = (ask, words("·", quiet=True), link, *([words(f"· {remark}", quiet=True)] if remark else ()))
     try:
         cut = layout(value.shape, sharding_of(value, report.mesh), report.mesh)

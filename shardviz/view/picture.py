@@ -572,7 +572,7 @@ def picture(subject: Any, kind: str = "") -> Picture:
     Raises:
         ShardvizError: if there is no such picture.
     """
-    raise ShardvizError(f"nothing here draws a {type(subject).__name__}")
+    raise ShardvizError(f"shardviz cannot draw a {type(subject).__name__}")
 
 
 def _fields(shape: Drawn | Key) -> Json:

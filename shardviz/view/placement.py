@@ -1,4 +1,4 @@
-"""A mesh on a machine in words: what each axis rides on, one device and its company, and what another order would take.
+"""A mesh on a machine in words: the links of each axis, one device and its groups, and what another order would take.
 
 >>> from shardviz.view.document import plain
 >>> table = axes_section(Placement.of("data=4,model=8", "tpu v5e:8x4")).blocks[0]
@@ -42,13 +42,13 @@ from shardviz.view.machine import floor
 from shardviz.view.machine_picture import company
 from shardviz.view.rosetta import found_value, sharding_of
 
-MAY_DIFFER = "in another order the compiler may run other collectives than these"
+MAY_DIFFER = "with another order the compiler may run other collectives"
 CHOOSE = words("choose a machine", strong=True, tip="under the mesh", selects=("choose", "target"))
 _SAMPLE = 1e9  # bytes of the gather that an axis' formula is shown with
-_RIDES = "What each mesh axis rides on"
+_RIDES = "Links of each mesh axis"
 _SIMULATED = "simulated devices have no links between them"
 _NAMES = {
-    "mesh_utils": "as JAX's mesh_utils would choose",
+    "mesh_utils": "as JAX's mesh_utils chooses",
     "row-major": "row-major, device i at place i",
     "own": "an order of the mesh's own",
 }
@@ -58,7 +58,7 @@ _NAMES = {
 def placement_document(placed: Placement) -> Document:
     """The machine, and what each mesh axis rides on."""
     title = (words(placed.mesh.text, strong=True), words(f"on {placed.machine}"))
-    lead = (words(f"devices stand {placed_words(placed)}"),)
+    lead = (words(placed_words(placed)),)
     return Document(title=title, lead=(lead,), blocks=(axes_section(placed),), mesh=placed.mesh)
 
 
@@ -86,7 +86,7 @@ def without_machine(why: str, missing: str, name: str) -> Document:
 
 def placed_words(placed: Placement) -> str:
     """Who chose the order of the devices."""
-    return "in the mesh's own order" if placed.chosen else "in the order that JAX's mesh_utils would choose"
+    return "device order: the mesh's own" if placed.chosen else "device order: as JAX's mesh_utils chooses"
 
 
 def axes_section(placed: Placement, *, exact: bool = True) -> Section:
@@ -99,7 +99,7 @@ def axes_section(placed: Placement, *, exact: bool = True) -> Section:
     if placed.machine.chip.kind == "cpu":
         return Section(title=_RIDES, blocks=notes(f"Nothing: {_SIMULATED}."))
     found = [_axis(placed, path, exact) for path in placed.paths if path.size > 1]
-    heads = (Column("axis"), Column("a device gathers along it", right=True), Column("rides on", wrap=True))
+    heads = (Column("axis"), Column("all-gather rate", right=True), Column("links", wrap=True))
     rides = Table(columns=heads, rows=tuple(found), noun="axis", folds="never", name="axis-rides")
     blocks = (rides,) if found else notes("The mesh has no axis of more than one device.")
     return Section(title=_RIDES, blocks=blocks)
@@ -110,7 +110,7 @@ def _axis(placed: Placement, path: AxisPath, exact: bool) -> Row:
     rate = "" if gather.bytes_per_s is None else format_rate(gather.bytes_per_s)
     far = path.route.slices > 1 or path.route.domains > 1
     rides = (words(str(path), tone="warn" if far else ""), *_remarks(placed, path))
-    detail = paragraph(gather.formula, label=f"1 GB gathered along it, bound by {gather.bound}", quiet=True)
+    detail = paragraph(gather.formula, label=f"an all-gather of 1 GB, bound by {gather.bound}", quiet=True)
     return row((axes((path.name,)), words(f"= {path.size}")), words(rate), rides, detail=(detail,))
 
 
@@ -124,7 +124,7 @@ def _remarks(placed: Placement, path: AxisPath) -> Iterator[Piece]:
         elif route.legs or not route.regular:
             yield words("· does not wrap around", tone="warn")
         if not route.neighbours:
-            yield words("· its members are not next to each other", tone="warn")
+            yield words("· its devices are not neighbours", tone="warn")
     if route.hosts == route.slices == route.domains == 1:
         yield words("· stays on one host", quiet=True)
 
@@ -150,7 +150,7 @@ def device_pane(cost: StepCost, place: int, report: Report, selected: str) -> Do
     device, value = cost.placement.device(place), found_value(report, selected)[1]
     held = () if value is None else _holds(device, value, report)
     if not selected:
-        held = notes("select a value to see what of it this device holds")
+        held = notes("select a value to see which slice this device holds")
     return _device(device, held)
 
 
@@ -161,7 +161,7 @@ def _device(device: PlacedDevice, held: tuple[Block, ...]) -> Document:
     at: list[Piece] = []
     for name, index in zip(mesh.names, device.coordinates, strict=True):
         at += [*([words(",")] if at else []), axes((name,)), words(str(index))]
-    blocks = (paragraph(_where(device), label="stands on", name="device-where"), *held, *_groups(device))
+    blocks = (paragraph(_where(device), label="location", name="device-where"), *held, *_groups(device))
     return Document(title=words(title, strong=True), lead=(tuple(at),) if at else (), blocks=blocks, mesh=mesh)
 
 
@@ -180,7 +180,7 @@ def _groups(device: PlacedDevice) -> tuple[Table, ...]:
     if device.placement.machine.chip.kind == "cpu":
         return ()
     found = company(device.placement, device.place)
-    heads = ("axis", lambda group: axes((group.axis,))), (wrapped("company"), lambda group: group.text)
+    heads = ("axis", lambda group: axes((group.axis,))), (wrapped("group"), lambda group: group.text)
     return (table(found, *heads, noun="axis", name="device-groups"),) if found else ()
 
 
@@ -211,7 +211,7 @@ def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> Se
     rows = tuple(_order(option, options[0]) for option in options)
     choices = Table(columns=heads, rows=rows, noun="order", folds="never", name="orders")
     changes = () if options[0].now else _changes(options[0], cost)
-    lead = "devices stand " + placed_words(cost.placement) + (f"; {MAY_DIFFER}" if cost.as_run else "")
+    lead = placed_words(cost.placement) + (f"; {MAY_DIFFER}" if cost.as_run else "")
     return Section(title="Order of the devices", lead=(words(lead),), blocks=(choices, *changes), name="order")
 
 
@@ -224,13 +224,13 @@ def _order(order: Order, jax: Order) -> Row:
     said = [words("now", strong=True)] if order.now else []
     if ratio := _ratio(order.communication, jax.communication):
         said.append(words(ratio, quiet=True))
-    same = notes(*(f"{_name(key)} comes to the same" for key in order.also))
+    same = notes(*(f"{_name(key)} takes the same time" for key in order.also))
     name = words(_name(order.key), strong=order.now)
     return row(name, seconds(order.communication, strong=order.now), tuple(said), detail=same)
 
 
 def _name(key: str | tuple[str, str]) -> str:
-    return f"{key[0]} and {key[1]} in each other's place" if isinstance(key, tuple) else _NAMES[key]
+    return f"{key[0]} and {key[1]} exchanged" if isinstance(key, tuple) else _NAMES[key]
 
 
 def _ratio(taken: float, of: float) -> str:
@@ -248,5 +248,5 @@ def _changes(jax: Order, cost: StepCost) -> tuple[Table, ...]:
         return words(str(path), strong=True), words(f"– by mesh_utils: {before[path.name]}", quiet=True)
 
     paths = [path for path in cost.placement.paths if before[path.name] != str(path)]
-    heads = ("axis", lambda path: axes((path.name,))), (wrapped("rides now on"), rides)
+    heads = ("axis", lambda path: axes((path.name,))), (wrapped("links now"), rides)
     return (table(paths, *heads, noun="axis", name="order-changes"),) if paths else ()

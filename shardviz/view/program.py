@@ -3,11 +3,11 @@
 >>> from shardviz.program.bind import Row, RulesTable
 >>> rule = Row(rule="'*kernel'", spec=Spec.of(("data",)), wins=("a.kernel",), loses=(("b.kernel", 2),))
 >>> RulesTable((rule,), ())
-rule  filter     spec       catches  wins
+rule  filter     spec       matches  wins
    1  '*kernel'  P('data')        2     1
     wins a.kernel
     rule 2 wins b.kernel
-No array is left without a rule.
+Every array has a rule.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def of_dimensions(dimensions: Dimensions) -> Document:
         most=_MOST_TREE,
         noun="dimension",
     )
-    heading = f"{plural(len(dimensions), 'logical dimension')}: each is sharded alike wherever it occurs"
+    heading = f"{plural(len(dimensions), 'logical dimension')}: each is sharded the same way wherever it occurs"
     return Document(title=words(heading, quiet=True), blocks=(rows,))
 
 
@@ -81,18 +81,18 @@ def _conflicts(of: Dimension) -> str:
     first = list(of.conflicts.items())[:4]
     arrays = ", ".join(f"{path} in dimensions {' and '.join(map(str, d))}" for path, d in first)
     more = f" and {len(of.conflicts) - 4} more" if len(of.conflicts) > 4 else ""
-    return f"an axis cuts an array once, so only one of these can take it: {arrays}{more}"
+    return f"an axis can shard an array only once, so one of these takes it: {arrays}{more}"
 
 
 def _moved(of: Dimension) -> str:
-    """Where arrays are moved if all of it is cut; empty where none is."""
+    """Where arrays are resharded if all of it is sharded; empty where none is."""
     if not of.moved:
         return ""
     more = f" and {len(of.moved) - 3} more places" if len(of.moved) > 3 else ""
-    return f"where all of it is cut, arrays are moved at {'; '.join(of.moved[:3])}{more}"
+    return f"if all of it is sharded, arrays are resharded at {'; '.join(of.moved[:3])}{more}"
 
 
-# Rules: what each catches and wins, and what no rule catches.
+# Rules: what each matches and wins, and what no rule matches.
 
 
 @document.register
@@ -103,15 +103,15 @@ def of_rules(caught: RulesTable, most: int = 4) -> Document:
         (right("rule"), lambda each: str(each[0])),
         ("filter", lambda each: words(each[1].rule, strong=True)),
         ("spec", lambda each: spec(each[1].spec)),
-        (right("catches"), lambda each: str(each[1].caught)),
+        (right("matches"), lambda each: str(each[1].caught)),
         (right("wins"), lambda each: str(len(each[1].wins))),
         detail=lambda each: [Paragraph(pieces=tuple(said), quiet=True) for said in _does(each[1], most)],
         folds="never",
         name="rules",
     )
-    left: list[Piece] = [words("No array is left without a rule.")]
+    left: list[Piece] = [words("Every array has a rule.")]
     if caught.uncaught:
-        left = [words(f"No rule catches {plural(len(caught.uncaught), 'array')}:")]
+        left = [words(f"No rule matches {plural(len(caught.uncaught), 'array')}:")]
         left += _names([name for name, _ in caught.uncaught], most, [cut for _, cut in caught.uncaught])
     return Document(blocks=(rules, paragraph(*left, name="rules-left")) if caught.rows else (paragraph("No rules."),))
 
@@ -119,7 +119,7 @@ def of_rules(caught: RulesTable, most: int = 4) -> Document:
 def _does(rule: Rule, most: int) -> Iterator[list[Piece]]:
     """What a rule does, in words."""
     if not rule.caught:
-        yield [words("catches none", tone="warn")]
+        yield [words("matches none", tone="warn")]
         return
     yield [words("wins"), *_names(rule.wins, most)] if rule.wins else [words("wins none")]
     for winner, lost in groupby(sorted(rule.loses, key=lambda pair: pair[1]), key=lambda pair: pair[1]):
@@ -148,16 +148,9 @@ def _names(names: Sequence[str], most: int, specs: Sequence[Spec | None] = ()) -
 
 @document.register
 def of_recompilation(recompilation: Recompilation) -> Document:
-    """The verdict, and a row a difference with what helps below it."""
-    differences = table(
-        recompilation.differences,
-        ("so it is", lambda each: each.consequence),
-        (wrapped("what differs"), str),
-        detail=lambda each: notes(each.advice),
-        name="differences",
-    )
+    """The verdict, and what differs."""
     title = words(f"{recompilation.name}: {recompilation.verdict}", strong=True)
-    return Document(title=title, blocks=(differences,) if recompilation.differences else ())
+    return Document(title=title, blocks=notes(*recompilation.reasons))
 
 
 # A file that jax.export wrote: its arguments and results, what it was made for, and what it needs to run.

@@ -44,6 +44,7 @@ from shardviz.view.document import (
     shape,
     shorten,
     table,
+    term,
     words,
     wrapped,
 )
@@ -75,7 +76,7 @@ def report_document(report: Report) -> Document:
         lead += (words(", compiler options"), code(options_text(report.plan.options)))
     blocks: list[Block] = []
     if report.findings:
-        blocks.append(section("What to look at", findings_table(report.findings), lead=counted(report.findings)))
+        blocks.append(section("Findings", findings_table(report.findings), lead=counted(report.findings)))
     blocks += [values_section("Arguments", report.arguments), values_section("Outputs", report.outputs)]
     blocks += [constraints_section(report.plan.constraints)] if report.plan.constraints else []
     blocks.append(collectives_section(report))
@@ -86,7 +87,7 @@ def report_document(report: Report) -> Document:
     if report.intermediates:
         inside, many = values_table(report.intermediates, kept=_KEPT), plural(len(report.intermediates), "value")
         blocks.append(section("Intermediates", inside, lead=many, fold="closed", brief=True))
-    title = (words(report.program, strong=True), words(report.level), words(f"({level})" if level else "", quiet=True))
+    title = (words(report.program, strong=True), term(report.level), words(f"({level})" if level else "", quiet=True))
     return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=report.mesh)
 
 
@@ -106,7 +107,7 @@ def constraints_section(constraints: Sequence[Constrained]) -> Section:
         ("shape", lambda c: " or ".join(map(str, map(list, c.shapes)))),
         noun="value",
     )
-    lead = f"{plural(len(constraints), 'value')} that the function itself leaves open"
+    lead = f"{plural(len(constraints), 'value')} that the function itself does not constrain"
     return section("Constraints of the plan", rows, lead=lead)
 
 
@@ -120,8 +121,8 @@ def differences_section(differences: Sequence[LevelDifference]) -> Section:
         noun="difference",
     )
     explained = (
-        "Neither is wrong: Shardy decides how values are cut, XLA how to get from one cut to the next, and it may take "
-        "another collective or put several into one."
+        "Neither is wrong: Shardy decides the shardings, and XLA how to reshard between them; it may use another "
+        "collective, or combine several."
     )
     lead = plural(len(differences), "difference")
     return section("Where the levels differ", *notes(explained), rows, lead=lead, fold="closed", brief=True)
@@ -139,8 +140,8 @@ _UNITS = {"seconds": format_seconds, "bytes": format_bytes, "flops": format_flop
 def findings_document(findings: Findings) -> Document:
     """All of them."""
     if not findings:
-        return Document(title=words("Nothing to look at at this level.", quiet=True))
-    title = (words("What to look at", strong=True), words(counted(findings), quiet=True))
+        return Document(title=words("No findings at this level.", quiet=True))
+    title = (words("Findings", strong=True), words(counted(findings), quiet=True))
     return Document(title=title, blocks=(findings_table(findings),))
 
 
@@ -242,8 +243,8 @@ def code_text(memory: Memory) -> str:
     if memory.code is not None:
         return f"machine code {format_bytes(memory.code)}"
     if memory.stated:
-        return "machine code of a size that the compiler does not say"
-    return "machine code not waited for (finish=True)"
+        return "machine code of a size that the compiler does not state"
+    return "machine code not compiled yet (finish=True)"
 
 
 def stated_text(memory: Memory) -> str:
@@ -254,9 +255,9 @@ def stated_text(memory: Memory) -> str:
     text = ", ".join(f"{name.removesuffix('_size').replace('_', ' ')} {format_bytes(n)}" for name, n in sizes.items())
     peak = memory.stated.get("peak_memory_in_bytes", memory.peak)
     if memory.target == "cpu" and peak < memory.peak:
-        text += " (a CPU's peak memory leaves temporaries out)"
+        text += " (a CPU's peak memory does not count temporaries)"
     elif peak > memory.peak and memory.target.startswith("tpu"):
-        text += " (peak memory with what is alive at once in the chip's own memory, in place of HBM's)"
+        text += " (its peak counts on-chip memory instead of HBM)"
     return text
 
 
@@ -265,15 +266,15 @@ def memory_section(report: Report, memory: Memory) -> Section:
     fits = f"; {text}" if (text := fit_text(memory)) else ""
     parts = (
         f"arguments {format_bytes(memory.arguments)}, outputs {format_bytes(memory.outputs)}, of which "
-        f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}; alive at once, "
-        f"at most {format_bytes(memory.peak)}; {code_text(memory)}"
+        f"{format_bytes(memory.aliased)} aliased, temporaries {format_bytes(memory.temporaries)}; peak of "
+        f"live memory {format_bytes(memory.peak)}; {code_text(memory)}"
     )
     stated = f"memory_analysis() says: {text}" if (text := stated_text(memory)) else ""
     blocks: list[Block] = [paragraph(parts), *notes(stated, *beside_words(report.host_bytes, report.unused_bytes))]
     if memory.hbm is not None and memory.alive_at_peak:
         alive = alive_table(report, memory.alive_at_peak[:_MOST_ALIVE])
-        blocks.append(section("Heaviest values when the most is alive", alive, fold="closed"))
-    lead = f"{format_bytes(memory.set_aside)} set aside ({memory.target} compiler's plan){fits}"
+        blocks.append(section("Largest values at the peak", alive, fold="closed"))
+    lead = f"{format_bytes(memory.set_aside)} allocated ({memory.target} compiler's plan){fits}"
     return section("Memory on each device", *blocks, *runs_section(report), lead=lead)
 
 
@@ -331,7 +332,7 @@ def _cost_text(cost: Cost, memory: str) -> str:
     """FLOPs and memory traffic in a step, loops multiplied in, and loops that could not be counted."""
     text = f"{cost.at_least}{format_flops(cost.dot_flops)} of matrix products in a step"
     if cost.other_flops:
-        text += f" and {format_flops(cost.other_flops)} of all else"
+        text += f" and {format_flops(cost.other_flops)} of other operations"
     if cost.hbm_bytes is not None:
         text += f"; {format_bytes(cost.hbm_bytes)} read from and written to {memory}"
     if cost.opaque:

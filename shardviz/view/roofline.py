@@ -68,7 +68,7 @@ class Roofline:
 
 
 def roofline_of(cost: StepCost) -> Roofline:
-    """The roofs of HBM and of the links that each mesh axis rides on.
+    """The roofs of HBM and of the links of each mesh axis.
 
     Bytes of an axis are its seconds x the bandwidth of its roof, so that a place says what the cost model says: left of
     the knee the bytes take longer than the FLOPs.
@@ -93,7 +93,7 @@ def roofline_of(cost: StepCost) -> Roofline:
 def _roof(cost: StepCost, knee: Knee, seconds: float, flops: float) -> Roof:
     at = flops / (seconds * knee.bytes_per_s) if seconds and flops else None
     first = axis_name(knee.name.split(",")[0].split(":")[0])
-    verdict = "nothing moves"
+    verdict = "no traffic"
     if at is not None:
         least = knee.name == "HBM" and not cost.hbm_exact
         some, long = ("at most ", "at least ") if least else ("", "")

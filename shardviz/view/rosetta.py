@@ -110,6 +110,11 @@ def rosetta(anything: Any, mesh: Any = None, rank: int | None = None) -> ShownRo
 
     Raises:
         ShardvizError: as `shardviz.sharding` does.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> print(sv.rosetta(("data", None), {"data": 4}).text(72).splitlines()[3])
+        PartitionSpec        P('data', None)
     """
     return ShownRosetta(sharding_of(anything, mesh) if isinstance(anything, Value) else sharding(anything, mesh, rank))
 
@@ -123,14 +128,14 @@ def sharding_of(value: Value, mesh: Any) -> Sharding:
 
     Raises:
         MeshError: if `mesh` is none.
-        SpecError: where the report does not say how it is cut.
+        SpecError: where the report does not say how it is sharded.
     """
     if value.manual:
         mesh = DeviceMesh.of(mesh)
         return Sharding.from_spec(value.spec or Spec(), mesh, len(value.shape), manual=value.manual)
     said = value.spec if value.spec is not None else value.sharding.get("hlo") or value.sharding.get("sdy")
     if said is None:
-        raise SpecError(f"{value.name}: the report does not say how it is cut", argument=value.name)
+        raise SpecError(f"{value.name}: the report does not say how it is sharded", argument=value.name)
     return sharding(said, mesh, len(value.shape))
 
 
@@ -281,7 +286,7 @@ def _holds(cut: Layout, value: Value) -> str:
     parts += [f"{cut.replicas} copies"] if cut.replicas > 1 else []
     parts += [f"{cut.partial_sums} partial {KINDS[cut.unreduced_kind]}"] if cut.partial_sums > 1 else []
     parts += ["manual, so each device's own"] if cut.manual_ways > 1 else []
-    return ", ".join([*parts, *(["padded, as it does not divide"] if cut.padding.any() else [])])
+    return ", ".join([*parts, *(["padded, because it does not divide"] if cut.padding.any() else [])])
 
 
 def _spec_for(cut: Sharding, role: str, value: Value) -> str:

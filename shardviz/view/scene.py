@@ -443,7 +443,7 @@ def _held(layout: Layout, cuts: list[Side]) -> str:
         return f"each slice is on {plural(layout.replicas, 'device')}" if cuts else "every device holds all of it"
     parts = []
     if layout.manual_ways > 1:
-        parts.append(f"{plural(layout.manual_ways, 'array')} kept apart along manual {_names(layout.manual)}")
+        parts.append(f"{plural(layout.manual_ways, 'separate array')} along manual {_names(layout.manual)}")
     if layout.partial_sums > 1:
         parts.append(
             f"each {'slice' if cuts else 'element'} is the {layout.unreduced_kind} of {layout.partial_sums} partial "
@@ -493,15 +493,12 @@ def notes(scene: Scene) -> list[str]:
             "slice, not copies of it; + stands between them"
         )
     if layout.manual_ways > 1:
-        lines.append(
-            f"manual: devices along {_names(layout.manual)} hold arrays of their own, which the program keeps apart; "
-            "/ stands between them"
-        )
+        lines.append(f"manual: devices along {_names(layout.manual)} hold separate arrays; / stands between them")
     if any(layout.open):
         which = _dimensions(d for d, opened in enumerate(layout.open) if opened)
         lines.append(f"open: the compiler may shard {which} further than is drawn")
     if any(edges.any() for edges in scene.edges):
-        lines.append("thick lines stand where processes meet")
+        lines.append("thick lines separate processes")
     if scene.merged > 1:
         lines.append(f"each cell stands for {scene.merged} neighbouring shards")
     return lines

@@ -36,7 +36,7 @@ MOST_DEVICES = 8192
 _WIDE, _HIGH, _LEFT, _TOP = 380.0, 330.0, 26.0, 22.0
 _LETTER, _LINE = 5.8, 11.0  # pixels of a label's letters
 _BOXES, _OVER, _PICKED = 1, 2, 5  # layers
-_TITLE = "The devices, by what they hold"
+_TITLE = "Devices by slice"
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def holders_picture(fine: Scene, device: int = -1) -> Picture | None:
         alt=f"{_TITLE}: {_said(scene, len(every))}.",
         axes=mesh.names,
         keys=tuple(Key(text=scene.slices[cell], fill=f"held{step_of(cell, scene.cells)}") for cell in ends),
-        notes=("strokes lie over every other slice",) if odd else (),
+        notes=("every other slice is hatched",) if odd else (),
     )
 
 
@@ -157,11 +157,11 @@ def _said(scene: Scene, count: int) -> str:
         return f"all {cut.mesh.size:,} hold the whole array"
     what = "one slice" if scene.merged == 1 else f"{scene.merged} neighbouring slices"
     if cut.replicas == 1 or not along:
-        return f"those of a box hold {what}, and no two devices the same"
+        return f"each box holds {what}, and each device its own part"
     copies = f"copies along {axes_words(along)}: {cut.replicas} of each slice"
     if count == scene.cells:
-        return f"those of a box hold {what}, as {copies}"
-    return f"each box holds {what}, and so do others of its colour and number, as {copies}"
+        return f"each box holds {what}: {copies}"
+    return f"each box holds {what}, as do others of its colour and number: {copies}"
 
 
 def _number(scene: Scene, cell: int) -> str:

@@ -175,7 +175,7 @@ def _(shown: ShownTree, kind: str = "") -> Picture:
 
 @document.register
 def of_shown(shown: Shown) -> Document:
-    """The map, what JAX does with a cut that does not divide, and what each process holds.
+    """The map, what JAX does with a sharding that does not divide, and what each process holds.
 
     >>> from shardviz.layouts import layout
     >>> Shown(layout((4, 2), ("x",), {"x": 2}), "w", "int8")
@@ -269,7 +269,7 @@ def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...
     mesh, along = cut.mesh, copies_along(cut)
     if not 0 <= device < mesh.size:
         copies = (words(f"each slice has {cut.replicas} copies, along"), axes(along))
-        hint = "Click a cell: who has copies of it, and whom its device talks with, is outlined, and shown closer."
+        hint = "Click a cell to outline its copies and the groups of its device."
         along_words = (paragraph(*copies, name="copies"),) if along else ()
         return (*along_words, paragraph(words(hint, quiet=True), name="company-hint"))
     ids = mesh.ids()
@@ -281,7 +281,7 @@ def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...
             lambda axis: f"{axis[2]} devices: {device_ranges(ids[group_along(cut, device, axis[0])])}",
         ),
         ("holds", lambda axis: _shared(cut, axis[1] in along)),
-        (wrapped("moves in a step"), lambda axis: _moved(report, axis[1])),
+        (wrapped("collectives in a step"), lambda axis: _moved(report, axis[1])),
         folds="never",
         noun="axis",
         name="shard-company",

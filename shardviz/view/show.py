@@ -195,12 +195,17 @@ def show(
 
     Returns:
         A `Shown`, a `ShownTree` for a tree, a `ShownChange` with `after`, a `ShownUnknown` where nobody has said yet
-        how the array is cut. It shows itself in a notebook; `.text()`, `.html()`, `.plot(ax=None)`.
+        how the array is sharded. It shows itself in a notebook; `.text()`, `.html()`, `.plot(ax=None)`.
 
     Raises:
         SpecError: if no spec is given and the array has none, or it does not fit.
         MeshError: if `mesh` is no mesh, or `processes` does not fit it.
         ShardvizError: if it has no shape, no mesh is given and the array has none, or `leaf` is no leaf.
+
+    Examples:
+        >>> import shardviz as sv
+        >>> print(sv.show((8, 6), ("data", None), {"data": 2}).text().splitlines()[0])
+        [8, 6] P('data', None) · shard [4, 6] · mesh data=2, 2 devices
     """
     if isinstance(array_or_shape, Report):
         return _report(array_or_shape, spec, after, leaf, processes)
@@ -210,7 +215,7 @@ def show(
     if not any(map(_is_array, leaves)):
         read_one(array_or_shape, spec, mesh)  # says what it is not
     if after is not None:
-        raise ShardvizError("show(after=...): it is of one array, not of a tree; give one leaf of it")
+        raise ShardvizError("show(after=...) takes one array, not a tree; give one leaf of it")
     every: list[Map] = []
     left_out = []
     for name, array, one in zip(names, leaves, specs, strict=True):
@@ -248,7 +253,7 @@ def _report(
     if leaf is not None and (spec is not None or after is not None):
         return _one(report.value(leaf), spec, report.mesh, after, None, processes)
     if spec is not None or after is not None:
-        raise ShardvizError("show(report): spec and after are of one value; name it, such as leaf=\"params['w']\"")
+        raise ShardvizError("show(report): spec and after are for one value; name it, such as leaf=\"params['w']\"")
     every = [_shown(read_one(value, None, report.mesh), processes) for value in report.arguments]
     chosen = None if leaf is None else _shown(read_one(report.value(leaf), None, report.mesh), processes)
     left_out = [shown.title for shown in every if isinstance(shown, ShownUnknown)]
@@ -273,7 +278,7 @@ def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any, processes: Pr
     then = _shown(replace(read_one(subject.shape, asked, where), name=subject.name, dtype=subject.dtype), processes)
     for word, one in (("before", shown), ("after", then)):
         if isinstance(one, ShownUnknown):
-            raise SpecError(f"show(after=...): what moves is not known, for {word} the change {one.why}")
+            raise SpecError(f"show(after=...): the resharding is not known, because {word} the change {one.why}")
     assert isinstance(shown, Shown) and isinstance(then, Shown)
     return ShownChange(replace(shown, values=None), then)
 
@@ -318,7 +323,7 @@ class Subject:
         name: what it is called; may be empty.
         shape: its global shape.
         dtype: its element type's name, or None where it is not known.
-        sharding: how it is cut, in any notation that `layout` reads.
+        sharding: how it is sharded, in any notation that `layout` reads.
         mesh: the mesh, in any form that `DeviceMesh.of` reads.
         values: the array's elements where they are few and all within reach, else None.
         unknown: where nobody has said yet how it is cut, who decides; else "".
@@ -338,7 +343,7 @@ def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: s
 
     Args:
         array_or_shape: what `show` takes, no pytree of them.
-        spec: how it is cut; overrides the array's own.
+        spec: how it is sharded; overrides the array's own.
         mesh: the mesh; overrides the array's own.
         name: what to call it if it has no name of its own.
 
@@ -366,7 +371,7 @@ def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: s
 
 
 def _says_sharding(thing: Any) -> bool:
-    """Whether it is of a kind that says how it is cut, or that nobody has said so yet: arrays of JAX and their like."""
+    """Whether it is of a kind that can say how it is sharded: arrays of JAX and their like."""
     return hasattr(thing, "sharding") or hasattr(thing, "aval")
 
 
@@ -458,30 +463,30 @@ def _values(array: Any) -> np.ndarray | None:
 # Who decides, where nobody has said yet how an array is cut.
 
 _THE_COMPILER = (
-    "the compiler has not said how it is cut: its partitioner decides, and a constraint on it "
-    "(jax.lax.with_sharding_constraint) would settle it"
+    "the compiler has not decided its sharding yet: the partitioner decides, unless a constraint "
+    "(jax.lax.with_sharding_constraint) does"
 )
 _ALL_OPEN = (
-    "every dimension is open, so the compiler may cut it in any way: its partitioner decides, and what it chose stands "
-    "in the compiled program"
+    "every dimension is open, so the compiler may shard it in any way: its partitioner decides, and the compiled "
+    "program has what it chose"
 )
 _NOBODY_YET = (
-    "it is a shape and a type with no sharding: jit's in_shardings decide, or the sharding of the array that takes its "
-    "place; where there is neither, the compiler"
+    "it is a shape and a type without a sharding: jit's in_shardings decide, or the sharding of the array that is "
+    "passed; without either, the compiler"
 )
-_A_REPORT = "the report does not say how it is cut: at its level the compiler has not decided"
+_A_REPORT = "the report does not say how it is sharded: at its level the compiler has not decided"
 
 
 def _traced(axes: Sequence[str]) -> str:
     """Who decides about a traced value, whose type says only what Explicit axes do."""
     if not axes:
         return (
-            "it is a traced value, and no mesh is set: what it is called with decides, and the compiler; the finished "
-            "program tells, as sv.analyze does"
+            "it is a traced value, and no mesh is set: the arguments and the compiler decide; sv.analyze shows the "
+            "finished program"
         )
     return (
         f"it is a traced value, whose type says nothing about the Auto {'axis' if len(axes) == 1 else 'axes'} "
-        f"{', '.join(axes)}: there the compiler's partitioner decides; the finished program tells, as sv.analyze does"
+        f"{', '.join(axes)}: there the compiler's partitioner decides; sv.analyze shows it"
     )
 
 

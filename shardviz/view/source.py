@@ -7,14 +7,13 @@ Beside a line stands its share of the step, as a bar: of its seconds where there
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
 from typing import TypeVar
 
 from shardviz.costs.step_cost import StepCost
 from shardviz.judge.report import Report
 from shardviz.records import Collective, Frame, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape
-from shardviz.records.sums import CollectiveTotal, sum_collectives
+from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.view.difference import LineDifference
 from shardviz.view.document import (
     Block,
@@ -40,9 +39,10 @@ MOST_LINES = 600
 _UNREADABLE = "(no source text)"
 _Placed = TypeVar("_Placed", Value, Collective)
 _MOST_KINDS = 3
+_HOT = 0.5  # of the line that takes longest
 _PHASES = {"forward": "fwd", "backward": "bwd", "rematerialised": "remat", "update": ""}
 _LATER = ("transpose(", "rematted_computation")
-_COLUMNS = (Column("", right=True), Column(""), Column(""))
+_COLUMNS = (Column("", right=True), Column(""), Column(""), Column("", right=True))
 _DIFFERENCE = Column("", right=True)
 
 
@@ -56,8 +56,7 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
     """
     values, collectives = _by_line(report.intermediates), _by_line(report.collectives)
     computes = {} if cost is None else cost.compute_by_line()
-    weigh = attrgetter("assumed_bytes" if cost is None else "assumed_seconds")
-    moves = {at: sum(map(weigh, each)) for at, each in collectives.items()}
+    moves = {at: _weight(total_of(each), cost) for at, each in collectives.items()}
     most = max((moves.get(at, 0.0) + computes.get(at, 0.0) for at in {*moves, *computes}), default=0.0) or 1.0
     blocks: list[Block] = []
     left = MOST_LINES
@@ -73,9 +72,12 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
             text = lines[n][margin:].rstrip() or _UNREADABLE
             moved, computed = collectives.get(at, []), computes.get(at, 0.0)
             frame = next((each.source for each in (*held, *moved) if each.source is not None), None)
-            parts = _share(computed, moves.get(at, 0.0), most, moved, cost)
+            parts = _share(computed, most, moved, cost)
             below = [*_values(held, frame), *_computes(computed), *_moves(moved, frame, at, against)]
-            rows.append(_line(n, text, frame, parts, below, () if against is None else (against.said(at),)))
+            amount = computed + moves.get(at, 0.0)
+            more = [_amount(amount, cost, hot=amount > _HOT * most)]
+            more += [] if against is None else [against.said(at)]
+            rows.append(_line(n, text, frame, parts, below, more))
         if rows:
             table = Table(
                 columns=_COLUMNS if against is None else (*_COLUMNS, _DIFFERENCE),
@@ -107,19 +109,31 @@ def _line(
     return row(words(str(number), quiet=True), bar(parts), said, *more, detail=below, selects=selects)
 
 
-def _share(
-    computed: float, moved: float, most: float, collectives: Sequence[Collective], cost: StepCost | None
-) -> list[Part]:
-    """A line's share of the longest: what it computes, then what it moves."""
+def _weight(total: CollectiveTotal, cost: StepCost | None) -> float:
+    """What collectives take: seconds, or without a cost the bytes that a device sends."""
+    return total.sent_bytes if cost is None else total.seconds
+
+
+def _amount(amount: float, cost: StepCost | None, hot: bool) -> Piece:
+    """What a line takes of the step: seconds, or without a cost the bytes that it moves."""
+    if not amount:
+        return words("")
+    tip = "sent by each device in a step" if cost is None else "compute and communication of this line in a step"
+    return words(format_bytes(amount) if cost is None else format_seconds(amount), strong=hot, quiet=not hot, tip=tip)
+
+
+def _share(computed: float, most: float, collectives: Sequence[Collective], cost: StepCost | None) -> list[Part]:
+    """A line's share of the longest: what it computes, then what it moves over which axes."""
     parts = []
     if computed:
         parts.append(Part(share=computed / most, role="work", tip=f"{format_seconds(computed)} of compute in a step"))
-    if collectives:
-        tip = f"{format_bytes(sum(c.assumed_bytes for c in collectives))} moved per device in a step"
+    kind = "communication as partitioned" if cost is not None and cost.as_run else "communication"
+    for total in sum_collectives(collectives, "axes"):
+        moved = _weight(total, cost)
+        tip = f"{total.label}: {format_bytes(total.sent_bytes)} sent by each device in a step"
         if cost is not None:
-            kind = "communication as partitioned" if cost.as_run else "communication"
-            tip = f"{format_seconds(moved)} of {kind}, {tip}"
-        parts.append(Part(share=moved / most, role="moved", tip=tip))
+            tip = f"{format_seconds(moved)} of {kind} over {tip}"
+        parts.append(Part(share=moved / most, axes=total.axes, role="axes" if total.axes else "moved", tip=tip))
     return parts
 
 

@@ -74,7 +74,7 @@ def stages_shown(
     if waits:
         told.append(paragraph(waits, quiet=True, name="stages-busy"))
     if not stages:
-        return Shown(document=Document(blocks=tuple(told) or (paragraph("There is no text here.", quiet=True),)))
+        return Shown(document=Document(blocks=tuple(told) or (paragraph("There is no program text yet.", quiet=True),)))
     stage = next((s for s in stages if s.name == query.get("stage")), stages[-1])
     place = stages.index(stage)
     before = stages[place - 1] if place and stages[place - 1].kind == stage.kind else None
@@ -82,7 +82,7 @@ def stages_shown(
     against = query.get("against") if query.get("against") in could else ""
     alike = next((s for s in others or () if s.name == stage.name), None)
     if against == "card" and alike is None and not waits:
-        told.append(paragraph(f"{other} has no such text: it did not come so far, or this pass left it as it was."))
+        told.append(paragraph(f"{other} has no such text: it did not get this far, or this pass changed nothing."))
     base = before if against == "stage" else alike if against == "card" else None
     all_rows = _unchanged(stage.lines) if base is None else _changes(base.lines, stage.lines)
     chosen = _chosen(all_rows, stage.lines, query, base is not None)
@@ -95,7 +95,7 @@ def stages_shown(
         named = base.title if against == "stage" else other
         lead.append(tuple(_counted(all_rows, named)))
     if not rows:
-        told.append(paragraph("No line here has that.", quiet=True, name="stages-none"))
+        told.append(paragraph("No line matches.", quiet=True, name="stages-none"))
     else:
         table = Table(columns=COLUMNS, rows=rows, first=24, most=MOST_ROWS, noun="line", folds="never", name="stage")
         told.insert(0, table)
@@ -148,8 +148,8 @@ def _counted(found: Sequence[Change], against: str) -> list[Piece]:
     kinds = [change.kind for change in found]
     new, gone, other = (kinds.count(kind) for kind in ("new", "gone", "other"))
     if not new + gone + other:
-        return [words(f"the same as {against}, but for how values are numbered", quiet=True)]
-    said = [words(f"against {against}:", quiet=True)]
+        return [words(f"the same as {against}, except for the numbers of values", quiet=True)]
+    said = [words(f"compared with {against}:", quiet=True)]
     for mark, count, what, tone in (
         ("+", new, "new", "good"),
         ("−", gone, "gone", "bad"),

@@ -51,7 +51,7 @@ from shardviz.view.placement import axes_section, orders_section
 from shardviz.view.report import phase_words, traffic_words, work_blocks
 from shardviz.view.values import beside_words
 
-BOUND_WORDS = {"memory": "HBM traffic", "nothing": "nothing that is known"}
+BOUND_WORDS = {"memory": "HBM traffic", "nothing": "nothing known"}
 _MOST_COLLECTIVES = 40
 
 
@@ -78,14 +78,14 @@ def headline(cost: StepCost) -> str:
     bound = BOUND_WORDS.get(cost.bound, cost.bound)
     if cost.seconds is None:
         least = format_seconds(cost.lower)
-        return f"at least {least}, by {bound}; FLOPs are not known at level {cost.level}, so neither is how much longer"
+        return f"at least {least}, by {bound}; a lower bound, because FLOPs are not known at level {cost.level}"
     band = band_words(cost)
     text = f"{step_words(cost)}{f' ({band})' if band else ''}; bound by {bound}"
     if cost.counted is not None and cost.counted.unknown_loops:
-        text += f"; {plural(cost.counted.unknown_loops, 'loop')} of unknown trip count taken once"
+        text += f"; {plural(cost.counted.unknown_loops, 'loop')} of unknown trip count counted once"
     if cost.counted is not None and cost.counted.opaque:
         text += f"; compute leaves out {', '.join(cost.counted.opaque)}, whose FLOPs are not known"
-    return text + (f"; {plural(len(cost.unknown), 'collective')} of unknown time left out" if cost.unknown else "")
+    return text + (f"; without {plural(len(cost.unknown), 'collective')} of unknown time" if cost.unknown else "")
 
 
 def step_words(cost: StepCost) -> str:
@@ -111,11 +111,11 @@ def seconds_words(cost: StepCost) -> str:
     """What the step's seconds rest on, how far off they may be, and the bounds between which overlap decides."""
     if cost.seconds is None:
         return ""
-    overlap = f"{format_seconds(cost.lower)} if all overlaps, {format_seconds(cost.upper)} if no communication does"
+    overlap = f"{format_seconds(cost.lower)} with full overlap, {format_seconds(cost.upper)} with none"
     if not cost.rests_on:
-        return f"no schedule to walk: as if no communication overlaps; {overlap}"
+        return f"no schedule is known, so no overlap is assumed; {overlap}"
     off = cost.step.accuracy or "no measured step was compared at this level"
-    return f"walked in its schedule ({cost.rests_on}); {off}; {overlap}"
+    return f"simulated from its schedule ({cost.rests_on}); {off}; {overlap}"
 
 
 def level_words(cost: StepCost) -> str:
@@ -174,10 +174,10 @@ def bounds_table(cost: StepCost) -> Table:
     work = Part(share=longer / most, role="work", tip=name)
     moved = [Part(share=m.seconds / most, axes=m.axes, tip=m.label) for m in cost.by("axes")]
     upper = format_seconds(cost.step.upper if cost.upper is None else cost.upper)
-    whole = words("one after the other", tip="no communication overlaps with work on the chip")
+    whole = words("no overlap", tip="no communication overlaps with work on the chip")
     bounds = (
-        (words("all overlaps"), format_seconds(cost.lower), [room]),
-        (words("as it would run", strong=True), step_words(cost), [Part(share=cost.step.seconds / most, role="room")]),
+        (words("full overlap"), format_seconds(cost.lower), [room]),
+        (words("predicted", strong=True), step_words(cost), [Part(share=cost.step.seconds / most, role="room")]),
         (whole, ("at least " if cost.upper is None else "") + upper, [work, *moved]),
     )
     return table(
@@ -209,7 +209,7 @@ def moved_words(moved: CollectiveTotal) -> str:
     """`640 runs, 34.4 GB of operands: all-gather, all-reduce`."""
     text = f"{plural(moved.runs, 'run')}, {format_bytes(moved.bytes)} of operands: {', '.join(moved.kinds)}"
     if moved.untimed:
-        text += f"; {moved.untimed} of unknown time left out"
+        text += f"; without {moved.untimed} of unknown time"
     return ("at most " if moved.at_most else "") + text
 
 
@@ -257,10 +257,10 @@ def tokens_words(cost: StepCost) -> str:
 
 
 def as_run_words(cost: StepCost) -> str:
-    """That the collectives are as the target's compiler runs them, and what the partitioner's would take."""
+    """That the collectives are those of the final HLO, and what the partitioner's would take."""
     if not cost.as_run:
         return ""
-    text = "collectives are as the target's compiler runs them"
+    text = "collectives are those of the final HLO"
     if cost.partitioned_seconds is None:
         return text
     partitioned = format_seconds(cost.partitioned_seconds)
@@ -270,10 +270,10 @@ def as_run_words(cost: StepCost) -> str:
 # What it holds.
 
 PARTS = {
-    "arguments": "what the step is given",
-    "outputs": "what it gives back, but for what goes where a donated argument was",
-    "temporaries": "one block for everything in between; values not alive at the same time share places in it",
-    "constants and other": "constants, and what the compiler rounds up or keeps for itself",
+    "arguments": "what is passed to the step",
+    "outputs": "results, without those that reuse the memory of a donated argument",
+    "temporaries": "one block for everything in between; values that are not live at the same time share it",
+    "constants and other": "constants, padding, and what the compiler keeps for itself",
     "kept for the backward pass": "what the forward pass keeps, by the traced program; a compiler may recompute some",
 }
 """What each part of the memory is."""
@@ -282,7 +282,7 @@ PARTS = {
 def memory_words(needs: Needs) -> str:
     """Whether it fits, who says so, and by how much."""
     if needs.usable is None:
-        return f"{needs.text}; what a device has is not known"
+        return f"{needs.text}; a device's memory is not known"
     of = f"{needs.text} of {format_bytes(needs.usable)}"
     left = needs.usable - needs.total
     room = f"{format_bytes(abs(left))} {'to spare' if left >= 0 else 'too much'}"
@@ -383,7 +383,7 @@ def longest_section(cost: StepCost, waits: bool = False) -> Section:
         name="longest",
     )
     count = plural(len(cost.collectives), "collective").capitalize()
-    title = f"{count}, the longest in a step first, those alike in one row"
+    title = f"{count}, the longest in a step first; identical ones share a row"
     return section(title, rows, fold="open" if len(alike) <= 16 else "closed")
 
 
@@ -392,7 +392,7 @@ def _waits_for(cost: StepCost, c: Collective) -> Piece:
     if time is None:
         return words("")
     if time.bound == "latency":
-        return words("latency floor", tone="warn", tip="so few bytes that the hops' latency is all")
+        return words("latency floor", tone="warn", tip="so few bytes that latency dominates")
     return words(time.bound, quiet=True, tip="the bandwidth that bounds it")
 
 

@@ -50,11 +50,11 @@ def timeline_document(timeline: Timeline) -> Document:
     """The seconds, what they rest on, what they go to, what is exposed, what would make the step shorter."""
     title = (
         words(timeline.program, strong=True),
-        words(f"as it would run on {timeline.target}:"),
+        words(f"predicted on {timeline.target}:"),
         words(format_seconds(timeline.seconds), strong=True),
         words("a step"),
     )
-    lead = words(f"rests on {timeline.rests_on}", quiet=True)
+    lead = words(f"based on {timeline.rests_on}", quiet=True)
     figure = Figure(of=timeline_picture(timeline), caption="Lanes", brief=True, name="timeline-lanes")
     return Document(title=title, lead=(lead,), blocks=(figure, *timeline_tables(timeline)), mesh=timeline.mesh)
 
@@ -121,7 +121,7 @@ def _lanes(timeline: Timeline) -> Table:
 
 def _memory(timeline: Timeline) -> Section:
     """What is held of main memory all the time, when most is, and at the end."""
-    memory, title = timeline.memory, "Memory on the same axis of time"
+    memory, title = timeline.memory, "Memory over the step"
     if memory is None:
         return Section(title=title, lead=(words(MEMORY_NOT_KNOWN),))
     most = max(memory.peak, memory.usable or 0.0) or 1.0
@@ -136,7 +136,7 @@ def _memory(timeline: Timeline) -> Section:
     )
     held = table(
         moments,
-        (right("held"), lambda it: nbytes(it[0], strong=it[0] == memory.peak)),
+        (right("in use"), lambda it: nbytes(it[0], strong=it[0] == memory.peak)),
         (right("share"), lambda it: f"{it[0] / memory.usable:.1%}" if memory.usable else ""),
         ("", lambda it: bar([Part(share=it[0] / most, role="work")])),
         ("when", lambda it: it[1]),
@@ -160,9 +160,9 @@ def memory_words(memory: HeldMemory) -> str:
 
 
 def _exposed(timeline: Timeline) -> Iterator[Section]:
-    """Communication that nothing hides."""
+    """Exposed communication."""
     total = sum(each.seconds for each in timeline.exposed)
-    title = "Communication that nothing hides"
+    title = "Exposed communication"
     if not timeline.exposed:
         yield Section(title=title, lead=(words("none"),))
         return
@@ -203,7 +203,7 @@ def _critical(timeline: Timeline) -> Iterator[Section]:
         clip=True,
         name="timeline-critical",
     )
-    lead = (words("each alone, all else unchanged; walked again, so that overlap counts", quiet=True),)
+    lead = (words("each alone, with everything else unchanged and overlap counted", quiet=True),)
     yield Section(title="What would make the step shorter", lead=lead, blocks=(saved,))
 
 
@@ -238,9 +238,9 @@ class Loop:
 
     @property
     def words(self) -> str:
-        """`80 trips of while.7 that are alike, 29.5 ms each, drawn as one`."""
+        """`80 identical iterations of while.7, 29.5 ms each, drawn as one`."""
         each = format_seconds(self.event.seconds / self.event.more)
-        return f"{self.trips:,} trips of {self.event.name} that are alike, {each} each, drawn as one"
+        return f"{self.trips:,} identical iterations of {self.event.name}, {each} each, drawn as one"
 
 
 class Stretch:
@@ -303,7 +303,7 @@ def timeline_picture(timeline: Timeline, kind: str = "") -> Picture:
     shapes += _scale(timeline.seconds, left, rate, high)
     total = format_seconds(timeline.seconds)
     spent = "; ".join(f"{lane.name} busy {format_seconds(lane.busy)}" for lane in timeline.lanes)
-    held = "" if timeline.memory is None else f"; memory held {memory_words(timeline.memory)}"
+    held = "" if timeline.memory is None else f"; memory in use {memory_words(timeline.memory)}"
     return Picture(
         width=left + _WIDE + 24,
         height=high + 20,
@@ -313,14 +313,14 @@ def timeline_picture(timeline: Timeline, kind: str = "") -> Picture:
         axes=timeline.mesh.names,
         keys=looks_of(timeline),
         notes=(
-            f"rests on {timeline.rests_on}",
-            "what is waited for is paler",
+            f"based on {timeline.rests_on}",
+            "waits are paler",
             *((STRETCHED,) if stretch.loops else ()),
         ),
     )
 
 
-STRETCHED = "trips of a loop that are alike are drawn as one, as wide as all of them"
+STRETCHED = "identical iterations of a loop are drawn as one block, as wide as all of them"
 
 
 def _loop(loop: Loop, left: float, rate: float, bottom: float) -> Iterator[Shape]:
@@ -362,7 +362,7 @@ def _held(
     for begin, size in zip(stretch(memory.begins), memory.bytes, strict=True):
         points += ((left + begin * rate, before), (left + begin * rate, before := high[size]))
     points += ((left + timeline.seconds * rate, before), (left + timeline.seconds * rate, bottom))
-    said = f"memory held: {memory_words(memory)}, {memory.rests_on}"
+    said = f"memory in use: {memory_words(memory)}, {memory.rests_on}"
     yield Lines(lines=(tuple(points),), stroke="muted", fill="muted", closed=True, strength=0.6, tip=said)
     yield Labels(at=((left - 8, bottom - _HELD / 2 + 6),), texts=("memory",), align="end")
     (at,) = stretch([memory.peak_begin])
@@ -376,7 +376,7 @@ def _held(
     )
     if memory.usable is not None and memory.usable <= top:
         level = high[memory.usable]
-        yield Lines(lines=(((left, level), (left + _WIDE, level)),), stroke="quiet", dash=1, tip="what a device has")
+        yield Lines(lines=(((left, level), (left + _WIDE, level)),), stroke="quiet", dash=1, tip="usable memory")
         has = f"{format_bytes(memory.usable)} usable"
         yield Labels(at=((left + _WIDE, level - 6),), texts=(has,), align="end", size="small", ink="quiet", halo=True)
 

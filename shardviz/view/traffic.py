@@ -27,8 +27,8 @@ SIDE = 288
 HATCHED = 32
 """Rows up to which cells have their axis' hatch."""
 WORDS = (
-    "row sends, column receives, whatever way it goes",
-    "the stronger, the more bytes: the lightest a ten-thousandth of the most, or less",
+    "the row sends, the column receives; the route is not counted",
+    "stronger means more bytes: the lightest is a ten-thousandth of the most, or less",
 )
 
 
@@ -87,7 +87,7 @@ def traffic_figure(cost: StepCost) -> Picture:
     """All of them side by side."""
     found = traffic_pictures(cost)
     shown = beside([dataclasses.replace(each, title=each.alt) for each in found])
-    alt = "Traffic in a step. " + (" ".join(f"{each.alt}." for each in found) or "One device: nothing moves.")
+    alt = "Traffic in a step. " + (" ".join(f"{each.alt}." for each in found) or "One device: no communication.")
     title = f"{cost.program} on {cost.machine.text}: traffic in a step"
     keys = tuple(dict.fromkeys(key for each in found for key in each.keys))
     return dataclasses.replace(shown, title=title, alt=alt, axes=cost.mesh.names, keys=keys, notes=WORDS)
@@ -152,7 +152,7 @@ def _picture(cost: StepCost, table: Table) -> Picture:
         )
     )
     sent = float(table.values.sum(axis=1).max())
-    text = f"a device sends {format_bytes(sent)} at most" if sent else "nothing moves"
+    text = f"a device sends {format_bytes(sent)} at most" if sent else "no communication"
     text += f"; a cell is {block} x {block} places, their sum for one device" if block > 1 else ""
     return Picture(
         width=left + size * side + 4,

@@ -1,4 +1,4 @@
-"""Values as a table: how arguments, outputs, intermediates and residuals are cut, and what a device holds of them.
+"""Values as a table: how arguments, outputs, intermediates and residuals are sharded, and their bytes on a device.
 
 >>> from shardviz.notation import Spec
 >>> from shardviz.view.document import plain
@@ -66,8 +66,8 @@ def beside_words(host: float, unused: Mapping[str, float]) -> tuple[str, ...]:
         few = [f"{shorten(name, LONGEST_NAME)} ({format_bytes(unused[name])})" for name in ordered[:_MOST_UNUSED]]
         few += [f"{len(ordered) - _MOST_UNUSED} more"] if len(ordered) > _MOST_UNUSED else []
         sentences.append(
-            f"no result needs {', '.join(few)}: JAX leaves that out of the program, which takes none of these "
-            f"{format_bytes(sum(unused.values()))}; they lie on each device besides, where their owner holds them there"
+            f"no result needs {', '.join(few)}: JAX drops them from the program. These "
+            f"{format_bytes(sum(unused.values()))} are not counted; they take memory while the caller keeps them"
         )
     return tuple(sentences)
 
@@ -94,7 +94,7 @@ def values_table(
     Args:
         values: arguments, outputs or intermediates of a report.
         roles: name → `argument`, `output` or `intermediate`, where they stand together in one table.
-        changed: names that the last change of the plan has cut differently; they are marked.
+        changed: names that the last change of the plan has sharded differently; they are marked.
         most: rows that are shown; the table says how many more there are.
         kept: rows that are there, for a page on which those beyond `most` can be unfolded; `most` if that is more.
         name: as `Table.name`.
@@ -128,7 +128,7 @@ def _name(value: Value, role: str) -> tuple[Piece, ...]:
     if value.on_host:
         named.append(words(value.memory_kind, quiet=True, tip="in the memory of the device's host"))
     if value.unused:
-        named.append(words("unused", quiet=True, tip="no result needs it, so JAX leaves it out of the program"))
+        named.append(words("unused", quiet=True, tip="no result needs it, so JAX drops it from the program"))
     if role:
         named.append(words(value.op or role, quiet=True))
     if role and value.source is not None:
@@ -140,17 +140,17 @@ def _name(value: Value, role: str) -> tuple[Piece, ...]:
 
 _KINDS = {
     "kept": "kept",
-    "outside": "kept, made outside",
+    "outside": "kept, from outside",
     "offloaded": "kept in the host's memory",
-    "recomputed": "computed again",
+    "recomputed": "recomputed",
     "argument": "argument",
     "constant": "constant",
 }
 _BESIDES: tuple[tuple[str, Callable[[int], str]], ...] = (
     ("offloaded", lambda n: f"{plural(n, 'value')} kept in the host's memory"),
-    ("argument", lambda n: f"{plural(n, 'argument')} needed again"),
-    ("constant", lambda n: f"{plural(n, 'constant')} made from no argument"),
-    ("recomputed", lambda n: f"{plural(n, 'value')} dropped by jax.checkpoint and computed again"),
+    ("argument", lambda n: f"{plural(n, 'argument')} used again"),
+    ("constant", lambda n: f"{plural(n, 'constant')}"),
+    ("recomputed", lambda n: f"{plural(n, 'value')} dropped by jax.checkpoint and recomputed"),
 )
 
 

@@ -51,7 +51,7 @@ def test_what_is_computed_otherwise_says_both():
     o = next(v for v in program.propagate(plan).intermediates if v.label == "o")
     assert (str(o.spec), str(o.computed)) == ("P(None, 'data', None, 'model')", "P(None, 'data', None, None)")
     assert all(v.computed is None for v in program.propagate(plan).intermediates if v is not o)
-    assert "computed as P(None, 'data') and then moved" in program.why(plan, "o").text()
+    assert "computed as P(None, 'data') and then resharded" in program.why(plan, "o").text()
     assert o.bytes_per_device == 8 * 16 * 16 * 16 * 4 / 8
 
 
@@ -89,4 +89,4 @@ def test_every_collective_of_the_partitioner_has_an_answer():
     for collective in partitioned.collectives:
         why = program.why(plan, collective)
         assert set(why.need.op) and {a.axis for a in why.axes} <= set(map(axis_name, collective.axes))
-    assert any("XLA's partitioner moves parts of it" in program.why(plan, c).need.words for c in own)
+    assert any("XLA's partitioner communicates parts of it" in program.why(plan, c).need.words for c in own)

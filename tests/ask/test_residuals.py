@@ -165,14 +165,6 @@ def test_a_scanned_models_residuals_are_jaxs(policy):
         assert named == [(4, 8, 128, 32, 128)]
 
 
-def test_what_only_the_backward_pass_uses_is_not_kept():
-    program = sv.trace(lambda x, w: jnp.sin(x @ w), array(8, 4), array(4, 16)).vjp()
-    report = program.propagate(sv.Plan("x=2", (P("x"), None, P("x"))))
-    assert [a.name for a in program.arguments] == ["x", "w", "cotangents"]
-    found = {(r.kind, r.value.name): r.value.shard_shape for r in report.residuals}
-    assert found == {("kept", "cos"): (4, 16), ("argument", "x"): (4, 4), ("argument", "w"): (4, 16)}
-
-
 @jax.custom_vjp
 def scaled(x, k):
     return x * 2.0

@@ -206,7 +206,7 @@ def test_a_missing_axis_and_what_would_bring_it(program):
     for giver in answer.givers:
         changed = plan.with_spec(giver.source.name, pspec(giver.source.spec))
         assert dimension(named(program.propagate(changed), "h"), "model") == giver.dimension
-    assert "since nothing that it is made from" in " ".join(why.text().split())
+    assert "because none of its operands and users" in " ".join(why.text().split())
 
 
 def test_where_a_missing_axis_ends():
@@ -299,7 +299,7 @@ def test_an_edit_is_answered_before_a_why_ends_and_a_newer_question_ends_it(monk
 def test_an_argument_and_an_output_say_it_themselves(program):
     why = program.why(PLAN, "w1", axis="model")
     assert not why.chain and why.causes[0].source.name == "w1" and why.role == "argument"
-    assert "w1 is sharded along model since its own spec says so: P(None, 'model')" in why.text()
+    assert "w1 is sharded along model because its own spec says so: P(None, 'model')" in why.text()
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,9 @@ def test_partial_sums(program):
     (collective,) = report.collectives
     why = program.why(PLAN, collective)
     assert (why.need.kind, why.need.op, why.need.rule) == ("partial sums", "dot_general", "([i, k], [k, j])->([i, j])")
-    assert "dot_general sums over dimension 1 of h and dimension 0 of w2, which are cut along model" in why.need.words
+    assert (
+        "dot_general sums over dimension 1 of h and dimension 0 of w2, which are sharded along model" in why.need.words
+    )
     assert (why.need.before.unreduced, why.need.after.unreduced) == (("model",), ())
     best = why.ways[0]
     assert best.gone and {s.name for s in best.taken} == {"w1", "w2"}
@@ -501,7 +503,7 @@ def test_who_is_cheaper(chosen, wanted, verdict):
 
 def test_another_plans_collective_is_refused(program):
     (other,) = program.propagate(PLAN).collectives
-    with pytest.raises(ShardvizError, match="Shardy's propagation, of which this is asked, has no all-"):
+    with pytest.raises(ShardvizError, match="Shardy's propagation, which answers this, has no all-"):
         program.why(sv.Plan(MESH), other)
 
 

@@ -76,6 +76,9 @@ window.answered = async (act, shown) => {
   return (await Promise.all(all)).map((time) => time === null ? null : time - start);
 };
 window.drop = async (turn) => {
+  for (const what of ["inputs", "outputs"]) {
+    if (at(`open-${what}`).getAttribute("aria-expanded") === "false") at(`open-${what}`).click();
+  }
   const handles = ["model", "data"].map((axis) => at(`mesh-axis-${axis}`).querySelector(".sv-grip"));
   const handle = handles[turn % 2];
   const fire = (element, type) => element.dispatchEvent(

@@ -12,7 +12,6 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import cost_of
-from shardviz.program.footprint import MARGIN
 from shardviz.program.lower import edited
 from shardviz.program.propagate import PIPELINE
 from shardviz.study.scoring import Scorer, score_there
@@ -135,5 +134,5 @@ def test_the_memory_estimate_is_within_a_quarter_of_the_compilers_plan(devices):
         share, vmem = about.needed / memory.needed, memory.on_chip / hunt.machine.chip.needs("vmem_bytes")
         said = f"{about.needed / 1e9:8.3f} of {memory.needed / 1e9:8.3f} GB, {share:.2f}"
         print(f"{name:9s} {devices:4d}: {said}; {vmem:.0%} of VMEM besides")
-        assert 1 - MARGIN <= share <= 1 + MARGIN, (name, devices)
+        assert 0.75 <= share <= 1.25, (name, devices)
         assert vmem <= 1.001, (name, devices)  # and some KB of SMEM

@@ -64,7 +64,8 @@ def test_a_day(browser, lab: Lab, page: LabPage):
     expect(preset).to_contain_text("a preset")
 
     # what costs most; a slot is changed by hand
-    most = view.get_by_test_id("most-pane")
+    most = view.get_by_test_id("panel-most")
+    view.get_by_test_id("fix").click()
     expect(most).to_contain_text("matrix products")
     slot = "slot-params['up']-0"
     before = view.get_by_test_id(slot).inner_text()
@@ -114,15 +115,15 @@ def test_a_day(browser, lab: Lab, page: LabPage):
 
     # the search makes a card of what it finds, and can be stopped
     view.get_by_test_id("find-best").click()
-    expect(view.get_by_text("best found").first).to_be_visible(timeout=60_000)
+    expect(view.locator(".sv-card").get_by_text("best found").first).to_be_visible(timeout=60_000)
     if view.get_by_test_id("find-best").inner_text().endswith("stop"):
         view.get_by_test_id("find-best").click()
     expect(view.get_by_test_id("find-best")).to_contain_text("Find the best", timeout=30_000)
 
-    # beside the file browser the answer is in the first screen
+    # beside the file browser all of it is in the first screen, from the verdict to the plans
     view.evaluate("(output) => output.scrollIntoView()")
     page.screenshot("day_1280")
-    for answer in (view.get_by_test_id("card-baseline"), most.locator("tbody tr").first):
+    for answer in map(view.get_by_test_id, ("verdict", "fix", "mesh-axis-data", "tab-source", "card-baseline")):
         box = answer.bounding_box()
         assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= 800
 
@@ -151,6 +152,8 @@ def test_a_day(browser, lab: Lab, page: LabPage):
         context.close()
 
     # the kernel is killed: the page says so, and stays to be read
+    view.get_by_test_id("fix").click()
+    expect(most).to_contain_text("matrix products")
     kernel.kill()
     expect(view.get_by_test_id("gone")).to_be_visible(timeout=30_000)
     expect(most).to_contain_text("matrix products")

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.browser.harness import Lab, LabPage
-from tests.browser.views import edits, go, settled, state
+from tests.browser.views import edits, go, settled, state, unfold
 
 expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
 
@@ -36,6 +36,7 @@ def test_the_walk_of_notebook_01(lab: Lab, page: LabPage):
     view = page.cell_output(EXPLORER)
     expect(state(view)).to_have_attribute("data-level", "compiled", timeout=60_000)
     page.screenshot("first_light_after_run", of=view)
+    unfold(view)
 
     # no later cell changes the explorer: wq is gathered, until a click takes `data` from its dimension of 8192
     expect(gathers(view)).to_have_count(2)
@@ -91,7 +92,7 @@ def test_the_walk_of_notebook_01(lab: Lab, page: LabPage):
     # a mesh that does not fit: 8 key-value heads over model=16; said in place, and nothing is lost
     view.get_by_test_id("axis-more-model").click()
     expect(view.get_by_test_id("mesh-error").or_(view.get_by_test_id("argument-error")).first).to_contain_text(
-        "does not divide by 'model'=16"
+        "is not divisible by 'model'=16"
     )
     expect(view.get_by_test_id("devices")).to_contain_text("128")
     page.screenshot("first_light_error", of=view)

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from tests.browser.harness import ARTIFACTS, Lab, LabPage
-from tests.browser.views import edits, settled
+from tests.browser.views import edits, settled, unfold
 from tests.view.sanitizer import read
 
 expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
@@ -114,6 +114,7 @@ def test_a_notebook_that_was_worked_on(browser, lab: Lab, page: LabPage):
 
     # by hand: the embedding is cut again; a moment later the still says so
     before = edits(view)
+    unfold(view)
     view.get_by_test_id("slot-params['emb']-0").click()
     page.raw.get_by_test_id("menu-axis-model").click()
     page.raw.keyboard.press("Escape")

@@ -17,15 +17,21 @@ def settled(view, since: int, level="compiled"):
     expect(state(view)).to_have_attribute("data-busy", "false", timeout=60_000)
 
 
+def unfold(view):
+    """Opens the lists of inputs and outputs, which are folded where they are long."""
+    for what in ("inputs", "outputs"):
+        button = view.get_by_test_id(f"open-{what}")
+        if button.get_attribute("aria-expanded") == "false":
+            button.click()
+
+
 def edits(view) -> int:
     """The number of the last edit that the kernel has answered."""
     return int(state(view).get_attribute("data-seq"))
 
 
 def go(view, name):
-    """Goes to a view of a place, or to what is opened from elsewhere, as a person does."""
-    for place in ("program", "memory", "machine"):
-        if view.get_by_test_id(f"tab-{name}").count():
-            break
-        view.get_by_test_id(f"place-{place}").click()
+    """Goes to a view by its tab, as a person does."""
+    if not view.get_by_test_id(f"tab-{name}").is_visible():
+        view.get_by_test_id("more").click()
     view.get_by_test_id(f"tab-{name}").click()

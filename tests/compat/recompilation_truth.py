@@ -71,24 +71,20 @@ def pair(name, a, b, inside=contextlib.nullcontext, *, before=contextlib.nullcon
     fn = (wrap or jax.jit)(make(), **options)
     with before():
         fn(*a[0], **a[1])
-    size = lambda: fn._cache_size() if wrap is None else 0  # noqa: E731
-    was = TRACES[0], COMPILES[0], size()
+    was = TRACES[0], COMPILES[0]
     with inside():
         fn(*b[0], **b[1])
-    happened = [TRACES[0] > was[0], COMPILES[0] > was[1], size() > was[2]]
+    happened = [TRACES[0] > was[0], COMPILES[0] > was[1]]
     with before():
         program = sv.trace(fn, *a[0], **a[1])
     with inside():
         second = program.call(*b[0], **b[1])
-    put(name, happened, program.calls[0], second, looked_up=wrap is None)
+    put(name, happened, program.calls[0], second)
 
 
-def put(name, happened, first, second, looked_up=True):
+def put(name, happened, first, second):
     why = why_recompiled(first, second)
-    said = [why.traced, why.compiled, bool(why.differences)]
-    upto = 3 if looked_up else 2
-    found = sorted({d.what for d in why.differences if looked_up or d.effect != "looked up"})
-    CASES[name] = {"happened": happened[:upto], "said": said[:upto], "what": found, "text": repr(why)}
+    CASES[name] = {"happened": happened, "said": [why.traced, why.compiled], "text": repr(why)}
 
 
 def wrappings(name, one, other):
@@ -101,7 +97,7 @@ def wrappings(name, one, other):
     second = jax.jit(fn, **other)
     second(x)
     happened = [TRACES[0] > was[0], COMPILES[0] > was[1]]
-    put(name, happened, sv.trace(first, x).calls[0], sv.trace(second, x).calls[0], looked_up=False)
+    put(name, happened, sv.trace(first, x).calls[0], sv.trace(second, x).calls[0])
 
 
 def main():

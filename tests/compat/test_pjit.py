@@ -131,7 +131,7 @@ def test_its_resources_are_the_plan_and_none_is_replicated(step):
 def test_a_plan_may_say_otherwise(step):
     plan = step.plan("data=4,model=2").with_spec("batch[0]", P("model"))
     assert str(step.bind(plan).in_specs["batch[0]"]) == "P('model', None)"
-    with pytest.raises(SpecError, match="dimension 0 is 32 and does not divide by 'data'=5"):
+    with pytest.raises(SpecError, match="dimension 0 is 32, which is not divisible by 'data'=5"):
         step.bind(step.plan("data=5,model=2"))
 
 
@@ -193,14 +193,14 @@ RULES = [
     (
         lambda: pjit(lambda a: a, P("data"), None),
         ({"k": array(6)},),
-        r"a\['k'\]'? P\('data'\): dimension 0 is 6 and does not",
+        r"a\['k'\]'? P\('data'\): dimension 0 is 6, which is not",
     ),
     (
         lambda: pjit(lambda a: a, P(("data", "model")), None),
         (array(12),),
-        "12 and does not divide by 'data'=4 x 'model'=2",
+        "12, which is not divisible by 'data'=4 x 'model'=2",
     ),
-    (lambda: pjit(lambda a: a[:3], None, P("data")), (array(4),), "'result' P.'data'.: dimension 0 is 3 and does not"),
+    (lambda: pjit(lambda a: a[:3], None, P("data")), (array(4),), "'result' P.'data'.: dimension 0 is 3, which is not"),
     (
         lambda: pjit(lambda a: (a, a), None, (None, P(None, "z"))),
         (array(4, 4),),

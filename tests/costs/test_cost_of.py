@@ -101,7 +101,7 @@ def test_the_foretold_program_has_the_same_products(cost: StepCost):
     assert propagated.flops == pytest.approx(cost.flops) and propagated.step.compute == pytest.approx(cost.step.compute)
     assert propagated.upper == max(propagated.step.compute, propagated.step.memory) + propagated.step.communication
     assert propagated.bound == "compute" and propagated.lower == propagated.step.compute
-    assert propagated.levels["FLOPs"] == "matrix products as Shardy cuts them"
+    assert propagated.levels["FLOPs"] == "matrix products as Shardy shards them"
     assert propagated.step.tokens == TOKENS and propagated.tokens_from == "512 x 4096, from argument tokens"
     assert propagated.mfu == pytest.approx(1e18 / (512 * 4.59e14) / propagated.step.seconds)
 
@@ -416,7 +416,7 @@ def test_loops_of_unknown_trip_count_are_said_with_every_number_that_takes_them_
     )
     found = cost_of(counted, "gpu h100:1x8")
     assert all("unknown trip count, counted once: 2" in found.levels[what] for what in ("FLOPs", "HBM traffic"))
-    assert "2 loops of unknown trip count taken once" in " ".join(found.text().split())
+    assert "2 loops of unknown trip count counted once" in " ".join(found.text().split())
 
 
 def test_the_attached_devices_are_a_machine_here_too():

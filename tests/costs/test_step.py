@@ -49,10 +49,10 @@ def test_the_text_has_the_arithmetic():
         "gpu h100:1x8", flops=1e12, hbm_bytes=1e10, collectives=[gather, unknown], model_flops=6e12, tokens=1024
     )
     assert str(step).splitlines() == [
-        "4.23 ms; bound by memory (2.99 ms if all overlaps, 4.23 ms if no communication does)",
+        "4.23 ms; bound by memory (2.99 ms with full overlap, 4.23 ms with none)",
         "  compute        1.01 ms  1.00 TFLOP of bfloat16 / 990 TFLOP/s",
         "  memory         2.99 ms  10.0 GB / 3.35 TB/s",
-        "  communication  1.24 ms  80 x all-gather all-gather.1 1.24 ms + 1 of unknown time left out",
+        "  communication  1.24 ms  80 x all-gather all-gather.1 1.24 ms + 1 of unknown time",
         "  model FLOPs utilisation: 17.9% (6.00 TFLOP / (8 chips x 990 TFLOP/s x time))",
         "  tokens: 242 k/s, 30.3 k/s a chip",
     ]

@@ -260,6 +260,19 @@ def test_a_tpu_waits_for_listed_collectives(scanned):
     assert gathers < sum(c.total_seconds or 0.0 for c in sv.cost(report, "tpu v5e:4x4").collectives) / 2
 
 
+def test_slices_that_a_collective_joins_wait_for_the_slowest(scanned):
+    program, plan = scanned
+    report = program.propagate(plan)
+    seconds = {
+        wait: sv.timeline(report, Machine(Chip.like("v5e", slice_wait=wait), (2, 2), num_slices=4)).seconds
+        for wait in (None, 0.02, 0.1)
+    }
+    assert seconds[0.02] == pytest.approx(1.04 * seconds[None]) and seconds[0.1] == pytest.approx(1.2 * seconds[None])
+    alone = dataclasses.replace(report, collectives=(), schedule=tuple(e for e in report.schedule if e.kind == "work"))
+    slices = Machine(Chip.like("v5e", slice_wait=0.1), (2, 2), num_slices=4)
+    assert "other slices" not in {lane.name for lane in sv.timeline(alone, slices).lanes}
+
+
 @pytest.mark.tpu
 def test_levels_below_come_near_the_compilers_schedule():
     """The partitioned program within a tenth; what Shardy propagates, which is not all that is run, within 15 %."""

@@ -79,10 +79,10 @@ def microbatches(w, xs):
 def summed_once(w, xs):
     """The same, with each device's own part of the gradient added up, and one sum over the devices."""
 
-    @partial(jax.shard_map, mesh=mesh_around(), in_specs=(P(), P(None, "data")), out_specs=P(), check_vma=False)
+    @partial(jax.shard_map, mesh=mesh_around(), in_specs=(P(), P(None, ALL)), out_specs=P(), check_vma=False)
     def total(w, xs):
         own = w - microbatches(w, xs)
-        return jax.lax.pmean(own, "data")
+        return jax.lax.pmean(own, ALL)
 
     return w - total(w, xs)
 
@@ -152,14 +152,38 @@ def back_again(spec, x):
     return jnp.cos(held(held(jnp.sin(x), spec), P(ALL)))
 
 
-def attended(weights, x):
-    q, k, v = (jnp.einsum("bsd,dhk->bshk", x, weights[name]) for name in "qkv")
+def attended(weights, x, spec=None):
+    q, k, v = (held(jnp.einsum("bsd,dhk->bshk", x, weights[name]), spec) for name in "qkv")
     mixed = jnp.einsum("bhqs,bshk->bqhk", jax.nn.softmax(jnp.einsum("bqhk,bshk->bhqs", q, k)), v)
     return jnp.einsum("bshk,hkd->bsd", mixed, weights["out"])
 
 
+def adapted(w, adapters, x):
+    return x @ w + (x @ adapters["a"]) @ adapters["b"]
+
+
 def gradient(params, x, y):
     return jax.grad(lambda p: jnp.mean((predict(p, x) - y) ** 2))(params)
+
+
+def cross_entropy(spec, head, x, labels):
+    logits = held(x @ head, spec)
+    return jnp.mean(jax.nn.logsumexp(logits, -1) - jnp.take_along_axis(logits, labels[:, None], 1)[:, 0])
+
+
+def block(spec, params, x):
+    return x + held(jnp.tanh(x @ params["up"]), spec) @ params["down"]
+
+
+def gathered_stack(spec, layers, x):
+    layers = jax.tree.map(partial(held, spec=spec), layers)
+    return jax.lax.scan(lambda h, w: (h + jnp.tanh(h @ w["up"]) @ w["down"], None), x, layers)[0]
+
+
+def mapped(rows, w, x):
+    """A layer written for one device, that is given all rows of the batch, or its own."""
+    layer = lambda w, x: jnp.tanh(x @ w)  # noqa: E731
+    return jax.shard_map(layer, mesh=mesh_around(), in_specs=(P(), rows), out_specs=rows)(w, x)
 
 
 def rolled(x):
@@ -175,6 +199,8 @@ REPLICATED = {"head": P(), "layers": {"up": P(), "down": P()}}
 ROWS = {"up": P(None, "data", "model"), "down": P()}
 SIBLING = {"head": P("data", "model"), "layers": ROWS}
 TENSOR = {"in": P(None, None, "model"), "out": P(None, "model")}
+PAIRED = {"up": P(None, None, "model"), "down": P(None, "model")}
+ACROSS = {"head": P("model", "data"), "layers": {"up": P(None, "model", "data"), "down": P(None, "data", "model")}}
 
 
 def parameters(n: int) -> dict[str, Any]:
@@ -205,6 +231,18 @@ def of_predict(n: int) -> tuple[Any, ...]:
     return parameters(n), array(16 * n, 16 * n)
 
 
+def of_loss(n: int) -> tuple[Any, ...]:
+    return array(16 * n, 64 * n), array(64 * n, 16 * n), array(64 * n, dtype=jnp.int32)
+
+
+def of_block(n: int) -> tuple[Any, ...]:
+    return {"up": array(16 * n, 64 * n), "down": array(64 * n, 16 * n)}, array(16 * n, 16 * n)
+
+
+def of_adapted(n: int) -> tuple[Any, ...]:
+    return array(32 * n, 32 * n), {"a": array(32 * n, 8), "b": array(8, 32 * n)}, array(16 * n, 32 * n)
+
+
 def square(n: int) -> tuple[Any, ...]:
     return array(16 * n, 16 * n), array(16 * n, 16 * n)
 
@@ -221,6 +259,9 @@ class Fault:
         better: the mended function, where a plan does not mend it.
         rules: the rules that name the fault, one at least.
         levels: where it is named; Shardy does not know of halos.
+        mend: which change takes the step back to that of the mended plan: the `first` that the finding suggests; the
+            first of those that were `tried`; none, as only a person can write it (`by hand`), or since what is tried
+            holds less than the mended plan does (`memory`).
         state: how many results become arguments again, the first ones, in the arguments' order.
         donated: which arguments are.
     """
@@ -234,6 +275,7 @@ class Fault:
     better: Callable[..., Any] | None = None
     rules: tuple[str, ...]
     levels: tuple[str, ...] = ("propagated", "partitioned")
+    mend: str = "first"
     state: int = 0
     donated: tuple[int, ...] = ()
 
@@ -352,12 +394,13 @@ FAULTS = {
     "gradients summed in each microbatch": Fault(
         fn=microbatches,
         args=lambda n: (array(16 * n, 16 * n), array(4, 16 * n, 16 * n)),
-        specs=(P(), P(None, "data")),
+        specs=(P(), P(None, ALL)),
         out=P(),
-        good=(P(), P(None, "data")),
+        good=(P(), P(None, ALL)),
         good_out=P(),
         better=summed_once,
         rules=("summed-each-run",),
+        mend="by hand",
     ),
     "replicated embedding": Fault(
         fn=of_tokens,
@@ -380,6 +423,7 @@ FAULTS = {
         good=(P(ALL),),
         better=partial(summed_after, None),
         rules=("gathered-then-summed",),
+        mend="tried",
     ),
     "constraints that disagree": Fault(
         fn=partial(back_again, P(None, ALL)),
@@ -388,6 +432,7 @@ FAULTS = {
         good=(P(ALL),),
         better=partial(back_again, None),
         rules=("there-and-back",),
+        mend="by hand",
     ),
     "one projection replicated": Fault(
         fn=attended,
@@ -422,7 +467,7 @@ FAULTS = {
         fn=predict,
         args=of_predict,
         specs=({**SHARDED, "layers": {"up": P("model"), "down": P("model")}}, P("data")),
-        good=({**SHARDED, "layers": {"up": P(None, None, "model"), "down": P(None, "model")}}, P("data")),
+        good=({**SHARDED, "layers": PAIRED}, P("data")),
         rules=("steps-along",),
     ),
     "gradients come back whole": Fault(
@@ -433,6 +478,120 @@ FAULTS = {
         good=(SHARDED, *DATA),
         good_out=SHARDED,
         rules=("gradient-unlike",),
+    ),
+    "logits gathered for the loss": Fault(
+        fn=partial(cross_entropy, P("data")),
+        args=of_loss,
+        specs=(P(None, "model"), *DATA),
+        good=(P(None, "model"), *DATA),
+        better=partial(cross_entropy, P("data", "model")),
+        rules=("tried-change",),
+        mend="tried",
+    ),
+    "whole batch in a shard_map": Fault(
+        fn=partial(mapped, P()),
+        args=square,
+        specs=(P(), P(ALL)),
+        good=(P(), P(ALL)),
+        better=partial(mapped, P(ALL)),
+        rules=("repeated-work",),
+        mend="by hand",
+    ),
+    "ring of whole queries": Fault(
+        fn=partial(ring, whole=True),
+        args=lambda n: (array(64 * n, 4 * n),) * 3,
+        specs=(P(), *DATA),
+        good=(P("data"), *DATA),
+        better=partial(ring, whole=False),
+        rules=("repeated-work",),
+        mend="by hand",
+    ),
+    "activations without their batch": Fault(
+        fn=partial(block, P(None, "model")),
+        args=of_block,
+        specs=({"up": P(None, "model"), "down": P("model")}, P("data")),
+        good=({"up": P(None, "model"), "down": P("model")}, P("data")),
+        better=partial(block, P("data", "model")),
+        rules=("there-and-back",),
+        mend="tried",
+    ),
+    "stack gathered before its loop": Fault(
+        fn=partial(gathered_stack, P()),
+        args=lambda n: (parameters(n)["layers"], array(16 * n, 16 * n)),
+        specs=({"up": P(None, ALL), "down": P(None, ALL)}, P(ALL)),
+        good=({"up": P(None, ALL), "down": P(None, ALL)}, P(ALL)),
+        better=partial(gathered_stack, None),
+        rules=("stack-gathered",),
+        mend="tried",
+    ),
+    "state along another dimension": Fault(
+        fn=adam,
+        args=of_adam,
+        specs=(SHARDED, {"mu": ACROSS, "nu": ACROSS}, *DATA),
+        out=(SHARDED, {"mu": ACROSS, "nu": ACROSS}),
+        good=(SHARDED, STATE, *DATA),
+        good_out=(SHARDED, STATE),
+        rules=("unlike-parameter",),
+        state=2,
+        donated=(0, 1),
+    ),
+    "batch along the tensor axis": Fault(
+        fn=predict,
+        args=of_predict,
+        specs=({"head": P(None, "model"), "layers": PAIRED}, P("model")),
+        good=({"head": P(None, "model"), "layers": PAIRED}, P("data")),
+        rules=("idle-axis",),
+        mend="tried",
+    ),
+    "batch along one axis of two": Fault(
+        fn=predict,
+        args=of_predict,
+        specs=(REPLICATED, P("data")),
+        good=(REPLICATED, P(ALL)),
+        rules=("idle-axis",),
+    ),
+    "KV cache comes back without its heads": Fault(
+        fn=decode,
+        args=of_decode,
+        specs=(TENSOR, HEADS, P("data")),
+        out=(P("data"), CACHE),
+        good=(TENSOR, HEADS, P("data")),
+        good_out=(P("data"), HEADS),
+        rules=("comes-back-otherwise",),
+        donated=(1,),
+    ),
+    "queries, keys and values gathered": Fault(
+        fn=partial(attended, spec=P("data")),
+        args=of_attention,
+        specs=(BY_HEADS, P("data")),
+        good=(BY_HEADS, P("data")),
+        better=attended,
+        rules=("tried-change",),
+        mend="tried",
+    ),
+    "sequence along the tensor axis": Fault(
+        fn=attended,
+        args=of_attention,
+        specs=(BY_HEADS, P("data", "model")),
+        good=(BY_HEADS, P("data")),
+        rules=("tried-change",),
+        mend="tried",
+    ),
+    "vocabulary along the batch's axis": Fault(
+        fn=of_tokens,
+        args=of_embedding,
+        specs=({**LOOKUP, "head": P("model", "data")}, P("data")),
+        good=(LOOKUP, P("data")),
+        rules=("partial-sums",),
+        mend="memory",
+    ),
+    "adapters along their rank": Fault(
+        fn=adapted,
+        args=of_adapted,
+        specs=(P(None, "model"), {"a": P(None, "model"), "b": P("model")}, P("data")),
+        good=(P(None, "model"), {"a": P(), "b": P(None, "model")}, P("data")),
+        rules=("tried-change",),
+        mend="tried",
     ),
 }
 

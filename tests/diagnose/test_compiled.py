@@ -49,7 +49,7 @@ def test_a_cut_between_the_two_takes_the_warning_away(name):
     args, specs, out = PROGRAMS[fn]
     program, plan = sv.trace(fn, *args), sv.Plan(MESH, specs, out)
     report, (finding,) = found(fn)
-    first = Proposals(program, report, None, plan, 5)._suggested(finding.mends[0])
+    first = Proposals(program, report, None, plan, 5).suggested(finding.mends[0])
     after = program.partition(first)
     assert not [f for f in after.findings if f.rule == RULE]
     bytes_moved = [sum(c.assumed_bytes for c in r.collectives) for r in (report, after)]

@@ -17,6 +17,8 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.ask.program import resharded_state
 from shardviz.diagnose.case import total_bytes
+from shardviz.records import Findings
+from shardviz.study.mends import TRIED, Mends
 from shardviz.study.proposing import Proposals
 from tests.diagnose import faulty_programs as programs
 from tests.diagnose.faulty_programs import FAULTS, LARGE, SMALL
@@ -50,6 +52,17 @@ def report_of(name: str, level: str, n: int, good: bool = False) -> sv.Report:
     return program.propagate(plan) if level == "propagated" else program.partition(plan, MACHINE if n > 1 else "cpu")
 
 
+@cache
+def mends_of(name: str, level: str) -> Mends:
+    return sv.mends(program_of(name, LARGE), report_of(name, level, LARGE), MACHINE, plan=plan_of(name))
+
+
+def findings_of(name: str, level: str) -> Findings:
+    """What is found; where no rule names the fault, with what was tried."""
+    tried = TRIED in FAULTS[name].rules
+    return mends_of(name, level).findings if tried else report_of(name, level, LARGE).findings_on(MACHINE)
+
+
 def of_fault(name: str, report: sv.Report) -> list:
     """The findings of the rules that name the fault."""
     return [f for f in report.findings if f.rule in FAULTS[name].rules]
@@ -57,7 +70,7 @@ def of_fault(name: str, report: sv.Report) -> list:
 
 @pytest.mark.parametrize(("name", "level"), [(name, level) for name in FAULTS for level in FAULTS[name].levels])
 def test_the_fault_is_a_warning_among_the_first_three_and_one_finding(name, level):
-    findings = report_of(name, level, LARGE).findings_on(MACHINE)
+    findings = findings_of(name, level)
     named = [f for f in findings if f.rule in FAULTS[name].rules]
     assert len(named) == 1, [f.text for f in findings]
     assert named[0] in findings[:3], [f.text for f in findings]
@@ -72,11 +85,38 @@ def test_the_mended_plan_has_no_such_finding_nor_another_warning(name, level):
     assert not [f.text for f in findings if f.severity != "note" and f.rule != "slow-order"]
 
 
-@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.better is None])
+def step_of(report: sv.Report) -> float:
+    return sv.cost(report, MACHINE).seconds
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_mend_takes_the_step_back(name):
+    fault, program = FAULTS[name], program_of(name, LARGE)
+    report, mended = (report_of(name, "partitioned", LARGE, good) for good in (False, True))
+    (finding,) = [f for f in findings_of(name, "partitioned") if f.rule in fault.rules]
+    if fault.mend == "first":
+        plan = Proposals(program, report, None, plan_of(name), 5).suggested(finding.mends[0])
+        assert step_of(program.partition(plan, MACHINE)) <= 1.02 * step_of(mended)
+        return
+    offered = mends_of(name, "partitioned").of(finding)
+    steps = [m.step - m.seconds for m in offered]
+    if fault.mend == "tried":
+        assert steps[0] <= 1.02 * step_of(mended)
+    else:
+        assert all(step > 1.02 * step_of(mended) for step in steps)
+    if fault.mend == "by hand":
+        assert {m.kind for m in finding.mends} == {"code"}
+    if fault.mend == "memory":
+        held = [total_bytes(r.held) for r in (program.propagate(offered[0].plan), mended)]
+        assert steps[0] < step_of(report) and held[0] < held[1]
+
+
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.mend == "first"])
 def test_one_change_of_the_finding_mends_all_of_it(name):
     program, report = program_of(name, SMALL), report_of(name, "partitioned", SMALL)
     (finding,) = of_fault(name, report)
-    plan = Proposals(program, report, None, plan_of(name), 5)._suggested(finding.mends[0])
+    plan = Proposals(program, report, None, plan_of(name), 5).suggested(finding.mends[0])
     after = program.partition(plan)
     assert not of_fault(name, after)
     good = report_of(name, "partitioned", SMALL, True)

@@ -44,7 +44,7 @@ def mended(case: Case, report: Report, finding: Finding, kinds: tuple[str, ...] 
         return plan
     if together := [change.plan for change in going._together(finding)]:
         return together[0]
-    plans = (going._suggested(m) for m in finding.mends if m.kind in kinds)
+    plans = (going.suggested(m) for m in finding.mends if m.kind in kinds)
     return next(plan for plan in plans if plan is not None)
 
 

@@ -121,7 +121,7 @@ def test_a_refusal_goes_with_its_cause(state):
     assert not state.set_dim("x", 0, ["nowhere"]) and state.error["ways"] == []
     state.dismiss()
     assert state.error is None and not state.ways
-    assert not state.take_way(0) and "no such way" in state.error["message"]
+    assert not state.take_way(0) and "out of date" in state.error["message"]
     assert state.set_dim("x", 0, ["data"]) and state.error is None
 
 

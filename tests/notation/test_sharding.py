@@ -325,7 +325,7 @@ def test_a_large_mesh():
 
 
 @pytest.mark.parametrize(
-    ("part", "why"), [(("a", 1, 2), "is all of the axis: write 'a'"), (("b", 1, 1), "is no cut: leave it out")]
+    ("part", "why"), [(("a", 1, 2), "is all of the axis: write 'a'"), (("b", 1, 1), "is of size 1: leave it out")]
 )
 def test_a_part_of_an_axis_is_less_than_all_of_it_and_cuts(part, why):
     with pytest.raises(SpecError, match=why):
@@ -350,6 +350,6 @@ def test_a_dimension_inserted_into_a_spec(spec, at, axes, entries):
 
 
 def test_where_no_dimension_can_be_inserted():
-    for at, axes, message in ((0, ("x",), "'x' cuts it already"), (-1, (), "0 or more")):
+    for at, axes, message in ((0, ("x",), "'x' shards it already"), (-1, (), "0 or more")):
         with pytest.raises(SpecError, match=message):
             Spec.of(("x", None)).insert(at, axes)

@@ -25,9 +25,9 @@ test("a part of an axis has the axis's colour, an unknown axis is grey", () => {
 });
 
 test("a spec is said dimension by dimension", () => {
-  assert.equal(specText([["data", "model"], [], [["x", 1, 2]]]), "data and model, not cut, x:(1)2");
+  assert.equal(specText([["data", "model"], [], [["x", 1, 2]]]), "data and model, not sharded, x:(1)2");
   assert.equal(specText([]), "");
-  assert.equal(cutText([]), "not cut");
+  assert.equal(cutText([]), "not sharded");
 });
 
 test("a shape stands in brackets", () => {

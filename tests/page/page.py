@@ -20,6 +20,7 @@ PARTS = (
     "cards",
     "offers",
     "most",
+    "lines",
     "status",
     "values",
     "collectives",
@@ -44,7 +45,7 @@ PARTS = (
     "codes",
     "selected",
 )
-ASKED = ("query", "tab", "reading", "trying", "wants", "hovered", "device")
+ASKED = ("query", "tab", "reading", "trying", "wants", "hovered", "device", "opened")
 TRAITS = (*PARTS, *ASKED, "selected_at", "comm_id", "stilled")
 
 PAGE = """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">
@@ -111,12 +112,9 @@ class Page:
         return self.tab.get_by_test_id(name)
 
     def go(self, view):
-        """Goes to a view by its place, or to what is opened from elsewhere, as a person does."""
-        for place in ("program", "memory", "machine"):
-            if self.at(f"tab-{view}").count():
-                break
-            self.at(f"place-{place}").click()
-            self.answer()
+        """Goes to a view by its tab, as a person does."""
+        if not self.at(f"tab-{view}").is_visible():
+            self.at("more").click()
         self.at(f"tab-{view}").click()
 
     def edits(self):

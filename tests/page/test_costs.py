@@ -90,7 +90,7 @@ def test_what_no_time_is_known_of_is_said_and_in_no_sum():
     cost, blocks = costs("tpu v5p:4x4x4", collectives=report().collectives)
     unknown = [row["cells"] for row in table(blocks, "longest")["rows"] if said(row["cells"][0]) == "not known"]
     assert len(unknown) == len(cost.unknown) == 1 and said(unknown[0][3]) == "irregular groups"
-    assert "1 collective of unknown time left out" in said(blocks[0]["lead"])
+    assert "without 1 collective of unknown time" in said(blocks[0]["lead"])
     moved = next(row["cells"][2]["v"] for row in table(blocks, "step-times")["rows"] if len(row["cells"][2]["v"]) > 1)
     longest = max(cost.step.compute, cost.step.memory, cost.step.communication)
     assert math.fsum(part["share"] for part in moved) * longest == pytest.approx(cost.step.communication, rel=1e-3)

@@ -57,7 +57,7 @@ def test_outputs_are_chosen_dimension_by_dimension(program):
     form = asked.widget()
     rows, columns = inside(form, w.Dropdown)
     assert [label for label, _ in rows.options] == ["whole", "data", "model", "data, model", "model, data"]
-    assert rows.description == "result dim 0 (64) is cut by"
+    assert rows.description == "result dim 0 (64) is sharded along"
     rows.value, columns.value = ("data",), ("model",)
     press(form, "Reveal")
     assert asked.result.score == 0.25

@@ -118,15 +118,15 @@ def test_two_views_on_a_page_are_at_one_place(open_page):
     tab = page.tab
     tab.evaluate(ANOTHER)
     app, other = tab.locator("#app"), tab.locator("#other")
-    other.get_by_test_id("place-memory").click()
+    other.get_by_test_id("tab-memory").click()
     page.answer()
     for view in (app, other):
         assert view.get_by_test_id("panel-memory").is_visible()
-    app.get_by_test_id("place-program").click()
+    app.get_by_test_id("tab-source").click()
     other.get_by_test_id("name-x").click()
     page.answer()
+    assert "x [" in other.get_by_test_id("map-small").inner_text() and app.get_by_test_id("drawer").is_hidden()
     for view in (app, other):
-        assert "x [" in view.get_by_test_id("map-small").inner_text()
         assert view.locator(".sv-leaf.sv-sel").get_attribute("data-testid") == "argument-x"
     slot = "slot-params['w1']-0"
     app.get_by_test_id(slot).click()

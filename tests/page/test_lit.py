@@ -11,15 +11,17 @@ pytestmark = pytest.mark.browser
 
 LIT = """() => [...document.querySelectorAll(".sv-lit-up")].map((e) => e.dataset.thing)"""
 WHERE = """() => [...new Set([...document.querySelectorAll(".sv-lit-up")].map((e) =>
-  e.closest(".sv-left, .sv-most, .sv-ledger, .sv-panel").className.split(" ").pop()))].sort()"""
+  e.closest(".sv-left, .sv-drawer, .sv-ledger, .sv-panel").className.split(" ").pop()))].sort()"""
 
 
 @pytest.fixture
 def page(open_page, program, plan, compilers):
     page = open_page(answered(program, plan, "tpu v5e:2x4"), width=1500)
-    for name in ("values", "collectives", "machine", "source"):  # each has been drawn once, and stays
+    for name in ("values", "collectives", "machine", "most", "source"):  # each has been drawn once, and stays
         page.go(name)
         page.answer()
+    page.tab.locator(".sv-leaf.sv-sel .sv-name").click()  # its map opens in the drawer
+    page.answer()
     return page
 
 
@@ -31,18 +33,20 @@ def test_a_source_line(page):
     page.at("line-model.py:3").locator("code").hover()
     lit = page.tab.evaluate(LIT)
     assert set(lit) == {"line model.py:3"} and len(lit) == things(page, "line model.py:3") > 3
-    assert page.tab.evaluate(WHERE) == ["sv-most", "sv-panel-collectives", "sv-panel-source"]
-    page.at("most").locator("[data-thing='line model.py:2'], [data-thing='line model.py:3']").first.focus()
+    assert page.tab.evaluate(WHERE) == ["sv-panel-collectives", "sv-panel-most", "sv-panel-source"]
+    page.tab.mouse.move(5, 5)
+    page.at("open-line-model.py:3").focus()
     assert "sv-panel-source" in page.tab.evaluate(WHERE), "by the keyboard too"
 
 
 def test_a_device_and_a_cell_of_several(page):
-    page.at("cells").locator(".sv-item").first.hover()
-    (cell, *_) = page.tab.evaluate("() => [...document.querySelectorAll('.sv-lit-up')].map((e) => e.dataset.thing)")
+    item = page.at("cells").locator(".sv-item").first
+    item.hover()
+    cell = item.get_attribute("data-thing")
     held = cell.removeprefix("device ").split(",")
     lit = page.tab.evaluate(LIT)
     assert len(held) == 4 and sorted(lit) == sorted([cell, *(f"device {n}" for n in held)]), "in the machine too"
-    assert page.tab.evaluate(WHERE) == ["sv-panel-machine", "sv-panel-source"]
+    assert page.tab.evaluate(WHERE) == ["sv-drawer", "sv-panel-machine"]
     page.go("machine")
     page.answer()
     page.tab.locator(".sv-panel-machine [data-thing='device 5']").hover()
@@ -70,6 +74,7 @@ def test_a_device_that_is_selected_is_marked_in_the_map_and_in_the_machine(page)
 def test_a_dimension(open_page):
     page = open_page(explorer_of())
     page.answer()
+    page.at("open-inputs").click()
     row = page.tab.locator(".sv-dimrow").first
     thing = row.get_attribute("data-thing")
     row.locator(".sv-mem").hover()

@@ -188,7 +188,7 @@ def test_axes_say_what_they_ride_on(target):
         assert axis == f"{path.name} = {path.size}" and words.startswith(str(path)) and str(route) in words
         gather = collective_seconds("all-gather", 1e9, (path.name,), cost.placement, cost.machine)
         assert said(row["detail"][0]["pieces"]) == gather.formula and rate == format_rate(gather.bytes_per_s)
-        assert row["detail"][0]["label"] == f"1 GB gathered along it, bound by {gather.bound}"
+        assert row["detail"][0]["label"] == f"an all-gather of 1 GB, bound by {gather.bound}"
         assert (f"{route.slices} slices over DCN" in words) == (route.slices > 1)
         assert (f"{route.domains} NVLink domains over the network" in words) == (route.domains > 1)
         assert (f"crosses hosts ({route.hosts})" in words) == (route.hosts > 1)
@@ -215,7 +215,7 @@ def test_an_order_that_breaks_rings_says_so():
     view = machine_view(cost)["orders"]
     assert view["keys"][view["now"]] == "row-major" and "now" in rows(view, "orders")[view["now"]][2]
     assert view["listed"] == "[128]T(0)"
-    assert "mesh's own order" in said(table(view["document"]["blocks"], "order")["lead"])
+    assert "device order: the mesh's own" in said(table(view["document"]["blocks"], "order")["lead"])
     changes = {axis: words.split("– by mesh_utils: ") for axis, words in rows(view, "order-changes")}
     assert changes["model"][1].startswith("ring of 16 along y")
     assert changes["model"][0].startswith("line of 8 along x, line of 2 along y")
@@ -232,7 +232,7 @@ def test_scattered_devices_take_longer_and_say_how_much():
     jax = next(o for o in orders(cost) if o.key == "mesh_utils")
     assert choice["keys"][choice["now"]] == "own" and time == format_seconds(cost.step.communication)
     assert ratio == f"now {format_times(cost.step.communication / jax.communication)} as long"
-    assert all("its members are not next to each other" in words for _, _, words in rides(view))
+    assert all("its devices are not neighbours" in words for _, _, words in rides(view))
 
 
 def test_any_other_order_is_the_meshs_own():

@@ -18,7 +18,7 @@ def test_a_slot_offers_what_is_legal_and_says_why_the_rest_is_not(open_page):
     page.answer()
     page.at(f"slot-{W1}-0").click()
     assert page.at("menu-axis-odd").get_attribute("aria-disabled") == "true"
-    assert "128 does not divide by 'odd'=3" in page.at("menu-axis-odd").inner_text()
+    assert "128 is not divisible by 'odd'=3" in page.at("menu-axis-odd").inner_text()
     assert "move it here" in page.at("menu-axis-model").inner_text()
     page.at("menu-axis-odd").click(force=True)
     assert page.edits() == []
@@ -71,7 +71,7 @@ def test_the_mesh_is_edited_in_place_and_errors_stand_beside_it(open_page):
     page.at("axis-size-data").press("Enter")
     assert page.edits() == [{"op": "resize_axis", "name": "data", "size": 3}]
     page.answer()
-    assert "64 and does not divide by 'data'=3" in page.at("mesh-error").inner_text()
+    assert "64, which is not divisible by 'data'=3" in page.at("mesh-error").inner_text()
     assert page.at("axis-size-data").input_value() == "4"
     assert page.at("slot-x-0").get_attribute("aria-invalid") == "true"
     page.at("axis-more-data").click()
@@ -163,6 +163,7 @@ def test_tabs_show_what_came_while_they_were_hidden(open_page, program):
 
 def test_a_device_is_picked_in_both_maps(open_page):
     page = open_page()
+    page.tab.locator(".sv-leaf.sv-sel .sv-name").click()
     small, large = page.at("map-small"), page.at("panel-shards")
     small.get_by_test_id("cell-1").click()
     assert small.get_by_test_id("cells-said").inner_text() == "[:, 256:512] on devices 1,3,…,7"

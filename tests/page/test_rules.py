@@ -90,11 +90,11 @@ def test_the_view_says_what_each_rule_catches_wins_and_leaves():
     found = table(shown.rules["document"]["blocks"], "rules")["rows"]
     first, second, third = ([said(part["pieces"]) for part in row["detail"]] for row in found)
     assert first == [f"wins {BIAS} , {UP}", f"edited by hand: {BIAS}"]
-    assert second == [f"wins {DOWN}", f"rule 1 wins {UP}"] and third == ["catches none"]
+    assert second == [f"wins {DOWN}", f"rule 1 wins {UP}"] and third == ["matches none"]
     assert rows(shown.rules, "rules")[1] == ["2", '"*kernel\']"', "P()", "2", "1"]
     assert [fields["filter"] for fields in shown.rules["fields"]] == ["*up*", "*kernel']", None]
     assert "test_rules.py" in rows(shown.rules, "rules")[2][1]
-    assert said(table(shown.rules["document"]["blocks"], "rules-left")["pieces"]) == "No rule catches 1 array: x P()"
+    assert said(table(shown.rules["document"]["blocks"], "rules-left")["pieces"]) == "No rule matches 1 array: x P()"
     selected = [part["sel"] for row in found for each in row["detail"] for part in each["pieces"] if "sel" in part]
     assert selected == [["value", name] for name in (BIAS, UP, BIAS, DOWN, UP)]
 
@@ -107,7 +107,7 @@ def test_the_pane_is_read_and_used(open_page, light, width):
     page.answer()
     pane = page.at("panel-rules")
     assert f"rule 1 wins {UP}" in pane.inner_text()
-    assert "No rule catches 1 array: x P()" in page.at("rules-left").inner_text()
+    assert "No rule matches 1 array: x P()" in page.at("rules-left").inner_text()
     assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
     assert page.tab.evaluate(UNREADABLE, pane.element_handle()) == []
 
@@ -116,7 +116,7 @@ def test_the_pane_is_read_and_used(open_page, light, width):
     page.at("rule-new-spec").press("Enter")
     page.answer()
     assert [r.filter for r in page.explorer.plan.rules] == ["*up*", "*kernel']", "x"]
-    assert page.at("rules-left").inner_text() == "No array is left without a rule."
+    assert page.at("rules-left").inner_text() == "Every array has a rule."
     assert page.at("rule-new-filter").input_value() == ""
     page.at("rule-up-1").click()
     page.answer()

@@ -84,7 +84,7 @@ def test_a_plan_is_held_against_another_cards(page):
     page.answer()
     lines = chosen(page, name="stablehlo", against="card")
     changed = lines.locator("tr", has_text="~")
-    assert changed.count() >= 1 and "against baseline" in page.at("panel-stages").inner_text()
+    assert changed.count() >= 1 and "compared with baseline" in page.at("panel-stages").inner_text()
     state.undo()
 
 

@@ -74,26 +74,26 @@ def opened(tab, tmp_path, program, plan):
 
 def test_the_code_that_comes_with_the_model_is_taken_out_of_it(opened):
     tab = opened(bundle.page())
-    tab.get_by_test_id("tab-rosetta").wait_for()  # whatever style sheet another version has left in the page
+    tab.get_by_test_id("tab-source").wait_for()  # whatever style sheet another version has left in the page
     assert tab.evaluate("model.get('_page')") == "" and tab.evaluate("sent") == [{"seen": True}]
     tab.evaluate("show('other')")
-    tab.locator("#other").get_by_test_id("tab-rosetta").wait_for()
+    tab.locator("#other").get_by_test_id("tab-source").wait_for()
     assert not [said for said in tab.evaluate("sent") if "ask" in said], "a second view has the code already"
     assert tab.evaluate("document.adoptedStyleSheets.length") == 1, "and the style sheet"
     tab.evaluate("ends.app.then((end) => end())")
     tab.evaluate("document.getElementById('app').remove()")
-    assert tab.locator("#other").get_by_test_id("tab-rosetta").is_visible(), "which stays as long as a view needs it"
+    assert tab.locator("#other").get_by_test_id("tab-source").is_visible(), "which stays as long as a view needs it"
     tab.evaluate("ends.other.then((end) => end())")
     assert tab.evaluate("document.adoptedStyleSheets.length") == 0
 
 
 def test_a_view_in_a_shadow_root_has_its_style_sheet(opened):
     tab = opened(bundle.page())
-    tab.get_by_test_id("tab-rosetta").wait_for()
+    tab.get_by_test_id("tab-source").wait_for()
     tab.evaluate("document.getElementById('other').attachShadow({ mode: 'open' }).append(shade)")
     tab.evaluate("shown('shade', shade)")
-    tab.locator("#shade").get_by_test_id("tab-rosetta").wait_for()
-    grid = "getComputedStyle(shade.querySelector('.sv-main')).display"
+    tab.locator("#shade").get_by_test_id("tab-source").wait_for()
+    grid = "getComputedStyle(shade.querySelector('.sv-body')).display"
     assert tab.evaluate(f"new Promise((done) => requestAnimationFrame(() => done({grid})))") == "grid"
 
 
@@ -101,7 +101,7 @@ def test_a_cell_that_is_run_again_leaves_nothing_of_the_view_before(opened):
     """Each run has an explorer and a module of its own. A host keeps a closed view's element, and what closed it, as
     JupyterLab does as long as the kernel keeps the explorer."""
     tab = opened(bundle.page())
-    tab.get_by_test_id("tab-rosetta").wait_for()
+    tab.get_by_test_id("tab-source").wait_for()
     cdp = tab.context.new_cdp_session(tab)
 
     def counted():
@@ -128,7 +128,7 @@ def test_a_page_whose_model_was_restored_asks(opened):
     tab.get_by_text("waits for its kernel").wait_for()
     assert tab.evaluate("window.waiting = listeners['msg:custom']; waiting.length") == 1
     tab.evaluate("(page) => say({ page })", bundle.page())
-    tab.get_by_test_id("tab-rosetta").wait_for()
+    tab.get_by_test_id("tab-source").wait_for()
     assert tab.get_by_text("waits for its kernel").count() == 0
     assert not tab.evaluate("listeners['msg:custom'].some((own) => waiting.includes(own))"), "it hears no more"
 

@@ -1,16 +1,9 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { landing } from "../../shardviz/page/static/cards.js";
 import { axisOf, marked } from "../../shardviz/page/static/rosetta.js";
 import { moves } from "../../shardviz/page/static/rules.js";
 import { gaps, heatOf } from "../../shardviz/page/static/source.js";
-
-test("a card that is dropped on another one takes its place", () => {
-  assert.equal(landing(["a", "b", "c"], "a", "c"), 2);
-  assert.equal(landing(["a", "b", "c"], "c", "a"), 0);
-  assert.equal(landing(["a", "b"], "gone", "a"), -1);
-});
 
 test("a gap is shown where more than two lines are left out", () => {
   assert.deepEqual(gaps([10, 13, 17]), [false, false, true]);

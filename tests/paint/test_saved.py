@@ -150,7 +150,7 @@ def test_what_cannot_be_saved_says_why(tmp_path):
     with pytest.raises(ShardvizError, match="it is a folder"):
         subject.save(tmp_path / "folder.md")
     with pytest.raises(
-        ShardvizError, match=r"save\('notations.svg'\): nothing here draws .* as text it can be saved: \.html"
+        ShardvizError, match=r"save\('notations.svg'\): shardviz cannot draw .* as text it can be saved: \.html"
     ):
         sv.rosetta("P('data', None)", "data=2").save("notations.svg")
     with pytest.raises(ShardvizError, match=r"only a picture .* is of a kind"):

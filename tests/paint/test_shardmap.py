@@ -54,8 +54,8 @@ columns: dimension 0, 10, along x, 3 each
 └──────┴──────┴──────┴──────┘
 
 padding: dimension 0 is 10, 4 shards of 3 hold 2 more
-uneven: JAX refuses this of an argument, as dimension 0 is 10, not divisible by 4 (8 or 12 would
-  be). Of a result it quietly makes P(None): 10 elements on each device instead of 3 elements, 30
+uneven: JAX refuses this for an argument: dimension 0 is 10, not divisible by 4 (8 or 12 would be).
+  For a result it silently uses P(None): 10 elements on each device instead of 3 elements, 30
   elements of copies in all; JAX 0.12 stops with an IndivisibleError instead.""",
     ),
     "three dimensions": (

@@ -126,7 +126,7 @@ def test_a_mesh_says_its_order_and_its_types(tmp_path):
     shown = "\nassert [d.id for d in mesh.devices.ravel()] == " + repr(list(ordered.mesh.device_ids)) + "\n"
     ins, outs = run(code + shown, arguments, "step", "*args", tmp_path)
     agrees(example.program.partition(ordered), ins, outs)
-    with pytest.raises(SpecError, match="no PartitionSpec cuts by a part of a mesh axis"):
+    with pytest.raises(SpecError, match="no PartitionSpec shards along a part of a mesh axis"):
         example.program.code(example.plan.with_spec("x", Spec(((("model", 1, 2),),))))
 
 

@@ -274,13 +274,9 @@ def helper_step(x, w):
 def test_derived_programs_take_it_along():
     args = (jax.ShapeDtypeStruct((16, 8), "float32"), jax.ShapeDtypeStruct((8, 8), "float32"))
     program, plan = sv.trace(helper_step, *args), sv.Plan({"a": 2, "b": 4}).constrain("h", P("b", "a"))
-    mapped = program.vmap(axis_size=4)
-    (made,) = (v for v in mapped.propagate(mapped.plan_from(plan)).intermediates if v.op == "sin")
+    (made,) = (v for v in program.vmap(axis_size=4).propagate(plan).intermediates if v.op == "sin")
     assert made.shape == (4, 16, 8)
     assert str(made.spec) == "P(None, 'b', 'a')"
-    pulled = program.vjp()
-    text = pulled.texts(pulled.plan_from(plan))["stablehlo"]
-    assert text.count("sdy.sharding_constraint") == text.count('<@mesh, [{"b"}, {"a"}]>') == 2
 
 
 def test_a_constraint_on_what_nobody_needs_is_told():
@@ -292,7 +288,7 @@ def test_a_constraint_on_what_nobody_needs_is_told():
 
 def test_it_is_shown(small):
     text = small.program.propagate(small.plan.constrain("h", P("data", None, "model"), line=line_of(LLAMA, H))).text()
-    assert "Constraints of the plan: 1 value that the function itself leaves open" in text
+    assert "Constraints of the plan: 1 value that the function itself does not constrain" in text
     assert line_of(LLAMA, H) in text
 
 

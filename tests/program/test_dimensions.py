@@ -193,7 +193,7 @@ def test_whole_dimensions_of_the_gallery_move_what_they_say_and_nothing_else(nam
         plan = sv.Plan(free | {"cut": factor}, edits=ins, out_edits=outs).with_dimension(dimension, axis)
         moved = {c.kind for c in program.propagate(plan).collectives if axis in map(axis_name, c.axes or ())}
         assert bool(moved - {"all-reduce"}) == bool(dimension.moved), (dimension.name, moved)
-        assert not dimension.moved or "arrays are moved at" in program.dimensions.text()
+        assert not dimension.moved or "arrays are resharded at" in program.dimensions.text()
 
 
 def test_experts_are_batched_and_heads_are_not():
@@ -332,7 +332,7 @@ def test_groups_are_what_arithmetic_ties_together(five):
 def test_an_array_that_has_a_dimension_twice_says_so():
     program = sv.trace(lambda w, x: x + x @ w, *[jax.ShapeDtypeStruct(s, "float32") for s in ((8, 8), (16, 8))])
     (wide,) = (d for d in program.dimensions if d.conflicts)
-    assert wide.conflicts == {"w": (0, 1)} and "only one of these can take it" in program.dimensions.text()
+    assert wide.conflicts == {"w": (0, 1)} and "so one of these takes it" in program.dimensions.text()
     plan = sv.Plan({"x": 2})
     specs = lambda plan: {n: str(s.canonical()) for n, s in program.bind(plan).in_specs.items()}  # noqa: E731
     assert specs(plan.with_dimension(wide, "x")) == {"w": "P('x')", "x": "P(None, 'x')"}
@@ -402,7 +402,7 @@ def test_what_cannot_be_cut_is_said():
         sv.Plan({"a": 2}).with_dimension("w:0", "a", prefer={"w": 0})
     with pytest.raises(SpecError, match=r"the mesh has no such axis; it has 'a'"):
         sv.Plan({"a": 2}).with_dimension(program.dimensions.named("w:0"), "q")
-    with pytest.raises(SpecError, match="dimension 0 is 8 and does not divide by 'a'=3"):
+    with pytest.raises(SpecError, match="dimension 0 is 8, which is not divisible by 'a'=3"):
         program.bind(sv.Plan({"a": 3}).with_dimension(program.dimensions.named("w:0"), "a"))
     with pytest.raises(ShardvizError, match="there is no dimension 'ff'; there are"):
         program.dimensions.named("ff")

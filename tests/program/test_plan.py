@@ -46,8 +46,8 @@ def test_a_prefix_covers_its_subtree(in_specs, expected):
     [
         (
             ({"w": P("data", "data"), "b": None}, None),
-            "params['w'] P('data', 'data'): axis 'data' cuts dimensions 0 and 1; an axis can cut an array only once, "
-            "so take it from one of them",
+            "params['w'] P('data', 'data'): axis 'data' shards dimensions 0 and 1; an axis can shard an array only "
+            "once, so take it from one of them",
         ),
         (
             ({"w": P("pipe"), "b": None}, None),
@@ -60,12 +60,12 @@ def test_a_prefix_covers_its_subtree(in_specs, expected):
         ),
         (
             (None, P("model")),
-            "'x' P('model'): dimension 0 is 6 and does not divide by 'model'=4; 8 would (2 more, 33 %)",
+            "'x' P('model'): dimension 0 is 6, which is not divisible by 'model'=4; padding to 8 adds 33 %",
         ),
         (
             (None, P(("data", "model"))),
-            "'x' P(('data', 'model')): dimension 0 is 6 and does not divide by 'data'=2 x 'model'=4 = 8; "
-            "8 would (2 more, 33 %)",
+            "'x' P(('data', 'model')): dimension 0 is 6, which is not divisible by 'data'=2 x 'model'=4 = 8; "
+            "padding to 8 adds 33 %",
         ),
         (
             ({"w": None}, None),

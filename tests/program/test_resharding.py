@@ -131,7 +131,7 @@ def test_they_are_those_of_a_program_that_reshards(before, after):
 def test_what_is_more_than_a_device_needs_is_said():
     way = sv.moves((4096, 4096, 4096), (("a", "b"), "c", None), ("c", None, ("b", "a")), "a=16,b=16,c=16")
     assert way.elements > int(way.receive.max()) == 2**24
-    assert f"a device needs 16,777,216 of the {way.elements:,} elements that come" in " ".join(way.text().split())
+    assert f"a device needs 16,777,216 of the {way.elements:,} elements that arrive" in " ".join(way.text().split())
     assert "a device needs" not in sv.moves((8, 8), ("x",), (None, "x"), "x=4").text()
 
 

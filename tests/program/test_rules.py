@@ -244,20 +244,20 @@ def test_the_table_says_who_wins_in_text_and_html():
     assert text == repr(table) == table._repr_mimebundle_()["text/plain"]
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines == [
-        "rule filter spec catches wins",
+        "rule filter spec matches wins",
         "1 '*[0]*' P('model') 2 2",
         "wins params['layers'][0]['norm'], params['layers'][0]['wq']",
         '2 "*wq\']" P() 2 1',
         "wins params['layers'][1]['wq']",
         "rule 1 wins params['layers'][0]['wq']",
         "3 '*bias' P() 0 0",
-        "catches none",
+        "matches none",
         "4 \"*step']\" P('data') 1 1",
         "wins params['step']",
         "does not fit: params['step'] P('data'): 1 entries for an array of rank 0, shape (); leave out 1",
         "5 '<b>' P() 0 0",
-        "catches none",
-        "No rule catches 3 arrays: params['embed'] P(), params['layers'][1]['norm'] P(), x P()",
+        "matches none",
+        "No rule matches 3 arrays: params['embed'] P(), params['layers'][1]['norm'] P(), x P()",
     ]
     html = table.html()
     assert "&lt;b&gt;" in html and "<b>'<b>" not in html

@@ -214,7 +214,7 @@ def test_what_falls_out_is_counted_and_the_search_goes_on(monkeypatch):
     found = sv.search(program, FOUR, seconds=60, level="propagated", most=30)
     assert found.best is not None and len(found.fallen) >= 10
     assert found.reasons["propagated: CompileCrashed: Shardy ended its process"] == len(found.fallen)
-    assert "fell out" in found.text() and "Shardy ended its process" in found.text()
+    assert "dropped" in found.text() and "Shardy ended its process" in found.text()
 
 
 def test_the_floor_is_below_every_candidate_and_is_what_arithmetic_says():
@@ -233,7 +233,7 @@ def test_why_not_names_the_nearest_alternative_of_each_decision():
         assert why.seconds == pytest.approx(why.alternative.score.seconds - best.seconds)
         assert why.bytes == pytest.approx(why.alternative.score.needed - best.needed)
         assert why.reason and why.chosen != why.other
-    assert "Why not otherwise" in found.text() and "<table" in found.html()
+    assert "Why this plan" in found.text() and "<table" in found.html()
 
 
 def test_the_front_falls_and_is_drawn():
@@ -470,7 +470,7 @@ def test_a_search_goes_on_where_candidates_kill_their_workers(monkeypatch):
     assert found.best is not None and len(found.tried) >= 12
     killed = [f for f in found.fallen if "SIGKILL, and so did the one that tried it again" in f.why]
     assert killed and all("data=4" in f.text for f in killed)
-    assert "fell out" in found.text() and "SIGKILL" in found.text()
+    assert "dropped" in found.text() and "SIGKILL" in found.text()
 
 
 @pytest.mark.tpu

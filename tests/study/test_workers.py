@@ -86,19 +86,27 @@ def test_an_answer_that_cannot_be_read_here_is_said_and_the_others_come(pool):
     assert asked(lambda _, n: n, [7], pool) == {0: 7}
 
 
-def test_a_shared_value_is_sent_to_a_worker_once():
+def test_a_shared_value_is_pickled_once_and_goes_with_no_task():
     class Counted:
         def __init__(self):
             self.times = 0
 
         def __reduce__(self):
             self.times += 1
-            return list, (range(3),)
+            return bytes, (8 * 2**20,)
+
+    class Weighed(Workers):
+        heaviest = 0
+
+        def submit(self, fn, /, *args):
+            self.heaviest = max(self.heaviest, len(pickle.dumps(args)))
+            return super().submit(fn, *args)
 
     counted = Counted()
-    with Workers(1) as one:
-        found = asked(lambda value, task: (value[task], id(value)), range(3), one, counted)
-    assert [n for n, _ in found.values()] == [0, 1, 2] and counted.times == 1
+    with Weighed(1) as one:
+        found = asked(lambda value, task: (len(value) + task, id(value)), range(3), one, counted)
+    assert [n - 8 * 2**20 for n, _ in found.values()] == [0, 1, 2]
+    assert counted.times == 1 and one.heaviest < 2**16
     assert len({there for _, there in found.values()}) == 1  # one object, unpacked once
 
 

@@ -18,18 +18,18 @@ def test_an_all_to_all():
     text = shown.text()
     assert text.startswith("before\n  float32, 64 B per device\n  [8, 8] P('data', None) · shard [2, 8]")
     assert text.endswith(
-        "what moves, P('data', None) → P(None, 'data'): 1 collective\n"
+        "resharding, P('data', None) → P(None, 'data'): 1 collective\n"
         "     step        over  spec after it    received, at most  what it does\n"
-        "  1  all-to-all  data  P(None, 'data')               48 B  dimension 0 becomes\n"
-        "                                                           whole, dimension 1 is\n"
-        "                                                           sharded\n"
+        "  1  all-to-all  data  P(None, 'data')               48 B  dimension 0 is no\n"
+        "                                                           longer sharded,\n"
+        "                                                           dimension 1 is sharded\n"
         "\n"
         "  devices  keeps  receives  drops\n"
         "  0-3       16 B      48 B   48 B"
     )
     page = words(shown.html())
-    assert "what moves, P('data', None) → P(None, 'data'): 1 collective" in page
-    assert "1 all-to-all data [·, data] 48 B dimension 0 becomes whole, dimension 1 is sharded" in page
+    assert "resharding, P('data', None) → P(None, 'data'): 1 collective" in page
+    assert "1 all-to-all data [·, data] 48 B dimension 0 is no longer sharded, dimension 1 is sharded" in page
     assert "12 elements" in read(shown.html()).titles
     assert "devices keeps receives drops 0-3 16 B 48 B 48 B" in page
 
@@ -37,8 +37,8 @@ def test_an_all_to_all():
 @pytest.mark.parametrize(
     ("before", "after", "wanted"),
     [
-        ((), ("data",), "no collective, 1 slice that each device takes of its own"),
-        (("data",), (), "1 all-gather data P(None, None) 48 elements dimension 0 becomes whole"),
+        ((), ("data",), "no collective, 1 local slice"),
+        (("data",), (), "1 all-gather data P(None, None) 48 elements dimension 0 is no longer sharded"),
         (("data",), ("data",), "nothing"),
         ("{devices=[1,1,4,2]<=[8] last_tile_dims={unreduced,replicated}}", (), "1 all-reduce data"),
         ("{maximal device=5}", (), "collective-broadcast"),
@@ -66,7 +66,7 @@ def test_no_line_is_wider_than_asked_for(width):
 def test_a_cut_that_does_not_divide_and_processes_are_said_of_both():
     shown = show((17, 8), (), "data=8", after=("data",), dtype="float32", processes=4)
     text = " ".join(shown.text().split())
-    assert "after: JAX refuses this of an argument, as dimension 0 is 17" in text
+    assert "after: JAX refuses this for an argument: dimension 0 is 17" in text
     assert "before: 2 processes" in text and "after: 2 processes" in text
     assert text.count("jax.make_array_from_process_local_data") == text.count("no process can make this array") == 1
     assert "2 processes" in words(shown.html())
@@ -82,7 +82,7 @@ def test_2048_devices_stay_small():
 
 
 def test_a_tree_and_another_mesh_are_refused():
-    with pytest.raises(ShardvizError, match="not of a tree"):
+    with pytest.raises(ShardvizError, match="not a tree"):
         show({"w": np.ones(8)}, None, MESH, after=())
     with pytest.raises(ShardvizError, match="expected a shape"):
         show("w", None, MESH, after=())

@@ -23,7 +23,7 @@ def rows(document):
 def test_one_plan_differs_from_none():
     state = state_on("tpu v5p:2x2x2")
     assert line_difference(state.deck) is None
-    assert len(rows(source_pane(state.report, state.cost))[0].cells) == 3
+    assert len(rows(source_pane(state.report, state.cost))[0].cells) == 4
 
 
 @pytest.mark.parametrize("target", ["tpu v5p:2x2x2", "cpu"])
@@ -43,7 +43,7 @@ def test_the_lines_add_up_to_what_the_cards_differ_by(target):
     now, then = moved(state.report, state.cost), moved(*before)
     assert now != then
     assert sum(found.more.values()) == pytest.approx(now - then, abs=0.02 * max(now, then))
-    told = {plain(row.cells[3]) for row in rows(source_pane(state.report, state.cost, found))} - {""}
+    told = {plain(row.cells[4]) for row in rows(source_pane(state.report, state.cost, found))} - {""}
     assert told and all(text[0] in "▲▼" for text in told)
 
 

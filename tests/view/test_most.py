@@ -13,7 +13,7 @@ from shardviz.explorer.snapshot import Remedies
 from shardviz.records.amounts import format_seconds
 from shardviz.study.mends import Mend, Mends
 from shardviz.view.document import Section, Table, plain
-from shardviz.view.most import most_document
+from shardviz.view.most import line_document, most_document
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,9 @@ def test_rows_say_what_the_step_would_lose_and_what_is_hidden(state):
     for each in spent[:5]:
         start = format_seconds(each.weight)
         (row,) = [row for row in rows if row.startswith(f"{start} ") and (each.kind or "matrix products") in row]
-        hidden = (
-            f"{format_seconds(each.loss.busy)} on the " in row and f"{format_seconds(each.loss.hidden)} hidden" in row
-        )
-        assert hidden or (each.loss.hidden <= 0.01 * each.loss.busy and "nothing hidden" in row)
-        assert f"of {format_seconds(cost.seconds)}" in row
+        part = f"{format_seconds(each.loss.hidden)} of it" if each.loss.hidden > 0.01 * each.loss.busy else "none"
+        assert f"{format_seconds(each.loss.busy)} on the " in row and f", {part} hidden: " in row
+        assert f"{each.loss.lost / cost.seconds:.0%} of the step" in row
 
 
 def test_a_mend_stands_beside_its_finding_and_nowhere_else(state):
@@ -75,6 +73,35 @@ def test_a_mend_of_another_finding_stands_apart(state):
     assert not any("give it the spec" in row for row in rows)
     (row,) = apart
     assert "give it the spec" in row and "saves 10.0 µs of 1.00 ms" in row
+
+
+def test_a_note_whose_mend_helps_has_a_row_that_costs_what_the_mend_saves(state):
+    (note, *_) = [f for f in state.deck.now.known.findings if f.severity == "note" and not f.numbers.get("seconds")]
+    rows, apart = tables(state, mend(state, "mend the note", note))
+    (row,) = [row for row in rows if "mend the note" in row]
+    assert row.startswith("10.0 µs ") and note.text[:40] in row and not apart
+
+
+def test_a_line_has_its_costs_and_its_mends_alone(state):
+    gone = next(c for c in state.report.collectives if c.kind == "all-reduce" and c.axes == ("model",))
+    found = Mends(
+        program="",
+        target="",
+        level="propagated",
+        mends=(mend(state, "drop it", kept=lambda c: c.source != gone.source),),
+        tried=1,
+        candidates=1,
+    )
+    told = line_document(state.deck, Remedies(of=state.plan, mends=found), gone.source.short)
+    (table,) = told.blocks
+    rows = [" ".join(map(plain, row.cells)) for row in table.rows]
+    assert len(rows) > 1 and any("all-reduce model" in row and "partial sums" in row and "why?" in row for row in rows)
+    assert sum("drop it" in row for row in rows) == 1
+    here = state.cost.compute_by_line()[gone.source.file, gone.source.line]
+    (products,) = [row for row in rows if "matrix products" in row]
+    assert products.startswith(format_seconds(here))
+    (none,) = line_document(state.deck, Remedies(), "nowhere.py:1").blocks
+    assert "No cost" in plain(none.pieces)
 
 
 def test_a_mend_of_the_plan_stands_beside_what_it_lessens(state):

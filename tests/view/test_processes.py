@@ -72,7 +72,7 @@ def test_thick_lines_stand_where_processes_meet():
     rows = [line for line in shown.text().splitlines() if "│" in line]
     assert [line.count("┃") for line in rows] == [1, 1, 0, 1, 1] and rows[2].count("━") == 4 * 5
     assert shown.html().count("border-left:3px solid") == shown.html().count("border-top:3px solid") == 4
-    assert "thick lines stand where processes meet" in shown.text()
+    assert "thick lines separate processes" in shown.text()
     plain = show((8, 8), ("a", "b"), "a=4,b=4")
     assert "3px solid" not in plain.html() and "┃" not in plain.text()
 

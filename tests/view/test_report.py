@@ -21,7 +21,7 @@ TEXT = """\
 train_step partitioned (XLA's SPMD partitioner, before the target's own passes)
 mesh data=8,model=8, 64 devices, target cpu
 
-What to look at: 1 warning
+Findings: 1 warning
   severity   where          what
   ⚠ warning  x model.py:27  XLA gathers x, 4.29 GB
 
@@ -60,12 +60,12 @@ Collectives: 6 operations; 484 runs and at most 231 MB of operands per device in
   no source line          ▏                         at most 48 B + 2.05 kB × count not known  3; count not known for 1  all-to-all, collective-permute
   model.py:40             ▏                                                              4 B                         1  all-reduce
 
-Memory on each device: 40.4 GB set aside (cpu compiler's plan)
-  arguments 2.30 GB, outputs 2.30 GB, of which 2.20 GB aliased, temporaries 38.0 GB; alive at once, at
-    most 39.2 GB; machine code not waited for (finish=True)
+Memory on each device: 40.4 GB allocated (cpu compiler's plan)
+  arguments 2.30 GB, outputs 2.30 GB, of which 2.20 GB aliased, temporaries 38.0 GB; peak of live
+    memory 39.2 GB; machine code not compiled yet (finish=True)
 
-Cost on each device: 1.30 PFLOP of matrix products in a step and 2.00 TFLOP of all else; 6.00 TB
-  read from and written to main memory; 1 loop with unknown trip count, counted once
+Cost on each device: 1.30 PFLOP of matrix products in a step and 2.00 TFLOP of other operations;
+  6.00 TB read from and written to main memory; 1 loop with unknown trip count, counted once
   FLOPs: forward 500 TFLOP, backward 801 TFLOP, update 1.00 TFLOP
   main memory traffic: forward 2.50 TB, backward 3.00 TB, update 500 GB
 
@@ -108,7 +108,7 @@ def test_html_says_what_the_text_says():
     text = words(paint.html(report()))
     for part in ("train_step partitioned", "mesh data=8 model=8, 64 devices", "Arguments: 2 values, 1.05 MB",
                  "params['wq'] bfloat16 [8192, 4096] [data, model]", "count not known × 2.05 kB", "irregular groups",
-                 "model.py:20 q = x @ wq", "40.4 GB set aside", "1.30 PFLOP",
+                 "model.py:20 q = x @ wq", "40.4 GB allocated", "1.30 PFLOP",
                  "warning x model.py:27 XLA gathers x, 4.29 GB",
                  "collective-permute", "{devices=[8,8]<=[64]}", "at most 48 B"):  # fmt: skip
         assert part in text, part
@@ -128,7 +128,7 @@ def test_an_empty_report_says_its_level_and_what_was_not_looked_for(level):
     empty = Report(level=level, program="f", plan=PlanRecord(DeviceMesh((), ()), {}, {}), arguments=(), outputs=())
     text = paint.text(empty)
     assert text.startswith(f"f {level} (")
-    assert ("Collectives: not looked for at this level" in text) == (level == "notation")
+    assert ("Collectives: not known at this level" in text) == (level == "notation")
     assert f"f {level}" in words(paint.html(empty))
 
 
@@ -161,7 +161,10 @@ NUMBERS = {"argument_size_in_bytes": 2 * 10**9, "generated_code_size_in_bytes": 
 @pytest.mark.parametrize(
     ("memory", "says"),
     [
-        (Memory(arguments=1, outputs=1, aliased=0, temporaries=0, peak=2), "machine code not waited for (finish=True)"),
+        (
+            Memory(arguments=1, outputs=1, aliased=0, temporaries=0, peak=2),
+            "machine code not compiled yet (finish=True)",
+        ),
         (
             Memory(
                 arguments=1,
@@ -191,7 +194,7 @@ def test_whether_machine_code_was_waited_for_is_said(memory, says):
     [
         (
             Memory(arguments=1, outputs=1, aliased=0, temporaries=9, peak=11, stated={"peak_memory_in_bytes": 2}),
-            "peak memory 2 B (a CPU's peak memory leaves temp",
+            "peak memory 2 B (a CPU's peak memory does not count temp",
         ),
         (
             Memory(
@@ -203,8 +206,7 @@ def test_whether_machine_code_was_waited_for_is_said(memory, says):
                 target="tpu v5e:2x2",
                 stated=NUMBERS | {"peak_memory_in_bytes": 4000},
             ),
-            "argument 2.00 GB, generated code 1.67 MB, peak memory 4.00 kB (peak memory with what is alive at once in "
-            "the chip's own memory",
+            "argument 2.00 GB, generated code 1.67 MB, peak memory 4.00 kB (its peak counts on-chip memory",
         ),
         (
             Memory(
@@ -232,7 +234,7 @@ def test_algorithms_are_counted_and_stand_with_their_collectives():
         for c, algorithm in zip(moved, ("Ring", "Ring", f"Pincer{HOSTILE}", "", "", ""), strict=True)
     )
     shown = dataclasses.replace(report(), target="tpu v5e:8x8", target_collectives=runs)
-    assert f"algorithms: Ring (2), Pincer{HOSTILE} (1); not said of 3" in " ".join(paint.text(shown).split())
+    assert f"algorithms: Ring (2), Pincer{HOSTILE} (1); not stated for 3" in " ".join(paint.text(shown).split())
     page = paint.html(shown)
     assert HOSTILE not in page and "Ring (2)" in words(page) and ">algorithm<" in page
     silent = tuple(dataclasses.replace(run, algorithm="") for run in runs)

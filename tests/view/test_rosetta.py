@@ -68,7 +68,7 @@ def test_what_brings_its_own_mesh_needs_none():
 
 
 def test_a_value_that_is_not_known_to_be_cut_somehow_is_refused():
-    with pytest.raises(SpecError, match=r"dot\.1: the report does not say how it is cut"):
+    with pytest.raises(SpecError, match=r"dot\.1: the report does not say how it is sharded"):
         show_rosetta(Value(name="dot.1", shape=(8,), dtype="float32", spec=None), MESH)
     with pytest.raises(MeshError):
         show_rosetta(Value(name="w", shape=(8,), dtype="float32", spec=Spec.of(("data",))))
@@ -100,7 +100,7 @@ def test_every_notation_is_given_or_why_it_cannot_be(given):
 
 def test_the_pieces_are_explained():
     text = show_rosetta("P('data', None)", MESH).text()
-    assert re.search(r"^    None +a dimension that is not cut$", text, re.M)
+    assert re.search(r"^    None +a dimension that is not sharded$", text, re.M)
     assert "<=[8]" in text
 
 

@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import jax
 import pytest
@@ -26,11 +27,15 @@ from shardviz.view.document import (
     Piece,
     Section,
     Table,
+    paragraph,
     plain,
     row,
+    table,
+    term,
     words,
 )
 from shardviz.view.explored import memory_brief
+from shardviz.view.glossary import GLOSSARY, markdown
 from shardviz.view.panes import (
     collectives_pane,
     cost_pane,
@@ -45,6 +50,7 @@ from shardviz.view.rosetta import read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
 from shardviz.view.subjects import document
 from tests.view.sample import report as sample
+from tests.view.sanitizer import read
 
 TARGET = "tpu v5p:4x2x1"
 RULES = (("*['w1']*", ("data", "model")), ("*w*", (None, "data")), ("*nothing*", ()), ("x", ()))
@@ -282,3 +288,19 @@ def test_another_word_in_any_medium_is_found():
     for name in ("text", "html", "markdown"):
         assert missed(name) == [(name, "33.6 MB")]
     assert missed("json") == [("json", "['33.55 MB']")]
+
+
+def test_words_of_the_glossary_say_themselves():
+    """In heads and in sentences, with a dotted underline; the docs have the same table."""
+    shown = Document(
+        blocks=(
+            paragraph(term("HBM-bound")),
+            table([1], ("operand bytes", str), ("a plan's name", lambda it: term("x"))),
+        ),
+    )
+    page = read(paint.html(shown))
+    assert set(page.titles) == {GLOSSARY["HBM-bound"], GLOSSARY["operand bytes"]}
+    assert paint.html(shown).count("dotted") == 2
+    docs = Path(__file__).parents[2] / "docs" / "glossary.md"
+    assert docs.read_text("utf-8").endswith(markdown() + "\n")
+    assert all(meaning.endswith((".", "...")) for meaning in GLOSSARY.values())

@@ -43,8 +43,8 @@ def test_boxes_hold_each_device_once_and_a_box_holds_one_slice(dims, sizes):
         (("data", None), 64, "32 of each slice"),
         ((None, "model"), 32, "64 of each slice"),
         ((None, None), 1, "all 2,048 hold the whole array"),
-        (("data", "model"), 256, "no two devices the same"),
-        ((("data", "model"), None), 512, "no two devices the same"),
+        (("data", "model"), 256, "each device its own part"),
+        ((("data", "model"), None), 512, "each device its own part"),
     ],
 )
 def test_a_picture_of_many_devices(spec, count, said):

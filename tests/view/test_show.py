@@ -172,8 +172,8 @@ def test_one_device_that_holds_everything_is_no_copy():
 def test_what_jax_does_with_an_uneven_cut_is_said():
     shown = show((17, 4), ("data", None), "data=8", dtype="float32")
     wanted = (
-        "JAX refuses this of an argument, as dimension 0 is 17, not divisible by 8 (16 or 24 would be). Of a result "
-        "it quietly makes P(None, None): 272 B on each device instead of 48 B, 1.90 kB of copies in all."
+        "JAX refuses this for an argument: dimension 0 is 17, not divisible by 8 (16 or 24 would be). For a result "
+        "it silently uses P(None, None): 272 B on each device instead of 48 B, 1.90 kB of copies in all."
     )
     assert wanted in " ".join(shown.text().split()) and wanted in words(shown.html())
     assert "68 elements on each device instead of 12 elements" in show((17, 4), ("data",), "data=8").text(300)

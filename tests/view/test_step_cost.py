@@ -54,11 +54,11 @@ def test_text_says_what_the_cost_is():
     text = found.text(100)
     head = text.splitlines()
     assert head[0].startswith("train_step on tpu v5p:4x4x4: 64 chips in a slice of 4x4x4")
-    overlap = f"{format_seconds(found.lower)} if all overlaps, {format_seconds(found.upper)} if no communication does"
+    overlap = f"{format_seconds(found.lower)} with full overlap, {format_seconds(found.upper)} with none"
     assert overlap in " ".join(text.split())
     for path in found.placement.paths:
         assert str(path) in " ".join(text.split())
-    assert "1 collective of unknown time left out" in " ".join(text.split())  # the exchange whose count is not known
+    assert "without 1 collective of unknown time" in " ".join(text.split())  # the exchange whose count is not known
     for what, size in found.needs.parts.items():
         assert what in text and format_bytes(size) in text
     assert text == repr(cost()) and "\t" not in text

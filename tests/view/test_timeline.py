@@ -66,7 +66,7 @@ def test_the_text_says_what_the_record_says():
     text = timeline.text(100)
     assert all(text_width(line) <= 100 for line in text.splitlines())
     head = text.splitlines()[0]
-    assert head == f"step as it would run on tpu v5e:4x4: {format_seconds(timeline.seconds)} a step"
+    assert head == f"step predicted on tpu v5e:4x4: {format_seconds(timeline.seconds)} a step"
     assert "level propagated, listed" in text
     words = " ".join(text.split())
     for lane in timeline.lanes:
@@ -121,7 +121,7 @@ def test_loops_in_loops_are_told_with_their_trips():
     outer, inner = Stretch(nested()).loops
     assert (outer.depth, outer.trips, inner.depth, inner.trips) == (0, 80, 1, 3)
     assert (outer.begin, outer.end) == pytest.approx((4.0, 4.0 + 80 * 14.0)) and outer.begin <= inner.begin
-    assert inner.end <= outer.end and outer.words == "80 trips of outer that are alike, 14.0 s each, drawn as one"
+    assert inner.end <= outer.end and outer.words == "80 identical iterations of outer, 14.0 s each, drawn as one"
 
 
 def test_loops_are_folded_and_everything_lies_in_its_lane():
@@ -142,7 +142,7 @@ def test_loops_are_folded_and_everything_lies_in_its_lane():
         boxes.sort()
         assert all(one[1] <= other[0] + 0.5 for one, other in itertools.pairwise(boxes))
     tips = [tip for shape in drawn.shapes if isinstance(shape, Rects) for tip in shape.tips]
-    assert any(tip.startswith("80 trips of layers that are alike") for tip in tips)
+    assert any(tip.startswith("80 identical iterations of layers") for tip in tips)
 
 
 def test_memory_is_drawn_below_the_lanes_on_their_axis():
@@ -152,7 +152,7 @@ def test_memory_is_drawn_below_the_lanes_on_their_axis():
     assert memory is not None and (memory.standing, memory.peak, memory.bytes[-1]) == (0.0, 6e9, 1e9)
     drawn, usable = picture(timeline), format_bytes(memory.usable)
     (curve,) = [shape for shape in drawn.shapes if isinstance(shape, Lines) and shape.closed]
-    (limit,) = [shape for shape in drawn.shapes if isinstance(shape, Lines) and shape.tip == "what a device has"]
+    (limit,) = [shape for shape in drawn.shapes if isinstance(shape, Lines) and shape.tip == "usable memory"]
     xs, ys = zip(*curve.lines[0], strict=True)
     level, bottom = limit.lines[0][0][1], max(ys)
     assert (bottom - min(ys)) / (bottom - level) == pytest.approx(6e9 / memory.usable)
@@ -166,7 +166,7 @@ def test_memory_is_drawn_below_the_lanes_on_their_axis():
     assert f"6.00 of {usable}" in text and "at the end" in text and "estimated at level propagated" in text
     small = dataclasses.replace(memory, bytes=tuple(size / 100 for size in memory.bytes))
     drawn = picture(dataclasses.replace(timeline, memory=small))
-    assert not [shape for shape in drawn.shapes if isinstance(shape, Lines) and shape.tip == "what a device has"]
+    assert not [shape for shape in drawn.shapes if isinstance(shape, Lines) and shape.tip == "usable memory"]
 
 
 @pytest.mark.parametrize("dark", [None, True])

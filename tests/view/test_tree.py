@@ -92,7 +92,7 @@ def test_leaves_that_could_be_cut_further_are_listed():
     shown = show({"b": on((128,)), "w": on((64, 64), "data"), "x": on((64, 64), "data", "model"), "odd": on((5, 7))})
     spared = (512 - 4) + (2048 - 128)
     for said in (shown.text(120), words(shown.html())):
-        assert f"2 arrays could be cut further: {spared / 1000:.2f} kB less on each device" in said
+        assert f"2 arrays could be sharded further: {spared / 1000:.2f} kB less on each device" in said
         assert "model → 0, data → 0" in said and "model → 1" in said and "['odd'] 140 B" not in said.split("further")[1]
     rows = shown.text(120).split("could be  ")[1].splitlines()
     assert [row.split()[0] for row in rows[1:3]] == ["['w']", "['b']"]

@@ -93,9 +93,9 @@ def test_in_a_tree_it_is_left_out_and_can_be_chosen():
 
 
 def test_what_moves_from_or_to_it_is_not_known():
-    with pytest.raises(SpecError, match=r"what moves is not known, for before the change"):
+    with pytest.raises(SpecError, match=r"the resharding is not known, because before the change"):
         show((8,), "{unknown}", "a=2", after=())
-    with pytest.raises(SpecError, match=r"what moves is not known, for after the change"):
+    with pytest.raises(SpecError, match=r"the resharding is not known, because after the change"):
         show((8,), ("a",), "a=2", after="{unknown}")
 
 

@@ -1,10 +1,10 @@
 // @ts-check
-// The cards: plans side by side, painted from the rows of one table. A click opens a card, a drag or Alt and an arrow
-// moves it; the one that is open is the plan that is being changed.
+// The cards: plans side by side, painted from the rows of one table. A click opens a card, Alt and an arrow moves it, a
+// drag onto another one tells their difference; the one that is open is the plan that is being changed.
 import { fill, find, focused, h, isFilling, keeper } from "./dom.js";
-import { scrolled } from "./beyond.js";
-import { documentView, inline, pieces, plain } from "./document.js";
+import { documentView, inline, pieces, plain, rowsOf } from "./document.js";
 import { notice } from "./head.js";
+import { drawScatter } from "./scatter.js";
 
 /** @import { Context, Inline, Kept, Row } from "./types.d.ts" */
 
@@ -12,16 +12,7 @@ import { notice } from "./head.js";
 const AT = { name: 0, note: 1, step: 2, difference: 3, memory: 4, room: 5, moved: 6, findings: 7, level: 8 };
 
 /**
- * Where a card is put that is dropped on another one: behind it if it comes from before it.
- * @param {string[]} ids
- * @param {string} card
- * @param {string} on
- */
-export function landing(ids, card, on) {
-  return ids.includes(card) && ids.includes(on) ? ids.indexOf(on) : -1;
-}
-
-/**
+ * Returns the button that searches, which stands with the verdict.
  * @param {Context} ctx
  * @param {HTMLElement} el
  */
@@ -34,9 +25,9 @@ export function cards(ctx, el) {
   const progress = h("div", { class: "sv-hunt", role: "status" });
   const offered = h("div", { class: "sv-offers-pane", id: "offers-pane", hidden: true });
   const offersView = documentView(ctx, offered, { offers: { end: takeOf } });
-  tools.append(presets, finder, progress);
-  const { box, look: lookBeyond, stay } = scrolled(list, "plans");
-  el.append(h("div", { class: "sv-ledger" }, box, tools), offered, refusal);
+  tools.append(presets, progress);
+  const picture = h("div", { class: "sv-scatter" });
+  el.append(offered, refusal, h("div", { class: "sv-ledger" }, picture, list, tools));
   /** The card of which is told why it is as it is. @type {string | null} */
   let told = null;
   const reasons = h("div", { class: "sv-offers-pane sv-reasons", id: "card-why", hidden: true });
@@ -50,10 +41,7 @@ export function cards(ctx, el) {
   let dragged = null;
 
   /** @returns {Row[]} */
-  const rows = () => {
-    const [table] = ctx.get("cards").document.blocks;
-    return table.block === "table" ? table.rows || [] : [];
-  };
+  const rows = () => rowsOf(ctx.get("cards").document.blocks);
   /** @param {Row} row */
   const idOf = (row) => row.sel?.[1] || "";
   const ids = () => rows().map(idOf);
@@ -61,6 +49,13 @@ export function cards(ctx, el) {
   function togglePresets() {
     ctx.edit({ op: ctx.get("offers").document ? "close_offers" : "offer_presets" });
   }
+
+  el.addEventListener("keydown", (e) => {
+    if (e.key !== "Escape" || !ctx.get("offers").document) return;
+    togglePresets();
+    presets.focus();
+    e.stopPropagation();
+  });
 
   function findBest() {
     ctx.edit({ op: ctx.get("offers").hunt ? "stop_finding" : "find_best" });
@@ -79,12 +74,12 @@ export function cards(ctx, el) {
 
   function drawOffers() {
     const { document, hunt, share, trouble } = ctx.get("offers");
-    presets.textContent = document ? "presets ▴" : "+ preset ▾";
+    presets.textContent = document ? "presets ▾" : "+ preset ▴";
     presets.setAttribute("aria-expanded", String(Boolean(document)));
-    finder.textContent = hunt ? "■ stop" : "Find the best ▸";
+    finder.textContent = hunt ? "■ stop" : "Find the best";
     finder.title = hunt
       ? "end the search; what it found stays"
-      : "search meshes and cuts for the shortest step on this machine; what is found becomes a card";
+      : "search meshes and shardings for the shortest step on this machine; what is found becomes a plan below";
     const bar = h(
       "span",
       { class: "sv-track" },
@@ -108,6 +103,14 @@ export function cards(ctx, el) {
     if (name.trim()) ctx.edit({ op: "rename_card", card, name });
     draw();
     find(list, `card-${card}`)?.focus();
+  }
+
+  /** The difference of two cards: one is opened, and compared with the other. @param {string} card @param {string} other */
+  function compare(card, other) {
+    if (card === other) return;
+    open(card);
+    ctx.edit({ op: "compare_with", card: other });
+    ctx.setTab("difference");
   }
 
   /** @param {string} card @param {number} to */
@@ -165,7 +168,7 @@ export function cards(ctx, el) {
     const row = rows().find((each) => idOf(each) === told);
     reasons.hidden = !row?.detail?.length;
     if (row?.detail?.length) {
-      const title = [{ t: `Why ${plain(row.cells[AT.name])} is as it is`, b: true }];
+      const title = [{ t: `Why ${plain(row.cells[AT.name])}`, b: true }];
       reasonsView.draw({ title, blocks: row.detail });
     }
   }
@@ -189,11 +192,13 @@ export function cards(ctx, el) {
         ? tool(
           `against-${card}`,
           "compare",
-          `tell all differences to ${called} (c)`,
+          `compare all plans with ${called} (c)`,
           () => ctx.edit({ op: "compare_with", card }),
         )
         : null,
-      detail?.length ? tool(`why-${card}`, "why", `why ${called} is as it is`, () => tell(card)) : null,
+      detail?.length
+        ? tool(`why-${card}`, "why", `why ${called}: how the search chose it (w)`, () => tell(card))
+        : null,
       tool(`name-${card}`, "name", `give ${called} a name (F2)`, () => name(card)),
       canDelete(card)
         ? tool(`delete-${card}`, "×", `delete ${called} (Delete)`, () => ctx.edit({ op: "delete_card", card }))
@@ -229,9 +234,8 @@ export function cards(ctx, el) {
     const { document, of, trouble } = ctx.get("preview");
     const asked = ctx.get("hovered");
     if (!asked) return null;
-    const [table] = of === asked && document ? document.blocks : [];
+    const [row] = of === asked && document ? rowsOf(document.blocks) : [];
     if (of === asked && !document && !trouble) return null; // there is no such offer any more
-    const row = table?.block === "table" ? (table.rows || [])[0] : null;
     const name = asked.slice(asked.indexOf(" ") + 1);
     const head = h(
       "div",
@@ -252,7 +256,6 @@ export function cards(ctx, el) {
   function insides({ cells }, id, beside = null) {
     const { at } = ctx.get("cards");
     const idOfPart = (/** @type {string} */ part) => at === id ? `kpi-${part}` : `card-${part}-${id}`;
-    const bars = pieces(cells[AT.room])[0]?.v || [];
     const level = plain(cells[AT.level]);
     return [
       h(
@@ -262,7 +265,6 @@ export function cards(ctx, el) {
         beside,
         part("diff", cells[AT.difference], idOfPart("difference")),
       ),
-      bars.length ? inline(ctx, cells[AT.room]) : h("span", { class: "sv-track sv-unknown" }),
       h(
         "div",
         { class: "sv-cardrow" },
@@ -316,7 +318,7 @@ export function cards(ctx, el) {
           if (!dragged) return;
           e.preventDefault();
           e.stopPropagation();
-          move(dragged, landing(ids(), dragged, id));
+          compare(dragged, id);
           dragged = null;
         },
         ondragend: () => dragged = null,
@@ -333,6 +335,8 @@ export function cards(ctx, el) {
     return card;
   }
 
+  let scrolled = 0; // pixels
+  list.addEventListener("scroll", () => scrolled = list.scrollLeft, { passive: true });
   const keep = keeper();
 
   /** Whether a card is open, or asked for. @param {string} id */
@@ -353,10 +357,15 @@ export function cards(ctx, el) {
     const inside = list.contains(focused(list));
     const preview = ghost();
     fill(list, keep(rows().map(keptCard)), preview);
-    stay(); // an empty row has forgotten where it was
     const at = ctx.get("cards").at;
     const now = JSON.stringify([at, ids(), Boolean(preview)]);
-    if (now !== held) lookBeyond(at !== was ? `card-${at}` : "");
+    const sought = preview ?? (at !== was ? find(list, `card-${at}`) : null);
+    if (scrolled) list.scrollLeft = scrolled; // a row that was emptied has forgotten it
+    if (now !== held && sought) {
+      const [card, seen] = [sought, list].map((each) => each.getBoundingClientRect());
+      list.scrollLeft += Math.min(0, card.left - seen.left) + Math.max(0, card.right - seen.right);
+    }
+    drawScatter(ctx, picture);
     [was, held] = [at, now];
     drawReasons();
     if (inside && !list.contains(focused(list))) find(list, `card-${ctx.get("cards").at}`)?.focus(); // it has a new id
@@ -367,7 +376,7 @@ export function cards(ctx, el) {
   drawOffers();
   for (const key of ["cards", "mesh", "status", "preview", "hovered"]) ctx.on(key, draw);
   draw();
-  watchOffers(ctx, el);
+  return finder;
 }
 
 const LINGER = 60; // milliseconds on an offer until it is looked at
@@ -377,7 +386,7 @@ const LINGER = 60; // milliseconds on an offer until it is looked at
  * @param {Context} ctx
  * @param {HTMLElement} el
  */
-function watchOffers(ctx, el) {
+export function watchOffers(ctx, el) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   /** @param {Event} e */

@@ -92,12 +92,17 @@ function asking(ctx, axis, name) {
     e.stopPropagation();
     ctx.askWhy(name, of);
   };
-  const props = { "data-thing": `axis ${of}`, id: `why-${of}-${name}`, title: `why is it cut along ${of}?`, onclick };
+  const props = {
+    "data-thing": `axis ${of}`,
+    id: `why-${of}-${name}`,
+    title: `why is it sharded along ${of}?`,
+    onclick,
+  };
   return h("button", { class: "sv-chip sv-ask", style: axisStyle(ctx, axis), ...props }, shortened(axisText(axis)));
 }
 
 /**
- * A spec in words, for screen readers: `data and model, not cut`.
+ * A spec in words, for screen readers: `data and model, not sharded`.
  * @param {Dims} dims
  */
 export function specText(dims) {
@@ -109,7 +114,7 @@ export function specText(dims) {
  * @param {Axis[]} axes
  */
 export function cutText(axes) {
-  return axes.length ? axes.map(axisText).join(" and ") : "not cut";
+  return axes.length ? axes.map(axisText).join(" and ") : "not sharded";
 }
 
 /** @param {number[]} shape */

@@ -103,7 +103,8 @@ export function context(model) {
       model.send({ edit, seq });
       local.asked.forEach(soon);
     },
-    select(name) {
+    select(name, look = true) {
+      if (look) ctx.openDrawer();
       if (model.get("selected") === name) return;
       model.set("selected_at", model.get("status").level); // an intermediate has its name at one level only
       save("selected", name);
@@ -111,12 +112,14 @@ export function context(model) {
     query: (change) => save("query", { ...model.get("query"), ...change }),
     read: (text) => save("reading", text),
     setTab: (tab) => save("tab", tab),
+    openLines: (lines) => save("opened", lines),
     pickDevice: (place) => save("device", place),
     openMenu: () => {}, // menu.js
     chooseTarget: () => {}, // target.js
     showLine: () => {}, // source.js
     askWhy: () => {}, // why.js
     goStep: () => {}, // why.js
+    openDrawer: () => {}, // drawer.js
     want: (what) => save("wants", what),
     attempt: (text) => save("trying", text),
     hover: (offer) => {

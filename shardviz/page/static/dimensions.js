@@ -1,5 +1,5 @@
 // @ts-check
-// The logical dimensions: a row each, into which axes go, and every array that has it is cut. What disagrees says so.
+// The logical dimensions: a row each, into which axes go, and every array that has it is sharded along them. What disagrees says so.
 import { fill, find, focused, h, isFilling, keeper } from "./dom.js";
 import { chip, cutText } from "./chips.js";
 import { dragAxis, dropAxis } from "./drag.js";
@@ -33,7 +33,7 @@ export function differing(otherwise) {
  */
 export function dimensions(ctx, el) {
   const list = h("div", { class: "sv-dimensions", role: "grid", "aria-label": "Dimensions" });
-  const hint = h("span", { class: "sv-hint" }, "an axis here cuts every array that has it");
+  const hint = h("span", { class: "sv-hint" }, "an axis shards every array");
   const title = h("div", { class: "sv-sec" }, "Dimensions", hint);
   const box = h("div", { class: "sv-dimbox" }, title, list);
   const more = h("button", { class: "sv-link sv-dimmore", id: "dimensions-more", onclick: () => unfold(!all) });

@@ -80,6 +80,17 @@ export function stacked(cell) {
 }
 
 /**
+ * The rows of all tables of a document, those in sections too.
+ * @param {Block[]} blocks
+ * @returns {Row[]}
+ */
+export function rowsOf(blocks) {
+  return blocks.flatMap((block) =>
+    block.block === "table" ? block.rows || [] : block.block === "section" ? rowsOf(block.blocks || []) : []
+  );
+}
+
+/**
  * How wide each column of a table is, in characters: as its longest cell, within reason.
  * @param {{ columns: Column[], rows: Row[] }} table
  */
@@ -174,7 +185,7 @@ function place(ctx, { t, v, tip }) {
 const code = (text) => h("code", { class: "sv-soft" }, text);
 
 /** @param {Context} ctx @param {Bar[]} parts */
-function bar(ctx, parts) {
+export function bar(ctx, parts) {
   const names = ctx.get("mesh").axes.map(({ name }) => name);
   const told = parts.map(({ tip }) => tip).filter(Boolean).join("; ");
   const stretches = parts.map(({ share, axes, role, tip }) => {
@@ -312,7 +323,7 @@ export function documentView(ctx, el, editors = {}) {
     const end = editors[name || ""]?.end;
     const chars = [...(editors[name || ""]?.widths || widths({ columns, rows })), ...(end ? [14] : [])];
     const total = chars.reduce((sum, n) => sum + n, 0);
-    const least = columns.length > 7 ? 700 : columns.length > 5 ? 560 : columns.length > 3 ? 400 : 160;
+    const least = columns.length > 7 ? 780 : columns.length > 5 ? 640 : columns.length > 3 ? 520 : 160;
     const heads = columns.map(({ title = "", right }) =>
       h("th", { scope: "col", class: right ? "sv-num" : null }, title)
     );

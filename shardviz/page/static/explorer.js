@@ -5,31 +5,26 @@ import { context } from "./context.js";
 import { pieces, plain } from "./document.js";
 import { head } from "./head.js";
 import { followTheme, keep, numbered, seen, withoutKernel } from "./host.js";
-import { cards } from "./cards.js";
-import { constrain } from "./constrain.js";
-import { most } from "./most.js";
+import { cards, watchOffers } from "./cards.js";
 import { mesh } from "./mesh.js";
 import { target } from "./target.js";
 import { lighting } from "./lit.js";
 import { menu } from "./menu.js";
 import { specs } from "./specs.js";
 import { source } from "./source.js";
-import { code, lineFilter, memory, memoryBrief, pane, shards, values } from "./panes.js";
+import { code, lineFilter, memory, pane, shards, values } from "./panes.js";
 import { machine } from "./machine.js";
 import { rosetta } from "./rosetta.js";
 import { ruleMaker, rules } from "./rules.js";
 import { dimensions } from "./dimensions.js";
+import { drawer } from "./drawer.js";
 import { keys, roveIn } from "./keys.js";
 import { stages } from "./stages.js";
 import { timeline } from "./timeline.js";
 import { waits } from "./waits.js";
-import { why } from "./why.js";
 import { places } from "./places.js";
 
-/** @import { Context, Model } from "./types.d.ts" */
-
-/** What can be read without a kernel, or has it inside. */
-const READ = ".sv-banners, :has(> .sv-banners), .sv-main";
+/** @import { Model } from "./types.d.ts" */
 
 /**
  * @param {{ model: Model, el: HTMLElement }} view
@@ -46,34 +41,27 @@ function render({ model, el }) {
   const entitle = () => root.setAttribute("aria-label", `explorer${which} of ${plain(title())}`);
   ctx.on("head", entitle);
   entitle();
-  const top = h("div");
+  const top = h("div", { class: "sv-top" });
   const left = h("div", { class: "sv-left" });
-  const right = h("div", { class: "sv-right" });
-  const inner = h("div", { class: "sv-body" }, top, h("div", { class: "sv-main" }, left, right));
+  const side = h("div", { class: "sv-side" }, left);
+  const centre = h("div", { class: "sv-centre" });
+  const strip = h("div", { class: "sv-strip" });
+  const inner = h("div", { class: "sv-body" }, top, side, centre, strip);
   root.append(inner);
-  const endHead = head(ctx, top);
-  cards(ctx, top);
-  most(ctx, top);
+  const { actions, end: endHead } = head(ctx, top);
+  actions.append(cards(ctx, strip));
+  watchOffers(ctx, inner);
   menu(ctx, inner);
   const { help } = keys(ctx, root);
   mesh(ctx, left, target(ctx, inner), help);
   dimensions(ctx, left);
   specs(ctx, left, "inputs", { detail: ruleMaker(ctx) });
   specs(ctx, left, "outputs");
+  const endKeeping = keep(model, side);
   const endWaiting = waits(ctx, root);
-  const { panels, show } = places(ctx, right);
-  const lines = h("div", { class: "sv-src" });
-  const map = h("div", { id: "map-small" });
-  const plan = h("div");
-  const chosen = h("div");
-  const low = h("div", { class: "sv-low" }, chosen, plan);
-  constrain(ctx, chosen);
-  chosen.append(map);
-  panels.source.append(lines, low);
-  source(ctx, lines);
-  why(ctx, panels.source, low);
-  shards(ctx, map, { small: true });
-  memoryBrief(ctx, plan);
+  const { panels, work, show } = places(ctx, centre);
+  drawer(ctx, work);
+  source(ctx, panels.source);
   shards(ctx, panels.shards, { small: false });
   rosetta(ctx, panels.rosetta);
   values(ctx, panels.values);
@@ -83,20 +71,25 @@ function render({ model, el }) {
   machine(ctx, panels.machine);
   const endTimeline = timeline(ctx, panels.timeline);
   rules(ctx, panels.rules);
+  pane(ctx, panels.most, "most");
   pane(ctx, panels.problems, "problems");
   stages(ctx, panels.stages);
   pane(ctx, panels.difference, "difference");
   code(ctx, panels.code);
   show();
   ctx.watchKernel();
-  const endKeeping = keep(model, inner);
-  const asking = [...top.children, left, ...inner.children].filter((part) => !part.matches(READ));
-  withoutKernel(ctx, root, /** @type {HTMLElement[]} */ (asking));
+  withoutKernel(ctx, root, [actions, side, strip]);
   const endTheme = followTheme(root);
   const endLight = lighting(root);
-  /** @type {NodeListOf<HTMLElement>} */
-  const bars = inner.querySelectorAll(".sv-sheets, .sv-secbar > span:last-child");
-  const endRoving = roveIn([top, ...bars, ...Object.values(panels)], "button, a[href]");
+  const endRoving = roveIn([
+    [
+      inner,
+      ".sv-top button, .sv-secbar :is(button, input), .sv-dimmore, [data-testid=make-rule-open], .sv-foot button",
+    ],
+    [centre, ".sv-places button"],
+    [work, "button, a[href]"],
+    [strip, ".sv-card, button:not(.sv-cardtool)"],
+  ]);
   return () => {
     endRoving();
     endTimeline();

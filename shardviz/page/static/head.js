@@ -1,10 +1,10 @@
 // @ts-check
 // Above the cards: the program, and at which level of truth its answer is, how fresh; and what went wrong.
 import { fill, h } from "./dom.js";
-import { inline, pieces, plain } from "./document.js";
+import { inline, pieces, plain, rowsOf } from "./document.js";
 import { secondsText, TICK } from "./waits.js";
 
-/** @import { Block, Child, Context, EditError, Status } from "./types.d.ts" */
+/** @import { Block, Child, Context, EditError, Row, Status } from "./types.d.ts" */
 
 /** @type {Record<string, string>} */
 const LEVELS = {
@@ -14,39 +14,50 @@ const LEVELS = {
 };
 
 /**
- * Returns what is to be called when the page goes.
+ * The line that answers: the program and its level, the numbers that decide, the verdict, and what can be done.
  * @param {Context} ctx
  * @param {HTMLElement} el
+ * @returns {{ actions: HTMLElement, end: () => void }} where buttons go; what is to be called when the page goes
  */
 export function head(ctx, el) {
   const names = h("div", { class: "sv-title" });
   const level = h("div", { class: "sv-level", id: "level", role: "status", "aria-live": "polite" });
+  const facts = h("div", { class: "sv-facts" });
+  const verdict = h("div", { class: "sv-verdict", id: "verdict" });
+  const fix = h("button", { class: "sv-btn", id: "fix", onclick: () => ctx.setTab("most") });
+  const actions = h("div", { class: "sv-actions" }, fix);
   const banner = h("div", { class: "sv-banners" });
-  const row = h("div", { class: "sv-head" }, names, level);
-  el.append(row, banner);
+  el.append(h("div", { class: "sv-head" }, h("div", { class: "sv-program" }, names, level), facts, verdict, actions));
+  el.append(banner);
   let started = performance.now();
   /** @type {ReturnType<typeof setInterval> | undefined} */
   let timer;
 
   function drawTitle() {
-    const { title = [], blocks } = ctx.get("head").document;
-    const [program, ...where] = pieces(title);
-    /** @param {Block} block */
-    const fact = (block) =>
-      block.block === "p"
-        ? h("span", { class: "sv-kpi", id: block.name }, `${block.label} `, inline(ctx, block.pieces || []))
-        : null;
-    fill(
-      names,
-      h(
-        "h1",
-        { title: plain(title) },
-        program.t,
-        ctx.number > 1 ? h("span", { class: "sv-soft" }, ` (${ctx.number})`) : null,
-      ),
-      h("span", { class: "sv-soft", id: "where" }, inline(ctx, where)),
-      blocks.map(fact),
-    );
+    const { document, verdict: said } = ctx.get("head");
+    const [program] = pieces(document.title || []);
+    const number = ctx.number > 1 ? h("span", { class: "sv-soft" }, ` (${ctx.number})`) : null;
+    fill(names, h("h1", { title: plain(document.title || []), id: "where" }, program.t, number));
+    const paragraphs = said.blocks.flatMap(paragraph);
+    const sentence = paragraphs.find(({ name }) => name === "verdict")?.pieces || [];
+    fill(facts, paragraphs.filter(({ name }) => name !== "verdict").map(fact));
+    fill(verdict, inline(ctx, sentence), document.blocks.flatMap(paragraph).map(changed));
+    verdict.title = plain(sentence);
+  }
+
+  /** An amount, and below it what it is. @param {Said} said */
+  const fact = ({ name, label, pieces = [] }) =>
+    h("div", { class: "sv-fact", id: name }, h("div", {}, inline(ctx, pieces)), h("small", {}, label));
+
+  /** What the last edit changed. @param {Said} said */
+  const changed = ({ name, label, pieces = [] }) =>
+    h("span", { class: "sv-kpi", id: name }, ` ${label} `, inline(ctx, pieces));
+
+  function drawFix() {
+    const { document } = ctx.get("most");
+    const count = rowsOf(document.blocks).filter(mends).length;
+    fix.textContent = `Fix (${count})`;
+    fix.title = `what costs you most${count ? ", and what was tried and helps" : "; nothing that was tried helps yet"}`;
   }
 
   function clockText() {
@@ -129,7 +140,8 @@ export function head(ctx, el) {
   }
 
   let wasBusy = false;
-  ctx.on("head", drawTitle);
+  for (const key of /** @type {const} */ (["head", "mesh"])) ctx.on(key, drawTitle);
+  ctx.on("most", drawFix);
   ctx.on("status", () => {
     const { busy, status } = ctx.get("status");
     if (busy && (!wasBusy || status === "propagating")) started = performance.now();
@@ -138,11 +150,20 @@ export function head(ctx, el) {
     drawBanner();
   });
   drawTitle();
+  drawFix();
   drawLevel();
   drawBanner();
   ctx.on("gone", drawBanner);
-  return () => clearInterval(timer);
+  return { actions, end: () => clearInterval(timer) };
 }
+
+/** @typedef {Extract<Block, { block: "p" }>} Said */
+
+/** @param {Block} block @returns {Said[]} */
+const paragraph = (block) => block.block === "p" ? [block] : [];
+
+/** Whether a row has a mend to take. @param {Row} row */
+const mends = ({ cells }) => pieces(cells.at(-1) ?? []).some(({ sel }) => sel?.[0] === "remedy");
 
 /**
  * Something that a person is told: a sentence, and what can be done about it.

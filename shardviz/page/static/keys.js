@@ -6,16 +6,16 @@ import { fill, find, focused, h } from "./dom.js";
 
 /** @type {[keys: string, words: string][]} */
 const KEYS = [
-  ["Tab", "to the next part of the page: the mesh, the dimensions, the inputs, the outputs, the places"],
+  ["Tab", "to the next part of the page: the mesh, the dimensions, the inputs, the outputs, the tabs, the plans"],
   ["/", "search the inputs"],
   ["← → ↑ ↓", "within a part: to the next axis, slot, row or button; on a branch → opens it and ← closes it"],
   ["Enter", "what can be done here: a slot's menu, an axis's name and size"],
   ["Delete", "empty a slot or a dimension; remove a mesh axis"],
   ["+ −", "on a mesh axis: twice, half as many devices; on the timeline: closer, farther (Home: the whole step)"],
-  ["w", "why the selected value is cut as it is; then ← → go along the chain, Escape closes the answer"],
+  ["w", "why the selected value is sharded as it is; then ← → go along the chain, Escape closes the answer"],
   ["F2", "another name for a dimension, a mesh axis or a card"],
   ["k c w", "on a card: keep it, compare with it, why it was found; Alt with ← → moves it"],
-  ["1 2 3 …", "the places on the right, by their number"],
+  ["1 2 3 …", "the tabs, by their number"],
   ["Ctrl+Z, Ctrl+Shift+Z", "undo, redo"],
   ["Escape", "leave a menu or a field; dismiss a refusal"],
   ["?", "this list"],
@@ -58,11 +58,10 @@ export function rove(el, selector) {
 
 /**
  * Makes each of these parts one stop of Tab, now and whenever something else is in it; returns how to stop that.
- * @param {HTMLElement[]} parts
- * @param {string} selector
+ * @param {[part: HTMLElement, selector: string][]} parts
  */
-export function roveIn(parts, selector) {
-  const watches = parts.map((part) => {
+export function roveIn(parts) {
+  const watches = parts.map(([part, selector]) => {
     rove(part, selector);
     const watch = new MutationObserver(() => rove(part, selector));
     watch.observe(part, { childList: true, subtree: true, attributes: true, attributeFilter: ["hidden", "disabled"] });
@@ -83,7 +82,8 @@ function reachable(el, selector) {
 
 /** Whether keys are this element's own. @param {EventTarget | null} el */
 export function isField(el) {
-  return el instanceof HTMLInputElement || el instanceof HTMLTextAreaElement || el instanceof HTMLSelectElement;
+  return (el instanceof HTMLInputElement && el.type !== "checkbox") || el instanceof HTMLTextAreaElement ||
+    el instanceof HTMLSelectElement;
 }
 
 /**
@@ -121,10 +121,10 @@ export function keys(ctx, root) {
     else if (e.key === "Escape" && ctx.get("status").error) ctx.edit({ op: "dismiss" });
     else if (/^[1-9]$/.test(e.key)) {
       /** @type {NodeListOf<HTMLElement>} */
-      const places = root.querySelectorAll(".sv-tabs [role=tab]");
-      const place = places[Number(e.key) - 1];
-      place?.click();
-      place?.focus();
+      const tabs = root.querySelectorAll(".sv-tabs [role=tab]");
+      const tab = tabs[Number(e.key) - 1];
+      tab?.click();
+      tab?.focus();
     } else return;
     e.preventDefault();
   }
@@ -139,6 +139,12 @@ export function keys(ctx, root) {
     if (!command && !e.altKey && !isField(target) && !e.defaultPrevented) plain(e);
     if (!command && !e.altKey && e.key !== "Tab") e.stopPropagation();
     if (e.ctrlKey && (e.key === "z" || e.key === "y")) e.stopPropagation();
+  });
+  // What had the focus may be gone with the answer, as a mend that was taken; the keys are the page's all the same.
+  let used = false;
+  ctx.on("asked", () => used = true);
+  ctx.on("status", () => {
+    if (used && document.activeElement === document.body) root.focus({ preventScroll: true });
   });
   return { help: h("button", { class: "sv-btn", id: "help-open", title: "keys (?)", onclick: () => help(true) }, "?") };
 }

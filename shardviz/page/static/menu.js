@@ -20,7 +20,7 @@ export function isLegal(choice) {
  * @param {MeshAxis} axis
  */
 export function choiceText(choice, axis) {
-  if (choice === 1) return `cut ${axis.size} ways`;
+  if (choice === 1) return `sharded ${axis.size} ways`;
   return Array.isArray(choice) ? `move it here: it ${choice[0]}` : choice;
 }
 

@@ -80,31 +80,19 @@ export function mesh(ctx, el, machine, help) {
     const rename = field(name, `axis-name-${name}`, `name of mesh axis ${name}`, (text) => {
       ctx.edit({ op: "rename_axis", old: name, new: text });
     });
-    const less = h("button", {
-      id: `axis-less-${name}`,
-      tabindex: "-1",
-      title: "half as many",
-      "aria-label": `halve ${name}`,
-      disabled: axis.size < 2,
-      onclick: () => resize(axis, halved(sizeOf(axis))),
-    }, "−");
     const size = field(String(axis.size), `axis-size-${name}`, `devices along ${name}`, (text) => {
       resize(axis, parseSize(text));
     });
-    const more = h("button", {
-      id: `axis-more-${name}`,
-      tabindex: "-1",
-      title: "twice as many",
-      "aria-label": `double ${name}`,
-      onclick: () => resize(axis, sizeOf(axis) * 2),
-    }, "+");
-    const remove = h("button", {
-      id: `axis-remove-${name}`,
-      tabindex: "-1",
-      title: `remove ${name}, from every spec too`,
-      "aria-label": `remove ${name}`,
-      onclick: () => ctx.edit({ op: "remove_axis", name }),
-    }, "×");
+    /** @param {string} id @param {string} words @param {string} label @param {string} title @param {() => void} onclick */
+    const button = (id, words, label, title, onclick, disabled = false) =>
+      h("button", { id: `axis-${id}-${name}`, tabindex: "-1", title, "aria-label": label, disabled, onclick }, words);
+    const less = button("less", "−", `halve ${name}`, "half as many", () => {
+      resize(axis, halved(sizeOf(axis)));
+    }, axis.size < 2);
+    const more = button("more", "+", `double ${name}`, "twice as many", () => resize(axis, sizeOf(axis) * 2));
+    const remove = button("remove", "×", `remove ${name}`, `remove ${name}, from every spec too`, () => {
+      ctx.edit({ op: "remove_axis", name });
+    });
     const box = h("span", attributes, grip, rename, less, size, more, remove);
     dragAxis(grip, name, box);
     return box;
@@ -149,23 +137,16 @@ export function mesh(ctx, el, machine, help) {
       if (e.key === "Escape") showAdder(false);
       e.stopPropagation();
     }
-    const name = h("input", {
-      type: "text",
-      class: "sv-newname",
-      id: "new-axis-name",
-      placeholder: "name",
-      "aria-label": "name of the new mesh axis",
-      spellcheck: "false",
-      onkeydown,
-    });
-    const size = h("input", {
-      type: "text",
+    /** @param {import("./types.d.ts").Props} props */
+    const input = (props) => h("input", { type: "text", spellcheck: "false", onkeydown, ...props });
+    const label = "name of the new mesh axis";
+    const name = input({ class: "sv-newname", id: "new-axis-name", placeholder: "name", "aria-label": label });
+    const size = input({
       class: "sv-newsize",
       id: "new-axis-size",
       value: "2",
       inputmode: "numeric",
       "aria-label": "its number of devices",
-      onkeydown,
     });
     const add = h("button", { class: "sv-btn", id: "new-axis-ok", onclick: done }, "add");
     return h("span", { class: "sv-adder" }, name, "=", size, add);
@@ -238,9 +219,15 @@ function history(ctx) {
    * @param {string} keys
    */
   const button = (op, text, keys) =>
-    h("button", { class: "sv-btn", id: op, title: `${op} (${keys})`, onclick: () => ctx.edit({ op }) }, text);
-  const undo = button("undo", "↶ undo", "Ctrl+Z");
-  const redo = button("redo", "↷ redo", "Ctrl+Shift+Z");
+    h("button", {
+      class: "sv-btn",
+      id: op,
+      title: `${op} (${keys})`,
+      "aria-label": op,
+      onclick: () => ctx.edit({ op }),
+    }, text);
+  const undo = button("undo", "↶", "Ctrl+Z");
+  const redo = button("redo", "↷", "Ctrl+Shift+Z");
   const draw = () => {
     const status = ctx.get("status");
     undo.disabled = !status.undo;

@@ -10,7 +10,7 @@ import { waiting } from "./head.js";
  * A tab whose trait is a Document; while the kernel has not said one yet, the tab says so.
  * @param {Context} ctx
  * @param {HTMLElement} el
- * @param {"values" | "collectives" | "memory" | "costs" | "problems" | "rules" | "difference"} key
+ * @param {"values" | "collectives" | "memory" | "costs" | "most" | "problems" | "rules" | "difference"} key
  * @param {{ tab?: string, above?: () => Child, below?: (data: Pane) => Child, editors?: Editors }} [options] what
  *   stands above and below, and what of it can be changed
  */
@@ -122,20 +122,6 @@ export function shards(ctx, el, { small }) {
   const update = () => ctx.when(small ? "source" : "shards", draw);
   for (const key of ["shards", "mesh", "device"]) ctx.on(key, update);
   update();
-}
-
-/**
- * The memory of one device in a few lines, beside the source.
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function memoryBrief(ctx, el) {
-  const body = h("div", {});
-  const view = documentView(ctx, body, { "memory-table": { widths: [15, 13, 6] } });
-  const draw = () => view.draw(ctx.get("head").brief);
-  el.append(h("div", { class: "sv-sec" }, "memory, per device"), body);
-  ctx.on("head", draw);
-  draw();
 }
 
 /**

@@ -1,56 +1,46 @@
 // @ts-check
-// Three places beside the inputs (the program, its memory, the machine), each with its views; and what is opened from
-// elsewhere: notations, rules, code. Arrows go along.
+// The centre: tabs, and behind *More* a second row of what is asked for less often. Arrows go along each row.
 import { fill, h } from "./dom.js";
-import { pieces, plain } from "./document.js";
 
 /** @import { Context } from "./types.d.ts" */
 
-/** @type {{ key: string, title: string, views: [key: string, title: string][] }[]} */
-export const PLACES = [
-  {
-    key: "program",
-    title: "Program",
-    views: [
-      ["source", "source"],
-      ["values", "values"],
-      ["collectives", "collectives"],
-      ["problems", "findings"],
-      ["stages", "raw stages"],
-      ["difference", "difference"],
-    ],
-  },
-  { key: "memory", title: "Memory", views: [["memory", "one device"], ["shards", "shard map"]] },
-  {
-    key: "machine",
-    title: "Machine",
-    views: [["machine", "topology"], ["timeline", "timeline"], ["cost", "cost and traffic"]],
-  },
+/** @type {[key: string, title: string, tip?: string][]} */
+export const TABS = [
+  ["source", "Source"],
+  ["timeline", "Timeline"],
+  ["memory", "Memory"],
+  ["collectives", "Collectives"],
+  ["shards", "Shard maps"],
+  ["machine", "Machine"],
 ];
 
-/** What belongs to no place: it is opened where it is needed. @type {[key: string, title: string, tip: string][]} */
-const SHEETS = [
-  ["rosetta", "notations", "the selected value's sharding in every notation; and any notation read"],
-  ["rules", "rules", "specs by a pattern of the arguments' names"],
-  ["code", "code", "the Python that rebuilds the plan"],
+/** @type {[key: string, title: string, tip?: string][]} */
+export const MORE = [
+  ["most", "Fix", "what costs you most, each with what was tried against it"],
+  ["problems", "Findings"],
+  ["cost", "Cost"],
+  ["difference", "Difference", "to the plan that this one is compared with"],
+  ["values", "Values"],
+  ["stages", "Raw stages", "snapshots of the HLO, and Shardy's passes"],
+  ["rosetta", "Notations", "the selected value's sharding in every notation; and any notation read"],
+  ["rules", "Rules", "specs by a pattern of the arguments' names"],
+  ["code", "Code", "the Python that rebuilds the plan"],
 ];
-
-/** The place that a view belongs to; none for what is opened from elsewhere. @param {string} view */
-export const placeOf = (view) => PLACES.find(({ views }) => views.some(([key]) => key === view));
 
 /**
  * @param {Context} ctx
  * @param {HTMLElement} el
  */
 export function places(ctx, el) {
-  /** The view of each place that was looked at last. @type {Map<string, string>} */
-  const last = new Map();
   const badge = h("b", { class: "sv-badge" });
   const notes = h("span", { class: "sv-notes" });
-  const against = h("select", { id: "against", "aria-label": "differences are told to" });
-  const bar = h("div", { class: "sv-tabs", role: "tablist", "aria-label": "places" });
-  const views = h("div", { class: "sv-views", role: "tablist", "aria-label": "views" });
-  const sheets = h("div", { class: "sv-sheets" });
+  let open = false; // whether the second row was asked for
+  const more = h("button", { class: "sv-tabmore", id: "more", "aria-expanded": "false", onclick: toggle }, "More ▾");
+
+  function toggle() {
+    open = !open;
+    show();
+  }
 
   /** @param {KeyboardEvent} e */
   function arrows(e) {
@@ -65,72 +55,41 @@ export function places(ctx, el) {
     e.stopPropagation();
   }
 
-  /** @param {string} place */
-  function go(place) {
-    const found = PLACES.find(({ key }) => key === place) || PLACES[0];
-    ctx.setTab(last.get(found.key) || found.views[0][0]);
-  }
-
-  const panels = [...PLACES.flatMap(({ views }) => views), ...SHEETS].map(([key, title]) => ({
-    key,
-    panel: h("div", { class: `sv-panel sv-panel-${key}`, role: "tabpanel", id: `panel-${key}`, "aria-label": title }),
-  }));
-  const placeTabs = PLACES.map(({ key, title }, n) =>
-    h("button", { role: "tab", id: `place-${key}`, title: `key ${n + 1}`, onclick: () => go(key) }, title)
-  );
-  const sheetTabs = SHEETS.map(([key, title, tip]) =>
-    h("button", { class: "sv-sheet", id: `tab-${key}`, title: tip, onclick: () => open(key) }, title)
-  );
-  /** @param {string} key */
-  const open = (key) => ctx.get("tab") === key ? go(shown) : ctx.setTab(key);
-  let shown = "program";
-
-  fill(bar, placeTabs);
-  fill(sheets, h("label", { class: "sv-against" }, "difference to ", against), sheetTabs);
-  bar.addEventListener("keydown", arrows);
-  views.addEventListener("keydown", arrows);
-  against.addEventListener("change", () => ctx.edit({ op: "compare_with", card: against.value }));
-  el.append(h("div", { class: "sv-places" }, bar, sheets), views, ...panels.map(({ panel }) => panel));
-
-  function drawViews() {
-    const tab = ctx.get("tab");
-    const place = placeOf(tab);
-    fill(
-      views,
-      (place || { views: [] }).views.map(([key, title]) =>
-        h(
-          "button",
-          {
-            role: "tab",
-            id: `tab-${key}`,
-            "aria-selected": String(key === tab),
-            tabindex: key === tab ? "0" : "-1",
-            title: key === "problems" ? ctx.get("problems").said : null,
-            onclick: () => ctx.setTab(key),
-          },
-          title,
-          key === "problems" ? [" ", badge, " ", notes] : null,
-        )
-      ),
+  /** @param {[key: string, title: string, tip?: string]} view @param {number} n */
+  const tab = ([key, title, tip], n) =>
+    h(
+      "button",
+      { role: "tab", id: `tab-${key}`, title: tip ?? `key ${n + 1}`, onclick: () => ctx.setTab(key) },
+      title,
+      key === "problems" ? [" ", badge, " ", notes] : null,
     );
-    views.hidden = !place;
-  }
+  const all = [...TABS, ...MORE];
+  const tabs = all.map(tab);
+  const panels = all.map(([key, title]) =>
+    h("div", { class: `sv-panel sv-panel-${key}`, role: "tabpanel", id: `panel-${key}`, "aria-label": title })
+  );
+  const first = h("div", { class: "sv-tabs", role: "tablist", "aria-label": "views" });
+  const second = h("div", { class: "sv-views", role: "tablist", "aria-label": "more views" });
+  fill(first, tabs.slice(0, TABS.length));
+  fill(second, tabs.slice(TABS.length));
+  for (const row of [first, second]) row.addEventListener("keydown", arrows);
+  const work = h("div", { class: "sv-work" }, panels);
+  el.append(
+    h("div", { class: "sv-places" }, h("div", { class: "sv-tabrow" }, first, more, fullWindow(el)), second),
+    work,
+  );
 
   function show() {
-    const tab = ctx.get("tab");
-    const place = placeOf(tab);
-    if (place) {
-      last.set(place.key, tab);
-      shown = place.key;
-    }
-    PLACES.forEach(({ key }, n) => {
-      placeTabs[n].setAttribute("aria-selected", String(place?.key === key));
-      placeTabs[n].tabIndex = shown === key ? 0 : -1;
+    const at = ctx.get("tab");
+    const within = MORE.some(([key]) => key === at);
+    second.hidden = !open && !within;
+    more.setAttribute("aria-expanded", String(!second.hidden));
+    more.textContent = second.hidden ? "More ▾" : "More ▴";
+    all.forEach(([key], n) => {
+      tabs[n].setAttribute("aria-selected", String(key === at));
+      panels[n].hidden = key !== at;
     });
-    SHEETS.forEach(([key], n) => sheetTabs[n].setAttribute("aria-pressed", String(key === tab)));
-    drawViews();
-    for (const { key, panel } of panels) panel.hidden = key !== tab;
-    ctx.shown(tab);
+    ctx.shown(at);
   }
 
   function count() {
@@ -138,27 +97,26 @@ export function places(ctx, el) {
     badge.textContent = data.problems ? String(data.problems) : "";
     badge.hidden = !data.problems;
     notes.textContent = data.notes ? `${data.problems ? "" : "0 "}· ${data.notes}` : "";
+    tabs[all.findIndex(([key]) => key === "problems")].title = data.said;
   }
 
-  function drawCards() {
-    const { document, against: other } = ctx.get("cards");
-    const [table] = document.blocks;
-    const rows = table.block === "table" ? table.rows || [] : [];
-    fill(
-      against,
-      rows.map(({ sel, cells }) => h("option", { value: sel?.[1] }, plain(pieces(cells[0])))),
-    );
-    against.value = other;
-    against.closest("label")?.toggleAttribute("hidden", rows.length < 2);
-  }
-
-  ctx.on("tab", show);
-  ctx.on("problems", () => {
-    count();
-    drawViews();
+  ctx.on("tab", () => {
+    open = false;
+    show();
   });
-  ctx.on("cards", drawCards);
+  ctx.on("problems", count);
   count();
-  drawCards();
-  return { panels: Object.fromEntries(panels.map(({ key, panel }) => [key, panel])), show };
+  return { panels: Object.fromEntries(all.map(([key], n) => [key, panels[n]])), work, show };
+}
+
+/** A button that gives the explorer the whole screen, and takes it back. @param {HTMLElement} el */
+function fullWindow(el) {
+  const root = () => /** @type {HTMLElement} */ (el.closest(".shardviz"));
+  const isFull = () => /** @type {Document | ShadowRoot} */ (el.getRootNode()).fullscreenElement === root();
+  const onclick = () => isFull() ? document.exitFullscreen() : root().requestFullscreen();
+  return h(
+    "button",
+    { class: "sv-full", id: "full-window", title: "the whole screen (Escape leaves it)", onclick },
+    "⤢",
+  );
 }

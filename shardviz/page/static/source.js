@@ -1,10 +1,11 @@
 // @ts-check
-// The person's own source as the kernel tells it: on each line its share of the step, and what happens there.
+// The person's own source as the kernel tells it: beside each line what it takes of the step. A click opens a line: its
+// values, its collectives, what it costs and why, and the mends that were tried.
 import { fill, find, h, keeper } from "./dom.js";
-import { inline, pieces, plain } from "./document.js";
+import { bar, documentView, inline, pieces, plain } from "./document.js";
 import { waiting } from "./head.js";
 
-/** @import { Context, Inline, Kept, Line } from "./types.d.ts" */
+/** @import { Context, Document, Inline, Kept, Line } from "./types.d.ts" */
 
 const FLASH = 1500; // milliseconds in which a line that was asked for is lit up, also where it is drawn anew
 const GAP = 3; // lines left out before a gap is shown
@@ -29,6 +30,8 @@ export function source(ctx, el) {
   let wanted = null;
   let flash = { at: "", end: 0 };
   let placed = false; // whether the hottest line, or one that was asked for, has been brought into sight
+  /** The lines that are open. @type {Set<string>} */
+  const open = new Set();
 
   /** What happens on a line: a value, what is computed, a collective. @param {Inline} said */
   function event(said) {
@@ -46,38 +49,47 @@ export function source(ctx, el) {
     return h("button", { class: "sv-no sv-link", id: `raw-${at}`, title, "aria-label": title, onclick }, words);
   }
 
+  /** @param {string} at */
+  function toggle(at) {
+    if (!open.delete(at)) open.add(at);
+    ctx.openLines([...open]);
+    draw();
+  }
+
   /**
-   * A line: its number, its share, its text, what it costs more than elsewhere, and what happens on it.
+   * A line: its number, its share, its text and what it takes; open, also what happens on it, why, and what helps.
    * @param {Line} line
    * @param {Inline} text
+   * @param {Document} [costs]
    */
-  function lineOf(line, text) {
-    const { n, at, bar = [], more, on = [] } = line;
+  function lineOf(line, text, costs) {
+    const { n, at, bar: parts = [], amount, more, on = [] } = line;
     const [code] = pieces(text);
     const [number, words] = [at ? raw(at, n) : h("span", { class: "sv-no" }, n), code.tip || code.t.trim()];
+    const shown = at !== undefined && open.has(at);
     const attributes = {
-      class: `sv-ln ${at ? "" : "sv-quiet"} ${isAbout(line) ? "sv-sel" : ""}`,
+      class: `sv-ln ${at ? "" : "sv-quiet"} ${isAbout(line) ? "sv-sel" : shown ? "sv-shown" : ""}`,
       id: at && `line-${at}`,
       "data-thing": at && `line ${at}`,
       "data-heat": heatOf(line),
+      onclick: at ? () => toggle(at) : undefined,
     };
-    const shares = bar.map(({ tip }) => tip).join("; ") || "nothing moves here";
-    return h(
+    const said = h("code", { title: words }, code.t);
+    const row = h(
       "div",
       attributes,
       number,
-      h("span", at ? { class: "sv-heat", title: shares } : {}, bars(line)),
-      h("code", { title: words }, code.t),
-      h("span", { class: at ? "sv-more" : null }, more ? inline(ctx, more) : null),
-      h("span", { class: "sv-ann" }, on.map(event)),
+      parts.length ? bar(ctx, parts) : h("span"),
+      at
+        ? h("button", { class: "sv-opens", id: `open-line-${at}`, "aria-expanded": String(shown), title: words }, said)
+        : said,
+      h("span", { class: "sv-more" }, more ? inline(ctx, more) : null),
+      h("span", { class: "sv-amount" }, amount ? inline(ctx, amount) : null),
     );
-  }
-
-  /** A line's share of the step. @param {Line} line */
-  function bars({ bar = [] }) {
-    return bar.filter(({ share }) => share).map(({ share, role }) =>
-      h("i", { class: `sv-fill-${role}`, style: { width: `${Math.max(3, 100 * share)}%` } })
-    );
+    if (!shown) return row;
+    const below = h("div", {});
+    if (costs) documentView(ctx, below).draw(costs);
+    return h("div", {}, row, h("div", { class: "sv-in", id: `in-${at}` }, on.map(event), below));
   }
 
   /** Whether the selected value is on a line. @param {Line} line */
@@ -98,11 +110,15 @@ export function source(ctx, el) {
       return;
     }
     const { files: texts } = ctx.get("texts");
+    if (!placed && !open.size) openHottest(files.flatMap(({ lines }) => lines));
     const around = JSON.stringify([ctx.get("mesh").axes, ctx.get("selected")]);
     /** @param {Line} line @param {number} n of its file @param {number} i in it @returns {Kept<HTMLElement>} */
     const kept = (line, n, i) => {
       const text = texts?.[n]?.[i] ?? "";
-      return [`${n} ${line.n}`, `${around} ${JSON.stringify([line, text])}`, () => lineOf(line, text)];
+      const shown = Boolean(line.at && open.has(line.at));
+      const costs = shown ? ctx.get("lines")[line.at ?? ""] : undefined;
+      const looks = JSON.stringify([line, text, shown, costs]);
+      return [`${n} ${line.n}`, `${around} ${looks}`, () => lineOf(line, text, costs)];
     };
     const made = keep(files.flatMap(({ lines }, n) => lines.map((line, i) => kept(line, n, i))));
     let at = 0;
@@ -151,21 +167,29 @@ export function source(ctx, el) {
   /** Pixels from the top of the pane to a line. @param {HTMLElement} row */
   const offset = (row) => row.getBoundingClientRect().top - el.getBoundingClientRect().top;
 
-  // At first the hottest line is in sight; after that the person scrolls.
+  /** At first the line that takes most is open. @param {Line[]} lines */
+  function openHottest(lines) {
+    const hottest = lines.reduce((a, b) => heatOf(b) > heatOf(a) ? b : a, { n: "" });
+    if (!hottest.at || !heatOf(hottest)) return;
+    open.add(hottest.at);
+    ctx.openLines([...open]);
+  }
+
+  /** At first the line that takes most is in sight; after that the person scrolls. */
   function toHottest() {
-    /** @type {NodeListOf<HTMLElement>} */
-    const rows = el.querySelectorAll(".sv-ln");
-    const heat = (/** @type {HTMLElement} */ row) => Number(row.dataset.heat || 0); // a line without a bar says nothing
-    const hottest = [...rows].sort((a, b) => heat(b) - heat(a))[0];
-    if (!hottest || !el.clientHeight || !heat(hottest)) return;
+    const row = find(el, `line-${[...open][0]}`);
+    if (!row || !el.clientHeight) return;
     placed = true;
-    el.scrollTop = offset(hottest) - el.clientHeight / 2;
+    el.scrollTop = offset(row) - el.clientHeight / 4;
   }
 
   // From wherever a line is named, to the line.
   ctx.showLine = (at) => {
     wanted = at;
+    open.add(at);
+    ctx.openLines([...open]);
     ctx.setTab("source");
+    ctx.when("source", draw);
     requestAnimationFrame(toWanted);
   };
   ctx.on("lit", () => {
@@ -173,6 +197,6 @@ export function source(ctx, el) {
     requestAnimationFrame(toLit);
   });
   const update = () => ctx.when("source", draw);
-  for (const key of ["source", "texts", "selected", "mesh"]) ctx.on(key, update);
+  for (const key of ["source", "texts", "selected", "mesh", "lines"]) ctx.on(key, update);
   update();
 }

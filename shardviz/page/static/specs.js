@@ -14,6 +14,7 @@ import { virtual } from "./virtual.js";
 
 const MEMORIES = ["device", "pinned_host", "unpinned_host"];
 const HEIGHTS = { leaf: 41, tall: 128, branch: 25 }; // pixels, until a row is measured
+const FEW = 14; // arrays that are shown from the start
 const FOLDED = 24; // leaves from which on a tree that is not the first argument's is closed at first
 
 /** @type {Record<What, { title: string, slot: string, place: "argument" | "output", key: "cuts" | "out_cuts" }>} */
@@ -53,9 +54,24 @@ export function specs(ctx, el, what, more = {}) {
   const hint = what === "outputs"
     ? h("span", { class: "sv-hint" }, "the compiler's choice, unless you set them")
     : null;
-  el.append(h("div", { class: "sv-sec sv-secbar" }, h("span", {}, words.title, hint), tools?.twins ?? null));
+  const total = arrays.leaves.length;
+  let open = total <= FEW; // whether a person sees the arrays; else they are folded until one is looked for
+  const count = h("span", { class: "sv-hint" }, total.toLocaleString("en"));
+  const sign = h("span", { class: "sv-tri", "aria-hidden": "true" });
+  const onclick = () => {
+    open = !open;
+    draw();
+  };
+  const opener = h("button", { class: "sv-fold", id: `open-${what}`, onclick }, sign, words.title, count);
+  el.append(h("div", { class: "sv-sec sv-secbar" }, h("span", {}, opener, hint), tools?.twins ?? null));
   if (tools) el.append(tools.bar);
   el.append(list);
+
+  /** Whether the arrays are shown: opened, looked for, or one of them is wrong. */
+  function isOpen() {
+    const { error } = ctx.get("status");
+    return open || Boolean(view.text || view.filter) || error?.place === words.place;
+  }
 
   const rows = virtual(list, el, {
     height: (item) => item.kind !== "leaf" ? HEIGHTS.branch : isSelected(item) ? HEIGHTS.tall : HEIGHTS.leaf,
@@ -79,7 +95,7 @@ export function specs(ctx, el, what, more = {}) {
       type: "search",
       class: "sv-filter",
       id: "search",
-      placeholder: "/ search",
+      placeholder: "search the inputs",
       "aria-label": "search the inputs by path; arrow down goes to them",
       spellcheck: "false",
       oninput: () => {
@@ -124,11 +140,12 @@ export function specs(ctx, el, what, more = {}) {
     });
     ctx.on("twins", () => check.checked = ctx.twins);
     const title = "what is done to an array is done to its twins too: the same leaf of momentum, of other optimizer " +
-      "state and of every layer, where it is cut alike";
+      "state and of every layer, where it is sharded alike";
     const found = h("span", { class: "sv-soft sv-found", id: "search-found", role: "status" });
     return {
       bar: h("div", { class: "sv-searchbar" }, search, pick, found),
       twins: h("label", { class: "sv-twinscheck", title }, check, " optimizer state too"),
+      pick,
       found,
       clear() {
         search.value =
@@ -165,6 +182,7 @@ export function specs(ctx, el, what, more = {}) {
         class: "sv-name",
         id: `fold-${key}`,
         tabindex: "-1",
+        title: label,
         style: { "padding-left": `${indent(depth)}px` },
         onclick: () => {
           Object.assign(here, { key, dimension: -1 });
@@ -230,7 +248,7 @@ export function specs(ctx, el, what, more = {}) {
       }`,
       onclick: () => {
         Object.assign(here, { key: item.key, dimension });
-        ctx.select(row.name);
+        ctx.select(row.name, false); // it is edited, not looked at
         ctx.openMenu({ what, name: row.name, dimension, id, layers: item.count > 1 });
       },
       onkeydown: (e) => keysOf(e, item, dimension),
@@ -437,7 +455,7 @@ export function specs(ctx, el, what, more = {}) {
     const elsewhere = kind.unused ? "unused" : kind.memory === "device" ? "" : kind.memory;
     const slots = row.shape.map((_, d) => slot(item, row, d, mine));
     const odd = item.odd
-      ? h("small", { class: "sv-warn", title: "cut otherwise in these layers" }, `${item.odd} differ`)
+      ? h("small", { class: "sv-warn", title: "sharded otherwise in these layers" }, `${item.odd} differ`)
       : null;
     const line = h(
       "div",
@@ -489,8 +507,15 @@ export function specs(ctx, el, what, more = {}) {
     turn += 1;
     around = JSON.stringify([ctx.get("mesh").axes, ctx.get("status").error]);
     arrays = ctx.arrays(what);
-    const isOpen = (/** @type {string} */ key) => folded.get(key) === false;
-    const items = itemsOf(arrays, { ...view, isClosed, isOpen });
+    const isUnfolded = (/** @type {string} */ key) => folded.get(key) === false;
+    const shown = isOpen();
+    list.hidden = !shown;
+    opener.setAttribute("aria-expanded", String(shown));
+    sign.textContent = shown ? "▾" : "▸";
+    if (hint) hint.hidden = !shown;
+    if (tools) tools.twins.hidden = tools.pick.hidden = !shown;
+    if (!shown) return;
+    const items = itemsOf(arrays, { ...view, isClosed, isOpen: isUnfolded });
     if (!items.some(({ key }) => key === here.key)) {
       Object.assign(here, { key: (items.find(isSelected) ?? items[0])?.key ?? "", dimension: -1 });
     }

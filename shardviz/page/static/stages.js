@@ -16,7 +16,7 @@ const GROUPS = { jaxpr: "JAX", mlir: "StableHLO and Shardy", hlo: "XLA" };
  */
 export function stages(ctx, el) {
   const stage = h("select", { id: "stage-name", "aria-label": "which text" });
-  const against = h("select", { id: "stage-against", "aria-label": "held against" });
+  const against = h("select", { id: "stage-against", "aria-label": "compared with" });
   const only = h("input", { type: "checkbox", id: "stage-only" });
   const onlyLabel = h("label", {}, only, " only what differs");
   const search = searchField({

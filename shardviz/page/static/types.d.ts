@@ -453,6 +453,8 @@ export interface Line {
   n: string;
   bar?: Bar[];
   at?: string;
+  /** What the line takes of the step. */
+  amount?: Inline;
   more?: Inline;
   on?: Inline[];
 }
@@ -512,13 +514,24 @@ export interface Traits {
   /** The pattern of a rule that is being typed. */
   trying: string;
   status: Status;
-  head: Told & { brief: Document };
+  head: Told & { verdict: Document };
   /** A row a card, which selects it; the ids of the one that is open, and of the one that the others are compared with. */
-  cards: Told & { at: string; against: string };
+  cards: Told & {
+    at: string;
+    against: string;
+    /** Where each plan that has a time lies on the scatter. */
+    points?: { card: string; seconds: number; bytes: number; fits: boolean | null }[];
+    /** The bytes that a device has for a program. */
+    usable?: number | null;
+  };
   /** The presets that were tried, while they are open; how far a search is, 0 to 1, and what it does. */
   offers: Pane & { hunt: string; share: number; trouble: string };
   /** What the step waits for, the dearest first. */
   most: Told;
+  /** By line that is open in the source, what it costs and what helps. */
+  lines: Record<string, Document>;
+  /** The lines that are open in the source. */
+  opened: string[];
   /** By file what is known of its lines; none while another tab is open. */
   source: { files?: { title: string; lines: Line[] }[]; none?: Inline };
   /** By file the texts of its lines, which stay as they are while plans change. */
@@ -637,11 +650,13 @@ export interface Context {
   shown(tab: string): void;
   /** Asks the kernel for a change. */
   edit(edit: Edit): void;
-  select(name: string): void;
+  select(name: string, look?: boolean): void;
   query(change: Query): void;
   /** Has any notation of a sharding read. */
   read(text: string): void;
   setTab(tab: string): void;
+  /** Says which lines of the source are open. */
+  openLines(lines: string[]): void;
   /** Selects a device by its place in the mesh; below 0 for none. */
   pickDevice(place: number): void;
   /** Opens or closes the menu of one dimension at its slot. */
@@ -652,6 +667,8 @@ export interface Context {
   showLine(at: string): void;
   /** Asks why a value is cut as it is (along one axis), or why a collective is there. */
   askWhy(name: string, axis?: string): void;
+  /** Shows what is selected beside the views. */
+  openDrawer(): void;
   /** Goes to a step of the chain that is shown, `model:3`. */
   goStep(step: string): void;
   /** The lines of a chain that is shown, and the one where it is now; "lit" is told when that changes. */

@@ -1,5 +1,5 @@
 // @ts-check
-// Why a value is cut as it is, or a collective is there: a pane below the source, with a scrubber that goes along the
+// Why a value is sharded as it is, or a collective is there: in the drawer, with a scrubber that goes along the
 // chain from the cause to the value and lights up the lines.
 import { axisStyle } from "./chips.js";
 import { fill, find, focused, h } from "./dom.js";
@@ -47,7 +47,7 @@ export function lineOf({ cells }) {
 
 /**
  * @param {Context} ctx
- * @param {HTMLElement} el where the pane is put
+ * @param {HTMLElement} el where the answer is put
  * @param {HTMLElement} other what it takes the place of
  */
 export function why(ctx, el, other) {
@@ -55,17 +55,16 @@ export function why(ctx, el, other) {
   const close = h("button", {
     class: "sv-link sv-whyclose",
     id: "why-close",
-    title: "close (Escape)",
-    "aria-label": "close the answer",
+    title: "close the answer (Escape)",
     onclick: () => end(),
-  }, "×");
+  }, "‹ back");
   const along = h("div", { class: "sv-scrub", hidden: true });
   const told = h("div", { class: "sv-whytold" });
   const body = h("div", { class: "sv-whybody" });
   const box = h(
     "div",
     { class: "sv-whybox", id: "why", role: "region", "aria-label": "why", tabindex: "-1", hidden: true },
-    h("div", { class: "sv-whyhead" }, title, close),
+    h("div", { class: "sv-whyhead" }, close, title),
     along,
     h("div", { class: "sv-whyrest" }, told, body),
   );
@@ -88,18 +87,10 @@ export function why(ctx, el, other) {
     oninput: () => go(which, Number(range.value)),
     onkeydown: (/** @type {KeyboardEvent} */ e) => e.key !== "Escape" && e.key !== "Tab" && e.stopPropagation(),
   });
-  const back = h("button", {
-    class: "sv-btn",
-    id: "why-back",
-    "aria-label": "a step back",
-    onclick: () => go(which, step - 1),
-  }, "◂");
-  const on = h("button", {
-    class: "sv-btn",
-    id: "why-on",
-    "aria-label": "a step on",
-    onclick: () => go(which, step + 1),
-  }, "▸");
+  /** @param {string} id @param {string} label @param {string} words @param {number} by */
+  const stepper = (id, label, words, by) =>
+    h("button", { class: "sv-btn", id, "aria-label": label, onclick: () => go(which, step + by) }, words);
+  const [back, on] = [stepper("why-back", "a step back", "◂", -1), stepper("why-on", "a step on", "▸", 1)];
   const count = h("span", { class: "sv-soft sv-whycount" });
   const axes = h("span", { class: "sv-whyaxes", role: "group", "aria-label": "the chain of which axis" });
   const now = h("div", { class: "sv-whynow", id: "why-now", role: "status" });
@@ -207,7 +198,7 @@ export function why(ctx, el, other) {
     const active = root && focused(root);
     if (active && !box.contains(active)) asker = active.getAttribute("data-testid") || "";
     entering = true;
-    if (ctx.get("tab") !== "source") ctx.setTab("source");
+    ctx.openDrawer();
     ctx.edit({ op: "ask_why", name, axis });
   };
   ctx.goStep = (name) => {

@@ -1,0 +1,174 @@
+"""The reports of another revision: checked out in a worktree of its own, and built there by a process of its own.
+
+The process imports what the revision has: whatever of `sys.path` lies in the repository is looked for in the worktree.
+A module that comes from the working tree all the same is an error, since the two reports would be of the same code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from shardviz.cli.frame import State, progress
+from shardviz.cli.steps import Project, Settings, project, settings_of, step_of
+from shardviz.errors import ShardvizError
+from shardviz.judge.report import Report
+
+
+@dataclass
+class Base:
+    """Reports of another revision, which are on their way.
+
+    Attributes:
+        name: the revision: `main (1a2b3c4)`.
+        process: what builds them.
+        folder: where it puts them.
+        wanted: the names of the steps, in the order of the files.
+    """
+
+    name: str
+    process: subprocess.Popen[bytes]
+    folder: Path
+    wanted: list[str] = field(default_factory=list)
+
+    def report(self, step: str) -> Report | str:
+        """The report of a step; or why the revision has none.
+
+        Raises:
+            ShardvizError: if the process ended without an answer.
+        """
+        code = self.process.wait()
+        file = self.folder / f"{self.wanted.index(step)}.json"
+        if not file.exists():
+            raise ShardvizError(f"--base {self.name}: building its report ended with exit code {code}; see above")
+        text = file.read_text(encoding="utf-8")
+        return json.loads(text)["error"] if text.startswith('{"error"') else Report.from_json(text)
+
+
+@contextlib.contextmanager
+def base_of(revision: str, steps: Mapping[str, Settings], given: Mapping[str, Any]) -> Iterator[Base]:
+    """The reports of steps at a revision; afterwards neither its worktree nor its process is there any more.
+
+    Args:
+        revision: a branch, tag or commit; where it has gone on since, the commit at which the working tree left it.
+        steps: name → what is said of it here, which holds where the revision's own `pyproject.toml` has no such step.
+        given: what the command line says besides.
+
+    Raises:
+        ShardvizError: if this is no repository of git, or has no such revision.
+    """
+    root = Path(_git("rev-parse", "--show-toplevel", fault="--base wants a repository of git")).resolve()
+    commit = _commit(revision)
+    with tempfile.TemporaryDirectory(prefix="shardviz-base-") as folder:
+        tree, answers = Path(folder).resolve() / "tree", Path(folder).resolve() / "answers"
+        answers.mkdir()
+        try:
+            _git("worktree", "add", "--quiet", "--detach", str(tree), commit)
+            progress(f"building the reports of {revision} ({commit[:7]}) beside")
+            asked = {
+                "root": str(root),
+                "tree": str(tree),
+                "answers": str(answers),
+                "steps": msgspec.to_builtins(dict(steps)),
+                "given": {name: value for name, value in given.items() if value not in (None, (), [])},
+            }
+            where = tree / Path.cwd().resolve().relative_to(root)
+            command = [sys.executable, "-c", f"from shardviz.cli.base import child; child({json.dumps(asked)!r})"]
+            # In a session of its own: Ctrl-C is for this process, which ends that one.
+            cwd, environment = where if where.is_dir() else tree, _environment(root, tree)
+            with subprocess.Popen(command, cwd=cwd, env=environment, start_new_session=True) as process:
+                try:
+                    yield Base(f"{revision} ({commit[:7]})", process, answers, list(steps))
+                finally:
+                    if process.poll() is None:
+                        process.terminate()
+        finally:
+            with contextlib.suppress(ShardvizError):
+                _git("worktree", "remove", "--force", str(tree))
+    _git("worktree", "prune")
+
+
+def _git(*words: str, fault: str = "") -> str:
+    """What git says.
+
+    Raises:
+        ShardvizError: if it refuses, or is not installed.
+    """
+    try:
+        done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ShardvizError(f"--base: git cannot be run: {error.strerror}") from error
+    if done.returncode:
+        raise ShardvizError(f"{fault or 'git ' + words[0]}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    return done.stdout.strip()
+
+
+def _commit(revision: str) -> str:
+    """The commit at which the working tree left a revision; the revision's own where the two have nothing in common."""
+    for name in (revision, f"origin/{revision}"):
+        with contextlib.suppress(ShardvizError):
+            commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+            try:
+                return _git("merge-base", commit, "HEAD")
+            except ShardvizError:  # a shallow clone, say
+                return commit
+    raise ShardvizError(
+        f"--base {revision!r}: there is no such revision here; fetch it first, such as `git fetch origin {revision}` "
+        "(actions/checkout: fetch-depth: 0)"
+    )
+
+
+def _environment(root: Path, tree: Path) -> dict[str, str]:
+    """The environment in which what lies in the repository is imported from the worktree."""
+    ours = [Path(place).resolve() for place in sys.path if place]
+    moved = [str(tree / place.relative_to(root)) for place in ours if place.is_relative_to(root)]
+    others = [str(place) for place in ours if not place.is_relative_to(root)]
+    inside = [str(place) for place in ours if place.is_relative_to(root) and "site-packages" in place.parts]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*moved, *others, *inside])}
+
+
+def child(asked: str) -> None:
+    """Builds reports in a worktree; a file each, the report or an error."""
+    question = json.loads(asked)
+    steps = msgspec.convert(question["steps"], dict[str, Settings])
+    root, tree, answers = (Path(question[name]) for name in ("root", "tree", "answers"))
+    with click.Context(click.Command("base"), obj=State(quiet=True)):
+        for place, (name, here) in enumerate(steps.items()):
+            try:
+                text = _report(name, here, project(), question["given"], root, tree).to_json(stages=False)
+            except ShardvizError as error:
+                text = json.dumps({"error": str(error)})
+            (answers / f"{place}.part").write_text(text, encoding="utf-8")
+            (answers / f"{place}.part").rename(answers / f"{place}.json")
+
+
+def _report(name: str, here: Settings, of: Project, given: Mapping[str, Any], root: Path, tree: Path) -> Report:
+    """The report of a step as the revision has it, on the target and of the level that are asked for now."""
+    if name in of.steps:
+        _, settings = settings_of(name, given, of)
+        settings = msgspec.structs.replace(settings, target=here.target, level=here.level)
+    else:
+        settings = here
+    step = step_of(name, settings, of)
+    files = {module: getattr(sys.modules[module], "__file__", None) for module in list(sys.modules)}
+    places = {module: Path(file).resolve() for module, file in files.items() if file}
+    for module, place in places.items():
+        if place.is_relative_to(root) and "site-packages" not in place.parts:
+            raise ShardvizError(
+                f"--base: {module} is imported from the working tree ({place}) and not from the revision; name the "
+                'folder that it is in: [tool.shardviz] path = ["src"]'
+            )
+    if not any(place.is_relative_to(tree) for place in places.values()):
+        raise ShardvizError(f"--base: nothing of {settings.function} comes from this repository; it is the same before")
+    return step.report()

@@ -1,0 +1,280 @@
+"""What a check finds: each failure under the name of a rule, with its numbers and its source line.
+
+| rule | fails where |
+|---|---|
+| `golden` | the report is not what its golden file says |
+| `forbid:TEXT` | there is such a collective |
+| `max-step-time`, `max-memory` | a budget is passed, or the level cannot tell |
+| `gathered:ARGUMENT` | an argument is gathered, or sent otherwise, that was not at the base, or more of it |
+| `new:FINDING` | there is a warning or error that the base has not |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shardviz.cli.phrases import collectives_of
+from shardviz.cli.reports import step_data
+from shardviz.cli.schemas import CheckData, CheckedStep, ComparisonData, Failure
+from shardviz.cli.steps import Step
+from shardviz.costs.step_cost import StepCost, memory_parts
+from shardviz.errors import ContractError, ShardvizError
+from shardviz.judge.changes import Place
+from shardviz.judge.comparison import Comparison, compare
+from shardviz.judge.report import Report
+from shardviz.kept import cached_property
+from shardviz.records import Collective, Finding
+from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
+from shardviz.records.collectives import axes_words
+from shardviz.records.limits import amount_of
+from shardviz.view.document import Block, Document, Section, paragraph, section, words
+
+_MORE = 1.01
+"""By what an argument must be sent more than before to count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A step to be checked.
+
+    Attributes:
+        step, report, cost: it, its report and what that costs; None without a machine that has a speed.
+        base: the report of another revision, or why there is none; None where none was asked for.
+        folder: what golden files are beside.
+        update: write golden files anew.
+        accept: rules that may fail.
+    """
+
+    step: Step
+    report: Report
+    cost: StepCost | None
+    base: Report | str | None
+    folder: str
+    update: bool = False
+    accept: Sequence[str] = ()
+
+    def checked(self) -> CheckedStep:
+        """What failed, and the numbers beside it."""
+        every = list(self._failures())
+        accepted = [f for f in every if any(_is(f.rule, rule) for rule in self.accept)]
+        failures = [f for f in every if f not in accepted]
+        difference = self._comparison
+        return CheckedStep(
+            name=self.step.name,
+            program=self.report.program,
+            level=self.report.level,
+            target=self.step.target,
+            ok=not failures,
+            failures=failures,
+            accepted=accepted,
+            step=step_data(self.cost),
+            base=step_data(self._base_cost),
+            comparison=None
+            if difference is None
+            else msgspec.convert(json.loads(difference.to_json()), ComparisonData),
+            note=self.base if isinstance(self.base, str) else "",
+        )
+
+    @cached_property
+    def _base_cost(self) -> StepCost | None:
+        return self.step.cost(self.base) if isinstance(self.base, Report) else None
+
+    @cached_property
+    def _comparison(self) -> Comparison | None:
+        if not isinstance(self.base, Report):
+            return None
+        target = None if self.cost is None else self.step.target
+        return compare(("base", self.base), ("now", self.report), target=target)
+
+    def _failures(self) -> Iterator[Failure]:
+        settings = self.step.settings
+        if settings.golden:
+            yield from self._golden(Path(self.folder) / settings.golden)
+        for text in settings.budgets.forbid:
+            yield from self._forbidden(text)
+        if settings.budgets.max_step_time is not None:
+            yield from self._time(settings.budgets.max_step_time)
+        if settings.budgets.max_memory is not None:
+            yield from self._memory(settings.budgets.max_memory)
+        if isinstance(self.base, Report):
+            yield from self._gathered(self.base)
+            yield from self._new(self.base)
+
+    def _golden(self, file: Path) -> Iterator[Failure]:
+        try:
+            self.report.check_golden(file, tolerance=self.step.settings.tolerance, update=self.update)
+        except ContractError as error:
+            yield Failure(rule="golden", text=str(error).replace("update=True (pytest --update-goldens)", "--update"))
+
+    def _forbidden(self, text: str) -> Iterator[Failure]:
+        try:
+            which = self.report.collectives.where(**collectives_of(text))
+        except ShardvizError as error:
+            raise ShardvizError(
+                f"--forbid {error}" if str(error).startswith("'") else f"--forbid {text!r}: {error}"
+            ) from error
+        if which:
+            most = max(which, key=lambda c: c.assumed_bytes)
+            listed = (
+                f"there {'is' if len(which) == 1 else 'are'} {plural(len(which), 'such collective')}:\n{which.listed()}"
+            )
+            yield Failure(rule=f"forbid:{text}", text=listed, line=most.source.short if most.source else "")
+
+    def _time(self, limit: str) -> Iterator[Failure]:
+        if self.cost is None:
+            raise ShardvizError(
+                "--max-step-time: a step has a time on a machine; give --target, such as 'tpu v5p:4x4x4'"
+            )
+        if not limit.startswith("+"):
+            yield from self._required("max-step-time", step_time=f"<= {limit}")
+            return
+        share = amount_of(limit[1:], "", "--max-step-time")
+        before, now = self._of_base("max-step-time", limit), self.cost.seconds
+        was = None if before is None else before.seconds
+        if was is None or now is None:
+            yield Failure(rule="max-step-time", text=f"{limit}: not known, {self._why_unknown(was is None)}")
+        elif now > was * (1 + share):
+            text = f"{limit}: {format_seconds(was)} → {format_seconds(now)} ({format_change(now / was)})"
+            yield Failure(rule="max-step-time", text=text)
+
+    def _memory(self, limit: str) -> Iterator[Failure]:
+        if limit.startswith("+"):
+            share = amount_of(limit[1:], "", "--max-memory")
+            self._of_base("max-memory", limit)
+            if not isinstance(self.base, Report):
+                yield Failure(rule="max-memory", text=f"{limit}: not known, {self._why_unknown(True)}")
+                return
+            was, now = (sum(memory_parts(report).values()) for report in (self.base, self.report))
+            if now > was * (1 + share):
+                change = f"{format_bytes(was)} → {format_bytes(now)} ({format_change(now / was)})"
+                text = f"{limit}: {change}, by level {self.report.level}"
+                yield Failure(rule="max-memory", text=text)
+        elif limit.endswith("%"):
+            if self.cost is None:
+                raise ShardvizError(f"--max-memory {limit}: of which machine? give --target, such as 'tpu v5p:4x4x4'")
+            needs, share = self.cost.needs, amount_of(limit, "", "--max-memory")
+            of = f"{needs.text} of {format_bytes(needs.usable)}"
+            if needs.usable is None:
+                yield Failure(rule="max-memory", text=f"{limit}: not known what a device of {self.step.target} has")
+            elif needs.total > share * needs.usable:
+                text = f"{limit}: {of}, {needs.total / needs.usable:.1%}"
+                yield Failure(rule="max-memory", text=text)
+            elif not needs.complete:
+                text = f"{limit}: not known at level {self.report.level} ({of}, no plan); --level compiled tells"
+                yield Failure(rule="max-memory", text=text)
+        else:
+            yield from self._required("max-memory", memory=f"<= {limit}")
+
+    def _required(self, rule: str, **wanted: Any) -> Iterator[Failure]:
+        try:
+            self.report.require(**wanted, target=self.step.target)
+        except ContractError as error:
+            yield Failure(rule=rule, text=str(error).partition("\n")[2].strip())
+        except ShardvizError as error:
+            raise ShardvizError(f"--{rule}: {error}") from error
+
+    def _of_base(self, option: str, limit: str) -> StepCost | None:
+        if self.base is None:
+            raise ShardvizError(f"--{option} {limit}: more than what? give --base, such as --base main")
+        return self._base_cost
+
+    def _why_unknown(self, of_base: bool) -> str:
+        return (
+            f"as the base has no report: {self.base}"
+            if of_base and isinstance(self.base, str)
+            else (f"as level {self.report.level} counts no FLOPs")
+        )
+
+    def _gathered(self, base: Report) -> Iterator[Failure]:
+        """Arguments of which more is sent between devices than before."""
+        before, now = _sent(base), _sent(self.report)
+        for name, sent in sorted(now.items(), key=lambda item: -_bytes(item[1])):
+            was, moved = _bytes(before.get(name, ())), _bytes(sent)
+            if moved <= was * _MORE:
+                continue
+            places = {Place.of(c.source, base.line) for c in before.get(name, ())}
+            new = [c for c in sent if Place.of(c.source, self.report.line) not in places] or sent
+            most = max(new, key=lambda c: _bytes([c]))
+            kind = "gathered" if most.kind == "all-gather" or "windowed" in most.facts else f"sent ({most.kind})"
+            before_that = f"{format_bytes(was)} before" if was else "none before"
+            amount = f"{format_bytes(moved)} of it on each device in a step, {before_that}"
+            head = f"{name} is {kind} over {axes_words(most.axes)}: {amount}"
+            where = f"{most.source.short}  {self.report.line(most.source)}" if most.source else ""
+            yield Failure(
+                rule=f"gathered:{name}",
+                text=f"{head}\n{where}".rstrip(),
+                line=most.source.short if most.source else "",
+            )
+
+    def _new(self, base: Report) -> Iterator[Failure]:
+        """Warnings and errors that the base has not."""
+        known = {_meaning(f, base) for f in base.findings} | {f.id for f in base.findings}
+        for finding in self.report.findings:
+            if finding.severity == "note" or {finding.id, _meaning(finding, self.report)} & known:
+                continue
+            yield Failure(
+                rule=f"new:{finding.id}",
+                text=f"{finding.severity}: {finding.text}",
+                line=finding.source.short if finding.source else "",
+            )
+
+
+def _is(rule: str, accepted: str) -> bool:
+    return rule == accepted or (accepted.endswith("*") and rule.startswith(accepted[:-1]))
+
+
+def _sent(report: Report) -> dict[str, list[Collective]]:
+    """Argument → the collectives that move it; sums of it, which gather nothing, are left out."""
+    names = {v.name for v in report.arguments}
+    found: dict[str, list[Collective]] = {}
+    for c in report.collectives:
+        if c.operand in names and c.kind not in ("all-reduce", "reduce-scatter"):
+            found.setdefault(c.operand, []).append(c)
+    return found
+
+
+def _bytes(sent: Sequence[Collective]) -> float:
+    """The bytes on a device in a step, before or after the collective, whichever is more: a gather ends with more."""
+    return sum(max(c.operand_bytes, c.result_bytes) * (1 if c.count is None else c.count) for c in sent)
+
+
+def _meaning(finding: Finding, report: Report) -> tuple[object, ...]:
+    """A finding by its rule, axes and place, so that it is the same after an edit above its line."""
+    return finding.rule, finding.axes, Place.of(finding.source, report.line) if finding.source else finding.value
+
+
+def check_document(found: CheckData) -> Document:
+    """What a check found, a section a step."""
+    failed = [step for step in found.steps if not step.ok]
+    against = f", against {found.against}" if found.against else ""
+    verdict = (
+        f"{len(failed)} of {plural(len(found.steps), 'step')} FAILED"
+        if failed
+        else f"{plural(len(found.steps), 'step')} ok"
+    )
+    return Document(title=words(f"{verdict}{against}", strong=True), blocks=tuple(map(_section, found.steps)))
+
+
+def _section(step: CheckedStep) -> Section:
+    numbers = []
+    if step.step is not None:
+        was = "" if step.base is None else f" (was {format_seconds(step.base.seconds)})"
+        numbers.append(f"step {format_seconds(step.step.seconds)}{was}")
+        about = "" if step.step.memory_is_whole else "about "
+        of = f" of {format_bytes(step.step.usable_bytes)}" if step.step.usable_bytes else ""
+        numbers.append(f"memory {about}{format_bytes(step.step.memory_bytes)}{of}")
+    blocks: list[Block] = [paragraph(f"{step.program}, level {step.level}, target {step.target}", quiet=True)]
+    blocks += [paragraph(", ".join(numbers))] if numbers else []
+    blocks += [paragraph(f"no base to compare with: {step.note}")] if step.note else []
+    for failure in step.failures:
+        head, *rest = failure.text.split("\n")
+        blocks += [paragraph(words(failure.rule, strong=True), words(head))]
+        blocks += [paragraph(f"  {line.strip()}") for line in rest]
+    blocks += [paragraph(f"accepted: {failure.rule}", quiet=True) for failure in step.accepted]
+    return section(f"{step.name}: {'ok' if step.ok else 'FAILED'}", *blocks)

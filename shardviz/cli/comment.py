@@ -1,0 +1,175 @@
+"""`shardviz comment`: what a change does to the steps of a project, as Markdown for a pull request.
+
+Only what became worse or better beyond a threshold is told, the largest first; the rest is in a fold. Where nothing
+did, nothing is printed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from shardviz.cli.frame import Answer, verb
+from shardviz.cli.judging import read_report
+from shardviz.cli.schemas import Changed, CommentData, StepChange
+from shardviz.cli.steps import OPTIONS, project, settings_of, step_of
+from shardviz.errors import ShardvizError
+
+_BETTER_WORSE = {
+    "step": ("faster", "slower"),
+    "peak": ("needs less memory", "needs more memory"),
+    "arguments": ("holds less", "holds more"),
+    "operand bytes": ("communicates less", "communicates more"),
+    "FLOPs": ("computes less", "computes more"),
+}
+"""The amounts of which less is better, as a comparison names them, the gravest first; what to call less and more."""
+MARK = "<!-- shardviz -->"
+"""By which a bot finds its comment again."""
+_MOST_ROWS = 5
+_Pair = tuple[str, Any, Any, str | None]
+"""A step's name, its two reports, and the machine that both are timed on."""
+
+
+@verb(
+    "comment",
+    click.argument("names", nargs=-1, metavar="[STEP]..."),
+    click.option("--base", required=True, metavar="REVISION|FILE", help="What to compare with: main, or base.json."),
+    click.option("--head", metavar="FILE", help="A report as JSON in the place of the working tree's."),
+    click.option("--threshold", default="1%", metavar="SHARE", help="The least change that is told: 1%."),
+    *OPTIONS,
+    examples="""
+shardviz comment --base main                    # all steps of pyproject.toml
+shardviz comment train --base origin/main --threshold 5%
+shardviz comment --base base.json --head head.json
+""",
+)
+def comment(names: tuple[str, ...], base: str, head: str | None, threshold: str, **given: Any) -> Answer:
+    """Write for a pull request what it makes worse or better.
+
+    It is Markdown. Nothing is printed where nothing changes by the threshold.
+    """
+    least = _share(threshold)
+    pairs = _of_files(names, base, head) if head else _of_revisions(names, base, given)
+    changes = [change for pair in pairs if (change := changed(*pair, threshold=least))]
+    text = "\n\n".join((MARK, *(markdown for _, markdown in changes))) if changes else ""
+    return Answer(text, record=CommentData(steps=tuple(change for change, _ in changes), markdown=text))
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        share = -1.0
+    if not (text.endswith("%") and share >= 0):
+        raise ShardvizError(f"--threshold {text!r}: expected a share such as 1%")
+    return share
+
+
+def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[_Pair]:
+    """The step's name and the reports of two files."""
+    if names:
+        raise ShardvizError(f"STEP {' '.join(names)!r}: with --head, both files say of which step they are")
+    (before, machine), (after, other) = read_report("--base", base), read_report("--head", head)
+    yield after.program, before, after, machine if machine == other else None
+
+
+def _of_revisions(names: Sequence[str], base: str, given: Mapping[str, Any]) -> Iterator[_Pair]:
+    """The steps' names, each with its report of the base, or why there is none, and of the working tree."""
+    from shardviz.cli.base import base_of
+
+    of = project()
+    wanted = dict(settings_of(name, given, of) for name in names or tuple(of.steps) or (None,))
+    with base_of(base, wanted, given) as before:
+        for name, settings in wanted.items():
+            step = step_of(name, settings, of)
+            after = step.report()
+            yield name, before.report(name), after, None if step.cost(after) is None else step.target
+
+
+def changed(
+    name: str, before: Any, after: Any, target: str | None = None, *, threshold: float
+) -> tuple[StepChange, str] | None:
+    """What became worse or better of a step, and its Markdown.
+
+    Args:
+        name: the step.
+        before, after: the reports; before, why there is none.
+        target: the machine that both are timed on; each report's own if None.
+        threshold: the least share of the base's number that is told.
+
+    Returns:
+        None if nothing did.
+    """
+    from shardviz.judge.comparison import compare
+    from shardviz.paint.markdown import markdown_of
+    from shardviz.records.findings import SEVERITIES
+    from shardviz.view.document import Document, code, document, line, paragraph, words
+
+    if isinstance(before, str):
+        text = paragraph(words(before.splitlines()[0]), label="the base has no report to compare with")
+        document_of = Document(title=(words("shardviz:"), code(name)), blocks=(text,))
+        return StepChange(step=name, problem=before), markdown_of(document_of)
+    comparison = compare({"base": before, "head": after}, target=target)
+    judged = [amount for wanted in _BETTER_WORSE for amount in comparison.amounts if amount.name == wanted]
+    amounts = tuple(amount for amount in judged if _beyond(amount.before, amount.after, threshold))
+    least = threshold * max(comparison.amount("operand bytes").before or 0, 1)
+    collectives = tuple(change for change in comparison.collectives if abs(change.bytes) > least)
+    findings = [
+        {f.id: f for f in _findings(report, target) if f.severity in SEVERITIES[:2]} for report in (before, after)
+    ]
+    gone, new = ([f for f in one.values() if f.id not in other] for one, other in (findings, findings[::-1]))
+    if not (amounts or collectives or gone or new):
+        return None
+    brief = dataclasses.replace(comparison, amounts=amounts, collectives=collectives[:_MOST_ROWS], values=())
+    blocks = [
+        *(
+            paragraph(words(finding.text), line(finding.source, of.line), label=label)
+            for label, some, of in (("new", new, after), ("gone", gone, before))
+            for finding in some
+        ),
+        *document(brief).blocks,
+    ]
+    title = (words("shardviz:"), code(name), words(_headline(amounts)))
+    fold = "\n\n".join(
+        ("<details><summary>everything that differs</summary>", markdown_of(document(comparison)), "</details>")
+    )
+    change = StepChange(
+        step=name,
+        amounts=tuple(Changed(name=a.name, unit=a.unit, base=a.before, head=a.after) for a in amounts),
+        new=tuple(finding.text for finding in new),
+        gone=tuple(finding.text for finding in gone),
+        collectives=len(collectives),
+    )
+    return change, "\n\n".join((markdown_of(Document(title=title, blocks=tuple(blocks))), fold))
+
+
+def _findings(report: Any, target: str | None) -> Sequence[Any]:
+    """The findings, with seconds where the machine has a speed."""
+    from shardviz.errors import TargetError
+
+    try:
+        return report.findings_on(target or report.target)
+    except TargetError:
+        return report.findings
+
+
+def _beyond(before: float | None, after: float | None, threshold: float) -> bool:
+    """Whether a number differs by the threshold or more, of the base's; one that only one side knows does."""
+    if before is None or after is None:
+        return before is not after
+    return before != after and abs(after - before) >= threshold * before
+
+
+def _headline(amounts: Sequence[Any]) -> str:
+    """`slower, 5.10 s → 6.00 s; needs less memory, 80.0 GB → 60.0 GB`."""
+    from shardviz.view.comparison import amount_text
+
+    told = [
+        f"{_BETTER_WORSE[a.name][a.difference > 0]}, {amount_text(a.before, a.unit)} → {amount_text(a.after, a.unit)}"
+        for a in amounts
+        if a.difference is not None
+    ]
+    return "; ".join(told[:2]) or "something else is found"

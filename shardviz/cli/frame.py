@@ -1,0 +1,284 @@
+"""What every verb has: `--json`, `--out`, `--width`, words on standard error, and an exit code.
+
+A verb is a function that returns an `Answer`. Its result goes to standard output, and nothing else does.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | a check failed |
+| 2 | wrong input, or something is missing here; the message says what, and what to do |
+| 3 | the compiler died or took too long, or shardviz has a fault |
+| 130 | interrupted; nothing is left behind |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import msgspec
+
+from shardviz.errors import CompileError, CompileRefused, ContractError, ShardvizError
+from shardviz.files import write_whole
+
+DONE, FAILED, WRONG, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
+PIPED_WIDTH = 100
+"""Columns of the text where no terminal says how many it has."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a verb found out.
+
+    Attributes:
+        shown: what is printed: text, or anything that shows itself (a `Visible`, a `Document`).
+        record: what `--json` prints: a record with a `to_json`, or a struct of `shardviz.cli.schemas`.
+        code: the exit code.
+        whole: what `--out` writes where that is more than what is printed.
+    """
+
+    shown: Any
+    record: Any = None
+    code: int = DONE
+    whole: Any = None
+
+    def json(self) -> str:
+        """The record as JSON text."""
+        record = self.shown if self.record is None else self.record
+        return record.to_json(indent=1) if hasattr(record, "to_json") else _json(record)
+
+    def text(self, width: int) -> str:
+        """What is printed, at most so many columns wide."""
+        if isinstance(self.shown, str):
+            return self.shown
+        if hasattr(self.shown, "text"):
+            return self.shown.text(width)
+        from shardviz.paint.text import text_of
+
+        return text_of(self.shown, width)
+
+    def write(self, path: str) -> None:
+        """Writes it to a file of the kind that its name ends in."""
+        whole = self.shown if self.whole is None else self.whole
+        if path.endswith(".json") and not path.endswith(".trace.json"):
+            write_whole(path, self.json() + "\n")
+        elif isinstance(whole, str):
+            write_whole(path, whole + "\n")
+        elif hasattr(whole, "save"):
+            whole.save(path)
+        else:
+            from shardviz.paint.saved import file
+
+            write_whole(path, file(whole, path))
+
+
+def _json(record: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(record), indent=1).decode()
+
+
+_ORDER = [
+    "report",
+    "check",
+    "compare",
+    "why",
+    "mends",
+    "search",
+    "sweep",
+    "timeline",
+    "show",
+    "reshard",
+    "targets",
+    "lab",
+    "doctor",
+    "schema",
+    "completion",
+]
+
+
+class _Group(click.Group):
+    """All verbs, what is asked most first."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*(name for name in _ORDER if name in self.commands), *sorted(self.commands.keys() - set(_ORDER))]
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Examples:
+  shardviz report llama-70b --target "tpu v5p:4x4x4"
+  shardviz report model:train_step --args model:arguments --mesh data=8,model=8
+  shardviz check                       # the steps in pyproject.toml
+  shardviz show "bf16[8192,4096]" "P('data', None)" --mesh data=4,model=2
+
+\b
+Exit codes: 0 done; 1 a check failed; 2 wrong input, or something is missing
+(the message says what to do); 3 the compiler died, or shardviz has a fault;
+130 interrupted. Results go to standard output, all other words to standard
+error. Every verb prints JSON with --json; `shardviz schema VERB` says what is
+in it.""",
+)
+@click.version_option(package_name="shardviz", prog_name="shardviz", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Explore how JAX shards a function over a mesh of devices, without any accelerator."""
+
+
+_OUTPUT = (
+    click.option("--json", "as_json", is_flag=True, help="Print JSON; `shardviz schema VERB` says what is in it."),
+    click.option("--out", multiple=True, metavar="FILE", help="Write it to FILE too: .html, .md, .txt, .json, .svg."),
+    click.option("--width", type=click.IntRange(min=20), help="Columns of the text; the terminal's if not given."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress on standard error."),
+)
+
+
+def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Callable[[Any], click.Command]:
+    """Makes a verb of a function that takes the options by name and returns an `Answer`.
+
+    Args:
+        name: the verb.
+        options: click's arguments and options, in the order of the help.
+        examples: command lines for the help.
+    """
+
+    def register(function: Callable[..., Answer]) -> click.Command:
+        def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **given: Any) -> int:
+            click.get_current_context().obj.quiet = quiet
+            answer = function(**given)
+            text = answer.json() if as_json else answer.text(width or columns())
+            try:
+                if text:
+                    click.echo(text, color=colours() or None)
+                sys.stdout.flush()
+            except BrokenPipeError as error:  # `shardviz report ... | head`: whoever read has enough
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise click.exceptions.Exit(141) from error
+            for path in out:
+                answer.write(path)
+                progress(f"wrote {path}")
+            return answer.code
+
+        for option in reversed((*options, *_OUTPUT)):
+            run = option(run)
+        epilog = (
+            "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples.strip().splitlines()) if examples else None
+        )
+        return cli.command(name, help=function.__doc__, epilog=epilog)(run)
+
+    return register
+
+
+@dataclass
+class State:
+    """What holds for one run of the command.
+
+    Attributes:
+        extra: the words after `--`.
+        quiet: nothing is said of the progress.
+        interrupted: Ctrl-C was pressed.
+    """
+
+    extra: Sequence[str] = ()
+    quiet: bool = False
+    interrupted: bool = False
+
+
+def columns() -> int:
+    """Columns of the terminal, or what `COLUMNS` says; 100 where there is neither."""
+    return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns or PIPED_WIDTH
+
+
+def colours() -> bool:
+    """Whether standard output shows colours: a terminal does, unless `NO_COLOR` says otherwise (https://no-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+
+
+def quiet() -> bool:
+    """Whether nothing is to be said of the progress."""
+    return click.get_current_context().obj.quiet
+
+
+def progress(text: str) -> None:
+    """Says on standard error what is being done."""
+    if not quiet():
+        click.echo(f"shardviz: {text}", err=True)
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Args:
+        argv: the words after `shardviz`; the process's own where None.
+
+    Returns:
+        The exit code, see above.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    cut = words.index("--") if "--" in words else len(words)
+    state = State(extra=words[cut + 1 :])
+    words = words[:cut]
+    name = " ".join(["shardviz", *words[:1]]) if words and words[0] in cli.commands else "shardviz"
+    with contextlib.suppress(AttributeError, ValueError):  # standard output may be anything, in a notebook say
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    try:
+        with _signals(state):
+            if state.extra and words[:1] != ["lab"]:
+                raise click.UsageError(
+                    "only `shardviz lab` takes arguments for JupyterLab after `--`, not " + " ".join(state.extra)
+                )
+            code = cli.main(words or ["--help"], prog_name="shardviz", standalone_mode=False, obj=state)
+            sys.stdout.flush()
+            return INTERRUPTED if state.interrupted else code or DONE
+    except click.ClickException as error:
+        error.show()
+        return WRONG
+    except (click.Abort, KeyboardInterrupt):
+        click.echo(f"{name}: interrupted", err=True)
+        return INTERRUPTED
+    except ShardvizError as error:
+        if "SHARDVIZ_TRACEBACK" in os.environ:
+            traceback.print_exc()
+        click.echo(f"{name}: {error}", err=True)
+        if isinstance(error, ContractError):
+            return FAILED
+        return BROKEN if isinstance(error, CompileError) and not isinstance(error, CompileRefused) else WRONG
+    except Exception:  # noqa: BLE001  # whatever it is, it is no failed check
+        traceback.print_exc()
+        click.echo(f"{name}: this is a fault of shardviz; please report it with the lines above", err=True)
+        return BROKEN
+
+
+@contextlib.contextmanager
+def _signals(state: State) -> Iterator[None]:
+    """Notes a Ctrl-C that a verb takes for "enough", and lets what ends the process be cleared away."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupted(*_: Any) -> None:
+        state.interrupted = True
+        raise KeyboardInterrupt
+
+    def ended(*_: Any) -> None:
+        sys.exit(128 + signal.SIGTERM)
+
+    old = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
+    if old[signal.SIGINT] is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, ended)
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,88 @@
+"""The verbs about this machine: `targets`, `lab`, `doctor`; and about the command itself: `schema`, `completion`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+import click.shell_completion
+
+from shardviz.cli.frame import FAILED, Answer, cli, verb
+from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
+
+
+@verb("targets", examples="shardviz targets\nshardviz targets --json | jq '.targets[] | select(.ready) | .name'")
+def targets() -> Answer:
+    """List the machines that can be compiled for here.
+
+    What is missing for the others is said with the command that installs it.
+    """
+    from shardviz.cli.schemas import TargetsData
+    from shardviz.compiler.targets import targets as statuses
+
+    found = statuses()
+    return Answer(repr(found), record=TargetsData(targets=list(found)))
+
+
+@verb("doctor", examples="shardviz doctor")
+def doctor() -> Answer:
+    """Say what works on this machine, and what is missing.
+
+    It exits with 1 if the basics do not work.
+    """
+    from shardviz.cli.doctor import examine
+    from shardviz.cli.schemas import DoctorData
+
+    text, works = examine()
+    return Answer(text, record=DoctorData(works=works, text=text), code=0 if works else FAILED)
+
+
+@cli.command(
+    "lab",
+    epilog="What stands after `--` goes to JupyterLab: shardviz lab -- --ServerApp.ip=0.0.0.0",
+)
+@click.argument("folder", default=DEFAULT_FOLDER, type=click.Path(path_type=Path))
+@click.option("--port", type=int, help="The server's port; the first free one from 8888 if not given.")
+@click.option("--no-browser", "browser", flag_value=False, default=True, help="Only print the address.")
+@click.pass_obj
+def lab(state, folder: Path, port: int | None, browser: bool) -> int:
+    """Open JupyterLab on a copy of the notebooks in FOLDER.
+
+    What you have edited is never overwritten; what you have not is brought up to date.
+    """
+    return run_lab(folder, port=port, browser=browser, extra=state.extra)
+
+
+@verb(
+    "schema",
+    click.argument("name", metavar="VERB", required=False),
+    examples="shardviz schema report\nshardviz schema > schemas.json",
+)
+def schema(name: str | None) -> Answer:
+    """Print the JSON Schema of what a verb prints with --json.
+
+    Without VERB, those of all verbs, by name.
+    """
+    from shardviz.cli.schemas import SCHEMAS, schema_of
+
+    if name is not None and name not in SCHEMAS:
+        raise click.UsageError(f"VERB {name!r}: it prints no JSON; there are {', '.join(SCHEMAS)}")
+    found = schema_of(name) if name else {verb: schema_of(verb) for verb in SCHEMAS}
+    return Answer(json.dumps(found, indent=1), record=found)
+
+
+@verb(
+    "completion",
+    click.argument("shell", type=click.Choice(["bash", "zsh", "fish"])),
+    examples="""
+shardviz completion bash >> ~/.bashrc
+shardviz completion zsh >> ~/.zshrc
+shardviz completion fish > ~/.config/fish/completions/shardviz.fish
+""",
+)
+def completion(shell: str) -> Answer:
+    """Print what completes verbs and options in a shell."""
+    kind = click.shell_completion.get_completion_class(shell)
+    assert kind is not None
+    return Answer(kind(cli, {}, "shardviz", "_SHARDVIZ_COMPLETE").source())

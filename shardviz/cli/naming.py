@@ -1,0 +1,131 @@
+"""What a name on the command line means: `module:function`, `file.py:function`, or a step of the gallery."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shardviz.errors import ShardvizError, message_of
+
+_CALL = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<call>\(.*\))?", re.DOTALL)
+
+
+def resolve(option: str, text: str, mesh: Any = None, *, call: bool = True) -> Any:
+    """What `module:name`, `file.py:name` or `module:name("8b", layers=4)` is; or a step of the gallery.
+
+    Args:
+        option: where it was written, for messages.
+        text: the text.
+        mesh: for what the gallery makes.
+        call: give what a function of the gallery makes; else itself.
+
+    Raises:
+        ShardvizError: if there is no such module or name, or it raises.
+    """
+    module, colon, wanted = text.partition(":")
+    if not colon or module == "gallery":
+        return _of_gallery(option, wanted if colon else text, mesh, call)
+    match = _CALL.fullmatch(wanted.strip())
+    if match is None:
+        raise ShardvizError(f"{option} {text!r}: expected module:function, such as model:train_step")
+    at: Any = _module(option, text, module)
+    for name in match["name"].split("."):
+        try:
+            at = getattr(at, name)
+        except AttributeError:
+            near = [n for n in dir(at) if not n.startswith("_") and callable(getattr(at, n, None))][:8]
+            have = f"; it has {', '.join(near)}" if near else ""
+            raise ShardvizError(f"{option} {text!r}: {module} has no {name!r}{have}") from None
+    return _with_literals(option, text, at, match["call"]) if match["call"] else at
+
+
+def _module(option: str, text: str, name: str) -> Any:
+    try:
+        if name.endswith(".py"):
+            file = Path(name).resolve()
+            if not file.is_file():
+                raise ShardvizError(f"{option} {text!r}: there is no file {name}")
+            if str(file.parent) not in sys.path:
+                sys.path.insert(0, str(file.parent))
+            name = file.stem
+        return importlib.import_module(name)
+    except ShardvizError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise ShardvizError(
+                f"{option} {text!r}: importing {name} wants {error.name!r}, which is not installed"
+            ) from error
+        raise ShardvizError(
+            f"{option} {text!r}: there is no module {error.name!r} here or installed; run this in its folder, "
+            'or name that folder in pyproject.toml: [tool.shardviz] path = ["src"]'
+        ) from error
+    except Exception as error:
+        raise _raised(option, text, error) from error
+
+
+def _with_literals(option: str, text: str, function: Any, call: str, **more: Any) -> Any:
+    """A function called with the literals that stand behind its name."""
+    try:
+        parsed = ast.parse(f"f{call}", mode="eval").body
+        assert isinstance(parsed, ast.Call)
+        args = [ast.literal_eval(each) for each in parsed.args]
+        kwargs = {each.arg or "": ast.literal_eval(each.value) for each in parsed.keywords}
+    except (SyntaxError, ValueError, AssertionError):
+        raise ShardvizError(
+            f'{option} {text!r}: behind a name only literals can stand, such as ("8b", layers=4)'
+        ) from None
+    return called(option, text, function, *args, **more | kwargs)
+
+
+def called(option: str, text: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a person's function gives."""
+    try:
+        return function(*args, **kwargs)
+    except ShardvizError:
+        raise
+    except Exception as error:
+        raise _raised(option, text, error) from error
+
+
+def _raised(option: str, text: str, error: Exception) -> ShardvizError:
+    """What a person's own code raised, and at which line of it."""
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename and f.filename != __file__
+    ]
+    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    if isinstance(error, SyntaxError):
+        where = f" at {error.filename}:{error.lineno}"
+    return ShardvizError(f"{option} {text!r}: {type(error).__name__}: {message_of(error)}{where}")
+
+
+def gallery_names() -> Sequence[str]:
+    """What can be given in place of a function, to try a verb without code."""
+    return ("mlp", "llama-8b", "llama-70b", "moe", "decoder", "resnet", "ring", "pipeline", "gpt_2021")
+
+
+def _of_gallery(option: str, text: str, mesh: Any, called: bool) -> Any:
+    from shardviz import gallery
+
+    match = _CALL.fullmatch(text)
+    name, call = (match["name"], match["call"] or "()") if match else (text, "()")
+    if not hasattr(gallery, name) and "-" in text:  # llama-70b
+        name, _, size = text.partition("-")
+        call = f"({size!r})"
+    make = getattr(gallery, name, None)
+    if name not in gallery.__all__ or not inspect.isfunction(make):
+        raise ShardvizError(
+            f"{option} {text!r}: there is no such step in pyproject.toml or in the gallery; expected module:function, "
+            f"a step's name, or one of {', '.join(gallery_names())}"
+        )
+    if not called:
+        return make
+    takes = inspect.signature(make).parameters
+    return _with_literals(option, text, make, call, **({"mesh": mesh} if mesh is not None and "mesh" in takes else {}))

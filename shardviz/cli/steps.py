@@ -1,0 +1,354 @@
+"""The step that a verb is asked about: a function, its arguments, mesh, specs and machine.
+
+It is named on the command line, `model:train_step --args model:arguments`, or in `pyproject.toml`:
+
+    [tool.shardviz.steps.train]
+    function = "model:train_step"
+    args = "model:arguments"
+    mesh = { data = 8, model = 8 }
+    in_specs = "model:specs"
+    target = "tpu v5p:4x4x4"
+    budgets = { max_memory = "90%", forbid = ["all-gather inside loop"] }
+
+What the command line says goes before what the file says. `gallery:llama("70b")`, or `llama-70b`, is a step of
+`sv.gallery`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from shardviz.cli.frame import progress
+from shardviz.cli.naming import called, resolve
+from shardviz.errors import MeshError, ShardvizError, TraceError
+
+LEVELS = ("propagated", "partitioned", "compiled")
+
+
+class Budgets(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What a step must keep; see `shardviz check --help`.
+
+    Attributes:
+        max_step_time: of a step, `5.5 s`; or `+5%`, against the base.
+        max_memory: of a device, `90 GB`, or `90%` of what it has; or `+5%`, against the base.
+        forbid: collectives that there may not be, `all-gather inside loop`.
+    """
+
+    max_step_time: str | None = None
+    max_memory: str | None = None
+    forbid: list[str] = []
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A step as it is written in `pyproject.toml`; the options of the command line have the same names.
+
+    Attributes:
+        function: `module:function`, `file.py:function`, or a name of the gallery.
+        args: `module:name` of its arguments, or of a function that makes them.
+        mesh: axis name → size, or `data=8,model=8`.
+        in_specs, out_specs: `module:name` of the specs, or their text: `P('data'); P()`, one an argument.
+        rules: pattern of arguments → spec: `"*kernel" = "P(None, 'model')"`.
+        static, donate: numbers or names of arguments, as for `jax.jit`.
+        target: the machine.
+        level: `propagated`, `partitioned` or `compiled`.
+        options: compiler options.
+        tokens: tokens of a step.
+        budgets: what `check` demands.
+        golden: a golden file that `check` compares with, beside `pyproject.toml`.
+        tolerance: how far it may differ, as `Report.check_golden` takes it.
+    """
+
+    function: str = ""
+    args: str = ""
+    mesh: str | dict[str, int] | None = None
+    in_specs: str = ""
+    out_specs: str = ""
+    rules: dict[str, str] = {}
+    static: list[int | str] = []
+    donate: list[int | str] = []
+    target: str = ""
+    level: str = "partitioned"
+    options: str | dict[str, str | int | float | bool] = ""
+    tokens: float | None = None
+    budgets: Budgets = Budgets()
+    golden: str = ""
+    tolerance: dict[str, str | float] = {}
+
+
+class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """`[tool.shardviz]` of a project.
+
+    Attributes:
+        path: folders that modules are imported from, beside `pyproject.toml`.
+        steps: name → step.
+        folder: where `pyproject.toml` is; the working folder where there is none.
+    """
+
+    path: tuple[str, ...] = (".",)
+    steps: dict[str, Settings] = {}
+    folder: str = "."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step, traced, with the plan that is asked about.
+
+    Attributes:
+        name: what it was called by.
+        settings: what was said of it.
+        program, plan: it and its plan.
+        target: the machine; `cpu` where none is named.
+        model_flops: what the model itself needs; None where nobody says.
+    """
+
+    name: str
+    settings: Settings
+    program: Any
+    plan: Any
+    target: str
+    model_flops: float | None = None
+
+    def report(self) -> Any:
+        """Its report, of the level that is asked for."""
+        settings = self.settings
+        progress({
+            "propagated": f"propagating {self.program.name}",
+            "partitioned": f"partitioning {self.program.name} on {self.plan.mesh.size} simulated devices",
+            "compiled": f"compiling {self.program.name} for {self.target}",
+        }[settings.level])  # fmt: skip
+        return getattr(self.program, LEVEL_VERBS[settings.level])(self.plan, self.target)
+
+    def cost(self, report: Any) -> Any:
+        """What its step costs; None where the machine has no speed."""
+        from shardviz.costs.machine import machine_of
+        from shardviz.costs.step_cost import cost_of
+
+        machine = machine_of(self.target, report.mesh.size)
+        if machine.chip.kind == "cpu":
+            return None
+        return cost_of(report, machine, tokens=self.settings.tokens, model_flops=self.model_flops)
+
+
+LEVEL_VERBS = {"propagated": "propagate", "partitioned": "partition", "compiled": "compile"}
+
+OPTIONS = (
+    click.option("--args", metavar="MODULE:NAME", help="Its arguments, or a function that makes them."),
+    click.option("--mesh", metavar="AXES", help="The mesh: data=8,model=8."),
+    click.option("--in-specs", metavar="SPECS", help="MODULE:NAME, or one spec an argument: \"P('data'); P()\"."),
+    click.option("--out-specs", metavar="SPECS", help="The same for the result."),
+    click.option("--rule", "rules", multiple=True, metavar="PATTERN=SPEC", help="Specs by name: *kernel=P('model')."),
+    click.option("--static", metavar="ARGS", help="Static arguments, as for jax.jit: 2,mode."),
+    click.option("--donate", metavar="ARGS", help="Donated arguments: 0,opt_state."),
+    click.option("--target", metavar="MACHINE", help='Such as "tpu v5p:4x4x4" or "gpu h100:2x8".'),
+    click.option("--level", type=click.Choice(LEVELS), help="How exact; partitioned if not given."),
+    click.option("--options", metavar="OPTIONS", help="Compiler options: \"xla_a=1 host-offload\"."),
+    click.option("--tokens", type=float, help="Tokens of a step, for tokens a second."),
+)  # fmt: skip
+FUNCTION = click.argument("function", required=False, metavar="[STEP]")
+STEP = (FUNCTION, *OPTIONS)
+"""What a verb about a step takes: STEP is `module:function`, a step of `pyproject.toml`, or a name of the gallery."""
+
+
+def project() -> Project:
+    """What the nearest `pyproject.toml` says, in the working folder or above it.
+
+    Raises:
+        ShardvizError: if it cannot be read, or says what it may not.
+    """
+    here = Path.cwd()
+    file = next(
+        (folder / "pyproject.toml" for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file()), None
+    )
+    if file is None:
+        return Project()
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("shardviz")
+        return (
+            Project() if table is None else msgspec.convert(_underscored(table) | {"folder": str(file.parent)}, Project)
+        )
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, OSError, UnicodeDecodeError) as error:
+        raise ShardvizError(f"{file}: [tool.shardviz] cannot be read: {error}") from error
+
+
+def _underscored(table: Any) -> Any:
+    """A table of TOML whose keys may be written with hyphens; what is keyed by a person's own names stays."""
+    if not isinstance(table, Mapping):
+        return table
+    return {
+        name.replace("-", "_"): (
+            {own: _underscored(step) for own, step in value.items()} if name == "steps" and isinstance(value, Mapping)
+            else _underscored(value) if name == "budgets" else value
+        )
+        for name, value in table.items()
+    }  # fmt: skip
+
+
+def importable(of: Project) -> None:
+    """Lets modules be imported from a project's folders."""
+    for folder in reversed(of.path):
+        place = str((Path(of.folder) / folder).resolve())
+        if place not in sys.path:
+            sys.path.insert(0, place)
+
+
+def settings_of(function: str | None, given: Mapping[str, Any], of: Project) -> tuple[str, Settings]:
+    """The step's name, and what is said of it: on the command line, else in `pyproject.toml`.
+
+    Raises:
+        ShardvizError: if no step is named and there is not just one, or a value cannot be.
+    """
+    if function is None and len(of.steps) != 1:
+        known = f"there are {', '.join(of.steps)}" if of.steps else "pyproject.toml names none in [tool.shardviz.steps]"
+        raise ShardvizError(
+            f"STEP: which one? {known}; give a step's name, module:function, or a name of the gallery such as llama-8b"
+        )
+    name = next(iter(of.steps)) if function is None else function
+    base = of.steps.get(name, Settings(function=name))
+    said = {name: value for name, value in given.items() if value not in (None, (), [])}
+    for names in ("static", "donate"):
+        if names in said:
+            said[names] = [int(word) if word.isdecimal() else word for word in re.split(r"[,\s]+", said[names].strip())]
+    if "rules" in said:
+        said["rules"] = dict(map(_rule, said["rules"]))
+    budgets = {name: said.pop(name) for name in Budgets.__struct_fields__ if name in said}
+    merged = msgspec.structs.replace(base, **said)
+    if budgets:
+        budgets = {name: list(value) if isinstance(value, tuple) else value for name, value in budgets.items()}
+        merged = msgspec.structs.replace(merged, budgets=msgspec.structs.replace(base.budgets, **budgets))
+    if merged.level not in LEVELS:
+        raise ShardvizError(f"level = {merged.level!r}: there is no such level; there are {', '.join(LEVELS)}")
+    return name, merged
+
+
+def _rule(text: str) -> tuple[str, str]:
+    pattern, sign, spec = text.partition("=")
+    if not sign or not pattern.strip():
+        raise ShardvizError(f"--rule {text!r}: expected PATTERN=SPEC, such as \"*kernel=P(None, 'model')\"")
+    return pattern.strip(), spec.strip()
+
+
+def load(function: str | None, **given: Any) -> Step:
+    """The step that is meant, traced.
+
+    Args:
+        function: what stands in the place of STEP; None for the only one of `pyproject.toml`.
+        given: the options of the command line.
+
+    Raises:
+        ShardvizError: for whatever cannot be found, read or traced; the message names the option.
+    """
+    of = project()
+    name, settings = settings_of(function, given, of)
+    return step_of(name, settings, of)
+
+
+def step_of(name: str, settings: Settings, of: Project) -> Step:
+    """A step of a project, traced. Raises as `load`."""
+    from shardviz.notation import DeviceMesh
+    from shardviz.program.plan import Plan
+    from shardviz.study.sweep import program_and_plan
+
+    importable(of)
+    if settings.target != "attached" and "jax" not in sys.modules:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # whoever holds an accelerator here is left alone
+    mesh = None if settings.mesh is None else _option("mesh", lambda: DeviceMesh.of(settings.mesh))
+    made = resolve("STEP", settings.function, mesh)
+    progress(f"tracing {name}")
+    if callable(made) and not hasattr(made, "program"):
+        named = {kind: [a for a in getattr(settings, kind) if isinstance(a, str)] for kind in ("static", "donate")}
+        numbered = {kind: [a for a in getattr(settings, kind) if isinstance(a, int)] for kind in ("static", "donate")}
+        made = (made, arguments_of(settings), {
+            "static_argnums": numbered["static"], "static_argnames": named["static"],
+            "donate_argnums": numbered["donate"], "donate_argnames": named["donate"],
+            "in_specs": specs_of("in-specs", settings.in_specs, mesh),
+            "out_specs": specs_of("out-specs", settings.out_specs, mesh),
+        })  # fmt: skip
+        program, plan = _with_hint(settings, lambda: program_and_plan(made, mesh))
+    else:
+        if settings.args or settings.static or settings.donate:
+            raise ShardvizError(f"--args, --static, --donate: {settings.function} brings its own; leave them out")
+        program, plan = program_and_plan(made, mesh)
+        for option, text in (("in_specs", settings.in_specs), ("out_specs", settings.out_specs)):
+            if text:
+                specs = {"in_specs": plan.in_specs, "out_specs": plan.out_specs}
+                plan = Plan(plan.mesh, **specs | {option: specs_of(option.replace("_", "-"), text, plan.mesh)})
+    if settings.rules:
+        rules = {pattern: _spec("rule", text, plan.mesh) for pattern, text in settings.rules.items()}
+        plan = _option("rule", lambda: plan.with_rules(rules))
+    if settings.options:
+        plan = _option("options", lambda: plan.with_options(settings.options))
+    tokens = getattr(made, "tokens", None) if settings.tokens is None else settings.tokens
+    return Step(
+        name=name,
+        settings=msgspec.structs.replace(settings, tokens=tokens),
+        program=program,
+        plan=plan,
+        target=settings.target or "cpu",
+        model_flops=getattr(made, "model_flops", None),
+    )
+
+
+def _with_hint(settings: Settings, make: Callable[[], Any]) -> Any:
+    """A program and its plan; where arguments or a mesh are missing, the message says which option gives them."""
+    try:
+        return make()
+    except ShardvizError as error:
+        if isinstance(error, MeshError) and settings.mesh is None:
+            raise MeshError(
+                f"--mesh: {settings.function} brings no mesh; give one, such as --mesh data=8,model=8"
+            ) from error
+        if isinstance(error, TraceError) and not settings.args:
+            raise TraceError(f"{error}\nNo arguments were given; give them with --args module:function") from error
+        raise
+
+
+def arguments_of(settings: Settings) -> tuple[Any, ...]:
+    """The arguments: those in a tuple or list, or what is neither as the only one."""
+    if not settings.args:
+        return ()
+    made = resolve("--args", settings.args)
+    if inspect.isroutine(made):
+        made = called("--args", settings.args, made)
+    return tuple(made) if isinstance(made, tuple | list) and not hasattr(made, "_fields") else (made,)
+
+
+def specs_of(option: str, text: str, mesh: Any) -> Any:
+    """Specs by `module:name`, or as they are written, one an argument."""
+    if not text:
+        return None
+    if re.fullmatch(r"[\w./\\-]+:\w.*", text):
+        made = resolve(f"--{option}", text)
+        return called(f"--{option}", text, made) if inspect.isroutine(made) else made
+    specs = [_spec(option, each, mesh) for each in text.split(";")]
+    return tuple(specs) if option == "in-specs" or len(specs) > 1 else specs[0]
+
+
+def _spec(option: str, text: str, mesh: Any) -> Any:
+    from shardviz.notation.read import sharding
+
+    if mesh is None:
+        raise ShardvizError(f"--{option} {text!r}: a spec wants a mesh; give --mesh data=8,model=8")
+    return _option(option, lambda: sharding(text.strip(), mesh).to("pspec"))
+
+
+def _option(option: str, read: Callable[[], Any]) -> Any:
+    """What an option means; where that cannot be read, the message names it."""
+    try:
+        return read()
+    except ShardvizError as error:
+        raise (
+            type(error)(f"--{option}: {error}")
+            if type(error) is ShardvizError
+            else ShardvizError(f"--{option}: {error}")
+        ) from error

@@ -1,0 +1,166 @@
+"""The verdict: how long a step takes, whether it fits, how many tokens a chip makes, and in a sentence what bounds it.
+
+Its numbers are the cost's own. A plan that does not fit says so first; then comes what takes longest, with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardviz.costs.spending import Spending, spendings
+from shardviz.costs.step_cost import Needs, StepCost
+from shardviz.explorer.cards import Known
+from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, plural
+from shardviz.records.sums import sum_collectives
+from shardviz.view.document import Document, Paragraph, Piece, axes, line, paragraph, words
+from shardviz.view.placement import CHOOSE
+from shardviz.view.step_cost import band_words, memory_words, pair, seconds_words, step_words, tokens_words
+
+_VERBS = {
+    "all-gather": "gathering",
+    "all-reduce": "adding partial sums",
+    "reduce-scatter": "adding partial sums",
+    "all-to-all": "resharding",
+    "ragged-all-to-all": "sending rows",
+    "collective-permute": "passing shards on",
+    "collective-broadcast": "broadcasting",
+}
+
+
+def verdict_document(known: Known) -> Document:
+    """Paragraphs by name: `top-step`, `top-memory`, `top-rate`, each an amount and what it is; and `verdict`.
+
+    Args:
+        known: what is known of a plan; without a machine that has a speed there is the verdict alone.
+    """
+    cost, report = known.cost(), known.report
+    if cost is None:
+        return Document(blocks=(paragraph(*_no_cost(known), name="verdict"),), mesh=report.mesh)
+    blocks = [_step(cost), _memory(cost.needs), _rate(cost), paragraph(*_verdict(cost), name="verdict")]
+    return Document(blocks=tuple(block for block in blocks if block is not None), mesh=report.mesh)
+
+
+def _amount(name: str, amount: Piece, label: str, *more: Piece) -> Paragraph:
+    return paragraph(amount, *more, label=label, name=name)
+
+
+def _step(cost: StepCost) -> Paragraph:
+    band = band_words(cost)
+    low, seconds, high = cost.step.low or 0.0, cost.seconds or 0.0, cost.step.high or 0.0
+    label = f"a step, {'' if low <= seconds <= high else 'likely '}{band}" if band else "a step, predicted"
+    return _amount("top-step", words(step_words(cost), strong=True, tip=seconds_words(cost)), label)
+
+
+def _memory(needs: Needs) -> Paragraph:
+    """`60.1 of 103 GB`, and how much is to spare or too much; what no compiler has planned says so."""
+    tab, tip = ("tab", "memory"), memory_words(needs)
+    if needs.usable is None:
+        return _amount(
+            "top-memory", words(needs.text, strong=True, tip=tip, selects=tab), "what a device has is not known"
+        )
+    left = needs.usable - needs.total
+    label = f"fits, {format_bytes(left)} to spare" if needs.fits else "not planned yet"
+    if needs.fits is False:
+        label = f"{format_bytes(-left)} too much" if left < 0 else "does not fit"
+    amount, _, rest = pair(needs.text, format_bytes(needs.usable), " of ").partition(" of ")
+    tone = "bad" if needs.fits is False else ""
+    return _amount(
+        "top-memory", words(amount, strong=True, tone=tone, tip=tip, selects=tab), label, words(f"of {rest}")
+    )
+
+
+def _rate(cost: StepCost) -> Paragraph | None:
+    """Tokens (or samples) a second for each chip; where nobody knows how many a step has, its chip-seconds."""
+    each = cost.tokens_per_s_per_chip
+    if each is not None:
+        label = f"{cost.tokens_are}/s a chip"
+        return _amount("top-rate", words(format_number(each), strong=True, tip=tokens_words(cost)), label)
+    if cost.seconds is None:
+        return None
+    chips = cost.machine.num_chips
+    spent = words(format_number(cost.seconds * chips), strong=True, tip=f"{chips:,} chips for {step_words(cost)}")
+    return _amount("top-rate", spent, "chip-seconds a step")
+
+
+def _no_cost(known: Known) -> Iterator[Piece]:
+    """Why there are no times; and where most bytes move."""
+    trouble = known.priced()[0].trouble
+    if trouble:
+        yield words("No times.", strong=True, tone="warn")
+        yield words(trouble)
+    else:
+        yield CHOOSE
+        yield words("to see times, and what bounds the step.")
+    moves = max(sum_collectives(known.report.collectives, "source"), key=lambda total: total.sent_bytes, default=None)
+    if moves is not None:
+        source = moves.collectives[0].source
+        yield words("Most is sent" if source is not None else "Most is sent at a line that is not known")
+        yield from () if source is None else (words("at"), line(source))
+        yield words(f": {format_bytes(moves.sent_bytes)} by each device in a step.")
+
+
+def _verdict(cost: StepCost) -> Iterator[Piece]:
+    if cost.needs.fits is False:
+        yield words("Does not fit.", strong=True, tone="bad", tip=memory_words(cost.needs), selects=("tab", "memory"))
+        if cost.needs.parts:
+            part, size = max(cost.needs.parts.items(), key=lambda item: item[1])
+            yield words(f"{part.capitalize()} take {format_bytes(size)} a device.")
+    spent = {each.what: each for each in reversed(spendings(cost))}  # the one that costs most of each
+    if cost.seconds is None:
+        yield words("The compute is not known", strong=True)
+        yield words(f"at level {cost.level}, so neither is what bounds the step.")
+    elif cost.bound == "compute":
+        yield from _compute(cost, spent.get("compute"))
+    elif cost.bound == "memory":
+        yield words("HBM-bound:", strong=True)
+        yield words(f"{format_bytes(cost.hbm_bytes)} a device take {_of(cost.step.memory, cost)},")
+        yield words(f"the matrix products {format_seconds(cost.step.compute)}.")
+    elif cost.bound == "communication":
+        yield from _communication(cost, spent.get("collective"))
+    else:
+        yield words("Nothing that is known takes time.")
+    if cost.unknown:
+        yield words(f"{plural(len(cost.unknown), 'collective')} of unknown time left out.", tone="warn")
+
+
+def _compute(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
+    yield words("Compute-bound:", strong=True, tone="good" if cost.needs.fits is not False else "")
+    yield words(
+        f"matrix products take {_of(cost.step.compute, cost)}", tip=f"{format_flops(cost.flops)} on each device"
+    )
+    lines = {} if spent is None else spent.lines
+    frames = (each.source for each in cost.counted.work if each.source is not None) if cost.counted is not None else ()
+    frame = next((f for f in frames if lines and (f.file, f.line) == next(iter(lines))), None)
+    if frame is not None:
+        yield words(f", {lines[frame.file, frame.line] / sum(lines.values()):.0%} of that at")
+        yield line(frame, tip=cost.line(frame))
+    moved = cost.step.communication
+    yield words(f"; communication takes {format_seconds(moved)}." if moved else "; nothing is communicated.")
+
+
+def _communication(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
+    """`Communication-bound: collectives take 31 of 39 s; 30 s gathering x over data at llama.py:65.`"""
+    yield words("Communication-bound:", strong=True, tone="bad")
+    yield words(f"collectives take {_of(cost.step.communication, cost)}")
+    if spent is None:
+        yield words(".")
+        return
+    tip = f"{format_bytes(spent.bytes)} of operands on each device"
+    yield words(f"; {format_seconds(spent.seconds)} {_VERBS.get(spent.kind, spent.kind)}", tip=tip)
+    names = dict.fromkeys(c.operand for c in spent.collectives)
+    arguments = [v.name for v in cost.report.arguments if v.name in names]
+    if arguments:
+        more = f" and {len(arguments) - 1} more" if len(arguments) > 1 else ""
+        yield words(arguments[0] + more, tip=", ".join(arguments), selects=("value", arguments[0]))
+    yield words("over")
+    yield axes(spent.axes)
+    if spent.source is not None:
+        yield words("at")
+        yield line(spent.source, tip=cost.line(spent.source))
+    asked = any("asked" in c.facts for c in spent.collectives)
+    yield words(", which a sharding constraint asks for." if asked else ".")
+
+
+def _of(seconds: float, cost: StepCost) -> str:
+    """`4.99 of 8.35 s`."""
+    return pair(format_seconds(seconds), format_seconds(cost.seconds), " of ")

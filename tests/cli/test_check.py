@@ -1,0 +1,136 @@
+"""`check`: budgets and goldens by their numbers, and what a change brings that another revision has not."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+
+import shardviz as sv
+from shardviz.cli.schemas import schema_of
+from tests.cli.conftest import git
+
+GATHERED = 'down = jax.lax.with_sharding_constraint(params["down"], P())\n    return jnp.mean(h @ down)'
+
+
+@pytest.fixture
+def repository(project):
+    """The project as a repository of git, with the branch `main`, and a branch for a change."""
+    git(project, "init", "--quiet", "--initial-branch=main")
+    git(project, "add", ".")
+    git(project, "commit", "--quiet", "--message=first")
+    git(project, "checkout", "--quiet", "-b", "change")
+    return project
+
+
+def change(project) -> None:
+    """Gathers a weight, two lines further down than the line that uses it was."""
+    model = (project / "stranger.py").read_text()
+    model = model.replace('return jnp.mean(h @ params["down"])', GATHERED)
+    (project / "stranger.py").write_text("import math\nimport sys\n" + model)
+
+
+def test_budgets_are_kept_or_passed_by_the_numbers_of_the_report(project, run):
+    report = run("report", "--json").data["step"]
+    more, less = report["seconds"] * 1.01, report["seconds"] * 0.99
+    assert run("check", "--max-step-time", f"{more:.9f}s").code == 0
+    ran = run("check", "--max-step-time", f"{less:.9f}s")
+    assert ran.code == 1 and "max-step-time" in ran.out and "1 of 1 step FAILED" in ran.out
+    ran = run("check", "--forbid", "all-reduce over data", "--json")
+    jsonschema.validate(ran.data, schema_of("check"))
+    (failure,) = ran.data["steps"][0]["failures"]
+    assert ran.code == 1 and not ran.data["ok"]
+    assert failure["rule"] == "forbid:all-reduce over data" and failure["line"].startswith("stranger.py:")
+    assert run("check", "--forbid", "all-to-all", "--forbid", "any inside loop").code == 0
+
+
+@pytest.mark.parametrize("limit", ["90%", "1 GB"])
+def test_memory_that_a_level_cannot_tell_is_no_pass(project, run, limit):
+    ran = run("check", "--max-memory", limit)
+    assert ran.code == 1 and "not known at level partitioned" in " ".join(ran.out.split())
+
+
+@pytest.mark.tpu
+def test_memory_is_of_what_a_device_has_where_a_compiler_planned_it(project, run):
+    level = ("--level", "compiled", "--json")
+    step = run("report", *level).data["step"]
+    share = step["memory_bytes"] / step["usable_bytes"]
+    assert step["memory_is_whole"]
+    assert run("check", *level, "--max-memory", f"{share * 101:.9f}%").code == 0
+    assert run("check", *level, "--max-memory", f"{share * 99:.9f}%").code == 1
+
+
+def test_a_configuration_alone_is_enough(project, run):
+    configuration = (project / "pyproject.toml").read_text()
+    budgets = 'budgets = { max-step-time = "1 s", forbid = ["all-to-all"] }\ngolden = "goldens/train.json"\n'
+    (project / "pyproject.toml").write_text(configuration + budgets)
+    ran = run("check")
+    assert ran.code == 1 and "there is no golden file" in ran.out and "--update" in ran.out
+    assert run("check", "--update").code == 0 and (project / "goldens" / "train.json").exists()
+    assert run("check").code == 0
+    ran = run("check", "--in-specs", "P('data'); P('data')")
+    assert ran.code == 1 and "argument params['up']: P('data', 'model') → P('data')" in " ".join(ran.out.split())
+
+
+def test_a_weight_that_a_change_gathers_is_found_with_its_line(repository, run):
+    assert run("check", "--base", "main").code == 0, "nothing has changed"
+    change(repository)
+    ran = run("check", "--base", "main", "--json", "--max-step-time", "+5%")
+    assert ran.code == 1
+    jsonschema.validate(ran.data, schema_of("check"))
+    (step,) = ran.data["steps"]
+    by_rule = {failure["rule"]: failure for failure in step["failures"]}
+    gathered = by_rule["gathered:params['down']"]
+    lines = (repository / "stranger.py").read_text().split("\n")
+    number = next(n for n, line in enumerate(lines, 1) if "with_sharding_constraint" in line)
+    assert gathered["line"] == f"stranger.py:{number}"
+    assert "gathered over model: 16.8 MB of it on each device in a step, none before" in gathered["text"]
+    assert step["step"]["seconds"] > 1.05 * step["base"]["seconds"] and "max-step-time" in by_rule
+    changes = [c for c in step["comparison"]["collectives"] if c["what"] == "appeared"]
+    assert any(c["after"]["line"] == gathered["line"] and c["after"]["kind"] == "all-gather" for c in changes)
+    assert run("check", "--base", "main", "--accept", "gathered:*", "--accept", "new:*").code == 0
+    assert git(repository, "worktree", "list").count("\n") == 0, "nothing is left"
+
+
+def test_the_base_is_where_the_working_tree_left_the_branch(repository, run):
+    git(repository, "checkout", "--quiet", "main")
+    change(repository)
+    git(repository, "commit", "--quiet", "--all", "--message=main goes on")
+    git(repository, "checkout", "--quiet", "change")
+    ran = run("check", "--base", "main", "--json")
+    assert ran.code == 0 and ran.data["steps"][0]["comparison"]["collectives"] == []
+
+
+def test_a_step_that_the_base_has_not_is_said_to_have_none(repository, run):
+    model = (repository / "stranger.py").read_text().replace("train_step", "new_step")
+    (repository / "stranger.py").write_text(model)
+    (repository / "pyproject.toml").write_text((repository / "pyproject.toml").read_text().replace("train", "new"))
+    ran = run("check", "new", "--base", "main")
+    assert ran.code == 0 and "no base to compare with: STEP 'stranger:new_step'" in " ".join(ran.out.split())
+    ran = run("check", "new", "--base", "main", "--max-step-time", "+5%")
+    assert ran.code == 1 and "+5%: not known, as the base has no report" in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize(
+    ("step", "base", "message"),
+    [
+        ("train", "nonesuch", "--base 'nonesuch': there is no such revision here; fetch it first"),
+        ("train", "--help", "there is no such revision"),
+    ],
+)
+def test_a_base_that_is_not_there_is_wrong_input(repository, run, step, base, message):
+    ran = run("check", step, f"--base={base}")
+    assert ran.code == 2 and message in " ".join(ran.err.split())
+
+
+def test_what_is_not_of_the_repository_has_no_base(repository, run):
+    ran = run("check", "mlp", "--base", "main")
+    assert ran.code == 0 and "nothing of mlp comes from this repository" in " ".join(ran.out.split())
+    (repository / ".git").rename(repository / "git")
+    ran = run("check", "train", "--base", "main")
+    assert ran.code == 2 and "--base wants a repository of git" in ran.err
+
+
+def test_a_saved_report_is_the_golden_that_the_api_checks(project, run):
+    assert run("check", "--golden", "train.json", "--update").code == 0
+    report = sv.Report.from_json(run("report", "--json").out)
+    report.check_golden(project / "train.json")

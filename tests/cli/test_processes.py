@@ -1,0 +1,136 @@
+"""The command in a process of its own: piped, on a terminal, interrupted at any moment with nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cli.conftest import command, environment, git
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and terminals as POSIX has them")
+
+SLOW = """
+def slow():
+    import sys, time
+    print("shardviz: slow", file=sys.stderr, flush=True)
+    time.sleep(300)
+"""
+SHOW = ("show", "bf16[8192,4096]", "P('data', None)", "--mesh", "data=4,model=2")
+
+
+def test_what_is_piped_is_the_result_alone_and_json_for_the_next():
+    done = subprocess.run(
+        command("report", "mlp", "--json"), env=environment(), capture_output=True, text=True, timeout=120, check=True
+    )
+    assert json.loads(done.stdout)["level"] == "partitioned"
+    assert done.stderr.splitlines() == [
+        "shardviz: tracing mlp",
+        "shardviz: partitioning train_step on 8 simulated devices",
+    ]
+
+
+def test_a_reader_that_has_enough_is_no_fault():
+    schemas = subprocess.Popen(command("schema"), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert schemas.stdout is not None and schemas.stderr is not None
+    schemas.stdout.close()
+    assert schemas.wait(60) == 141 and schemas.stderr.read() == b""
+    schemas.stderr.close()
+
+
+def on_a_terminal(width: int, **more: str) -> str:
+    """What `show` writes to a terminal of so many columns."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    env = {name: value for name, value in environment(TERM="xterm", **more).items() if name != "COLUMNS"}
+    with subprocess.Popen(command(*SHOW), env=env, stdin=theirs, stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError):  # the other side is closed: the end
+            while part := os.read(ours, 4096):
+                text += part
+    os.close(ours)
+    return text.decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_gets_colours_and_its_own_width_unless_it_says_otherwise():
+    coloured, plain = on_a_terminal(40), on_a_terminal(40, NO_COLOR="1")
+    assert "\x1b[34mdata\x1b[0m" in coloured and "\x1b" not in plain
+    assert max(map(len, plain.splitlines())) <= 40
+
+
+def interrupted(process: subprocess.Popen[str], until: str) -> tuple[int, str, str]:
+    """Ctrl-C, once this stands on standard error; the exit code and what was written. No process is left."""
+    assert process.stderr is not None
+    seen = ""
+    while until not in seen:
+        line = process.stderr.readline()
+        assert line, f"it ended: {seen}"
+        seen += line
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    out, more = process.communicate(timeout=60)
+    _, alive = psutil.wait_procs(started, timeout=20)
+    assert not alive
+    return process.returncode, out, seen + more
+
+
+def started(folder: Path, *words: str, **more: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command(*words), cwd=folder, env=environment(**more), stdout=pipe, stderr=pipe, text=True)
+
+
+def test_a_search_that_is_interrupted_says_what_it_knows(tmp_path):
+    words = ("search", "mlp", "--target", "tpu v5p:2x2x2", "--level", "propagated", "--seconds", "300", "--json")
+    code, out, _ = interrupted(started(tmp_path, *words), until=" s: ")
+    assert code == 130
+    assert not json.loads(out)["finished"] and json.loads(out)["offers"]
+
+
+@pytest.mark.parametrize("words", [("report", "train"), ("check", "train", "--base", "main")])
+def test_what_is_interrupted_leaves_nothing_behind(project, words):
+    (project / "stranger.py").write_text((project / "stranger.py").read_text() + SLOW)
+    configuration = (project / "pyproject.toml").read_text()
+    (project / "pyproject.toml").write_text(configuration.replace("stranger:arguments", "stranger:slow"))
+    git(project, "init", "--quiet", "--initial-branch=main")
+    git(project, "add", ".")
+    git(project, "commit", "--quiet", "--message=first")
+    before = {path.name for path in project.iterdir()}
+    temporary = project.parent / f"{project.name}-tmp"
+    temporary.mkdir()
+    code, out, err = interrupted(started(project, *words, TMPDIR=str(temporary)), until="shardviz: slow")
+    assert (code, out) == (130, "") and err.endswith(f"shardviz {words[0]}: interrupted\n"), err
+    assert {path.name for path in project.iterdir()} - {"__pycache__"} == before
+    assert list(temporary.iterdir()) == []
+    assert git(project, "worktree", "list").count("\n") == 0
+
+
+def test_python_runs_it_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "shardviz.cli", "--version"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and done.stdout.startswith("shardviz ")
+
+
+def test_what_needs_no_jax_waits_for_none():
+    start = time.perf_counter()
+    script = "import sys; from shardviz.cli import main; main(['--help']); assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], env=environment(), check=True, timeout=60, stdout=subprocess.DEVNULL)
+    assert time.perf_counter() - start < 60

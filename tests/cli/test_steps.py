@@ -1,0 +1,133 @@
+"""How a step is named, on the command line and in `pyproject.toml`; wrong input is told with the option and a mend."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardviz.cli.naming import gallery_names, resolve
+from shardviz.cli.phrases import array_of, collectives_of
+from shardviz.errors import ShardvizError
+
+GIVEN = ("--args", "stranger:arguments", "--mesh", "data=2,model=4")
+
+
+def specs(ran) -> dict[str, str]:
+    """Argument → the dimensions of its spec."""
+    assert ran.code == 0, ran.err
+    return {value["name"]: value["spec"]["dims"] for value in ran.data["arguments"]}
+
+
+def test_a_step_of_the_configuration_is_the_one_that_is_asked_for(project, run):
+    ran = run("report", "--json", "--level", "propagated")
+    assert specs(ran) == {
+        "params['down']": [["model"], []],
+        "params['up']": [["data"], ["model"]],
+        "x": [["data"], []],
+    }
+    assert ran.data["step"]["target"] == "tpu v5p:2x2x2"
+    assert not any(f["id"].startswith("not-donated") for f in ran.data["findings"]), "donate = [0] is read"
+
+
+def test_the_command_line_goes_before_the_configuration(project, run):
+    ran = run("report", "train", "--json", "--level", "propagated", "--mesh", "data=4,model=2", "--target", "v5e")
+    assert ran.data["plan"]["mesh"]["sizes"] == [4, 2] and ran.data["step"]["target"].startswith("tpu v5e")
+
+
+def test_a_function_its_file_or_what_a_function_makes_is_a_step(project, run):
+    level = ("--level", "propagated", "--json")
+    by_module = specs(run("report", "stranger:train_step", *GIVEN, "--in-specs", "stranger:specs", *level))
+    by_file = specs(run("report", "stranger.py:train_step", *GIVEN, "--in-specs", "stranger:specs", *level))
+    made = specs(run("report", "stranger:make(512)", "--mesh", "data=2,model=4", *level))
+    assert by_module == by_file == made and by_module["x"] == [["data"], []]
+
+
+def test_specs_can_be_written_down(project, run):
+    level = ("--level", "propagated", "--json")
+    one_each = run("report", "stranger:train_step", *GIVEN, "--in-specs", "P(None, 'model'); P('data')", *level)
+    assert specs(one_each) == {"params['down']": [[], ["model"]], "params['up']": [[], ["model"]], "x": [["data"], []]}
+    rules = run("report", "stranger:train_step", *GIVEN, "--rule", "*up=P(None, 'model')", *level)
+    assert specs(rules)["params['up']"] == [[], ["model"]] and specs(rules)["x"] == [[], []]
+
+
+@pytest.mark.parametrize("name", [n for n in gallery_names() if "llama" not in n and n != "decoder"])
+def test_every_name_of_the_gallery_is_a_step(name):
+    assert resolve("STEP", name).plan.mesh.size > 1
+
+
+def test_a_step_of_the_gallery_takes_arguments_and_a_mesh(run):
+    ran = run("report", "gallery:mlp(batch=256)", "--mesh", "data=8", "--level", "propagated", "--json", "-q")
+    assert ran.code == 0 and ran.err == ""
+    assert ran.data["plan"]["mesh"]["sizes"] == [8]
+    assert next(v for v in ran.data["arguments"] if v["name"] == "x")["shape"][0] == 256
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("report",), "STEP: which one? pyproject.toml names none"),
+        (("report", "nonesuch-7b"), "STEP 'nonesuch-7b': there is no such step in pyproject.toml or in the gallery"),
+        (("report", "modl:train"), "STEP 'modl:train': there is no module 'modl' here or installed"),
+        (("report", "stranger:trian"), "stranger has no 'trian'; it has P, arguments, broken, loss, make, train_step"),
+        (("report", "nofile.py:f"), "STEP 'nofile.py:f': there is no file nofile.py"),
+        (("report", "stranger:make(open())"), "behind a name only literals can stand"),
+        (("report", "stranger:make()"), "missing 1 required positional argument: 'batch'"),
+        (("report", "stranger:train_step"), "No arguments were given; give them with --args module:function"),
+        (("report", "stranger:train_step", *GIVEN[:2]), "--mesh: stranger:train_step brings no mesh"),
+        (("report", "stranger:train_step", *GIVEN[:3], "data=2,x"), "--mesh: mesh 'data=2,x': expected axes as"),
+        (("report", "stranger:train_step", "--args", "stranger:broken"), "RuntimeError: no data here at "),
+        (("report", "stranger:train_step", *GIVEN, "--in-specs", "P('dat'); P()"), "--in-specs: P('dat'): the mesh"),
+        (("report", "stranger:train_step", *GIVEN, "--rule", "*up"), "--rule '*up': expected PATTERN=SPEC"),
+        (("report", "mlp", "--args", "stranger:arguments"), "mlp brings its own; leave them out"),
+        (("report", "mlp", "--target", "tpu v5q:2x2"), "there is no chip 'v5q'"),
+        (("report", "mlp", "--level", "compild"), "'compild' is not one of 'propagated', 'partitioned', 'compiled'"),
+        (("report", "mlp", "--nope"), "No such option '--nope'"),
+        (("report", "mlp", "--options", "a b c"), "--options: "),
+        (("nope",), "No such command 'nope'"),
+    ],
+)  # fmt: skip
+def test_wrong_input_exits_with_2_and_says_what_to_do(project, run, words, message):
+    (project / "pyproject.toml").unlink()
+    ran = run(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in " ".join(ran.err.split()), ran.err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[tool.shardviz", "cannot be read: "),
+        ("[tool.shardviz.steps.train]\nfuntion = 'a:b'", "unknown field `funtion` - at `$.steps[...]`"),
+        ("[tool.shardviz.steps.train]\nlevel = 'compild'", "level = 'compild': there is no such level"),
+        ("[tool.shardviz.steps.a]\n[tool.shardviz.steps.b]", "STEP: which one? there are a, b"),
+        ("[tool.shardviz.steps.train]\nbudgets = { max-mem = '1 GB' }", "unknown field `max_mem`"),
+    ],
+)
+def test_a_wrong_configuration_is_told(project, run, text, message):
+    (project / "pyproject.toml").write_text(text)
+    ran = run("report")
+    assert ran.code == 2 and message in ran.err
+
+
+def test_a_fault_in_the_persons_module_is_told_with_its_line(project, run):
+    (project / "other.py").write_text("import math\nmath.nonesuch\n")
+    ran = run("report", "other:f")
+    assert ran.code == 2 and "AttributeError: module 'math' has no attribute 'nonesuch'" in ran.err
+    assert "other.py:2" in ran.err
+    (project / "other.py").write_text("import nonesuch_package\n")
+    assert "importing other wants 'nonesuch_package', which is not installed" in run("report", "other:f").err
+
+
+@pytest.mark.parametrize("text", ["", "[8]", "bf16", "bf16[8", "bf16[8,x]", "bf17[8]"])
+def test_what_is_no_array_is_refused(text):
+    with pytest.raises(ShardvizError, match=r"such as '?b"):
+        array_of(text)
+
+
+def test_collectives_are_said_in_words():
+    assert array_of("f32[]") == ("f32", ())
+    assert collectives_of("any inside loop") == {"inside": "loop"}
+    assert collectives_of("all-gather of bfloat16 in backward") == {
+        "kind": "all-gather", "dtype": "bfloat16", "phase": "backward",
+    }  # fmt: skip
+    with pytest.raises(ShardvizError, match="'gather inside loop': expected a kind of collective"):
+        collectives_of("gather inside loop")

@@ -1,0 +1,90 @@
+"""One look: what is closed until it is asked for, what a line of the source opens, and the keys after a mend."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardviz.explorer import background
+from tests.page.test_cards_page import W1, mend, mends
+from tests.page.test_hands import explorer_of
+from tests.page.test_looks import answered
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("compilers")]
+
+
+@pytest.fixture
+def page(open_page, program, plan):
+    page = open_page(answered(program, plan, "tpu v5e:2x4"))
+    page.answer()
+    return page
+
+
+def test_the_drawer_opens_with_a_selection_and_closes(page):
+    drawer = page.at("drawer")
+    assert drawer.is_hidden(), "closed, whatever is selected at first"
+    page.tab.locator(".sv-leaf .sv-name").last.click()
+    page.answer()
+    assert drawer.is_visible() and page.explorer.state.selected in page.at("map-small").inner_text()
+    page.tab.keyboard.press("Escape")
+    page.at("drawer-close").focus()
+    page.tab.keyboard.press("Escape")
+    assert drawer.is_hidden() and page.focus() == "shardviz"
+
+
+def test_a_line_opens_what_happens_on_it_and_what_it_costs(page):
+    open_lines = page.tab.locator("[aria-expanded=true][data-testid^=open-line]")
+    assert open_lines.count() == 1, "the line that takes most"
+    (first,) = (line.get_attribute("data-testid").removeprefix("open-line-") for line in open_lines.all())
+    each = "(all) => all.map((e) => [Number(e.dataset.heat), e.dataset.testid])"
+    heats = page.tab.locator(".sv-ln").evaluate_all(each)
+    assert max(heats, key=lambda each: each[0])[1] == f"line-{first}"
+    page.answer()
+    costs = page.at(f"in-{first}").get_by_test_id("line-costs").locator("tbody tr")
+    assert costs.count() == len(page.explorer.lines[first]["blocks"][0]["rows"]) > 0
+    page.at(f"open-line-{first}").click()
+    assert page.at(f"in-{first}").count() == 0 and open_lines.count() == 0
+
+
+def test_arrays_are_folded_where_they_are_many_until_one_is_looked_for(open_page):
+    page = open_page(explorer_of())
+    page.answer()
+    leaves = page.tab.locator(".sv-leaf")
+    assert all(not leaf.is_visible() for leaf in leaves.all())
+    page.tab.locator(".shardviz").press("/")
+    page.tab.keyboard.type("up")
+    assert leaves.first.is_visible()
+
+
+def test_keys_are_the_pages_after_what_had_the_focus_is_gone(page, plan, monkeypatch):
+    state = page.explorer.state
+    better = plan.with_spec(W1, (None, "model"))
+    found = mends(1, mend(state, better, seconds=1.5, bytes=2e6, memory=0.0))
+    monkeypatch.setattr(background, "mends", lambda *given: iter([found] if given[-1] == plan else []))
+    state.try_remedies()
+    page.at("fix").click()
+    page.answer()
+    page.tab.locator("[data-offer='remedy cut <w1>']").first.click()
+    page.answer()
+    assert state.plan == better and page.tab.locator("[data-offer='remedy cut <w1>']").count() == 0
+    page.tab.keyboard.press("Control+z")
+    page.answer()
+    assert state.plan == plan
+
+
+def test_each_plan_that_has_a_time_is_a_point_and_a_click_opens_it(page):
+    page.explorer.state.pin("one")
+    page.answer()
+    points = page.tab.locator(".sv-point")
+    assert points.count() == len(page.explorer.cards["points"]) == 2
+    page.tab.locator(".sv-point:not(.sv-on)").first.dispatch_event("click")
+    assert page.edits()[-1]["op"] == "open_card"
+
+
+def test_a_plan_dragged_onto_another_tells_their_difference(page):
+    page.explorer.state.pin("one")
+    page.answer()
+    kept = next(card.id for card in page.explorer.state.deck.cards if card.name == "one")
+    page.at(f"card-{kept}").drag_to(page.at("card-baseline"), source_position={"x": 20, "y": 10})
+    page.answer()
+    assert (page.explorer.state.deck.at, page.explorer.state.deck.against) == (kept, "baseline")
+    assert page.explorer.tab == "difference" and page.at("panel-difference").is_visible()

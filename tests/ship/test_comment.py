@@ -1,0 +1,192 @@
+"""What a pull request is told: the lines of the action and of the GitLab job, run on two revisions of a repository."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+import shardviz as sv
+from shardviz.cli import main
+from shardviz.cli.comment import MARK, changed
+from shardviz.cli.schemas import schema_of
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = """\
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+
+def step(w, x):
+    return jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, w)[0]
+
+
+def arguments():
+    return jax.ShapeDtypeStruct((8, 4096, 4096), jnp.bfloat16), jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
+
+
+SPECS = P(None, None, None), P("data")
+"""
+PROJECT = """\
+[tool.shardviz.steps.train]
+function = "model:step"
+args = "model:arguments"
+mesh = { data = 8 }
+in_specs = "model:SPECS"
+target = "tpu v5e:2x4"
+budgets = { forbid = ["all-gather inside loop"] }
+"""
+GATHERED = MODEL.replace('P(None, None, None), P("data")', 'P(None, "data", None), P("data")')
+GH = """\
+#!/bin/sh
+echo "$*" >>gh.txt
+case "$*" in *paginate*) cat "$PWD/old.txt" ;; esac
+"""
+
+
+def git(folder: Path, *words: str) -> str:
+    command = ("git", "-c", "user.name=me", "-c", "user.email=me@example.org", *words)
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A project of one commit, with `shardviz` and a `gh` that notes how it is called."""
+    folder, tools = tmp_path / "project", tmp_path / "bin"
+    folder.mkdir()
+    tools.mkdir()
+    (folder / "model.py").write_text(MODEL)
+    (folder / "pyproject.toml").write_text(PROJECT)
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "as it was")
+    for name, script in (("shardviz", f'#!/bin/sh\nexec "{sys.executable}" -m shardviz.cli "$@"\n'), ("gh", GH)):
+        (tools / name).write_text(script)
+        (tools / name).chmod(0o755)
+    (folder / "old.txt").write_text("")
+    return folder
+
+
+def run(lines: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Shell lines, as a runner runs them."""
+    paths = {"PATH": f"{folder.parent / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    runner = {"RUNNER_TEMP": str(folder), "GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
+    command = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", lines)
+    environment = {**os.environ, **paths, **runner, **variables}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.long
+def test_an_action_tells_of_a_gathered_weight_once_and_is_silent_where_nothing_changed(repository: Path):
+    action = yaml.safe_load((ROOT / ".github/actions/check/action.yml").read_text())
+    compare, comment, check = (step["run"] for step in action["runs"]["steps"])
+    inputs = {"BASE": git(repository, "rev-parse", "HEAD"), "STEPS": "", "THRESHOLD": "1%"}
+    github = {"COMMENTS": "repos/me/project/issues/7/comments", "ONE": "repos/me/project/issues/comments"}
+
+    (repository / "model.py").write_text(GATHERED)
+    done = run(compare, repository, **inputs)
+    assert done.returncode == 0, done.stderr
+    text = (repository / "shardviz.md").read_text()
+    assert text == (repository / "summary.md").read_text()
+    assert text.startswith(f"{MARK}\n\n## shardviz: `train` slower, ")
+    told, _, fold = text.partition("<details>")
+    (row,) = [line for line in told.splitlines() if "all-gather" in line]
+    assert "appeared" in row and "model.py:7 `return jax.lax.scan(" in row
+    assert "| FLOPs | 137 GFLOP | 137 GFLOP | the same |" in fold and "FLOPs" not in told
+    assert git(repository, "worktree", "list").count("\n") == 0
+
+    assert run(comment, repository, **github).returncode == 0
+    (repository / "old.txt").write_text("42\n")
+    assert run(comment, repository, **github).returncode == 0
+    calls = (repository / "gh.txt").read_text().splitlines()
+    assert [f"--method POST {github['COMMENTS']}" in calls[1], f"--method PATCH {github['ONE']}/42" in calls[3]] == [
+        True,
+        True,
+    ]
+    done = run(check, repository, **inputs)
+    assert done.returncode == 1 and "all-gather" in done.stdout and "model.py:7" in done.stdout
+
+    (repository / "model.py").write_text("# a line more\n" + MODEL)
+    done = run(f"{compare}\n{comment}", repository, **inputs, **github)
+    assert done.returncode == 0 and (repository / "shardviz.md").read_text() == ""
+    assert (repository / "gh.txt").read_text().splitlines()[-1] == f"api --method DELETE {github['ONE']}/42"
+
+
+def test_the_lines_of_both_doors_are_good_shell():
+    action = yaml.safe_load((ROOT / ".github/actions/check/action.yml").read_text())
+    gitlab = yaml.safe_load((ROOT / ".gitlab/shardviz-check.yml").read_text())["shardviz-check"]
+    steps = [step["run"] for step in action["runs"]["steps"]]
+    for lines in (*steps, *gitlab["script"]):
+        assert subprocess.run(("bash", "-n", "-c", lines)).returncode == 0
+    for lines in (steps[0], gitlab["script"][0]):
+        assert "shardviz comment " in lines and "--base " in lines and "--threshold " in lines
+    assert [lines.split()[:2] for lines in (steps[-1].splitlines()[-1], gitlab["script"][-1])] == [
+        ["shardviz", "check"]
+    ] * 2
+
+
+# What is told, from reports that are there.
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory) -> dict[str, sv.Report]:
+    """The step's reports, of the whole and of the sharded weight."""
+    found = {}
+    for name, text in (("whole", MODEL), ("sharded", GATHERED)):
+        made: dict = {}
+        exec(compile(text, "model.py", "exec"), made)
+        program = sv.trace(made["step"], *made["arguments"]())
+        found[name] = program.partition(sv.Plan("data=8", made["SPECS"]), "tpu v5e:2x4")
+    return found
+
+
+def test_of_two_files_without_git(reports, tmp_path: Path, capsys):
+    for name, report in reports.items():
+        (tmp_path / f"{name}.json").write_text(report.to_json())
+    files = [str(tmp_path / f"{name}.json") for name in ("sharded", "whole")]
+    assert main(["comment", "--base", files[0], "--head", files[1], "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    jsonschema.validate(told, schema_of("comment"))
+    (step,) = told["steps"]
+    assert {a["name"]: a["head"] < a["base"] for a in step["amounts"]} == {
+        "step": True,
+        "arguments": False,
+        "operand bytes": True,
+    }
+    assert main(["comment", "--base", files[0], "--head", files[0]]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_what_is_below_the_threshold_is_not_told(reports):
+    whole, sharded = reports["whole"], reports["sharded"]
+    assert changed("train", whole, whole, threshold=0.0) is None
+    change, _ = changed("train", sharded, whole, threshold=0.5)
+    assert [a.name for a in change.amounts] == ["step", "arguments", "operand bytes"]
+    change, _ = changed("train", sharded, whole, threshold=2.0)
+    assert [a.name for a in change.amounts] == ["arguments"]  # 7 times as much; less is never less than −100 %
+
+
+def test_a_base_that_has_no_such_step_is_told(reports):
+    change, text = changed("train", "STEP 'train': there is none", reports["whole"], threshold=0.01)
+    assert change.problem and "the base has no report to compare with" in text
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--base", "main", "--threshold", "much"], "--threshold 'much': expected a share such as 1%"),
+        (["--base", "nonesuch"], "--base 'nonesuch': there is no such revision"),
+        (["--base", "a.json", "--head", "b.json"], "--base: "),
+    ],
+)
+def test_what_is_wrong_is_told(words, said, repository: Path, monkeypatch, capsys):
+    monkeypatch.chdir(repository)
+    assert main(["comment", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,66 @@
+"""The verdict of a plan: its numbers are the cost's own, and what bounds the step is said with its line."""
+
+from __future__ import annotations
+
+import pytest
+
+import shardviz as sv
+from shardviz.explorer.explorer import ExplorerState
+from shardviz.records.amounts import format_bytes, format_number, format_seconds
+from shardviz.view.document import plain
+from shardviz.view.verdict import verdict_document
+
+
+def told(example, target="tpu v5e:2x4"):
+    """The state on an example's plan, and what the verdict says, by name: the amount, and its label."""
+    state = ExplorerState(example.program, example.plan, level="propagated", target=target, debounce=60)
+    blocks = verdict_document(state.deck.now.known).blocks
+    return state, {block.name: (plain(block.pieces), block.label) for block in blocks}
+
+
+@pytest.fixture(scope="module")
+def example():
+    return sv.gallery.mlp(mesh="data=4,model=2")
+
+
+def test_the_numbers_are_the_costs(example):
+    state, said = told(example)
+    cost = state.cost
+    assert said["top-step"][0] == format_seconds(cost.seconds)
+    assert format_seconds(cost.step.high) in said["top-step"][1]
+    amount, _ = said["top-memory"]
+    assert amount == f"{cost.needs.text} of {format_bytes(cost.needs.usable)}"
+    assert said["top-rate"][0] == format_number(cost.tokens_per_s_per_chip)
+
+
+def test_what_takes_longest_bounds_the_step(example):
+    state, said = told(example)
+    step, words = state.cost.step, said["verdict"][0]
+    times = {"Compute-bound": step.compute, "HBM-bound": step.memory, "Communication-bound": step.communication}
+    assert words.startswith(max(times, key=times.__getitem__))
+
+
+def test_communication_is_said_with_its_line_and_axes():
+    small = sv.gallery.mlp(mesh="data=4,model=2", batch=64)
+    state, said = told(small)
+    cost = state.cost
+    assert cost.bound == "communication"
+    words = said["verdict"][0]
+    assert words.startswith("Communication-bound:")
+    lines = {c.source.short for c in cost.partitioned if c.source is not None}
+    assert any(line in words for line in lines)
+
+
+def test_what_does_not_fit_says_so_first():
+    large = sv.gallery.mlp((65_536, 262_144, 65_536, 256), mesh="data=4,model=2")
+    state, said = told(large)
+    needs = state.cost.needs
+    assert needs.total > needs.usable
+    assert said["verdict"][0].startswith("Does not fit.")
+    assert said["top-memory"][1] == f"{format_bytes(needs.total - needs.usable)} too much"
+
+
+def test_without_a_machine_there_are_no_times(example):
+    _, said = told(example, target="cpu")
+    assert set(said) == {"verdict"}
+    assert said["verdict"][0].startswith("choose a machine to see times")
