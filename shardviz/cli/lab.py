@@ -19,7 +19,7 @@ from shardviz.errors import ShardvizError
 from shardviz.files import write_whole
 
 DEFAULT_FOLDER = "shardviz-notebooks"
-FIRST = "01_first_light.ipynb"
+FIRST = "00_start_here.ipynb"
 MANIFEST = ".shardviz-notebooks.json"
 
 

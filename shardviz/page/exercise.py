@@ -7,6 +7,7 @@ form answers by `exercise.answer` and `exercise.reveal`, as a person would in Py
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from html import escape
 from typing import Any
@@ -16,6 +17,7 @@ import ipywidgets as w
 
 from shardviz.errors import ShardvizError
 from shardviz.notation import Spec
+from shardviz.page.delivered import is_watched, shell
 from shardviz.page.opening import explore
 from shardviz.records.collectives import KINDS
 from shardviz.study.exercise import EQUAL, KEPT, Exercise
@@ -25,7 +27,7 @@ from shardviz.visible import paints
 _ROWS = 3  # of collectives, at first
 _MOST_OUTPUTS = 12
 _WHOLE = "whole"
-_WIDE = w.Layout(width="auto", min_width="12em")
+_WIDE = w.Layout(width="auto", min_width="12em", align_self="flex-start")
 _PLAIN, _ROW = w.Layout(), w.Layout(flex_flow="row wrap")
 """One layout for many: each would be saved with the notebook."""
 
@@ -48,9 +50,9 @@ class _Keys(anywidget.AnyWidget):
 
 
 class ExerciseForm(w.VBox):
-    """The form; in text and HTML it is the question, which a saved notebook shows where no kernel is."""
+    """The form; in plain text it is the question, which a saved notebook shows where no kernel is."""
 
-    def __init__(self, asked: Exercise | Puzzle, children: list[w.Widget]):
+    def __init__(self, asked: Any, children: list[w.Widget]):
         super().__init__([*children, _Keys(layout=_PLAIN)], layout=_PLAIN)
         self.add_class("shardviz-exercise")
         self._asked = asked
@@ -59,18 +61,24 @@ class ExerciseForm(w.VBox):
         return self._asked.text()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """ipywidgets cuts the text short; GitHub and a closed kernel show the HTML."""
-        shown = super()._repr_mimebundle_(**kwargs)
-        return shown | {"text/plain": self._asked.text(), "text/html": self._asked.html()}
+        """ipywidgets cuts the text short, which GitHub shows, and whoever has no kernel."""
+        return {**(super()._repr_mimebundle_(**kwargs) or {}), "text/plain": self._asked.text()}
+
+
+def _is_kept() -> bool:
+    """Whether a notebook runs for nobody who could press a button, as in nbconvert: it then keeps the question."""
+    return shell() is not None and not is_watched() and not any(name.startswith("VOILA_") for name in os.environ)
 
 
 @paints("form", Exercise)
-def exercise_form(asked: Exercise) -> ExerciseForm:
-    """The form of an exercise.
+def exercise_form(asked: Exercise) -> ExerciseForm | Exercise:
+    """The form of an exercise; the exercise itself where nobody could fill it in.
 
     Args:
         asked: the exercise; its `result` is set when the button is pressed.
     """
+    if _is_kept():
+        return asked
     fields, read = {
         "outputs": _outputs,
         "collectives": _collectives,
@@ -92,6 +100,11 @@ def exercise_form(asked: Exercise) -> ExerciseForm:
 
 
 @paints("form", Puzzle)
+def puzzle_form(asked: Puzzle) -> PuzzleForm | Puzzle:
+    """The form of a puzzle; the puzzle itself where nobody could fill it in."""
+    return asked if _is_kept() else PuzzleForm(asked)
+
+
 class PuzzleForm(ExerciseForm):
     """The form of a puzzle: the task, the explorer, once it is opened, and the score of the plan that it has."""
 
@@ -101,9 +114,8 @@ class PuzzleForm(ExerciseForm):
             ("Score this plan", "ask the compiler, and compare with par", lambda: asked.answer().html()),
             ("Show the solution", "after a try", lambda: asked.reveal().html()),
         )
-        opening = w.Button(
-            description="Open the explorer", tooltip="on the plan to begin with", layout=w.Layout(width="auto")
-        )
+        here = w.Layout(width="auto", align_self="flex-start")
+        opening = w.Button(description="Open the explorer", tooltip="on the plan to begin with", layout=here)
         opening.on_click(lambda _: self.explorer)
         self._opening = opening
         super().__init__(asked, [w.HTML(asked.html(), layout=_PLAIN), opening, self._room, buttons, *texts])
@@ -228,7 +240,8 @@ def _cheaper(asked: Exercise) -> Fields:
 
 def _memory(asked: Exercise) -> Fields:
     """A field of bytes for each argument, and for what is kept for the backward pass."""
-    names = [*dict.fromkeys(a.name.split("[")[0] for a in asked.program.arguments), KEPT]
+    names = [*dict.fromkeys(a.name.split("[")[0] for a in asked.program.arguments)]
+    names += [KEPT] if asked.program.propagate(asked.plan).residual_bytes else []
     sizes = {name: _amount(name, "16.8 MB") for name in names}
 
     def read() -> dict[str, str]:

@@ -202,11 +202,12 @@ class Exercise(Visible):
             grade = {"outputs": self._outputs, "collectives": self._moved, "cheaper": self._cheaper}
             graded = (grade | {"memory": self._held, "seconds": self._time})[self.ask]()
             self.tries += 1
+            lost = any(row.points < row.of or row.points < 0 for row in graded)
             compared = compare(dict(zip(self.names, self._both, strict=True))) if self.ask == "cheaper" else None
             self.result = Result(
                 ask=self.ask, level=self.level, target=self.report.target, rows=tuple(graded), tries=self.tries,
                 compared=compared, names=self.names,
-                ideas=tuple(text for text, wrong in self.ideas if _alike(self.given, wrong)),
+                ideas=tuple(text for text, wrong in self.ideas if lost and _alike(self.given, wrong)),
             )  # fmt: skip
         return self.result
 

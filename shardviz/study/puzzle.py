@@ -167,6 +167,8 @@ class Puzzle(Visible):
     @property
     def explorer(self) -> Any:
         """The form's explorer; `answer()` scores the plan that it has."""
+        if self.form is self:
+            raise ShardvizError("no explorer is open where nobody looks on; give a plan: puzzle.answer(plan)")
         return self.form.explorer
 
     def answer(self, plan: Plan | None = None) -> Attempt:

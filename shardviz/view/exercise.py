@@ -50,6 +50,7 @@ _QUESTIONS = {
 }
 _BYTES = "Bytes are operand bytes of all runs in a step, on one device; within a tenth is right."
 _NEAR = "Within a tenth is right."
+_SHOWN = 16  # arguments
 _WHO = {
     "propagated": "Shardy's propagation",
     "partitioned": "XLA's partitioner",
@@ -92,7 +93,7 @@ def _arguments(asked: Exercise) -> Table:
         for a in asked.program.arguments
     )
     columns = (Column("argument"), Column("shape"), *(Column(_titled(asked, plan, name)) for plan, name in plans))
-    return Table(columns=columns, rows=rows, first=24, noun="argument", name="exercise-arguments")
+    return Table(columns=columns, rows=rows, first=_SHOWN, most=_SHOWN, noun="argument", name="exercise-arguments")
 
 
 def _titled(asked: Exercise, plan: Plan, name: str) -> str:
@@ -193,7 +194,8 @@ def puzzle_document(asked: Puzzle) -> Document:
             for specs in (asked.program.bind(asked.start).in_specs,)
             for a in asked.program.arguments
         ),
-        first=24,
+        first=_SHOWN,
+        most=_SHOWN,
         noun="argument",
         name="puzzle-arguments",
     )

@@ -38,10 +38,14 @@ def test_the_walk_of_notebook_01(lab: Lab, page: LabPage):
     page.screenshot("first_light_after_run", of=view)
     unfold(view)
 
-    # the notebook's own edit took `data` from wq: nobody gathers it
+    # no later cell changes the explorer: wq is gathered, until a click takes `data` from its dimension of 8192
+    expect(gathers(view)).to_have_count(2)
+    before = edits(view)
+    choose(page, view, f"slot-{WQ}-1", "menu-remove-data")
+    settled(view, before)
     expect(gathers(view)).to_have_count(0)
 
-    # by clicking: `data` back onto wq's dimension of 8192; then it is gathered forward and once more, 80 times each
+    # by clicking: `data` back; then it is gathered forward and once more, 80 times each
     before = edits(view)
     choose(page, view, f"slot-{WQ}-1", "menu-axis-data")
     settled(view, before)

@@ -51,7 +51,7 @@ def test_notebook_is_as_a_reader_should_find_it(path: Path):
 
 
 def test_the_first_notebook_is_there():
-    assert (FOLDER / "01_first_light.ipynb") in NOTEBOOKS, "shardviz lab opens on it"
+    assert (FOLDER / "00_start_here.ipynb") in NOTEBOOKS, "shardviz lab opens on it"
 
 
 def test_counts_go_up_from_one():

@@ -52,7 +52,7 @@ def test_stars_are_by_seconds_and_bytes(program, puzzle):
     )
     assert not attempts[2].under_par and puzzle.result is attempts[2]
     easy = sv.puzzle(program, MESH, target=TARGET, par=ROWS, level="partitioned")
-    assert easy.answer(BOTH).under_par and "under par" in easy.result.text()
+    assert (attempt := easy.answer(BOTH)).under_par and "under par" in attempt.text()
     assert sv.scores(puzzle, easy).score == 1
     assert sv.scores(puzzle, sv.puzzle(program, MESH, target=TARGET, par=BOTH)).score == 0.5
 
@@ -61,7 +61,7 @@ def test_what_does_not_fit_has_no_star():
     example = sv.gallery.llama("8b", mesh={"data": 8, "model": 1})
     whole = sv.Plan({"data": 8, "model": 1}, (P(), P(), P("data")))
     puzzle = sv.puzzle(example, whole, target="tpu v5e:2x4", par=example.plan, level="propagated")
-    assert puzzle.answer(whole).stars == 0 and "does not fit" in puzzle.result.text()
+    assert (attempt := puzzle.answer(whole)).stars == 0 and "does not fit" in attempt.text()
 
 
 def test_hints_are_the_findings_of_the_learners_plan(program, puzzle):

@@ -1,0 +1,270 @@
+"""The lessons' exercises and puzzles: right answers are those of JAX and XLA alone, wrong ones are recognised, and no
+plan of a stated space beats par."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import jax
+import pytest
+from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from tests.ask import counting
+from tests.notebooks import lessons
+from tests.truth import filled_once
+
+pytestmark = pytest.mark.long  # each compiles some dozens of small plans
+
+LINK = 45e9
+"""Bytes a second, one way, of a TPU v5e's link: How to Scale Your Model, part 3."""
+
+
+@pytest.fixture(scope="module")
+def xla(tmp_path_factory):
+    """Name of a question → (kind, axes) → operand bytes on one device in a step, as XLA's text has it."""
+    folder = filled_once(tmp_path_factory, Path(lessons.__file__))
+
+    @functools.cache
+    def answer(name: str) -> dict[tuple[str, str], float]:
+        ring = ({"data": 2, "seq": 8}, None, None, 8)
+        *_, sizes, _, _, trips = ring if name == "ring" else lessons.questions(P)[name]
+        sums: Counter = Counter()
+        text = (folder / f"{name.replace(' ', '_')}.txt").read_text()
+        for (kind, axes, _, operand, _, runs), many in counting.count(text, sizes, trips).items():
+            sums[kind, ", ".join(sorted(axes))] += operand * runs * many
+        most = sum(sums.values())
+        return {key: size for key, size in sums.items() if size > 0.01 * most}
+
+    return answer
+
+
+@functools.cache
+def lesson(name: str):
+    """What a lesson defines: its cells tagged `lesson`, run in order, without forms."""
+    cells = json.loads((lessons.NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
+    space: dict = {}
+    for cell in cells:
+        if "lesson" in cell["metadata"].get("tags", ()):
+            lines = [line for line in cell["source"] if ".widget()" not in line and line[0] != "%"]
+            exec(compile("".join(lines), f"<{name}>", "exec"), space)
+    return space
+
+
+def said(answer: dict[tuple[str, str], float]) -> list[tuple[str, tuple[str, ...], float]]:
+    return [(kind, tuple(axes.split(", ")), size) for (kind, axes), size in answer.items()]
+
+
+def shard_bytes(shape, dtype_bytes, sizes, spec):
+    mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes))
+    return dtype_bytes * math.prod(NamedSharding(mesh, spec).shard_shape(shape))
+
+
+def is_recognised(exercise, wrong, words: str):
+    """A wrong answer does not get all points, and is told so in the lesson's words."""
+    result = exercise.answer(wrong).reveal()
+    assert result.score < 1 and any(words in idea for idea in result.ideas), (result.ideas, result.text())
+
+
+def is_right(exercise, answer):
+    result = exercise.answer(answer).reveal()
+    assert result.score == 1 and not result.ideas, result.text()
+
+
+def never_beaten(puzzle, plans):
+    """Par is reached by its own plan, and no plan is better in seconds or bytes and worse in neither."""
+    assert puzzle.answer(puzzle.par_plan).stars == 3
+    attempts = [puzzle.answer(plan) for plan in plans]
+    assert not [a for a in attempts if a.under_par]
+    assert puzzle.answer(puzzle.start).stars < 3
+    return attempts
+
+
+def test_lesson_0_asks_what_the_next_lessons_teach(xla):
+    space = lesson("00_start_here")
+    mesh = {"data": 4, "model": 2}
+    is_right(space["one"], {"x": shard_bytes((1024, 1024), 4, mesh, P("data", None))})
+    is_recognised(space["one"], {"x": 1024 * 1024 * 4 / 8}, "hold the same")
+    is_right(space["two"], [("all-reduce", "model", 512 // 4 * 256 * 4)])
+    is_recognised(space["two"], [("all-gather", "model")], "part of the sum")
+    is_recognised(space["two"], [], "Somebody has to add")
+    fewer = sum(xla("whole").values()) < sum(xla("sharded").values())
+    is_right(space["three"], "whole" if fewer else "FSDP")
+    is_recognised(space["three"], "FSDP", "saves memory")
+
+
+def test_lesson_1_counts_a_large_model():
+    space = lesson("01_first_light")
+    example, sizes, held = sv.gallery.llama("70b"), {"data": 8, "model": 8}, {}
+    for name, arrays, specs in zip(("params", "momentum", "tokens"), example.args, example.in_specs, strict=True):
+        leaves = jax.tree.leaves(arrays), jax.tree.leaves(specs, is_leaf=lambda spec: isinstance(spec, P))
+        held[name] = sum(shard_bytes(a.shape, a.dtype.itemsize, sizes, spec) for a, spec in zip(*leaves, strict=True))
+    exercise = space["held"]
+    result = exercise.answer(held).reveal()
+    assert [row.verdict for row in result.rows] == ["right", "right", "right", "missed"]
+    is_recognised(exercise, {"params": 2 * example.parameters / 8}, "by 64")
+    places = [P(None, "data", "model"), P(None, None, ("data", "model")), P(None, None, "model")]
+    turned = [P(None, "model", "data"), P(None, ("model", "data")), P(None, "model")]
+    make = space["feed_forward"]
+    never_beaten(space["mend"], [make(example.plan, w1, w2) for w1, w2 in itertools.product(places, turned)])
+
+
+def test_lesson_2_counts_shards():
+    space = lesson("02_where_the_bytes_lie")
+    sizes = {"data": 4, "model": 2}
+    shapes = (1024, 1024), (1024, 1024), (1024, 1024), (16, 64, 1024)
+    specs = P("data", "model"), P("model"), P(("data", "model")), P(None, "data")
+    is_right(
+        space["weigh"], {n: shard_bytes(s, 2, sizes, spec) for n, s, spec in zip("abcd", shapes, specs, strict=True)}
+    )
+    is_recognised(space["weigh"], {"b": 1024 * 1024 * 2 / 8}, "hold replicas")
+    is_right(space["spec"], P("model", "data"))
+    is_recognised(space["spec"], P("data", "model"), "stays with its dimension")
+    axes = (None, "data", "model", ("data", "model"), ("model", "data"))
+    pairs = [
+        (a, b) for a in axes for b in axes if not set(str(a).split("'")) & set(str(b).split("'")) & {"data", "model"}
+    ]
+    plans = [sv.Plan(space["mesh"], P(a, b), space["wanted"]) for a, b in pairs]
+    attempts = never_beaten(space["free"], plans)
+    assert len(attempts) == 11 and any(a.ideas for a in attempts)
+
+
+def test_lesson_3_knows_collectives_and_seconds(xla):
+    space = lesson("03_a_matrix_product_four_ways")
+    is_right(space["two"], said(xla("way 2")))
+    is_recognised(space["two"], [("all-reduce", "Y")], "lacks a part of x")
+    is_recognised(space["two"], [], "quarter of their columns")
+    ((_, size),) = xla("way 3").items()
+    is_right(space["three"], 2 * size * 3 / 4 / LINK)
+    is_recognised(space["three"], size * 3 / 4 / LINK, "there and back")
+    is_recognised(space["three"], 2 * size / LINK, "a quarter already")
+    assert xla("way 2") == xla("way 4")  # so the products decide, of which way 4 does a quarter
+    is_right(space["cheaper"], "way 4")
+    is_recognised(space["cheaper"], "equal", "who multiplies")
+    places = P(), P("Y"), P(None, "Y")
+    never_beaten(space["block"], [sv.Plan(space["mesh"], (P("X"), *w)) for w in itertools.product(places, places)])
+
+
+def test_lesson_4_knows_what_a_plan_holds_and_sends(xla):
+    space = lesson("04_one_model")
+    weights = sum(math.prod(shape) for shape in lessons.ONE_MODEL.values())
+    tokens = 65536 // 16
+    kept = tokens * (8 * (2 * 4096 + (2 + 1) * 16384) + 4 * 4096)
+    right = {
+        "w": 2 * weights,
+        "m": 4 * weights,
+        "v": 4 * weights,
+        "x": shard_bytes((65536, 4096), 2, {"d": 16}, P("d")),
+    }
+    is_right(space["first"], right | {"kept": kept})
+    is_recognised(space["first"], {"w": 2 * weights / 16}, "whole on each device")
+    is_recognised(space["first"], {"m": 2 * weights}, "float32")
+    is_right(space["second"], said(xla("FSDP")))
+    is_recognised(space["second"], [("reduce-scatter", "data")], "keeps a part")
+    seconds = {
+        name: sum(b * (2 if kind == "all-reduce" else 15) for (kind, _), b in xla(name).items())
+        for name in ("ZeRO", "tensor")
+    }
+    is_right(space["third"], "ZeRO" if seconds["ZeRO"] < seconds["tensor"] else "tensor parallel")
+    is_recognised(space["third"], "tensor parallel", "adds activations")
+    places = [(P(), P()), (P(None, "data"),) * 2, (P(None, None, "data"),) * 2]
+    plans = [space["plan"](space["flat"], w, state, P("data")) for w, state in itertools.product(places, places)]
+    assert any(a.ideas for a in never_beaten(space["par"], plans))
+
+
+def test_lesson_5_finds_what_propagation_and_the_partitioner_do(xla):
+    space = lesson("05_why")
+    is_right(space["out"], P("data"))
+    is_recognised(space["out"], P("data", "model"), "sums over the columns")
+    is_right(space["fight"], said(xla("conflict")))
+    is_recognised(space["fight"], [("all-to-all", "data")], "gathers the rows")
+    is_recognised(space["fight"], [("all-reduce", "model")], "besides the sum")
+
+
+def test_lesson_6_mends_three_accidents():
+    space = lesson("06_ten_accidents")
+    right = {name: shard_bytes(shape, 2, {"data": 4, "model": 4}, spec) for name, shape, spec in (
+        ("cache", (64, 4096, 16, 128), P("data")), ("q", (64, 1, 16, 128), P("data", None, "model")),
+    )}  # fmt: skip
+    is_right(space["whole"], right)
+    is_recognised(space["whole"], {"cache": 2 * 64 * 4096 * 16 * 128 / 16}, "same heads")
+    good, places = space["crossed"], ([P(None, "model"), P("model")], [P(), P()])
+    plans = [space["trained"](w, m, x) for w in (good, *places) for m in (good, *places) for x in (P(), P("data"))]
+    assert any(a.ideas for a in never_beaten(space["three"], plans))
+
+
+def test_lesson_7_knows_what_goes_round(xla):
+    space = lesson("07_collectives_by_hand")
+    is_right(space["sent"], said(xla("ring")))
+    is_recognised(space["sent"], [("collective-permute", "seq", 8 * space["turn"])], "Keys and values")
+    is_recognised(space["sent"], [("all-gather", "seq")], "a part at a time")
+    is_right(space["which"], "4 stages")  # 19 turns, against 31
+    is_recognised(space["which"], "16 stages", "bubble")
+    attempts = never_beaten(space["how_many"], space["plans"].values())
+    assert attempts[0].ideas and min(a.seconds for a in attempts) == attempts[0].seconds  # faster, and larger
+
+
+def test_lesson_8_holds_what_fsdp_shards():
+    space = lesson("08_your_own_function")
+    sizes = 2048 * 8192 + 8192 * 8192 + 8192 * 512 + 2 * 8192 + 512
+    rows = 16384 // 8
+    kept = rows * (2 * 8192 * 3 + 512 * 2)
+    is_right(space["bytes_held"], {"params": 2 * sizes / 8, "x": rows * 2048 * 2, "y": rows * 512 * 2, "kept": kept})
+    is_recognised(space["bytes_held"], {"params": 2 * sizes}, "over all 8 devices")
+    never_beaten(space["own"], space["presets"].values())
+
+
+def test_lesson_9_serves():
+    space = lesson("09_serving")
+    layers, d, h, kv, dim = 32, 4096, 14336, 8, 128
+    sizes = {"model": 8}
+    shapes = {(layers, d, 32, dim): P(None, None, "model"), (layers, 32, dim, d): P(None, "model")}
+    w = sum(shard_bytes(shape, 2, sizes, spec) for shape, spec in shapes.items())
+    w += 2 * shard_bytes((layers, d, kv, dim), 2, sizes, P(None, None, "model")) + 3 * layers * d * h * 2 / 8
+    cache = 2 * shard_bytes((layers, 32, 2048, kv, dim), 2, sizes, P(None, None, None, "model"))
+    is_right(space["held"], {"w": w, "cache": cache})
+    is_recognised(space["held"], {"cache": cache / 2}, "keys and values")
+    is_recognised(space["held"], {"cache": cache * 8}, "one for each chip")
+    is_right(space["which"], "heads over 8")  # a step reads weights and cache, and half as many of the weights
+    is_recognised(space["which"], "users over 2, heads over 4", "twice as many weights")
+    weights = space["tensor"], P(), {name: P(None, "model") for name in space["tensor"]}
+    caches = space["by_heads"], P(), dict.fromkeys("kv", P(None, "model"))
+    plans = [sv.Plan(space["mesh"], (w, c, P(), P()), (P(), c)) for w in weights for c in caches]
+    assert any(a.ideas for a in never_beaten(space["serve"], plans))
+
+
+def test_lesson_10_weighs_a_slice():
+    space = lesson("10_does_it_fit")
+    example, sizes = space["small"], {"data": 16, "model": 1}
+    arrays, specs = (
+        jax.tree.leaves(example.args[0]),
+        jax.tree.leaves(example.in_specs[0], is_leaf=lambda s: isinstance(s, P)),
+    )
+    held = sum(shard_bytes(a.shape, 2, sizes, spec) for a, spec in zip(arrays, specs, strict=True))
+    is_right(space["fits"], {"params": held, "momentum": held, "kept": 8192 * (128256 * 4 + 4 * 4096 * 2)})
+    is_recognised(space["fits"], {"params": 2 * example.parameters}, "over the 16 devices")
+    is_right(space["mesh_of"], "data=16")  # a layer's activations, 33 MB x 16 / 2 on a device, against its weights
+    is_recognised(space["mesh_of"], "model=8", "adds activations")
+    meshes = [{"data": 16 // n, "model": n} for n in (1, 2, 4, 8)]
+    examples = [sv.gallery.llama("8b", batch=32, layers=4, mesh=mesh) for mesh in meshes]
+    attempts = never_beaten(space["right_mesh"], [each.plan for each in examples])
+    assert attempts[-1].ideas
+
+
+def test_lesson_11_needs_no_pmean():
+    space = lesson("11_from_pmap")
+    is_right(space["same"], [("all-reduce", "batch", 4 * 1024 * 1024)])
+    is_recognised(space["same"], [], "Nobody wrote one")
+    sizes = {"data": 4, "model": 2}
+    shapes = {"w1": (1024, 4096), "w2": (4096, 1024), "x": (512, 1024)}
+    specs = P(None, "model"), P("model", None), P("data", None)
+    is_right(space["words"], {n: shard_bytes(s, 2, sizes, p) for (n, s), p in zip(shapes.items(), specs, strict=True)})
+    is_recognised(space["words"], {"w1": 1024 * 4096 * 2 / 8}, "one of them only")
+    line, places = sv.mesh(batch=8), (P(), P("batch"), P(None, "batch"))
+    never_beaten(space["move_on"], [sv.Plan(line, (w, x), w) for w in places for x in places])
