@@ -239,7 +239,7 @@ class Proposals:
         if more := tuple(a for a in finding.axes if a not in axes):
             plan = wide.with_dimension(dimension, (*axes, *more))
             said = " and ".join(map(axis_text, (*axes, *more)))
-            yield Change(plan=plan, finding=finding, action=f"{action}, and cut it by {said}", write=write)
+            yield Change(plan=plan, finding=finding, action=f"{action}, and shard it along {said}", write=write)
 
     def _laid_out(self, what: Suggestion) -> Plan | None:
         """The plan with the mesh's devices in another order, as the finding timed it."""
@@ -290,7 +290,7 @@ class Proposals:
             if (*axes, *others) in more or (axes and not others):
                 plan = self.plan.with_edits(whole).with_dimension(dimension, (*axes, *others))
                 named = " and ".join(map(axis_text, (*axes, *others)))
-                yield Change(plan=plan, action=f"cut dimension {dimension.name} by {named}, and nothing else")
+                yield Change(plan=plan, action=f"shard dimension {dimension.name} along {named}, and nothing else")
 
     @cached_property
     def _batches(self) -> list[tuple[Dimension, tuple[Axis, ...]]]:
@@ -370,7 +370,7 @@ class Proposals:
     def _with(self, dimension: Dimension, axes: Sequence[Axis]) -> Change:
         plan = self.plan.with_dimension(dimension, axes)
         said = " and ".join(map(axis_text, axes))
-        does = f"cut dimension {dimension.name} by {said}" if axes else f"leave dimension {dimension.name} whole"
+        does = f"shard dimension {dimension.name} along {said}" if axes else f"replicate dimension {dimension.name}"
         return Change(plan=plan, action=f"{does} in {self._where(plan)}")
 
     def _where(self, plan: Plan) -> str:

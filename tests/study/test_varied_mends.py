@@ -83,8 +83,8 @@ def test_donation_that_only_the_wrapper_can_say_says_so():
 def test_a_longer_dimension_is_that_of_arrays_made_so_by_hand():
     case = replace(FIRES["not-divided"][0], level="partitioned")
     finding, mends, found = tried(case, "not-divided", TARGET)
-    (mend,) = [m for m in mends if "cut it by" in m.action]
-    assert mend.action == "make dimension emb:0 1,028 long, in place of 1,025, and cut it by model"
+    (mend,) = [m for m in mends if "shard it along" in m.action]
+    assert mend.action == "make dimension emb:0 1,028 long, in place of 1,025, and shard it along model"
     assert mend.write == "1028 in place of 1025 in momentum['emb']:0, params['emb']:0"
     longer = programs.model(1028, 255)
     by_hand = sv.trace(case.fn, longer, longer, case.args[2])
