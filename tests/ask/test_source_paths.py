@@ -47,6 +47,6 @@ def test_lines_whose_text_is_gone_are_shown_with_what_is_known_of_them():
     space = {"jnp": jnp}
     exec(compile("def f(x, w):\n    return jnp.sin(x) @ w\n", "/gone.py", "exec"), space)
     explorer = sv.explore(space["f"], SHAPE, SHAPE, mesh="a=2", **SPECS)
-    assert "f on a=2 (2 devices)" in explorer._repr_mimebundle_()["text/plain"]
+    assert "f a=2 · 2 devices" in explorer._repr_mimebundle_()["text/plain"]
     pane = repr(source_pane(explorer.report))
     assert "no source text" in pane and "all-reduce" in pane and "gone.py:2" in pane

@@ -26,7 +26,7 @@ def test_cost_and_machine(lab: Lab, page: LabPage):
 
     # what the time goes to, with the arithmetic, and from a collective to its line
     go(view, "cost")
-    expect(view.get_by_test_id("step")).to_contain_text("if no communication does")
+    expect(view.get_by_test_id("step")).to_contain_text("no overlap")
     view.get_by_test_id("step-times").get_by_role("button", name="over model", exact=False).first.click()
     expect(view.get_by_test_id("step-times")).to_contain_text("2 x V x 7/8 / W")
     expect(view.get_by_test_id("roofline")).to_be_visible()

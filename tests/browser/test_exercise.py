@@ -28,7 +28,7 @@ def test_an_exercise_by_keyboard(lab: Lab, page: LabPage):
     )
     page.run_all(seconds=180)
     form, keys = page.cell_output(0), page.raw.keyboard
-    expect(form).to_contain_text("Which collectives does the compiler put in")
+    expect(form).to_contain_text("Which collectives does the compiler insert")
 
     # every field has a name, and Tab goes from one to the next
     form.get_by_label("collective 1").focus()

@@ -88,7 +88,7 @@ def test_the_explorer_lives_there(browser, tmp_path, host, dark):
             view.get_by_test_id("axis-size-data").fill("4")
             view.get_by_test_id("axis-size-data").press("Enter")
             settled(view, before, "partitioned")
-            assert "16 devices" in view.get_by_test_id("where").inner_text()
+            assert "16 devices" in view.get_by_test_id("devices").inner_text()
             with view.expect_download() as downloading:
                 view.get_by_test_id("keep-html").click()
             assert downloading.value.suggested_filename == "train_step.html"

@@ -67,7 +67,7 @@ def test_one_edit_through_all_levels(explorer):
 def test_a_finished_compile_tells_what_xla_says_of_it(explorer):
     explorer.wait(timeout=60)
     explorer.tab = "memory"
-    assert explorer.memory["finishable"] and "not waited for" in json.dumps(explorer.memory["document"])
+    assert explorer.memory["finishable"] and "not compiled yet" in json.dumps(explorer.memory["document"])
     explorer.state.finish()
     assert explorer.state.loop.inbox.wait_until(lambda: not explorer.state.busy, 60)
     memory = explorer.report.memory

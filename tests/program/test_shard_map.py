@@ -151,7 +151,7 @@ def test_inside_values_are_each_devices_own():
         assert (sine.shape, sine.shard_shape, sine.bytes_per_device) == ((8, 4), (8, 4), 128)
         assert (sine.manual, sine.spec) == (("data", "model"), None)
         shown = repr(sv.show(report, leaf=sine.name))
-        assert "manual: devices along data, model hold arrays of their own" in " ".join(shown.split()), shown
+        assert "manual: devices along data, model hold separate arrays" in " ".join(shown.split()), shown
         assert "per device over data, model" in paint.text(Document(blocks=(values_table([sine]),)))
         assert "per device over data, model" in paint.html(Document(blocks=(values_table([sine]),)))
         assert sv.Report.from_json(report.to_json()) == report
