@@ -36,7 +36,7 @@ PACKAGES = {"dask": "distributed", "docs": "mkdocs", "mcp": "mcp"}
 
 
 def pytest_xdist_auto_num_workers(config):
-    """A process for each core; but one for what is measured, and where files are named."""
+    """A process more than there are cores; but one for what is measured, and where files are named."""
     paths = [Path(text.partition("::")[0]) for text in config.args]
     if any("benchmarks" in path.parts for path in paths) or all(path.is_file() for path in paths):
         return 0
