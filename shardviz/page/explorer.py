@@ -38,7 +38,7 @@ from shardviz.paint.saved import PICTURES
 from shardviz.records.amounts import plural
 from shardviz.view.cards import offers_document, preview_document, severity_words
 from shardviz.view.difference import difference_pane, line_difference, with_difference
-from shardviz.view.document import Document, Section, document
+from shardviz.view.document import Block, Document, Piece, Section, Table, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
 from shardviz.view.panes import (
@@ -345,9 +345,20 @@ def _cards(explorer: Explorer) -> Json:
 
 
 def _most(explorer: Explorer) -> Json:
-    """What costs most; what helps and belongs to no row comes first, for it is what a person came for."""
-    told, explorer._costs = costs_documents(explorer.state.deck, explorer.state.now.remedies)
-    return pane(replace(told, blocks=tuple(sorted(told.blocks, key=lambda block: not isinstance(block, Section)))))
+    """How many mends there are; where they are looked at, what costs most, what belongs to no row first."""
+    document, explorer._costs = costs_documents(explorer.state.deck, explorer.state.now.remedies)
+    blocks = sorted(document.blocks, key=lambda block: not isinstance(block, Section))
+    shown = pane(replace(document, blocks=tuple(blocks))) if explorer.tab == "most" else {}
+    return {**shown, "mends": sum(_mends(block) for block in blocks)}
+
+
+def _mends(block: Block) -> int:
+    """The rows of a block that have a mend."""
+    if isinstance(block, Section):
+        return sum(map(_mends, block.blocks))
+    last = [row.cells[-1] for row in block.rows] if isinstance(block, Table) else []
+    pieces = [(cell,) if isinstance(cell, Piece) else cell for cell in last]
+    return sum(any((piece.selects or "")[:1] == ("remedy",) for piece in cell) for cell in pieces)
 
 
 def _opened(explorer: Explorer) -> Json:
@@ -512,7 +523,7 @@ VIEWS = {
     "cards": View(_cards, {"report", "cost", "deck", "machine"}),
     "offers": View(_offers, {"offers", "deck"}),
     "preview": View(_preview, {"hovered", "deck"}),
-    "most": View(_most, {"report", "cost", "deck", "machine", "remedies"}),
+    "most": View(_most, {"report", "cost", "deck", "machine", "remedies", "tab"}),
     "lines": View(_opened, {"report", "cost", "deck", "machine", "remedies", "opened"}, tab="source"),
     "why": View(_why, {"why"}),
     "head": View(_head, {"report", "machine", "cost"}),

@@ -1,10 +1,10 @@
 // @ts-check
 // Above the cards: the program, and at which level of truth its answer is, how fresh; and what went wrong.
 import { fill, h } from "./dom.js";
-import { inline, pieces, plain, rowsOf } from "./document.js";
+import { inline, pieces, plain } from "./document.js";
 import { secondsText, TICK } from "./waits.js";
 
-/** @import { Block, Child, Context, EditError, Row, Status } from "./types.d.ts" */
+/** @import { Block, Child, Context, EditError, Status } from "./types.d.ts" */
 
 /** @type {Record<string, string>} */
 const LEVELS = {
@@ -54,8 +54,7 @@ export function head(ctx, el) {
     h("span", { class: "sv-kpi", id: name }, ` ${label} `, inline(ctx, pieces));
 
   function drawFix() {
-    const { document } = ctx.get("most");
-    const count = rowsOf(document.blocks).filter(mends).length;
+    const { mends: count = 0 } = ctx.get("most");
     fix.textContent = `Fix (${count})`;
     fix.title = `what costs you most${count ? ", and what was tried and helps" : "; nothing that was tried helps yet"}`;
   }
@@ -161,9 +160,6 @@ export function head(ctx, el) {
 
 /** @param {Block} block @returns {Said[]} */
 const paragraph = (block) => block.block === "p" ? [block] : [];
-
-/** Whether a row has a mend to take. @param {Row} row */
-const mends = ({ cells }) => pieces(cells.at(-1) ?? []).some(({ sel }) => sel?.[0] === "remedy");
 
 /**
  * Something that a person is told: a sentence, and what can be done about it.

@@ -527,7 +527,7 @@ export interface Traits {
   /** The presets that were tried, while they are open; how far a search is, 0 to 1, and what it does. */
   offers: Pane & { hunt: string; share: number; trouble: string };
   /** What the step waits for, the dearest first. */
-  most: Told;
+  most: Pane & { mends: number };
   /** By line that is open in the source, what it costs and what helps. */
   lines: Record<string, Document>;
   /** The lines that are open in the source. */
