@@ -1,4 +1,4 @@
-"""Takes the README's picture: JupyterLab on the first lesson, as `shardviz lab` opens it, with its first explorer run.
+"""Takes the README's picture: JupyterLab on the first lesson, with its first explorer run.
 
     python docs/first_light.py        # from the project's root, about half a minute
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect, sync_playwright
 
-from shardviz.cli.lab import FIRST, shipped_notebooks
+from shardviz.cli.lab import shipped_notebooks
 from tests.browser.harness import CHROMIUM_FLAGS, LabPage, running_lab
 from tests.browser.views import state
 
@@ -26,7 +26,7 @@ def main() -> None:
             lab.add(notebook)
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(CHROMIUM_FLAGS))
         page = LabPage(chromium, lab, width=1440, height=900)
-        page.open_notebook(FIRST)
+        page.open_notebook("01_first_light.ipynb")
         page.run_all()
         explorer = page.notebook.locator(".jp-Cell-outputArea", has=page.raw.get_by_test_id("level")).first
         expect(state(explorer)).to_have_attribute("data-level", "compiled", timeout=60_000)
