@@ -82,7 +82,8 @@ def test_a_weight_that_a_change_gathers_is_found_with_its_line(repository, run):
     gathered = by_rule["gathered:params['down']"]
     lines = (repository / "stranger.py").read_text().split("\n")
     number = next(n for n, line in enumerate(lines, 1) if "with_sharding_constraint" in line)
-    assert gathered["line"] == f"stranger.py:{number}"
+    # by JAX 0.10 the constraint's line, by 0.12 the next one's, which uses the constrained value
+    assert gathered["line"] in (f"stranger.py:{number}", f"stranger.py:{number + 1}")
     assert "gathered over model: 16.8 MB of it on each device in a step, none before" in gathered["text"]
     assert step["step"]["seconds"] > 1.05 * step["base"]["seconds"] and "max-step-time" in by_rule
     changes = [c for c in step["comparison"]["collectives"] if c["what"] == "appeared"]
