@@ -286,7 +286,7 @@ def test_a_constraint_of_the_function_s_own_is_left_out_or_changed_as_by_hand(af
 
 def test_a_plan_with_other_constraints_is_written_and_read_back():
     change = sv.Reconstrained(line="model.py:3", before=(("a",),), after=((), ("a", "b")))
-    assert change.words == "has P(None, ('a', 'b')) in place of P('a') at model.py:3"
+    assert change.words == "has P(None, ('a', 'b')) instead of P('a') at model.py:3"
     dropped = replace(change, after=None)
     assert dropped.words == "drops P('a') at model.py:3"
     assert Variant(constraints=(change,)).also(Variant(constraints=(dropped,))) == Variant(constraints=(dropped,))
