@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,6 +129,7 @@ def _from_bytes(data: bytes, message: str, depth: int, counter: Iterator[int]) -
         raise ParseError(f"OpSharding: messages more than {_DEEPEST} deep")
     known = {number: (name, kind) for name, (number, kind) in _MESSAGES[message].items()}
     found: Message = {}
+    numbers: dict[str, list[int | bytes]] = {}
     for number, value in fields(data):
         if next(counter) >= MOST_FIELDS:
             raise ParseError(f"OpSharding: more than {MOST_FIELDS} fields")
@@ -139,17 +140,27 @@ def _from_bytes(data: bytes, message: str, depth: int, counter: Iterator[int]) -
                 f"OpSharding: field {number} of {message} is none that is known here, so what it says cannot be told"
             )
         name, kind = known[number]
-        values: list[Any]
         if isinstance(kind, str) and isinstance(value, bytes):
-            values = [_from_bytes(value, kind, depth + 1, counter)]
+            found.setdefault(name, []).append(_from_bytes(value, kind, depth + 1, counter))
         elif kind is str and isinstance(value, bytes):
-            values = [value.decode("utf-8", "replace")]
+            found.setdefault(name, []).append(value.decode("utf-8", "replace"))
         elif isinstance(kind, str) or kind is str or (isinstance(value, bytes) and name in _SINGLE):
             raise ParseError(f"OpSharding: {name} of {message} is of another kind")
+        elif isinstance(value, bytes) and value[-1:] > b"\x7f":
+            raise ParseError("OpSharding: the bytes end within a number")
         else:
-            values = [value] if isinstance(value, int) else _varints(value)
-        found.setdefault(name, []).extend(values)
-    return found
+            numbers.setdefault(name, []).append(value)
+    return found | {name: _joined(parts) for name, parts in numbers.items()}
+
+
+def _joined(parts: Sequence[int | bytes]) -> list[int]:
+    """The numbers of a field that stands several times, singly or as packed lists; lists side by side at once."""
+    values: list[int] = []
+    for _, group in itertools.groupby(parts, type):
+        some = [*group]
+        singles = [part for part in some if isinstance(part, int)]
+        values += singles or _varints(b"".join(part for part in some if isinstance(part, bytes)))
+    return values
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -191,6 +191,8 @@ READ: list[tuple[str, Pieces]] = [
     ("bytes", times("\x01", 999_000, "\x08\x03\x22\xd8\xfc\x3c")),
     ("bytes", times("\xff", 999_000, "\x08\x03\x22\xd8\xfc\x3c")),
     ("bytes", times("\x01", 10 * MILLION, "\x22\x80\xad\xe2\x04")),
+    ("bytes", times("\x22\x00", 300_000)),
+    ("bytes", times("\x22\x01\x00\x20\x00", 100_000)),
     # shapes of HLO
     ("shape", times("(", 100_000, "", "f32[]")),
     ("shape", times("(", 50, "", "f32[]" + ")" * 50)),
