@@ -21,7 +21,8 @@ import numpy as np
 
 import shardviz as sv
 from shardviz.costs.accuracy import Accuracy
-from shardviz.gallery.published import LEVELS, Published, accuracies, left_out, published
+from shardviz.gallery.published import Published, accuracies, left_out, published
+from shardviz.records.report import ASKED
 
 ROOT = Path(__file__).resolve().parents[1]
 PREDICTED = ROOT / "shardviz" / "gallery" / "predicted.json"
@@ -51,7 +52,7 @@ def toml(accuracy: Iterable[Accuracy]) -> str:
 
 def cells_of(row: Published) -> list[str]:
     """A row of the page's table."""
-    levels = [f"{row.predicted[level]:.3g}" if level in row.predicted else "" for level in LEVELS]
+    levels = [f"{row.predicted[level]:.3g}" if level in row.predicted else "" for level in ASKED]
     ratio = f"{row.predicted['compiled'] / row.seconds:.2f}" if "compiled" in row.predicted else ""
     notes = ["kept aside"] * row.aside + [f"gives {row.gives}"] * bool(row.gives) + [row.differs] * bool(row.differs)
     mesh = str(row.settings["mesh"]).replace(",", " ")
@@ -63,7 +64,7 @@ def page(rows: list[Published], accuracy: Iterable[Accuracy]) -> str:
     shown = [row for row in rows if row.predicted]
     judges = [row for row in shown if "compiled" in row.predicted and not row.gives]
     errors = np.array([abs(row.predicted["compiled"] / row.seconds - 1) for row in judges])
-    head = ("row", "model", "target", "mesh", "measured, s", *LEVELS, "compiled / measured", "notes")
+    head = ("row", "model", "target", "mesh", "measured, s", *ASKED, "compiled / measured", "notes")
     lines = [
         "# Predicted and measured",
         "",
@@ -115,11 +116,11 @@ def page(rows: list[Published], accuracy: Iterable[Accuracy]) -> str:
 
 def main(words: list[str]) -> None:
     """Predicts the rows, at the levels, that the words name, and writes all files."""
-    table, levels = published(), [word for word in words if word in LEVELS]
-    keys = list(table) if "all" in words else [word for word in words if word not in LEVELS]
+    table, levels = published(), [word for word in words if word in ASKED]
+    keys = list(table) if "all" in words else [word for word in words if word not in ASKED]
     stored = json.loads(PREDICTED.read_text(encoding="utf-8"))
     for key in keys:
-        stored[key] = stored.get(key, {}) | {level: predict(table[key], level) for level in levels or LEVELS}
+        stored[key] = stored.get(key, {}) | {level: predict(table[key], level) for level in levels or ASKED}
         print(key, stored[key], f"measured {table[key].seconds:.4g}", flush=True)
         ordered = {key: stored[key] for key in table if key in stored}
         lines = (f" {json.dumps(key)}: {json.dumps(levels)}" for key, levels in ordered.items())

@@ -12,10 +12,11 @@ import click
 from shardviz.cli.frame import Answer, progress, quiet, verb
 from shardviz.cli.naming import resolve
 from shardviz.cli.phrases import collectives_of
-from shardviz.cli.steps import LEVELS, OPTIONS, STEP, Step, importable, load, project
+from shardviz.cli.steps import OPTIONS, STEP, Step, importable, load, project
 from shardviz.errors import ShardvizError
 from shardviz.records.amounts import format_seconds
 from shardviz.records.collectives import KINDS, axes_words
+from shardviz.records.report import ASKED
 
 
 @verb(
@@ -169,9 +170,7 @@ def _pin(text: str, step: Step) -> tuple[str, Any]:
     ),
     click.option("--mesh", metavar="AXES", help="The mesh where the points name none."),
     click.option("--target", metavar="MACHINE", help="The machine where the points name none."),
-    click.option(
-        "--level", type=click.Choice(LEVELS), default="propagated", help="How exact; propagated if not given."
-    ),
+    click.option("--level", type=click.Choice(ASKED), default="propagated", help="How exact; propagated if not given."),
     click.option("--tokens", type=float, help="Tokens of a step."),
     click.option("--resume", metavar="FILE", help="Keep answers there, and go on from it: sweep.jsonl."),
     examples="""

@@ -15,7 +15,7 @@ import click
 from shardviz.cli.frame import Answer, verb
 from shardviz.cli.judging import read_report
 from shardviz.cli.schemas import Changed, CommentData, StepChange
-from shardviz.cli.steps import OPTIONS, project, settings_of, step_of
+from shardviz.cli.steps import OPTIONS, project, step_of, wanted
 from shardviz.errors import ShardvizError
 
 _BETTER_WORSE = {
@@ -81,9 +81,9 @@ def _of_revisions(names: Sequence[str], base: str, given: Mapping[str, Any]) -> 
     from shardviz.cli.base import base_of
 
     of = project()
-    wanted = dict(settings_of(name, given, of) for name in names or tuple(of.steps) or (None,))
-    with base_of(base, wanted, given) as before:
-        for name, settings in wanted.items():
+    steps = wanted(names, given, of)
+    with base_of(base, steps, given) as before:
+        for name, settings in steps.items():
             step = step_of(name, settings, of)
             after = step.report()
             yield name, before.report(name), after, None if step.cost(after) is None else step.target
@@ -113,7 +113,7 @@ def changed(
         document_of = Document(title=(words("shardviz:"), code(name)), blocks=(text,))
         return StepChange(step=name, problem=before), markdown_of(document_of)
     comparison = compare({"base": before, "head": after}, target=target)
-    judged = [amount for wanted in _BETTER_WORSE for amount in comparison.amounts if amount.name == wanted]
+    judged = [amount for what in _BETTER_WORSE for amount in comparison.amounts if amount.name == what]
     amounts = tuple(amount for amount in judged if _beyond(amount.before, amount.after, threshold))
     least = threshold * max(comparison.amount("operand bytes").before or 0, 1)
     collectives = tuple(change for change in comparison.collectives if abs(change.bytes) > least)

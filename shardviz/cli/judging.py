@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from shardviz.cli.frame import DONE, FAILED, Answer, verb
-from shardviz.cli.steps import OPTIONS, Settings, project, settings_of, step_of
+from shardviz.cli.steps import OPTIONS, project, step_of, wanted
 from shardviz.errors import ShardvizError
 
 
@@ -92,16 +92,16 @@ def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[
     from shardviz.cli.schemas import CheckData
 
     of = project()
-    wanted: dict[str, Settings] = dict(settings_of(name, given, of) for name in names or tuple(of.steps) or (None,))
-    for name, settings in wanted.items():
+    steps = wanted(names, given, of)
+    for name, settings in steps.items():
         if not (base or settings.golden or any(msgspec.structs.astuple(settings.budgets))):
             raise ShardvizError(
                 f"{name}: there is nothing to check; give --max-step-time, --max-memory, --forbid, --golden or --base, "
                 "or budgets and golden in pyproject.toml"
             )
-    with base_of(base, wanted, given) if base else contextlib.nullcontext() as before:
+    with base_of(base, steps, given) if base else contextlib.nullcontext() as before:
         checked = []
-        for name, settings in wanted.items():
+        for name, settings in steps.items():
             step = step_of(name, settings, of)
             report = step.report()
             was = before.report(name) if before else None

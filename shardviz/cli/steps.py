@@ -21,7 +21,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,7 @@ import msgspec
 from shardviz.cli.frame import progress
 from shardviz.cli.naming import called, resolve
 from shardviz.errors import MeshError, ShardvizError, TraceError
-
-LEVELS = ("propagated", "partitioned", "compiled")
+from shardviz.records.report import ASKED
 
 
 class Budgets(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -151,7 +150,7 @@ OPTIONS = (
     click.option("--static", metavar="ARGS", help="Static arguments, as for jax.jit: 2,mode."),
     click.option("--donate", metavar="ARGS", help="Donated arguments: 0,opt_state."),
     click.option("--target", metavar="MACHINE", help='Such as "tpu v5p:4x4x4" or "gpu h100:2x8".'),
-    click.option("--level", type=click.Choice(LEVELS), help="How exact; partitioned if not given."),
+    click.option("--level", type=click.Choice(ASKED), help="How exact; partitioned if not given."),
     click.option("--options", metavar="OPTIONS", help="Compiler options: \"xla_a=1 host-offload\"."),
     click.option("--tokens", type=float, help="Tokens of a step, for tokens a second."),
 )  # fmt: skip
@@ -226,8 +225,8 @@ def settings_of(function: str | None, given: Mapping[str, Any], of: Project) -> 
     if budgets:
         budgets = {name: list(value) if isinstance(value, tuple) else value for name, value in budgets.items()}
         merged = msgspec.structs.replace(merged, budgets=msgspec.structs.replace(base.budgets, **budgets))
-    if merged.level not in LEVELS:
-        raise ShardvizError(f"level = {merged.level!r}: there is no such level; there are {', '.join(LEVELS)}")
+    if merged.level not in ASKED:
+        raise ShardvizError(f"level = {merged.level!r}: there is no such level; there are {', '.join(ASKED)}")
     return name, merged
 
 
@@ -236,6 +235,11 @@ def _rule(text: str) -> tuple[str, str]:
     if not sign or not pattern.strip():
         raise ShardvizError(f"--rule {text!r}: expected PATTERN=SPEC, such as \"*kernel=P(None, 'model')\"")
     return pattern.strip(), spec.strip()
+
+
+def wanted(names: Sequence[str], given: Mapping[str, Any], of: Project) -> dict[str, Settings]:
+    """Name → settings of the steps that are named, else of all of the project. Raises as `settings_of`."""
+    return dict(settings_of(name, given, of) for name in names or tuple(of.steps) or (None,))
 
 
 def load(function: str | None, **given: Any) -> Step:

@@ -100,7 +100,7 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
         cost: of the step.
         other: of the same program under another plan, at the same level, on the same machine.
     """
-    losses, losses_before = _Losses(cost), None if other is None else _Losses(other)
+    losses, losses_before = _Losses.once(cost), None if other is None else _Losses.once(other)
     here, there = _moved(cost), {} if other is None else _moved(other)
     rows = []
     for key in dict.fromkeys((*here, *there)):
@@ -141,9 +141,15 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
 
 
 class _Losses:
-    """What a step would lose without some of what it does: its schedule is walked again for each."""
+    """What a step would lose without some of what it does: its schedule is walked again, once for each."""
+
+    @classmethod
+    def once(cls, cost: StepCost) -> _Losses:
+        """Those of a cost, which keeps them: verdict, rows and comparisons ask for the same."""
+        return cost.once("losses", lambda: cls(cost))
 
     def __init__(self, cost: StepCost):
+        self.losses: dict[frozenset[str] | Change, Loss | None] = {}
         self.timed, self.least = cost.timed, _LEAST * (cost.seconds or cost.lower)
         runs = {t.collective.name: t for t in cost.report.target_collectives}
         self.parts: dict[str, dict[str, float]] = {}  # a collective of the schedule → the report's, and their shares
@@ -157,20 +163,30 @@ class _Losses:
 
     def of(self, collectives: Sequence[Collective]) -> Loss | None:
         """Of collectives: of one that stands for others too in the schedule, their share."""
-        names = {c.name for c in collectives}
+        names = frozenset(c.name for c in collectives)
+        if names not in self.losses:
+            self.losses[names] = self._of(names)
+        return self.losses[names]
+
+    def by(self, change: Change) -> Loss | None:
+        """Of a change of times, `no_products` say; a step cannot lose more than these come to."""
+        if change not in self.losses:
+            self.losses[change] = self._by(change)
+        return self.losses[change]
+
+    def _of(self, names: frozenset[str]) -> Loss | None:
         shares = {name: sum(parts.get(each, 0.0) for each in names) for name, parts in self.parts.items()}
         shares = {name: share for name, share in shares.items() if share}
-        if not shares and not (collectives and self.timed is not None and self.timed.schedule == "listed"):
+        if not shares and not (names and self.timed is not None and self.timed.schedule == "listed"):
             return None  # a compiler's schedule does not tell which of it they are
 
         def without(task: Task) -> dict[str, float]:
             share = 0.0 if task.entry is None or not task.seconds else shares.get(task.entry.collective, 0.0)
             return {"seconds": task.seconds * (1.0 - share)} if share else {}
 
-        return self.by(without)
+        return self._by(without)
 
-    def by(self, change: Change) -> Loss | None:
-        """Of a change of times; a step cannot lose more than these come to."""
+    def _by(self, change: Change) -> Loss | None:
         if self.timed is None:
             return None
 

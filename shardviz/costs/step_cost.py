@@ -20,7 +20,7 @@ from shardviz.costs.placement import Placement, placed
 from shardviz.costs.step import Fit, Knee, StepTime, fits, gather_rate, roofline, step_time
 from shardviz.costs.timeline import TimedProgram, Timeline, timed_program, timeline_of
 from shardviz.errors import ShardvizError, TargetError
-from shardviz.kept import cached_property
+from shardviz.kept import Keeping, cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, CollectiveTotal, Cost, Frame, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
@@ -72,7 +72,7 @@ class Needs:
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class StepCost(Visible):
+class StepCost(Keeping, Visible):
     """What a step costs on a machine.
 
     It shows itself: `print(cost)`, `cost.text(width)`, `cost.html()`, `cost.plot(kind="step")`.

@@ -375,7 +375,7 @@ def timed_program(report: ReportRecord, place: Placement, dtype: str | None = No
     schedule = "the compiler's" if own and report.scheduled else "listed"
     timing = Timing(place, collectives, dtype, listed=schedule == "listed")
     tasks = timing.tasks(entries)
-    if place.machine.num_slices > 1:
+    if place.machine.num_slices > 1 and timing.chip.slice_wait:
         walk = Walk(tasks)
         tasks += timing.slowest_slice(walk.now) if any(lane == "DCN" for _, lane, *_ in walk.events) else ()
     return TimedProgram(report, schedule, entries, timing, tasks)

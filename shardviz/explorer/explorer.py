@@ -36,7 +36,7 @@ from shardviz.explorer.selection import Selection
 from shardviz.explorer.snapshot import Offer, Progress, Snapshot, Step
 from shardviz.explorer.ways import Way
 from shardviz.judge.report import Report
-from shardviz.records.report import LEVELS, PlanRecord
+from shardviz.records.report import ASKED, LEVELS, PlanRecord
 
 if TYPE_CHECKING:
     from shardviz.ask.program import Program
@@ -111,8 +111,8 @@ class ExplorerState:
         tokens: float | bool | None = None,
         model_flops: float | None = None,
     ):
-        if level not in LEVELS[1:]:
-            raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS[1:]))}")
+        if level not in ASKED:
+            raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, ASKED))}")
         self.program = program
         self.timeout, self.memory_limit = timeout, memory_limit
         self.asking = Asking(program, level, WholeStep(tokens, model_flops))

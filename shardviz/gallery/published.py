@@ -32,8 +32,7 @@ from shardviz.gallery.decoders import decoder_of
 from shardviz.gallery.example import Example
 from shardviz.kept import cached_property
 from shardviz.program.plan import Plan
-
-LEVELS = ("propagated", "partitioned", "compiled")
+from shardviz.records.report import ASKED
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,7 +101,7 @@ def accuracies(rows: Iterable[Published]) -> list[Accuracy]:
     Levels that no row has are left out.
     """
     made = []
-    for kind, level in itertools.product(("tpu", "gpu"), LEVELS):
+    for kind, level in itertools.product(("tpu", "gpu"), ASKED):
         ratios = {
             row.key: row.seconds / row.predicted[level]
             for row in rows

@@ -112,6 +112,8 @@ else:
 
 SCHEMA_VERSION = 1
 LEVELS = ("notation", "propagated", "partitioned", "compiled")
+ASKED = LEVELS[1:]
+"""Those at which a program is asked."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -31,6 +31,7 @@ from shardviz.records import PlanRecord
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.collectives import KINDS, Collective, axes_words
 from shardviz.records.limits import amount_of
+from shardviz.records.report import ASKED
 from shardviz.records.why import CollectiveWhy, Why
 from shardviz.visible import Visible, paint
 
@@ -38,7 +39,6 @@ ASKS = ("outputs", "collectives", "cheaper", "memory", "seconds")
 EQUAL = "equal"
 KEPT = "kept"
 """For `memory`: what the forward pass keeps for the backward pass."""
-LEVELS = ("propagated", "partitioned", "compiled")
 _NEAR = 0.1  # within which share bytes and seconds are right
 _SMALL = 0.01  # of all bytes that are moved: who leaves these collectives out has missed nothing
 _FORMULAS = 3  # of the longest collectives, that are shown
@@ -493,7 +493,7 @@ def exercise(
         1.0
     """
     program, plan = program_and_plan("exercise", program, plan)
-    for argument, value, known in (("ask", ask, ASKS), ("level", level, LEVELS)):
+    for argument, value, known in (("ask", ask, ASKS), ("level", level, ASKED)):
         if value not in known:
             raise ShardvizError(f"exercise({argument}={value!r}): {argument} is {', '.join(map(repr, known))}")
     if (ask == "cheaper") != isinstance(other, Plan):

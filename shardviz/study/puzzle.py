@@ -26,7 +26,8 @@ from shardviz.judge.report import Report
 from shardviz.kept import cached_property
 from shardviz.program.plan import Plan
 from shardviz.records import Findings
-from shardviz.study.exercise import LEVELS, answer_at, program_and_plan
+from shardviz.records.report import ASKED
+from shardviz.study.exercise import answer_at, program_and_plan
 from shardviz.visible import Visible, paint
 
 STARS = 3
@@ -274,8 +275,8 @@ def puzzle(
     machine = machine_of(target, start.mesh.size)
     if level is None:
         level = "compiled" if any(s.name == machine.chip.kind and s.ready for s in targets()) else "partitioned"
-    if level not in LEVELS:
-        raise ShardvizError(f"puzzle(level={level!r}): level is {', '.join(map(repr, LEVELS))}")
+    if level not in ASKED:
+        raise ShardvizError(f"puzzle(level={level!r}): level is {', '.join(map(repr, ASKED))}")
     for plan in (start, par):
         program.bind(plan)
     return Puzzle(program, start, machine.text, par, level, title, dict(ideas or {}))

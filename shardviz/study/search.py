@@ -29,7 +29,7 @@ from shardviz.costs.machine import machine_of
 from shardviz.errors import CompileStopped, ShardvizError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.plan import Plan
-from shardviz.records.report import LEVELS
+from shardviz.records.report import ASKED
 from shardviz.study.answer import Fallen, Found, Search, Tried, why_not
 from shardviz.study.candidates import Choice, Space
 from shardviz.study.finalists import Finalists, margin_of
@@ -132,8 +132,8 @@ def search(
         >>> search.best.cost.seconds <= sv.cost(mlp.program.propagate(mlp.plan), "tpu v5e:2x4").seconds
         True
     """
-    if level not in LEVELS[1:]:
-        raise ShardvizError(f"search(level={level!r}): level is {', '.join(map(repr, LEVELS[1:]))}")
+    if level not in ASKED:
+        raise ShardvizError(f"search(level={level!r}): level is {', '.join(map(repr, ASKED))}")
     for name, value in (("seconds", seconds), ("finalists", finalists), ("most", 1 if most is None else most)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ShardvizError(f"search({name}={value!r}): expected a number above 0")

@@ -13,7 +13,8 @@ import pytest
 import shardviz as sv
 from shardviz.costs import Machine
 from shardviz.gallery.decoders import Shape
-from shardviz.gallery.published import LEVELS, accuracies, left_out
+from shardviz.gallery.published import accuracies, left_out
+from shardviz.records.report import ASKED
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = sv.gallery.published()
@@ -101,6 +102,6 @@ def test_a_step_gets_longer_with_more_slices_as_measured(one, several):
 def test_what_is_stored_is_what_the_script_predicts(script):
     """Compilers differ a little from version to version."""
     row = ROWS["B17"]
-    assert set(row.predicted) == set(LEVELS)
-    for level in LEVELS:
+    assert set(row.predicted) == set(ASKED)
+    for level in ASKED:
         assert script.predict(row, level) == pytest.approx(row.predicted[level], rel=0.05), level
