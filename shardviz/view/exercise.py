@@ -70,7 +70,7 @@ def exercise_document(asked: Exercise) -> Document:
     }[asked.ask]
     by = "by the step's time" if asked.target is not None else "by the bytes that collectives move on one device"
     blocks: list[Block] = [paragraph(words(_QUESTIONS[asked.ask], strong=True))]
-    blocks += notes({"collectives": _BYTES, "cheaper": f"{by.capitalize()}."}.get(asked.ask, _NEAR))
+    blocks += notes({"outputs": "", "collectives": _BYTES, "cheaper": f"{by.capitalize()}."}.get(asked.ask, _NEAR))
     blocks.append(_arguments(asked))
     if asked.ask == "outputs":
         blocks.append(_open(asked))

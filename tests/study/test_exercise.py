@@ -55,6 +55,7 @@ def test_nothing_is_an_answer_too(program):
 
 def test_outputs_are_specs(program):
     asked = sv.exercise(program, MEGATRON, ask="outputs")
+    assert "a tenth" not in asked.text(), "of amounts alone, a tenth more or less is right"
     assert asked.answer(P("data")).reveal().score == 1
     assert asked.answer({"result": P("data", None)}).reveal().score == 1
     partly = asked.answer(P("data", "model")).reveal()
@@ -97,6 +98,7 @@ def test_memory_is_what_jax_says_of_shards(program):
 
 def test_seconds_are_those_of_the_collectives(program):
     asked = sv.exercise(program, MEGATRON, ask="seconds", target="tpu v5e:2x4")
+    assert "a tenth" in asked.text()
     report = program.partition(MEGATRON)
     right = sum(
         c.count * sv.collective_seconds(c.kind, c.operand_bytes, c.axes, MESH, "tpu v5e:2x4").seconds
