@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from shardviz.cli.frame import BROKEN, FAILED, cli
+from shardviz.cli.frame import FAILED, cli
 from shardviz.errors import ShardvizError
 
 VERBS = (
@@ -105,7 +105,9 @@ async def answer(verb: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
         process.terminate()
         raise
     failed = process.returncode not in (0, FAILED) or not out.strip()  # a check that fails has an answer too
-    return (err.decode(errors="replace").strip() or f"exit code {BROKEN}", True) if failed else (out.decode(), False)
+    if failed:
+        return err.decode(errors="replace").strip() or f"exit code {process.returncode}", True
+    return out.decode(), False
 
 
 def words(command: click.Command, arguments: Mapping[str, Any]) -> Iterator[str]:
