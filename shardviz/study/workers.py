@@ -368,9 +368,16 @@ class Batch(Generic[K]):
 
     @cached_property
     def _at_cluster(self) -> Any:
-        """The shared value where dask keeps it, which makes it again where it was lost; else the value."""
+        """The shared value where dask keeps it, which makes it again where it was lost; else the value.
+
+        All workers get it at once: dask would rather queue a task where the value is than give it to an idle worker.
+        """
         client: Any = getattr(self._executor, "_client", None)
-        return client.submit(_itself, self._shared) if hasattr(client, "scatter") else self._shared
+        if not hasattr(client, "replicate"):
+            return self._shared
+        kept = client.submit(_itself, self._shared)
+        client.replicate(kept)
+        return kept
 
     def _give(self, key: K) -> None:
         local = isinstance(self._executor, Workers | ProcessPoolExecutor)
