@@ -451,7 +451,7 @@ class ReshardedArray(msgspec.Struct, kw_only=True):
 
 
 class ReshardData(msgspec.Struct, kw_only=True):
-    """`shardviz reshard --json`: what a resharding sends, one array after the other; bytes are the most of any device."""
+    """`shardviz reshard --json`: what a resharding sends; bytes are the most of any device."""
 
     shardviz_reshard: int = SCHEMA_VERSION
     mesh: dict[str, int]

@@ -223,7 +223,7 @@ def table_lines(table: Table, width: int | None) -> list[str]:
     if table.clip and width is not None:
         body = [[cut(line, width)] for line in columns(grid, right)]
     else:
-        body = _fitted(grid, right, [i for i, column in enumerate(table.columns) if column.wrap], width)
+        body = _fitted(grid, right, [i for i, column in enumerate(table.columns) if column.wrap], width, any(heads))
     if any(heads) and body:
         lines += body.pop(0)
     for made, r in zip(body, shown, strict=True):
@@ -242,25 +242,63 @@ def _cell(cell: Inline, across: int) -> str:
     return joined(pieces, [bar_text(p.value, across) if p.kind == "bar" else said(p) for p in pieces])
 
 
-def _fitted(grid: list[list[str]], right: Sequence[int], wide: Sequence[int], width: int | None) -> list[list[str]]:
-    """The lines of each row."""
+def _fitted(
+    grid: list[list[str]], right: Sequence[int], wide: Sequence[int], width: int | None, headed: bool
+) -> list[list[str]]:
+    """The lines of each row: wrapped in the columns for words, else in all but those of numbers, else cell by cell."""
     if not grid:
         return []
     whole = columns(grid, right)
     if width is None or max(map(text_width, whole)) <= width:
         return [[line] for line in whole]
-    last = len(grid[0]) - 1
-    if list(wide) == [last]:  # words at the end of the row: a column of their own, if there is room
-        heads = columns([[*row[:last], "|"] for row in grid], right)
-        room = width - max(text_width(head) - 1 for head in heads)
-        if room >= _LEAST:
-            return [_hanging(head[:-1], row[last], room) for head, row in zip(heads, grid, strict=True)]
-    return [[line] if text_width(line) <= width else wrap(line, width, "  ") for line in whole]
+    heads, rows = (grid[0], grid[1:]) if headed else ([""] * len(grid[0]), grid)
+    most = [max(map(text_width, cells)) for cells in zip(*grid, strict=True)]
+    words = [max(map(_longest_word, cells)) for cells in zip(*grid, strict=True)]
+    whole_words = [
+        max(_longest_word(heads[i]), *(text_width(row[i]) for row in rows))
+        if i in right
+        else max(each, min(most[i], _LEAST // 2))
+        for i, each in enumerate(words)
+    ]
+    room = width - 2 * (len(most) - 1)
+    for least in ([min(each, _LEAST) if i in wide else each for i, each in enumerate(most)], whole_words):
+        if sum(least) <= room:
+            return _in_columns(grid, right, _widened(least, most, room))
+    return [[]] * headed + [_cell_by_cell(heads, row, width) for row in rows]
 
 
-def _hanging(begin: str, text: str, room: int) -> list[str]:
-    first, *rest = wrap(text, room) or [""]
-    return [begin + first, *(" " * text_width(begin) + line for line in rest)]
+def _longest_word(cell: str) -> int:
+    return max(map(text_width, cell.split()), default=0)
+
+
+def _widened(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
+    """Widths from the least up to the most, so that they fill the room; the column that lacks most is widened first."""
+    widths = list(least)
+    while sum(widths) < room:
+        lacking = max(range(len(widths)), key=lambda i: most[i] - widths[i])
+        widths[lacking] += 1
+    return widths
+
+
+def _in_columns(grid: list[list[str]], right: Sequence[int], widths: Sequence[int]) -> list[list[str]]:
+    """Each row with its cells wrapped in columns of these widths."""
+    lines = [
+        list(itertools.zip_longest(*(_wrapped_cell(*each) for each in zip(row, widths, strict=True)), fillvalue=""))
+        for row in grid
+    ]
+    aligned = iter(columns([line for each in lines for line in each], right))
+    return [list(itertools.islice(aligned, len(each))) for each in lines]
+
+
+def _wrapped_cell(cell: str, width: int) -> list[str]:
+    return [cell] if text_width(cell) <= width else wrap(cell, width)
+
+
+def _cell_by_cell(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
+    """A row without columns: its first cell, and below it what each of the others is."""
+    first, *rest = [(head, cell.strip()) for head, cell in zip(heads, row, strict=True) if cell.strip()] or [("", "")]
+    others = " · ".join(f"{head} {cell}".lstrip() for head, cell in rest)
+    return wrap(first[1], width, "  ") + [f"  {line}" for line in wrap(others, width - 2, "  ")]
 
 
 def bar_text(parts: Sequence[Part], width: int = BAR) -> str:
