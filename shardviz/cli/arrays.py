@@ -73,7 +73,7 @@ shardviz reshard model:params model:train_specs model:serve_specs --mesh data=8
 """,
 )
 def reshard(array: str, before: str, after: str, mesh: str, target: str | None) -> Answer:
-    """Say what is sent when an array, or a tree of arrays, changes its sharding.
+    """Say what is sent when arrays change their sharding.
 
     ARRAY is an element type and a shape, or module:name of a tree of arrays or of a function that makes it. BEFORE and
     AFTER are shardings in any notation, one for all arrays, or module:name of a tree of specs.

@@ -29,7 +29,7 @@ import click
 import msgspec
 
 from shardviz.cli.frame import progress
-from shardviz.cli.naming import is_name, resolve, value_of
+from shardviz.cli.naming import gallery_names, is_name, resolve, value_of
 from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.records.report import ASKED
 
@@ -153,9 +153,21 @@ OPTIONS = (
     click.option("--options", metavar="OPTIONS", help="Compiler options: \"xla_a=1 host-offload\"."),
     click.option("--tokens", type=float, help="Tokens of a step, for tokens a second."),
 )  # fmt: skip
-FUNCTION = click.argument("function", required=False, metavar="[STEP]")
-STEP = (FUNCTION, *OPTIONS)
+
+
+def step_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The steps of `pyproject.toml` and of the gallery that begin so, for a shell's completion."""
+    try:
+        own = tuple(project().steps)
+    except ShardvizError:
+        own = ()
+    return [name for name in (*own, *gallery_names()) if name.startswith(incomplete)]
+
+
+STEP = (click.argument("function", required=False, metavar="[STEP]", shell_complete=step_names), *OPTIONS)
 """What a verb about a step takes: STEP is `module:function`, a step of `pyproject.toml`, or a name of the gallery."""
+STEPS = click.argument("names", nargs=-1, metavar="[STEP]...", shell_complete=step_names)
+"""The same of a verb about several."""
 
 
 def project() -> Project:
