@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from shardviz.cli.frame import Answer, verb
 from shardviz.cli.naming import is_name, value_of
@@ -86,7 +87,7 @@ def reshard(array: str, before: str, after: str, mesh: str, target: str | None) 
     changes = list(_changes(array, before, after, mesh))
     arrays = [_resharded(change, mesh, target) for change in changes]
     sizes = [change.moves.bytes(change.before.dtype) for change in changes]
-    most = {verb: float(sum(size[verb] for size in sizes).max()) for verb in ("keep", "receive", "drop")}
+    most = {verb: float(np.sum([size[verb] for size in sizes], axis=0).max()) for verb in ("keep", "receive", "drop")}
     data = ReshardData(
         mesh=dict(changes[0].before.layout.mesh.shape),
         target=target or "",
