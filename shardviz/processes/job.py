@@ -22,6 +22,9 @@ from shardviz import _jax
 from shardviz.processes import dumps
 from shardviz.processes.dumps import MILESTONES
 
+REQUEST = "request"
+"""The file in a job's folder that has its `Request` or `Trial`, pickled."""
+
 MAX_CPU_DEVICES = 2048
 """XLA's CPU client takes no more; beyond it says "Multiprocess computations aren't implemented"."""
 
