@@ -98,8 +98,6 @@ ROLES = {
     "rematerialised": ("#7A8795", "#8E9BA8"),
     "backward": ("#9FABB7", "#6B7884"),
     "update": ("#C9D1D9", "#46515C"),
-    "more": ("#B42318", "#FF8A80"),
-    "less": ("#00805E", "#35C79B"),
     "held0": ("#FFF4B8", "#5C5320"),
     "held1": ("#F0E3A0", "#524C2B"),
     "held2": ("#DDD3A3", "#494736"),

@@ -155,6 +155,13 @@ def _box(bounds: Iterable[tuple[int, int]]) -> str:
     return f"[{', '.join(f'{start}:{stop}' for start, stop in bounds)}]"
 
 
+def slice_text(cut: Layout, place: int) -> str:
+    """What the device at a place of the mesh holds: `[0:4, :]`, or `nothing`."""
+    index = zip(cut.index(int(cut.device_ids[place])), cut.shape, strict=True)
+    text = ", ".join(":" if part == slice(0, size) else f"{part.start}:{part.stop}" for part, size in index)
+    return f"[{text}]" if cut.holds[place] else "nothing"
+
+
 # Many arrays at once: a table of them, what they come to on each device, and those that could be sharded further.
 
 

@@ -7,7 +7,7 @@ through: filters, bars by four keys, what the target runs beside what was partit
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -38,7 +38,6 @@ from shardviz.view.document import (
     value_spec,
     words,
 )
-from shardviz.view.picture import Picture
 from shardviz.view.placement import CHOOSE, without_machine
 from shardviz.view.program import of_rules
 from shardviz.view.report import (
@@ -52,7 +51,7 @@ from shardviz.view.report import (
 )
 from shardviz.view.roofline import roofline_picture
 from shardviz.view.rosetta import found_value, sharding_of
-from shardviz.view.scene import Scene, build_scene, coarsen, near
+from shardviz.view.scene import build_scene
 from shardviz.view.shard_holders import holders_picture, tinted
 from shardviz.view.shard_map import company_blocks, shard_map
 from shardviz.view.show import Shown
@@ -332,24 +331,7 @@ def rules_pane(found: RulesTable) -> Document:
 
 
 _BESIDE = 400.0
-"""Pixels from which there is room for the tiles of a picked cell beside a map."""
-
-
-def _closer(shown: Shown, drawn: Picture, device: int, room: tuple[float, float]) -> Iterator[Figure]:
-    """What the cell of a device stands for, and so on until a cell is a slice."""
-    number, scene = int(shown.layout.mesh.ids()[device]), build_scene(shown.layout)
-    while (few := _scene_of(drawn, scene)).merged > 1:
-        scene = near(scene, few, number)
-        drawn = shard_map(shown, device, scene).within(room)
-        notes = tuple(note for note in drawn.notes if note.startswith("each cell stands"))
-        caption, name = f"in the cell of device {number}", f"closer-{scene.cells}"
-        yield Figure(of=dataclasses.replace(drawn, notes=notes), caption=caption, name=name)
-
-
-def _scene_of(drawn: Picture, fine: Scene) -> Scene:
-    """The scene that was drawn, of one with a cell a slice."""
-    grids = drawn.grids
-    return coarsen(fine, rows=len(grids[0].texts), columns=len(grids[0].texts[0]), panels=len(grids))
+"""Pixels from which there is room for another picture beside a map."""
 
 
 def shard_map_pane(
@@ -384,17 +366,14 @@ def shard_map_pane(
         why = paragraph(said or "its sharding is not known at this level", quiet=True)
         return Document(title=title, lead=(lead,), blocks=(why,), mesh=report.mesh)
     size = words(f"→ {format_shape(cut.shard_shape)} · {format_bytes(value.bytes_per_device)} per device", quiet=True)
-    shown = Shown(cut, name, value.dtype)
-    drawn = shard_map(shown, device)
+    drawn, slices = shard_map(Shown(cut, name, value.dtype), device), build_scene(cut)
     if room is not None:
         drawn = drawn.within((room[0], 2 * room[1]))
-    merged = _scene_of(drawn, build_scene(cut)).merged > 1 and not cut.maximal
+    merged = sum(len(grid.cells) for grid in drawn.grids) < slices.cells and not cut.maximal
     figure: Block = Figure(of=tinted(drawn) if merged else drawn, name="cells")
     if merged and room is not None and room[0] >= _BESIDE:
-        holders = holders_picture(build_scene(cut), device)
-        beside = () if holders is None else (Figure(of=holders, name="holders"),)
-        closer = tuple(_closer(shown, drawn, device, room)) if 0 <= device < report.mesh.size else ()
-        figure = Beside(blocks=(figure, *beside, *closer)) if beside or closer else figure
+        holders = holders_picture(slices, device)
+        figure = figure if holders is None else Beside(blocks=(figure, Figure(of=holders, name="holders")))
     blocks = (figure, *company_blocks(cut, device, report))
     return Document(title=(*title, size), lead=(lead,), blocks=blocks, mesh=report.mesh)
 

@@ -2,8 +2,7 @@
 
 A role is a number, the place of a mesh axis in its mesh (each axis has one colour everywhere), or a word: `ink`,
 `quiet`, `line`, `ground`, `tile`, `shade` (a tile of another host), `muted` (what belongs to no axis), `held0` to
-`held7` (what of an array a device holds, from its first slice to its last), `more` and `less` (than another plan), a
-phase of the step. A painter knows
+`held7` (what of an array a device holds, from its first slice to its last), a phase of the step. A painter knows
 colours and fonts; a builder knows neither. Lengths are pixels of a page, y runs downwards.
 
 >>> tiles = Rects(x=(0, 20), y=(0, 0), wide=16, high=16, fill=0, hatch=0, labels=("0", "1"), tip="device {}",

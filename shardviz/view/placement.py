@@ -38,6 +38,7 @@ from shardviz.view.document import (
     words,
     wrapped,
 )
+from shardviz.view.layouts import slice_text
 from shardviz.view.machine import floor
 from shardviz.view.machine_picture import company
 from shardviz.view.rosetta import found_value, sharding_of
@@ -190,9 +191,7 @@ def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[Paragrap
         cut = layout(value.shape, sharding_of(value, report.mesh), report.mesh)
     except ShardvizError:
         return ()
-    index = cut.index(int(cut.device_ids[device.place]))
-    parts = [":" if s == slice(0, n) else f"{s.start}:{s.stop}" for s, n in zip(index, value.shape, strict=True)]
-    held = code(f"{value.label or value.name}[{', '.join(parts)}]")
+    held = code(f"{value.label or value.name}{slice_text(cut, device.place)}")
     return (paragraph(held, words("shard map", selects=("tab", "shards")), label="holds", name="device-holds"),)
 
 

@@ -46,6 +46,7 @@ from shardviz.view.layouts import (
     kept_and_moved,
     move_blocks,
     process_blocks,
+    slice_text,
     spec_pieces,
     spec_words,
     tree_blocks,
@@ -66,18 +67,17 @@ _INSETS = 1.4, 3.4
 """Pixels from a cell's edge to the outline of a picked device's own cell, and of those of its groups."""
 
 
-def shard_map(shown: Shown, device: int = -1, scene: Scene | None = None) -> Picture:
+def shard_map(shown: Shown, device: int = -1) -> Picture:
     """Which device holds which slice, without a title.
 
     Args:
         shown: the array.
         device: the place in the mesh of a device that is picked, whose groups are outlined; below 0 for none.
-        scene: the part of the array that is drawn, one cell a slice; None for all of it.
 
     Returns:
         The finest picture within 1,280 pixels each way; its `coarser` gives those with fewer cells.
     """
-    fine = build_scene(shown.layout, shown.hosts) if scene is None else scene
+    fine = build_scene(shown.layout, shown.hosts)
     scenes: dict[tuple[int, ...], Scene] = {}  # many limits give the same cells
     pictures: dict[tuple[int, ...], Picture] = {}
 
@@ -287,7 +287,12 @@ def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...
         name="shard-company",
     )
     at = ", ".join(f"{name} {i}" for name, i in zip(mesh.names, mesh.coordinates()[device], strict=True))
-    who = words(f"device {int(ids[device])}", strong=True), words(f"({at})", quiet=True)
+    who = (
+        words(f"device {int(ids[device])}", strong=True),
+        words(f"({at})", quiet=True),
+        words("holds"),
+        code(slice_text(cut, device)),
+    )
     return (paragraph(*who, name="company-of"), *((company,) if company.rows else ()))
 
 
