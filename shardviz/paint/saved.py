@@ -63,9 +63,9 @@ def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str 
         raise ShardvizError(f"save({str(path)!r}): {error}; as text it can be saved: {', '.join(TEXTS)}") from error
     if ending == ".svg":
         return svg_of(drawn, dark=True if dark else None)
-    from shardviz.paint import png  # matplotlib, imported only where it draws
+    from shardviz.paint import mpl  # matplotlib, imported only where it draws
 
-    return png.png_of(drawn, dark=dark) if ending == ".png" else png.pdf_of(drawn, dark=dark)
+    return mpl.png_of(drawn, dark=dark) if ending == ".png" else mpl.pdf_of(drawn, dark=dark)
 
 
 _PICTURES = ", ".join(PICTURES)

@@ -123,6 +123,11 @@ class Collective:
         return self.operand_bytes * others * (2 if self.kind == "all-reduce" else 1)
 
     @property
+    def assumed_sent_bytes(self) -> float:
+        """Bytes that one device sends over the whole step; one run where the count is not known."""
+        return self.sent_bytes * (1 if self.count is None else self.count)
+
+    @property
     def assumed_seconds(self) -> float:
         """The time over the whole step; one run where the count is not known, none where the time is not."""
         return (self.seconds or 0.0) * (1 if self.count is None else self.count)

@@ -137,7 +137,7 @@ class CollectiveTotal:
     @cached_property
     def sent_bytes(self) -> float:
         """Bytes that one device sends; a collective of unknown count is taken to run once."""
-        return sum(c.sent_bytes * (1 if c.count is None else c.count) for c in self.collectives)
+        return sum(c.assumed_sent_bytes for c in self.collectives)
 
     @property
     def bytes_text(self) -> str:

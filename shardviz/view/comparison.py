@@ -209,7 +209,6 @@ def _collectives_section(comparison: Comparison) -> Section:
         ("line", lambda change: tuple(line(frame, comparison.line) for frame in _lines(change))),
         most=_MOST_COLLECTIVES,
         noun="change",
-        clip=True,
         name="collectives",
     )
     counts = Counter(change.what for change in comparison.collectives)

@@ -86,7 +86,7 @@ class LineDifference:
     Attributes:
         name: of the card that is compared with.
         level: at which they are compared.
-        timed: whether the amounts are seconds; else operand bytes.
+        timed: whether the amounts are seconds; else bytes that a device sends.
         more: (file, line) → seconds or bytes more than there, of lines where that is worth saying.
         new: (file, line) → the kinds and axes of collectives that are not there.
         gone: (file, line) → those that are there only.
@@ -132,11 +132,11 @@ def line_difference(deck: Deck) -> LineDifference | None:
 
 
 def _amounts(known: Known, level: str, timed: bool) -> dict[Line, float]:
-    """Seconds of each line, what it computes and what it moves; or its operand bytes."""
+    """Seconds of each line, its compute and its communication; or the bytes that a device sends."""
     cost: StepCost | None = known.cost(level) if timed else None
     sums: dict[Line, float] = {} if cost is None else dict(cost.compute_by_line())
     for at, each in _placed(known.reports[level].collectives if cost is None else cost.partitioned):
-        sums[at] = sums.get(at, 0.0) + (each.assumed_bytes if cost is None else each.assumed_seconds)
+        sums[at] = sums.get(at, 0.0) + (each.assumed_sent_bytes if cost is None else each.assumed_seconds)
     return sums
 
 

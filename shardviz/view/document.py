@@ -132,7 +132,6 @@ class Table:
         most: rows that HTML and the page show.
         noun: what a row is, for `… and 5 more lines`.
         hidden: rows that exist and are in no medium.
-        clip: in plain text, a row that is too wide ends in `…` instead of going on in the next line.
         folds: whether the rows' details are folded away: `never`; on the `page`, where a click opens them; `always`, so
             that they are shown only where a person can open them.
         name: what tests and scripts find it by on the page.
@@ -145,7 +144,6 @@ class Table:
     most: int = 48
     noun: str = "row"
     hidden: int = 0
-    clip: bool = False
     folds: Literal["never", "page", "always"] = "page"
     name: str = ""
 

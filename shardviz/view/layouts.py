@@ -205,7 +205,6 @@ def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, .
         ("spec", lambda leaf: spec_pieces(leaf.layout)),
         ("shard", lambda leaf: shape(leaf.layout.shard_shape)),
         most=MOST_LEAVES,
-        clip=True,
         name="leaves",
     )
     count = len(leaves) - MOST_LEAVES
@@ -272,7 +271,6 @@ def _better(tree: TreeBytes) -> tuple[Block, ...]:
         (right("could be"), lambda it: nbytes(it.better_bytes_per_device)),
         ("unused axis → dimension", _unused),
         ("spec then", lambda it: spec(it.better)),
-        clip=True,
         name="better",
     )
     saved = lambda some: format_bytes(sum(it.saved_bytes_per_device for it in some))  # noqa: E731

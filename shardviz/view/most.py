@@ -3,7 +3,7 @@
 A row is ranked by what the step would lose if it took no time, so that what other work hides sinks; compared with
 another card, each row has its difference. A finding about the same line and axes gives the row its words; any other
 finding has a row of its own, a note only if a mend of it helps. A mend stands beside its finding, or beside the
-collectives that it lessens; what mends no row stands apart. `line_document` has the rows of one source line.
+collectives that it lessens; what mends no row stands apart. A source line has its own rows.
 """
 
 from __future__ import annotations
@@ -127,17 +127,12 @@ class _Step:
 
 
 def most_document(deck: Deck, remedies: Remedies) -> Document:
-    """What the open card's step spends most on, compared with another card.
-
-    Args:
-        deck: the cards.
-        remedies: what helps the open card's plan; those of another plan are left out.
-    """
+    """What the open card's step spends most on, compared with another card; with the mends of that card's plan."""
     return costs_documents(deck, remedies)[0]
 
 
 def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str, Document]]:
-    """`most_document`, and by line `line_document`, of each line that has a cost or a finding."""
+    """`most_document`, and for each source line with a cost or a finding its own: line (`model.py:20`) → Document."""
     step = _Step.of(deck)
     entries, apart = step.entries(remedies, deck.now.plan)
     lines: dict[str, list[_Entry]] = {}
@@ -165,18 +160,6 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
         mesh=step.known.bound.mesh,
     )
     return most, by_line
-
-
-def line_document(deck: Deck, remedies: Remedies, at: str) -> Document:
-    """What one source line costs, why, and its mends, to stand below the line.
-
-    Args:
-        deck: the cards.
-        remedies: what helps the open card's plan.
-        at: the line, `model.py:20`.
-    """
-    none = Document(blocks=(paragraph("No cost and no finding on this line.", quiet=True),))
-    return costs_documents(deck, remedies)[1].get(at, none)
 
 
 def _table(step: _Step, entries: Sequence[_Entry], name: str, at: str = "") -> Table:

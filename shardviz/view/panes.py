@@ -201,7 +201,7 @@ def memory_pane(state: Looked) -> Document:
     fits, usable = (None, None) if needs is None else (needs.fits, needs.usable)
     verdict, tone = _VERDICTS[fits]
     on = () if state.target == "cpu" else (words("on each device of"), code(state.target))
-    how = _unpriced_words(state) if needs is None else _after_verdict(memory_words(needs))
+    how = unpriced_words(state) if needs is None else _after_verdict(memory_words(needs))
     lacks = (words("·", quiet=True), CHOOSE) if state.target == "cpu" else ()
     blocks: list[Block] = [
         paragraph(words(verdict, strong=True, tone=tone), *on, words(f": {how}"), *lacks, name="memory-verdict")
@@ -230,7 +230,8 @@ def _after_verdict(said: str) -> str:
     return rest if colon and "fit" in head.lower() else said
 
 
-def _unpriced_words(state: Looked) -> str:
+def unpriced_words(state: Looked) -> str:
+    """What a device must hold where no machine has a price: so much, and why it is not known whether it fits."""
     text = parts_text(memory_parts(state.report), state.report.memory is not None)
     if state.cost_error:
         return f"{text}; {state.cost_error}"

@@ -58,8 +58,8 @@ LEVEL_WORDS = {
 }
 _MOST_ALIVE, _KEPT = 8, 2000
 
-CPU_CAUTION = "XLA's CPU compiler plans this; a TPU's or GPU's plan is another."
-CPU_DETAIL = "The CPU's keeps bf16 temporaries in f32 in places, where they take twice the bytes."
+CPU_CAUTION = "A TPU's or GPU's compiler makes another plan."
+CPU_DETAIL = "The CPU compiler keeps some bf16 temporaries in f32, which doubles their bytes."
 """What to know of a memory plan of the CPU's compiler."""
 
 

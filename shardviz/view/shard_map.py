@@ -281,7 +281,7 @@ def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...
             lambda axis: f"{axis[2]} devices: {device_ranges(ids[group_along(cut, device, axis[0])])}",
         ),
         ("holds", lambda axis: _shared(cut, axis[1] in along)),
-        (wrapped("collectives in a step"), lambda axis: _moved(report, axis[1])),
+        (wrapped("a device sends in a step"), lambda axis: _moved(report, axis[1])),
         folds="never",
         noun="axis",
         name="shard-company",
@@ -301,13 +301,13 @@ def _shared(cut: Layout, same: bool) -> Piece:
 
 
 def _moved(report: Report, name: str) -> Piece:
-    """What a step moves in the groups along an axis: `all-reduce 345 GB, all-gather 12 MB over data and model`."""
+    """What a device sends to its group along an axis: `all-reduce 345 GB, all-gather 12 MB over data and model`."""
     sums: dict[tuple[str, str], float] = {}
     for each in report.collectives:
         over = [axis_name(a) for a in each.axes or ()]
         if name in over:
             beside = "" if len(over) == 1 else f" over {axes_words(each.axes)}"
-            sums[each.kind, beside] = sums.get((each.kind, beside), 0.0) + each.assumed_bytes
+            sums[each.kind, beside] = sums.get((each.kind, beside), 0.0) + each.assumed_sent_bytes
     most = sorted(sums.items(), key=lambda item: -item[1])[:4]
     text = ", ".join(f"{kind} {format_bytes(size)}{beside}" for (kind, beside), size in most)
     return words(text or "nothing", quiet=not text)

@@ -177,14 +177,17 @@ def _moves(
 
 def _moved(total: CollectiveTotal, new: bool = False) -> Iterator[Piece]:
     """`all-gather` `model` `2.10 MB × 80` `4.35 ms` `fwd`."""
-    first, *others = {c.operand_bytes for c in total.collectives}
+    each, *others = {c.sent_bytes for c in total.collectives}
     yield moved(total.kinds[0], total.axes, total.collectives[0].source)
     yield axes(total.axes)
-    yield words(f"{total.runs_text} runs" if others else f"{format_bytes(first)} × {total.runs_text}")
-    once = not others and total.runs_text == "1"
-    said = format_seconds(total.seconds) if not total.untimed else "" if once else total.bytes_text
-    if said:
-        yield words(said, strong=True, tip=f"{total.bytes_text} per device in a step")
+    yield words(
+        f"{total.runs_text} runs" if others else f"{format_bytes(each)} × {total.runs_text}", tip="sent in a run"
+    )
+    sent, once = format_bytes(total.sent_bytes), not others and (total.unknown or total.runs == 1)
+    amount = format_seconds(total.seconds) if not total.untimed else "" if once else sent
+    if amount:
+        tip = f"each device sends {sent} in a step; {total.bytes_text} enter the collectives"
+        yield words(amount, strong=True, tip=tip)
     one = max(total.collectives, key=lambda c: c.assumed_seconds or c.assumed_bytes)
     phases = ", ".join(
         filter(None, (_PHASES.get(phase, phase) for phase in sorted({c.phase for c in total.collectives})))

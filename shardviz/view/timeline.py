@@ -143,7 +143,6 @@ def _memory(timeline: Timeline) -> Section:
         ("line", lambda it: "" if it[2] is None else line(it[2], timeline.line(it[2]))),
         noun="moment",
         folds="never",
-        clip=True,
         name="timeline-memory",
     )
     lead = words(f"{memory_words(memory)}; {memory.rests_on}", quiet=True)
@@ -175,7 +174,6 @@ def _exposed(timeline: Timeline) -> Iterator[Section]:
         ("line", lambda it: line(it.source, timeline.line(it.source))),
         first=_MOST,
         noun="row",
-        clip=True,
         name="timeline-exposed",
     )
     lead = (words(f"{format_seconds(total)}, {_share(timeline, total)} of the step"),)
@@ -200,7 +198,6 @@ def _critical(timeline: Timeline) -> Iterator[Section]:
         (wrapped("if this took no time"), what),
         first=_MOST,
         noun="row",
-        clip=True,
         name="timeline-critical",
     )
     lead = (words("each alone, with everything else unchanged and overlap counted", quiet=True),)

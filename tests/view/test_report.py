@@ -98,6 +98,13 @@ def test_text():
     assert repr(report()) == TEXT
 
 
+def test_columns_that_do_not_fit_are_folded_below_their_row():
+    lines = paint.text(report(), 60).splitlines()
+    assert max(map(len, lines)) <= 60
+    place = lines.index("  params['wq']  bfloat16 [8192, 4096]  P('data', 'model')")
+    assert lines[place + 1] == "    shard [1024, 512]; per device 1.05 MB"
+
+
 def test_text_has_no_timings_and_survives_json():
     assert "0.12" not in paint.text(report())
     assert paint.text(dataclasses.replace(report(), timings={"partition": 9.0})) == TEXT

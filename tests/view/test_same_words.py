@@ -34,12 +34,12 @@ from shardviz.view.document import (
     term,
     words,
 )
-from shardviz.view.explored import memory_brief
 from shardviz.view.glossary import GLOSSARY, markdown
 from shardviz.view.panes import (
     collectives_pane,
     cost_pane,
     found_values,
+    memory_pane,
     problems_pane,
     rules_pane,
     shard_map_pane,
@@ -109,7 +109,7 @@ def told() -> dict[str, Document]:
     return {
         "summary": document(state),
         "cards": document(state.deck),
-        "memory": memory_brief(state),
+        "memory": memory_pane(state),
         "source": source_pane(replace(report, collectives=cost.partitioned), cost),
         "rules": document(rules),
         "rules pane": rules_pane(rules),
