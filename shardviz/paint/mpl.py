@@ -168,10 +168,12 @@ class _Painter:
         look = {"linewidths": width, "linestyles": [self.dash(shape.dash, shape.width)], "zorder": 2 + shape.layer}
         if shape.closed:
             face = self.colour(shape.fill, shape.strength)
-            made: Any = PolyCollection([np.array(line) for line in lines], facecolors=face, edgecolors=stroke, **look)
+            collection: Any = PolyCollection(
+                [np.array(line) for line in lines], facecolors=face, edgecolors=stroke, **look
+            )
         else:
-            made = LineCollection(lines, colors=[stroke], **look)
-        self.ax.add_collection(made, autolim=False)
+            collection = LineCollection(lines, colors=[stroke], **look)
+        self.ax.add_collection(collection, autolim=False)
 
     def marks(self, shape: Marks) -> None:
         xs, ys = zip(*shape.at, strict=True)

@@ -52,9 +52,9 @@ def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str 
             raise ShardvizError(f"save({str(path)!r}, kind={kind!r}): only a picture ({_PICTURES}) is of a kind")
         return TEXTS[ending](subject)
     if ending not in PICTURES:
-        given = repr(ending) if ending else "no ending"
+        written = repr(ending) if ending else "no ending"
         raise ShardvizError(
-            f"save({str(path)!r}): {given} is no kind of file that is written here; give one of "
+            f"save({str(path)!r}): {written} is no kind of file that is written here; give one of "
             f"{', '.join(TEXTS)}, {_PICTURES}"
         )
     try:

@@ -81,12 +81,12 @@ def _blocks(blocks: Iterable[Block], width: int | None, *, top: bool) -> list[st
     """Blocks one below the other; what has a heading or a figure stands apart by an empty line."""
     lines: list[str] = []
     for block in blocks:
-        made = _block(block, width)
-        if not made:
+        block_lines = _block(block, width)
+        if not block_lines:
             continue
         if (lines or top) and not isinstance(block, Paragraph) and lines[-1:] != [""]:
             lines.append("")
-        lines += made
+        lines += block_lines
     return lines
 
 

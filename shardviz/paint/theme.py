@@ -126,13 +126,7 @@ def ink_on(role: int | str | None, dark: bool) -> str:
 
 
 def axis_colours(mesh: Any) -> dict[str, AxisColour]:
-    """The colour of every axis of a mesh.
-
-    Args:
-        mesh: a mesh in any form that `DeviceMesh.of` reads.
-
-    Returns:
-        Axis name → `AxisColour`, in mesh order. More than eight axes repeat the hues with other hatches.
+    """Axis name → `AxisColour`, in mesh order. More than eight axes repeat the hues with other hatches.
 
     Raises:
         MeshError: if `mesh` is no mesh.

@@ -260,16 +260,16 @@ class ReportRecord(Visible):
         """
         data = read_versioned(text, "report", SCHEMA_VERSION)
         try:
-            found = msgspec.convert(data, cls, str_keys=True)
+            report = msgspec.convert(data, cls, str_keys=True)
         except (msgspec.ValidationError, ShardvizError) as error:
             raise ShardvizError(f"this shardviz report is damaged: {error}") from error
         for path, _ in _faults(data, most=_LARGEST_WHOLE):  # which a number of another kind may be
-            at: Any = found
+            at: Any = report
             for key in path:
                 at = at[key] if isinstance(at, tuple) else getattr(at, key, None)
             if isinstance(at, int):
                 raise _damaged("report", path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(at)}")
-        return found
+        return report
 
 
 def read_versioned(text: str, kind: str, version: int) -> dict[str, Any]:

@@ -54,13 +54,7 @@ def _nothing(deck: Deck) -> str:
 
 
 def with_difference(pane: Document, deck: Deck, groups: Collection[str]) -> Document:
-    """A place's document, with what is different in the numbers that it is about.
-
-    Args:
-        pane: the document.
-        deck: the cards.
-        groups: of the numbers: `work`, `collectives`, `memory`, `step`.
-    """
+    """A pane, and below it what differs in the numbers of these groups: `work`, `collectives`, `memory`, `step`."""
     both = compared(deck)
     if both is None or not any(a.group in groups for a in both.amounts):
         return pane
@@ -175,7 +169,7 @@ def with_links(pane: Document, deck: Deck) -> Document:
     what = "communication along each mesh axis, and how long its links are busy"
     own = {(path.name, str(path)) for path in now.placement.paths}
     lines = tuple(
-        paragraph(axes((path.name,)), words(f"uses {path} there", quiet=True))
+        paragraph(axes((path.name,)), words(f"on {other.name}: {path}", quiet=True))
         for path in before.placement.paths
         if path.size > 1 and (path.name, str(path)) not in own
     )

@@ -109,7 +109,7 @@ def still(state: Looked) -> Document:
 
 
 def _level(state: Looked) -> tuple[Piece, ...]:
-    """Which of the levels the numbers are of, and for which machine."""
+    """The level of the numbers, and their machine."""
     level = state.level
     meaning = f"({LEVEL_WORDS[level]})" if level in LEVEL_WORDS else ""
     machine = (words(f", target {state.target}"),) if state.target != "cpu" else ()
@@ -128,15 +128,15 @@ def _(saved: SavedSession) -> Document:
 
 
 def _plans(state: Looked) -> Iterator[Block]:
-    """The cards, and which of them all else is about."""
+    """The cards, and which of them the rest is about."""
     deck = state.deck
     yield from document(deck).blocks
     if len(deck.cards) > 1:
-        yield paragraph(words("The rest is about the plan"), words(deck.now.name, strong=True), words("."))
+        yield paragraph(words("Everything below is about the plan"), words(deck.now.name, strong=True), words("."))
 
 
 def _most(state: Looked) -> Section:
-    """What the step waits for; what helps was tried while the explorer lived."""
+    """What the step spends most on; mends were tried while the explorer ran."""
     remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()
     return _part("What costs you most", most_document(state.deck, remedies), "open")
 
@@ -151,7 +151,7 @@ def _coded(code: Codes) -> Iterator[Block]:
 
 
 def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -> Document:
-    """All that the panes of an explorer say, one below the other, and the code of each card's plan by its name."""
+    """All panes of an explorer, one below the other, and the code of each card's plan by its name."""
     report, cost = state.report, state.cost
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
     chosen = shard_map_pane(report, state.selected, state.remark)
@@ -184,7 +184,7 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
 
 
 def _walked(cost: StepCost) -> Document:
-    """The step as it would run, or why nobody knows."""
+    """The step's timeline, or why there is none."""
     try:
         return document(cost.timeline)
     except ShardvizError as error:
@@ -192,7 +192,7 @@ def _walked(cost: StepCost) -> Document:
 
 
 def _settled(part: Any) -> Any:
-    """A part of a document without what only asks the kernel for something: nobody would answer."""
+    """A part of a document without the links that ask the kernel: on a kept page nobody would answer."""
     if isinstance(part, tuple):
         return tuple(_settled(each) for each in part if not _asks(each))
     if isinstance(part, Row):

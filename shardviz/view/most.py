@@ -197,7 +197,7 @@ def _progress(remedies: Remedies, deck: Deck) -> Iterator[Piece]:
     if remedies.of == deck.now.plan and remedies.busy:
         if mends is not None and mends.candidates:
             text = f"· {mends.tried} of {mends.candidates} changes tried"
-            yield words(text, quiet=True, tip="mends are tried while nothing else is asked for")
+            yield words(text, quiet=True, tip="mends are tried while the explorer is idle")
     elif remedies.of == deck.now.plan and remedies.trouble:
         yield words("· mends could not be tried", tone="warn", tip=remedies.trouble)
 
@@ -208,7 +208,7 @@ def _no_machine(known: Known) -> Iterator[Piece]:
         yield words(f"No times: {trouble}", tone="warn")
     else:
         yield CHOOSE
-        yield words("to see times; until then, by bytes that each device sends.", quiet=True)
+        yield words("to see times; until then, rows are sorted by the bytes that each device sends.", quiet=True)
 
 
 # Which rows there are.
@@ -232,7 +232,7 @@ def _found_seconds(entry: _Entry) -> float:
 
 
 def _lessens(mend: Mend, spent: Spending | None) -> bool:
-    """Whether a mend makes the collectives of a row move less."""
+    """Whether a mend lessens the collectives of a row."""
     if spent is None or spent.what != "collective" or spent.source is None:
         return False
     names = {axis_name(a) for a in spent.axes or ()}
@@ -322,7 +322,7 @@ def _amount(entry: _Entry, step: _Step, at: str = "") -> tuple[Piece, ...]:
         own = _own(spent, step, at)
         if own is not None:
             return (words(format_seconds(own), strong=True, tip="of this line in a step, on each device"),)
-        lost = "the step would be so much shorter if this took no time"
+        lost = "the step would be this much shorter if this took no time"
         tip = "in a step, on each device" if spent.loss is None else lost
         return (words(format_seconds(spent.weight), strong=True, tip=tip),)
     if finding is None:
@@ -359,7 +359,7 @@ def _difference(spent: Spending | None, step: _Step) -> tuple[Piece, ...]:
 
 
 def _sentence(entry: _Entry, step: _Step, at: str) -> Iterator[Piece]:
-    """What is spent and why; what was found; of a mend alone what it brings."""
+    """What a row says: what is spent and why, the finding, or what a mend alone brings."""
     spent, finding = entry.spent, entry.finding
     if spent is not None:
         yield from _spent(spent, step, at)
@@ -430,7 +430,7 @@ def _loss(spent: Spending, cost: StepCost | None) -> Iterator[Piece]:
 
 
 def _cause(spent: Spending, step: _Step) -> Iterator[Piece]:
-    """Why it is there: which array it moves where that has a name, or what the kind of collective is for."""
+    """Why a collective is there: the array that it gathers, where that has a name, else what its kind is for."""
     arguments = {v.name for v in step.known.report.arguments}
     names = [*dict.fromkeys(c.operand for c in spent.collectives if c.operand in arguments)]
     if not names or spent.kind != "all-gather":
@@ -446,7 +446,7 @@ def _cause(spent: Spending, step: _Step) -> Iterator[Piece]:
 
 
 def _brief(text: str) -> str:
-    """A finding's first sentence, which says what is wrong; the whole of it is told where its row is opened."""
+    """A finding's first sentence; its row, opened, has the whole text."""
     if len(text) <= _LONGEST:
         return text
     return shorten(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0], _LONGEST)

@@ -250,15 +250,7 @@ class Scene:
 
 
 def build_scene(layout: Layout, hosts: ProcessLayout | None = None) -> Scene:
-    """The grid of distinct tiles of an array and the devices in each.
-
-    Args:
-        layout: where every slice lies.
-        hosts: what each process holds, where processes are to be told apart.
-
-    Returns:
-        The `Scene`, one cell a tile; see `coarsen` for fewer.
-    """
+    """The grid of an array's distinct tiles, one cell a tile, and the devices in each; `coarsen` gives fewer cells."""
     rank, ways = len(layout.shape), layout.ways
     cut = [d for d in range(rank) if ways[d] > 1]
     if len(cut) >= 2:
@@ -290,15 +282,7 @@ def _side(cut: Layout, d: int | None) -> Side:
 
 
 def coarsen(scene: Scene, *, rows: int, columns: int, panels: int) -> Scene:
-    """A scene with at most so many cells each way: neighbouring tiles are merged where there are more.
-
-    Args:
-        scene: the scene with one cell a tile.
-        rows, columns, panels: the most of each.
-
-    Returns:
-        The same scene if it is small enough; else one whose cells hold the devices of `Scene.merged` tiles.
-    """
+    """A scene with at most so many cells each way: neighbouring tiles are merged where there are more."""
     counts = [side.cells for side in scene.sides]
     by = [1] * len(scene.depth)
     for place in reversed(range(len(by))):  # the innermost first, so that what is merged lies close together
@@ -456,8 +440,8 @@ def notes(scene: Scene) -> list[str]:
         if side.padded:
             extra = side.shard * side.ways - side.size
             empty = extra // side.shard if side.shard else 0
-            what = f"dimension {side.dimension} is {side.size}, {side.ways} shards of {side.shard} hold {extra} more"
-            lines.append(f"padding: {what}" + (f"; {empty} of them nothing but padding" if empty else ""))
+            shards = f"{side.ways} shards of {side.shard}" + (f", {empty} of them only padding" if empty else "")
+            lines.append(f"padding: dimension {side.dimension} is {side.size}, padded to {side.size + extra}: {shards}")
     if layout.replicas > 1:
         what = "array's slice" if layout.manual_ways > 1 else "slice"
         what = f"partial {layout.unreduced_kind}" if layout.partial_sums > 1 else what

@@ -259,13 +259,8 @@ def of_change(shown: ShownChange) -> Document:
 
 
 def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...]:
-    """Who holds copies, and who talks with a device; without one, along which axes there are copies.
-
-    Args:
-        cut: where the slices lie.
-        device: its place in the mesh; below 0 for none.
-        report: whose collectives move something along the axes.
-    """
+    """Who holds copies, and which groups a picked device is in; without one (below 0), along which axes there are
+    copies."""
     mesh, along = cut.mesh, copies_along(cut)
     if not 0 <= device < mesh.size:
         copies = (words(f"each slice has {cut.replicas} copies, along"), axes(along))
