@@ -12,7 +12,7 @@ import click
 from shardviz.cli.frame import Answer, progress, quiet, verb
 from shardviz.cli.naming import resolve
 from shardviz.cli.phrases import collectives_of
-from shardviz.cli.steps import OPTIONS, STEP, Step, importable, load, project
+from shardviz.cli.steps import OPTIONS, STEP, Step, importable, load, project, step_names
 from shardviz.errors import ShardvizError
 from shardviz.records.amounts import format_seconds
 from shardviz.records.collectives import KINDS, axes_words
@@ -47,7 +47,7 @@ def report(function: str | None, full: bool, **given: Any) -> Answer:
 
 @verb(
     "why",
-    click.argument("words", nargs=-1, required=True, metavar="[STEP] VALUE"),
+    click.argument("words", nargs=-1, required=True, metavar="[STEP] VALUE", shell_complete=step_names),
     click.option("--axis", help="The mesh axis to explain; all if not given."),
     *OPTIONS,
     examples="""
