@@ -51,7 +51,7 @@ def planned(program: S, plan: Plan) -> tuple[S, Plan]:
             way = "not a report's record of one: give the plan that the report was made from"
         raise SpecError(f"plan: a {type(plan).__name__} was given; expected an sv.Plan, {way}")
     program = of_variant(program, plan.variant)
-    return program, program.settled(plan)
+    return program, program._settled(plan)
 
 
 class Derivable:
@@ -95,7 +95,7 @@ class Derivable:
         """
         return dimensions(self._lowerings.lowered)
 
-    def settled(self, plan: Plan) -> Plan:
+    def _settled(self, plan: Plan) -> Plan:
         """The plan with the arrays of each logical dimension that it cuts by name; a plan that names none as it is.
 
         Raises:

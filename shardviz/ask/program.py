@@ -192,7 +192,7 @@ class Program(Derivable):
         return program._lowerings.bind(plan)
 
     @of_plan
-    def undivided(self, plan: Plan) -> tuple[Undivided, ...]:
+    def _undivided(self, plan: Plan) -> tuple[Undivided, ...]:
         """The dimensions of arguments and outputs that do not divide by what a plan cuts them by; else as `bind`."""
         return undivided(plan, self._call, self._lowerings.traced(plan))
 
@@ -220,9 +220,9 @@ class Program(Derivable):
             MeshError: if there is no mesh, or the target has another number of devices.
             TraceError, TargetError: as `dimensions`, and `sv.cost`.
         """
-        return tried(self, self.untried_presets(mesh), target, level)
+        return tried(self, self._untried_presets(mesh), target, level)
 
-    def untried_presets(self, mesh: Any = None) -> Iterator[Preset]:
+    def _untried_presets(self, mesh: Any = None) -> Iterator[Preset]:
         """The presets as they are made, one after the other, with no report; of some there are several of one name.
 
         Args:

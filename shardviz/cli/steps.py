@@ -270,9 +270,9 @@ def load(function: str | None, **given: Any) -> Step:
 
 def step_of(name: str, settings: Settings, of: Project) -> Step:
     """A step of a project, traced. Raises as `load`."""
+    from shardviz.ask.calls import program_and_plan
     from shardviz.notation import DeviceMesh
     from shardviz.program.plan import Plan
-    from shardviz.study.sweep import program_and_plan
 
     importable(of)
     if settings.target != "attached" and "jax" not in sys.modules:

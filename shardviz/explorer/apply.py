@@ -279,7 +279,7 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
         case e.RemoveRule(place):
             return changes.with_rules(plan, place, lambda rules: rules.pop(place))
         case e.SetPlan(wanted):
-            return program.settled(wanted)
+            return program._settled(wanted)
     raise TypeError(f"{edit} is no edit of the plan")
 
 
@@ -427,7 +427,7 @@ def _deck(now: Snapshot, edit: e.CardEdit, ask: Asking) -> Deck:
         case e.OpenCard(card):
             return deck.opened(card)
         case e.AddCard(name, plan, note):
-            settled = ask.program.settled(plan)
+            settled = ask.program._settled(plan)
             return deck.added(settled, ask.known(settled, now.machine), name=name, note=note)[0]
         case e.RenameCard(card, name):
             return deck.renamed(card, name)

@@ -123,7 +123,7 @@ class ExplorerState:
         self.loop.inbox.run(lambda: self._open(plan, target))
 
     def _open(self, plan: Plan, target: str | Machine) -> None:
-        plan = self.program.settled(plan)
+        plan = self.program._settled(plan)
         bound = self.program.bind(plan)
         report = self.program.propagate(plan)
         choice = MachineChoice.of(read(target, bound.mesh), bound.mesh)

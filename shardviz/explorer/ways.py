@@ -60,7 +60,7 @@ def ways(program: Program, wanted: Plan, now: PlanRecord, axis: str = "") -> tup
         axis: the mesh axis whose size was to be changed, where that was the change.
     """
     try:
-        found = program.undivided(wanted)
+        found = program._undivided(wanted)
     except ShardvizError:
         return ()
     if not found:

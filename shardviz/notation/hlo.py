@@ -191,8 +191,7 @@ def _parse(text: str) -> _Text:
     it = Scanner(text, WHAT)
     if split_tuple(text, MOST_VALUES) != (text,):
         raise SpecError(
-            f"{_given(text)}: this is a tuple's sharding; pick one of its elements (split_tuple takes it apart), for "
-            "one array at a time, or read them all with notation.shardings"
+            f"{_given(text)}: this is a tuple's sharding; pick one of its elements, for one array at a time"
         )
     it.need("{")
     if it.sees("mesh"):

@@ -300,12 +300,6 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 # What a message says
 
 
-def elements(found: Message) -> list[Message] | None:
-    """The shardings in a tuple's message; None for the sharding of one array."""
-    several = found.get("tuple_shardings", [])
-    return several if several or _last(found, "type") == _TYPE["TUPLE"] else None
-
-
 def _last(found: Message, name: str) -> int:
     return found.get(name, [0])[-1]
 
@@ -326,11 +320,8 @@ def read(found: Message, mesh: DeviceMesh | None, rank: int | None = None) -> Sh
     kind = _last(found, "type")
     if not 0 <= kind < len(TYPES):
         raise ParseError(f"OpSharding: type {kind} is none of 0 to {len(TYPES) - 1}, {', '.join(TYPES)}")
-    if elements(found) is not None:
-        raise SpecError(
-            "OpSharding: this is a tuple's; pick one of its tuple_shardings, for one array at a time, or read them all "
-            "with notation.shardings"
-        )
+    if "tuple_shardings" in found or TYPES[kind] == "tuple":
+        raise SpecError("OpSharding: this is a tuple's; pick one of its tuple_shardings, for one array at a time")
     if "named_sharding" in found:
         return _read_named(found["named_sharding"][-1], mesh, rank)
     return _read_plain(found, kind, mesh, rank).with_kind(_partial_kind(found))
@@ -477,13 +468,10 @@ def _words(cut: Sharding, name: str, values: list[int]) -> str:
     return of_kind(words(cut.tiling()), cut)
 
 
-def make(*cuts: Sharding, several: bool = False) -> Any:
-    """The record as an `OpSharding` object of JAX's, which XLA reads from HLO's text; of `several`, a tuple's."""
-    texts = []
-    for cut in cuts:
-        check_tiled(cut, "OpSharding")
-        counted = cut.kind != "other" or iota_of(in_numbers(cut).devices) is not None
-        texts.append(text_of(write_v2(cut) if counted else write_v1(cut)))
+def make(cut: Sharding) -> Any:
+    """The record as an `OpSharding` object of JAX's, which XLA reads from HLO's text."""
+    check_tiled(cut, "OpSharding")
+    counted = cut.kind != "other" or iota_of(in_numbers(cut).devices) is not None
     from shardviz import _jax
 
-    return _jax.op_sharding(f"{{{', '.join(texts)}}}" if several else texts[0])
+    return _jax.op_sharding(text_of(write_v2(cut) if counted else write_v1(cut)))

@@ -16,17 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from shardviz.errors import ParseError, SpecError
-from shardviz.notation.bounds import MOST_CELLS, MOST_DEVICES, MOST_DIMENSIONS, MOST_TOGETHER, MOST_VALUES, check_size
+from shardviz.errors import SpecError
+from shardviz.notation.bounds import MOST_CELLS, MOST_DIMENSIONS
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis, Spec, axis_size, axis_text, check_axes
 from shardviz.notation.tiling import Tiling, axes_along, digits, joined, ordered, places, tiling_of
-
-T = TypeVar("T")
 
 NOTATIONS = ("pspec", "short", "book", "hlo-v1", "hlo-v2", "hlo-v3", "proto", "sdy", "pmap")
 
@@ -375,33 +373,6 @@ class Sharding:
         ):
             text += f" {words} {' '.join(map(axis_text, axes))}" if axes else ""
         return text
-
-
-def each_once(parts: Sequence[T], keys: Sequence[str], read: Callable[[T], Sharding]) -> tuple[Sharding, ...]:
-    """The records of a tuple's shardings: each different one is read once, and of large meshes only a few are.
-
-    Args:
-        parts: what is to be read.
-        keys: a text for each part, the same for those that are the same.
-        read: reads a part.
-
-    Raises:
-        ShardvizError: as `read` does, or for more than are read.
-    """
-    check_size(parts, MOST_VALUES, "sharding of a tuple", "shardings")
-    found: dict[str, Sharding] = {}
-    places = 0
-    for key, part in zip(keys, parts, strict=True):
-        if key not in found:
-            check_size(found, MOST_TOGETHER - 1, "sharding of a tuple", "and more different shardings")
-            found[key] = read(part)
-            places += found[key].mesh.size
-            if places > MOST_DEVICES and len(found) > 1:
-                raise ParseError(
-                    f"sharding of a tuple: {len(found)} different shardings over {found[key].mesh.size} devices; at "
-                    f"most {MOST_DEVICES} devices are read in all, so read them one at a time"
-                )
-    return tuple(found[key] for key in keys)
 
 
 def check_rank(rank: int, mesh: DeviceMesh) -> None:

@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import Any
 
 from shardviz.errors import MeshError, SpecError, excerpt
-from shardviz.notation.bounds import MOST_VALUES
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
 from shardviz.notation.named import (
@@ -33,13 +32,11 @@ from shardviz.notation.named import (
     write_dimensions,
     write_lists,
 )
-from shardviz.notation.record import Sharding, each_once
+from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner, escaped
 from shardviz.notation.spec import Axis, partial_kind
 
 _WHAT = "Shardy sharding"
-_INSIDE = r'[^<>"]++|"(?>(?:[^"\\]++|\\.)*)"'
-_ELEMENT = re.compile(rf"(?>(?:#?sdy\.sharding\s*+)?)<(?>(?:{_INSIDE}|<(?>(?:{_INSIDE})*)>)*)>", re.DOTALL)
 _MAXIMAL = re.compile(r"maximal_mesh_([0-9]{1,9})")  # what Shardy calls a mesh of one device when it imports a program
 
 
@@ -56,46 +53,19 @@ def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Shardin
         SpecError: if it does not fit the mesh, or is of several values.
         MeshError: if there is no mesh and the text has none.
     """
-    several = read_values(text, mesh, rank)
-    if several is not None:
-        if len(several) != 1:
-            raise SpecError(
-                f"{_WHAT} {excerpt(text)}: it is of {len(several)} values; pick one of them, or read them all with "
-                "notation.shardings"
-            )
-        return several[0]
     it = Scanner(text, _WHAT)
     it.take("sdy.sharding =")
+    per_value = it.take("#sdy.sharding_per_value<") or it.take("sdy.sharding_per_value<")
+    if per_value:
+        it.need("[")
     result = _one(it, mesh, rank, _prefix(it))
+    if per_value:
+        if it.sees(","):
+            raise SpecError(f"{_WHAT} {excerpt(text)}: it is of several values; give one of its elements, `<...>`")
+        it.need("]")
+        it.need(">")
     it.end()
     return result
-
-
-def read_values(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> tuple[Sharding, ...] | None:
-    """The shardings in a `#sdy.sharding_per_value<[...]>`; None for text that is none. Raises as `read` does."""
-    it = Scanner(text, _WHAT)
-    it.take("sdy.sharding =")
-    if not (it.take("#sdy.sharding_per_value<") or it.take("sdy.sharding_per_value<")):
-        return None
-    it.need("[")
-
-    def text_of_one() -> str:
-        start = it.at
-        if not it.takes(_ELEMENT):
-            _one(it, mesh, rank, _prefix(it))  # says what is wrong
-        return it.text[start : it.at]
-
-    texts = it.listed(text_of_one, "]", MOST_VALUES)
-    it.need(">")
-    it.end()
-
-    def one(text: str) -> Sharding:
-        inner = Scanner(text, _WHAT)
-        found = _one(inner, mesh, rank, _prefix(inner))
-        inner.end()
-        return found
-
-    return each_once(texts, texts, one)
 
 
 _LIST = re.compile(r"#sdy<\w+")

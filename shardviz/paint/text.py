@@ -17,12 +17,13 @@ from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from typing import Any
 
-from shardviz.paint.columns import columns, cut, pad, text_width, wrap
+from shardviz.paint.columns import columns, pad, text_width, wrap
 from shardviz.paint.outside import isolated, steerless, told
 from shardviz.records.amounts import plural
 from shardviz.view.document import (
     Beside,
     Block,
+    Column,
     Document,
     Inline,
     Listing,
@@ -80,12 +81,12 @@ def _blocks(blocks: Iterable[Block], width: int | None, *, top: bool) -> list[st
     """Blocks one below the other; what has a heading or a figure stands apart by an empty line."""
     lines: list[str] = []
     for block in blocks:
-        made = _block(block, width)
-        if not made:
+        block_lines = _block(block, width)
+        if not block_lines:
             continue
         if (lines or top) and not isinstance(block, Paragraph) and lines[-1:] != [""]:
             lines.append("")
-        lines += made
+        lines += block_lines
     return lines
 
 
@@ -211,23 +212,16 @@ def _section(block: Section, width: int | None) -> list[str]:
 
 
 def table_lines(table: Table, width: int | None) -> list[str]:
-    """A table in aligned columns; where it is too wide, words are wrapped in their column, else the line is broken."""
+    """A table in aligned columns; where it is too wide, the last column is wrapped, or the last columns are folded."""
     lines = _wrapped(isolated(told(table.caption)), width) if table.caption else []
     shown = table.rows[: table.first]
     across = BAR if width is None else max(8, min(BAR, width // 5))
     grid = [[_cell(cell, across) for cell in r.cells] for r in shown]
     heads = [told(column.title) for column in table.columns]
-    if any(heads):
-        grid.insert(0, heads)
-    right = [i for i, column in enumerate(table.columns) if column.right]
-    if table.clip and width is not None:
-        body = [[cut(line, width)] for line in columns(grid, right)]
-    else:
-        body = _fitted(grid, right, [i for i, column in enumerate(table.columns) if column.wrap], width, any(heads))
-    if any(heads) and body:
-        lines += body.pop(0)
-    for made, r in zip(body, shown, strict=True):
-        lines += made
+    head_lines, *body = _fitted([heads, *grid], table.columns, width)
+    lines += head_lines if any(heads) else []
+    for row_lines, r in zip(body, shown, strict=True):
+        lines += row_lines
         inner = None if width is None else max(width - 4, _LEAST)
         detail = () if table.folds == "always" else r.detail
         lines += [f"    {line}" for line in _blocks(detail, inner, top=False)]
@@ -242,63 +236,31 @@ def _cell(cell: Inline, across: int) -> str:
     return joined(pieces, [bar_text(p.value, across) if p.kind == "bar" else said(p) for p in pieces])
 
 
-def _fitted(
-    grid: list[list[str]], right: Sequence[int], wide: Sequence[int], width: int | None, headed: bool
-) -> list[list[str]]:
-    """The lines of each row: wrapped in the columns for words, else in all but those of numbers, else cell by cell."""
-    if not grid:
-        return []
+def _fitted(grid: list[list[str]], heads: Sequence[Column], width: int | None) -> list[list[str]]:
+    """The lines of each row, that of the heads first."""
+    right = [i for i, column in enumerate(heads) if column.right]
     whole = columns(grid, right)
     if width is None or max(map(text_width, whole)) <= width:
         return [[line] for line in whole]
-    heads, rows = (grid[0], grid[1:]) if headed else ([""] * len(grid[0]), grid)
-    most = [max(map(text_width, cells)) for cells in zip(*grid, strict=True)]
-    words = [max(map(_longest_word, cells)) for cells in zip(*grid, strict=True)]
-    whole_words = [
-        max(_longest_word(heads[i]), *(text_width(row[i]) for row in rows))
-        if i in right
-        else max(each, min(most[i], _LEAST // 2))
-        for i, each in enumerate(words)
+    last = len(heads) - 1
+    if [i for i, column in enumerate(heads) if column.wrap] == [last]:  # words that have a column of their own
+        begins = columns([[*row[:last], "|"] for row in grid], right)
+        room = width - max(text_width(begin) - 1 for begin in begins)
+        if room >= _LEAST:
+            return [_hanging(begin[:-1], row[last], room) for begin, row in zip(begins, grid, strict=True)]
+    parts = ((count, columns([row[:count] for row in grid], right)) for count in range(last, 0, -1))
+    fits = lambda lines: max(map(text_width, lines)) <= width  # noqa: E731
+    count, begins = next((part for part in parts if fits(part[1])), (1, [row[0] for row in grid]))
+    folded = [[f"{head} {cell.strip()}".strip() for head, cell in zip(grid[0], row, strict=True)] for row in grid]
+    return [
+        [*wrap(begin, width, "  "), *(wrap(f"  {'; '.join(filter(None, cells[count:]))}", width, "    ") if n else ())]
+        for n, (begin, cells) in enumerate(zip(begins, folded, strict=True))
     ]
-    room = width - 2 * (len(most) - 1)
-    for least in ([min(each, _LEAST) if i in wide else each for i, each in enumerate(most)], whole_words):
-        if sum(least) <= room:
-            return _in_columns(grid, right, _widened(least, most, room))
-    return [[]] * headed + [_cell_by_cell(heads, row, width) for row in rows]
 
 
-def _longest_word(cell: str) -> int:
-    return max(map(text_width, cell.split()), default=0)
-
-
-def _widened(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
-    """Widths from the least up to the most, so that they fill the room; the column that lacks most is widened first."""
-    widths = list(least)
-    while sum(widths) < room:
-        lacking = max(range(len(widths)), key=lambda i: most[i] - widths[i])
-        widths[lacking] += 1
-    return widths
-
-
-def _in_columns(grid: list[list[str]], right: Sequence[int], widths: Sequence[int]) -> list[list[str]]:
-    """Each row with its cells wrapped in columns of these widths."""
-    lines = [
-        list(itertools.zip_longest(*(_wrapped_cell(*each) for each in zip(row, widths, strict=True)), fillvalue=""))
-        for row in grid
-    ]
-    aligned = iter(columns([line for each in lines for line in each], right))
-    return [list(itertools.islice(aligned, len(each))) for each in lines]
-
-
-def _wrapped_cell(cell: str, width: int) -> list[str]:
-    return [cell] if text_width(cell) <= width else wrap(cell, width)
-
-
-def _cell_by_cell(heads: Sequence[str], row: Sequence[str], width: int) -> list[str]:
-    """A row without columns: its first cell, and below it what each of the others is."""
-    first, *rest = [(head, cell.strip()) for head, cell in zip(heads, row, strict=True) if cell.strip()] or [("", "")]
-    others = " · ".join(f"{head} {cell}".lstrip() for head, cell in rest)
-    return wrap(first[1], width, "  ") + [f"  {line}" for line in wrap(others, width - 2, "  ")]
+def _hanging(begin: str, text: str, room: int) -> list[str]:
+    first, *rest = wrap(text, room) or [""]
+    return [begin + first, *(" " * text_width(begin) + line for line in rest)]
 
 
 def bar_text(parts: Sequence[Part], width: int = BAR) -> str:

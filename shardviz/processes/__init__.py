@@ -8,7 +8,7 @@ is waited for only where the milestone `finished` is asked for.
 from shardviz.processes.client import begin, shutdown, start, submit
 from shardviz.processes.dumps import LEVELS, MILESTONES
 from shardviz.processes.future import Job, Own
-from shardviz.processes.job import Request, Topology, Trial, run
+from shardviz.processes.job import Request, Topology, Trial
 
 __all__ = [
     "LEVELS",
@@ -19,7 +19,6 @@ __all__ = [
     "Topology",
     "Trial",
     "begin",
-    "run",
     "shutdown",
     "start",
     "submit",

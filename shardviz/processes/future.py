@@ -72,7 +72,8 @@ class Job(Own[dict[str, Texts]]):
     def __init__(self, request: Request | Trial, on_milestone: Milestone | None):
         super().__init__()
         self.request, self.on_milestone = request, on_milestone
-        self.state, self.stderr, self.pid = "queued", "", None
+        self.state, self.stderr = "queued", ""
+        self.pid: int | None = None
         self.begun = False
         self.texts: dict[str, Texts] = {}
         self.created = time.monotonic()

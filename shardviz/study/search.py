@@ -167,7 +167,7 @@ def space_of(
     for given in (mesh, None if plan is None else plan.mesh):
         if given is not None:
             resolve_target(machine, given)
-    base = _own_plan(program, machine, mesh) if plan is None else program.settled(plan)
+    base = _own_plan(program, machine, mesh) if plan is None else program._settled(plan)
     arguments, outputs = arrays(program, Plan(mesh) if mesh is not None else plan)
     dimensions = program.dimensions
     specs: dict[str, Spec] = {}
