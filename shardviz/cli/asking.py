@@ -172,7 +172,6 @@ def _pin(text: str, step: Step) -> tuple[str, Any]:
     click.option("--target", metavar="MACHINE", help="The machine where the points name none."),
     click.option("--level", type=click.Choice(ASKED), default="propagated", help="How exact; propagated if not given."),
     click.option("--tokens", type=float, help="Tokens of a step."),
-    click.option("--resume", metavar="FILE", help="Keep answers there, and go on from it: sweep.jsonl."),
     examples="""
 shardviz sweep gallery:llama --over size=8b --over batch=32,64,128 --target "tpu v5p:4x4x4"
 shardviz sweep model:make --over policy=none,full --over "mesh=data=8,model=8|data=16,model=4"
@@ -185,7 +184,6 @@ def sweep(
     target: str | None,
     level: str,
     tokens: float | None,
-    resume: str | None,
 ) -> Answer:
     """Ask the same at every point of a grid.
 
@@ -199,7 +197,7 @@ def sweep(
     make = resolve("MAKE", function, call=False)
     grid = dict(map(_values, over))
     bar = sys.stderr.isatty() and not quiet()
-    found = ask(make, grid, mesh=mesh, target=target, level=level, tokens=tokens, resume=resume, progress=bar)
+    found = ask(make, grid, mesh=mesh, target=target, level=level, tokens=tokens, progress=bar)
     return Answer(found, record=sweep_data(found))
 
 
