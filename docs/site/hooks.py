@@ -220,6 +220,8 @@ def on_config(config):
 def on_files(files, config):
     from mkdocs.structure.files import File
 
+    from shardviz.cli.schemas import SCHEMAS, schema_of
+
     titles = []
     for path in notebooks():
         notebook = json.loads(path.read_text(encoding="utf-8"))
@@ -229,6 +231,8 @@ def on_files(files, config):
         files.append(File.generated(config, name, content=markdown.replace(".ipynb)", ".md)")))
     files.append(File.generated(config, "lessons/index.md", content=LESSONS + "\n".join(titles)))
     files.append(File.generated(config, "explorers/first_light.html", content=explorer_page()))
+    for verb in SCHEMAS:
+        files.append(File.generated(config, f"schemas/{verb}.json", content=json.dumps(schema_of(verb), indent=1)))
     return files
 
 
@@ -262,6 +266,10 @@ def on_page_markdown(markdown, page, config, files):
     name = page.file.src_uri
     if name.startswith("reference/"):
         return re.sub(r"^::: shardviz\.(?P<name>\w+)$", named, markdown, flags=re.MULTILINE)
+    if name == "command_line.md":
+        from shardviz.cli.schemas import SCHEMAS
+
+        return markdown.replace("`schemas/VERB.json`", ", ".join(f"[{verb}](schemas/{verb}.json)" for verb in SCHEMAS))
     if any(name == run or (run.endswith("/") and name.startswith(run)) for run in RUN):
         markdown, _outputs[name] = run_page(name, markdown)
     return markdown
