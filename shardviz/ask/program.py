@@ -137,22 +137,22 @@ class Program(Derivable):
         for name, count in flops.items():
             if not isinstance(count, int | float) or not count >= 0:
                 raise ShardvizError(f"flops[{name!r}]: expected the FLOPs of one run, 0 or more, not {count!r}")
-        made = copy.copy(self)
-        made._flops, made._propagated, made._calls = {**self._flops, **flops}, None, list(self._calls)
-        made._asked = None
-        made._root, made._variants = None if self._root is None else self._root.with_flops(flops), {}
-        return made
+        program = copy.copy(self)
+        program._flops, program._propagated, program._calls = {**self._flops, **flops}, None, list(self._calls)
+        program._asked = None
+        program._root, program._variants = None if self._root is None else self._root.with_flops(flops), {}
+        return program
 
     def without_constraints(self) -> Program:
         """The same program, with every `with_sharding_constraint` inside it left out.
 
         Its meshes still have to have the axes that the constraints name, of one device if need be.
         """
-        made = copy.copy(self)
-        made._lowerings = Lowerings(self._call, self._lowerings.mesh, opened=True)
-        made._propagated, made._calls, made._asked = None, list(self._calls), None
-        made._root, made._variants = None if self._root is None else self._root.without_constraints(), {}
-        return made
+        program = copy.copy(self)
+        program._lowerings = Lowerings(self._call, self._lowerings.mesh, opened=True)
+        program._propagated, program._calls, program._asked = None, list(self._calls), None
+        program._root, program._variants = None if self._root is None else self._root.without_constraints(), {}
+        return program
 
     def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
         """A plan, with what the function brings along where nothing is given.
@@ -281,9 +281,9 @@ class Program(Derivable):
             return last[2]
         bound = self.bind(plan)
         lowered = self._rehearsed(plan, bound, target)
-        found = shardy.propagate(lowered, bound, self._flops)
-        texts_of = self.texts(plan) | {"shardy": shardy.text_of(found, lowered)} if texts else {}
-        report = report_of(self._call, bound, lowered, found, target=target, texts=texts_of)
+        propagated = shardy.propagate(lowered, bound, self._flops)
+        texts_of = self.texts(plan) | {"shardy": shardy.text_of(propagated, lowered)} if texts else {}
+        report = report_of(self._call, bound, lowered, propagated, target=target, texts=texts_of)
         self._propagated = plan, target, report  # the partitioner's report is compared with it a moment later
         return report
 
@@ -572,9 +572,9 @@ class Program(Derivable):
 
 def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], opened: bool, variant: Variant) -> Program:
     """A program that was sent from another process."""
-    made = Program(call, mesh)
-    made._flops = flops
-    return of_variant(made.without_constraints() if opened else made, variant)
+    program = Program(call, mesh)
+    program._flops = flops
+    return of_variant(program.without_constraints() if opened else program, variant)
 
 
 # What the rooms above ask of a program, and a person does not.

@@ -184,15 +184,15 @@ def _kind(data: bytes) -> str:
 
 
 def _damaged(name: str, error: Exception | str) -> str:
-    said = str(error).strip()
+    words = str(error).strip()
     low, high = _jax.calling_conventions()
-    if "backward-compatibility" in said:
-        return f"{name} is an export that is too old for this JAX: {said}"
-    if "deserialization_registry" in said or "register_pytree" in said:
-        return f"{name}: its arguments or results have a type that this process does not know: {said}"
+    if "backward-compatibility" in words:
+        return f"{name} is an export that is too old for this JAX: {words}"
+    if "deserialization_registry" in words or "register_pytree" in words:
+        return f"{name}: its arguments or results have a type that this process does not know: {words}"
     if not isinstance(error, str):
-        said = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        words = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return (
         f"{name} is cut short or damaged, or was written by a JAX that this one (calling conventions {low} to {high}) "
-        f"does not read: {said[:300]}"
+        f"does not read: {words[:300]}"
     )

@@ -333,8 +333,8 @@ def read_spec(spec: Any, name: str) -> Spec | None:
 def spec_of(now: Snapshot, role: str, name: str, dimension: int) -> Spec:
     """The spec of an `argument` or `output` as it is now, an entry a dimension, of which there must be this one."""
     value = value_of(now, role, name)
-    given = (now.bound.in_specs if role == "argument" else now.bound.out_specs).get(name)
-    spec = Spec.of(value.spec if given is None else given, len(value.shape))
+    own = (now.bound.in_specs if role == "argument" else now.bound.out_specs).get(name)
+    spec = Spec.of(value.spec if own is None else own, len(value.shape))
     if not 0 <= dimension < len(spec.dims):
         raise SpecError(f"{name!r} has no dimension {dimension}; it has {len(spec.dims)}", argument=name)
     return spec
@@ -550,7 +550,7 @@ def refused(
     if place == "target" and subject:
         ways = ways_to(ask.program, now.plan, subject)
     named = getattr(error, "argument", None)
-    told = _told(error, place, error.__cause__) | {
+    words = _told(error, place, error.__cause__) | {
         "message": str(error),
         "argument": named or (None if place == "target" else subject),
         "axis": axis,
@@ -558,7 +558,7 @@ def refused(
         "dimension": getattr(error, "dimension", None) if named else dimension,
         "ways": [{"text": way.text, "tip": way.tip, "take": way.plan is not None} for way in ways],
     }
-    return replace(now, error=told, ways=ways)
+    return replace(now, error=words, ways=ways)
 
 
 def internal(error: BaseException) -> dict[str, Any]:

@@ -55,8 +55,8 @@ class Logical:
             raise ShardvizError("the logical dimensions are not known yet")
         if not new.strip():
             raise ShardvizError(f"dimension {old!r} needs a name")
-        own = {name: given for name, given in self.names.items() if given != old}
-        first = next((name for name, given in self.names.items() if given == old), old)
+        own = {name: name_given for name, name_given in self.names.items() if name_given != old}
+        first = next((name for name, name_given in self.names.items() if name_given == old), old)
         return Logical(self.found.renamed({old: new.strip()}), names={**own, first: new.strip()})
 
 
@@ -85,9 +85,9 @@ def cuts(dimensions: Dimensions, bound: PlanRecord, arguments: Iterable[Value]) 
     """How a plan cuts each logical dimension that arguments have: those of the data first, and layers, which are seldom
     cut, last.
     """
-    known = {value.name: value for value in arguments}
-    found = (_cut(each, bound, known) for each in dimensions if each.arguments)
-    return tuple(sorted(found, key=lambda cut: (cut.dimension.stacked, not cut.dimension.of)))
+    values = {value.name: value for value in arguments}
+    all_cuts = (_cut(each, bound, values) for each in dimensions if each.arguments)
+    return tuple(sorted(all_cuts, key=lambda cut: (cut.dimension.stacked, not cut.dimension.of)))
 
 
 def standing(dimension: Dimension, bound: PlanRecord) -> dict[str, int]:
@@ -99,12 +99,12 @@ def standing(dimension: Dimension, bound: PlanRecord) -> dict[str, int]:
     }
 
 
-def _cut(dimension: Dimension, bound: PlanRecord, known: Mapping[str, Value]) -> Cut:
+def _cut(dimension: Dimension, bound: PlanRecord, values: Mapping[str, Value]) -> Cut:
     places = dimension.chosen(standing(dimension, bound))
     now = {m: bound.in_specs[m.path].dims[m.dimension] for m in places if m.role == "argument"}
     axes = Counter(now.values()).most_common(1)[0][0]
-    sizes = {m: known[m.path].shape[m.dimension] for m in now}
-    weights = {m: math.prod(known[m.path].shape) * itemsize(known[m.path].dtype) for m in now}
+    sizes = {m: values[m.path].shape[m.dimension] for m in now}
+    weights = {m: math.prod(values[m.path].shape) * itemsize(values[m.path].dtype) for m in now}
     otherwise = {m: other for m, other in now.items() if other != axes}
     return Cut(
         dimension=dimension,

@@ -64,10 +64,10 @@ def read_dimension(it: Scanner, priorities: bool = True) -> Dimension:
         return None if it.sees("}") else it.fail("'}'")
 
     entries = it.listed(axis, "}", MOST_NAMED)
-    found, is_open = tuple(each for each in entries if each is not None), None in entries
-    if not found and not is_open and priorities and it.sees("p"):
+    axes, is_open = tuple(each for each in entries if each is not None), None in entries
+    if not axes and not is_open and priorities and it.sees("p"):
         it.fail("no priority: a dimension that is closed and has no axes has nothing to propagate")
-    return Dimension(found, is_open, it.integer() if priorities and it.take("p") else None)
+    return Dimension(axes, is_open, it.integer() if priorities and it.take("p") else None)
 
 
 def read_dimensions(it: Scanner, priorities: bool = True) -> list[Dimension]:
@@ -187,6 +187,6 @@ def write_lists(lists: Mapping[str, Sequence[Axis]], kind: str, quote: Quote) ->
     for name, axes in lists.items():
         if axes:
             yield ", "
-            said = kind if name == "unreduced" and kind != "sum" else ""
+            reduction = kind if name == "unreduced" and kind != "sum" else ""
             meaning = partial_words(axes, kind) if name == "unreduced" else words[name].format(names_words(axes))
-            yield Letter(f"{name}={said}{{{', '.join(axis_with(axis, quote) for axis in axes)}}}", meaning)
+            yield Letter(f"{name}={reduction}{{{', '.join(axis_with(axis, quote) for axis in axes)}}}", meaning)

@@ -61,7 +61,7 @@ def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Shardin
     result = _one(it, mesh, rank, _prefix(it))
     if per_value:
         if it.sees(","):
-            raise SpecError(f"{_WHAT} {excerpt(text)}: it is of several values; give one of its elements, `<...>`")
+            raise SpecError(f"{_WHAT} {excerpt(text)}: it is of several values; pick one of them, `<...>`")
         it.need("]")
         it.need(">")
     it.end()
@@ -88,9 +88,9 @@ def axis_lists(text: str) -> tuple[tuple[Axis, ...], ...]:
     it.takes(_LIST)
 
     def one() -> tuple[Axis, ...]:
-        found = read_axes(it)
+        axes = read_axes(it)
         it.takes(_MOVE)
-        return found
+        return axes
 
     return (one(),) if it.sees("{") or not it.take("[") else tuple(it.listed(one, "]"))
 
@@ -175,6 +175,6 @@ def write(cut: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
     yield ">"
 
 
-def axis(found: Axis) -> str:
+def axis(axis: Axis) -> str:
     """An axis in Shardy's text: `"x"` or `"x":(2)4`."""
-    return axis_with(found, escaped)
+    return axis_with(axis, escaped)

@@ -155,8 +155,8 @@ def _crash(details: dict[str, Any], stderr: str, hint: str) -> str:
         how = f"ended with exit code {code}"
     elif code == 0:
         how = "ended without having written down the program"
-    said = [line.strip() for line in stderr.splitlines() if _FATAL.match(line)]
-    why = said[-1] if said else ""
+    fatal = [line.strip() for line in stderr.splitlines() if _FATAL.match(line)]
+    why = fatal[-1] if fatal else ""
     if (fault := faults.said(stderr)) and fault not in why:
         why += f" ({fault})" if why else fault
     why = f": {why}" if why else ""

@@ -49,9 +49,9 @@ def unnumbered(line: str) -> str:
 
 def operation(line: str) -> str:
     """What a line does: `stablehlo.add`, `all-reduce`; of a line that is no operation its first word."""
-    found = _HLO_OPERATION.search(line)
-    if found is not None:
-        return found[1]
+    of_hlo = _HLO_OPERATION.search(line)
+    if of_hlo is not None:
+        return of_hlo[1]
     named = _OPERATION.search(line)
     return "" if named is None else named[1] or named[2]
 
@@ -59,13 +59,13 @@ def operation(line: str) -> str:
 def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:
     """Both texts in one, in order."""
     one, other = [unnumbered(line) for line in old], [unnumbered(line) for line in new]
-    found: list[Change] = []
+    lines: list[Change] = []
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, one, other, autojunk=len(one) > 4000).get_opcodes():
         if tag == "equal":
-            found.extend(Change("same", j, new[j]) for j in range(j1, j2))
+            lines.extend(Change("same", j, new[j]) for j in range(j1, j2))
         else:
-            found.extend(_stretch(old, new, (i1, i2), (j1, j2)))
-    return found
+            lines.extend(_stretch(old, new, (i1, i2), (j1, j2)))
+    return lines
 
 
 def _stretch(
