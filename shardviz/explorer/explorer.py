@@ -24,10 +24,8 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.errors import CompileError, CompileTimeout, ShardvizError
 from shardviz.explorer import apply as applying
 from shardviz.explorer.apply import Asking, Begin, Compile, Effect, End, apply, internal, refused
-from shardviz.explorer.arrays import Role
 from shardviz.explorer.background import Background
 from shardviz.explorer.cards import Deck, Known
-from shardviz.explorer.changes import Choice
 from shardviz.explorer.compile_loop import CompileLoop, Task
 from shardviz.explorer.edits import EDITS, Edit
 from shardviz.explorer.logical import Logical
@@ -172,11 +170,6 @@ class ExplorerState:
     past: tuple[Step, ...] = _read("history.past")
     ahead: tuple[Step, ...] = _read("history.ahead")
 
-    @property
-    def future(self) -> ReportFuture | None:
-        """The compile that runs for this plan; None while none does."""
-        return self.loop.future
-
     # Edits.
 
     def __getattr__(self, op: str) -> Callable[..., bool]:
@@ -240,14 +233,6 @@ class ExplorerState:
         self.loop.inbox.run(lambda: self.put(deck=deck(lambda plan: self.asking.known(plan, self.now.machine))))
 
     # What can be asked without a change.
-
-    def twins(self, name: str, layers: bool = False) -> tuple[Role, ...]:
-        """An argument's twins that are sharded alike; see `applying.twins`."""
-        return applying.twins(self.now, name, layers)
-
-    def legal_axes(self, name: str, dimension: int) -> tuple[Choice, ...]:
-        """For each mesh axis, whether it may be added to a dimension of an argument, and why not."""
-        return applying.legal_axes(self.now, "argument", name, dimension)
 
     def caught(self, pattern: str) -> tuple[str, ...]:
         """The tree paths of the arguments that a rule of this pattern would catch."""
