@@ -382,9 +382,7 @@ class Program(Derivable):
             SpecError, TraceError: as `bind`.
             CompileError: if the compile crashed, took too long or too much, or was refused.
         """
-        plan = plan.with_options(options)
-        limits = timeout, memory_limit
-        return submitting.answer(lambda future: self._start(future, plan, "partitioned", target, False, *limits))
+        return self._answer(plan, "partitioned", target, options, False, timeout, memory_limit)
 
     @of_plan
     def compile(
@@ -423,9 +421,7 @@ class Program(Derivable):
             CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
                 the target, and with the compiler's own words where it does not take an option.
         """
-        plan = plan.with_options(options)
-        limits = timeout, memory_limit
-        return submitting.answer(lambda future: self._start(future, plan, "compiled", target, finish, *limits))
+        return self._answer(plan, "compiled", target, options, finish, timeout, memory_limit)
 
     @of_plan
     def submit(
@@ -460,14 +456,22 @@ class Program(Derivable):
             SpecError, TraceError: as `bind`.
             ShardvizError: if there is no such level or target, or if the mesh and the target differ in size.
         """
-        plan = plan.with_options(options)
         future = ReportFuture(on_report)
         try:
-            self._start(future, plan, level, target, finish, timeout, memory_limit)
+            self._start(future, plan, level, target, options, finish, timeout, memory_limit)
         except BaseException:
             future.stop()
             raise
         return future
+
+    def _answer(self, *asked: Any) -> Report:
+        """Starts a compile and waits for its report; who interrupts either stops the compile."""
+        future = ReportFuture()
+        try:
+            self._start(future, *asked)
+            return future.result()
+        finally:
+            future.stop()
 
     def _start(
         self,
@@ -475,13 +479,14 @@ class Program(Derivable):
         plan: Plan,
         level: str,
         target: str,
+        options: Any,
         finish: bool,
         timeout: float | None,
         memory_limit: float | None,
     ) -> None:
         """Starts a compile whose answer goes to a future."""
         until = submitting.last_milestone(level, finish)
-        submitting.submit(self._reading(plan, level, target), until, timeout, memory_limit, future)
+        future.begin(self._reading(plan.with_options(options), level, target), until, timeout, memory_limit)
 
     def _reading(self, plan: Plan, level: str, target: str) -> Reading:
         """What is to be compiled, and reads what comes of it."""

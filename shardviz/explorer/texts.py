@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 
 from shardviz.ask.program import Program
 from shardviz.compiler.lines import hlo_lines
@@ -18,9 +17,6 @@ from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.program.plan import Plan
 from shardviz.records.stages import Stage, StageLine
-
-if TYPE_CHECKING:
-    from shardviz.program.plan import Plan
 
 
 @dataclass(frozen=True)

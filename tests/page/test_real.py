@@ -190,10 +190,10 @@ def slow():
 def compiling(explorer):
     """Waits until a process compiles, and gives its number."""
     deadline = time.monotonic() + 60
-    while (future := explorer.state.loop.future) is None or future.job is None or future.job.pid is None:
+    while (future := explorer.state.loop.future) is None or future.pid is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    return future.job.pid
+    return future.pid
 
 
 def ended(explorer, kind, words, status="failed"):
