@@ -273,7 +273,7 @@ class Program(Derivable):
         if target == "cpu":
             return self._propagate(plan, texts=texts)
         resolved = resolve_target(target, self.bind(plan).mesh)
-        return self._propagate(plan, texts=texts, target=resolved.lowered_for)
+        return replace(self._propagate(plan, texts=texts, target=resolved.lowered_for), target=resolved.text)
 
     def _propagate(self, plan: Plan, *, texts: bool = False, target: LowerFor = CPU) -> Report:
         last = self._propagated

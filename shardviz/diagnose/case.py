@@ -75,13 +75,13 @@ class Case(Keeping):
         return found
 
     def grave(self, moved: Mapping[str, float]) -> bool:
-        """Whether what moves is a twentieth of all bytes moved, or a hundredth of them in a fiftieth of the step.
+        """Whether what moves takes a fiftieth of the step; without a machine, whether it is a twentieth of all bytes.
 
         Args:
             moved: as the method `moved` has it.
         """
         part = moved["bytes"] / (self.moved_bytes or 1.0)
-        return part >= 0.05 or (part >= 0.01 and moved.get("share", 0.0) >= 0.02)
+        return part >= 0.01 and moved["share"] >= 0.02 if "share" in moved else part >= 0.05
 
     @cached_property
     def moved_bytes(self) -> float:

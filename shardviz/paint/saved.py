@@ -52,9 +52,9 @@ def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str 
             raise ShardvizError(f"save({str(path)!r}, kind={kind!r}): only a picture ({_PICTURES}) is of a kind")
         return TEXTS[ending](subject)
     if ending not in PICTURES:
-        given = repr(ending) if ending else "no ending"
+        written = repr(ending) if ending else "no ending"
         raise ShardvizError(
-            f"save({str(path)!r}): {given} is no kind of file that is written here; give one of "
+            f"save({str(path)!r}): {written} is no kind of file that is written here; give one of "
             f"{', '.join(TEXTS)}, {_PICTURES}"
         )
     try:
@@ -63,9 +63,9 @@ def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str 
         raise ShardvizError(f"save({str(path)!r}): {error}; as text it can be saved: {', '.join(TEXTS)}") from error
     if ending == ".svg":
         return svg_of(drawn, dark=True if dark else None)
-    from shardviz.paint import png  # matplotlib, imported only where it draws
+    from shardviz.paint import mpl  # matplotlib, imported only where it draws
 
-    return png.png_of(drawn, dark=dark) if ending == ".png" else png.pdf_of(drawn, dark=dark)
+    return mpl.png_of(drawn, dark=dark) if ending == ".png" else mpl.pdf_of(drawn, dark=dark)
 
 
 _PICTURES = ", ".join(PICTURES)

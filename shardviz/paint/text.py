@@ -17,12 +17,13 @@ from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from typing import Any
 
-from shardviz.paint.columns import columns, cut, pad, text_width, wrap
+from shardviz.paint.columns import columns, pad, text_width, wrap
 from shardviz.paint.outside import isolated, steerless, told
 from shardviz.records.amounts import plural
 from shardviz.view.document import (
     Beside,
     Block,
+    Column,
     Document,
     Inline,
     Listing,
@@ -80,12 +81,12 @@ def _blocks(blocks: Iterable[Block], width: int | None, *, top: bool) -> list[st
     """Blocks one below the other; what has a heading or a figure stands apart by an empty line."""
     lines: list[str] = []
     for block in blocks:
-        made = _block(block, width)
-        if not made:
+        block_lines = _block(block, width)
+        if not block_lines:
             continue
         if (lines or top) and not isinstance(block, Paragraph) and lines[-1:] != [""]:
             lines.append("")
-        lines += made
+        lines += block_lines
     return lines
 
 
@@ -211,23 +212,16 @@ def _section(block: Section, width: int | None) -> list[str]:
 
 
 def table_lines(table: Table, width: int | None) -> list[str]:
-    """A table in aligned columns; where it is too wide, words are wrapped in their column, else the line is broken."""
+    """A table in aligned columns; where it is too wide, the last column is wrapped, or the last columns are folded."""
     lines = _wrapped(isolated(told(table.caption)), width) if table.caption else []
     shown = table.rows[: table.first]
     across = BAR if width is None else max(8, min(BAR, width // 5))
     grid = [[_cell(cell, across) for cell in r.cells] for r in shown]
     heads = [told(column.title) for column in table.columns]
-    if any(heads):
-        grid.insert(0, heads)
-    right = [i for i, column in enumerate(table.columns) if column.right]
-    if table.clip and width is not None:
-        body = [[cut(line, width)] for line in columns(grid, right)]
-    else:
-        body = _fitted(grid, right, [i for i, column in enumerate(table.columns) if column.wrap], width)
-    if any(heads) and body:
-        lines += body.pop(0)
-    for made, r in zip(body, shown, strict=True):
-        lines += made
+    head_lines, *body = _fitted([heads, *grid], table.columns, width)
+    lines += head_lines if any(heads) else []
+    for row_lines, r in zip(body, shown, strict=True):
+        lines += row_lines
         inner = None if width is None else max(width - 4, _LEAST)
         detail = () if table.folds == "always" else r.detail
         lines += [f"    {line}" for line in _blocks(detail, inner, top=False)]
@@ -242,20 +236,26 @@ def _cell(cell: Inline, across: int) -> str:
     return joined(pieces, [bar_text(p.value, across) if p.kind == "bar" else said(p) for p in pieces])
 
 
-def _fitted(grid: list[list[str]], right: Sequence[int], wide: Sequence[int], width: int | None) -> list[list[str]]:
-    """The lines of each row."""
-    if not grid:
-        return []
+def _fitted(grid: list[list[str]], heads: Sequence[Column], width: int | None) -> list[list[str]]:
+    """The lines of each row, that of the heads first."""
+    right = [i for i, column in enumerate(heads) if column.right]
     whole = columns(grid, right)
     if width is None or max(map(text_width, whole)) <= width:
         return [[line] for line in whole]
-    last = len(grid[0]) - 1
-    if list(wide) == [last]:  # words at the end of the row: a column of their own, if there is room
-        heads = columns([[*row[:last], "|"] for row in grid], right)
-        room = width - max(text_width(head) - 1 for head in heads)
+    last = len(heads) - 1
+    if [i for i, column in enumerate(heads) if column.wrap] == [last]:  # words that have a column of their own
+        begins = columns([[*row[:last], "|"] for row in grid], right)
+        room = width - max(text_width(begin) - 1 for begin in begins)
         if room >= _LEAST:
-            return [_hanging(head[:-1], row[last], room) for head, row in zip(heads, grid, strict=True)]
-    return [[line] if text_width(line) <= width else wrap(line, width, "  ") for line in whole]
+            return [_hanging(begin[:-1], row[last], room) for begin, row in zip(begins, grid, strict=True)]
+    parts = ((count, columns([row[:count] for row in grid], right)) for count in range(last, 0, -1))
+    fits = lambda lines: max(map(text_width, lines)) <= width  # noqa: E731
+    count, begins = next((part for part in parts if fits(part[1])), (1, [row[0] for row in grid]))
+    folded = [[f"{head} {cell.strip()}".strip() for head, cell in zip(grid[0], row, strict=True)] for row in grid]
+    return [
+        [*wrap(begin, width, "  "), *(wrap(f"  {'; '.join(filter(None, cells[count:]))}", width, "    ") if n else ())]
+        for n, (begin, cells) in enumerate(zip(begins, folded, strict=True))
+    ]
 
 
 def _hanging(begin: str, text: str, room: int) -> list[str]:

@@ -15,11 +15,10 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardviz.kept import cached_property
-from shardviz.notation import Axis, Spec
+from shardviz.notation import Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import axis_name
-from shardviz.program.graph import cut_of, functions_of
-from shardviz.program.links import RULES, Key, Links, Node, number_of, tag
+from shardviz.program.links import RULES, Cut, Key, Links, Node, number_of, tag
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.module import MESH, attributes_of, main_of, place_of, spec_of, walk
 from shardviz.program.propagate import RESHARDS, prepared, run
@@ -163,9 +162,8 @@ class Perturbed:
         """Whether a value's dimension has an axis, propagated without some sources and with others."""
         asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in given)
         if asked not in self._answers:
-            spec = self._spec(self.run(gone, given, None if key.kind == "value" else _SETTLED), key)
-            dims = () if spec is None else spec.dims
-            self._answers[asked] = dim < len(dims) and axis in map(axis_name, dims[dim])
+            node = Links(self.run(gone, given, _SETTLED), self.lowered.locations).find(key)
+            self._answers[asked] = node is not None and Cut(node, dim).carries(axis)
         return self._answers[asked]
 
     def run(self, gone: Collection[Source], given: Collection[Source] = (), then: str | None = None) -> ir.Operation:
@@ -217,28 +215,6 @@ class Perturbed:
                 op.attributes["sharding"] = _edited(op.attributes["sharding"], inside[number_of(op)])
         module.verify()  # Shardy ends the process when it is given what the verifier would have refused
         return module
-
-    def _spec(self, module: ir.Operation, key: Key) -> Spec | None:
-        """How a value is cut in a propagated module; None where it is whole, or no more there."""
-        if key.kind == "output":
-            _, entry = self._entries(module, "output")[key.place]
-            return spec_of(entry[_SHARDING]) if _SHARDING in entry else None
-        function, calls = main_of(module), []
-        functions = functions_of(module)
-        for number in key.calls:
-            call = next(iter(_numbered(function, (number,))), None)
-            if call is None:
-                return None
-            calls.append(call)
-            function = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
-        same = [function] if key.tag == -1 else _numbered(function, (key.tag,))
-        if not same:
-            return None
-        op = same[min(key.copy, len(same) - 1)]
-        if key.kind in ("result", "value"):
-            return cut_of(op.results[key.place], _manual([*calls, op]))
-        block = op.regions[int(key.kind.removeprefix("inside ")) if key.kind != "argument" else 0].blocks[0]
-        return cut_of(block.arguments[key.place], _manual([*calls, block.operations[0].operation]))
 
 
 def manual_place(number: int, array: int) -> int:
@@ -313,18 +289,6 @@ def _constrain(op: ir.Operation, place: int, sharding: Any, *, operand: bool) ->
     ir.InsertionPoint(op.block.operations[at if operand else at + 1]).insert(made)
     for owner, number in uses:
         owner.operands[number] = made.results[0]
-
-
-def _manual(ops: Sequence[ir.Operation]) -> tuple[Axis, ...]:
-    """The axes of the manual computations that operations stand in."""
-    found: list[Axis] = []
-    for op in ops:
-        around = op.parent
-        while around is not None and around.operation.name != "func.func":
-            if around.operation.name == "sdy.manual_computation":
-                found += [*sdy.ManualAxesAttr(around.attributes["manual_axes"])]
-            around = around.operation.parent
-    return tuple(found)
 
 
 def _numbered(module: ir.Operation, numbers: Collection[int]) -> list[ir.Operation]:

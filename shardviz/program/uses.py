@@ -112,7 +112,13 @@ def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> b
     if start.maker is not None and is_reshard(start.maker):
         return False
     before = graph.cut(start, manual) or Spec()
-    while len(value.uses) == 1 and is_reshard(user := value.uses[0][0]):
+    while len(value.uses) == 1:
+        user, place = value.uses[0]
+        if isinstance(user, Block) and [caller.kind for caller in user.callers] == ["call"]:
+            value = user.callers[0].results[place]
+            continue
+        if not is_reshard(user):
+            return False
         value = user.result
         after, rank = graph.cut(value, manual) or Spec(), len(value.shape)
         if Spec.of(after, rank) == Spec.of(before, rank) and after.unreduced == before.unreduced:

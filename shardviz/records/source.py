@@ -42,10 +42,10 @@ def innermost(frames: Iterable[Frame]) -> Frame | None:
         not JAX's; None where there is neither. shardviz's own machinery never counts; the programs of its
         `gallery` count as the person's.
     """
-    found = None
+    best = None
     for frame in reversed(tuple(frames)):
-        found = nearer(frame, found)
-    return found
+        best = nearer(frame, best)
+    return best
 
 
 def nearer(frame: Frame, around: Frame | None) -> Frame | None:
@@ -111,8 +111,8 @@ def _scopes(name_stack: str) -> str:
 def _function(qualified: str) -> str:
     """A function's name, from its qualified one: `layer` of `loss.<locals>.layer.<locals>.<lambda>`."""
     named = ".".join(part for part in qualified.split(".") if not part.startswith("<"))
-    found = _FUNCTION.search(named)
-    return found[1] if found else ""
+    match = _FUNCTION.search(named)
+    return match[1] if match else ""
 
 
 def _parts(name_stack: str) -> list[str]:

@@ -235,7 +235,7 @@ def runs_text(report: Report) -> str:
     if not runs or report.target == "cpu":
         return ""
     done = Counter(word for run in runs for word in run.how)
-    parts = [f"{done[word]} {said}" for word, said in HOW_WORDS.items() if done[word]]
+    parts = [f"{done[word]} {text_of}" for word, text_of in HOW_WORDS.items() if done[word]]
     left = [c for c in report.collectives if not report.runs_as(c.name)]
     text = f"{plural(len(report.collectives), 'collective')} after the partitioner, {len(runs)} in the final HLO"
     text += f": {', '.join(parts)}" if parts else ""
@@ -248,7 +248,7 @@ def algorithms_text(runs: Sequence[TargetCollective]) -> str:
     if not counts:
         return ""
     silent = len(runs) - counts.total()
-    text = ", ".join(f"{said} ({n})" for said, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    text = ", ".join(f"{name} ({n})" for name, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     return text + (f"; not stated for {silent}" if silent else "")
 
 

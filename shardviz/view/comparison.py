@@ -102,12 +102,8 @@ def _who(comparison: Comparison, name: str) -> Inline:
 
 
 def amounts_table(comparison: Comparison, groups: Collection[str] = tuple(_TITLES)) -> Table:
-    """A row a number, a column a report; from the second on with its difference to the baseline.
-
-    Args:
-        comparison: the comparison.
-        groups: which numbers: `work`, `collectives`, `memory`, `step`.
-    """
+    """A row a number of these groups, a column a report; from the second report on with its difference to the
+    baseline."""
     by_name: dict[tuple[str, str], dict[str, Amount]] = {}
     for amount in (a for a in comparison.amounts if a.group in groups):
         by_name.setdefault((amount.group, amount.name), {})[amount.of] = amount
@@ -166,7 +162,7 @@ def _specs_section(comparison: Comparison) -> Section:
         noun="change",
         name="specs",
     )
-    return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} with another spec")
+    return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} with a different spec")
 
 
 def _names(group: Sequence[ValueChange]) -> tuple[Piece, ...]:
@@ -209,7 +205,6 @@ def _collectives_section(comparison: Comparison) -> Section:
         ("line", lambda change: tuple(line(frame, comparison.line) for frame in _lines(change))),
         most=_MOST_COLLECTIVES,
         noun="change",
-        clip=True,
         name="collectives",
     )
     counts = Counter(change.what for change in comparison.collectives)

@@ -51,15 +51,7 @@ Bound = tuple[float, str, int]
 def bars(
     rows: Sequence[Bar], *, title: str, bounds: Sequence[Bound] = (), alt: str = "", mesh: DeviceMesh | None = None
 ) -> Picture:
-    """Bars below each other.
-
-    Args:
-        rows: the bars, from the first to the last.
-        title: what they show.
-        bounds: upright lines through them.
-        alt: the picture in words; names and the words behind the bars if empty.
-        mesh: whose axes fills count.
-    """
+    """Bars below each other, and upright lines (`bounds`) through them; `mesh` has the axes that fills count."""
     left = max((text_wide(name) for name, _, _ in rows), default=0.0) + 10
     top = 16.0 * len(bounds) + 4
     middles = [top + _STEP * (number + 0.5) for number in range(len(rows))]

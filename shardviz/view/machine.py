@@ -101,9 +101,9 @@ class Floor:
 
 def place_of(placed: Placement) -> np.ndarray:
     """The place in the mesh of each device of the machine's list."""
-    found = np.empty(placed.mesh.size, int)
-    found[np.asarray(placed.order)] = np.arange(placed.mesh.size)
-    return found
+    places = np.empty(placed.mesh.size, int)
+    places[np.asarray(placed.order)] = np.arange(placed.mesh.size)
+    return places
 
 
 def box(x: float, y: float, wide: float, high: float) -> tuple[tuple[float, float], ...]:
@@ -126,17 +126,17 @@ def floor(placed: Placement) -> Floor:
 
 def blocks(machine: Machine) -> tuple[int, int, int]:
     """How many chips along x, y and z one tile stands for: 1, 1, 1 where all can be drawn, else hosts, or more."""
-    shape, found = machine.shape, [1, 1, 1]
+    shape, block = machine.shape, [1, 1, 1]
 
     def many() -> int:
-        return machine.num_slices * math.prod(-(-n // b) for n, b in zip(shape, found, strict=True))
+        return machine.num_slices * math.prod(-(-n // b) for n, b in zip(shape, block, strict=True))
 
     if many() > MOST_NODES or shape[2] > MOST_PLANES:
-        found = [min(n, b) for n, b in zip(shape, machine.chip.host_bounds, strict=True)]
-    while many() > MOST_NODES or shape[2] // found[2] > MOST_PLANES:
-        axis = 2 if shape[2] // found[2] > MOST_PLANES else max(range(3), key=lambda a: shape[a] / found[a])
-        found[axis] = next(b for b in range(found[axis] + 1, shape[axis] + 1) if shape[axis] % b == 0)
-    return found[0], found[1], found[2]
+        block = [min(n, b) for n, b in zip(shape, machine.chip.host_bounds, strict=True)]
+    while many() > MOST_NODES or shape[2] // block[2] > MOST_PLANES:
+        axis = 2 if shape[2] // block[2] > MOST_PLANES else max(range(3), key=lambda a: shape[a] / block[a])
+        block[axis] = next(b for b in range(block[axis] + 1, shape[axis] + 1) if shape[axis] % b == 0)
+    return block[0], block[1], block[2]
 
 
 def _torus(placed: Placement) -> Floor:

@@ -95,7 +95,7 @@ def company_picture(placed: Placement, place: int) -> Picture:
                 shapes.append(_arc_name(stand, arc))
     shapes.append(_lit(stand, [own], "ink"))
     word = f"device {place}" if not placed.mesh.device_ids else f"the device at place {place}"
-    key = Key(text=f"{word}; filled in an axis' colour: its group along that axis", fill="ink")
+    key = Key(text=f"{word}; the groups of its axes have the axes' colours", fill="ink")
     return Picture(
         width=stand.width, height=stand.height, shapes=tuple(shapes), axes=names, keys=(key,) if names else ()
     )
@@ -114,8 +114,8 @@ def _look(place: int, tpu: bool) -> dict[str, Any]:
     return {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}
 
 
-def _by_axis(found: dict) -> list[tuple[str | None, list]]:
-    return sorted(found.items(), key=lambda item: (item[0] is not None, item[0] or ""))
+def _by_axis(links: dict) -> list[tuple[str | None, list]]:
+    return sorted(links.items(), key=lambda item: (item[0] is not None, item[0] or ""))
 
 
 def _ends(stand: Floor, pair: tuple[int, int]) -> tuple[Point, Point]:
@@ -130,12 +130,12 @@ def _frames(stand: Floor) -> Iterator[Shape]:
     looks["plane"] = {"stroke": None, "fill": "ink", "strength": 0.045}
     names = {"plane": (-4, 6), "slice": (5, 9), "domain": (6, 9), "host": (4, 7)}
     for kind in dict.fromkeys(frame.kind for frame in stand.frames):
-        found = [frame for frame in stand.frames if frame.kind == kind]
-        yield Lines(lines=tuple(frame.points for frame in found), closed=True, **looks[kind])
+        frames = [frame for frame in stand.frames if frame.kind == kind]
+        yield Lines(lines=tuple(frame.points for frame in frames), closed=True, **looks[kind])
         dx, dy = names[kind]
         yield Labels(
-            at=tuple((frame.points[0][0] + dx, frame.points[0][1] + dy) for frame in found),
-            texts=tuple(frame.text for frame in found),
+            at=tuple((frame.points[0][0] + dx, frame.points[0][1] + dy) for frame in frames),
+            texts=tuple(frame.text for frame in frames),
             align="end" if kind == "plane" else "start",
             size="small",
             ink="quiet",
@@ -234,7 +234,7 @@ def _notes(placed: Placement, stand: Floor) -> Iterator[str]:
     elif any(placed.machine.wrap):
         yield "wraparound links are drawn for the selected device"
     if None in stand.links:
-        yield "a dotted link joins two chips that differ along several mesh axes: no axis steps along it"
+        yield "a dotted link joins two chips that differ along several mesh axes"
 
 
 @dataclass(frozen=True)

@@ -502,15 +502,7 @@ def _undecided(record: Sharding) -> str:
 
 
 def _processes(cut: Layout, processes: Processes) -> ProcessLayout | None:
-    """What each process holds; None where there is one, or nothing says which devices belong together.
-
-    Args:
-        cut: what each device holds.
-        processes: as of `show`.
-
-    Raises:
-        MeshError: if the devices do not divide into processes of this many, or a device has no process.
-    """
+    """What each process holds; None where there is one, or nothing says which devices belong together."""
     if processes is None and not cut.mesh.process_ids:
         return None
     if isinstance(processes, int | np.integer):

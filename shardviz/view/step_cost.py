@@ -102,7 +102,7 @@ def band_words(cost: StepCost) -> str:
 
 
 def pair(one: str, other: str, between: str) -> str:
-    """Two amounts, the unit said once where it is the same: `17.9 – 31.2 s`."""
+    """Two amounts with one unit where the units are equal: `17.9 – 31.2 s`."""
     (number, _, unit), (_, _, also) = one.rpartition(" "), other.rpartition(" ")
     return f"{number if unit == also else one}{between}{other}"
 
@@ -125,12 +125,8 @@ def level_words(cost: StepCost) -> str:
 
 
 def step_section(cost: StepCost, bounds: bool = False) -> Section:
-    """The times as bars with their arithmetic, and how well the machine is used.
-
-    Args:
-        cost: a step's.
-        bounds: a table more of the shortest and the longest time.
-    """
+    """The times as bars with their arithmetic, and how well the machine is used; with `bounds` the shortest and longest
+    time."""
     sentences = (seconds_words, phases_words, moved_phases_words, busy_words, mfu_words, tokens_words, as_run_words)
     tables = (times_table(cost), *((bounds_table(cost),) if bounds else ()))
     return section("Step", *tables, *notes(*(say(cost) for say in sentences)), lead=headline(cost), name="step")
@@ -138,16 +134,16 @@ def step_section(cost: StepCost, bounds: bool = False) -> Section:
 
 def times_table(cost: StepCost) -> Table:
     """Compute, HBM traffic and communication, then each of its sets of mesh axes; the arithmetic beside each."""
-    step, moved, known = cost.step, cost.by("axes"), cost.flops is not None
+    step, moved, counted = cost.step, cost.by("axes"), cost.flops is not None
     longest = max(step.compute, step.memory, step.communication) or 1.0
     least = cost.counted.at_least if cost.counted else ""
-    computed = least + " + ".join(s.formula for s in step.computing) if known else f"not known at level {cost.level}"
+    computed = least + " + ".join(s.formula for s in step.computing) if counted else f"not known at level {cost.level}"
     read = ("" if cost.hbm_exact else "at least ") + f"{step.moving.formula}: {cost.hbm_formula}"
     many = f"{plural(len(cost.collectives), 'collective')}, {plural(cost.total.runs, 'run')}"
     over = [Part(share=m.seconds / longest, axes=m.axes, tip=m.label) for m in moved]
     work = [[Part(share=amount / longest, role="work")] for amount in (step.compute, step.memory)]
     times = (
-        ("compute", step.compute if known else None, work[0], computed),
+        ("compute", step.compute if counted else None, work[0], computed),
         ("HBM traffic", step.memory, work[1], read),
         ("communication", step.communication, over, many if cost.collectives else "no collectives"),
     )
@@ -347,12 +343,8 @@ def where(alike: CollectiveTotal) -> str:
 
 
 def longest_section(cost: StepCost, waits: bool = False) -> Section:
-    """The collectives, those alike in one row, the longest first, each with its formula.
-
-    Args:
-        cost: a step's.
-        waits: a column more of what a run waits for, and every bound that was reckoned below the row.
-    """
+    """The collectives, the longest first, equal ones in one row, each with its formula; `waits` adds what bounds a
+    run."""
     alike = cost.by("alike")
 
     def lines(same: CollectiveTotal) -> Inline:

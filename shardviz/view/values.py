@@ -54,12 +54,8 @@ def values_headline(values: Sequence[Value]) -> str:
 
 
 def beside_words(host: float, unused: Mapping[str, float]) -> tuple[str, ...]:
-    """What is not in the sums of a device's memory: what is on the host, and arguments that no result needs.
-
-    Args:
-        host: bytes in the host's memory for one device.
-        unused: tree path → bytes on one device.
-    """
+    """What the sums of a device's memory leave out: bytes on the host, and arguments (tree path → bytes) that no result
+    needs."""
     sentences = [f"in the host's memory for each device: {format_bytes(host)}"] if host else []
     if unused:
         ordered = sorted(unused, key=lambda name: (-unused[name], name))
@@ -160,7 +156,7 @@ def residuals_headline(residuals: Sequence[Residual]) -> str:
     size = sum(r.value.bytes_per_device or 0 for r in kept)
     text = f"{plural(len(kept), 'value')} kept for the backward pass, {format_bytes(size)} per device"
     more = [say(n) for kind, say in _BESIDES if (n := sum(r.kind == kind for r in residuals))]
-    return text + (f"; besides, {', '.join(more)}" if more else "")
+    return text + (f"; also {', '.join(more)}" if more else "")
 
 
 def residuals_section(residuals: Sequence[Residual]) -> Section:

@@ -28,11 +28,8 @@ _VERBS = {
 
 
 def verdict_document(known: Known) -> Document:
-    """Paragraphs by name: `top-step`, `top-memory`, `top-rate`, each an amount and what it is; and `verdict`.
-
-    Args:
-        known: what is known of a plan; without a machine that has a speed there is the verdict alone.
-    """
+    """Paragraphs by name: `top-step`, `top-memory`, `top-rate`, each an amount and what it is; and `verdict`, which is
+    alone where no machine gives times."""
     cost, report = known.cost(), known.report
     if cost is None:
         return Document(blocks=(paragraph(*_no_cost(known), name="verdict"),), mesh=report.mesh)
@@ -108,7 +105,7 @@ def _verdict(cost: StepCost) -> Iterator[Piece]:
     spent = {each.what: each for each in reversed(spendings(cost))}  # the one that costs most of each
     if cost.seconds is None:
         yield words("The compute is not known", strong=True)
-        yield words(f"at level {cost.level}, so neither is what bounds the step.")
+        yield words(f"at level {cost.level}, so what bounds the step is not known.")
     elif cost.bound == "compute":
         yield from _compute(cost, spent.get("compute"))
     elif cost.bound == "memory":

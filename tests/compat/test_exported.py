@@ -243,6 +243,7 @@ class TestExplored:
         assert state.plan.mesh.shape == {"data": 2, "model": 4}
 
 
+@pytest.mark.long
 class TestSymbols:
     def test_symbols_and_constraints_survive_the_file(self, symbolic):
         found = load(bytes(symbolic.serialize()))
@@ -493,6 +494,7 @@ class Spy:
         return Path.write_text, (Path(self.path), "run")
 
 
+@pytest.mark.long
 class TestBadFiles:
     @pytest.mark.parametrize(
         ("content", "word"),

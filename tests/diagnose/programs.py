@@ -128,6 +128,16 @@ def there_and_on(x):
     return jnp.sort(constrained(x, P(None, "data")), axis=0)
 
 
+def there_and_back_in_a_layer(x):
+    layer = jax.checkpoint(lambda x: constrained(jnp.tanh(x), P()))  # here
+    return jax.lax.scan(lambda x, _: (layer(x), None), x, length=4)[0]
+
+
+def layer_as_it_is(x):
+    layer = jax.checkpoint(lambda x: constrained(jnp.tanh(x), P("data")))
+    return jax.lax.scan(lambda x, _: (layer(x), None), x, length=4)[0]
+
+
 def uneven_reshape(x):
     return jnp.tanh(x.reshape(8, 3, 8))  # here
 
@@ -369,6 +379,10 @@ FIRES: dict[str, tuple[Case, Case]] = {
     "there-and-back": (
         Case(fn=there_and_back, args=(s(8, 16),), specs=(P("data"),)),
         Case(fn=there_and_on, args=(s(8, 16),), specs=(P("data"),)),
+    ),
+    "there-and-back/in a layer": (
+        Case(fn=there_and_back_in_a_layer, args=(s(8, 16),), specs=(P("data"),), out=P("data")),
+        Case(fn=layer_as_it_is, args=(s(8, 16),), specs=(P("data"),), out=P("data")),
     ),
     "along-the-cut": (
         Case(fn=uneven_reshape, args=(s(8, 24),), specs=(P("data", "model"),)),

@@ -293,9 +293,8 @@ Arguments: 3 values, 270 kB per device
 
 Findings: 1
   • Shardy saw no all-reduce
-270 kB of arguments
-choose a machine to see whether it fits
-The CPU compiler's plan is 4.20 kB. XLA's CPU compiler plans this; a TPU's or GPU's plan is another."""
+memory: 270 kB of arguments; no machine is chosen
+cpu compiler's plan: 4.20 kB. A TPU's or GPU's compiler makes another plan."""
     )
 
 

@@ -17,7 +17,7 @@ import shardviz as sv
 from shardviz import paint
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.paint.png import png_of
+from shardviz.paint.mpl import png_of
 from shardviz.view.picture import picture
 from tests.view.sample import report
 from tests.view.sanitizer import read as sanitized

@@ -4,7 +4,7 @@
 import { entry, fill, h } from "./dom.js";
 import { documentView, inline, pieces, stacked } from "./document.js";
 import { notice, waiting } from "./head.js";
-import { legend, picture, sample } from "./picture.js";
+import { picture, sample } from "./picture.js";
 
 /** @import { Context, Edit, OrderKey, Picture, Row } from "./types.d.ts" */
 
@@ -25,7 +25,7 @@ export function ordering(key) {
  * @param {HTMLElement} el
  */
 export function machine(ctx, el) {
-  const [top, box, against, facts, order, more, rides] = Array.from({ length: 7 }, () => h("div", {}));
+  const [top, box, facts, order, more, rides] = Array.from({ length: 6 }, () => h("div", {}));
   const number = entry({ class: "sv-pickdevice", inputmode: "numeric", id: "pick-device", placeholder: "number" }, go);
   number.addEventListener("change", go);
   const typed = entry({ id: "order-text", placeholder: "0,1,3,2 or [2,4]T(1,0)" }, set);
@@ -38,7 +38,6 @@ export function machine(ctx, el) {
   const side = h(
     "div",
     { class: "sv-machineside" },
-    against,
     h("div", { class: "sv-sec" }, "device ", number),
     h("div", { id: "company" }, facts),
     order,
@@ -117,10 +116,7 @@ export function machine(ctx, el) {
     if (!ctx.get("machine").picture || !view) return;
     const { document, device = -1, picture: ways } = ctx.get("company");
     const hint = "Click a tile: its company along each mesh axis is lit, with the links between them.";
-    const { difference, against: other } = ctx.get("machine");
-    view.over(ways || difference || null);
-    const head = h("div", { class: "sv-sec" }, `against ${other}, in a step`);
-    fill(against, difference && !ways ? [head, legend(ctx, difference, view, "machine-difference")] : null);
+    view.over(ways || null);
     view.press(device);
     drawNumber();
     companyView.draw(document || { blocks: [{ block: "p", pieces: hint, quiet: true }] });
