@@ -86,7 +86,7 @@ def test_an_edit_is_answered_at_once_and_compiled_later(state, program):
         (lambda s: s.set_spec("x", (None, None, "data")), "argument", "x", 2, "3 entries for an array of rank 2"),
         (lambda s: s.set_spec("x", "P('data'"), "argument", "x", None, "expected P('data', None)"),
         (lambda s: s.set_spec("x", "__import__('os')"), "argument", "x", None, "an entry is None, an axis name"),
-        (lambda s: s.set_spec("x", "P(1)"), "argument", "x", None, "an entry must be None"),
+        (lambda s: s.set_spec("x", "P(1)"), "argument", "x", None, "an entry is None, an axis name"),
         (lambda s: s.set_spec("nothing", ("data",)), "argument", "nothing", None, "no argument 'nothing'"),
         (lambda s: s.set_dim("x", 7, ["data"]), "argument", "x", None, "no dimension 7"),
         (lambda s: s.set_out_spec("result", ("data", "data")), "output", "result", 1, "only once"),
