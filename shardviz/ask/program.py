@@ -21,7 +21,7 @@ from shardviz.ask.propagated import report_of, sketch_of
 from shardviz.ask.reading import Reading
 from shardviz.ask.submitting import OnReport, ReportFuture
 from shardviz.ask.targeting import resolve_target
-from shardviz.ask.why import Asking
+from shardviz.ask.why import Questions
 from shardviz.costs import Machine
 from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.judge.report import Report
@@ -70,7 +70,7 @@ class Program(Derivable):
         self._propagated: tuple[Plan, LowerFor, Report] | None = None
         self._calls: list[CallSignature] = [] if call.signature is None else [call.signature]
         self._flops: Mapping[str, float] = {}
-        self._asked: tuple[Plan, Asking] | None = None
+        self._asked: tuple[Plan, Questions] | None = None
         self._variants: dict[Variant, Any] = {}
 
     def __reduce__(self) -> Any:
@@ -339,7 +339,7 @@ class Program(Derivable):
         """
         return self._asking(plan).without(source, target)
 
-    def _asking(self, plan: Plan) -> Asking:
+    def _asking(self, plan: Plan) -> Questions:
         if self._asked is None or self._asked[0] != plan:
             report = self.propagate(plan)
             lowered = self._lowerings.lower(plan, CPU, anywhere=True).apart()
@@ -347,7 +347,7 @@ class Program(Derivable):
             def reported(bound: PlanRecord, make: Callable[[], Any]) -> Report:
                 return report_of(self._call, bound, lowered, shardy.propagate(lowered, bound, self._flops, make))
 
-            self._asked = plan, Asking(lowered, self.bind(plan), report, reported)
+            self._asked = plan, Questions(lowered, self.bind(plan), report, reported)
         return self._asked[1]
 
     def _rehearsed(self, plan: Plan, bound: PlanRecord, target: LowerFor) -> Lowered:

@@ -26,7 +26,7 @@ from shardviz.ask.why import alike
 from shardviz.costs.machine import Machine
 from shardviz.costs.timeline import Timeline
 from shardviz.errors import ShardvizError
-from shardviz.explorer.apply import Asking
+from shardviz.explorer.apply import Answers
 from shardviz.explorer.chores import Chore
 from shardviz.explorer.compile_loop import Inbox
 from shardviz.explorer.logical import MOST_AT_ONCE, Logical
@@ -66,7 +66,7 @@ _MOST_TEXTS = 2
 class Board(Protocol):
     """Where a chore reads what is known, and puts what it has found."""
 
-    asking: Asking
+    asking: Answers
 
     @property
     def now(self) -> Snapshot:

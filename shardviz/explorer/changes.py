@@ -33,7 +33,7 @@ _MOST_TEXT = 1000
 
 
 @dataclass(frozen=True)
-class Choice:
+class AxisChoice:
     """Whether a mesh axis may be added to a dimension.
 
     Attributes:
@@ -49,7 +49,7 @@ class Choice:
     move: bool = False
 
 
-def choices(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int) -> tuple[Choice, ...]:
+def choices(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int) -> tuple[AxisChoice, ...]:
     """For each axis of the mesh, whether it may be added to a dimension of an array.
 
     Args:
@@ -61,14 +61,14 @@ def choices(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int) 
     return tuple(_choice(shape, spec, mesh, dimension, axis) for axis in mesh.names)
 
 
-def _choice(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int, axis: str) -> Choice:
+def _choice(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int, axis: str) -> AxisChoice:
     used = next((d for d, entry in enumerate(spec.dims) if any(axis_name(a) == axis for a in entry)), None)
     if used == dimension:
-        return Choice(axis, False, "already shards this dimension")
+        return AxisChoice(axis, False, "already shards this dimension")
     why = undivided(shape[dimension], (*spec.dims[dimension], axis), mesh)
     if used is not None:
-        return Choice(axis, False, f"already shards dimension {used} of this array", move=not why)
-    return Choice(axis, not why, why)
+        return AxisChoice(axis, False, f"already shards dimension {used} of this array", move=not why)
+    return AxisChoice(axis, not why, why)
 
 
 def undivided(size: int, axes: Sequence[Axis], mesh: DeviceMesh) -> str:

@@ -23,7 +23,7 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import CompileError, CompileTimeout, ShardvizError
 from shardviz.explorer import apply as applying
-from shardviz.explorer.apply import Asking, Begin, Compile, Effect, End, apply, internal, refused
+from shardviz.explorer.apply import Answers, Begin, Compile, Effect, End, apply, internal, refused
 from shardviz.explorer.background import Background
 from shardviz.explorer.cards import Deck, Known
 from shardviz.explorer.compile_loop import CompileLoop, Task
@@ -31,7 +31,7 @@ from shardviz.explorer.edits import EDITS, Edit
 from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
-from shardviz.explorer.snapshot import Offer, Progress, Snapshot, Step
+from shardviz.explorer.snapshot import UndoStep, Offer, Progress, Snapshot
 from shardviz.explorer.ways import Way
 from shardviz.judge.report import Report
 from shardviz.records.report import ASKED, LEVELS, PlanRecord
@@ -113,7 +113,7 @@ class ExplorerState:
             raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, ASKED))}")
         self.program = program
         self.timeout, self.memory_limit = timeout, memory_limit
-        self.asking = Asking(program, level, WholeStep(tokens, model_flops))
+        self.asking = Answers(program, level, WholeStep(tokens, model_flops))
         self.loop = CompileLoop(self._submit, self._hear, debounce)
         self.background = Background(self, self.loop.inbox)
         self._subscribers: list[Callable[[frozenset[str]], None]] = []
@@ -167,8 +167,8 @@ class ExplorerState:
     logical: Logical = _read("logical")
     remark: str = _read("selection.remark")
     deck: Deck = _read("deck")
-    past: tuple[Step, ...] = _read("history.past")
-    ahead: tuple[Step, ...] = _read("history.ahead")
+    past: tuple[UndoStep, ...] = _read("history.past")
+    ahead: tuple[UndoStep, ...] = _read("history.ahead")
 
     # Edits.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shardviz.errors import ShardvizError
-from shardviz.explorer.changes import Choice, undivided
+from shardviz.explorer.changes import AxisChoice, undivided
 from shardviz.layouts import itemsize
 from shardviz.notation import Axis, DeviceMesh, axis_name
 from shardviz.records.amounts import plural
@@ -78,7 +78,7 @@ class Cut:
     otherwise: Mapping[Member, Axes]
     share: float
     arrays: tuple[str, ...]
-    choices: tuple[Choice, ...]
+    choices: tuple[AxisChoice, ...]
 
 
 def cuts(dimensions: Dimensions, bound: PlanRecord, arguments: Iterable[Value]) -> tuple[Cut, ...]:
@@ -121,12 +121,12 @@ def called(member: Member) -> str:
     return label(segments(member.path)[-1]) if member.path else ""
 
 
-def _choice(axis: str, axes: Axes, sizes: Mapping[Member, int], mesh: DeviceMesh) -> Choice:
+def _choice(axis: str, axes: Axes, sizes: Mapping[Member, int], mesh: DeviceMesh) -> AxisChoice:
     """Whether an axis may be added; `move` where some of the arrays do not divide by it and others do."""
     if any(axis_name(a) == axis for a in axes):
-        return Choice(axis, False, "already shards this dimension")
+        return AxisChoice(axis, False, "already shards this dimension")
     odd = {m: why for m, size in sizes.items() if (why := undivided(size, (*axes, axis), mesh))}
     if not odd or len(odd) == len(sizes):
-        return Choice(axis, not odd, next(iter(odd.values()), ""))
+        return AxisChoice(axis, not odd, next(iter(odd.values()), ""))
     names = ", ".join(dict.fromkeys(map(called, odd)))
-    return Choice(axis, False, f"{plural(len(odd), 'array')} of {len(sizes)} would not divide: {names}", move=True)
+    return AxisChoice(axis, False, f"{plural(len(odd), 'array')} of {len(sizes)} would not divide: {names}", move=True)

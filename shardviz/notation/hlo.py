@@ -26,7 +26,15 @@ from shardviz.errors import MeshError, ParseError, SpecError, excerpt
 from shardviz.notation.bounds import MOST_DEVICES, MOST_DIMENSIONS, MOST_VALUES
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
-from shardviz.notation.named import Dimension, Lists, build, read_dimensions, read_lists, write_dimensions, write_lists
+from shardviz.notation.named import (
+    Lists,
+    WrittenDimension,
+    build,
+    read_dimensions,
+    read_lists,
+    write_dimensions,
+    write_lists,
+)
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner, iota, iota_of, iota_text, read_iota
 from shardviz.notation.spec import Axis, Spec, axis_size, partial_kind
@@ -51,7 +59,7 @@ class _Text:
     tiling: Tiling | None = None
     mesh: DeviceMesh | None = None
     devices: tuple[int, ...] = ()
-    dims: list[Dimension] | None = None
+    dims: list[WrittenDimension] | None = None
     lists: Lists = field(default_factory=dict)
     kind: str = "sum"
 

@@ -55,7 +55,7 @@ from shardviz.notation.hlo import (
 )
 from shardviz.notation.letters import Letter, Piece, text_of
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.named import Dimension, build
+from shardviz.notation.named import WrittenDimension, build
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner, iota, iota_of
 from shardviz.notation.spec import Axis, partial_kind
@@ -393,7 +393,7 @@ def _read_named(found: Message, mesh: DeviceMesh | None, rank: int | None) -> Sh
     def axes(message: Message, name: str) -> tuple[Axis, ...]:
         return tuple(_read_axis(axis, own) for axis in message.get(name, []))
 
-    dims = [Dimension(axes(dim, "axes"), not _last(dim, "is_closed")) for dim in found.get("dim_shardings", [])]
+    dims = [WrittenDimension(axes(dim, "axes"), not _last(dim, "is_closed")) for dim in found.get("dim_shardings", [])]
     lists = {kind: axes(found, f"{kind}_axes") for kind in ("replicated", "unreduced", "manual")}
     return build(own, devices, dims, lists | {"kind": _partial_kind(found)}, mesh, rank)
 

@@ -22,8 +22,8 @@ from shardviz.errors import MeshError, SpecError, excerpt
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
 from shardviz.notation.named import (
-    Dimension,
     Lists,
+    WrittenDimension,
     axis_with,
     build,
     read_axes,
@@ -138,7 +138,7 @@ def from_jax(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     """
     axes = dict(given.mesh_shape or ())
     devices = tuple(map(int, given.logical_device_ids or ()))
-    dims = [Dimension(tuple(dim.axes), bool(dim.is_open)) for dim in given.dim_shardings]
+    dims = [WrittenDimension(tuple(dim.axes), bool(dim.is_open)) for dim in given.dim_shardings]
     kinds = ("replicated", "unreduced")
     lists: Lists = {kind: tuple(sorted(getattr(given, f"{kind}_axes", None) or (), key=str)) for kind in kinds}
     if lists["unreduced"]:
