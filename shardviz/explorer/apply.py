@@ -25,7 +25,7 @@ from shardviz.explorer.cards import LONGEST_NAME, Deck, Known
 from shardviz.explorer.compile_loop import CompileLoop, Task
 from shardviz.explorer.logical import standing
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
-from shardviz.explorer.snapshot import Asked, History, UndoStep, Snapshot
+from shardviz.explorer.snapshot import Asked, History, Snapshot, UndoStep
 from shardviz.explorer.ways import ways as ways_on
 from shardviz.explorer.ways import ways_to
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name

@@ -31,7 +31,7 @@ from shardviz.explorer.edits import EDITS, Edit
 from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
-from shardviz.explorer.snapshot import UndoStep, Offer, Progress, Snapshot
+from shardviz.explorer.snapshot import Offer, Progress, Snapshot, UndoStep
 from shardviz.explorer.ways import Way
 from shardviz.judge.report import Report
 from shardviz.records.report import ASKED, LEVELS, PlanRecord
