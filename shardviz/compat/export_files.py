@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax.export
@@ -18,6 +17,7 @@ import jax.export
 from shardviz import _jax, processes
 from shardviz.ask.program import Program
 from shardviz.errors import ParseError, ShardvizError
+from shardviz.files import read_whole
 from shardviz.notation import DeviceMesh
 from shardviz.program.adapt.stages import call_of
 from shardviz.program.exports import UNREADABLE, ExportRecord, record_of
@@ -116,15 +116,7 @@ def _bytes(source: Any) -> tuple[bytes, str]:
             f"sv.load: expected a path, bytes or a jax.export.Exported, not {type(source).__name__}; an object of "
             "another kind goes to sv.trace or sv.explore directly"
         )
-    path = Path(source)
-    try:
-        return path.read_bytes(), str(source)
-    except FileNotFoundError:
-        raise ShardvizError(f"{source}: there is no such file") from None
-    except IsADirectoryError:
-        raise ShardvizError(f"{source} is a folder; expected a file that exported.serialize() gave") from None
-    except (OSError, ValueError) as error:
-        raise ShardvizError(f"{source} cannot be read: {error}") from error
+    return read_whole(source), str(source)
 
 
 _KINDS = (

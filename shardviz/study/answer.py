@@ -157,11 +157,6 @@ class Search(Visible):
         return self.offers[0] if self.offers else None
 
     @property
-    def runners_up(self) -> tuple[Found, ...]:
-        """The next ones."""
-        return self.offers[1:]
-
-    @property
     def front(self) -> tuple[Tried, ...]:
         """The candidates than which none is both faster and smaller, the fastest first; only what may fit."""
         front: list[Tried] = []
