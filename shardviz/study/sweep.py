@@ -189,11 +189,12 @@ def sweep(
 
     Examples:
         >>> import jax, shardviz as sv
+        >>> from jax.sharding import PartitionSpec as P
         >>> def make(rows):
-        ...     return lambda x: x @ x.T, [jax.ShapeDtypeStruct((rows, 64), "float32")], {"in_specs": ("data",)}
+        ...     return lambda x: x @ x.T, [jax.ShapeDtypeStruct((rows, 64), "float32")], {"in_specs": P("data")}
         >>> found = sv.sweep(make, over={"rows": [8, 16]}, mesh={"data": 4}, target="tpu v5e:2x2", progress=False)
-        >>> [row.point for row in found.rows]
-        [{'rows': 8}, {'rows': 16}]
+        >>> [(row.point, row.trouble) for row in found.rows]
+        [({'rows': 8}, ''), ({'rows': 16}, '')]
     """
     if level not in _ASKS:
         raise ShardvizError(f"sweep(level={level!r}): level is {', '.join(map(repr, _ASKS))}")
