@@ -155,14 +155,15 @@ def program_and_plan(made: Any, mesh: Any = None) -> tuple[Program, Plan]:
         program, plan = getattr(made[0], "program", made[0]), made[1]
     if isinstance(program, Program) and isinstance(plan, Plan):
         return program, plan if mesh is None else plan.with_mesh(mesh)
-    if isinstance(made, tuple) and 2 <= len(made) <= 3 and callable(made[0]):
+    if isinstance(made, tuple) and 2 <= len(made) <= 3 and callable(made[0]) and not isinstance(made[1], Plan):
         fn, args = made[:2]
         options = dict(made[2]) if len(made) == 3 else {}
         specs = {name: options.pop(name, None) for name in ("in_specs", "out_specs")}
         settings = [options.pop(name, ()) for name in _SETTINGS]
         program = program_of(fn, tuple(args), options, mesh, *settings)
         return program, program.plan(mesh, **specs)
+    parts = ", ".join(type(part).__name__ for part in (made if isinstance(made, tuple) else (made,)))
     raise ShardvizError(
-        f"a {type(made).__name__} was given: expected a Program, an example of the gallery, (program, plan), "
-        "(function, arguments) or (function, arguments, keywords)"
+        f"({parts}) was given: expected a program (sv.trace), an example of the gallery, (program, plan), (function, "
+        "arguments) or (function, arguments, keywords)"
     )

@@ -26,7 +26,7 @@ from shardviz.ask.why import alike
 from shardviz.costs.machine import Machine
 from shardviz.costs.timeline import Timeline
 from shardviz.errors import ShardvizError
-from shardviz.explorer.apply import Asking
+from shardviz.explorer.apply import Answers
 from shardviz.explorer.chores import Chore
 from shardviz.explorer.compile_loop import Inbox
 from shardviz.explorer.logical import MOST_AT_ONCE, Logical
@@ -66,7 +66,7 @@ _MOST_TEXTS = 2
 class Board(Protocol):
     """Where a chore reads what is known, and puts what it has found."""
 
-    asking: Asking
+    asking: Answers
 
     @property
     def now(self) -> Snapshot:
@@ -155,9 +155,9 @@ class Background:
             self._board.put(why=Asked())
         key = now.plan, now.machine.machine
         if now.remedies.of != now.plan or "machine" in changed:
-            known = self._mended.get(key, Remedies())
-            if known != now.remedies:
-                self._board.put(remedies=known)
+            remedies = self._mended.get(key, Remedies())
+            if remedies != now.remedies:
+                self._board.put(remedies=remedies)
         if self.rests or now.progress.busy or key in self._mended:
             return
         if now.logical.found is None and len(now.report.arguments) > MOST_AT_ONCE:
@@ -450,8 +450,8 @@ def searches(program: Program, plan: Plan, machine: Machine) -> Iterator[Search]
     searching = search(program, machine, seconds=HUNT, plan=first, level="propagated", stream=True)
     state = searching.state
     for step in searching.steps():
-        known = replace(state, tried=tuple(searching.tried.values()), seconds=searching.elapsed)
-        state = step if isinstance(step, Search) else known
+        progress = replace(state, tried=tuple(searching.tried.values()), seconds=searching.elapsed)
+        state = step if isinstance(step, Search) else progress
         yield state
 
 

@@ -87,8 +87,8 @@ def sharding(anything: Any, mesh: Any = None, rank: int | None = None) -> Shardi
     """
     if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 0):
         raise SpecError(f"sharding: rank must be a whole number of dimensions, 0 or more, not {rank!r}")
-    found = _read(anything, None if mesh is None else DeviceMesh.of(mesh), rank)
-    return found if rank is None else found.with_rank(rank)
+    record = _read(anything, None if mesh is None else DeviceMesh.of(mesh), rank)
+    return record if rank is None else record.with_rank(rank)
 
 
 def _checked(text: str) -> str:
@@ -113,8 +113,8 @@ def _read(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
 
 def _read_text(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     plain = _checked(text)
-    if found := _ATTRIBUTE.match(plain):
-        plain = plain[found.end() :].removesuffix("}" if plain.startswith("{") else "").strip()
+    if attribute := _ATTRIBUTE.match(plain):
+        plain = plain[attribute.end() :].removesuffix("}" if plain.startswith("{") else "").strip()
         if plain[:1] == plain[-1:] == '"':
             plain = unescaped(plain[1:-1])
     if plain.startswith("{"):
@@ -136,8 +136,8 @@ def _written_by_people(plain: str, mesh: DeviceMesh, rank: int | None) -> Shardi
         return short.read(plain, mesh)
     if pspec.looks_like(plain):
         return pspec.read(plain, mesh, rank)
-    if (found := short.read_book(plain, mesh)) is not None:
-        return found
+    if (sharding := short.read_book(plain, mesh)) is not None:
+        return sharding
     raise ParseError(
         f"sharding {excerpt(plain)!r}: expected P('data', None), [data, ·], A[I_data, J], HLO text in braces such as "
         '{devices=[2,4]<=[8]}, or #sdy.sharding<@mesh, [{"data"}, {}]>'
@@ -204,9 +204,9 @@ def _from_jax_sharding(given: Any, mesh: DeviceMesh | None, rank: int | None) ->
         own = DeviceMesh.of(given.mesh)
         if mesh is not None and not own.names:
             return pspec.from_entries(given.spec, mesh, rank)
-        found = pspec.from_entries(given.spec, own, rank)
+        sharding = pspec.from_entries(given.spec, own, rank)
         alike = mesh is None or (mesh.names, mesh.sizes) == (own.names, own.sizes)
-        return found if mesh is None or (alike and own.device_ids) else found.over(mesh)
+        return sharding if mesh is None or (alike and own.device_ids) else sharding.over(mesh)
     from shardviz import _jax
 
     ids = _jax.device_ids(given)
@@ -221,13 +221,13 @@ def _from_jax_sharding(given: Any, mesh: DeviceMesh | None, rank: int | None) ->
     if text is None:
         raise SpecError(f"{type(given).__name__}: it has neither a spec nor an HLO sharding")
     own = DeviceMesh(("devices",), (len(ids),), (), ids)
-    found = hlo.read(text, own, rank)
+    sharding = hlo.read(text, own, rank)
     if mesh is None:
-        return found
+        return sharding
     order = {device: place for place, device in enumerate(mesh.ids().tolist())}
     if set(ids) != set(order):
         raise SpecError(f"{given}: its devices are not those of the mesh {mesh}")
-    return found.onto(mesh, tuple(order[device] for device in ids))
+    return sharding.onto(mesh, tuple(order[device] for device in ids))
 
 
 # One sharding in every notation

@@ -76,8 +76,8 @@ class Sharding:
     def __post_init__(self) -> None:
         """Dimensions of which nothing is said are neither open nor have a priority."""
         for what, nothing in (("open", False), ("priorities", None)):
-            said = tuple(getattr(self, what))
-            object.__setattr__(self, what, said + (nothing,) * (len(self.tiles) - len(said)))
+            entries = tuple(getattr(self, what))
+            object.__setattr__(self, what, entries + (nothing,) * (len(self.tiles) - len(entries)))
 
     @classmethod
     def from_spec(
@@ -141,20 +141,20 @@ class Sharding:
                 f"tile assignment [{','.join(map(str, tiling.dims))}]: it is over {count}, and the mesh {mesh} has "
                 f"{mesh.size}"
             )
-        found, count = tiling.axes(mesh), len(tiling.tiles)
+        along, count = tiling.axes(mesh), len(tiling.tiles)
         by_kind: dict[str, list[Axis]] = {"manual": [], "unreduced": [], "replicated": []}
-        for kind, axes in zip(tiling.kinds, found[count:], strict=True):
+        for kind, axes in zip(tiling.kinds, along[count:], strict=True):
             by_kind[kind].extend(axes or ())
         unreduced, manual = tuple(by_kind["unreduced"]), tuple(by_kind["manual"])
         why = ""
-        if None in found:
-            i = found.index(None)
+        if None in along:
+            i = along.index(None)
             what = f"the tiles of dimension {i}" if i < count else f"the {tiling.kinds[i - count]} subgroups"
             why = f"{what} run along no axes of the mesh {mesh}, nor along parts of them"
         return cls(
             mesh=mesh,
             rank=count,
-            spec=None if why else Spec(tuple(axes or () for axes in found[:count]), unreduced),
+            spec=None if why else Spec(tuple(axes or () for axes in along[:count]), unreduced),
             why=why,
             tiles=tiling.tiles,
             unreduced=unreduced,
@@ -253,10 +253,10 @@ class Sharding:
             return replace(self, mesh=mesh, maximal=devices[place] if devices and place is not None else place)
         order = np.asarray(devices or range(mesh.size))
         cut = self.tiling()
-        found = Sharding.from_tiling(Tiling(cut.dims, cut.kinds, tuple(order[list(cut.devices)].tolist())), mesh)
+        sharding = Sharding.from_tiling(Tiling(cut.dims, cut.kinds, tuple(order[list(cut.devices)].tolist())), mesh)
         along = axes_along(order[places(self.replicated, theirs)], mesh)
-        found = replace(found, rank=self.rank, open=self.open, priorities=self.priorities, replicated=along or ())
-        return found.with_kind(self.unreduced_kind)
+        sharding = replace(sharding, rank=self.rank, open=self.open, priorities=self.priorities, replicated=along or ())
+        return sharding.with_kind(self.unreduced_kind)
 
     def with_kind(self, kind: str) -> Sharding:
         """The same, with its partial results, if there are any, reduced by a sum, a maximum or a minimum."""

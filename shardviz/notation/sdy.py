@@ -22,8 +22,8 @@ from shardviz.errors import MeshError, SpecError, excerpt
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
 from shardviz.notation.named import (
-    Dimension,
     Lists,
+    WrittenDimension,
     axis_with,
     build,
     read_axes,
@@ -61,7 +61,7 @@ def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Shardin
     result = _one(it, mesh, rank, _prefix(it))
     if per_value:
         if it.sees(","):
-            raise SpecError(f"{_WHAT} {excerpt(text)}: it is of several values; give one of its elements, `<...>`")
+            raise SpecError(f"{_WHAT} {excerpt(text)}: it is of several values; pick one of them, `<...>`")
         it.need("]")
         it.need(">")
     it.end()
@@ -88,9 +88,9 @@ def axis_lists(text: str) -> tuple[tuple[Axis, ...], ...]:
     it.takes(_LIST)
 
     def one() -> tuple[Axis, ...]:
-        found = read_axes(it)
+        axes = read_axes(it)
         it.takes(_MOVE)
-        return found
+        return axes
 
     return (one(),) if it.sees("{") or not it.take("[") else tuple(it.listed(one, "]"))
 
@@ -138,7 +138,7 @@ def from_jax(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     """
     axes = dict(given.mesh_shape or ())
     devices = tuple(map(int, given.logical_device_ids or ()))
-    dims = [Dimension(tuple(dim.axes), bool(dim.is_open)) for dim in given.dim_shardings]
+    dims = [WrittenDimension(tuple(dim.axes), bool(dim.is_open)) for dim in given.dim_shardings]
     kinds = ("replicated", "unreduced")
     lists: Lists = {kind: tuple(sorted(getattr(given, f"{kind}_axes", None) or (), key=str)) for kind in kinds}
     if lists["unreduced"]:
@@ -175,6 +175,6 @@ def write(cut: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
     yield ">"
 
 
-def axis(found: Axis) -> str:
+def axis(axis: Axis) -> str:
     """An axis in Shardy's text: `"x"` or `"x":(2)4`."""
-    return axis_with(found, escaped)
+    return axis_with(axis, escaped)

@@ -338,7 +338,7 @@ class _Keeper:
     def _watch(self, task: _Task) -> None:
         """Tells what a job's compiler has finished, and ends the job when it is done, or has gone too far."""
         process, request, folder = task.process, task.job.request, task.folder
-        if process is None or folder is None:
+        if process is None or folder is None or request is None:
             return
         if process.pid is None:
             if isinstance(process, _Child) and process.trouble:
@@ -529,6 +529,7 @@ def begin(job: Job, *, timeout: float | None = None, memory_limit: float | None 
         job: the job; it is begun once.
         timeout, memory_limit: as `submit`.
     """
+    job.created = time.monotonic()
     try:
         payload = pickle.dumps(job.request, pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - whatever pickling raises

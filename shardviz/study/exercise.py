@@ -492,7 +492,9 @@ def exercise(
     if other is not None:
         program.bind(other)
     if ask == "outputs" and not made.outputs:
-        raise ShardvizError("exercise(ask='outputs'): the plan says how every output is cut; leave some without a spec")
+        raise ShardvizError(
+            "exercise(ask='outputs'): the plan says how every output is sharded; leave some without a spec"
+        )
     _ = made.bound
     made.ideas = tuple((text, made.read(wrong)) for text, wrong in (ideas or {}).items())
     return made

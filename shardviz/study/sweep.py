@@ -100,15 +100,15 @@ class Sweep(Visible):
     @property
     def pareto(self) -> tuple[SweepRow, ...]:
         """The rows than which none is both faster and smaller, the fastest first; of those that may fit."""
-        known = [(r.time, r.memory, r) for r in self.rows if r.time is not None and r.memory is not None]
-        may = sorted((t for t in known if t[2].fits is not False), key=lambda t: t[:2])
-        found: list[SweepRow] = []
+        measured = [(r.time, r.memory, r) for r in self.rows if r.time is not None and r.memory is not None]
+        may = sorted((t for t in measured if t[2].fits is not False), key=lambda t: t[:2])
+        front: list[SweepRow] = []
         least = float("inf")
         for _, memory, row in may:
             if memory < least:
-                found.append(row)
+                front.append(row)
                 least = memory
-        return tuple(found)
+        return tuple(front)
 
     @property
     def best(self) -> SweepRow | None:
@@ -129,13 +129,13 @@ class Sweep(Visible):
         Raises:
             ShardvizError: if there is none, or several.
         """
-        found = [r for r in self.rows if all(_same(r.point.get(n), v) for n, v in point.items())]
-        if len(found) != 1:
-            said = ", ".join(f"{n}={v!r}" for n, v in point.items())
+        matching = [r for r in self.rows if all(_same(r.point.get(n), v) for n, v in point.items())]
+        if len(matching) != 1:
+            words = ", ".join(f"{n}={v!r}" for n, v in point.items())
             raise ShardvizError(
-                f"row({said}): {len(found)} rows are of that point; the sweep is over {list(self.over)}"
+                f"row({words}): {len(matching)} rows are of that point; the sweep is over {list(self.over)}"
             )
-        return found[0]
+        return matching[0]
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
         """Step time against memory, a mark a row, the Pareto front joined, drawn with matplotlib."""
@@ -189,11 +189,12 @@ def sweep(
 
     Examples:
         >>> import jax, shardviz as sv
+        >>> from jax.sharding import PartitionSpec as P
         >>> def make(rows):
-        ...     return lambda x: x @ x.T, [jax.ShapeDtypeStruct((rows, 64), "float32")], {"in_specs": ("data",)}
+        ...     return lambda x: x @ x.T, [jax.ShapeDtypeStruct((rows, 64), "float32")], {"in_specs": P("data")}
         >>> found = sv.sweep(make, over={"rows": [8, 16]}, mesh={"data": 4}, target="tpu v5e:2x2", progress=False)
-        >>> [row.point for row in found.rows]
-        [{'rows': 8}, {'rows': 16}]
+        >>> [(row.point, row.trouble) for row in found.rows]
+        [({'rows': 8}, ''), ({'rows': 16}, '')]
     """
     if level not in _ASKS:
         raise ShardvizError(f"sweep(level={level!r}): level is {', '.join(map(repr, _ASKS))}")
@@ -282,9 +283,9 @@ class _Question:
         """Makes the program, here, and asks."""
         takes = inspect.signature(self.make).parameters
         every = any(p.kind is p.VAR_KEYWORD for p in takes.values())
-        given = {n: v for n, v in point.items() if every or n in takes or n not in _OWN}
-        program, plan = program_and_plan(self.make(**given), point.get("mesh", self.mesh))
-        if "options" in point and "options" not in given:
+        arguments = {n: v for n, v in point.items() if every or n in takes or n not in _OWN}
+        program, plan = program_and_plan(self.make(**arguments), point.get("mesh", self.mesh))
+        if "options" in point and "options" not in arguments:
             plan = plan.with_options(point["options"])
         return _ASKS[self.level](program, plan, point.get("target", self.target))
 
@@ -330,8 +331,8 @@ def _answers(
 
 
 def _elsewhere(shared: Shared, points: Mapping[int, Point], executor: Any) -> Generator[tuple[int, Answer], None, None]:
-    with contextlib.closing(answers(_tried_there, shared, points, executor)) as found:
-        for place, answer in found:
+    with contextlib.closing(answers(_tried_there, shared, points, executor)) as answered:
+        for place, answer in answered:
             yield place, (None, answer.why, 0.0) if isinstance(answer, Lost) else answer
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardviz.records.amounts import plural
 from shardviz.records.stages import Stage, StageLine
-from shardviz.study.line_changes import Change, changes
+from shardviz.study.line_changes import LineChange, changes
 from shardviz.view.document import Block, Column, Document, Inline, Piece, Row, Table, code, paragraph, row, words
 
 MOST_ROWS = 160
@@ -112,16 +112,16 @@ def stages_shown(
     )
 
 
-def _unchanged(lines: Sequence[StageLine]) -> list[Change]:
-    return [Change("same", n, line.text) for n, line in enumerate(lines)]
+def _unchanged(lines: Sequence[StageLine]) -> list[LineChange]:
+    return [LineChange("same", n, line.text) for n, line in enumerate(lines)]
 
 
 @lru_cache(maxsize=6)
-def _changes(old: tuple[StageLine, ...], new: tuple[StageLine, ...]) -> list[Change]:
+def _changes(old: tuple[StageLine, ...], new: tuple[StageLine, ...]) -> list[LineChange]:
     return changes([line.text for line in old], [line.text for line in new])
 
 
-def _chosen(every: Sequence[Change], lines: Sequence[StageLine], query: Query, differs: bool) -> list[Change]:
+def _chosen(every: Sequence[LineChange], lines: Sequence[StageLine], query: Query, differs: bool) -> list[LineChange]:
     asked, line = str(query.get("find") or "").lower().split(), query.get("line") or ""
     chosen = list(every)
     if asked or line:
@@ -136,17 +136,17 @@ def _chosen(every: Sequence[Change], lines: Sequence[StageLine], query: Query, d
     return chosen
 
 
-def _has(change: Change, lines: Sequence[StageLine], asked: Sequence[str], line: str) -> bool:
+def _has(change: LineChange, lines: Sequence[StageLine], asked: Sequence[str], line: str) -> bool:
     at = _at(change, lines)
     text = f"{change.text} {at}".lower()
     return (not line or at == line) and all(word in text for word in asked)
 
 
-def _at(change: Change, lines: Sequence[StageLine]) -> str:
+def _at(change: LineChange, lines: Sequence[StageLine]) -> str:
     return "" if change.kind == "gone" or change.place >= len(lines) else lines[change.place].at
 
 
-def _counted(every: Sequence[Change], against: str) -> list[Piece]:
+def _counted(every: Sequence[LineChange], against: str) -> list[Piece]:
     kinds = [change.kind for change in every]
     new, gone, other = (kinds.count(kind) for kind in ("new", "gone", "other"))
     if not new + gone + other:
@@ -162,7 +162,7 @@ def _counted(every: Sequence[Change], against: str) -> list[Piece]:
     return pieces
 
 
-def _row(change: Change, lines: Sequence[StageLine]) -> Row:
+def _row(change: LineChange, lines: Sequence[StageLine]) -> Row:
     mark, tone = _MARKS[change.kind]
     number = "" if change.kind == "gone" else f"{change.place + 1:,}"
     at = _at(change, lines)
@@ -172,7 +172,7 @@ def _row(change: Change, lines: Sequence[StageLine]) -> Row:
     return row(words(mark_text, quiet=not tone, tone=tone, tip=tip), tuple(_text(change)), where)
 
 
-def _text(change: Change) -> list[Piece]:
+def _text(change: LineChange) -> list[Piece]:
     """The line, with what is new in it marked."""
     text, tone = change.text, _MARKS[change.kind][1]
     tip = text.strip()[:1200] if len(text) > _LONGEST else ""

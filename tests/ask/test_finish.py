@@ -81,14 +81,14 @@ def test_what_the_compiler_does_not_say_is_said(program):
 
 def at_the_memory_plan(future, act):
     """Does something to a job as soon as its optimised program is there, long before its machine code is."""
-    told = future.job.on_milestone
+    told = future.on_milestone
 
     def reached(job, milestone, texts):
         if milestone == "compiled":
             act(job)
         told(job, milestone, texts)
 
-    future.job.on_milestone = reached
+    future.on_milestone = reached
 
 
 @pytest.fixture

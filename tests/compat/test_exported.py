@@ -512,9 +512,9 @@ class TestBadFiles:
             load(content)
 
     def test_a_path_that_is_none(self, tmp_path):
-        with pytest.raises(ShardvizError, match="no such file"):
+        with pytest.raises(ShardvizError, match="cannot be read: No such file"):
             load(tmp_path / "nothing")
-        with pytest.raises(ShardvizError, match="folder"):
+        with pytest.raises(ShardvizError, match="Is a directory"):
             load(tmp_path)
         with pytest.raises(ShardvizError, match="cannot be read"):
             load("a\0b")

@@ -36,7 +36,7 @@ def test_the_answer_after_an_interrupt_is_the_next_answer(tmp_path):
             busy = turn >= 6
             if turn in (6, 10):
                 futures.append(long())
-                until(lambda: futures[-1].job.pid)
+                until(lambda: futures[-1].pid)
             timer = threading.Timer(seed.uniform(0, 1.2) * whole, os.kill, (os.getpid(), signal.SIGINT))
             try:
                 timer.start()
@@ -85,7 +85,7 @@ def test_a_job_given_when_the_server_dies_is_answered(tmp_path):
             if error is None:
                 answer["right"].append(job.result().outputs[0].shard_shape == (32 * turn + 32, 8))
             else:
-                answer["right"].append(job.job.begun and isinstance(error, sv.errors.CompileCrashed))
+                answer["right"].append(job.begun and isinstance(error, sv.errors.CompileCrashed))
             killed.wait()
         """,
         tmp_path,
@@ -103,7 +103,7 @@ def test_a_server_that_hangs_is_ended(tmp_path):
         os.kill(idle.pid, signal.SIGSTOP)
         answer["right"].append(right(2))
         future = long()
-        until(lambda: future.job.pid)
+        until(lambda: future.pid)
         busy = processes.client._keeper.server.process
         os.kill(busy.pid, signal.SIGSTOP)
         waiting = processes.submit(processes.Request(module=b"no program", devices=2, out_chosen=()))
@@ -131,7 +131,7 @@ def test_a_fork_has_its_own_answers(tmp_path, way):
         shared.propagate(sv.Plan("x=2", (P("x"),)))
         program = sv.trace(endless, array(1024, 1024), array(1024, 1024))
         future = program.submit(sv.Plan("x=4", (P("x"), None)), "compiled", finish=True)
-        until(lambda: future.job.pid)
+        until(lambda: future.pid)
 
         def ask(n, pipe):
             # of a program that the kernel has lowered, too
@@ -176,7 +176,7 @@ def test_where_there_is_no_fork_nothing_outlives_a_killed_kernel(tmp_path):
         """
         answer["right"] = right(1)
         future = long()
-        until(lambda: future.job.pid)
+        until(lambda: future.pid)
         answer["pid"] = os.getpid()
         with open(sys.argv[1], "w") as file:
             json.dump(answer, file)

@@ -89,10 +89,10 @@ def traced(fn):
 def running(future, timeout=60):
     """Waits until a compile is under way and gives its process id."""
     deadline = time.monotonic() + timeout
-    while future.job.pid is None:
+    while future.pid is None:
         assert time.monotonic() < deadline and not future.done()
         time.sleep(0.005)
-    return future.job.pid
+    return future.pid
 
 
 def works():

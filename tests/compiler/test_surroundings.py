@@ -109,8 +109,8 @@ def test_signals_that_are_ignored_or_blocked(tmp_path):
         answer["right"] = [right(2), right(3)]
         answer["refused"] = kind(processes.submit(processes.Request(module=b"", devices=2, out_chosen=())).result)
         future = long()
-        until(lambda: future.job.pid)
-        os.kill(future.job.pid, signal.SIGKILL)
+        until(lambda: future.pid)
+        os.kill(future.pid, signal.SIGKILL)
         answer["killed"] = kind(future.result)
         """,
         tmp_path,

@@ -166,7 +166,7 @@ def test_what_cannot_be_swept_is_refused():
     with pytest.raises(ShardvizError, match="level is"):
         swept(level="notation")
     found = sv.sweep(lambda n: n, {"n": [1]}, progress=False)
-    assert "expected a Program" in found.rows[0].trouble
+    assert "expected a program" in found.rows[0].trouble
 
 
 def test_what_was_answered_is_kept_only_for_the_same_question():
