@@ -68,7 +68,7 @@ def text_of(document: Document, width: int | None = None) -> str:
 
 
 def said(inline: Inline) -> str:
-    """Pieces in plain text that steers nothing, each by itself where it runs from right to left."""
+    """Pieces in plain text without steering characters; right-to-left text is isolated."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
     return joined(pieces, [steerless(plain(p)) if p.whole else isolated(told(plain(p))) for p in pieces])
 
@@ -104,7 +104,7 @@ def _block(block: Block, width: int | None) -> list[str]:
 
 @singledispatch
 def figure_lines(of: Any, width: int | None) -> str:
-    """What is drawn, in plain text: whoever draws such a thing registers how; else its description."""
+    """What is drawn, in plain text, by the function registered for its type; else its description."""
     return "\n".join(_wrapped(getattr(of, "alt", ""), width))
 
 
@@ -212,7 +212,8 @@ def _section(block: Section, width: int | None) -> list[str]:
 
 
 def table_lines(table: Table, width: int | None) -> list[str]:
-    """A table in aligned columns; where it is too wide, the last column is wrapped, or the last columns are folded."""
+    """A table in aligned columns; where it is too wide, columns of words are wrapped, and the last columns are
+    folded."""
     lines = _wrapped(isolated(told(table.caption)), width) if table.caption else []
     shown = table.rows[: table.first]
     across = BAR if width is None else max(8, min(BAR, width // 5))
