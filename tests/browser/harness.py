@@ -221,7 +221,7 @@ class Lab:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON", "XDG_", "PYTEST_"))}
         # In a checkout that is not installed the kernel finds the package all the same.
         path = os.pathsep.join(filter(None, (str(ROOT), kept.pop("PYTHONPATH", None))))
-        found = {"PYTHONPATH": path} if PYTHON == sys.executable else {}
+        found = {"PYTHONPATH": path} if sys.executable == PYTHON else {}
         return {**kept, **{k: str(v) for k, v in own.items()}, **found, "NO_PROXY": "127.0.0.1"}
 
 
