@@ -166,7 +166,8 @@ def lesson_page(notebook: dict[str, Any]) -> tuple[str, list[str]]:
         if cell["cell_type"] == "markdown":
             parts.append(source)
         elif cell["cell_type"] == "code":
-            parts.append(f"````python\n{source}\n````")
+            folds, places = cell["metadata"].get("jupyter", {}), []
+            code = re.sub(r"^# (folded|the answer).*\n", "", source) if folds else source
             for output in cell["outputs"]:
                 if output["output_type"] == "stream":
                     outputs.append(f"<pre>{html.escape(''.join(output['text']))}</pre>")
@@ -176,8 +177,18 @@ def lesson_page(notebook: dict[str, Any]) -> tuple[str, list[str]]:
                     continue  # a widget, whose still is another output
                 else:
                     outputs.append(shown(output["data"]))
-                parts.append(OUTPUT.format(len(outputs) - 1))
+                places.append(OUTPUT.format(len(outputs) - 1))
+            code = f"````python\n{code}\n````"
+            if folds.get("outputs_hidden"):
+                parts.append(folded("The answer", code, *places))
+            else:
+                parts += [folded("Code", code) if folds.get("source_hidden") else code, *places]
     return "\n\n".join(parts), outputs
+
+
+def folded(title: str, *parts: str) -> str:
+    """Markdown that a click opens, as JupyterLab's bar at the left of a folded cell does."""
+    return "\n\n".join([f'<details markdown="1">\n<summary>{title}</summary>', *parts, "</details>"])
 
 
 def notebooks() -> list[Path]:
