@@ -129,7 +129,7 @@ def search(
         >>> import shardviz as sv
         >>> mlp = sv.gallery.mlp()
         >>> search = sv.search(mlp.program, "tpu v5e:2x4", seconds=5, level="propagated", most=10)
-        >>> search.floor.seconds <= search.best.cost.seconds <= search.runners_up[0].cost.seconds
+        >>> search.floor.seconds <= search.best.cost.seconds <= search.offers[1].cost.seconds
         True
     """
     if level not in ASKED:
