@@ -21,7 +21,8 @@ one of experts, `seeding.py`. Gradients that come out of the function are whole 
 that stay inside lie as the optimizer state does, because Shardy has them follow it: both stages are then one plan. No
 plan can name them either, for no line makes them, but the derivative of one; so ZeRO-1's sentence says what to write in
 the function to keep them whole. Simulated devices sum them whole either way; v5p's compiler, where that line is not
-there, has each device sum its own part alone. The dimension that a loop steps along is never sharded.
+there, has each device sum its own part alone. The dimension that a loop steps along is never sharded,
+nor the height and width of a convolution's kernel.
 
 Each preset has promises: what its sentence says of the arrays, read off the report. A preset that breaks one is not
 offered, and says why. Two that come out as the same step are one offer. None is recommended here: with a target the
@@ -144,8 +145,8 @@ class _Subject:
 
     @cached_property
     def stepped(self) -> frozenset[tuple[str, int]]:
-        """The dimensions that a loop steps along."""
-        return frozenset((m.path, m.dimension) for d in self.dimensions if d.stacked for m in d.arguments)
+        """The dimensions that a loop steps along, and the windows of convolutions."""
+        return frozenset((m.path, m.dimension) for d in self.dimensions if d.undivided for m in d.arguments)
 
     @cached_property
     def cached(self) -> list[Dimension]:
@@ -166,7 +167,7 @@ class _Subject:
         """The bytes of every matrix of the state; and the dimensions of these, but those of data and stacks."""
         ranks = {a.name: sum((a.name, d) not in self.stepped for d in range(len(a.shape))) for a in self.state()}
         found = {a.name: _nbytes(a) for a in self.state() if ranks[a.name] > 1}
-        own = [d for d in self.dimensions if not d.of and not d.stacked and any(m.path in found for m in d.arguments)]
+        own = [d for d in self.dimensions if not (d.of or d.undivided) and any(m.path in found for m in d.arguments)]
         return found, own
 
     def between(self) -> list[Dimension]:
@@ -580,8 +581,8 @@ def _cut_array(
 
 
 def _stepped(subject: _Subject, output: Argument) -> Iterator[int]:
-    """The dimensions of an output that a loop steps along."""
-    members = (m for d in subject.dimensions if d.stacked for m in d.members)
+    """The dimensions of an output that a loop steps along, and the windows of convolutions."""
+    members = (m for d in subject.dimensions if d.undivided for m in d.members)
     return (m.dimension for m in members if m.role == "output" and m.path == output.name)
 
 

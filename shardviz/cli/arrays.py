@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from shardviz.cli.frame import Answer, verb
 from shardviz.cli.naming import is_name, value_of
 from shardviz.cli.phrases import array_like, array_of
 from shardviz.cli.steps import importable, project
+from shardviz.errors import ShardvizError
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ def reshard(array: str, before: str, after: str, mesh: str, target: str | None) 
     changes = list(_changes(array, before, after, mesh))
     arrays = [_resharded(change, mesh, target) for change in changes]
     sizes = [change.moves.bytes(change.before.dtype) for change in changes]
-    most = {verb: float(sum(size[verb] for size in sizes).max()) for verb in ("keep", "receive", "drop")}
+    most = {verb: float(np.sum([size[verb] for size in sizes], axis=0).max()) for verb in ("keep", "receive", "drop")}
     data = ReshardData(
         mesh=dict(changes[0].before.layout.mesh.shape),
         target=target or "",
@@ -114,7 +116,11 @@ def _changes(array: str, before: str, after: str, mesh: str) -> Iterator[Any]:
     tree = value_of("ARRAY", array)
     sides = []
     for option, text in (("BEFORE", before), ("AFTER", after)):
-        shown: Any = shard_map(tree, value_of(option, text) if is_name(text) else text, mesh)
+        specs = value_of(option, text) if is_name(text) else text
+        try:
+            shown: Any = shard_map(tree, specs, mesh)
+        except ShardvizError as error:
+            raise ShardvizError(f"ARRAY {array!r}, {option} {text!r}: {error}") from error
         sides.append(getattr(shown, "leaves", (shown,)))
     for one, other in zip(*sides, strict=True):
         yield ShownChange(one, other)

@@ -11,7 +11,6 @@ import click.shell_completion
 
 from shardviz.cli.frame import FAILED, Answer, cli, verb
 from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
-from shardviz.paint.columns import wrap
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,8 @@ class Lines:
 
     def text(self, width: int) -> str:
         """They, at most so many columns wide."""
+        from shardviz.paint.columns import wrap
+
         indent = " " * min(15, width // 3)
         return "\n".join(part for line in self.of.split("\n") for part in wrap(line, width, indent) or [""])
 

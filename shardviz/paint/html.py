@@ -153,7 +153,7 @@ def _figure(block: Figure, look: Look) -> str:
 
 @singledispatch
 def figure_html(of: Any) -> str:
-    """What is drawn, in HTML; whoever draws such a thing registers how. Else its description."""
+    """What is drawn, in HTML, by the function registered for its type; else its description."""
     return f'<div style="{QUIET}">{outside(getattr(of, "alt", ""))}</div>'
 
 
@@ -251,13 +251,13 @@ def _span(head: Head, text: str, how_far: str, few: bool) -> str:
 
 
 def _axis(name: str) -> str:
-    """The name of a mesh axis beside its head; a long one is clipped, and said in full when hovering."""
+    """The name of a mesh axis beside its head; a long name is clipped and stands in the tip."""
     short = clip(name, _LONGEST_AXIS)
     return outside(name) if short == name else f'<span title="{escape(steerless(name))}">{outside(short)}</span>'
 
 
 def _fill(role: Role) -> str:
-    """The ground of cells: that of a tile lets the page's own shine through."""
+    """The ground of cells; that of a tile is transparent."""
     return _TILE if role == "tile" else f"background-color:{paint_of(role, False)};color:{ink_on(role, False)}"
 
 
@@ -389,7 +389,7 @@ def _head(column: Column) -> str:
 
 
 def outside(text: str, whole: bool = False) -> str:
-    """Text from outside, escaped: clipped with the whole as its title, by itself where it runs from right to left."""
+    """Text from outside, escaped: clipped, with the whole as its title; right-to-left text is isolated."""
     shown = steerless(text) if whole else told(text)
     html = f"<bdi>{escape(shown)}</bdi>" if is_turned(text) else escape(shown)
     return html if len(shown) == len(text) else f'<span title="{escape(steerless(text))}">{html}</span>'
@@ -401,7 +401,7 @@ def _tip(inline: Inline) -> str:
 
 
 def _inline(inline: Inline, colours: Colours, *, inside: bool = False) -> str:
-    """Pieces as HTML; `inside` a table, where all is in monospace, no piece says so again."""
+    """Pieces as HTML; `inside` a table, which is in monospace, no piece says so again."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
     htmls = [piece_html(piece, colours) for piece in pieces]
     return joined(pieces, [text.replace(_MONO_SPAN, "<span>") for text in htmls] if inside else htmls)
@@ -470,7 +470,7 @@ def chip(axis: Axis, colours: Colours, text: str | None = None) -> str:
 
 
 def spec_html(spec: Spec, colours: Colours) -> str:
-    """A spec in brackets, every axis a chip, `·` for a dimension that is not cut."""
+    """A spec in brackets, every axis a chip, `·` for a dimension that is not sharded."""
     text = "[" + ", ".join(" ".join(chip(a, colours) for a in dim) or "·" for dim in spec.dims) + "]"
     if spec.unreduced:
         text += f" {spec.unreduced_kind} over " + " ".join(chip(a, colours) for a in spec.unreduced)

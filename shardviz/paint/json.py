@@ -60,7 +60,7 @@ def _block(block: Block) -> Json:
 
 @singledispatch
 def figure_json(of: Any) -> Json:
-    """What is drawn, for the page; whoever draws such a thing registers how. Else its description."""
+    """What is drawn, for the page, by the function registered for its type; else its description."""
     return {"alt": getattr(of, "alt", "")}
 
 

@@ -103,14 +103,14 @@ def _file(picture: Picture, dark: bool, **options: Any) -> bytes:
 
 
 def room_of(ax: Axes) -> tuple[float, float]:
-    """Width and height in inches of the Axes that somebody gave."""
+    """Width and height in inches of some Axes."""
     whole = ax.get_figure(root=True)
     box = ax.get_window_extent()
     return (box.width / whole.dpi, box.height / whole.dpi) if whole is not None else (4.0, 4.0)
 
 
 def _reads(picture: Picture, room: Sequence[float]) -> bool:
-    """Whether the letters in its cells can be read in so many pixels across and down, its words below it."""
+    """Whether the letters in its cells can be read where it has so many pixels, its words below it."""
     _, (wide, high) = with_words(picture)
     return all(grid.size * min(room[0] / wide, room[1] / high) >= SMALLEST for grid in picture.grids)
 

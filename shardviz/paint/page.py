@@ -113,10 +113,7 @@ def _pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
 
 
 def _classed(html: str) -> tuple[str, str]:
-    """The HTML with a class in the place of each style that occurs more than once, and these classes.
-
-    Every `<` and `>` in it is one of a tag: text and attributes are escaped.
-    """
+    """The HTML with a class for each style that occurs more than once, and these classes."""
     many = Counter(_OWN.search(tag)[1] for tag in _TAG.findall(html) if " class=" not in tag)  # type: ignore[index]
     names = {style: f"c{i}" for i, (style, count) in enumerate(many.most_common()) if count > 1}
 

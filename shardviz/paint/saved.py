@@ -72,7 +72,7 @@ _PICTURES = ", ".join(PICTURES)
 
 
 def _json(subject: Any) -> str:
-    """Its own data where it has them, which `from_json` may read again; else what is said of it."""
+    """The subject's own data where it has them, which `from_json` reads again; else its Document."""
     if hasattr(subject, "to_json"):
         return subject.to_json(indent=1) + "\n"
     return json.dumps({"shardviz_document": 1, **json_of(document(subject))}, indent=1) + "\n"

@@ -55,7 +55,7 @@ def page_style(pictures: Sequence[Picture]) -> str:
 
 
 def page_hatches(pictures: Sequence[Picture]) -> str:
-    """The hatches of a page's Pictures, in a drawing of no size; none of them may be folded away."""
+    """The hatches of a page's Pictures, in an empty drawing, which must not be folded away."""
     hidden = 'width="0" height="0" style="position:absolute" aria-hidden="true"'
     patterns = _patterns(pictures)
     return f"<svg {hidden}><defs>{patterns}</defs></svg>" if patterns else ""
@@ -95,7 +95,7 @@ _FIXED = f"text{{{_FONTS}}}.none{{fill:none}}.h{{stroke:{paint_of('ground', Fals
 
 
 def _rules(roles: Iterable[Role], colour: Callable[[Callable[[bool], str]], str]) -> str:
-    """The classes of roles; `colour` makes a colour of what says it for light (False) and dark."""
+    """The classes of roles; `colour` makes a colour from the function that gives it for light (False) and dark."""
     rules = []
     for role in roles:
         paint, ink = (colour(partial(of, role)) for of in (paint_of, ink_on))

@@ -68,7 +68,7 @@ def text_of(document: Document, width: int | None = None) -> str:
 
 
 def said(inline: Inline) -> str:
-    """Pieces in plain text that steers nothing, each by itself where it runs from right to left."""
+    """Pieces in plain text without steering characters; right-to-left text is isolated."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
     return joined(pieces, [steerless(plain(p)) if p.whole else isolated(told(plain(p))) for p in pieces])
 
@@ -104,7 +104,7 @@ def _block(block: Block, width: int | None) -> list[str]:
 
 @singledispatch
 def figure_lines(of: Any, width: int | None) -> str:
-    """What is drawn, in plain text: whoever draws such a thing registers how; else its description."""
+    """What is drawn, in plain text, by the function registered for its type; else its description."""
     return "\n".join(_wrapped(getattr(of, "alt", ""), width))
 
 
@@ -212,14 +212,15 @@ def _section(block: Section, width: int | None) -> list[str]:
 
 
 def table_lines(table: Table, width: int | None) -> list[str]:
-    """A table in aligned columns; where it is too wide, the last column is wrapped, or the last columns are folded."""
+    """A table in aligned columns; where it is too wide, columns of words are wrapped, and the last columns are
+    folded."""
     lines = _wrapped(isolated(told(table.caption)), width) if table.caption else []
     shown = table.rows[: table.first]
     across = BAR if width is None else max(8, min(BAR, width // 5))
     grid = [[_cell(cell, across) for cell in r.cells] for r in shown]
     heads = [told(column.title) for column in table.columns]
     head_lines, *body = _fitted([heads, *grid], table.columns, width)
-    lines += head_lines if any(heads) else []
+    lines += head_lines if any(head_lines) else []
     for row_lines, r in zip(body, shown, strict=True):
         lines += row_lines
         inner = None if width is None else max(width - 4, _LEAST)
@@ -237,30 +238,33 @@ def _cell(cell: Inline, across: int) -> str:
 
 
 def _fitted(grid: list[list[str]], heads: Sequence[Column], width: int | None) -> list[list[str]]:
-    """The lines of each row, that of the heads first."""
-    right = [i for i, column in enumerate(heads) if column.right]
-    whole = columns(grid, right)
-    if width is None or max(map(text_width, whole)) <= width:
-        return [[line] for line in whole]
-    last = len(heads) - 1
-    if [i for i, column in enumerate(heads) if column.wrap] == [last]:  # words that have a column of their own
-        begins = columns([[*row[:last], "|"] for row in grid], right)
-        room = width - max(text_width(begin) - 1 for begin in begins)
-        if room >= _LEAST:
-            return [_hanging(begin[:-1], row[last], room) for begin, row in zip(begins, grid, strict=True)]
-    parts = ((count, columns([row[:count] for row in grid], right)) for count in range(last, 0, -1))
-    fits = lambda lines: max(map(text_width, lines)) <= width  # noqa: E731
-    count, begins = next((part for part in parts if fits(part[1])), (1, [row[0] for row in grid]))
-    folded = [[f"{head} {cell.strip()}".strip() for head, cell in zip(grid[0], row, strict=True)] for row in grid]
-    return [
-        [*wrap(begin, width, "  "), *(wrap(f"  {'; '.join(filter(None, cells[count:]))}", width, "    ") if n else ())]
-        for n, (begin, cells) in enumerate(zip(begins, folded, strict=True))
-    ]
+    """The lines of each row, that of the heads first; columns for which there is no room are folded below their row."""
+    shown = next((n for n in range(len(heads), 1, -1) if _widths(grid, heads[:n], width)), 1)
+    widths = _widths(grid, heads[:shown], width) or [width]
+    cells = [[(wrap(text, n) or [""]) if n else [text] for text, n in zip(row, widths, strict=False)] for row in grid]
+    lines = [list(itertools.zip_longest(*row, fillvalue="")) for row in cells]
+    right = [i for i, head in enumerate(heads) if head.right]
+    aligned = iter(columns([line for row in lines for line in row], right))
+    body = [[next(aligned) for _ in row] for row in lines]
+    for row, below in zip(grid[1:], body[1:], strict=True):
+        folded = [(head, cell.strip()) for head, cell in zip(grid[0][shown:], row[shown:], strict=True)]
+        text = "; ".join(f"{head} {cell}".strip() for head, cell in folded if cell)
+        below += wrap(f"  {text}", width or PROSE, "    ") if text else []
+    return body
 
 
-def _hanging(begin: str, text: str, room: int) -> list[str]:
-    first, *rest = wrap(text, room) or [""]
-    return [begin + first, *(" " * text_width(begin) + line for line in rest)]
+def _widths(grid: list[list[str]], heads: Sequence[Column], width: int | None) -> list[int]:
+    """What each column may take, 0 for as much as it needs; none where they do not fit side by side."""
+    needs = [max(text_width(row[i]) for row in grid) for i in range(len(heads))]
+    left = 0 if width is None else width - sum(needs) - 2 * (len(heads) - 1)
+    if left >= 0:
+        return [0] * len(heads)
+    wraps = sorted((i for i, head in enumerate(heads) if head.wrap), key=lambda i: needs[i])
+    room, widths = left + sum(needs[i] for i in wraps), [0] * len(heads)
+    for place, i in enumerate(wraps):
+        widths[i] = min(needs[i], room // (len(wraps) - place))
+        room -= widths[i]
+    return widths if wraps and all(widths[i] >= min(_LEAST, needs[i]) for i in wraps) else []
 
 
 def bar_text(parts: Sequence[Part], width: int = BAR) -> str:

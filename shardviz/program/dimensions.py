@@ -25,7 +25,7 @@ from jax.extend.mlir import ir
 from shardviz.errors import ShardvizError
 from shardviz.program.lower import Lowered
 from shardviz.program.propagate import PIPELINE, rehearse_module
-from shardviz.program.seeding import BATCHED, KEPT, SCANNED, Member, Opened
+from shardviz.program.seeding import BATCHED, KEPT, SCANNED, WINDOW, Member, Opened
 from shardviz.visible import Visible
 
 _NUMBERS = re.compile(r"\d+")
@@ -45,6 +45,7 @@ class Dimension:
         conflicts: tree path → its dimensions that are members, where an array has several: one axis can cut only one.
         stacked: its arrays are stacked along it, and a scan runs over them.
         experts: weights are experts along it: each slice multiplies rows of its own; see `program/seeding.py`.
+        window: it is the height or width of a convolution's kernel.
         of: `batch` or `sequence` where it is the first or second dimension of data; else empty.
         mapped: the mesh axes that a `shard_map` or `pmap` inside cuts it by into single elements; else empty.
         taken: the mesh axes by which a `shard_map` inside takes most arrays that have it; else empty.
@@ -58,10 +59,18 @@ class Dimension:
     conflicts: Mapping[str, tuple[int, ...]]
     stacked: bool = False
     experts: bool = False
+    window: bool = False
     of: str = ""
     mapped: tuple[str, ...] = ()
     taken: tuple[str, ...] = ()
     moved: tuple[str, ...] = ()
+
+    @property
+    def undivided(self) -> bool:
+        """Whether no axis had better shard it: a loop steps along it, or a convolution's window goes over it. XLA (at
+        both ends) computes wrong gradients of some kernels that are sharded by height or width.
+        """
+        return self.stacked or self.window
 
     @property
     def size(self) -> int:
@@ -170,6 +179,7 @@ def dimensions(lowered: Lowered) -> Dimensions:
         group.experts = batched and (weights - router).isdisjoint(uses[KEPT])
         if not (group.mapped or group.stacked or group.experts):
             group.of = _data(group.members, named, state, hidden) or _data(group.members, named, state, mapped)
+        group.window = not weights.isdisjoint(uses[WINDOW])
         group.taken = opened.taken(group.members)
     return Dimensions(_named(groups, sizes, named))
 
@@ -180,6 +190,7 @@ class _Group:
     letters: Counter[str]
     stacked: bool = False
     experts: bool = False
+    window: bool = False
     mapped: tuple[str, ...] = ()
     of: str = ""
     taken: tuple[str, ...] = ()
@@ -309,6 +320,7 @@ def _named(
             conflicts={path: tuple(dims) for path, dims in several.items() if len(dims) > 1},
             stacked=group.stacked,
             experts=group.experts,
+            window=group.window,
             of=group.of,
             mapped=group.mapped,
             taken=group.taken,

@@ -5,6 +5,7 @@ What is done along each dimension of an argument is followed from there to the o
     scanned    a loop takes slices of size 1, one after the other: stacked layers
     batched    a product runs side by side along it, each slice on rows of its own: experts
     kept       a product has it in its result alone
+    window     a convolution's kernel has it as its height or width
 
 Along the dimensions of weights these words tell what shapes alone cannot: `(64, 4096, 1408)` may be 64 layers, experts
 or heads. Stacked layers are scanned. Experts are batched, at the end of a layer perhaps summed, and kept by none but
@@ -49,7 +50,7 @@ from shardviz.program.module import (
 )
 from shardviz.program.propagate import PIPELINE
 
-SCANNED, BATCHED, KEPT = "scanned", "batched", "kept"
+SCANNED, BATCHED, KEPT, WINDOW = "scanned", "batched", "kept", "window"
 
 _SEED = "_seed"
 _MOST_SEEDED = 12  # axes that are tried together
@@ -313,6 +314,8 @@ def _along(value: Value) -> Iterator[tuple[int, str]]:
                 continue
             if op.kind == "dot":
                 yield from _of_product(op, place, at.dims)
+            elif op.kind == "convolution" and place == 1:
+                yield from ((d, WINDOW) for i in op.convolution.kernel[2:] if (d := at.dims[i]) is not None)
             elif (which := _ENTERED.get(op.kind)) is not None:
                 left.append(_Seen(op.blocks[which].arguments[place], at.dims, at.looped or op.kind == "while"))
             elif op.kind == "opt-barrier":

@@ -213,7 +213,7 @@ class Space:
         """
         state = (*self.part(PARAMETERS), *self.part(OPTIMIZER))
         matrices = {a.name: math.prod(a.shape) * itemsize(a.dtype) for a in state if len(a.shape) > 1}
-        plain = (d for d in self.dimensions if not d.of and not d.stacked)
+        plain = (d for d in self.dimensions if not (d.of or d.undivided))
         own = [d for d in plain if any(m.path in matrices for m in d.arguments)]
         if len(own) > 1:
             own.remove(max(own, key=lambda d: len({m.path for m in d.arguments if m.path in matrices})))
@@ -340,10 +340,10 @@ class Space:
                     yield old.name, _toggled(_toggled(choice, old.name, axis), new.name, axis)
 
     def divides(self, dimension: Dimension, choice: Choice, axis: str) -> bool:
-        """Whether a dimension can be cut by one axis more, in one array at least; none that a loop steps along, unless
-        a `shard_map` takes it so.
+        """Whether a dimension can be cut by one axis more, in one array at least; none that a loop or a window goes
+        along, unless a `shard_map` takes it so.
         """
-        if dimension.stacked and not (dimension.mapped or dimension.taken):
+        if dimension.undivided and not (dimension.mapped or dimension.taken):
             return False
         by = math.prod(choice.sizes[a] for a in (*choice.by(dimension.name), axis))
         return any(size % by == 0 for size in dimension.sizes)
@@ -494,9 +494,9 @@ class Space:
 
     @cached_property
     def kept(self) -> dict[str, tuple[int, ...]]:
-        """Tree path → dimensions of which it is pinned what cuts them, or along which a loop steps."""
+        """Tree path → dimensions of which it is pinned what cuts them, or along which a loop or a window goes."""
         found: dict[str, tuple[int, ...]] = {}
-        stepped = (d.name for d in self.dimensions if d.stacked)
+        stepped = (d.name for d in self.dimensions if d.undivided)
         for name in dict.fromkeys((*self.cuts, *stepped)):
             for m in self.by_name[name].arguments:
                 found[m.path] = (*found.get(m.path, ()), m.dimension)

@@ -110,7 +110,7 @@ class Proposals:
     def _steps_along(self, bound: Any) -> bool:
         """Whether a plan shards a dimension that a loop steps along more than this one does."""
         specs = bound.in_specs if isinstance(bound, PlanRecord) else {}
-        stepped = (m for d in self.program.dimensions if d.stacked and not (d.mapped or d.taken) for m in d.arguments)
+        stepped = (m for d in self.program.dimensions if d.undivided and not (d.mapped or d.taken) for m in d.arguments)
         ours = self._bound.in_specs
         more = lambda m: set(specs[m.path].dims[m.dimension]) - set(ours[m.path].dims[m.dimension])  # noqa: E731
         return any(m.path in specs and m.path in ours and more(m) for m in stepped)
@@ -274,7 +274,7 @@ class Proposals:
         for dimension in self.program.dimensions:
             if len(cuts := self._cuts[dimension.name]) > 1:
                 for axes, _ in cuts.most_common(2):
-                    if not (axes and dimension.stacked):
+                    if not (axes and dimension.undivided):
                         yield self._with(dimension, axes)
 
     def _by_more_axes(self) -> Iterator[Change]:
@@ -360,7 +360,7 @@ class Proposals:
                 axes = cuts.most_common(1)[0][0] if cuts else ()
                 if axis in axes:
                     yield self._with(dimension, tuple(a for a in axes if a != axis))
-                elif not dimension.stacked and self._divides(dimension, (*axes, axis)):
+                elif not dimension.undivided and self._divides(dimension, (*axes, axis)):
                     yield self._with(dimension, (*axes, axis))
 
     def _divides(self, dimension: Dimension, axes: Sequence[Axis]) -> bool:

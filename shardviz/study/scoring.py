@@ -1,7 +1,8 @@
 """What a candidate costs, and about how much memory it takes: from Shardy's propagation and the cost model alone.
 
 A `Scorer` makes a `Score` of a plan in little more than the time of Shardy's passes. What nobody reads of a report is
-not built.
+not built. The memory traffic that is counted is what a compiled report would count: arguments, outputs, and what is
+made in between written and read once.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class Scorer:
     def cost(self, plan: Plan) -> tuple[StepCost, Footprint]:
         """What a step costs, and about how much memory it takes; errors as the score."""
         report, memory = self._sketch(plan)
-        return cost_of(report, self.machine, tokens=False, hbm_bytes=memory.moved), memory
+        return cost_of(report, self.machine, tokens=False, hbm_bytes=_traffic(report, memory)), memory
 
     def _sketch(self, plan: Plan) -> tuple[Report, Footprint]:
         """What costs of a plan. In which order its devices stand changes nothing but how long what moves takes."""
@@ -182,6 +183,12 @@ class Scorer:
         assert self._last is not None
         _, report, memory = self._last
         return replace(report, plan=replace(report.plan, mesh=mesh)), memory
+
+
+def _traffic(report: Report, memory: Footprint) -> float:
+    """Bytes that one device reads and writes: arguments, outputs, and what is made in between twice."""
+    outs = sum(v.bytes_per_device or 0.0 for v in report.outputs if not v.on_host)
+    return memory.arguments + outs + 2 * memory.made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,7 +59,7 @@ _MOST_MOVED = 3
 
 @document.register
 def deck_document(deck: Deck) -> Document:
-    """A row a card."""
+    """A row for each card."""
     mesh = deck.now.known.bound.mesh
     return Document(title=words("Plans", strong=True), blocks=(_cards(deck.cards, deck, name="cards"),), mesh=mesh)
 
@@ -185,14 +185,15 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
 
 
 def changed_arrays(one: PlanRecord, other: PlanRecord) -> list[str]:
-    """The arguments and outputs for which two plans of one program ask otherwise."""
+    """The arguments and outputs to which two plans of one program give different specs or memory."""
     sides = ("in_specs", "out_specs", "in_memory", "out_memory")
     pairs = [(getattr(one, side), getattr(other, side)) for side in sides]
     return list(dict.fromkeys(name for a, b in pairs for name in (*a, *b) if a.get(name) != b.get(name)))
 
 
 def changed_constraints(one: PlanRecord, other: PlanRecord) -> list[Constrained]:
-    """The values inside the function that only one of two plans constrains, or each to another spec; each once."""
+    """The values inside the function that only one of two plans constrains, or that both constrain differently; each
+    once."""
     alone = [*(c for c in other.constraints if c not in one.constraints)]
     alone += [c for c in one.constraints if c not in other.constraints]
     return list({(c.name, c.source, c.occurrence): c for c in reversed(alone)}.values())[::-1]
@@ -202,7 +203,7 @@ def changed_constraints(one: PlanRecord, other: PlanRecord) -> list[Constrained]
 
 
 def step_pieces(known: Known) -> Iterator[Piece]:
-    """`7.60 s 6.61 – 8.21 s`: the step, and how far off it may be; without a machine that one is to be chosen."""
+    """`7.60 s 6.61 – 8.21 s`: the step and its band; without a machine, that one is to be chosen."""
     choice, cost = known.priced()
     if cost is None:
         if choice.trouble:
@@ -278,7 +279,7 @@ def _bytes(report: Report) -> float:
 
 
 def memory_pieces(known: Known) -> Iterator[Piece]:
-    """`60.1 / 103 GB`, and whether it fits; without a machine what the arguments or the compiler's plan take."""
+    """`60.1 / 103 GB`, and whether it fits; without a machine the bytes of the arguments or of the compiler's plan."""
     cost, report = known.cost(), known.report
     if cost is not None:
         needs = cost.needs

@@ -79,7 +79,7 @@ def difference_text(amount: Amount) -> str:
 
 @document.register
 def comparison_document(comparison: Comparison) -> Document:
-    """First the numbers, then what made them: specs that differ, collectives that differ."""
+    """The numbers, then their causes: specs that differ, collectives that differ."""
     title = (words(f"{comparison.program}: comparison", strong=True), words(f"level {comparison.level}", quiet=True))
     blocks: list[Block] = [amounts_table(comparison)]
     blocks += [_specs_section(comparison)] if comparison.specs else []
@@ -145,7 +145,7 @@ def _difference(amount: Amount) -> Piece:
 
 
 def _specs_section(comparison: Comparison) -> Section:
-    """Values whose spec differs; those that changed alike, layer by layer, share a row."""
+    """Values whose spec differs; equal changes, such as those of all layers, share a row."""
     alike: dict[tuple[object, ...], list[ValueChange]] = {}
     for change in comparison.specs:
         sides = [v and (v.shape, v.dtype, str(v.spec), v.shard_shape) for v in (change.before, change.after)]
@@ -177,7 +177,7 @@ def _typed(value: Value | None) -> Piece:
 
 
 def _side(value: Value | None, other: Value | None) -> Inline:
-    """How a value is sharded, with its shape where that is another on the other side; `none` where there is none."""
+    """How a value is sharded, with its shape where the other side has another; `none` where there is no such value."""
     if value is None:
         return words("none", quiet=True)
     if other is not None and (value.shape, value.dtype) != (other.shape, other.dtype):

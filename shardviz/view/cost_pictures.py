@@ -89,7 +89,7 @@ def _bounds(bounds: Sequence[Bound], left: float, foot: float) -> Iterator[Shape
 
 
 def axes_part(mesh: DeviceMesh, axes: Sequence[Axis] | None, share: float, other: Role = "muted") -> Stretch:
-    """A stretch in the colour and hatch of the first of the axes; in another one where there are none."""
+    """A stretch in the colour and hatch of the first of the axes; in the colour `other` where there are none."""
     first = axis_name(axes[0]) if axes else None
     if first not in mesh.names:
         return Stretch(share, other)
@@ -129,7 +129,7 @@ _MEMORY_LOOKS: tuple[tuple[Role, int | None], ...] = (("part 0", None), ("part 1
 
 
 def memory_bar(cost: StepCost) -> Picture:
-    """What one device's memory holds, as one bar, and the line of what it has."""
+    """A device's memory as one bar, and a line at what is usable."""
     needs, chip = cost.needs, cost.machine.chip
     whole = max(needs.total, needs.usable or 0.0) or 1.0
     parts = list(zip(needs.parts.items(), _MEMORY_LOOKS, strict=False))

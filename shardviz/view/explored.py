@@ -70,7 +70,7 @@ def headline_pane(state: Looked) -> Document:
 
 @document.register
 def summary(state: ExplorerState) -> Document:
-    """The still, the step, the memory and what the last edit met; no timings, so that runs can be compared."""
+    """The still, the step, the memory and the last edit's error; no timings, so that runs can be compared."""
     shown, cost, plan = still(state), state.cost, state.report.memory
     if cost is not None:
         facts = {f"step on {state.target}": headline(cost), f"memory on {state.target}": memory_words(cost.needs)}
@@ -90,7 +90,7 @@ _SUMS = ("axes", "source")
 
 
 def still(state: Looked) -> Document:
-    """The plan and what is known of it, short enough to stand in a notebook: about 30 kB as HTML."""
+    """The plan and its main numbers, short enough for a notebook: about 30 kB as HTML."""
     report = state.report
     blocks: list[Block] = [*_plans(state)]
     if report.collectives:
@@ -142,7 +142,7 @@ def _most(state: Looked) -> Section:
 
 
 def _coded(code: Codes) -> Iterator[Block]:
-    """A plan's code in each form that there is."""
+    """A plan's code in each form."""
     if code.why:
         yield paragraph(f"There is no code for JAX alone: {code.why}")
     for text, lines in code.parts:

@@ -57,10 +57,8 @@ _MOST_GROUPS = 24  # rows of the table of devices; devices with the same counts 
 
 
 def spec_words(layout: Layout) -> str:
-    """The spec, or what there is instead of one: `P('data', None)`, `all on device 3`, `not a PartitionSpec`.
-
-    Manual axes are said too, which a PartitionSpec leaves out.
-    """
+    """The spec, or what stands for it: `P('data', None)`, `all on device 3`, `not a PartitionSpec`; with manual
+    axes."""
     if layout.maximal:
         return f"all on device {int(layout.device_ids[np.argmax(layout.holds)])}"
     if layout.spec is None:
@@ -242,7 +240,7 @@ def _per_device(tree: TreeBytes) -> str:
 
 
 def _heaviest(tree: TreeBytes) -> str:
-    """`heaviest: w 32 B per device (89 %), b 4 B (11 %)`; empty where there is one array, or nothing weighs."""
+    """`heaviest: w 32 B per device (89 %), b 4 B (11 %)`; empty where there is one array, or none has bytes."""
     most = float(tree.per_device.max(initial=0))
     if len(tree.leaves) < 2 or not most:
         return ""
@@ -340,7 +338,7 @@ def _part(hosts: ProcessLayout, place: int) -> str:
 
 
 def _views(hosts: ProcessLayout) -> list[str]:
-    """The global view, JAX's of today, and the local one, the old pjit's, of this array."""
+    """The global view of this array, as JAX has it today, and the local view of the old pjit."""
     whole = format_shape(hosts.layout.shape)
     if not hosts.layout.divides:
         return [f"no process can make this array of {whole}: JAX refuses uneven shards, and so did the old pjit"]
@@ -417,7 +415,7 @@ _VERBS = ("keeps", "receives", "drops")
 
 
 def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
-    """The same in a sentence each."""
+    """The same as sentences."""
     yield f"resharding: {_collectives(way)}"
     for step in way.steps:
         received = f", at most {_amount(step.elements, dtype).text} received" if step.elements else ""

@@ -120,7 +120,7 @@ def axis_between(mesh: DeviceMesh, one: int, other: int) -> str | None:
 
 @lru_cache(maxsize=8)
 def floor(placed: Placement) -> Floor:
-    """What stands where on a machine with a mesh on it."""
+    """Where everything stands on a machine with a mesh on it."""
     return _torus(placed) if placed.machine.chip.kind == "tpu" else _hosts(placed)
 
 
@@ -243,7 +243,7 @@ def _links(
     lean: tuple[float, float],
     plane: float,
 ) -> tuple[dict[str | None, list[tuple[int, int]]], dict[str | None, list[tuple[int, float, float]]]]:
-    """The links between tiles, and the stubs of those that wrap, by the mesh axis that steps along them."""
+    """The links between tiles, and the stubs of wraparound links, by the mesh axis that steps along them."""
     machine = placed.machine
     where = place_of(placed)
     torus = np.empty((machine.num_slices, *machine.shape), int)

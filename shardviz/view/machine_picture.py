@@ -69,7 +69,7 @@ def machine_picture(placed: Placement) -> Picture:
 
 
 def company_picture(placed: Placement, place: int) -> Picture:
-    """What lies over a machine's picture when the device at a place is picked: its groups' members and their links."""
+    """The groups of a picked device, to be drawn over the machine's picture: their members and links."""
     stand, names = floor(placed), placed.mesh.names
     shapes: list[Shape] = []
     named: set[str] = set()
@@ -145,7 +145,7 @@ def _frames(stand: Floor) -> Iterator[Shape]:
 
 
 def _stubs(stand: Floor, stubs: list[tuple[int, float, float]], role: Role) -> list[Shape]:
-    """The links that go round to the other side: short lines with open ends."""
+    """Wraparound links: short lines with open ends."""
     wide, high = stand.tile
     stub = max(wide, high) / 2 + 7
     lines = []
@@ -257,7 +257,7 @@ class Arc:
 
 @dataclass(frozen=True)
 class Group:
-    """The devices that one device has for company along a mesh axis.
+    """The group of a device along a mesh axis.
 
     Attributes:
         axis: the mesh axis.
@@ -358,7 +358,7 @@ def _hops(placed: Placement, stand: Floor, one: int, other: int) -> Iterator[tup
 
 
 def _arc(stand: Floor, pair: tuple[int, int], along: int, right: bool) -> Arc:
-    """A curve that bulges away from the row, column or pile that its ends close."""
+    """A curve for a wraparound link, which bulges away from the tiles between its ends."""
     one, other = sorted((stand.nodes[n] for n in pair), key=lambda n: (n.x, n.y))
     bulge = 14 + 0.12 * (abs(other.x - one.x) + abs(other.y - one.y))
     if along == 0:

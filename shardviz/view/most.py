@@ -82,7 +82,7 @@ class _Step:
         return cls(known, known.cost(), other.cost(known.level) if alike else None)
 
     def entries(self, remedies: Remedies, plan: object) -> tuple[list[_Entry], list[_Entry]]:
-        """The rows, and the mends that are of none of them."""
+        """The rows, and the mends that belong to no row."""
         mends = remedies.mends if remedies.of == plan else None
         findings = (*self.known.findings, *(() if mends is None else mends.unnamed))
         entries = list(self._entries(findings))
@@ -110,7 +110,7 @@ class _Step:
         return [*first, *rest], [_Entry(mend=mend) for mend in left.values()]
 
     def _entries(self, findings: Sequence[Finding]) -> Iterator[_Entry]:
-        """Errors first; then what is spent, with what was found there; then what else was found."""
+        """Errors first; then what is spent, each with its finding; then the other findings."""
         findings = [f for f in findings if f.severity != "note"]
         spent = spendings(self.cost, self.before) if self.cost is not None else _by_bytes(self.known)
         least = _LEAST * (self.cost.seconds or self.cost.lower) if self.cost is not None else 0.0
@@ -192,7 +192,7 @@ def _compared(deck: Deck) -> str:
 
 
 def _progress(remedies: Remedies, deck: Deck) -> Iterator[Piece]:
-    """How far the trying of mends is."""
+    """How many mends were tried."""
     mends = remedies.mends
     if remedies.of == deck.now.plan and remedies.busy:
         if mends is not None and mends.candidates:
@@ -226,7 +226,7 @@ def _rank(entry: _Entry) -> tuple[float, float]:
 
 
 def _found_seconds(entry: _Entry) -> float:
-    """What a finding costs; where it does not say so, what its mend saves."""
+    """What a finding costs; where it has no seconds, what its mend saves."""
     own = entry.finding.numbers.get("seconds", 0.0) if entry.finding is not None else 0.0
     return own or max(0.0, (entry.mend and entry.mend.seconds) or 0.0)
 
@@ -306,7 +306,7 @@ def _place(entry: _Entry, step: _Step) -> tuple[Piece, ...]:
 
 
 def _detail(finding: Finding | None) -> tuple[Block, ...]:
-    """A finding's whole text where the row has its beginning, and its cause."""
+    """The whole text of a finding that its row shortens, and its cause."""
     if finding is None:
         return ()
     whole = () if _brief(finding.text) == finding.text else (paragraph(finding.text),)
@@ -344,7 +344,7 @@ def _own(spent: Spending, step: _Step, at: str) -> float | None:
 
 
 def _difference(spent: Spending | None, step: _Step) -> tuple[Piece, ...]:
-    """`+17.4 s` where it takes so much longer than on the other card, in chip-seconds where it has other chips."""
+    """`+17.4 s` where it takes that much longer than on the other card; in chip-seconds where the chips differ."""
     cost, other = step.cost, step.before
     if spent is None or spent.before is None or cost is None or other is None:
         return ()
@@ -465,7 +465,7 @@ def _brings(mend: Mend) -> Iterator[Piece]:
 
 
 def _try(entry: _Entry) -> Iterator[Piece]:
-    """What was tried and helps, with what it saves; else what a person can write."""
+    """The mend that was tried and helps, with what it saves; else what a person can write."""
     mend = entry.mend
     if mend is not None:
         does = "click to change the plan; undo takes it back"
@@ -482,7 +482,7 @@ def _try(entry: _Entry) -> Iterator[Piece]:
 
 
 def _saved(mend: Mend, tip: str = "") -> list[Piece]:
-    """`−17.4 s` `+2 GB memory`, without a time `−41 GB moved`; what it is taken for, time or memory, first."""
+    """`−17.4 s` `+2 GB memory`, without a time `−41 GB of communication`; what the mend is for comes first."""
     amounts = []
     if mend.seconds:
         amounts.append(_signed(-mend.seconds, format_seconds(abs(mend.seconds)), tip))

@@ -191,10 +191,7 @@ _VERDICTS = {True: ("fits", "good"), False: ("does not fit", "bad"), None: ("not
 
 
 def memory_pane(state: Looked) -> Document:
-    """What a device must hold against what it has, what would help, and the heaviest values.
-
-    Below level `compiled` the parts are arguments and what the backward pass keeps; the values are those.
-    """
+    """What a device must hold and what it has, what would help, and the heaviest values."""
     report, needs = state.report, None if state.cost is None else state.cost.needs
     plan = report.memory
     parts = memory_parts(report) if needs is None else needs.parts
@@ -226,7 +223,7 @@ def memory_pane(state: Looked) -> Document:
 
 
 def _after_verdict(sentence: str) -> str:
-    """The words without the verdict that they begin with, which stands before them."""
+    """A sentence without the verdict at its beginning, which the pane shows already."""
     head, colon, rest = sentence.partition(": ")
     return rest if colon and "fit" in head.lower() else sentence
 
@@ -266,7 +263,7 @@ def _helps(report: Report, parts: Mapping[str, float], usable: float | None) -> 
 
 
 def _alive(report: Report) -> Sequence[Alive]:
-    """What is alive at the peak by the compiler's plan; without one, the arguments and what is kept, heaviest first."""
+    """What is live at the peak by the compiler's plan; without one, arguments and residuals, the largest first."""
     if report.memory is not None:
         return report.memory.alive_at_peak
     held = [_held(v, "argument", v.name) for v in report.held]

@@ -160,7 +160,7 @@ def _where(device: PlacedDevice) -> str:
 
 
 def _groups(device: PlacedDevice) -> tuple[Table, ...]:
-    """Its company along each mesh axis of more than one device."""
+    """Its group along each mesh axis of more than one device."""
     if device.placement.machine.chip.kind == "cpu":
         return ()
     groups = company(device.placement, device.place)
@@ -188,7 +188,7 @@ def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> Se
     rows = tuple(_order(option, options[0]) for option in options)
     choices = Table(columns=heads, rows=rows, noun="order", folds="never", name="orders")
     changes = () if options[0].now else _changes(options[0], cost)
-    lead = placed_words(cost.placement) + (f"; {MAY_DIFFER}" if cost.as_run else "")
+    lead = placed_words(cost.placement).removeprefix("device order: ") + (f"; {MAY_DIFFER}" if cost.as_run else "")
     return Section(title="Order of the devices", lead=(words(lead),), blocks=(choices, *changes), name="order")
 
 
@@ -211,7 +211,7 @@ def _name(key: str | tuple[str, str]) -> str:
 
 
 def _ratio(taken: float, of: float) -> str:
-    """`1.4 times as long`; empty where there is no difference to speak of."""
+    """`1.4 times as long`; empty where the difference is below 0.5 %."""
     if not of or abs(taken / of - 1) < 0.005:
         return ""
     return f"{format_times(taken / of)} as long"

@@ -78,7 +78,7 @@ _SAME = {"target": "machine", "mesh": "mesh", "level": "level", "runs": "runs of
 
 @document.register
 def cost_table_document(compared: CostTable) -> Document:
-    """A row for each plan or machine; what is the same in all stands above."""
+    """A row for each plan or machine; what all rows share stands above the table."""
     costs = list(compared.costs.values())
     texts = {
         name: {key: say(cost) for key, (_, say) in _COSTS.items() if key not in ("target", "mesh") or say(cost) != name}
@@ -130,7 +130,7 @@ def _tip(cost: StepCost, column: str) -> str:
 
 @document.register
 def presets_document(presets: Presets) -> Document:
-    """A row for each preset: what it shards, and what Shardy and the cost model make of it."""
+    """A row for each preset: what it shards, and its costs by Shardy and the cost model."""
     timed = any(each.cost is not None for each in presets.rows)
     rows = table(
         presets.rows,
@@ -178,7 +178,7 @@ def _moved(each: Preset | SweepRow) -> str:
 
 @document.register
 def sweep_document(sweep: Sweep) -> Document:
-    """A row for each point that was answered; what is not known is said so."""
+    """A row for each point that was evaluated."""
     front, best = sweep.pareto, sweep.best
     rows = table(
         sweep.rows,
@@ -302,7 +302,7 @@ def _step_saved(mend: Mend) -> Piece:
 _MOST_FRONT, _MOST_REASONS = 8, 8
 _ESTIMATED = (
     "Memory is an estimate of what must fit into a device's HBM, before a compiler plans it: for 9 of 10 "
-    f"of 138 plans of many programs, a TPU's compiler took {1 - LESS:.1f} to {1 + MORE:.1f} times the estimate. What "
+    f"of 154 plans of many programs, a TPU's compiler took {1 - LESS:.1f} to {1 + MORE:.1f} times the estimate. What "
     "a TPU keeps in its chip's fast memory (VMEM) is not counted."
 )
 
@@ -349,7 +349,7 @@ def search_document(search: Search) -> Document:
 
 
 def _nothing(search: Search) -> str:
-    """Why no plan is offered, and what is known nevertheless."""
+    """Why no plan is offered, and the best one by its estimate."""
     leading = search.leading
     if leading is None:
         return "No plan was found."
@@ -411,7 +411,7 @@ def _floor(floor: Floor, best: Found) -> str:
 
 
 def _why_nots(rows: Sequence[WhyNot]) -> tuple[Block, ...]:
-    """What would be otherwise as a table; what would be the same in a sentence below it."""
+    """Decisions that would change the result as a table; those that would not in a sentence below it."""
     same = [f"{each.other} instead of {each.chosen}" for each in rows if not each.seconds and not each.bytes]
     other = table(
         sorted((each for each in rows if each.seconds or each.bytes), key=lambda each: each.seconds),

@@ -51,7 +51,7 @@ _MOST_TREE = 400
 
 @document.register
 def of_dimensions(dimensions: Dimensions) -> Document:
-    """A row a dimension: its name, the size that must divide, how many array dimensions it has, and which."""
+    """A row for each dimension: its name, the size that must divide, how many array dimensions it has, and which."""
     rows = table(
         dimensions,
         ("dimension", lambda each: words(each.name, strong=True)),
@@ -97,7 +97,8 @@ def _moved(of: Dimension) -> str:
 
 @document.register
 def of_rules(caught: RulesTable, most: int = 4) -> Document:
-    """A row a rule; below it what it wins, what others win, and what does not fit; at most so many names of each."""
+    """A row for each rule; below it what it wins, what other rules win, and what does not fit; at most so many names of
+    each."""
     rules = table(
         enumerate(caught.rows, 1),
         (right("rule"), lambda each: str(each[0])),
@@ -198,7 +199,7 @@ def _cut(array: ExportedArray) -> Piece:
 
 
 def _facts(record: ExportRecord) -> Iterator[tuple[str, str]]:
-    """(what, in words) of everything in an export but its arrays, its mesh and its tree."""
+    """(what, in words) of an export, without its arrays, mesh and tree."""
     low, high = record.supported
     reads = "" if record.is_supported else f"; this JAX reads {low} to {high}, so it cannot run here"
     meaning = f": {record.meaning}" if record.meaning else ""

@@ -138,7 +138,7 @@ _UNITS = {"seconds": format_seconds, "bytes": format_bytes, "flops": format_flop
 
 @document.register
 def findings_document(findings: Findings) -> Document:
-    """All of them."""
+    """All findings."""
     if not findings:
         return Document(title=words("No findings at this level.", quiet=True))
     title = (words("Findings", strong=True), words(counted(findings), quiet=True))
@@ -147,7 +147,7 @@ def findings_document(findings: Findings) -> Document:
 
 @document.register
 def finding_document(finding: Finding) -> Document:
-    """One, with all its numbers."""
+    """A finding with all its numbers."""
     numbers = table(
         finding.numbers.items(),
         ("", lambda item: item[0].replace("_", " ")),
@@ -187,7 +187,7 @@ def _severity(finding: Finding) -> Piece:
 
 
 def _where(finding: Finding, values: Collection[str]) -> tuple[Piece, ...]:
-    """The value, the axes and the line that it is about, as far as it is about any."""
+    """The value, the axes and the line of a finding, where it has them."""
     value = finding.value
     place = [words(value, selects=("value", value) if value in values else None)] if value else []
     place += [axes(finding.axes)] if finding.axes else []
@@ -203,7 +203,7 @@ def _detail(finding: Finding, most: int = _MOST_TRIED) -> tuple[Paragraph, ...]:
 
 
 def _tries(mends: Sequence[Suggestion]) -> list[str]:
-    """Each in words; arrays of one argument to be donated are one, since a whole argument is donated."""
+    """Each suggestion in words; arrays of one argument to be donated are one, since a whole argument is donated."""
     of = Counter(segments(mend.target)[0] for mend in mends if mend.kind == "donate")
     tries = dict.fromkeys(
         f"donate {head} ({plural(of[head], 'array')} of it)"
@@ -244,7 +244,8 @@ def code_text(memory: Memory) -> str:
 
 
 def stated_text(memory: Memory) -> str:
-    """What `memory_analysis()` says of a finished compile, and why its peak is another; empty where nobody asked."""
+    """What `memory_analysis()` says of a finished compile, and why its peak differs; empty where it was not
+    finished."""
     sizes = {name.removesuffix("_bytes").removesuffix("_in"): n for name, n in memory.stated.items() if n}
     if not sizes:
         return ""

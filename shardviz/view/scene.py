@@ -196,7 +196,7 @@ class Scene:
         return list(map(self.label, self.held.reshape(self.cells, -1).tolist()))
 
     def label(self, ids: list[int]) -> str:
-        """Devices stand by manual array, then by partial sum, then by copy in every cell that is one tile."""
+        """Device numbers; in a cell of one tile they are sorted by manual array, then by partial sum, then by copy."""
         if len(ids) == 1:
             return str(ids[0])
         sums, arrays = self.layout.partial_sums, self.layout.manual_ways
@@ -365,7 +365,7 @@ def copies_along(cut: Layout) -> tuple[str, ...]:
 
 
 def group_along(cut: Layout, device: int, axis: int) -> list[int]:
-    """The places in the mesh that differ from a device's in one axis alone, its own included."""
+    """The places of a device and of all that differ from it along one axis alone."""
     sizes = cut.mesh.sizes
     at: list[Any] = list(np.unravel_index(device, sizes))
     at[axis] = slice(None)
@@ -395,7 +395,7 @@ def _over(side: Side) -> str:
 
 
 def _held(layout: Layout, cuts: list[Side]) -> str:
-    """Who holds what: copies, partial sums, arrays of their own, or one device everything."""
+    """Which devices hold what: copies, partial sums, separate arrays, or one device all."""
     if layout.maximal:
         return f"device {_holder(layout)} holds all of it, the others nothing"
     if layout.partial_sums == layout.manual_ways == 1:

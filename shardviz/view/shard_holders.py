@@ -91,7 +91,7 @@ def step_of(cell: int, cells: int) -> int:
 
 
 def tinted(drawn: Picture) -> Picture:
-    """A shard map whose cells have the colours of what they hold."""
+    """A shard map whose cells have the colours of their slices."""
     cells = sum(len(grid.cells) for grid in drawn.grids)
     fills = iter([f"held{step_of(cell, cells)}" for cell in range(cells)])
     shapes = (
@@ -195,7 +195,7 @@ def _names(mesh: DeviceMesh, high: float) -> Iterator[Labels]:
 
 
 def _outlines(scene: Scene, device: int, wide: float, high: float) -> Iterator[Lines]:
-    """Those of a device's group along each axis, and the device."""
+    """Outlines of a device's group along each axis, and of the device."""
     columns = grid_of(scene.mesh)[1]
 
     def box(place: int) -> tuple[tuple[float, float], ...]:

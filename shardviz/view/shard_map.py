@@ -105,7 +105,7 @@ def shard_map_picture(shown: Shown, kind: str = "") -> Picture:
 
 
 def _titled(drawn: Picture, shown: Shown) -> Picture:
-    """A map with its title and all that there is to say, and so the coarser ones."""
+    """A map, and the coarser ones, with its title and notes."""
     cut, coarser = shown.layout, drawn.coarser
     assert coarser is not None
     first = f"mesh {cut.mesh} · shard {format_shape(cut.shard_shape)}"
@@ -151,7 +151,7 @@ def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
 
 @picture.register
 def unknown_picture(shown: ShownUnknown, kind: str = "") -> Picture:
-    """An array of which nobody has said yet how it is sharded: a hatched box, and who decides."""
+    """An array whose sharding is not known yet: a hatched box, and who decides."""
     wide, high = 250.0, 86.0
     look = {"size": 19.0, "stroke": "quiet", "dash": 1, "past": ((1.0,), (0.0,))}
     mesh = f"mesh {shown.mesh}" if shown.mesh is not None and shown.mesh.names else ""
@@ -251,7 +251,7 @@ def of_tree(shown: ShownTree) -> Document:
 
 @document.register
 def of_change(shown: ShownChange) -> Document:
-    """Both maps, what moves, and what there is to say of each."""
+    """Both maps, the resharding, and the notes of each."""
     maps = Beside(blocks=tuple(section(word, *_map_blocks(each, MOST / 2)) for word, each in shown.sides))
     more = (block for word, each in shown.sides for block in _besides(each, word))
     blocks = (maps, *move_blocks(shown.moves, shown.before.dtype), *more)
@@ -312,7 +312,7 @@ def _moved(report: Report, name: str) -> Piece:
 
 
 def _drawn(scene: Scene, device: int, inside: Sequence[Sequence[str]] = ()) -> Picture:
-    """All panels of a scene, as nearly square as they can stand, with what is outlined of a picked device."""
+    """All panels of a scene, as nearly square as they fit, with the outlines of a picked device."""
     frame = _frame(scene, max(map(len, scene.labels)), inside)
     width, height, across = _arranged(scene, frame)
     step = (width + _GAP) / across, height / -(-len(scene.devices) // across)

@@ -371,7 +371,7 @@ def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: s
 
 
 def _says_sharding(thing: Any) -> bool:
-    """Whether it is of a kind that can say how it is sharded: arrays of JAX and their like."""
+    """Whether it is of a kind that has a sharding: arrays of JAX and their like."""
     return hasattr(thing, "sharding") or hasattr(thing, "aval")
 
 

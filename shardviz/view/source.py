@@ -110,7 +110,7 @@ def _weight(total: CollectiveTotal, cost: StepCost | None) -> float:
 
 
 def _amount(amount: float, cost: StepCost | None, hot: bool) -> Piece:
-    """What a line takes of the step: seconds, or without a cost the bytes that it moves."""
+    """What a line takes of the step: seconds, or without a cost the bytes that each device sends."""
     if not amount:
         return words("")
     tip = "sent by each device in a step" if cost is None else "compute and communication of this line in a step"
@@ -118,7 +118,7 @@ def _amount(amount: float, cost: StepCost | None, hot: bool) -> Piece:
 
 
 def _share(computed: float, most: float, collectives: Sequence[Collective], cost: StepCost | None) -> list[Part]:
-    """A line's share of the longest: what it computes, then what it moves over which axes."""
+    """A line's share of the longest line: its compute, then its communication over which axes."""
     parts = []
     if computed:
         parts.append(Part(share=computed / most, role="work", tip=f"{format_seconds(computed)} of compute in a step"))

@@ -94,7 +94,7 @@ def step_words(cost: StepCost) -> str:
 
 
 def band_words(cost: StepCost) -> str:
-    """`6.61 – 8.21 s`: the step if it is off as far as measured ones were; empty where nobody compared."""
+    """`6.61 – 8.21 s`: the step's band, from measured steps; empty where none was compared."""
     low, high = cost.step.low, cost.step.high
     if cost.seconds is None or low is None or high is None:
         return ""
@@ -163,7 +163,7 @@ def times_table(cost: StepCost) -> Table:
 
 
 def bounds_table(cost: StepCost) -> Table:
-    """The step beside what it would be if all overlapped, and if no communication did; what that is made of."""
+    """The step, and its time if all overlapped or no communication did, with their parts."""
     most = max(cost.upper or cost.step.upper, cost.lower, cost.step.seconds) or 1.0
     longer, name = max((cost.step.compute, "compute"), (cost.step.memory, "HBM traffic"))
     room = Part(share=cost.lower / most, role="room")
@@ -253,7 +253,7 @@ def tokens_words(cost: StepCost) -> str:
 
 
 def as_run_words(cost: StepCost) -> str:
-    """That the collectives are those of the final HLO, and what the partitioner's would take."""
+    """That the collectives are those of the final HLO, and the time of the partitioner's."""
     if not cost.as_run:
         return ""
     text = "collectives are those of the final HLO"
@@ -389,17 +389,17 @@ def _waits_for(cost: StepCost, c: Collective) -> Piece:
 
 
 def _bounds(cost: StepCost, c: Collective) -> tuple[Block, ...]:
-    """Every bound of a run's time that was reckoned, where there are several."""
+    """Every bound of a run's time, where there are several."""
     time = _time_of(cost, c)
     if time is None or len(time.terms) < 2:
         return ()
-    reckoned = table(
+    bounds = table(
         time.terms,
         ("bound", lambda term: words(term.bound, tip=term.source)),
         (right(), lambda term: seconds(term.seconds)),
         (wrapped(), lambda term: term.formula),
     )
-    return (reckoned,)
+    return (bounds,)
 
 
 def _time_of(cost: StepCost, c: Collective) -> CollectiveTime | None:

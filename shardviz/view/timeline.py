@@ -47,7 +47,7 @@ _WORDS = {"copy": "copy to or from the host"}
 
 @document.register
 def timeline_document(timeline: Timeline) -> Document:
-    """The seconds, what they rest on, what they go to, what is exposed, what would make the step shorter."""
+    """The seconds and their basis, what they go to, what is exposed, and what would make the step shorter."""
     title = (
         words(timeline.program, strong=True),
         words(f"predicted on {timeline.target}:"),
@@ -120,7 +120,7 @@ def _lanes(timeline: Timeline) -> Table:
 
 
 def _memory(timeline: Timeline) -> Section:
-    """What is held of main memory all the time, when most is, and at the end."""
+    """The main memory in use: for the whole step, at the peak, and at the end."""
     memory, title = timeline.memory, "Memory over the step"
     if memory is None:
         return Section(title=title, lead=(words(MEMORY_NOT_KNOWN),))
@@ -274,7 +274,7 @@ class Stretch:
 
 
 def lanes_of(timeline: Timeline) -> tuple[str, ...]:
-    """The lanes that are drawn: each that has something to do, and waits."""
+    """The lanes that are drawn: each with something to do, and waits."""
     waits = any(event.lane == WAITS for event in timeline.events)
     return (*(lane.name for lane in timeline.lanes), *((WAITS,) if waits else ()))
 

@@ -65,7 +65,7 @@ def tables_of(cost: StepCost) -> list[Table]:
 
 
 def strengths(values: np.ndarray, most: float) -> np.ndarray:
-    """How strong each cell of so many bytes is, `LEAST` to 1, by their logarithm."""
+    """How strong each cell of so many bytes is, `LEAST` to 1, by the logarithm of its bytes."""
     return np.maximum(0.0, 1 - np.log10(most / values) / DECADES) * (1 - LEAST) + LEAST
 
 

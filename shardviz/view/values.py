@@ -43,7 +43,7 @@ def total_bytes(values: Sequence[Value]) -> tuple[float, int]:
 
 
 def values_headline(values: Sequence[Value]) -> str:
-    """`10 values, 3.37 GB per device`, what of them is elsewhere, and how many have bytes that are not known."""
+    """`10 values, 3.37 GB per device`, what of them is on the host or unused, and how many have unknown bytes."""
     held, unknown = total_bytes([v for v in values if not (v.on_host or v.unused)])
     host, _ = total_bytes([v for v in values if v.on_host and not v.unused])
     unused, _ = total_bytes([v for v in values if v.unused])
@@ -160,7 +160,7 @@ def residuals_headline(residuals: Sequence[Residual]) -> str:
 
 
 def residuals_section(residuals: Sequence[Residual]) -> Section:
-    """What is kept, and what is made again, the largest of each kind first."""
+    """What the forward pass keeps, and what is recomputed, the largest of each kind first."""
     rows = table(
         sorted(residuals, key=lambda r: (list(_KINDS).index(r.kind), -(r.value.bytes_per_device or 0))),
         ("what", lambda r: _KINDS[r.kind]),

@@ -49,7 +49,7 @@ def _step(cost: StepCost) -> Paragraph:
 
 
 def _memory(needs: Needs) -> Paragraph:
-    """`60.1 of 103 GB`, and how much is to spare or too much; what no compiler has planned says so."""
+    """`60.1 of 103 GB`, and how much is to spare or too much; or that no compiler has planned it."""
     tab, tip = ("tab", "memory"), memory_words(needs)
     if needs.usable is None:
         return _amount(
@@ -67,7 +67,7 @@ def _memory(needs: Needs) -> Paragraph:
 
 
 def _rate(cost: StepCost) -> Paragraph | None:
-    """Tokens (or samples) a second for each chip; where nobody knows how many a step has, its chip-seconds."""
+    """Tokens (or samples) a second for each chip; where their number is not known, chip-seconds."""
     each = cost.tokens_per_s_per_chip
     if each is not None:
         label = f"{cost.tokens_are}/s a chip"
@@ -80,7 +80,7 @@ def _rate(cost: StepCost) -> Paragraph | None:
 
 
 def _no_cost(known: Known) -> Iterator[Piece]:
-    """Why there are no times; and where most bytes move."""
+    """Why there are no times; and where most bytes are sent."""
     trouble = known.priced()[0].trouble
     if trouble:
         yield words("No times.", strong=True, tone="warn")

@@ -1,0 +1,115 @@
+"""What is offered for programs with a state, run by JAX for five steps on 8 simulated devices, as its code says.
+
+    python -m tests.study.offers_run
+
+prints as JSON: program → offer → how often it compiles, how far its results are from those of one device, and whether
+the shardings of the first step's results are those of the fifth's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.ask.program import arrays
+from shardviz.program.jax_code import edited_sources
+from shardviz.program.roles import roles
+from tests import programs
+from tests.program.edited import module_of
+
+MESH, MACHINE = {"data": 4, "model": 2}, "tpu v5e:2x4"
+SMALL = {
+    "decode": {"length": 16, "vocabulary": 128, "layers": 1},
+    "vit": {"layers": 1, "side": 16, "batch": 16},
+    "graph": {"layers": 1, "nodes": 64, "edges": 256},
+}
+"""Program → its sizes."""
+CONSTRAINED = {"decode": ("scores", P("data")), "vit": ("weights", P("data")), "graph": ("message", P("data", "model"))}
+"""Program → a variable of its, and a spec."""
+STEPS = 5
+
+
+def traced(module: Any, name: str) -> tuple[sv.Program, Callable[..., Any]]:
+    """A program in float32, and its function."""
+    program = getattr(module, name)(**SMALL[name])
+    fn = program._call.fn.__wrapped__
+    wide = lambda a: jax.ShapeDtypeStruct(a.shape, "float32" if a.dtype == jnp.bfloat16 else a.dtype)  # noqa: E731
+    return sv.trace(fn, *jax.tree.map(wide, program._call.args)), fn
+
+
+def offers(program: sv.Program, name: str) -> Iterator[tuple[str, sv.Plan]]:
+    """Three presets, the best that a search finds, what mends one of the presets, and a constraint."""
+    presets = program.presets(MESH)
+    yield from ((preset, presets[preset]) for preset in ("fsdp", "tensor parallel", "fsdp + tensor parallel"))
+    yield "search", sv.search(program, MACHINE, level="propagated", most=12, seconds=60).best.plan
+    plan = presets["tensor parallel"]
+    mends = [m for m in sv.mends(program, program.propagate(plan), MACHINE, plan=plan) if not m.plan.variant]
+    yield from ((m.action, m.plan) for m in mends[:2])
+    value, spec = CONSTRAINED[name]
+    yield f"constrain {value}", presets["fsdp"].constrain(value, spec)
+
+
+def numbers(args: Any) -> Any:
+    """Random arrays; token ids, labels and nodes are below 8."""
+    random = np.random.default_rng(0)
+    integers = lambda a: jnp.asarray(random.integers(0, 8, a.shape), a.dtype)  # noqa: E731
+    floats = lambda a: jnp.asarray(random.normal(0, 0.1, a.shape), a.dtype)  # noqa: E731
+    return jax.tree.map(lambda a: (integers if a.dtype == jnp.int32 else floats)(a), args)
+
+
+def steps(step: Any, args: Any, feed: dict[int, int]) -> list[list[jax.Array]]:
+    """The results of five steps, of which each takes the new state of the one before."""
+    leaves, tree = jax.tree.flatten(args)
+    results = []
+    for _ in range(STEPS):
+        flat = jax.block_until_ready(jax.tree.leaves(step(*jax.tree.unflatten(tree, leaves))))
+        leaves = [flat[feed[n]] if n in feed else leaf for n, leaf in enumerate(leaves)]
+        results.append(flat)
+    return results
+
+
+def written(program: sv.Program, plan: sv.Plan, name: str, folder: Path) -> Callable[..., Any]:
+    """The function as `source_diff` writes it."""
+    ((_, text),) = edited_sources(program.bind(plan), program._lowerings.traced(plan)).items()
+    return traced(module_of(text, folder / f"edited_{abs(hash(text))}.py"), name)[1]
+
+
+def run(name: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """What each offer for a program does."""
+    program, fn = traced(programs, name)
+    args = numbers(program._call.args)
+    ins, outs = ({a.name: n for n, a in enumerate(some)} for some in arrays(program))
+    feed = {ins[old]: outs[new] for old, new in roles(program._lowerings.lowered).becomes.items()}
+    alone = steps(jax.jit(fn), args, feed)
+    found = {}
+    for label, plan in offers(program, name):
+        own = written(program, plan, name, folder) if plan.constraints else fn
+        scope = {program.name: own} | dict(zip(inspect.signature(fn).parameters, args, strict=False))
+        exec(program.code(plan), scope)
+        step = scope[program.name]
+        with jax.set_mesh(scope["mesh"]):
+            placed = jax.device_put(args, step.lower(*args).compile().input_shardings[0])
+            results = steps(step, placed, feed)
+        pairs = zip(jax.tree.leaves(results), jax.tree.leaves(alone), strict=True)
+        off = [np.abs(np.asarray(a) - np.asarray(b)).max() / np.abs(np.asarray(b)).max() for a, b in pairs]
+        same = [a.sharding.is_equivalent_to(b.sharding, a.ndim) for a, b in zip(results[0], results[-1], strict=True)]
+        found[label] = {"compiles": step._cache_size(), "off": float(max(off)), "same": all(same)}
+    return found
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", 8)
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps({name: run(name, Path(folder)) for name in sys.argv[1:] or SMALL}))

@@ -1,0 +1,29 @@
+"""What is offered runs as it says: JAX gives one device's numbers, compiles once, and the shardings stay."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.study.offers_run import SMALL
+from tests.truth import UNOPTIMIZED
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_code_of_what_is_offered_computes_the_same_and_compiles_once(name, monkeypatch):
+    for variable, value in {**UNOPTIMIZED, "JAX_PLATFORMS": "cpu"}.items():
+        monkeypatch.setenv(variable, value)
+    command = [sys.executable, "-m", "tests.study.offers_run", name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr[-3000:]
+    offers = json.loads(done.stdout)[name]
+    assert {"fsdp", "tensor parallel", "search"} < set(offers) and any("constrain" in offer for offer in offers)
+    for offer, outcome in offers.items():
+        assert outcome["off"] < 1e-4, (offer, outcome)
+        assert outcome["compiles"] == 1 and outcome["same"], (offer, outcome)
