@@ -25,6 +25,7 @@ from shardviz.explorer.cards import LONGEST_NAME, Deck, Known
 from shardviz.explorer.compile_loop import CompileLoop, Task
 from shardviz.explorer.logical import standing
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
+from shardviz.explorer.selection import Selection
 from shardviz.explorer.snapshot import Asked, History, Snapshot, UndoStep
 from shardviz.explorer.ways import ways as ways_on
 from shardviz.explorer.ways import ways_to
@@ -507,6 +508,13 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             return Applied(replace(now, logical=replace(now.logical, busy=True, trouble="")), (Begin("dimensions"),))
         case e.ShowPasses():
             return Applied(now, (Begin("passes"),))
+        case e.Select(name, level):
+            seen = now.known.reports.get(level, now.report)
+            selection = Selection.of(name, seen)
+            if seen is not now.report and selection.chosen is not None:
+                return Applied(replace(now, selection=selection.carried(now.report)))
+            same = name == now.selection.name
+            return Applied(now if same else replace(now, selection=Selection.of(name, now.report)))
         case e.Stop():
             return Applied(now, (StopCompile(),) if now.progress.busy else ())
         case e.Recompile():  # what was missing may be installed by now

@@ -193,25 +193,6 @@ class ExplorerState:
         """Shows why something was not done, at its place."""
         self._alone(lambda: self._put(refused(self.now, error, place, self.asking)))
 
-    def select(self, name: str, level: str = "") -> None:
-        """Selects a value.
-
-        Args:
-            name: its name.
-            level: the level at which it has this name, where that may not be the report's own: a page may show an older
-                report than the newest when it is clicked. Empty for the report's own.
-        """
-
-        def chosen() -> None:
-            seen = self.now.known.reports.get(level, self.report)
-            selection = Selection.of(name, seen)
-            if seen is not self.report and selection.chosen is not None:
-                self.put(selection=selection.carried(self.report))
-            elif name != self.selected:
-                self.put(selection=Selection.of(name, self.report))
-
-        self._alone(chosen)
-
     @property
     def selected(self) -> str:
         """The name of the value that is looked at; may be set."""

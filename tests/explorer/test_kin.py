@@ -100,7 +100,7 @@ def test_layers_are_alike_in_all_that_is_below_them(arguments):
 
 def test_there_is_no_twin_of_what_is_not_there(program, plan):
     with pytest.raises(SpecError, match="no argument 'nowhere'"):
-        ExplorerState(program, plan, level="propagated").twins("nowhere")
+        twins(ExplorerState(program, plan, level="propagated").now, "nowhere")
 
 
 def test_an_edit_goes_to_twins_that_are_cut_alike(make_program, plan):
