@@ -48,17 +48,8 @@ _MARKS = {"circle": "o", "square": "s", "diamond": "D", "up": "^", "down": "v", 
 
 
 def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axes:
-    """Draws a Picture.
-
-    Args:
-        picture: what to draw.
-        ax: where; the Axes of a new figure that pyplot knows nothing of if None. All is set inside, smaller where there
-            is little room.
-        dark: colours for a dark page.
-
-    Returns:
-        The Axes; its label says the picture in words.
-    """
+    """Draws a Picture on these Axes, inside them and as small as they ask, or on those of a new figure that pyplot does
+    not manage. Returns the Axes; their label is the picture in words."""
     room = None if ax is None else [PIXELS * inches for inches in room_of(ax)]
     if room is not None:
         picture = picture.fitted(lambda drawn: _reads(drawn, room))

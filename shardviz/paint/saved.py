@@ -35,13 +35,7 @@ PICTURES = (".svg", ".png", ".pdf")
 
 
 def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str | bytes:
-    """What a file of this name is to hold.
-
-    Args:
-        subject: what is saved.
-        path: its name; the ending counts.
-        kind: which of its pictures, where it has several.
-        dark: a picture for a dark page.
+    """What a file of this name is to hold, by its ending; pictures have a `kind` and may be for a dark page.
 
     Raises:
         ShardvizError: for another ending, and where a picture is asked for of what has none.

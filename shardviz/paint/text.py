@@ -51,15 +51,8 @@ _TIPS = "▏▎▍▌▋▊▉"
 
 
 def text_of(document: Document, width: int | None = None) -> str:
-    """A document in plain text.
-
-    Args:
-        document: what there is to say.
-        width: the most columns in a line; None: sentences are wrapped at 100, and tables are as wide as they need.
-
-    Returns:
-        Lines joined by newlines, with none at the end; `�` for each character that would steer a terminal.
-    """
+    """A document in plain text, no line longer than `width`, no newline at its end, `�` for each character that would
+    steer a terminal. Without a width, sentences are wrapped at 100 columns, and tables are as wide as they need."""
     lines = _wrapped(said(document.title), width) if document.title else []
     for inline in document.lead:
         lines += _wrapped(said(inline), width)

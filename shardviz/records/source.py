@@ -32,15 +32,10 @@ _OWN, _LIBRARY, _NEVER = range(3)
 
 
 def innermost(frames: Iterable[Frame]) -> Frame | None:
-    """The innermost line of the person's own code.
+    """The innermost line of the person's code on a stack, which goes from its innermost frame outwards.
 
-    Args:
-        frames: a stack from its innermost frame outwards.
-
-    Returns:
-        The first frame that lies in no installed package and not in Python's library; failing that, the first that is
-        not JAX's; None where there is neither. shardviz's own machinery never counts; the programs of its
-        `gallery` count as the person's.
+    That is the first frame in no installed package and not in Python's library; failing that, the first that is not
+    JAX's; None where there is neither. shardviz's own code never counts, except its `gallery`.
     """
     best = None
     for frame in reversed(tuple(frames)):

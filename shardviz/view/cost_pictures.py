@@ -190,12 +190,7 @@ def _line_name(total: WorkTotal | CollectiveTotal, line: Callable[[Frame], str])
 
 
 def collective_bars(report: Report, by: str = "axes", limit: int = 12) -> Picture:
-    """Operand bytes of the collectives on one device over the step.
-
-    Args:
-        report: whose collectives.
-        by: `axes` (mesh axes) or `source` (source line).
-        limit: the most bars; a note says how many more there are.
+    """Operand bytes of collectives on one device in a step, by `axes` or `source`; a note counts the bars left out.
 
     Raises:
         ShardvizError: for another `by`.

@@ -83,13 +83,8 @@ def _as_given(cut: Spec) -> Piece:
 
 
 def uneven_words(layout: Layout, dtype: Any = None) -> str:
-    """What JAX does with a sharding that does not divide (the map shows what XLA would do, which pads); empty where it
-    divides, or no PartitionSpec says it.
-
-    Args:
-        layout: the sharding.
-        dtype: the element type, for bytes; None for elements.
-    """
+    """What JAX does with a sharding that is not divisible, in bytes where the type is known (the map shows what XLA
+    would do, which pads); empty where it is divisible, or no PartitionSpec says it."""
     dimensions = uneven(layout)
     if not dimensions or layout.spec is None:
         return ""

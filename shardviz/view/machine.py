@@ -79,8 +79,6 @@ class Floor:
             there are too many to draw.
         switch: of a node's NVLink domain, the y of the bar that stands for its switch; empty for a torus.
         grain: what a tile is, in words; empty where it is a chip or a GPU.
-        lean: how far one step along y goes to the side and down; (0, pitch) where the torus lies flat.
-        pitch: how far one step along x goes.
         block: chips of a tile along x, y and z.
     """
 
@@ -94,8 +92,6 @@ class Floor:
     wraps: dict[str | None, list[tuple[int, float, float]]]
     switch: dict[int, float]
     grain: str
-    lean: tuple[float, float] = (0.0, 0.0)
-    pitch: float = 0.0
     block: tuple[int, int, int] = (1, 1, 1)
 
 
@@ -212,8 +208,6 @@ def _torus(placed: Placement) -> Floor:
         wraps=wraps,
         switch={},
         grain=grain,
-        lean=lean,
-        pitch=pitch,
         block=block,
     )
 

@@ -320,13 +320,7 @@ def shard_lines(values: np.ndarray, index: tuple[slice, ...]) -> list[str]:
     >>> shard_lines(np.asarray([0.5, 1 / 3]), (slice(0, 2),))
     ['  0.5 0.333']
 
-    Args:
-        values: the whole array.
-        index: the shard's slice of it.
-
-    Returns:
-        Lines of numbers with `…` for those beyond the first 64 of a shard and the first 16 of a row; one line that
-        says so where the shard holds nothing.
+    Numbers beyond the first 64 of a shard and the first 16 of a row are `…`; of an empty shard there is one line.
     """
     shard = values[index]
     if not shard.size:

@@ -68,15 +68,8 @@ _INSETS = 1.4, 3.4
 
 
 def shard_map(shown: Shown, device: int = -1) -> Picture:
-    """Which device holds which slice, without a title.
-
-    Args:
-        shown: the array.
-        device: the place in the mesh of a device that is picked, whose groups are outlined; below 0 for none.
-
-    Returns:
-        The finest picture within 1,280 pixels each way; its `coarser` gives those with fewer cells.
-    """
+    """Which device holds which slice, untitled, with a picked device's groups outlined (its place in the mesh; below 0
+    for none). The finest picture within 1,280 pixels each way; its `coarser` gives those with fewer cells."""
     fine = build_scene(shown.layout, shown.hosts)
     scenes: dict[tuple[int, ...], Scene] = {}  # many limits give the same cells
     pictures: dict[tuple[int, ...], Picture] = {}

@@ -339,13 +339,7 @@ class Subject:
 
 
 def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Subject:
-    """An array, a shape or a report's value as a `Subject`.
-
-    Args:
-        array_or_shape: what `show` takes, no pytree of them.
-        spec: how it is sharded; overrides the array's own.
-        mesh: the mesh; overrides the array's own.
-        name: what to call it if it has no name of its own.
+    """What `show` takes, no pytree, as a `Subject`; `spec` and `mesh` override its own, `name` is for what has none.
 
     Raises:
         ShardvizError: if it has no shape, or no mesh is given and it has none.

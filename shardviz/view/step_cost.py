@@ -297,13 +297,8 @@ def memory_section(needs: Needs) -> Section:
 
 
 def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "") -> Table:
-    """Each part of the memory, what is left or too much, and what a device has.
-
-    Args:
-        parts: what → bytes.
-        usable: what a device has; None where that is not known.
-        whole: what the sum of the parts is called; empty: it is left out.
-    """
+    """Each part of the memory, their sum if it has a name (`whole`), what is left or too much, and what is usable, if
+    known."""
     total = sum(parts.values())
     longest = max(usable or 0.0, total) or 1.0
     held = {what: Part(share=size / longest, role="work", tip=what) for what, size in parts.items()}

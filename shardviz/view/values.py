@@ -85,16 +85,8 @@ def values_table(
     kept: int = 0,
     name: str = "",
 ) -> Table:
-    """The values in the order given.
-
-    Args:
-        values: arguments, outputs or intermediates of a report.
-        roles: name → `argument`, `output` or `intermediate`, where they stand together in one table.
-        changed: names that the last change of the plan has sharded differently; they are marked.
-        most: rows that are shown; the table says how many more there are.
-        kept: rows that are there, for a page on which those beyond `most` can be unfolded; `most` if that is more.
-        name: as `Table.name`.
-    """
+    """The values in the order given, `roles` beside their names, the `changed` ones marked; `kept` rows can be
+    unfolded."""
     return table(
         values,
         ("name", lambda value: _name(value, (roles or {}).get(value.name, ""))),
