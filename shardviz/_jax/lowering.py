@@ -129,14 +129,14 @@ def mlir_context() -> ir.Context:
     return mlir.make_ir_context()
 
 
-def walk(op: ir.Operation, visit: Callable[[ir.Operation], Any], order: ir.WalkOrder | None = None) -> None:
-    """Visits an operation and all in it, in post-order if no other is said.
+def walk(op: ir.Operation, visit: Callable[[ir.Operation], Any]) -> None:
+    """Visits an operation and all in it, in post-order.
 
     Raises:
         KeyboardInterrupt: where one comes meanwhile; MLIR makes a RuntimeError of what its callbacks raise.
     """
     try:
-        op.walk(visit, order or ir.WalkOrder.POST_ORDER)
+        op.walk(visit, ir.WalkOrder.POST_ORDER)
     except RuntimeError as error:
         if str(error).rstrip(": \n").endswith("KeyboardInterrupt"):
             raise KeyboardInterrupt from None

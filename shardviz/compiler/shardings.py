@@ -28,13 +28,12 @@ _TRIVIAL = frozenset(
 )
 
 
-def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tuple[Value, ...]:
+def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
     """Every value of a module before partitioning, with its sharding.
 
     Args:
         module: the module before partitioning (the snapshot `before_spmd-partitioning`).
         mesh: the mesh whose axes to name.
-        parameters: give the entry's parameters too.
 
     Returns:
         A `Value` for each instruction that has a sharding and is no constant, tuple, element of one, inner parameter
@@ -47,9 +46,7 @@ def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tup
     for name, computation in module.computations.items():
         block = phases.graph.blocks[name]
         for instruction in computation.instructions if block in found else ():
-            if instruction.opcode in _TRIVIAL and not (
-                parameters and computation is module.entry and instruction.opcode == "parameter"
-            ):
+            if instruction.opcode in _TRIVIAL:
                 continue
             text = instruction.sharding
             shape = instruction.shape
@@ -118,17 +115,7 @@ def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tu
     return tuple(a for a in found.manual if axis_size(a, mesh) > 1), found.spec if left else None
 
 
-def parameter_shardings(before: Module) -> tuple[str, ...]:
-    """The sharding of each entry parameter, by number, as HLO text; `{replicated}` where it has none.
-
-    Args:
-        before: the module before partitioning.
-    """
-    parameters = before.entry.parameters
-    return tuple(parameters[number].sharding or "{replicated}" for number in sorted(parameters))
-
-
-def output_shardings(before: Module, after: Module | None = None) -> tuple[str, ...]:
+def output_shardings(before: Module) -> tuple[str, ...]:
     """The sharding of each output, as HLO text.
 
     The compiler takes the outputs' shardings from the entry's root just before it partitions; afterwards the text has
@@ -136,13 +123,12 @@ def output_shardings(before: Module, after: Module | None = None) -> tuple[str, 
 
     Args:
         before: the module before partitioning.
-        after: the module after partitioning; asked only where the first says nothing.
 
     Returns:
         One text an output array, tuples flattened; `{replicated}` where nothing says otherwise.
     """
     root = before.entry.root
-    text = root.sharding or (after.entry.root.sharding if after is not None else "") or "{replicated}"
+    text = root.sharding or "{replicated}"
     count = len(leaves(root.shape))
     parts = split_tuple(text)
     return parts * count if len(parts) == 1 and count != 1 else parts

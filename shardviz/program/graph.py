@@ -192,12 +192,12 @@ class MlirGraph(Graph):
             spec = self._specs[key] = _nth(*key)
         return spec
 
-    def propagated(self, value: Value, manual: Sequence[Axis] = ()) -> Spec | None:
+    def propagated(self, value: Value) -> Spec | None:
         """The spec of a value as propagation has it; `cut` is how the operation computes it."""
         maker = value.maker
         if maker is not None and PROPAGATED in (attributes := maker.native.attributes):
             return _nth(attributes[PROPAGATED], value.index)
-        return self.cut(value, manual)
+        return self.cut(value)
 
     def _value(self, owner: Operation | Block, index: int, native: Any) -> Value:
         kind = native.type

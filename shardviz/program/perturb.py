@@ -154,12 +154,13 @@ class Perturbed:
 
     # Runs.
 
-    def links(self, gone: Collection[Source], given: Collection[Source] = ()) -> Links:
-        """The program propagated without some sources and with others: their axis is put last into their dimension."""
-        return Links(self.run(gone, given, _WITH_RULES), self.lowered.locations)
+    def links(self, gone: Collection[Source]) -> Links:
+        """The program propagated without some sources."""
+        return Links(self.run(gone, then=_WITH_RULES), self.lowered.locations)
 
     def holds(self, key: Key, dim: int, axis: str, gone: Collection[Source], given: Collection[Source] = ()) -> bool:
-        """Whether a value's dimension has an axis, propagated without some sources and with others."""
+        """Whether a value's dimension has an axis, propagated without some sources and with others, whose axis is put
+        last into their dimension."""
         asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in given)
         if asked not in self._answers:
             node = Links(self.run(gone, given, _SETTLED), self.lowered.locations).find(key)

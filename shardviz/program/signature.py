@@ -134,10 +134,10 @@ def parameter_names(fn: Callable[..., Any], count: int) -> list[str]:
     return (names + [f"args[{i}]" for i in range(len(names), count)])[:count]
 
 
-def short(value: Any, most: int = 60) -> str:
-    """A value's repr, cut to one line of at most so many characters."""
+def short(value: Any) -> str:
+    """A value's repr, cut to one line of at most 60 characters."""
     text = " ".join(repr(value).split())
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def _require_hashable(function: str, name: str, value: Any) -> None:
