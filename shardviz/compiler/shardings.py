@@ -41,11 +41,11 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
         `hlo`. Inside a `shard_map` the shape is one device's along the axes in `manual`.
     """
     phases = Phases(module)
-    found = runs(phases.graph)
+    block_runs = runs(phases.graph)
     rows: list[Value] = []
     for name, computation in module.computations.items():
         block = phases.graph.blocks[name]
-        for instruction in computation.instructions if block in found else ():
+        for instruction in computation.instructions if block in block_runs else ():
             if instruction.opcode in _TRIVIAL:
                 continue
             text = instruction.sharding
@@ -67,7 +67,7 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
                     source=module.source(instruction),
                     op=_operation(instruction, name_stack),
                     name_stack=name_stack,
-                    count=found[block].count,
+                    count=block_runs[block].count,
                     manual=manual,
                 )
             )
@@ -109,10 +109,10 @@ def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tu
     """
     if "manual" not in text:
         return (), None
-    found = hlo.read(text.strip(), mesh, len(shape))
-    whole = {name for name in found.manual if isinstance(name, str)}
+    sharding = hlo.read(text.strip(), mesh, len(shape))
+    whole = {name for name in sharding.manual if isinstance(name, str)}
     left = any(size > 1 and name not in whole for name, size in mesh.shape.items())
-    return tuple(a for a in found.manual if axis_size(a, mesh) > 1), found.spec if left else None
+    return tuple(a for a in sharding.manual if axis_size(a, mesh) > 1), sharding.spec if left else None
 
 
 def output_shardings(before: Module) -> tuple[str, ...]:
