@@ -227,8 +227,8 @@ def mark(number: int, run: int) -> str:
 
 def marked_text(text: str) -> tuple[int, str] | None:
     """The number of the mark in a name stack, or in text around one, and the text without it; None without a mark."""
-    found = _MARK.search(text)
-    return None if found is None else (int(found[1]), _LEFT_OUT.sub("", text))
+    match = _MARK.search(text)
+    return None if match is None else (int(match[1]), _LEFT_OUT.sub("", text))
 
 
 def marks_in(jaxpr: Any) -> set[tuple[int, int]]:

@@ -129,13 +129,13 @@ def as_propagated(name: str, values: Sequence[Value], known: Callable[[], Sequen
         values: that report's intermediates.
         known: gives those of the propagated report of the same plan.
     """
-    found = next((v for v in values if v.name == name), None)
-    if found is None or (found.source and found.source.columns):
-        return found
-    made = lambda v: (v.source, v.op, v.shape, v.name_stack)  # noqa: E731
-    place = [v.name for v in values if made(v) == made(found)].index(name)
-    alike = [v for v in known() if made(v) == made(found)]
-    return alike[place] if place < len(alike) else found
+    value = next((v for v in values if v.name == name), None)
+    if value is None or (value.source and value.source.columns):
+        return value
+    origin = lambda v: (v.source, v.op, v.shape, v.name_stack)  # noqa: E731
+    place = [v.name for v in values if origin(v) == origin(value)].index(name)
+    alike = [v for v in known() if origin(v) == origin(value)]
+    return alike[place] if place < len(alike) else value
 
 
 def _is_expression(text: str) -> bool:
@@ -168,14 +168,14 @@ class Constrain:
         Raises:
             SpecError: if it is none, or says what no constraint can.
         """
-        found, opened = Spec.with_open(None if spec is None else getattr(spec, "spec", spec))
-        if found.unreduced or found.reduced or memory_of(found):
+        constraint, opened = Spec.with_open(None if spec is None else getattr(spec, "spec", spec))
+        if constraint.unreduced or constraint.reduced or memory_of(constraint):
             raise SpecError(
-                f"constrain {str(value)!r} to {found}: a constraint says along which axes dimensions are sharded, and "
-                "nothing of partial sums or memories",
+                f"constrain {str(value)!r} to {constraint}: a constraint says along which axes dimensions are sharded, "
+                "and nothing of partial sums or memories",
                 argument=value.name or value.line,
             )
-        return cls(value, found, tuple(d for d, is_open in enumerate(opened) if is_open))
+        return cls(value, constraint, tuple(d for d, is_open in enumerate(opened) if is_open))
 
 
 @dataclass(frozen=True)
@@ -248,19 +248,19 @@ def located(wanted: Intermediate, lines: Sequence[Frame]) -> Target:
     Raises:
         SpecError: if there is no such value, or there are several; the message says which there are.
     """
-    known = {(line.file, line.line, line.function): None for line in lines}
-    found = list(_targets(wanted, known))
+    places = {(line.file, line.line, line.function): None for line in lines}
+    targets = list(_targets(wanted, places))
     if wanted.text:
-        found = _nearest(wanted, found)
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise _lost(wanted, known)
+        targets = _nearest(wanted, targets)
+    if len(targets) == 1:
+        return targets[0]
+    if not targets:
+        raise _lost(wanted, places)
     several = "; ".join(
-        f"{t.frame.short} in {t.function}: {linecache.getline(t.file, t.line).strip()}" for t in found[:8]
+        f"{t.frame.short} in {t.function}: {linecache.getline(t.file, t.line).strip()}" for t in targets[:8]
     )
     raise SpecError(
-        f"constrain {str(wanted)!r}: it is made in {len(found)} places ({several}); say which with line=",
+        f"constrain {str(wanted)!r}: it is made in {len(targets)} places ({several}); say which with line=",
         argument=wanted.name or wanted.line,
     )
 
@@ -361,11 +361,11 @@ def _statements(file: str, text: str) -> tuple[tuple[int, int, ast.stmt], ...]:
         tree = ast.parse(python_of(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    found = []
+    statements = []
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and not hasattr(node, "body"):
-            found.append((node.lineno, node.end_lineno or node.lineno, node))
-    return tuple(found)
+            statements.append((node.lineno, node.end_lineno or node.lineno, node))
+    return tuple(statements)
 
 
 def python_of(text: str) -> str:

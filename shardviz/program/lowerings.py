@@ -174,18 +174,18 @@ class Lowerings:
                     try:
                         kept.lowered[target] = lower(kept.traced, kept.mesh or plan.mesh, target)
                     except TraceError:
-                        found = _elsewhere(kept.traced, kept.mesh or plan.mesh) if anywhere else None
-                        if found is None:
+                        lowered = _elsewhere(kept.traced, kept.mesh or plan.mesh) if anywhere else None
+                        if lowered is None:
                             raise
-                        kept.lowered[target] = found
+                        kept.lowered[target] = lowered
             elif not anywhere and kept.lowered[target].platform != target.platform:
                 with self.call.contexts.around():
                     lower(kept.traced, kept.mesh or plan.mesh, target)  # raises what it raised before
-            found = kept.lowered[target]
-            if not found.partitionings:
-                return found
+            lowered = kept.lowered[target]
+            if not lowered.partitionings:
+                return lowered
             if target not in kept.asking:
-                kept.asking[target] = Asking(found, dataclasses.replace(target, platform=found.platform))
+                kept.asking[target] = Asking(lowered, dataclasses.replace(target, platform=lowered.platform))
             with self.call.contexts.around():
                 return kept.asking[target].under(self.bind(plan))
 
@@ -205,10 +205,10 @@ class Lowerings:
 
     def bind(self, plan: Plan) -> PlanRecord:
         """The plan bound to the call; the last one is kept. Nothing is locked. Errors as `bind.bind` and `traced`."""
-        known = self._bound
-        if known is None or known[0] != plan:
-            known = self._bound = plan, bind.bind(plan, self.call, self.traced(plan))
-        return known[1]
+        last = self._bound
+        if last is None or last[0] != plan:
+            last = self._bound = plan, bind.bind(plan, self.call, self.traced(plan))
+        return last[1]
 
     def known(self, mesh: DeviceMesh) -> Traced:
         """What is known of the arguments before their specs are: from any trace, on Auto axes if on no others."""

@@ -154,12 +154,13 @@ class Perturbed:
 
     # Runs.
 
-    def links(self, gone: Collection[Source], given: Collection[Source] = ()) -> Links:
-        """The program propagated without some sources and with others: their axis is put last into their dimension."""
-        return Links(self.run(gone, given, _WITH_RULES), self.lowered.locations)
+    def links(self, gone: Collection[Source]) -> Links:
+        """The program propagated without some sources."""
+        return Links(self.run(gone, then=_WITH_RULES), self.lowered.locations)
 
     def holds(self, key: Key, dim: int, axis: str, gone: Collection[Source], given: Collection[Source] = ()) -> bool:
-        """Whether a value's dimension has an axis, propagated without some sources and with others."""
+        """Whether a value's dimension has an axis, propagated without some sources and with others, whose axis is put
+        last into their dimension."""
         asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in given)
         if asked not in self._answers:
             node = Links(self.run(gone, given, _SETTLED), self.lowered.locations).find(key)
@@ -278,7 +279,7 @@ def _constrain(op: ir.Operation, place: int, sharding: Any, *, operand: bool) ->
     """Puts a constraint in front of one operand of an operation, or behind one of its results."""
     value = op.operands[place] if operand else op.results[place]
     uses = [(op, place)] if operand else [(use.owner, use.operand_number) for use in value.uses]
-    made = ir.Operation.create(
+    constraint = ir.Operation.create(
         "sdy.sharding_constraint",
         results=[value.type],
         operands=[value],
@@ -286,9 +287,9 @@ def _constrain(op: ir.Operation, place: int, sharding: Any, *, operand: bool) ->
         loc=op.location,
     )
     at = next(n for n, each in enumerate(op.block.operations) if each.operation == op)
-    ir.InsertionPoint(op.block.operations[at if operand else at + 1]).insert(made)
+    ir.InsertionPoint(op.block.operations[at if operand else at + 1]).insert(constraint)
     for owner, number in uses:
-        owner.operands[number] = made.results[0]
+        owner.operands[number] = constraint.results[0]
 
 
 def _numbered(module: ir.Operation, numbers: Collection[int]) -> list[ir.Operation]:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import CodeType
+from typing import Any
 
 from shardviz import _jax
 from shardviz.errors import SpecError, TraceError
@@ -159,7 +160,7 @@ class _Calls(ast.NodeTransformer):
     def __init__(self, names: dict[Extent, str]):
         self.left = dict(names)
 
-    def visit(self, node: ast.AST) -> ast.AST:
+    def visit(self, node: ast.AST) -> Any:
         """The node, or the call of it."""
         is_value = isinstance(node, ast.expr | ast.AugAssign)
         name = self.left.pop(Extent.of(node), None) if is_value else None

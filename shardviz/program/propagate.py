@@ -219,7 +219,7 @@ def _simplified(lowered: Lowered) -> ir.Operation:
     """The lowered module with what no plan changes: rules for CHLO, sums of sums as one, broadcasts as reshapes."""
     module = lowered.module.operation.clone()
     merges = lowered.platform != "cpu"  # XLA's CPU compiler leaves a reduction of a reduction as it is
-    found: list[ir.Operation] = []
+    reductions: list[ir.Operation] = []
     broadcasts: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> Any:
@@ -228,11 +228,11 @@ def _simplified(lowered: Lowered) -> ir.Operation:
         elif op.name == "stablehlo.broadcast_in_dim":
             broadcasts.append(op)
         elif merges and op.name == "stablehlo.reduce":
-            found.append(op)
+            reductions.append(op)
         return ir.WalkResult.ADVANCE
 
     _jax.walk(module, visit)
-    for op in found:
+    for op in reductions:
         _merge(op)
     for op in filter(_repeats_nothing, broadcasts):
         _reshape(op)
@@ -252,12 +252,14 @@ def _reshape(broadcast: ir.Operation) -> None:
 
     Shardy hands cuts on through reshapes before it does through broadcasts, so that which cut wins may depend on it.
     """
-    (made,) = broadcast.results
-    said = {name: what for name, what in items(broadcast) if name != "broadcast_dimensions"}
+    (result,) = broadcast.results
+    attributes = {name: what for name, what in items(broadcast) if name != "broadcast_dimensions"}
     at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
     operands = list(broadcast.operands)
-    new = ir.Operation.create("stablehlo.reshape", results=[made.type], operands=operands, attributes=said, **at)
-    made.replace_all_uses_with(new.results[0])
+    new = ir.Operation.create(
+        "stablehlo.reshape", results=[result.type], operands=operands, attributes=attributes, **at
+    )
+    result.replace_all_uses_with(new.results[0])
     broadcast.erase()
 
 

@@ -300,11 +300,11 @@ class Reading(Walker):
         cuts = [self.graph.cut(value, manual) for value in (*op.operands, op.results[0])]
         used = {axis_name(a) for cut in cuts if cut is not None for a in cut.axes}
         used |= set(map(axis_name, manual)) - set(map(axis_name, self.around.alike))
-        made = last is not None and last.source == place.frame and last.name.startswith("dot_general.")
+        named = last is not None and last.source == place.frame and last.name.startswith("dot_general.")
         left, right = (self._summed_axes(op, number) for number in (0, 1))
         self.products.append(
             Product(
-                value=last.name if made and last is not None else "",
+                value=last.name if named and last is not None else "",
                 source=place.frame,
                 phase=stands_in,
                 dtype=product_dtype(op),
@@ -363,18 +363,18 @@ class Reading(Walker):
 
     def _branches(self, blocks: Sequence[Block]) -> Schedule:
         """Every branch's values and collectives; the FLOPs and the schedule of the branch that has most."""
-        around, found, schedules = self.tally, [], []
+        around, tallies, schedules = self.tally, [], []
         for block in blocks:
             self.tally = WorkTally()
             schedules.append(self._block(block))
-            found.append(self.tally)
+            tallies.append(self.tally)
         self.tally = around
-        self.tally.join(max(found, key=lambda tally: tally.flops).rows)
+        self.tally.join(max(tallies, key=lambda tally: tally.flops).rows)
         return heaviest(schedules)
 
     def _phase(self, op: MlirOperation, place: Place) -> str:
-        said = phase(place.name_stack, self.traced.differentiated)
-        return said if said != "update" or self.brief else self._flow.phase_of(op.results, self.around.calls)
+        stands_in = phase(place.name_stack, self.traced.differentiated)
+        return stands_in if stands_in != "update" or self.brief else self._flow.phase_of(op.results, self.around.calls)
 
     @cached_property
     def _flow(self) -> Flow:
@@ -387,14 +387,14 @@ class Reading(Walker):
         cut = "sdy.sharding" in attributes
         filled = op.kind == "iota" or (op.kind == "broadcast-in-dim" and not op.operands[0].shape)
         shown = (cut or bool(self.around.manual)) and not filled
-        made = self.used(op)
-        shape, dtype = made.shape, made.dtype
+        result = self.used(op)
+        shape, dtype = result.shape, result.dtype
         moved = PROPAGATED in attributes
         sharding = attributes[PROPAGATED if moved else "sdy.sharding"] if cut else None
-        key = shape, dtype, sharding, self.around.manual, made.index
-        known = self.cuts.get(key)
-        if known is None:
-            known = self.cuts[key] = self._cut(*key)
+        key = shape, dtype, sharding, self.around.manual, result.index
+        sharded = self.cuts.get(key)
+        if sharded is None:
+            sharded = self.cuts[key] = self._cut(*key)
         place = self.place(op)
         name = short = op.name.split(".", 1)[1]
         if shown:
@@ -406,17 +406,17 @@ class Reading(Walker):
                 name=name,
                 shape=shape,
                 dtype=dtype,
-                spec=known.spec,
-                shard_shape=known.shard,
-                bytes_per_device=known.nbytes,
-                sharding=known.notations,
+                spec=sharded.spec,
+                shard_shape=sharded.shard,
+                bytes_per_device=sharded.nbytes,
+                sharding=sharded.notations,
                 source=place.frame,
                 op=place.op or short,
                 name_stack=place.name_stack,
                 label="",
                 count=self.around.count,
-                manual=known.manual,
-                computed=self.graph.cut(made) if moved else None,
+                manual=sharded.manual,
+                computed=self.graph.cut(result) if moved else None,
                 fixed=type_of(op.native),
             )
         )
@@ -495,15 +495,15 @@ class Reading(Walker):
         join.
         """
         kind, attribute = op.kind, COLLECTIVES[op.name]
-        given = self.again.get(op.operands[0], op.operands[0])
-        key = op.name, given, op.attributes["out_sharding"], op.attributes[attribute] if attribute else None
-        (made,) = op.results
-        first = self.made.setdefault(key, made)
-        if first is not made and not self.on_tpu:
-            self.again[made] = first
+        first_operand = self.again.get(op.operands[0], op.operands[0])
+        key = op.name, first_operand, op.attributes["out_sharding"], op.attributes[attribute] if attribute else None
+        (result_value,) = op.results
+        first = self.made.setdefault(key, result_value)
+        if first is not result_value and not self.on_tpu:
+            self.again[result_value] = first
             return
         after = spec_of(op.attributes["out_sharding"])
-        shape, dtype = made.shape, made.dtype
+        shape, dtype = result_value.shape, result_value.dtype
         before = self._before(op, after, len(shape))
         if attribute:
             spans = self._sums(op, moved_axes(op, attribute))
@@ -515,7 +515,7 @@ class Reading(Walker):
         operand = "" if self.brief else self._operand(op.operands[0])
         place = self._used_at(op) if operand else self.place(op)
         stands_in = self._phase(op, place)
-        joined = first is not made
+        joined = first is not result_value
         details = {} if self.brief else self._details(op, kind, before, after, tuple(spans), stands_in, joined)
         for axes in spans:
             self._add(
@@ -600,7 +600,7 @@ class Reading(Walker):
             return [axes]
         for value in maker.operands:
             cut = self.graph.cut(value, self.around.manual) or Spec()
-            dims = [found for dim in cut.dims if (found := tuple(a for a in dim if a in axes))]
+            dims = [summed for dim in cut.dims if (summed := tuple(a for a in dim if a in axes))]
             if sum(map(len, dims)) == len(axes):
                 return [tuple(chain.from_iterable(dims))] if self.on_tpu else dims[::-1]
         return [axes]
@@ -643,10 +643,10 @@ class Reading(Walker):
     def _shard_of(self, value: GraphValue) -> tuple[int, ...]:
         """One device's shape; what has no sharding is whole on every device."""
         maker = value.maker
-        if maker is not None and len(maker.results) == 1 and "sdy.sharding" in (said := maker.native.attributes):
-            known = self.cuts.get((value.shape, value.dtype, said["sdy.sharding"], self.around.manual, 0))
-            if known is not None:
-                return known.shard
+        if maker is not None and len(maker.results) == 1 and "sdy.sharding" in (attributes := maker.native.attributes):
+            sharded = self.cuts.get((value.shape, value.dtype, attributes["sdy.sharding"], self.around.manual, 0))
+            if sharded is not None:
+                return sharded.shard
         return shard_shape(value.shape, self.graph.cut(value, self.around.manual) or Spec(), self.mesh)
 
     def _operand(self, value: GraphValue) -> str:
@@ -667,8 +667,8 @@ class Reading(Walker):
         """How the program computes a result that is resharded before it is returned."""
         specs = {}
         for output, value in zip(self.traced.outputs, self.main.returned, strict=True):
-            made = root(value, is_reshard)
-            if made is not value and (spec := self.graph.cut(made, ())) is not None:
+            computed = root(value, is_reshard)
+            if computed is not value and (spec := self.graph.cut(computed, ())) is not None:
                 specs[output.name] = spec
         return specs
 
@@ -676,19 +676,19 @@ class Reading(Walker):
         """How every output is cut."""
         main = self.graph.functions["main"]
         traced = self.traced
-        found = (
+        entries = (
             ir.ArrayAttr(main.attributes["res_attrs"])
             if "res_attrs" in main.attributes
             else [None] * len(traced.outputs)
         )
         specs = []
-        known: dict[tuple[Any, int], Spec] = {}
-        for output, entry in zip(traced.outputs, found, strict=True):
-            said = None if entry is None else ir.DictAttr(entry)
-            sharding = said["sdy.sharding"] if said is not None and "sdy.sharding" in said else None
+        specs_by: dict[tuple[Any, int], Spec] = {}
+        for output, entry in zip(traced.outputs, entries, strict=True):
+            attributes = None if entry is None else ir.DictAttr(entry)
+            sharding = attributes["sdy.sharding"] if attributes is not None and "sdy.sharding" in attributes else None
             like = sharding, len(output.shape)
-            if like not in known:
+            if like not in specs_by:
                 spec = Spec.of(None if sharding is None else spec_of(sharding), like[1])
-                known[like] = spec.with_dims(spec.dims[: like[1]])  # a PRNG key has a hidden dimension
-            specs.append(known[like])
+                specs_by[like] = spec.with_dims(spec.dims[: like[1]])  # a PRNG key has a hidden dimension
+            specs.append(specs_by[like])
         return tuple(specs)

@@ -299,7 +299,7 @@ def trace(
         Argument(name, tuple(a.shape), str(a.dtype), memory_kind=kind)
         for name, a, kind in zip(names, out_leaves, kinds, strict=True)
     )
-    found = tuple(
+    constraints = tuple(
         Constraint(tuple(shape), Spec(_dims(spec)), _frame(source))
         for shape, spec, source in _jax.constraints(traced.jaxpr.jaxpr)
     )
@@ -314,7 +314,7 @@ def trace(
         outs,
         in_tree,
         jax.tree.unflatten(out_tree, names[: out_tree.num_leaves]),
-        found,
+        constraints,
         tuple(Callback(name, reports, _frame(info)) for name, reports, info in _jax.callbacks(traced.jaxpr.jaxpr)),
         traced.jaxpr,
         is_differentiated(_jax.name_stacks(traced.jaxpr.jaxpr)),

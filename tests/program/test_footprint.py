@@ -36,6 +36,7 @@ def test_images_are_padded_to_a_tpus_tiles_as_its_compiler_pads_them():
     program = unet(64, 256, 64, 128)
     plan = program.presets("data=4,model=2")["fsdp"]
     memory = program.compile(plan, "tpu v5e:2x4").memory
+    assert memory is not None
     images = {a.shape: a for a in memory.alive_at_peak if a.kind == "temporary" and len(a.shape) == 4}
     narrow = [a for shape, a in images.items() if shape[0] == 8 and shape[3] < 64]
     assert {a.shape[3] for a in narrow} == {3, 24}
