@@ -520,11 +520,9 @@ class Searching(Trying[Search]):
         yield from self._awaited(math.inf)
         while not self.stopped:
             rival = self._given is not None and finalists.rivals(self._given)
-            if finalists.full and not rival:
-                return
             late = self.elapsed > self._seconds and (finalists.offers or self.elapsed > self._seconds + _PATIENCE)
             each = None if late else self._given if rival else finalists.next(self.tried.values())
-            if each is None:
+            if each is None or (finalists.full and not rival and not finalists.may_win(each)):
                 return
             self._ask(each)
             more = max(self._seconds - self.elapsed, 1.0) if finalists.offers else math.inf
