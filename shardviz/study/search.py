@@ -534,7 +534,7 @@ class Searching(Trying[Search]):
         """Starts a candidate's compile."""
         finalists = self._finalists
         assert finalists.level is not None
-        finalists.asked.add(each.alike)
+        finalists.asked.append(each)
         try:
             self._submit(self.program, each.plan, finalists.level, self.machine.text, _PATIENCE)
             self._asked = each
