@@ -33,7 +33,7 @@ class Finalists:
         wanted: how many are wanted that come through.
         offers: those that came through.
         fallen: those that did not.
-        asked: what the candidates cost that were asked about.
+        asked: the candidates that were asked about.
     """
 
     machine: Machine
@@ -41,7 +41,7 @@ class Finalists:
     wanted: int
     offers: list[Found] = field(default_factory=list)
     fallen: list[Fallen] = field(default_factory=list)
-    asked: set[tuple[str, str]] = field(default_factory=set)
+    asked: list[Tried] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._higher = 1.0
@@ -58,13 +58,12 @@ class Finalists:
 
     def hope(self, each: Tried) -> bool:
         """Whether it is worth asking about; what costs the same as another that was asked about is nearly the same."""
-        return each.alike not in self.asked and self.may_fit(each)
+        return self.may_fit(each) and all(each.alike != other.alike for other in self.asked)
 
     def rivals(self, given: Tried) -> bool:
-        """Whether the plan that a search began with may yet be better than what is offered: it is asked about too."""
-        if self.level is None or not self.offers or not self.hope(given):
-            return False
-        return given.score.lower < min(offer.seconds for offer in self.offers)
+        """Whether the plan that a search began with is to be asked about too: what takes its place is then no worse."""
+        asked = any(given is each for each in self.asked)
+        return self.level is not None and bool(self.offers) and not asked and self.may_fit(given)
 
     def may_win(self, each: Tried) -> bool:
         """Whether more than are wanted are asked about: estimates err by a tenth, and this one is lower than that."""

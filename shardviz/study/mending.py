@@ -7,7 +7,7 @@ A change (`changes_of`) is a whole plan, or a variant of the program, which is t
 propagation and the cost model, in tens of milliseconds. What makes the step no shorter falls out, but for what takes
 less memory in as short a step, or makes it fit; the best of the rest go through XLA's partitioner, and what that finds
 is what is said. Where the plan does not fit, what takes less memory goes on through the target's compiler, if that is
-there: no estimate says what fits.
+there: no estimate says what fits. So does a change that saves much and that no finding names.
 
 Where the process has other things to do in between, what traces the function is tried in a worker: nobody waits for it,
 and whatever the function locks is locked there.
@@ -37,7 +37,7 @@ from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
 from shardviz.records import Finding
 from shardviz.records.amounts import format_seconds
-from shardviz.study.mends import NO_ROOM, Change, Mend, Mends, NotOffered, Told, with_finding
+from shardviz.study.mends import NO_ROOM, TRIED, Change, Mend, Mends, NotOffered, Told, with_finding
 from shardviz.study.proposing import Proposals, plan_of
 from shardviz.study.scoring import Scorer
 from shardviz.study.trying import Step, Trying, Wait
@@ -53,6 +53,8 @@ _LESS = 0.02
 _UNFORESEEN = 0.1
 """By which share a step without one of the function's constraints may be longer before the partitioner is asked."""
 _EQUAL = 1e-6
+_TARGETED = 2
+"""How many changes that no finding names go through the target's compiler, one after the other."""
 
 
 @overload
@@ -240,7 +242,10 @@ class Mending(Trying[Mends]):
         self.program, self.report, self.machine, self.plan = of_variant(program, plan.variant), report, machine, plan
         self.answered: float | None = None
         self._target = "cpu" if machine is None else machine.text
-        self._judge = Judge(machine, resolve_target(self._target, report.mesh).lowered_for)
+        resolved = resolve_target(self._target, report.mesh)
+        self._judge = Judge(machine, resolved.lowered_for)
+        self._compiler, self._targeted = not resolved.missing, 0
+        self._changes: dict[Plan, tuple[Judged, Change]] = {}
         self._proposals = Proposals(self.program, report, machine, plan, findings)
         self._mends: list[Mend] = []
         self._not_offered = self._proposals.not_offered
@@ -264,7 +269,7 @@ class Mending(Trying[Mends]):
             program=self.program.name,
             target=self._target,
             level=self.report.level,
-            mends=tuple(sorted(with_finding(self._mends, self._proposals.as_suggestion), key=order)),
+            mends=tuple(sorted(with_finding(self._mends, self._proposals.as_suggestion, self._compiler), key=order)),
             tried=self._tried,
             candidates=max(self._candidates, self._tried),
             known=self._proposals.findings,
@@ -295,7 +300,7 @@ class Mending(Trying[Mends]):
         # what is wrong goes before what merely costs most, which is tried while the partitioner is at work
         yield from self._tell([c for c in changes if c.finding is not None], base)
         yield from self._tell([c for c in changes if c.finding is None], base)
-        while self._due and not self.stopped:
+        while not self.stopped and (self._due or self._goes_on()):
             yield Wait([f for _, change in self._due for f in self._awaited(change)])
             yield from self._confirmed(base)
         self._finished = not self.stopped
@@ -438,8 +443,25 @@ class Mending(Trying[Mends]):
             self._due.remove((judged, change))
             if (mend := self._confirm(change, judged, base)) is not None:
                 self._mends.append(mend)
+                self._changes[mend.plan] = judged, change
                 yield self.state
         self._look_back()
+
+    def _goes_on(self) -> bool:
+        """Asks the target's compiler about the change that would be a warning of its own; whether there is one."""
+        would_be = with_finding(self._mends, self._proposals.as_suggestion)
+        warns = lambda m: any(f.rule == TRIED and f.severity == "warning" for f in m.findings)  # noqa: E731
+        plan = next((m.plan for m in would_be if m.level == "partitioned" and warns(m)), None)
+        if plan is None or not self._compiler or self._targeted == _TARGETED or self._goes(self._changes[plan][1]):
+            return False
+        self._targeted += 1
+        self._mends = [m for m in self._mends if m.plan != plan]
+        self._due.append(self._changes[plan])
+        for each in (self.plan, plan):
+            if self._report(each, "compiled") is None:
+                self.compiles.pop(each, None)
+                self._ask(each, "compiled")
+        return True
 
     def _confirm(self, change: Change, judged: Judged, base: Judged) -> Mend | None:
         """The mend at the highest level that answers; None where that says that it is none."""

@@ -261,12 +261,15 @@ class Change:
     write: str = ""
 
 
-def with_finding(mends: Sequence[Mend], suggestion: Callable[[Mend], Suggestion]) -> Iterator[Mend]:
+def with_finding(
+    mends: Sequence[Mend], suggestion: Callable[[Mend], Suggestion], compiler: bool = False
+) -> Iterator[Mend]:
     """The mends, of which the one that saves most seconds is a finding where no finding of a mend names half of that.
 
     Args:
         mends: what is offered.
         suggestion: a mend's change, as a finding has it.
+        compiler: whether the target's compiler is there: without its word the finding is no warning then.
     """
     timed = [m for m in mends if m.seconds and m.step and not m.for_memory and m.level != "propagated"]
     best = max(timed, key=lambda m: m.seconds or 0.0, default=None)
@@ -283,7 +286,7 @@ def with_finding(mends: Sequence[Mend], suggestion: Callable[[Mend], Suggestion]
         told = f"; {', '.join(brings)}" if brings else ""
         finding = Finding(
             TRIED,
-            "warning" if share >= _GRAVE else "note",
+            "warning" if share >= _GRAVE and (mend.level == "compiled" or not compiler) else "note",
             f"One change takes {format_seconds(seconds)} off the step of {format_seconds(step)} ({share:.0%}): "
             f"{mend.action}{told}.",
             why=f"no rule names the cause; the change was tried, and level {mend.level!r} confirms what it saves",

@@ -96,7 +96,8 @@ def search(
     Args:
         program: the program.
         target: the machine, such as `tpu v5p:4x4x4`.
-        seconds: how long it may take. The compiler of the first finalist is waited for beyond that, if need be.
+        seconds: how long it may take. The compiler of the first finalist, and of the given plan, is waited for beyond
+            that, if need be.
         plan: a plan that is to be improved; the search begins with it, and what it does not decide stays as it is. None
             for what the function brings along (`in_shardings`, say), where that is for as many devices.
         mesh: the one mesh that is wanted; None for every factorisation of the machine's devices into up to three
@@ -521,18 +522,18 @@ class Searching(Trying[Search]):
         while not self.stopped:
             rival = self._given is not None and finalists.rivals(self._given)
             late = self.elapsed > self._seconds and (finalists.offers or self.elapsed > self._seconds + _PATIENCE)
-            each = None if late else self._given if rival else finalists.next(self.tried.values())
+            each = self._given if rival else None if late else finalists.next(self.tried.values())
             if each is None or (finalists.full and not rival and not finalists.may_win(each)):
                 return
             self._ask(each)
-            more = max(self._seconds - self.elapsed, 1.0) if finalists.offers else math.inf
+            more = max(self._seconds - self.elapsed, 1.0) if finalists.offers and not rival else math.inf
             yield from self._awaited(time.monotonic() + more)
 
     def _ask(self, each: Tried) -> None:
         """Starts a candidate's compile."""
         finalists = self._finalists
         assert finalists.level is not None
-        finalists.asked.add(each.alike)
+        finalists.asked.append(each)
         try:
             self._submit(self.program, each.plan, finalists.level, self.machine.text, _PATIENCE)
             self._asked = each

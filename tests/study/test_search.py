@@ -22,6 +22,7 @@ from shardviz.study.candidates import Choice
 from shardviz.study.scoring import score_there
 from shardviz.study.search import Searching
 from shardviz.study.workers import Workers
+from tests.programs import graph
 
 FOUR = "tpu v5p:2x2x1"
 
@@ -143,6 +144,15 @@ def test_a_plan_that_is_given_is_improved_and_never_made_worse():
     assert found.best.score.rank < 0.9 * found.given.score.rank
     same = sv.search(program, FOUR, seconds=60, level="propagated", most=30, plan=found.best.plan)
     assert same.best.score.rank <= found.best.score.rank
+
+
+@pytest.mark.long
+def test_what_takes_the_place_of_a_given_plan_is_no_worse_by_the_partitioner():
+    """A graph network's best by Shardy alone gathers what its presets do not."""
+    program = graph(2**13, 2**16, 128, 2)
+    plan = program.presets({"data": 4, "model": 2})["data parallel"]
+    found = sv.search(program, "tpu v5e:2x4", seconds=60, level="partitioned", most=40, finalists=1, plan=plan)
+    assert found.best.seconds <= sv.cost(program.partition(plan, "tpu v5e:2x4"), "tpu v5e:2x4").seconds
 
 
 def own(batch, *widths, mesh=None):
