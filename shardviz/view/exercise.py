@@ -48,7 +48,7 @@ _QUESTIONS = {
     "memory": "How many bytes of each argument does one device hold?",
     "seconds": "How long do the collectives of a step take on the machine, one after the other?",
 }
-_BYTES = "Bytes are operand bytes of all runs in a step, on one device; within a tenth is right."
+_BYTES = "Bytes are what one device puts in (its operands), in all runs of a step; within a tenth is right."
 _NEAR = "Within a tenth is right."
 _SHOWN = 16  # arguments
 _WHO = {
@@ -77,7 +77,7 @@ def exercise_document(asked: Exercise) -> Document:
     target = "" if asked.target is None else f", on {asked.target}"
     answered = f"; answered {plural(asked.tries, 'time')}" if asked.tries else ""
     blocks += notes(f"The answer is from {_WHO[asked.level]}{target}{answered}.")
-    blocks.append(paragraph(code(how), "  then  ", code("exercise.reveal()")))
+    blocks.append(paragraph("in Python:  ", code(how), "  then  ", code("exercise.reveal()")))
     title = (words(asked.title or "exercise", strong=True), code(asked.program.name))
     return Document(title=title, lead=(mesh_axes(asked.plan.mesh),), blocks=tuple(blocks), mesh=asked.plan.mesh)
 
@@ -204,7 +204,7 @@ def puzzle_document(asked: Puzzle) -> Document:
         _amounts(asked.begun, asked.par),
         arguments,
         *notes(f"Who keeps the score: {_WHO[asked.level]} ({asked.level}), and the cost model of {asked.target}."),
-        paragraph(code("puzzle.widget()"), "  or  ", code("puzzle.answer(sv.Plan(...))")),
+        paragraph("in Python:  ", code("puzzle.answer(sv.Plan(...))")),
     ]
     title = (words(asked.title or "puzzle", strong=True), code(asked.program.name), words(f"on {asked.target}"))
     return Document(title=title, lead=(mesh_axes(asked.start.mesh),), blocks=tuple(blocks), mesh=asked.start.mesh)
