@@ -429,7 +429,7 @@ def _graded(
 
 
 def _plain(spec: Spec, plan: Plan, rank: int) -> Spec:
-    """A full-rank spec without axes of size 1, which cut nothing."""
+    """A full-rank spec without axes of size 1, which shard nothing."""
     full = Spec.of(spec, rank)
     dims = tuple(tuple(a for a in dim if not isinstance(a, str) or plan.mesh.shape[a] > 1) for dim in full.dims)
     return Spec(dims)
@@ -452,8 +452,8 @@ def exercise(
     Args:
         program: what `sv.trace` gives, or an example of the gallery.
         plan: mesh and specs; None for the example's own.
-        ask: `outputs`: how the results are cut that the plan leaves open. `collectives`: which the compiler puts in,
-            over which axes, of how many bytes. `cheaper`: which of two plans, by the step's time on the target, or
+        ask: `outputs`: how the results are sharded that the plan leaves open. `collectives`: which the compiler puts
+            in, over which axes, of how many bytes. `cheaper`: which of two plans, by the step's time on the target, or
             without one by the bytes that are moved. `memory`: how many bytes of each argument one device holds, and of
             what is kept for the backward pass. `seconds`: how long the collectives of a step take on the target.
         other: for `cheaper`, the second plan.

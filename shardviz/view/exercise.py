@@ -47,7 +47,7 @@ _QUESTIONS = {
     "memory": "How many bytes of each argument does one device hold?",
     "seconds": "How long do the collectives of a step take on the machine, one after the other?",
 }
-_BYTES = "Bytes are operand bytes of all runs in a step, on one device; within a tenth is right."
+_BYTES = "Bytes are what one device puts in (its operands), in all runs of a step; within a tenth is right."
 _NEAR = "Within a tenth is right."
 _SHOWN = 16  # arguments
 _WHO = {
@@ -90,7 +90,7 @@ def exercise_document(exercise: Exercise) -> Document:
         _arguments(exercise.program, plans, mesh, "exercise-arguments"),
         *((open_outputs,) if open_outputs.rows else ()),
         *notes(f"The answer is from {_WHO[exercise.level]}{target}{answered}."),
-        paragraph(code(how), "  then  ", code("exercise.reveal()")),
+        paragraph("in Python:  ", code(how), "  then  ", code("exercise.reveal()")),
     )
     title = (words(exercise.title or "exercise", strong=True), code(exercise.program.name))
     return Document(title=title, lead=(mesh_axes(mesh),), blocks=blocks, mesh=mesh)
@@ -204,8 +204,8 @@ def puzzle_document(puzzle: Puzzle) -> Document:
         paragraph(words("Find a plan that is as fast as par and needs no more memory.", strong=True)),
         _amounts(puzzle.begun, puzzle.par),
         _arguments(puzzle.program, {"to begin with": puzzle.start}, mesh, "puzzle-arguments"),
-        *notes(f"The score is from {_WHO[puzzle.level]} ({puzzle.level}) and the cost model of {puzzle.target}."),
-        paragraph(code("puzzle.widget()"), "  or  ", code("puzzle.answer(sv.Plan(...))")),
+        *notes(f"Who keeps the score: {_WHO[puzzle.level]} ({puzzle.level}), and the cost model of {puzzle.target}."),
+        paragraph("in Python:  ", code("puzzle.answer(sv.Plan(...))")),
     )
     title = (words(puzzle.title or "puzzle", strong=True), code(puzzle.program.name), words(f"on {puzzle.target}"))
     return Document(title=title, lead=(mesh_axes(mesh),), blocks=blocks, mesh=mesh)

@@ -158,7 +158,7 @@ def mend(view, page) -> None:
     """Lesson 1: a plan is broken, costs four times as much, and what was tried and helps is taken."""
 
     def step() -> float:
-        return float(re.search(r"([\d.]+) s\b", view.locator(".sv-card[aria-current=true]").inner_text())[1])
+        return float(re.findall(r"([\d.]+) s\b", view.locator(".sv-card[aria-current=true]").inner_text())[0])
 
     expect(state(view)).to_have_attribute("data-level", "partitioned", timeout=60_000)
     good = step()
