@@ -378,7 +378,7 @@ def test_a_plan_is_built_with_the_keyboard_alone(open_page, explorer):
     press("3")
     assert page.tab.evaluate("document.activeElement.getAttribute('role')") == "tab"
     press("?")
-    assert page.at("help").is_visible() and "search the inputs" in page.at("help").inner_text()
+    assert page.at("help").is_visible() and "find an array, a line" in page.at("help").inner_text()
     press("Escape")
     assert page.at("help").is_hidden()
     explorer.state.rename_dimension("d_ff", name)

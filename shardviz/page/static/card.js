@@ -45,22 +45,21 @@ export function Card({ deck, row }) {
     deck.dragged.current = null;
   };
   return ui`<div class="sv-card ${on ? "sv-on" : ""}" data-testid="card-${id}" role="listitem" tabindex="-1"
-    aria-current=${on ? "true" : null} draggable data-level=${plain(cells[AT.level])}
-    aria-label="${called}: ${[AT.step, AT.difference, AT.memory].map((n) => plain(cells[n])).join(", ")}"
-    onclick=${() => deck.open(id)} ondblclick=${() => deck.name(id)} onkeydown=${(/** @type {KeyboardEvent} */ e) =>
+        aria-current=${on ? "true" : null} draggable data-level=${plain(cells[AT.level])}
+        aria-label="${called}: ${[AT.step, AT.difference, AT.memory].map((n) => plain(cells[n])).join(", ")}"
+        onclick=${() => deck.open(id)} ondblclick=${() => deck.name(id)} onkeydown=${(/** @type {KeyboardEvent} */ e) =>
     deck.keys(e, id)} ondragstart=${dragstart} ondrop=${drop} ondragover=${(/** @type {DragEvent} */ e) =>
-    deck.dragged.current && e.preventDefault()} ondragend=${() =>
-    deck.dragged.current = null}><div class="sv-cardhead">${
+    deck.dragged.current && e.preventDefault()} ondragend=${() => deck.dragged.current = null}>
+      <div class="sv-cardhead">${
     deck.naming === id
       ? ui`<${Field} class="sv-cardnaming" data-testid="card-name" value=${called} aria-label="the card's name" grab
-        maxlength="60" onclick=${(
+            maxlength="60" onclick=${(
         /** @type {Event} */ e,
       ) => e.stopPropagation()} escape=${() => deck.named(id, "")} enter=${(/** @type {string} */ name) =>
         deck.named(id, name)} leave=${(/** @type {string} */ name) => deck.named(id, name)} />`
       : ui`<b class="sv-cardname" title=${called}>${called}</b>`
-  }<${Part} card=${id} of="note" row=${row} /><${Tools}
-        deck=${deck} row=${row} called=${called} on=${on} /></div><${Insides} row=${row} id=${id} beside=${compared}
-        /></div>`;
+  }<${Part} card=${id} of="note" row=${row} /><${Tools} deck=${deck} row=${row} called=${called} on=${on} /></div>
+      <${Insides} row=${row} id=${id} beside=${compared} /></div>`;
 }
 
 /** What a person can do with a card. @param {{ deck: Deck, row: Row, called: string, on: boolean }} props */
@@ -82,9 +81,10 @@ function Tools({ deck, row, called, on }) {
   return ui`<span class="sv-cardtools">${
     tools.filter(([there]) => there).map(([, id, words, title, act]) =>
       ui`<button class="sv-cardtool" key=${id} data-testid="${id}-${card}" title=${title} aria-label=${title}
-        tabindex="-1" onclick=${(
+            tabindex="-1" onclick=${(
         /** @type {Event} */ e,
-      ) => (e.stopPropagation(), act())}>${words}</button>`
+      ) => (e.stopPropagation(), act())}>
+          ${words}</button>`
     )
   }</span>`;
 }
@@ -92,10 +92,14 @@ function Tools({ deck, row, called, on }) {
 /** The lines of a card below its head. @param {{ row: Row, id: string, beside?: unknown }} props */
 function Insides({ row, id, beside }) {
   const level = row.cells[AT.level];
-  return ui`<div class="sv-cardbig"><${Part} card=${id} of="step" row=${row} />${beside}<${Part} card=${id}
-    of="difference" look="diff" row=${row} /></div><div class="sv-cardrow"><${Part} card=${id} of="memory" row=${row} />
-    <${Part} card=${id} of="moved" row=${row} /></div><div class="sv-cardrow sv-cardfoot"><${Part} card=${id}
-    of="findings" row=${row} /><span class="sv-soft" title=${pieces(level)[0].tip}>${plain(level)}</span></div>`;
+  return ui`<div class="sv-cardbig">
+      <${Part} card=${id} of="step" row=${row} />${beside}
+      <${Part} card=${id} of="difference" look="diff" row=${row} /></div>
+    <div class="sv-cardrow">
+      <${Part} card=${id} of="memory" row=${row} /><${Part} card=${id} of="moved" row=${row} /></div>
+    <div class="sv-cardrow sv-cardfoot">
+      <${Part} card=${id} of="findings" row=${row} />
+      <span class="sv-soft" title=${pieces(level)[0].tip}>${plain(level)}</span></div>`;
 }
 
 /** A cell, or nothing where it is empty. @param {{ card: string, of: keyof typeof AT, look?: string, row: Row }} props */
@@ -115,9 +119,9 @@ export function Ghost() {
   if (!asked || (of === asked && !document && !trouble)) return null; // there is no such offer any more
   const [row] = of === asked && document ? rowsOf(document.blocks) : [];
   const name = asked.slice(asked.indexOf(" ") + 1);
-  return ui`<div class="sv-card sv-ghost" data-testid="card-preview" role="listitem" aria-label="if taken: ${name}"><div
-    class="sv-cardhead"><span class="sv-soft">if taken:</span><b class="sv-ghostname" title=${name}>${name}</b></div>
-    ${
+  return ui`<div class="sv-card sv-ghost" data-testid="card-preview" role="listitem" aria-label="if taken: ${name}">
+      <div class="sv-cardhead">
+        <span class="sv-soft">if taken:</span><b class="sv-ghostname" title=${name}>${name}</b></div>${
     row
       ? ui`<${Insides} row=${row} id="preview" />`
       : ui`<p class="sv-soft">${of === asked && trouble ? trouble : "Shardy is asked …"}</p>`

@@ -91,15 +91,18 @@ export function Cards() {
   };
   const deck = { open, compare, name: setNaming, named, tell, keys, ids, naming, dragged };
   const title = reasons && [{ t: `Why ${plain(reasons.cells[0])}`, b: true }];
-  return ui`<div class="sv-strip" inert=${ctx.gone} onkeydown=${escape}><${Offers} /><div
-    class="sv-offers-pane sv-reasons" data-testid="card-why" hidden=${!reasons}><${Documented}
-    of=${reasons && { title, blocks: reasons.detail }} /></div><div>${
+  return ui`<div class="sv-strip" inert=${ctx.gone} onkeydown=${escape}>
+      <${Offers} />
+      <div class="sv-offers-pane sv-reasons" data-testid="card-why" hidden=${!reasons}>
+        <${Documented} of=${reasons && { title, blocks: reasons.detail }} /></div><div>${
     error?.place === "card" &&
     ui`<${Notice} kind="sv-error" id="card-error" message=${error.message} />`
-  }</div><div class="sv-ledger"><${Scatter}
-      /><div class="sv-deck ${ids.length > 4 ? "sv-many" : ""}" role="list" aria-label="plans" ref=${list}
-      onscroll=${() => held.current.scrolled = list.current.scrollLeft}>
-      ${rows.map((row) => ui`<${Card} key=${idOf(row)} deck=${deck} row=${row} />`)}<${Ghost} key="ghost" /></div>
+  }</div>
+      <div class="sv-ledger">
+        <${Scatter} />
+        <div class="sv-deck ${ids.length > 4 ? "sv-many" : ""}" role="list" aria-label="plans" ref=${list}
+            onscroll=${() => held.current.scrolled = list.current.scrollLeft}>
+          ${rows.map((row) => ui`<${Card} key=${idOf(row)} deck=${deck} row=${row} />`)}<${Ghost} key="ghost" /></div>
         <${Tools} /></div></div>`;
 }
 
@@ -114,8 +117,8 @@ function Offers() {
     sel &&
     ui`<button class="sv-btn" data-testid="take-${sel[1]}" title="make it a card and go to it" onclick=${() =>
       ctx.edit({ op: "take_offer", offer: sel[1] })}>take</button>`;
-  return ui`<div class="sv-offers-pane" data-testid="offers-pane" hidden=${!document}><${Documented} of=${document}
-    editors=${{
+  return ui`<div class="sv-offers-pane" data-testid="offers-pane" hidden=${!document}>
+      <${Documented} of=${document} editors=${{
     offers: { end: take },
   }} /></div>`;
 }
@@ -124,9 +127,10 @@ function Offers() {
 function Tools() {
   const ctx = useContextOf();
   const { document, hunt, share, trouble } = ctx.get("offers");
-  return ui`<div class="sv-decktools"><button class="sv-btn" data-testid="presets" aria-expanded=${Boolean(document)}
-    onclick=${() => togglePresets(ctx)}>${document ? "presets ▾" : "+ preset ▴"}</button><div class="sv-hunt"
-    role="status">${
+  return ui`<div class="sv-decktools">
+      <button class="sv-btn" data-testid="presets" aria-expanded=${Boolean(document)}
+          onclick=${() => togglePresets(ctx)}>
+        ${document ? "presets ▾" : "+ preset ▴"}</button><div class="sv-hunt" role="status">${
     hunt &&
     ui`<span class="sv-track"><i class="sv-fill-work" style=${{
       width: `${100 * share}%`,

@@ -56,8 +56,9 @@ export function shapeText(shape) {
 export function Chip({ axis, text = axisText(axis), ...more }) {
   const ctx = useContextOf();
   const long = text.length > LONGEST ? { class: "sv-chip sv-long", title: text } : { class: "sv-chip" };
-  return ui`<span style=${axisStyle(ctx, axis)} data-thing="axis ${axisName(axis)}" ...${long} ...${more}>
-    ${text}</span>`;
+  return ui`<span style=${axisStyle(ctx, axis)} data-thing="axis ${
+    axisName(axis)
+  }" ...${long} ...${more}>${text}</span>`;
 }
 
 /** The axes that a collective goes over, or what stands for them. @param {{ axes?: Axis[] | null }} props */
@@ -91,6 +92,6 @@ function Asking({ axis, name }) {
     ctx.askWhy(name, of);
   };
   return ui`<button class="sv-chip sv-ask" style=${axisStyle(ctx, axis)} data-thing="axis ${of}"
-    data-testid="why-${of}-${name}" title="why is it sharded along ${of}?" onclick=${ask}>
-    ${shortened(axisText(axis))}</button>`;
+        data-testid="why-${of}-${name}" title="why is it sharded along ${of}?" onclick=${ask}>
+      ${shortened(axisText(axis))}</button>`;
 }

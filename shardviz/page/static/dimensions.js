@@ -87,17 +87,19 @@ export function Dimensions() {
   }
   const deck = { keys, named, rename, enter };
 
-  return ui`<div class="sv-dimbox" hidden=${state === "found" && !rows.length}><div class="sv-sec">Dimensions<span
-    class="sv-hint" hidden=${!rows
-    .length}>an axis shards every array</span></div><div class="sv-dimensions ${all || ctx.air ? "sv-all" : ""}"
-    role="grid" aria-label="Dimensions" ref=${list}>${lost && ui`<${Refusal} error=${error} id="dimension-error" />`}
-      <${State} />${
+  return ui`<div class="sv-dimbox" hidden=${state === "found" && !rows.length}>
+      <div class="sv-sec">Dimensions<span class="sv-hint" hidden=${!rows
+    .length}>an axis shards every array</span></div>
+      <div class="sv-dimensions ${all || ctx.air ? "sv-all" : ""}" role="grid" aria-label="Dimensions" ref=${list}>
+        ${lost && ui`<${Refusal} error=${error} id="dimension-error" />`}<${State} />${
     rows.map((row, place) =>
       ui`<${Line} key=${row.name} row=${row} place=${place} tabs=${place === at} naming=${naming === row.name}
-        rest=${waits(row, place)} deck=${deck} />`
+            rest=${waits(row, place)} deck=${deck} />`
     )
-  }</div><button class="sv-link sv-dimmore" data-testid="dimensions-more" hidden=${!rest} aria-expanded=${all}
-    onclick=${() => unfold(!all)}>${all ? "show less" : `${rest} more`}</button></div>`;
+  }</div>
+      <button class="sv-link sv-dimmore" data-testid="dimensions-more" hidden=${!rest} aria-expanded=${all}
+          onclick=${() => unfold(!all)}>
+        ${all ? "show less" : `${rest} more`}</button></div>`;
 }
 
 /** Whether the focus is in the row of a dimension. @param {HTMLElement} list @param {string} name */
@@ -113,7 +115,7 @@ function State() {
     : state === "failed"
     ? `no dimensions: ${trouble}`
     : ui`which dimensions arrays share: a program this large takes minutes <button class="sv-btn"
-      data-testid="find-dimensions" onclick=${() => ctx.want("dimensions")}>find them</button>`;
+          data-testid="find-dimensions" onclick=${() => ctx.want("dimensions")}>find them</button>`;
   return ui`<div class="sv-empty" data-testid="dimensions-state" role="status">${words}</div>`;
 }
 
@@ -138,25 +140,28 @@ function Line({ row, place, tabs, naming, rest, deck }) {
   };
   const { error } = ctx.get("status");
   const said = ui`<${Field} class="sv-newdim" data-testid="new-${name}" value=${name} grab
-    aria-label="another name for dimension ${name}" enter=${(
+        aria-label="another name for dimension ${name}" enter=${(
     /** @type {string} */ text,
   ) => deck.named(name, text, true)} leave=${(/** @type {string} */ text) =>
     deck.named(name, text, false)} escape=${() => deck.named(name, "", true)} />`;
   return ui`<div class="sv-dimrow ${row.otherwise.length && row.grave ? "sv-odd" : ""} ${rest ? "sv-rest" : ""}"
-    role="row" data-thing="dimension ${name}" data-testid="dimension-${name}"><span class="sv-dimname" role="rowheader"
-    title=${[row.arrays, ...row.several].join("\n")}>
-    ${
+        role="row" data-thing="dimension ${name}" data-testid="dimension-${name}">
+      <span class="sv-dimname" role="rowheader" title=${[row.arrays, ...row.several].join("\n")}>
+        ${
     naming ? said : ui`<button class="sv-dimtitle" data-testid="rename-${name}" tabindex="-1"
-      title="${name}: click to call it otherwise (F2)" onclick=${() => deck.rename(name)}>${name}</button>`
-  }<small>
-      ${row.said}</small></span><span class="sv-dimslot" role="gridcell"><button
-      class="sv-slot ${axes.length ? "sv-cut" : ""} ${marking(ctx.air, may)}" data-testid="dim-${name}"
-      tabindex=${tabs ? "0" : "-1"} aria-haspopup="dialog" aria-expanded="false"
-      aria-label="dimension ${name} of size ${row.size}, ${row.arrays}: ${cutText(axes)}" onclick=${open}
-      onkeydown=${(/** @type {KeyboardEvent} */ e) => deck.keys(e, place)} ...${dropped(ctx, may, take)}>
-      ${chips.length ? chips : ui`<em>drop an axis</em>`}</button>
-        ${!asked && row.otherwise.length > 0 && ui`<${Odd} row=${row} />`}</span><span class="sv-mem" role="gridcell">
-          ${row.size}</span></div>${
+              title="${name}: click to call it otherwise (F2)" onclick=${() => deck.rename(name)}>
+            ${name}</button>`
+  }
+        <small>${row.said}</small></span>
+      <span class="sv-dimslot" role="gridcell">
+        <button class="sv-slot ${axes.length ? "sv-cut" : ""} ${marking(ctx.air, may)}" data-testid="dim-${name}"
+            tabindex=${tabs ? "0" : "-1"} aria-haspopup="dialog" aria-expanded="false"
+            aria-label="dimension ${name} of size ${row.size}, ${row.arrays}: ${cutText(axes)}" onclick=${open}
+            onkeydown=${(/** @type {KeyboardEvent} */ e) => deck.keys(e, place)} ...${dropped(ctx, may, take)}>
+          ${chips.length ? chips : ui`<em>drop an axis</em>`}</button>
+        ${!asked && row.otherwise.length > 0 && ui`<${Odd} row=${row} />`}</span>
+      <span class="sv-mem" role="gridcell">${row.size}</span></div>
+    ${
     error?.place === "dimension" && error.subject === name &&
     ui`<${Refusal} error=${error} id="dimension-error" />`
   }`;
@@ -168,12 +173,13 @@ function Odd({ row: { otherwise, grave } }) {
   const groups = differing(otherwise);
   const rest = groups.length - NAMED;
   return ui`<span class="sv-but ${grave ? "" : "sv-little"}"
-    title=${otherwise.map(({ name, words }) => `${name}: ${words}`).join("\n")}>${"but "}${
+        title=${otherwise.map(({ name, words }) => `${name}: ${words}`).join("\n")}>
+      ${"but "}${
     groups.slice(0, NAMED).map(
       ({ name, labels, words }, i) => [
         i ? "; " : "",
         ui`<button class="sv-link" tabindex="-1" data-thing="value ${name}" onclick=${() => ctx.select(name)}>
-          ${labels.join(", ")}</button>`,
+            ${labels.join(", ")}</button>`,
         ` ${words}`,
       ],
     )

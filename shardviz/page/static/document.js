@@ -43,9 +43,10 @@ export function Documented({ of, editors = {}, flashes = false, class: look = ""
     again();
   };
   const doc = { ctx, opened, toggle, editors, wide, turn: fresh ? last.current.turn : 0 };
-  return ui`<div ...${more} class="sv-doc ${look}" ref=${box}>${of?.title && ui`<h2><${Pieces} of=${of.title} /></h2>`}
-    ${(of?.lead || []).map((line) => ui`<p class="sv-lead"><${Pieces} of=${line} /></p>`)}<${Blocks} doc=${doc}
-      of=${of?.blocks || []} path="b" /></div>`;
+  return ui`<div ...${more} class="sv-doc ${look}" ref=${box}>
+      ${of?.title && ui`<h2><${Pieces} of=${of.title} /></h2>`}
+      ${(of?.lead || []).map((line) => ui`<p class="sv-lead"><${Pieces} of=${line} /></p>`)}
+      <${Blocks} doc=${doc} of=${of?.blocks || []} path="b" /></div>`;
 }
 
 /** @param {{ doc: Doc, of: Block[], path: string }} props */
@@ -60,10 +61,10 @@ function One({ doc, of, path }) {
   if (of.block === "figure") return ui`<${Figure} of=${of} />`;
   if (of.block === "beside") {
     return ui`<div class="sv-beside">
-      ${of.blocks.map((each, i) => ui`<div><${One} doc=${doc} of=${each} path="${path}.${i}" /></div>`)}</div>`;
+        ${of.blocks.map((each, i) => ui`<div><${One} doc=${doc} of=${each} path="${path}.${i}" /></div>`)}</div>`;
   }
-  return ui`<p class=${of.quiet ? "sv-soft" : null} data-testid=${of.name}>${of.label ? `${of.label}: ` : ""}<${Pieces}
-    of=${of.pieces || []} /></p>`;
+  return ui`<p class=${of.quiet ? "sv-soft" : null} data-testid=${of.name}>
+      ${of.label ? `${of.label}: ` : ""}<${Pieces} of=${of.pieces || []} /></p>`;
 }
 
 /** @param {{ doc: Doc, of: Part, path: string }} props */
@@ -77,8 +78,9 @@ function Section({ doc, of: { title, lead, blocks = [], fold, name }, path }) {
     e.preventDefault();
     doc.toggle(key, fold === "open");
   };
-  return ui`<details data-testid=${name} open=${open}><summary class="sv-sec" data-testid="fold-${key}"
-    onclick=${onclick}>${title}</summary>${first}${open && inner}</details>`;
+  return ui`<details data-testid=${name} open=${open}>
+      <summary class="sv-sec" data-testid="fold-${key}" onclick=${onclick}>${title}</summary>${first}
+      ${open && inner}</details>`;
 }
 
 /** @param {{ doc: Doc, of: Rows, path: string }} props */
@@ -90,13 +92,16 @@ function Table({ doc, of, path }) {
   const total = chars.reduce((sum, n) => sum + n, 0);
   const least = LEAST[columns.length > 7 ? 3 : columns.length > 5 ? 2 : columns.length > 3 ? 1 : 0];
   const heads = columns.map(({ title = "", right }) => ui`<th scope="col" class=${right && "sv-num"}>${title}</th>`);
-  return ui`${caption && ui`<h3 class="sv-sec">${caption}</h3>`}<table
-    class="sv-table sv-doctable ${doc.wide <= least ? "sv-cards" : ""}" data-testid=${name}
-    style=${{ "max-width": `${Math.max(48, 1.5 * total)}ch` }}><colgroup>
-    ${chars.map((n) => ui`<col style=${{ width: `${100 * n / total}%` }} />`)}</colgroup>
-      ${columns.some(({ title }) => title) && ui`<thead><tr>${heads}${end && ui`<th />`}</tr></thead>`}<tbody>
-        ${rows.map((row, n) => ui`<${Line} key=${n} doc=${doc} table=${of} row=${row} n=${n} path=${path} />`)}</tbody>
-          </table>${
+  return ui`${caption && ui`<h3 class="sv-sec">${caption}</h3>`}
+    <table class="sv-table sv-doctable ${doc.wide <= least ? "sv-cards" : ""}" data-testid=${name}
+        style=${{ "max-width": `${Math.max(48, 1.5 * total)}ch` }}>
+      <colgroup>${chars.map((n) => ui`<col style=${{ width: `${100 * n / total}%` }} />`)}</colgroup>
+      ${columns.some(({ title }) => title) && ui`<thead><tr>${heads}${end && ui`<th />`}</tr></thead>`}
+      <tbody>
+        ${
+    rows.map((row, n) => ui`<${Line} key=${n} doc=${doc} table=${of} row=${row} n=${n} path=${path} />`)
+  }</tbody></table>
+    ${
     more
       ? ui`<p class="sv-soft">${`… and ${more.toLocaleString("en")} more ${noun}${more === 1 ? "" : "s"}`}</p>`
       : null
@@ -118,16 +123,17 @@ function Line({ doc, table: { columns, name, folds }, row, n, path }) {
     const { title = "", right } = columns[i + 1];
     const short = right ? plain(cell).length <= SHORT : isName(cell);
     return ui`<td class=${[right && "sv-num", short && "sv-short"].filter(Boolean).join(" ") || null}
-      data-head=${title || null}>${editor?.(row, n, i + 1) ?? ui`<${Pieces} of=${cell} />`}
+          data-head=${title || null}>
+        ${editor?.(row, n, i + 1) ?? ui`<${Pieces} of=${cell} />`}
         ${open && inside === i + 1 && ui`<div data-testid="detail-${id}">${below()}</div>`}</td>`;
   });
   const own = editor?.(row, n, 0);
-  return ui`<tr ...${things(sel)} class=${looks || null} data-testid=${nameOf(sel)} onclick=${act}><${Head} doc=${doc}
-    row=${row} id=${id} key_=${key} right=${columns[0].right} folds=${folds} own=${own} />${rest}
-    ${end && ui`<td class="sv-end">${end(row, n)}</td>`}</tr>${
+  return ui`<tr ...${things(sel)} class=${looks || null} data-testid=${nameOf(sel)} onclick=${act}>
+      <${Head} doc=${doc} row=${row} id=${id} key_=${key} right=${columns[0].right} folds=${folds} own=${own} />${rest}
+      ${end && ui`<td class="sv-end">${end(row, n)}</td>`}</tr>${
     open && !inside &&
-    ui`<tr class="sv-more-of"><td colspan=${columns.length + (end ? 1 : 0)} data-testid="detail-${id}">
-      ${below()}</td></tr>`
+    ui`<tr class="sv-more-of">
+        <td colspan=${columns.length + (end ? 1 : 0)} data-testid="detail-${id}">${below()}</td></tr>`
   }`;
 }
 
@@ -144,13 +150,15 @@ function Head({ doc, row: { cells, detail, sel, marked }, id, key_, right, folds
   let content = own || ui`<${Pieces} of=${below.length ? main.map((part) => ({ ...part, tip: "" })) : main} />`;
   if (!own && detail && folds) {
     content = ui`<button class="sv-link sv-plain" data-testid="open-${id}" aria-expanded=${open} title="more of it"
-      onclick=${() => doc.toggle(key_)}>${content}${open ? " ▾" : " ▸"}</button>`;
+          onclick=${() => doc.toggle(key_)}>
+        ${content}${open ? " ▾" : " ▸"}</button>`;
   } else if (!own && actOf(doc.ctx, sel)) {
     content = ui`<button class="sv-link sv-plain" data-testid="pick-${id}" aria-pressed=${isSelected(doc.ctx, sel)}>
-      ${content}</button>`;
+        ${content}</button>`;
   }
-  return ui`<th scope="row" class=${right && "sv-num"}><div class=${look || null} title=${title}>
-    ${marked && ui`<span class="sv-mark" title="changed by the last edit">${"● "}</span>`}${content}</div>
+  return ui`<th scope="row" class=${right && "sv-num"}>
+      <div class=${look || null} title=${title}>
+        ${marked && ui`<span class="sv-mark" title="changed by the last edit">${"● "}</span>`}${content}</div>
       ${below.length ? ui`<${Small} of=${below} />` : null}</th>`;
 }
 

@@ -30,7 +30,8 @@ export function Drawer() {
     e.stopPropagation();
   }
   return ui`<aside class="sv-drawer" data-testid="drawer" aria-label="what is selected" hidden=${!open} ref=${box}
-    onkeydown=${keys}><button class="sv-drawerclose" data-testid="drawer-close" title="close (Escape)"
-    aria-label="close" onclick=${close}>✕</button><div class="sv-drawerbody" hidden=${asks}><${Constrain} /><${Shards}
-    small /></div><${Why} /></aside>`;
+        onkeydown=${keys}>
+      <button class="sv-drawerclose" data-testid="drawer-close" title="close (Escape)" aria-label="close"
+          onclick=${close}>✕</button><div class="sv-drawerbody" hidden=${asks}><${Constrain} /><${Shards} small /></div>
+      <${Why} /></aside>`;
 }

@@ -55,25 +55,26 @@ function Page({ model }) {
   const help = () => open("help");
   const body = useMemo(
     () =>
-      ui`<div class="sv-top"><${Head} /><${Banners} /></div><div class="sv-side"><${Side} help=${help} /><${Keep}
-        model=${model} /></div><${Places} /><${Cards} /><${Menu} /><${TargetMenu} />`,
+      ui`<div class="sv-top"><${Head} /><${Banners} /></div>
+        <div class="sv-side"><${Side} help=${help} /><${Keep} model=${model} /></div><${Places} /><${Cards} />
+        <${Menu} /><${TargetMenu} />`,
     [],
   );
   const name = `explorer${ctx.number > 1 ? ` (${ctx.number})` : ""} of ${plain(ctx.get("head").document.title || [])}`;
   const looks = ["shardviz", dark && "sv-dark", ctx.gone && "sv-gone", asking && "sv-asked"].filter(Boolean).join(" ");
   return ui`<div class=${looks} data-testid="shardviz" role="region" tabindex="-1" aria-label=${name} ref=${root}
-    onkeydown=${(
+        onkeydown=${(
     /** @type {KeyboardEvent} */ e,
-  ) => pageKeys(ctx, e, over, open)}><div class="sv-body">${body}</div>
-  ${over === "help" && ui`<${Help} close=${() => open("")} />`}
-    ${over === "palette" && ui`<${Palette} close=${() => open("")} help=${help} />`}<${Asking} /></div>`;
+  ) => pageKeys(ctx, e, over, open)}>
+      <div class="sv-body">${body}</div>${over === "help" && ui`<${Help} close=${() => open("")} />`}
+      ${over === "palette" && ui`<${Palette} close=${() => open("")} help=${help} />`}<${Asking} /></div>`;
 }
 
 /** What is set: the mesh, the machine, the dimensions, the arrays. @param {{ help: () => void }} props */
 function Side({ help }) {
   const ctx = useTraits("gone");
-  return ui`<div class="sv-left" inert=${ctx.gone}><${Mesh} help=${help} /><${Dimensions} /><${Specs} what="inputs" />
-    <${Specs} what="outputs" /></div>`;
+  return ui`<div class="sv-left" inert=${ctx.gone}>
+      <${Mesh} help=${help} /><${Dimensions} /><${Specs} what="inputs" /><${Specs} what="outputs" /></div>`;
 }
 
 /** @param {{ model: Model, el: HTMLElement }} view */

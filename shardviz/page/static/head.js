@@ -27,22 +27,24 @@ export function Head() {
   const all = verdict.blocks.flatMap(paragraph);
   const sentence = all.find(({ name }) => name === "verdict")?.pieces || [];
   const { mends = 0 } = ctx.get("most");
-  return ui`<div class="sv-head"><div class="sv-program"><div class="sv-title"><h1 title=${plain(document.title || [])}
-    data-testid="where">${program.t}
-    ${ctx.number > 1 && ui`<span class="sv-soft">${` (${ctx.number})`}</span>`}</h1></div><${Level} /></div><div
-      class="sv-facts">${
+  return ui`<div class="sv-head">
+      <div class="sv-program">
+        <div class="sv-title">
+          <h1 title=${plain(document.title || [])} data-testid="where">
+            ${program.t}${ctx.number > 1 && ui`<span class="sv-soft">${` (${ctx.number})`}</span>`}</h1></div>
+        <${Level} /></div>
+      <div class="sv-facts">${
     all.filter(({ name }) => name !== "verdict").map(({ name, label, pieces: said = [] }) =>
       ui`<div class="sv-fact" data-testid=${name}><div><${Pieces} of=${said} /></div><small>${label}</small></div>`
     )
-  }</div><div class="sv-verdict" data-testid="verdict" title=${plain(sentence)}><${Pieces} of=${sentence} />
-    ${
+  }</div>
+      <div class="sv-verdict" data-testid="verdict" title=${plain(sentence)}><${Pieces} of=${sentence} />${
     document
       .blocks.flatMap(paragraph).map(({ name, label, pieces: said = [] }) =>
         ui`<span class="sv-kpi" data-testid=${name}>${` ${label} `}<${Pieces} of=${said} /></span>`
       )
   }</div><div class="sv-actions" inert=${ctx.gone}><button class="sv-btn" data-testid="fix" onclick=${() =>
-    ctx.setTab("most")}
-    title="what costs you most${
+    ctx.setTab("most")} title="what costs you most${
     mends ? ", and what was tried and helps" : "; nothing that was tried helps yet"
   }">Fix (${mends})</button><${Finder} /></div></div>`;
 }
@@ -69,15 +71,16 @@ function Level() {
   const bad = status.status === "stopped" || status.status === "failed";
   const stop = () => ctx.edit({ op: "stop" });
   return ui`<div class="sv-level ${ctx.get("targets").kind === "cpu" ? "" : "sv-onmachine"}" data-testid="level"
-    role="status" aria-live="polite"><div class="sv-levelname" title=${LEVELS[level] || ""} data-level=${level}
-    data-busy=${
+        role="status" aria-live="polite">
+      <div class="sv-levelname" title=${LEVELS[level] || ""} data-level=${level} data-busy=${
     String(
       busy,
     )
-  } data-seq=${status.seq}><span class="sv-dot sv-${level} ${busy ? "sv-busy" : ""}" aria-hidden="true" />
-    ${level}</div><small>${
+  } data-seq=${status.seq}><span class="sv-dot sv-${level} ${busy ? "sv-busy" : ""}" aria-hidden="true" />${level}</div>
+      <small>${
     busy
-      ? ui`<${Doing} of=${status} />${" "}${said}${" "}<button class="sv-stop" data-testid="stop" onclick=${stop}
+      ? ui`<${Doing} of=${status} />${" "}${said}${" "}
+        <button class="sv-stop" data-testid="stop" onclick=${stop}
         title="stop the compile; what is known stays">■ stop</button>`
       : bad
       ? ui`<span class="sv-warn">${status.status} after ${said}</span>`
@@ -88,8 +91,8 @@ function Level() {
 /** `compiling for tpu v5p:4x4x4`; where there is little room the machine is in the title only. @param {{ of: Status }} props */
 function Doing({ of: { doing, message } }) {
   const [what, machine] = doing.split(" for ");
-  return ui`<span title=${message}>${what}
-    ${machine && ui`<span class="sv-formachine">${` for ${machine}`}</span>`}</span>`;
+  return ui`<span title=${message}>
+      ${what}${machine && ui`<span class="sv-formachine">${` for ${machine}`}</span>`}</span>`;
 }
 
 /** What went wrong, or that no kernel is there. */
@@ -100,15 +103,18 @@ export function Banners() {
   const again = () => ctx.edit({ op: "recompile" });
   const words = "No kernel answers here: it was restarted, shut down, or never ran for this copy. " +
     "What is shown is its last answer; run the cell again to go on.";
-  return ui`<div class="sv-banners">${ctx.gone && ui`<${Notice} kind="sv-info" id="gone" message=${words} />`}
-    ${
+  return ui`<div class="sv-banners">
+      ${ctx.gone && ui`<${Notice} kind="sv-info" id="gone" message=${words} />`}
+      ${
     error && ["internal", "plan"].includes(error.place) &&
     ui`<${Notice} kind="sv-error" id="error" message=${error.message} detail=${error.detail} />`
   }${
     failure &&
     ui`<${Notice} kind=${stopped ? "sv-info" : "sv-warning"} id="failure"
-      message=${stopped ? failure.message : `${failure.kind}: ${failure.message}`}
-      detail=${stopped ? "" : failure.stderr}><button class="sv-btn" data-testid="recompile" onclick=${again}>
-      ${stopped ? "compile" : "try again"}</button><//>`
+          message=${stopped ? failure.message : `${failure.kind}: ${failure.message}`}
+          detail=${stopped ? "" : failure.stderr}>
+        <button class="sv-btn" data-testid="recompile" onclick=${again}>${
+      stopped ? "compile" : "try again"
+    }</button><//>`
   }</div>`;
 }

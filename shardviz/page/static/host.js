@@ -147,9 +147,10 @@ export function Keep({ model }) {
       model.send({ ask: kind });
     };
     return ui`<button class="sv-btn" data-testid="keep-${kind}" title=${title} disabled=${waits} onclick=${ask}>
-      ${words}</button>`;
+        ${words}</button>`;
   });
-  return ui`<div class="sv-foot" inert=${gone}><span class="sv-soft">${"Save "}</span>${buttons}<span class="sv-soft"
-    role="status" data-testid="kept">${said}</span><span class="sv-soft" role="status" data-testid="copy">
-    ${copy}</span></div>`;
+  return ui`<div class="sv-foot" inert=${gone}>
+      <span class="sv-soft">${"Save "}</span>${buttons}
+      <span class="sv-soft" role="status" data-testid="kept">${said}</span>
+      <span class="sv-soft" role="status" data-testid="copy">${copy}</span></div>`;
 }

@@ -96,9 +96,10 @@ export function Help({ close }) {
     button.current.focus();
     return () => before?.focus();
   }, []);
-  return ui`<div class="sv-help" data-testid="help" role="dialog" aria-label="keys"><h2>Keys</h2><table>
-    ${KEYS.map(([key, words]) => ui`<tr><th scope="row"><kbd>${key}</kbd></th><td>${words}</td></tr>`)}</table><button
-      class="sv-btn" data-testid="help-close" onclick=${close} ref=${button}>close</button></div>`;
+  return ui`<div class="sv-help" data-testid="help" role="dialog" aria-label="keys">
+      <h2>Keys</h2>
+      <table>${KEYS.map(([key, words]) => ui`<tr><th scope="row"><kbd>${key}</kbd></th><td>${words}</td></tr>`)}</table>
+      <button class="sv-btn" data-testid="help-close" onclick=${close} ref=${button}>close</button></div>`;
 }
 
 /**

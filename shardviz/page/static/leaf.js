@@ -34,13 +34,15 @@ export function Branch({ what, item, top, enters, enter, keys, fold }) {
     ? `${node.count} ${node.count === 1 ? "array" : "arrays"} · ${sum}`
     : "";
   return ui`<div class="sv-row sv-branch ${kind === "branch" ? "" : "sv-layers"}" role="treeitem"
-    aria-expanded=${!closed} aria-level=${depth + 1} data-key=${key} style=${{
+        aria-expanded=${!closed} aria-level=${depth + 1} data-key=${key} style=${{
     top: `${top}px`,
-  }}><button class="sv-name" data-testid="fold-${key}" tabindex=${enters === null ? "-1" : "0"} title=${label} style=${{
+  }}>
+      <button class="sv-name" data-testid="fold-${key}" tabindex=${enters === null ? "-1" : "0"} title=${label}
+          style=${{
     "padding-left": `${indent(depth)}px`,
-  }} onclick=${() => (enter(-1), fold())} onkeydown=${(/** @type {KeyboardEvent} */ e) =>
-    keys(e, item, -1)}><span class="sv-tri" aria-hidden="true">${closed ? "▸" : "▾"}</span>${label}</button><span
-    class="sv-grow" /><span class="sv-mem">${said}</span></div>`;
+  }} onclick=${() => (enter(-1), fold())} onkeydown=${(/** @type {KeyboardEvent} */ e) => keys(e, item, -1)}>
+        <span class="sv-tri" aria-hidden="true">${closed ? "▸" : "▾"}</span>${label}</button><span class="sv-grow" />
+      <span class="sv-mem">${said}</span></div>`;
 }
 
 /** @param {Own & { flash: string }} props */
@@ -64,30 +66,30 @@ export function Leaf({ flash, ...own }) {
   const enterable = shape.length && enters !== null ? Math.min(enters, shape.length - 1) : -1;
   const elsewhere = kind.unused ? "unused" : kind.memory === "device" ? "" : kind.memory;
   return ui`<div class="sv-row sv-leaf ${selected ? "sv-sel" : ""} ${kind.changed ? flash : ""}" role="treeitem"
-    data-thing="value ${name}" aria-level=${item.depth + 1} aria-selected=${selected} data-key=${item.key}
-    data-testid="${PLACES[what]}-${item.key}" style=${{
+        data-thing="value ${name}" aria-level=${item.depth + 1} aria-selected=${selected} data-key=${item.key}
+        data-testid="${PLACES[what]}-${item.key}" style=${{
     top: `${top}px`,
-  }}><div class="sv-leafline" onclick=${select}><button class="sv-name" data-testid="name-${item.key}"
-  tabindex=${enters !== null && enterable < 0 ? "0" : "-1"} title="${name} ${dtype}${shapeText(shape)}" style=${style}
-  onclick=${() => (enter(-1), ctx.select(name))} onkeydown=${(/** @type {KeyboardEvent} */ e) =>
-    keys(e, item, -1)}>${item.label}${mine && ui`<span class="sv-warn" title=${mine.message}>${" ▲"}</span>`}
-      ${item.above && ui`<small class="sv-above" title=${name}>${item.above}</small>`}</button><span class="sv-dims">
-        ${
+  }}>
+      <div class="sv-leafline" onclick=${select}>
+        <button class="sv-name" data-testid="name-${item.key}" tabindex=${enters !== null && enterable < 0 ? "0" : "-1"}
+            title="${name} ${dtype}${shapeText(shape)}" style=${style} onclick=${() => (enter(-1), ctx.select(name))}
+            onkeydown=${(/** @type {KeyboardEvent} */ e) => keys(e, item, -1)}>
+          ${item.label}${mine && ui`<span class="sv-warn" title=${mine.message}>${" ▲"}</span>`}
+          ${item.above && ui`<small class="sv-above" title=${name}>${item.above}</small>`}</button>
+        <span class="sv-dims">${
     shape.length
       ? shape.map((_, d) =>
         ui`<${Slot} own=${own} row=${row} dimension=${d} enters=${enterable === d} wrong=${mine?.dimension === d} />`
       )
       : ui`<span class="sv-soft">scalar</span>`
-  }</span><span class="sv-mem ${arrays.asked.has(place) ? "sv-old" : ""}">
-        ${kind.bytes}${item.count > 1 && ui`<small>× ${item.count}</small>`}
+  }</span>
+        <span class="sv-mem ${arrays.asked.has(place) ? "sv-old" : ""}">
+          ${kind.bytes}${item.count > 1 && ui`<small>× ${item.count}</small>`}
           ${[elsewhere, kind.chosen ? "chosen" : ""].map((said) => said && ui`<small>${said}</small>`)}
-            ${
-    item.odd
-      ? ui`<small class="sv-warn" title="sharded otherwise in these layers">
-              ${item.odd} differ</small>`
-      : null
+          ${
+    item.odd ? ui`<small class="sv-warn" title="sharded otherwise in these layers">${item.odd} differ</small>` : null
   }</span></div>
-              ${(selected || told) && ui`<${Detail} own=${own} row=${row} error=${told} />`}</div>`;
+      ${(selected || told) && ui`<${Detail} own=${own} row=${row} error=${told} />`}</div>`;
 }
 
 /** One dimension: its size, and the slot with the axes that cut it.
@@ -108,15 +110,16 @@ function Slot({ own: { what, item, enter, keys, change }, row, dimension, enters
     ctx.openMenu({ what, name, dimension, id, layers: item.count > 1 });
   };
   const look = [axes.length && "sv-cut", wrong && "sv-wrong", kind.chosen && "sv-chosen", marking(ctx.air, may)];
-  return ui`<span class="sv-dim" data-thing=${of ? `dimension ${of}` : null}><small>${shape[dimension]}</small><button
-    class="sv-slot ${look.filter(Boolean).join(" ")}" data-testid=${id} tabindex=${enters ? "0" : "-1"}
-    title=${of || null} aria-haspopup="dialog" aria-expanded="false" aria-invalid=${wrong ? "true" : null}
-    disabled=${!dims}
-    aria-label="${item.key}, dimension ${dimension}${of ? ` (${of})` : ""} of size ${shape[dimension]}: ${
+  return ui`<span class="sv-dim" data-thing=${of ? `dimension ${of}` : null}>
+      <small>${shape[dimension]}</small>
+      <button class="sv-slot ${look.filter(Boolean).join(" ")}" data-testid=${id} tabindex=${enters ? "0" : "-1"}
+          title=${of || null} aria-haspopup="dialog" aria-expanded="false" aria-invalid=${wrong ? "true" : null}
+          disabled=${!dims}
+          aria-label="${item.key}, dimension ${dimension}${of ? ` (${of})` : ""} of size ${shape[dimension]}: ${
     cutText(axes)
-  }" onclick=${open} onkeydown=${(/** @type {KeyboardEvent} */ e) => keys(e, item, dimension)} ...${
-    dropped(ctx, may, take)
-  }>${
+  }"
+          onclick=${open} onkeydown=${(/** @type {KeyboardEvent} */ e) => keys(e, item, dimension)}
+          ...${dropped(ctx, may, take)}>${
     axes.length
       ? axes.map((axis) => ui`<${Chip} axis=${axis} ...${typeof axis === "string" ? dragged(ctx, axis) : {}} />`)
       : ui`<em>·</em>`
@@ -132,18 +135,21 @@ function Detail({ own: { what, item, change }, row: { name, place, shape, dtype,
     change(item, { op: OPS[what].spec, spec: what === "outputs" && !text.trim() ? null : text });
   const store = (/** @type {any} */ { target }) => ctx.edit({ op: OPS[what].memory, name, kind: target.value });
   const twins = what === "inputs" ? arrays.twins(place).map((each) => arrays.leaves[each].path) : [];
-  return ui`<div class="sv-detail"><${Field} class="sv-typed" data-testid="spec-${name}"
-    value=${kind.chosen ? "" : kind.text} enter=${typed} answer=${ctx.get("status").seq}
-    placeholder=${kind.chosen ? `${kind.text}, chosen by the compiler` : ""} aria-label="PartitionSpec of ${name}" />
-    <span class="sv-soft">${`${dtype} `}<code>${shapeText(shape)}</code>
-    ${kind.shard && [" → shard ", ui`<code>${shapeText(kind.shard)}</code>`]}</span><span class="sv-soft">
-      ${donated ? " · donated" : ""}${" · in "}</span><select class="sv-memory" data-testid="memory-${name}"
-      aria-label="memory of ${name}" value=${kind.memory} onchange=${store}>
-      ${MEMORIES.map((each) => ui`<option value=${each}>${each}</option>`)}</select>${
+  return ui`<div class="sv-detail">
+      <${Field} class="sv-typed" data-testid="spec-${name}" value=${kind.chosen ? "" : kind.text} enter=${typed}
+          answer=${ctx.get("status").seq} placeholder=${kind.chosen ? `${kind.text}, chosen by the compiler` : ""}
+          aria-label="PartitionSpec of ${name}" />
+      <span class="sv-soft">
+        ${`${dtype} `}<code>${shapeText(shape)}</code>
+        ${kind.shard && [" → shard ", ui`<code>${shapeText(kind.shard)}</code>`]}</span>
+      <span class="sv-soft">${donated ? " · donated" : ""}${" · in "}</span>
+      <select class="sv-memory" data-testid="memory-${name}" aria-label="memory of ${name}" value=${kind.memory}
+          onchange=${store}>
+        ${MEMORIES.map((each) => ui`<option value=${each}>${each}</option>`)}</select>${
     twins.length > 0 &&
     ui`<div class="sv-soft sv-kin" data-testid="twins-${name}" title=${twins.slice(0, 40).join("\n")}>
-      ${ctx.twins ? "with " : "without "}${twinsText(twins)}</div>`
+        ${ctx.twins ? "with " : "without "}${twinsText(twins)}</div>`
   }
       ${what === "inputs" && ui`<${RuleMaker} key=${name} name=${name} />`}
-        ${error && ui`<${Refusal} error=${error} id="argument-error" />`}</div>`;
+      ${error && ui`<${Refusal} error=${error} id="argument-error" />`}</div>`;
 }

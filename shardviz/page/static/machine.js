@@ -51,18 +51,23 @@ export function Machine() {
         "device",
       )
     } id="machine-picture" said="hovered"
-      hint="point at a tile, or click one; with the arrows from tile to tile" pick=${pick} />
-      ${picture.notes.map((text) => ui`<p class="sv-soft">${text}</p>`)}</div><div class="sv-machineside">
-        <div class="sv-sec">${"device "}<${Number_} device=${device} /></div><div
-        data-testid="company"><${Documented} of=${
+    hint="point at a tile, or click one; with the arrows from tile to tile" pick=${pick} />${
+      picture.notes.map((text) =>
+        ui`<p
+            class="sv-soft">
+          ${text}</p>`
+      )
+    }</div><div class="sv-machineside"><div class="sv-sec">${"device "}<${Number_} device=${device} /></div><div data-testid="company"><${Documented}
+    of=${
       facts ||
       { blocks: [{ block: "p", pieces: HINT, quiet: true }] }
-    }
-      editors=${{ "device-groups": { cell: sampled, widths: SIDE } }} /></div>
-      ${told.orders && ui`<${Orders} of=${told.orders} />`}</div></div>`
-  }<${Documented}
-        of=${{ blocks: document?.blocks || [] }} editors=${{ "axis-rides": { cell: sampled } }} />
-        ${!document && ui`<${Waiting} />`}`;
+    } editors=${{ "device-groups": { cell: sampled, widths: SIDE } }} /></div>${
+      told.orders && ui`<${Orders}
+            of=${told.orders} />`
+    }</div></div>`
+  }
+    <${Documented} of=${{ blocks: document?.blocks || [] }} editors=${{ "axis-rides": { cell: sampled } }} />
+    ${!document && ui`<${Waiting} />`}`;
 }
 
 /** The number of the device that is picked; an empty field picks none. @param {{ device: number }} props */
@@ -78,8 +83,9 @@ function Number_({ device }) {
     else if (!known) box.current.querySelector("input").value = value;
     else if (Number(text) !== ctx.get("device")) ctx.pickDevice(Number(text));
   };
-  return ui`<span ref=${box}><${Field} class="sv-pickdevice" inputmode="numeric" data-testid="pick-device"
-    value=${value} placeholder="number" aria-label="a device, 0 to ${devices - 1}" enter=${go} leave=${go} /></span>`;
+  return ui`<span ref=${box}>
+      <${Field} class="sv-pickdevice" inputmode="numeric" data-testid="pick-device" value=${value} placeholder="number"
+          aria-label="a device, 0 to ${devices - 1}" enter=${go} leave=${go} /></span>`;
 }
 
 /** The orders of the devices, and why the last one was refused. @param {{ of: NonNullable<Told["orders"]> }} props */
@@ -93,15 +99,18 @@ function Orders({ of: { keys, now, document, listed } }) {
     if (column || !keys[n]) return undefined;
     const edit = ordering(keys[n]);
     const id = typeof keys[n] === "string" ? keys[n] : /** @type {string[]} */ (keys[n]).join("-");
-    return ui`<label class="sv-order"><input type="radio" name="sv-order" data-testid="order-${id}" checked=${n === now}
-      onchange=${() => edit && ctx.edit(edit)} /><span><${Pieces} of=${stacked(cells[0]).main} /></span></label>`;
+    return ui`<label class="sv-order">
+        <input type="radio" name="sv-order" data-testid="order-${id}" checked=${n === now}
+            onchange=${() => edit && ctx.edit(edit)} /><span><${Pieces} of=${stacked(cells[0]).main} /></span></label>`;
   }
   const editors = { orders: { cell: chooser, widths: [28, 14, 14] }, "order-changes": { widths: SIDE } };
-  return ui`<${Documented} of=${document} editors=${editors} role="radiogroup" aria-label="order of the devices" /><div
-    class="sv-ownorder" ref=${box}><${Field} data-testid="order-text" value=${listed} enter=${set}
-    placeholder="0,1,3,2 or [2,4]T(1,0)" aria-label="the order of the devices: their ids, or a transposed count" />
-    <button class="sv-btn" data-testid="order-set" title="put the devices in this order"
-    onclick=${set}>set</button></div>${
+  return ui`<${Documented} of=${document} editors=${editors} role="radiogroup" aria-label="order of the devices" />
+    <div class="sv-ownorder" ref=${box}>
+      <${Field} data-testid="order-text" value=${listed} enter=${set} placeholder="0,1,3,2 or [2,4]T(1,0)"
+          aria-label="the order of the devices: their ids, or a transposed count" />
+      <button class="sv-btn" data-testid="order-set" title="put the devices in this order"
+      onclick=${set}>set</button></div>
+    ${
     error?.place === "order" &&
     ui`<${Notice} kind="sv-error" id="order-error" message=${error.message} detail=${error.detail} />`
   }`;

@@ -143,7 +143,7 @@ export function Menu() {
 
   const focusin = (/** @type {any} */ { target }) => last.current = target.dataset.testid ?? "";
   return ui`<div class="sv-menu" data-testid="menu" role="dialog" hidden=${!found} ref=${box} onkeydown=${keys}
-    onfocusin=${focusin}>${
+        onfocusin=${focusin}>${
     found &&
     ui`<${Contents} of=${found} everywhere=${open?.what === "dimensions"} close=${() => close(true)} />`
   }</div>`;
@@ -161,17 +161,19 @@ function Contents({ of, everywhere, close }) {
     if (axes.some((a) => axisName(a) === axis.name)) return null;
     const act = Array.isArray(choices[i]) ? () => move(axis.name) : () => setAxes([...axes, axis.name]);
     return ui`<${Offer} key=${axis.name} axis=${axis} choice=${choices[i]} add=${() => (act(), close())}
-      everywhere=${everywhere} />`;
+          everywhere=${everywhere} />`;
   });
   return ui`<div class="sv-menuhead">${words}</div>
-    ${axes.map((axis, i) => ui`<${Present} key=${axisText(axis)} axes=${axes} i=${i} setAxes=${setAxes} />`)}<div
-      class="sv-offers" role="menu" aria-label="axes to add">${offers}</div>${
+    ${axes.map((axis, i) => ui`<${Present} key=${axisText(axis)} axes=${axes} i=${i} setAxes=${setAxes} />`)}
+    <div class="sv-offers" role="menu" aria-label="axes to add">${offers}</div>${
     twins.length > 0 &&
-    ui`<label class="sv-twins" title=${twins.slice(0, 40).join("\n")}><input type="checkbox" data-testid="menu-twins"
-      checked=${ctx.twins} onchange=${(/** @type {any} */ { target }) => ctx.put("twins", target.checked)} />${` and ${
+    ui`<label class="sv-twins" title=${twins.slice(0, 40).join("\n")}>
+        <input type="checkbox" data-testid="menu-twins" checked=${ctx.twins}
+            onchange=${(/** @type {any} */ { target }) => ctx.put("twins", target.checked)} />${` and ${
       twinsText(twins)
     }`}</label>`
-  }<div class="sv-menufoot">
+  }
+    <div class="sv-menufoot">
       ${axes.length > 0 && button("clear", "clear", () => setAxes([]))}
       ${choose && button("choose", "let the compiler choose", choose)}
       ${why && button("why", "why?", why, "why it is cut so")}${button("close", "close", () => {})}</div>`;
@@ -200,9 +202,9 @@ function Offer({ axis, choice, add, everywhere }) {
   const legal = isLegal(choice);
   const said = everywhere && Array.isArray(choice) ? choice[0] : choiceText(choice, axis);
   return ui`<button class="sv-offer" data-testid="menu-axis-${axis.name}" role="menuitem"
-    aria-disabled=${legal ? null : "true"} title=${legal ? "" : choice}
-    onclick=${legal ? add : (/** @type {Event} */ e) => e.preventDefault()}><${Chip} axis=${axis.name} /><span
-    class=${choice === 1 ? "sv-soft" : "sv-why"}>${said}</span></button>`;
+        aria-disabled=${legal ? null : "true"} title=${legal ? "" : choice}
+        onclick=${legal ? add : (/** @type {Event} */ e) => e.preventDefault()}>
+      <${Chip} axis=${axis.name} /><span class=${choice === 1 ? "sv-soft" : "sv-why"}>${said}</span></button>`;
 }
 
 /** Puts the menu under its slot, or above where there is more room. @param {HTMLElement} box @param {HTMLElement} slot @param {HTMLElement} body */

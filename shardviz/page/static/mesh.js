@@ -41,19 +41,24 @@ export function Mesh({ help }) {
     return () => watch.disconnect();
   }, []);
   const count = `${devices.toLocaleString("en")} device${devices === 1 ? "" : "s"}`;
-  return ui`<div class="sv-sec sv-secbar"><span>Mesh<span class="sv-hint" data-testid="devices">${count}</span></span>
-    <span><span><${Past} op="undo" sign="↶" keys="Ctrl+Z" any=${undo} /><${Past} op="redo" sign="↷" keys="Ctrl+Shift+Z"
-    any=${redo} /></span><button class="sv-btn" data-testid="help-open" title="keys (?)"
-    onclick=${help}>?</button></span></div><div class="sv-mesh" ref=${axes}>
-    ${all.map((axis) => ui`<${Axis} key=${axis.name} axis=${axis} />`)}<${Adder} /><${TargetButton} /></div><div>
-      ${error?.place === "mesh" && ui`<${Refusal} error=${error} id="mesh-error" />`}</div><${TargetNotes} />`;
+  return ui`<div class="sv-sec sv-secbar">
+      <span>Mesh<span class="sv-hint" data-testid="devices">${count}</span></span>
+      <span>
+        <span>
+          <${Past} op="undo" sign="↶" keys="Ctrl+Z" any=${undo} />
+          <${Past} op="redo" sign="↷" keys="Ctrl+Shift+Z" any=${redo} /></span>
+        <button class="sv-btn" data-testid="help-open" title="keys (?)" onclick=${help}>?</button></span></div>
+    <div class="sv-mesh" ref=${axes}>
+      ${all.map((axis) => ui`<${Axis} key=${axis.name} axis=${axis} />`)}<${Adder} /><${TargetButton} /></div>
+    <div>${error?.place === "mesh" && ui`<${Refusal} error=${error} id="mesh-error" />`}</div><${TargetNotes} />`;
 }
 
 /** @param {{ op: "undo" | "redo", sign: string, keys: string, any: number }} props */
 function Past({ op, sign, keys, any }) {
   const ctx = useContextOf();
   return ui`<button class="sv-btn" data-testid=${op} title="${op} (${keys})" aria-label=${op} disabled=${!any}
-    onclick=${() => ctx.edit({ op })}>${sign}</button>`;
+        onclick=${() => ctx.edit({ op })}>
+      ${sign}</button>`;
 }
 
 /** @param {{ axis: MeshAxis }} props */
@@ -89,29 +94,31 @@ function Axis({ axis: { name, size } }) {
   /** @param {string} id @param {string} words @param {string} label @param {string} title @param {() => void} onclick */
   const button = (id, words, label, title, onclick, disabled = false) =>
     ui`<button data-testid="axis-${id}-${name}" tabindex="-1" title=${title} aria-label=${label} disabled=${disabled}
-      onclick=${onclick}>${words}</button>`;
+          onclick=${onclick}>
+        ${words}</button>`;
   return ui`<span class="sv-axis" data-testid="mesh-axis-${name}" style=${axisStyle(ctx, name)}
-    data-thing="axis ${name}" role="group" tabindex="-1"
-    title="arrows: other axes · + and −: more and fewer · Enter: name and size · Delete: remove"
-    aria-label="mesh axis ${name}, ${size} devices; plus and minus change it, Enter edits, Delete removes"
-    onkeydown=${keys} ref=${box}><span class="sv-grip" title="drag ${name} onto a dimension" aria-hidden="true"
-    ...${
+        data-thing="axis ${name}" role="group" tabindex="-1"
+        title="arrows: other axes · + and −: more and fewer · Enter: name and size · Delete: remove"
+        aria-label="mesh axis ${name}, ${size} devices; plus and minus change it, Enter edits, Delete removes"
+        onkeydown=${keys} ref=${box}>
+      <span class="sv-grip" title="drag ${name} onto a dimension" aria-hidden="true" ...${
     dragged(
       ctx,
       name,
       ".sv-axis",
     )
-  }>⠿</span><${Sized} value=${name} data-testid="axis-name-${name}" aria-label="name of mesh axis ${name}"
-    answer=${seq} escape=${escape} leave=${(
+  }>⠿</span>
+      <${Sized} value=${name} data-testid="axis-name-${name}" aria-label="name of mesh axis ${name}" answer=${seq}
+          escape=${escape} leave=${(
     /** @type {string} */ text,
   ) => ctx.edit({ op: "rename_axis", old: name, new: text.trim() })} />
-  ${button("less", "−", `halve ${name}`, "half as many", () => resize(halved(now())), size < 2)}<${Sized}
-  value=${String(size)} data-testid="axis-size-${name}" aria-label="devices along ${name}" answer=${seq}
-  escape=${escape} leave=${(
+      ${button("less", "−", `halve ${name}`, "half as many", () => resize(halved(now())), size < 2)}
+      <${Sized} value=${String(size)} data-testid="axis-size-${name}" aria-label="devices along ${name}" answer=${seq}
+          escape=${escape} leave=${(
     /** @type {string} */ text,
   ) => resize(parseSize(text.trim()))} />
-  ${button("more", "+", `double ${name}`, "twice as many", () => resize(now() * 2))}
-  ${button("remove", "×", `remove ${name}`, `remove ${name}, from every spec too`, remove)}</span>`;
+      ${button("more", "+", `double ${name}`, "twice as many", () => resize(now() * 2))}
+      ${button("remove", "×", `remove ${name}`, `remove ${name}, from every spec too`, remove)}</span>`;
 }
 
 /** A field as wide as its text. @param {{ value: string, [attribute: string]: unknown }} props */
@@ -121,7 +128,7 @@ function Sized({ value, ...more }) {
   const style = { width: `${Math.max(1, text.length) + 0.6}ch` };
   const oninput = (/** @type {any} */ { target }) => write(target.value);
   return ui`<${Field} value=${value} ...${more} tabindex="-1" title=${value.length > 24 ? value : null} style=${style}
-    oninput=${oninput} />`;
+        oninput=${oninput} />`;
 }
 
 /** A button, and once it is pressed the name and the size of another axis. */
@@ -136,8 +143,9 @@ function Adder() {
     ctx.edit({ op: "add_axis", name, size: parseSize(size) });
   };
   const more = { enter: done, escape: () => show(false) };
-  return ui`<span class="sv-adder" ref=${box}><${Field} class="sv-newname" data-testid="new-axis-name"
-    placeholder="name" aria-label="name of the new mesh axis" grab ...${more} />=<${Field} class="sv-newsize"
-    data-testid="new-axis-size" value="2" inputmode="numeric" aria-label="its number of devices" ...${more} /><button
-    class="sv-btn" data-testid="new-axis-ok" onclick=${done}>add</button></span>`;
+  return ui`<span class="sv-adder" ref=${box}>
+      <${Field} class="sv-newname" data-testid="new-axis-name" placeholder="name" aria-label="name of the new mesh axis"
+      grab ...${more} />=<${Field} class="sv-newsize" data-testid="new-axis-size" value="2" inputmode="numeric"
+      aria-label="its number of devices" ...${more} />
+      <button class="sv-btn" data-testid="new-axis-ok" onclick=${done}>add</button></span>`;
 }

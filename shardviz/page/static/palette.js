@@ -125,11 +125,12 @@ export function Palette({ close }) {
   };
   const away = (/** @type {any} */ { relatedTarget }) => box.current?.contains(relatedTarget) || close();
   return ui`<div class="sv-palette" data-testid="palette" role="dialog" aria-label="find" ref=${box} onkeydown=${keys}
-    onfocusout=${away}><input type="search" class="sv-filter" data-testid="palette-text" role="combobox"
-    aria-expanded="true" aria-controls=${id(-1)} aria-activedescendant=${found.length ? id(at) : null}
-    aria-label="what to find or do" placeholder="an array, a line, an action, a setting …" spellcheck=${false}
-    autocomplete="off" oninput=${oninput} /><div class="sv-palettelist" role="listbox" id=${id(-1)}
-    aria-label="what was found">${
+        onfocusout=${away}>
+      <input type="search" class="sv-filter" data-testid="palette-text" role="combobox" aria-expanded="true"
+          aria-controls=${id(-1)} aria-activedescendant=${found.length ? id(at) : null} aria-label="what to find or do"
+          placeholder="an array, a line, an action, a setting …" spellcheck=${false} autocomplete="off"
+          oninput=${oninput} />
+      <div class="sv-palettelist" role="listbox" id=${id(-1)} aria-label="what was found">${
     found.map((each, n) =>
       ui`<div class="sv-hit" role="option" id=${
         id(

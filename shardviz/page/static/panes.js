@@ -16,8 +16,8 @@ export function Pane({ of, above, below, editors }) {
   const ctx = useTraits(of, "mesh", "selected", "status", "gone");
   const told = useLast(/** @type {Told} */ (ctx.get(of)));
   if (!told.document) return ui`<${Waiting} />`;
-  return ui`<div>${above?.()}</div><${Documented} of=${told.document} editors=${editors} flashes /><div>
-    ${below?.(told)}</div>`;
+  return ui`<div>${above?.()}</div><${Documented} of=${told.document} editors=${editors} flashes />
+    <div>${below?.(told)}</div>`;
 }
 
 export function Collectives() {
@@ -29,18 +29,22 @@ export function Values() {
   const ctx = useTraits("values", "query");
   const { text = "", changed, sort = "program" } = ctx.get("query");
   const order = (/** @type {any} */ { target }) => ctx.query({ sort: /** @type {Query["sort"]} */ (target.value) });
-  return ui`<div class="sv-tools"><${SearchField} data-testid="values-filter" value=${text}
-    aria-label="filter the values" placeholder="filter: a name, an operation, model.py:20, an axis …" say=${(
+  return ui`<div class="sv-tools">
+      <${SearchField} data-testid="values-filter" value=${text} aria-label="filter the values"
+          placeholder="filter: a name, an operation, model.py:20, an axis …" say=${(
     /** @type {string} */ typed,
-  ) => ctx.query({ text: typed })} /><label><input type="checkbox" data-testid="values-changed"
-  checked=${Boolean(changed)} onchange=${(/** @type {any} */ { target }) =>
+  ) => ctx.query({ text: typed })} />
+      <label>
+        <input type="checkbox" data-testid="values-changed" checked=${Boolean(changed)}
+            onchange=${(/** @type {any} */ { target }) =>
     ctx.query({
       changed: target.checked,
-    })} />${" changed by the last edit"}</label><select data-testid="values-sort" aria-label="order" value=${sort}
-    onchange=${order}><option value="program">in program order</option><option
-    value="bytes">largest shard first</option></select><span><${LineFilter} id="values-line" /></span><span
-    class="sv-soft" data-testid="values-found" role="status">${useLast(ctx.get("values")).said}</span></div><${Pane}
-    of="values" />`;
+    })} />${" changed by the last edit"}</label>
+      <select data-testid="values-sort" aria-label="order" value=${sort} onchange=${order}>
+        <option value="program">in program order</option><option value="bytes">largest shard first</option></select>
+      <span><${LineFilter} id="values-line" /></span>
+      <span class="sv-soft" data-testid="values-found" role="status">${useLast(ctx.get("values")).said}</span></div>
+    <${Pane} of="values" />`;
 }
 
 /** The memory of one device. */
@@ -73,9 +77,10 @@ export function Code() {
   return ui`<p class="sv-empty" data-testid="no-jax-code" hidden=${!why}>There is no code for JAX alone: ${why}</p>
     ${
     parts.map(([id, text, said]) =>
-      ui`<section hidden=${!text}><div class="sv-tools"><span class="sv-soft">${said}</span><${CopyButton} of=${id}
-        id="copy-${id}" title="copy" /></div><pre class="sv-code" data-testid=${id} tabindex="0">
-        ${text || ""}</pre></section>`
+      ui`<section hidden=${!text}>
+          <div class="sv-tools">
+            <span class="sv-soft">${said}</span><${CopyButton} of=${id} id="copy-${id}" title="copy" /></div>
+          <pre class="sv-code" data-testid=${id} tabindex="0">${text || ""}</pre></section>`
     )
   }`;
 }

@@ -90,7 +90,7 @@ export function Field({ value = "", enter, leave, escape, grab, answer, ...more 
     done.current = false;
   };
   return ui`<input type="text" spellcheck=${false} autocomplete="off" ...${more} ref=${input} onkeydown=${onkeydown}
-    onblur=${onblur} />`;
+        onblur=${onblur} />`;
 }
 
 const PAUSE = 120; // milliseconds without a key before it is said what was typed
@@ -142,7 +142,7 @@ export function LineLink({ at }) {
     ctx.showLine(at);
   };
   return ui`<button class="sv-link sv-soft" title="show this line" data-thing="line ${at}" onclick=${show}>
-    ${at}</button>`;
+      ${at}</button>`;
 }
 
 /** A button that takes the filter by a source line away. @param {{ id: string, words?: string }} props */
@@ -160,8 +160,9 @@ export function LineFilter({ id, words = "" }) {
  *   props the detail is shown when it is asked for
  */
 export function Notice({ kind, id, message, detail, children }) {
-  return ui`<div class="sv-notice ${kind}" data-testid=${id} role="alert"><span>${message}</span>${children}
-    ${detail && ui`<details><summary>details</summary><pre>${detail}</pre></details>`}</div>`;
+  return ui`<div class="sv-notice ${kind}" data-testid=${id} role="alert">
+      <span>${message}</span>${children}
+      ${detail && ui`<details><summary>details</summary><pre>${detail}</pre></details>`}</div>`;
 }
 
 /** What stands where the kernel has not said anything yet. */
@@ -186,7 +187,8 @@ export function Refusal({ error, id }) {
         ctx.edit({ op: "take_way", place })}>${text}</button>`
       : ui`<span class="sv-soft" title=${tip}>${text}</span>`
   );
-  return ui`<${Notice} kind="sv-error" id=${id} message=${error.message} detail=${error.detail}><span class="sv-ways">
-    ${ways}</span><button class="sv-away" data-testid="${id}-away" title="leave it as it was" aria-label="dismiss"
-    onclick=${() => ctx.edit({ op: "dismiss" })}>×</button><//>`;
+  return ui`<${Notice} kind="sv-error" id=${id} message=${error.message} detail=${error.detail}>
+      <span class="sv-ways">${ways}</span>
+      <button class="sv-away" data-testid="${id}-away" title="leave it as it was" aria-label="dismiss"
+          onclick=${() => ctx.edit({ op: "dismiss" })}>×</button><//>`;
 }

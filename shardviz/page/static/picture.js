@@ -31,7 +31,8 @@ export function Picture({ of, over, pressed = -1, lit = "", id, said, hint = "",
       of,
       (n, attributes, inside) =>
         ui`<g class="sv-item" role="button" tabindex=${n === enters ? "0" : "-1"} aria-label=${items[n].tip}
-          aria-pressed=${items[n].keys.includes(pressed)} onfocusin=${() => walk(n)} ...${attributes}>${inside}</g>`,
+              aria-pressed=${items[n].keys.includes(pressed)} onfocusin=${() => walk(n)} ...${attributes}>
+            ${inside}</g>`,
       over,
       lit,
     ), [of, over, mesh, pressed, enters, lit]);
@@ -77,17 +78,18 @@ export function Picture({ of, over, pressed = -1, lit = "", id, said, hint = "",
   }
 
   const leave = (/** @type {FocusEvent} */ e) => svg.current.contains(e.relatedTarget) || walk(-1);
-  return ui`<div class="sv-picturebox"><svg viewBox="0 0 ${of.width} ${of.height}" role=${selecting ? "group" : "img"}
-    aria-label=${of.alt} data-testid=${id} tabindex=${selecting ? "-1" : telling ? "0" : null} ref=${svg} onclick=${(
+  return ui`<div class="sv-picturebox">
+      <svg viewBox="0 0 ${of.width} ${of.height}" role=${selecting ? "group" : "img"} aria-label=${of.alt}
+          data-testid=${id} tabindex=${selecting ? "-1" : telling ? "0" : null} ref=${svg} onclick=${(
     /** @type {MouseEvent} */ e,
   ) => choose(at(e))} onmousemove=${(/** @type {MouseEvent} */ e) => point(at(e))} onmouseleave=${() =>
-    point(-1)} onfocusout=${leave} onkeydown=${keys}>${layers}<rect class="sv-cursor"
-    visibility=${here ? "visible" : "hidden"} x=${here?.x} y=${here?.y} width=${here?.w} height=${here?.h} /></svg>
-    ${
+    point(-1)} onfocusout=${leave} onkeydown=${keys}>
+        ${layers}
+        <rect class="sv-cursor" visibility=${here ? "visible" : "hidden"} x=${here?.x} y=${here?.y} width=${here?.w}
+            height=${here?.h} /></svg>${
     telling &&
     ui`<p class="sv-said" data-testid=${said} aria-live="polite">${here?.tip ?? items[chosen]?.tip ?? hint}</p>`
-  }
-      </div>`;
+  }</div>`;
 }
 
 /**
@@ -101,8 +103,9 @@ export function Legend({ of, light, id }) {
       const on = () => light(key.name || "");
       const off = () => light("");
       return ui`<li title=${key.title} tabindex=${key.name ? "0" : null} onmouseenter=${on} onmouseleave=${off}
-        onfocus=${on} onblur=${off}><${Sample} ctx=${ctx} axes=${of.axes} of=${key} /><span><b>${key.text}</b>
-        ${key.more && ui`<br /><span class="sv-soft">${key.more}</span>`}</span></li>`;
+            onfocus=${on} onblur=${off}>
+          <${Sample} ctx=${ctx} axes=${of.axes} of=${key} />
+          <span><b>${key.text}</b>${key.more && ui`<br /><span class="sv-soft">${key.more}</span>`}</span></li>`;
     })
   }</ul>`;
 }
@@ -120,9 +123,19 @@ export function Figure({ of: { of, caption, name = "figure" } }) {
   return ui`<figure class="sv-docfigure ${said ? "sv-pointed" : ""}" style=${{
     "--most": `${of.width}px`,
     "--ratio": of.width / of.height,
-  }}><figcaption>${caption}<b>${said && of.title}</b><span class="sv-soft">${said}</span></figcaption><${Picture}
-  of=${of} pressed=${device} lit=${lit} id=${name} said="${name}-said" pick=${pick}
-  hint="point at a cell, or walk with the arrow keys" />
-  ${of.keys.length ? ui`<${Legend} of=${of} light=${light} id="${name}-legend" />` : null}
-    ${of.notes.map((/** @type {string} */ text) => ui`<p class="sv-soft">${text}</p>`)}</figure>`;
+  }}><figcaption>${caption}<b>${
+    said && of.title
+  }</b><span class="sv-soft">${said}</span></figcaption><${Picture} of=${of} pressed=${device} lit=${lit} id=${name}
+  said="${name}-said" pick=${pick} hint="point at a cell, or walk with the arrow keys" />${
+    of.keys.length
+      ? ui`<${Legend}
+        of=${of} light=${light} id="${name}-legend" />`
+      : null
+  }${
+    of.notes.map((/** @type {string} */ text) =>
+      ui`<p
+              class="sv-soft">
+            ${text}</p>`
+    )
+  }</figure>`;
 }

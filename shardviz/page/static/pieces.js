@@ -81,8 +81,8 @@ function One({ of }) {
   }
   if (k === "spec") {
     const name = sel?.[0] === "why" ? sel[1] : "";
-    return ui`<span ...${attributes}><${SpecChips} dims=${v.dims || []} unreduced=${v.sum} kind=${v.kind} name=${name}
-      /></span>`;
+    return ui`<span ...${attributes}>
+        <${SpecChips} dims=${v.dims || []} unreduced=${v.sum} kind=${v.kind} name=${name} /></span>`;
   }
   const act = actOf(ctx, sel);
   if (!act || !sel) {
@@ -94,13 +94,14 @@ function One({ of }) {
     act();
   };
   return ui`<button ...${attributes} class=${["sv-link", classOf(of)].filter(Boolean).join(" ")}
-    data-testid="pick-${nameOf(sel)}" aria-pressed=${pressed} onclick=${onclick}>${t}</button>`;
+        data-testid="pick-${nameOf(sel)}" aria-pressed=${pressed} onclick=${onclick}>
+      ${t}</button>`;
 }
 
 /** A place in the source, and the text of its line. @param {{ of: Piece }} props */
 function Place({ of: { t, v, tip } }) {
-  return ui`<span class="sv-clip" title=${tip || `${t} ${v || ""}`}><${LineLink} at=${t} />
-    ${v && [" ", ui`<code class="sv-soft">${v}</code>`]}</span>`;
+  return ui`<span class="sv-clip" title=${tip || `${t} ${v || ""}`}>
+      <${LineLink} at=${t} />${v && [" ", ui`<code class="sv-soft">${v}</code>`]}</span>`;
 }
 
 /** @param {{ of: Stretch[] }} props */

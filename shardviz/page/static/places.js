@@ -43,15 +43,15 @@ export function Places() {
   const [open, setOpen] = useState(""); // the tab at which the second row was asked for
   const shown = open === at || MORE.some(([key]) => key === at);
   useLayoutEffect(() => ctx.shown(at), [at]);
-  return ui`<div class="sv-centre"><div class="sv-places"><div class="sv-tabrow"><${Tabs} of=${TABS} class="sv-tabs"
-    label="views" /><button class="sv-tabmore" data-testid="more" aria-expanded=${shown} onclick=${() =>
-    setOpen(open === at ? "" : at)}>${shown ? "More ▴" : "More ▾"}</button><${FullWindow} /></div><${Tabs} of=${MORE}
-    class="sv-views" label="more views" hidden=${!shown} /></div><div class="sv-work">
-    ${
-    [...TABS, ...MORE].map(([key, title, view]) =>
-      ui`<${Panel} key=${key} name=${key} title=${title} view=${view}
-      />`
-    )
+  return ui`<div class="sv-centre">
+      <div class="sv-places">
+        <div class="sv-tabrow">
+          <${Tabs} of=${TABS} class="sv-tabs" label="views" />
+          <button class="sv-tabmore" data-testid="more" aria-expanded=${shown} onclick=${() =>
+    setOpen(open === at ? "" : at)}>${shown ? "More ▴" : "More ▾"}</button><${FullWindow} /></div>
+        <${Tabs} of=${MORE} class="sv-views" label="more views" hidden=${!shown} /></div>
+      <div class="sv-work">${
+    [...TABS, ...MORE].map(([key, title, view]) => ui`<${Panel} key=${key} name=${key} title=${title} view=${view} />`)
   }<${Drawer} /></div></div>`;
 }
 
@@ -69,8 +69,7 @@ function Tabs({ of, class: look, label, hidden = false }) {
     e.preventDefault();
     e.stopPropagation();
   }
-  return ui`<div class=${look} role="tablist" aria-label=${label} hidden=${hidden} onkeydown=${keys}>
-    ${
+  return ui`<div class=${look} role="tablist" aria-label=${label} hidden=${hidden} onkeydown=${keys}>${
     of.map(([key, title, , tip], n) =>
       key === "problems"
         ? ui`<${Findings} title=${title} />`
@@ -87,7 +86,8 @@ function Findings({ title }) {
   const ctx = useTraits("problems");
   const { problems, notes, said } = ctx.get("problems");
   return ui`<button role="tab" data-testid="tab-problems" title=${said} aria-selected=${ctx.get("tab") === "problems"}
-    onclick=${() => ctx.setTab("problems")}>${title}${" "}<b class="sv-badge" hidden=${!problems}>${
+        onclick=${() => ctx.setTab("problems")}>
+      ${title}${" "}<b class="sv-badge" hidden=${!problems}>${
     problems ||
     ""
   }</b>${" "}<span class="sv-notes">${notes && `${problems ? "" : "0 "}· ${notes}`}</span></button>`;
@@ -101,7 +101,8 @@ function Panel({ name, title, view }) {
     inside.current ??= ui`<${Tab.Provider} value=${name}><${view} /><//>`;
   }
   return ui`<div class="sv-panel sv-panel-${name}" role="tabpanel" data-testid="panel-${name}" aria-label=${title}
-    hidden=${!here}>${inside.current}</div>`;
+        hidden=${!here}>
+      ${inside.current}</div>`;
 }
 
 /** A button that gives the explorer the whole screen, and takes it back. */
@@ -111,5 +112,5 @@ function FullWindow() {
     return root.getRootNode().fullscreenElement === root ? document.exitFullscreen() : root.requestFullscreen();
   };
   return ui`<button class="sv-full" data-testid="full-window" title="the whole screen (Escape leaves it)"
-    onclick=${toggle}>⤢</button>`;
+        onclick=${toggle}>⤢</button>`;
 }

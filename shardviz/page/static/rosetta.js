@@ -100,16 +100,17 @@ export function Rosetta() {
       piece.classList.add("sv-lit");
     }
   }
-  return ui`<div class="sv-reader"><div class="sv-sec">read any notation<span
-    class="sv-hint">paste one, or type it and press Enter</span></div><${Reader} read=${(
+  return ui`<div class="sv-reader">
+      <div class="sv-sec">read any notation<span class="sv-hint">paste one, or type it and press Enter</span></div>
+      <${Reader} read=${(
     /** @type {string} */ text,
-  ) => (showOwn(""), ctx.read(text))} clears=${Boolean(read)} /><div class="sv-answer" data-testid="read-answer"
-  role="status"><${Answer} of=${read} /></div></div><div class="sv-rostools">${
+  ) => (showOwn(""), ctx.read(text))} clears=${Boolean(read)} />
+      <div class="sv-answer" data-testid="read-answer" role="status"><${Answer} of=${read} /></div></div>
+    <div class="sv-rostools">${
     other && name &&
-    ui`<span class="sv-choice" role="group" aria-label="which sharding">${choose("show-read", "what was read", false)}
-      ${choose("show-own", label, true)}</span>`
-  }<label><input type="checkbox" data-testid="meanings"
-      checked=${meanings} onchange=${(
+    ui`<span class="sv-choice" role="group" aria-label="which sharding">
+        ${choose("show-read", "what was read", false)}${choose("show-own", label, true)}</span>`
+  }<label><input type="checkbox" data-testid="meanings" checked=${meanings} onchange=${(
     /** @type {any} */ { target },
   ) =>
     showMeanings(
@@ -117,7 +118,7 @@ export function Rosetta() {
     )} />${" what each piece means"}</label></div><div ref=${body} onmouseover=${light} onmouseleave=${light}>${
     document
       ? ui`<${Documented} class="sv-ros ${meanings ? "" : "sv-bare"}"
-        of=${other && !(ownShown && name) ? other : document} editors=${EDITORS} />`
+            of=${other && !(ownShown && name) ? other : document} editors=${EDITORS} />`
       : ui`<${Waiting} />`
   }</div>`;
 }
@@ -137,12 +138,13 @@ function Reader({ read, clears }) {
     go();
     input().focus();
   };
-  return ui`<div class="sv-readrow" ref=${box}><${Field} class="sv-typed" data-testid="read" value=${ctx.get("reading")}
-    placeholder=${EXAMPLE} enter=${go} aria-label="a sharding in any notation, to be read on this mesh" onpaste=${() =>
-    setTimeout(go)} oninput=${(/** @type {any} */ { target }) =>
-    type(target.value)} /><button class="sv-btn" data-testid="read-go" disabled=${text === ctx.get("reading")}
-    onclick=${go}>read</button><button class="sv-btn" data-testid="read-clear" hidden=${!text && !clears}
-    onclick=${clear}>clear</button></div>`;
+  return ui`<div class="sv-readrow" ref=${box}>
+      <${Field} class="sv-typed" data-testid="read" value=${ctx.get("reading")} placeholder=${EXAMPLE} enter=${go}
+          aria-label="a sharding in any notation, to be read on this mesh" onpaste=${() => setTimeout(go)} oninput=${(
+    /** @type {any} */ { target },
+  ) => type(target.value)} />
+      <button class="sv-btn" data-testid="read-go" disabled=${text === ctx.get("reading")} onclick=${go}>read</button>
+      <button class="sv-btn" data-testid="read-clear" hidden=${!text && !clears} onclick=${clear}>clear</button></div>`;
 }
 
 /** What was read, and what gives it to the selected value. @param {{ of?: Reading | null }} props */
@@ -160,10 +162,11 @@ function Answer({ of }) {
   return ui`<${Documented} of=${of?.answer} />
     ${of?.error && ui`<${Notice} kind="sv-error" id="read-error" message=${of.error} />`}${
     of?.apply &&
-    ui`<p><button class="sv-btn sv-do" data-testid="read-apply" title=${twins.join("\n") || null} onclick=${apply}>
-      ${"apply to "}<code>${label}</code>${twins.length ? ` and ${twinsText(twins)}` : ""}</button></p>`
+    ui`<p>
+        <button class="sv-btn sv-do" data-testid="read-apply" title=${twins.join("\n") || null} onclick=${apply}>
+          ${"apply to "}<code>${label}</code>${twins.length ? ` and ${twinsText(twins)}` : ""}</button></p>`
   }
-      ${here && ui`<${Notice} kind="sv-error" id="read-refused" message=${error.message} detail=${error.detail} />`}`;
+    ${here && ui`<${Notice} kind="sv-error" id="read-refused" message=${error.message} detail=${error.detail} />`}`;
 }
 
 /** A notation's text with its pieces marked: underlined in an axis's colour, lit when its meaning is pointed at.
@@ -181,10 +184,11 @@ function Text({ row }) {
     if (letter === -1) return breaks(part);
     const axis = axisOf(part, notation, names);
     return ui`<span data-i=${letter} title=${letter === null ? null : letters[letter].meaning}
-      class="sv-piece ${axis ? "sv-onaxis" : ""}" style=${axis ? axisStyle(ctx, axis) : null}>${breaks(part)}</span>`;
+          class="sv-piece ${axis ? "sv-onaxis" : ""}" style=${axis ? axisStyle(ctx, axis) : null}>
+        ${breaks(part)}</span>`;
   });
   return ui`<code class="sv-rostext" data-testid="text-${notation}" tabindex=${found.t.length > SCROLLED ? "0" : null}>
-    ${shown}</code>${rest && ui`<p class="sv-soft">${rest.t}</p>`}`;
+      ${shown}</code>${rest && ui`<p class="sv-soft">${rest.t}</p>`}`;
 }
 
 const EDITORS = {

@@ -37,15 +37,15 @@ export function Rules() {
     const change = (/** @type {string} */ typed) => ctx.edit({ op: "set_rule", place, [name]: typed });
     return value !== null &&
         ui`<${Field} value=${value} data-testid="rule-${of}-${place}" leave=${change}
-          aria-label="${name} of rule ${place + 1}" answer=${ctx.get("status").seq} />` || undefined;
+              aria-label="${name} of rule ${place + 1}" answer=${ctx.get("status").seq} />` || undefined;
   }
 
   /** @param {unknown} _ @param {number} place */
   function end(_, place) {
     return moves(place, fields().length).map(([id, sign, title, edit]) =>
       ui`<button class="sv-btn" data-testid="rule-${id}-${place}" title=${title}
-        aria-label="${title}: rule ${place + 1}" disabled=${!edit} onclick=${() => edit && ctx.edit(edit)}>
-        ${sign}</button>`
+            aria-label="${title}: rule ${place + 1}" disabled=${!edit} onclick=${() => edit && ctx.edit(edit)}>
+          ${sign}</button>`
     );
   }
   function above() {
@@ -75,15 +75,17 @@ function NewRule() {
     send(count + 1);
     ctx.edit({ op: "add_rule", pattern: filter, spec });
   };
-  return ui`<div class="sv-rulenew" ref=${form}><${Field} data-testid="rule-new-filter" placeholder="*kernel"
-    aria-label="pattern of the new rule" enter=${add} oninput=${(
+  return ui`<div class="sv-rulenew" ref=${form}>
+      <${Field} data-testid="rule-new-filter" placeholder="*kernel" aria-label="pattern of the new rule" enter=${add}
+          oninput=${(
     /** @type {any} */ { target },
   ) =>
     type(
       target.value,
-    )} /><span class="sv-soft">→</span><${Field} data-testid="rule-new-spec" placeholder="P('data', 'model')"
-    aria-label="spec of the new rule" enter=${add} /><button class="sv-btn" data-testid="rule-add"
-    onclick=${add}>add rule</button><${Count} of=${pattern} id="rule-new-count" /></div>`;
+    )} /><span class="sv-soft">→</span>
+      <${Field} data-testid="rule-new-spec" placeholder="P('data', 'model')" aria-label="spec of the new rule"
+          enter=${add} /><button class="sv-btn" data-testid="rule-add" onclick=${add}>add rule</button>
+      <${Count} of=${pattern} id="rule-new-count" /></div>`;
 }
 
 /** What a pattern catches, while it is typed. @param {{ of: string, id: string }} props */
@@ -100,8 +102,8 @@ function Count({ of, id }) {
     if (of.trim()) ctx.attempt(of);
   }, []);
   return ui`<span class="sv-soft sv-count" data-testid=${id} role="status"
-    title=${fresh ? [...names, ...(count > names.length ? ["…"] : [])].join("\n") : ""}>
-    ${fresh ? said : of.trim() ? "…" : ""}</span>`;
+        title=${fresh ? [...names, ...(count > names.length ? ["…"] : [])].join("\n") : ""}>
+      ${fresh ? said : of.trim() ? "…" : ""}</span>`;
 }
 
 /**
@@ -140,14 +142,16 @@ export function RuleMaker({ name }) {
     show(false);
     ctx.edit({ op: "make_rule", pattern, name });
   };
-  return ui`<div class="sv-rulemaker"><div class="sv-makerow"><${Field} data-testid="make-pattern" value=${pattern}
-    placeholder="*kernel" enter=${make} grab aria-label="pattern of a rule with the spec of ${name}" oninput=${(
+  return ui`<div class="sv-rulemaker">
+      <div class="sv-makerow">
+        <${Field} data-testid="make-pattern" value=${pattern} placeholder="*kernel" enter=${make} grab
+            aria-label="pattern of a rule with the spec of ${name}" oninput=${(
     /** @type {any} */ { target },
   ) =>
     type(
       target.value,
-    )} /><button class="sv-btn sv-do" data-testid="make-rule" onclick=${make}>add rule</button></div><div><${Count}
-    of=${pattern} id="make-count" />${" · "}${
+    )} /><button class="sv-btn sv-do" data-testid="make-rule" onclick=${make}>add rule</button></div>
+      <div><${Count} of=${pattern} id="make-count" />${" · "}${
     patternsOf(name).map((each) =>
       ui`<button class="sv-link sv-offered" tabindex="-1" onclick=${() => type(each)}>${each}</button>`
     )

@@ -19,15 +19,18 @@ export function Scatter() {
   const dots = points.map(({ card, bytes, seconds, fits }) => {
     const look = `sv-point ${card === at ? "sv-on" : ""} ${fits === false ? "sv-toomuch" : ""}`;
     return ui`<circle key=${card} class=${look} cx=${x(bytes)} cy=${y(seconds)} r=${card === at ? 5 : 4} onclick=${() =>
-      card !== at && ctx.edit({ op: "open_card", card })}><title>
-      ${plain(rows.find(({ sel }) => sel?.[1] === card)?.cells[0] ?? card)}</title></circle>`;
+      card !== at && ctx.edit({ op: "open_card", card })}><title>${
+      plain(rows.find(({ sel }) => sel?.[1] === card)?.cells[0] ?? card)
+    }</title></circle>`;
   });
-  return ui`<div class="sv-scatter"><svg viewBox="0 0 ${WIDTH} ${HEIGHT}" width=${WIDTH} height=${HEIGHT}
-    aria-hidden="true"><path class="sv-scatteraxes" d="M${LEFT} ${TOP - 4}V${base}H${WIDTH}" /><text x="0" y="0"
-    transform="translate(9 ${base - 2}) rotate(-90)">step</text><text x=${WIDTH} y=${HEIGHT - 3}
-    text-anchor="end">memory</text>
-    ${
+  return ui`<div class="sv-scatter">
+      <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" width=${WIDTH} height=${HEIGHT} aria-hidden="true">
+        <path class="sv-scatteraxes" d="M${LEFT} ${TOP - 4}V${base}H${WIDTH}" />
+        <text x="0" y="0" transform="translate(9 ${base - 2}) rotate(-90)">step</text>
+        <text x=${WIDTH} y=${HEIGHT - 3} text-anchor="end">memory</text>
+        ${
     usable && ui`<path class="sv-limit" d="M${x(usable)} ${TOP - 4}V${base}">
-      <title>memory of a device</title></path>`
-  }${dots}</svg></div>`;
+            <title>memory of a device</title></path>`
+  }
+        ${dots}</svg></div>`;
 }

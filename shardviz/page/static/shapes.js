@@ -141,7 +141,8 @@ export function layersOf(ctx, { axes, shapes }, button, over, lit) {
   function label({ labels = [], fill, hatch: strokes }, box, n) {
     return labels[n]
       ? ui`<text x=${box.x + box.w / 2} y=${box.y + box.h / 2 + 3.3} style=${looks(fill, null).style}
-        class="sv-label sv-on-${word(fill)} ${strokes ? "sv-hatched" : ""}">${labels[n]}</text>`
+            class="sv-label sv-on-${word(fill)} ${strokes ? "sv-hatched" : ""}">
+          ${labels[n]}</text>`
       : null;
   }
 
@@ -167,11 +168,13 @@ export function layersOf(ctx, { axes, shapes }, button, over, lit) {
     count += tips(shape).length;
     const d = boxes.map((box) => `M${box.x} ${box.y}h${box.w}v${box.h}h${-box.w}z`).join("");
     const pattern = shape.hatch && `sv-hatch-${OWN}-${++patterns}`;
-    return ui`<g><path d=${d} ...${looks(shape.fill, shape.stroke)} fill-opacity=${shape.strength}
-      stroke-dasharray=${shape.dash} />${
+    return ui`<g>
+        <path d=${d} ...${looks(shape.fill, shape.stroke)} fill-opacity=${shape.strength}
+            stroke-dasharray=${shape.dash} />${
       pattern &&
-      ui`<pattern id=${pattern} width="6" height="6" patternUnits="userSpaceOnUse"><path d=${shape.hatch}
-        class="sv-hatch" /></pattern><path d=${d} fill="url(#${pattern})" pointer-events="none" />`
+      ui`<pattern id=${pattern} width="6" height="6" patternUnits="userSpaceOnUse">
+          <path d=${shape.hatch} class="sv-hatch" /></pattern>
+        <path d=${d} fill="url(#${pattern})" pointer-events="none" />`
     }
         ${boxes.map((box, n) => label(shape, box, n))}</g>`;
   }
@@ -187,16 +190,17 @@ export function layersOf(ctx, { axes, shapes }, button, over, lit) {
       `M${points.slice(0, 2)}${curved ? "C" : "L"}${points.slice(2)}${closed ? "Z" : ""}`
     ).join("");
     return ui`<path d=${d} ...${looks(fill, stroke, name)} stroke-width=${width} opacity=${strength}
-      stroke-dasharray=${dash} data-name=${name}>${tip && ui`<title>${tip}</title>`}</path>`;
+          stroke-dasharray=${dash} data-name=${name}>
+        ${tip && ui`<title>${tip}</title>`}</path>`;
   }
 
   /** @param {Shape} shape */
   function marks({ at, mark = "circle", size = 10, fill = "ink", stroke, name, tip }) {
-    return ui`<g ...${looks(fill, stroke, name)} data-name=${name}>${tip && ui`<title>${tip}</title>`}
-      ${
+    return ui`<g ...${looks(fill, stroke, name)} data-name=${name}>
+        ${tip && ui`<title>${tip}</title>`}${
       at.map((/** @type {number[]} */ [x, y]) =>
         ui`<path d=${MARKS[mark]} vector-effect="non-scaling-stroke"
-          transform="translate(${x},${y}) scale(${size / 10})" />`
+              transform="translate(${x},${y}) scale(${size / 10})" />`
       )
     }</g>`;
   }
@@ -214,8 +218,7 @@ export function layersOf(ctx, { axes, shapes }, button, over, lit) {
       halo && "sv-halo",
       name && name === lit && "sv-lit",
     ];
-    return ui`<g class=${names.filter(Boolean).join(" ")} style=${style} text-anchor=${align} data-name=${name}>
-      ${
+    return ui`<g class=${names.filter(Boolean).join(" ")} style=${style} text-anchor=${align} data-name=${name}>${
       texts.map((/** @type {string} */ text, /** @type {number} */ n) =>
         ui`<text x=${at[n][0]} y=${at[n][1] + down} transform=${turned ? `rotate(-90 ${at[n]})` : null}>${text}</text>`
       )
@@ -232,10 +235,8 @@ export function Sample({ ctx, axes, of: { fill, stroke, dash, mark } }) {
     fill !== undefined
       ? ui`<rect x="10" y="1" width="12" height="12" ...${look(ctx, axes, fill, null)} />`
       : ui`<path d="M0 7H34" ...${look(ctx, axes, null, stroke)} stroke-width="2.2" stroke-dasharray=${dash} />`
-  }
-        ${
+  }${
     mark &&
     ui`<path d=${MARKS[mark]} transform="translate(17,7) scale(.85)" ...${look(ctx, axes, stroke, "ground")} />`
-  }
-      </svg>`;
+  }</svg>`;
 }

@@ -90,15 +90,16 @@ export function Source() {
   ctx.source = { files, texts };
   const toggle = (/** @type {string} */ at) =>
     show(open?.includes(at) ? open.filter((each) => each !== at) : [...open || [], at]);
-  return ui`<div ref=${box}>${files.length ? null : ui`<p class="sv-empty">${plain(source.none || [])}</p>`}
-    ${
+  return ui`<div ref=${box}>
+      ${files.length ? null : ui`<p class="sv-empty">${plain(source.none || [])}</p>`}
+      ${
     files.map(({ title, lines }, n) => {
       const left = gaps(lines.map((line) => Number(line.n)));
       return ui`<div class="sv-file">${title}</div>${
         lines.map((line, i) => [
           left[i] && ui`<div class="sv-gap" aria-hidden="true" key="gap ${line.n}">⋯</div>`,
           ui`<${One} key=${line.n} line=${line} text=${texts?.[n]?.[i] ?? ""} toggle=${toggle}
-            flash=${flash === line.at} open=${Boolean(line.at && open?.includes(line.at))} />`,
+                flash=${flash === line.at} open=${Boolean(line.at && open?.includes(line.at))} />`,
         ])
       }`;
     })
@@ -140,21 +141,24 @@ function One({ line, text, open, flash, toggle }) {
   const label = `${at} in the raw stages`;
   const said = ui`<code title=${words}>${code.t}</code>`;
   const row = ui`<div class="sv-ln ${looks.filter(Boolean).join(" ")}" data-testid=${at && `line-${at}`}
-    data-thing=${at && `line ${at}`} data-heat=${heatOf(line)} onclick=${at ? () => toggle(at) : null}>${
+        data-thing=${at && `line ${at}`} data-heat=${heatOf(line)} onclick=${at ? () => toggle(at) : null}>
+      ${
     at
       ? ui`<button class="sv-no sv-link" data-testid="raw-${at}" title=${label} aria-label=${label} onclick=${raw}>
-        ${n}</button>`
+          ${n}</button>`
       : ui`<span class="sv-no">${n}</span>`
   }${bar.length ? ui`<${Bar} of=${bar} />` : ui`<span />`}${
     at
       ? ui`<button class="sv-opens" data-testid="open-line-${at}" aria-expanded=${open} title=${words}>${said}</button>`
       : said
-  }<span class="sv-more">${more && ui`<${Pieces} of=${more} />`}</span><span class="sv-amount">
-        ${amount && ui`<${Pieces} of=${amount} />`}</span></div>`;
+  }<span class="sv-more">${more && ui`<${Pieces} of=${more} />`}</span>
+      <span class="sv-amount">${amount && ui`<${Pieces} of=${amount} />`}</span></div>`;
   const costs = ctx.get("lines")[at ?? ""];
-  return ui`<div>${row}${
+  return ui`<div>
+      ${row}
+      ${
     open && ui`<div class="sv-in" data-testid="in-${at}">
-    ${on.map((each) => ui`<span class="sv-coll sv-${pieces(each)[0]?.t}"><${Pieces} of=${each} /></span>`)}
-      ${costs && ui`<${Documented} of=${costs} />`}</div>`
+          ${on.map((each) => ui`<span class="sv-coll sv-${pieces(each)[0]?.t}"><${Pieces} of=${each} /></span>`)}
+          ${costs && ui`<${Documented} of=${costs} />`}</div>`
   }</div>`;
 }

@@ -64,23 +64,28 @@ export function Specs({ what }) {
   const many = items.reduce((sum, item) => sum + (item.kind === "leaf" ? item.count : 0), 0);
   const fold = (/** @type {string} */ key, /** @type {boolean} */ shut) => setFolded(new Map(folded).set(key, shut));
   const down = () => list.current?.querySelector("[tabindex='0']")?.focus();
-  return ui`<div class="sv-sec sv-secbar"><span><button class="sv-fold" data-testid="open-${what}"
-    aria-expanded=${shown} onclick=${() => open(!opened)}><span class="sv-tri" aria-hidden="true">
-    ${shown ? "▾" : "▸"}</span>${words.title}<span class="sv-hint">${total.toLocaleString("en")}</span></button>
-    ${what === "outputs" && shown && ui`<span class="sv-hint">the compiler's choice, unless you set them</span>`}</span>
+  return ui`<div class="sv-sec sv-secbar">
+      <span>
+        <button class="sv-fold" data-testid="open-${what}" aria-expanded=${shown} onclick=${() => open(!opened)}>
+          <span class="sv-tri" aria-hidden="true">${shown ? "▾" : "▸"}</span>${words.title}
+          <span class="sv-hint">${total.toLocaleString("en")}</span></button>
+        ${
+    what === "outputs" && shown && ui`<span class="sv-hint">the compiler's choice, unless you set them</span>`
+  }</span>
       ${what === "inputs" && ui`<${Twins} shown=${shown} />`}</div>${
     what === "inputs" &&
     ui`<${Search} view=${view} find=${find} shown=${shown} down=${down} said=${sought ? `${many} of ${total}` : ""} />`
   }
-      <div class="sv-specs" role="tree" aria-label=${words.title} hidden=${!shown} ref=${list}>
+    <div class="sv-specs" role="tree" aria-label=${words.title} hidden=${!shown} ref=${list}>
       ${
     wrong && !arrays.byName.has(wrong.argument ?? "")
       ? ui`<${Refusal} error=${wrong} id="${words.place}-error" />`
       : sought && !items.length &&
-        ui`<div class="sv-empty" role="status">${"No input is like that. "}<button class="sv-btn"
-          data-testid="search-clear" onclick=${() => find({ text: "", filter: "" })}>show all</button></div>`
+        ui`<div class="sv-empty" role="status">
+            ${"No input is like that. "}<button class="sv-btn" data-testid="search-clear" onclick=${() =>
+          find({ text: "", filter: "" })}>show all</button></div>`
   }
-          ${shown && ui`<${Rows} what=${what} items=${items} fold=${fold} list=${list} />`}</div>`;
+      ${shown && ui`<${Rows} what=${what} items=${items} fold=${fold} list=${list} />`}</div>`;
 }
 
 /** Whether what is done to an array is done to its twins too. @param {{ shown: boolean }} props */
@@ -88,8 +93,8 @@ function Twins({ shown }) {
   const ctx = useContextOf();
   const title = "what is done to an array is done to its twins too: the same leaf of momentum, of other optimizer " +
     "state and of every layer, where it is sharded alike";
-  return ui`<label class="sv-twinscheck" title=${title} hidden=${!shown}><input type="checkbox" data-testid="twins"
-    checked=${ctx.twins} onchange=${(
+  return ui`<label class="sv-twinscheck" title=${title} hidden=${!shown}>
+      <input type="checkbox" data-testid="twins" checked=${ctx.twins} onchange=${(
     /** @type {any} */ { target },
   ) => ctx.put("twins", target.checked)} />${" optimizer state too"}</label>`;
 }
@@ -107,19 +112,20 @@ function Search({ view, find, shown, down, said }) {
     e.preventDefault();
   };
   const clear = (/** @type {HTMLInputElement} */ input) => find({ text: input.value = "" });
-  return ui`<div class="sv-searchbar" onkeydown=${onkeydown}><${Field} type="search" class="sv-filter"
-    data-testid="search" value=${view.text} placeholder="search the inputs"
-    aria-label="search the inputs by path; arrow down goes to them" enter=${() => {}} escape=${clear} oninput=${(
+  return ui`<div class="sv-searchbar" onkeydown=${onkeydown}>
+      <${Field} type="search" class="sv-filter" data-testid="search" value=${view.text} placeholder="search the inputs"
+          aria-label="search the inputs by path; arrow down goes to them" enter=${() => {}} escape=${clear} oninput=${(
     /** @type {any} */ { target },
   ) =>
     find({
       text: target.value,
-    })} /><select data-testid="filter" aria-label="which inputs are shown" hidden=${!shown} value=${view.filter}
-    onchange=${(
+    })} />
+      <select data-testid="filter" aria-label="which inputs are shown" hidden=${!shown} value=${view.filter}
+          onchange=${(
     /** @type {any} */ { target },
   ) => find({ filter: target.value })}>
-  ${[...FILTERS, ...dimensions].map(([value, text]) => ui`<option value=${value}>${text}</option>`)}</select><span
-    class="sv-soft sv-found" data-testid="search-found" role="status">${said}</span></div>`;
+        ${[...FILTERS, ...dimensions].map(([value, text]) => ui`<option value=${value}>${text}</option>`)}</select>
+      <span class="sv-soft sv-found" data-testid="search-found" role="status">${said}</span></div>`;
 }
 
 /** The rows, and what the keys do in them.

@@ -39,9 +39,10 @@ function Tools({ of: { names, name, could, other, found, against } }) {
   /** @type {[string, string][]} */
   const held = [["", "as it is"], ["stage", "against the text before"], ["card", `against ${other}`]];
   const hold = (/** @type {any} */ { target }) => ask({ against: target.value, only: Boolean(target.value) });
-  return ui`<div class="sv-tools" hidden=${!names.length}>${step(-1, "stage-before", "the text before it", "◂")}<select
-    data-testid="stage-name" aria-label="which text" value=${name} onchange=${(/** @type {any} */ { target }) =>
-    ask({ stage: target.value })}>${
+  return ui`<div class="sv-tools" hidden=${!names.length}>
+      ${step(-1, "stage-before", "the text before it", "◂")}
+      <select data-testid="stage-name" aria-label="which text" value=${name}
+          onchange=${(/** @type {any} */ { target }) => ask({ stage: target.value })}>${
     Object.entries(GROUPS).map(([kind, label]) =>
       ui`<optgroup label=${label}>${
         names.filter((each) => each[2] === kind).map(([own, title]) =>
@@ -49,23 +50,25 @@ function Tools({ of: { names, name, could, other, found, against } }) {
         )
       }</optgroup>`
     )
-  }</select>${step(1, "stage-next", "the text after it", "▸")}<select data-testid="stage-against"
-    aria-label="compared with" value=${against} onchange=${hold}>
-    ${
+  }</select>${step(1, "stage-next", "the text after it", "▸")}
+      <select data-testid="stage-against" aria-label="compared with" value=${against} onchange=${hold}>${
     held.filter(([key]) => !key || could.includes(/** @type {"stage"} */ (key))).map(([key, words]) =>
       ui`<option value=${key}>${words}</option>`
     )
-  }</select><label hidden=${!against}><input type="checkbox" data-testid="stage-only" checked=${Boolean(query.only)}
-    onchange=${(/** @type {any} */ { target }) =>
-    ask({ only: target.checked })} />${" only what differs"}</label><${SearchField} data-testid="stage-find"
-    value=${query.find || ""} placeholder="search: all-reduce, model.py:20, dot_general …" aria-label="search the text"
-    say=${(
+  }</select>
+      <label hidden=${!against}>
+        <input type="checkbox" data-testid="stage-only" checked=${Boolean(query.only)}
+            onchange=${(/** @type {any} */ { target }) =>
+    ask({ only: target.checked })} />${" only what differs"}</label>
+      <${SearchField} data-testid="stage-find" value=${query.find || ""}
+          placeholder="search: all-reduce, model.py:20, dot_general …" aria-label="search the text" say=${(
     /** @type {string} */ text,
   ) =>
     ask({
       find: text,
-    })} /><span><${LineFilter} id="stage-line" words="only " /></span><span class="sv-soft" data-testid="stage-found"
-    role="status">${`${found.toLocaleString("en")} line${found === 1 ? "" : "s"}`}</span></div>`;
+    })} /><span><${LineFilter} id="stage-line" words="only " /></span>
+      <span class="sv-soft" data-testid="stage-found" role="status">
+        ${`${found.toLocaleString("en")} line${found === 1 ? "" : "s"}`}</span></div>`;
 }
 
 /** Which texts there are of XLA, and what gives more. @param {{ of: Told }} props */

@@ -41,21 +41,20 @@ export function TargetButton() {
     ? "no machine is chosen, so there are no times; devices are simulated"
     : `${words}. Choose the machine`;
   return ui`<button class="sv-target ${none ? "sv-missed" : ""} ${trouble ? "sv-wrong" : ""}" data-testid="target"
-    title=${title} aria-haspopup="dialog" aria-expanded="false" onclick=${() => ctx.chooseTarget()}>${
-    none ? "choose a machine ▾" : `${label} ▾`
-  }</button>`;
+        title=${title} aria-haspopup="dialog" aria-expanded="false" onclick=${() => ctx.chooseTarget()}>
+      ${none ? "choose a machine ▾" : `${label} ▾`}</button>`;
 }
 
 /** What there is to say of the machine. */
 export function TargetNotes() {
   const ctx = useTraits("targets", "status", "choosing");
   const { trouble, remark, lack } = ctx.get("targets");
-  return ui`<div class="sv-targetnotes" data-testid="target-notes" role="status">${!ctx.choosing && refused(ctx)}
-    ${trouble && ui`<p class="sv-warn" data-testid="target-trouble">${trouble}</p>`}
+  return ui`<div class="sv-targetnotes" data-testid="target-notes" role="status">
+      ${!ctx.choosing && refused(ctx)}${trouble && ui`<p class="sv-warn" data-testid="target-trouble">${trouble}</p>`}
       ${remark && ui`<p class="sv-soft" data-testid="target-remark">${remark}</p>`}${
     lack &&
-    ui`<p class="sv-soft" data-testid="target-lack" title=${lack.why}>${lack.text}
-      ${lack.install && [" ", ui`<code>${lack.install}</code>`]}</p>`
+    ui`<p class="sv-soft" data-testid="target-lack" title=${lack.why}>
+        ${lack.text}${lack.install && [" ", ui`<code>${lack.install}</code>`]}</p>`
   }</div>`;
 }
 
@@ -126,7 +125,8 @@ export function TargetMenu() {
   }
 
   return ui`<div class="sv-menu sv-machines" data-testid="target-menu" role="dialog" aria-label="the machine"
-    hidden=${!open} ref=${box} onkeydown=${keys}>${open && ui`<${Contents} ask=${ask} close=${close} />`}</div>`;
+        hidden=${!open} ref=${box} onkeydown=${keys}>
+      ${open && ui`<${Contents} ask=${ask} close=${close} />`}</div>`;
 }
 
 /** @param {{ ask: (edit: import("./types.d.ts").Edit) => void, close: (refocus: boolean) => void }} props */
@@ -138,21 +138,24 @@ function Contents({ ask, close }) {
   const typed = useRef(/** @type {any} */ (null));
   const more = { class: "sv-typed", escape: () => close(true) };
   const cpu = { target: "cpu", label: "cpu", title: "simulated devices", on: target === "cpu" };
-  return ui`<div class="sv-menuhead">the machine of ${devices}</div><div data-row=""><${Field} ...${more}
-    data-testid="target-text" value=${target} aria-label="a machine" enter=${choose} /></div><div
-    class="sv-why">any machine, such as ${
+  return ui`<div class="sv-menuhead">the machine of ${devices}</div>
+    <div data-row="">
+      <${Field} ...${more} data-testid="target-text" value=${target} aria-label="a machine" enter=${choose} /></div>
+    <div class="sv-why">any machine, such as ${
     examples.map((
       text,
       i,
     ) => [i ? ", " : "", ui`<code>${text}</code>`])
-  }; Enter takes it</div><div>${refused(ctx)}</div><div
-      class="sv-machine" data-row=""><${Choice} ...${cpu} choose=${choose} /><span
-      class="sv-soft sv-wide">simulated devices, with no links and no speed</span></div>
-      ${groups.map((group) => ui`<${Group} group=${group} choose=${choose} />`)}<div
-        class="sv-sec">compiler options<span class="sv-hint">flags of XLA; Enter takes them</span></div><div data-row=""
-        ref=${typed}><${Field} ...${more} data-testid="options-text" value=${options} placeholder="xla_...=true"
-        aria-label="compiler options" enter=${setOptions} /></div><div class="sv-machine" data-row=""><span
-        class="sv-shapes">${
+  }; Enter takes it</div><div>${refused(ctx)}</div>
+    <div class="sv-machine" data-row="">
+      <${Choice} ...${cpu} choose=${choose} />
+      <span class="sv-soft sv-wide">simulated devices, with no links and no speed</span></div>
+    ${groups.map((group) => ui`<${Group} group=${group} choose=${choose} />`)}
+    <div class="sv-sec">compiler options<span class="sv-hint">flags of XLA; Enter takes them</span></div>
+    <div data-row="" ref=${typed}>
+      <${Field} ...${more} data-testid="options-text" value=${options} placeholder="xla_...=true"
+          aria-label="compiler options" enter=${setOptions} /></div>
+    <div class="sv-machine" data-row=""><span class="sv-shapes">${
     sets.map(({ name, title }) =>
       ui`<button class="sv-shape" data-testid="options-${name}" title=${title} onclick=${() =>
         setOptions(`${typed.current.querySelector("input").value} ${name}`)}>${name}</button>`
@@ -163,7 +166,8 @@ function Contents({ ask, close }) {
 /** @param {{ target: string, label: string, title: string, on: boolean, choose: (text: string) => void }} props */
 function Choice({ target, label, title, on, choose }) {
   return ui`<button class="sv-shape" data-testid="target-${target}" title=${title} aria-pressed=${on}
-    disabled=${!target} onclick=${() => choose(target)}>${label}</button>`;
+        disabled=${!target} onclick=${() => choose(target)}>
+      ${label}</button>`;
 }
 
 /** @param {{ group: MachineGroup, choose: (text: string) => void }} props */
@@ -172,16 +176,16 @@ function Group({ group: { kind, ready, missing, install, chips }, choose }) {
     ready
       ? ui`<span class="sv-hint sv-good">compiled for here</span>`
       : ui`<span class="sv-hint" title=${missing}>costs only; to compile for it: ${
-        install
-          ? ui`<code>
-        ${install}</code>`
-          : missing
+        install ? ui`<code>${install}</code>` : missing
       }</span>`
-  }</div>${
+  }</div>
+    ${
     chips.map(({ name, memory, options, none }) =>
-      ui`<div class="sv-machine" data-row=""><b>${name}</b><span class="sv-soft sv-num" title="memory of one device">
-        ${memory}</span><span class="sv-shapes">${options.map((each) => ui`<${Choice} ...${each} choose=${choose} />`)}
-          ${none && ui`<span class="sv-soft">${none}</span>`}</span></div>`
+      ui`<div class="sv-machine" data-row="">
+          <b>${name}</b><span class="sv-soft sv-num" title="memory of one device">${memory}</span>
+          <span class="sv-shapes">
+            ${options.map((each) => ui`<${Choice} ...${each} choose=${choose} />`)}
+            ${none && ui`<span class="sv-soft">${none}</span>`}</span></div>`
     )
   }`;
 }

@@ -189,14 +189,13 @@ function Steps({ told }) {
   return ui`<div class="sv-timeline"><div class="sv-tlbox" style=${{
     height: `${high}px`,
   }}><${Names} lanes=${lanes} heads=${heads} zoom=${zoom} whole=${whole} /><canvas data-testid="timeline-canvas"
-  tabindex="0" role="application" ref=${canvas} onkeydown=${keys} ...${pointer}
-  aria-label="The step as it would run: ${words.join("; ")}. ${HINT}" /></div><p class="sv-said"
-  data-testid="timeline-said" aria-live="polite">${said}</p><p class="sv-tlchosen" data-testid="timeline-chosen"
-  role="status" hidden=${!chosen}>${
+  tabindex="0" role="application" ref=${canvas} onkeydown=${keys} ...${pointer} aria-label="The step as it would run: ${
+    words.join("; ")
+  }. ${HINT}" /></div><p class="sv-said" data-testid="timeline-said" aria-live="polite">${said}</p><p
+  class="sv-tlchosen" data-testid="timeline-chosen" role="status" hidden=${!chosen}>${
     chosen &&
     ui`<code>${chosen[5]}</code>${" "}<${Pieces} of=${told.chosen[told.kinds[chosen[3]][3]]} />`
-  }</p><${Looks}
-      of=${told.looks} /><p class="sv-soft sv-tlnotes">${`${told.notes.join("; ")}.`}</p></div>`;
+  }</p><${Looks} of=${told.looks} /><p class="sv-soft sv-tlnotes">${`${told.notes.join("; ")}.`}</p></div>`;
 }
 
 /** What stands beside the lanes.
@@ -211,7 +210,7 @@ function Names({ lanes, heads, zoom, whole }) {
   return ui`<div class="sv-tlnames"><div class="sv-tltools">${
     tools.map(([id, words, title, act]) =>
       ui`<button class="sv-btn" data-testid="timeline-${id}" title=${title} aria-label=${title} onclick=${act}>
-        ${words}</button>`
+          ${words}</button>`
     )
   }</div>${
     heads.map(({ y, card: { name, said, rests } }) =>
@@ -220,8 +219,9 @@ function Names({ lanes, heads, zoom, whole }) {
   }${
     lanes.filter(({ name }) => name).map(({ y, name, axis, busy, title }) => {
       const [before, after] = axis ? name.split(axis) : [name, ""];
-      return ui`<div class="sv-tlname" title=${title || null} style=${{ top: `${y}px` }}><span>${before}
-        ${axis && ui`<${Chip} axis=${axis} />`}${after}</span><span class="sv-soft">${busy}</span></div>`;
+      return ui`<div class="sv-tlname" title=${title || null} style=${{ top: `${y}px` }}>
+          <span>${before}${axis && ui`<${Chip} axis=${axis} />`}${after}</span>
+          <span class="sv-soft">${busy}</span></div>`;
     })
   }</div>`;
 }

@@ -34,5 +34,5 @@ export function useAsking() {
 export function Asking() {
   const { shown, waited } = useAsking();
   return ui`<div class="sv-asking" data-testid="asking" role="status" hidden=${!shown}>
-    ${shown && `asked ${secondsText(waited)} ago; numbers are from before`}</div>`;
+      ${shown && `asked ${secondsText(waited)} ago; numbers are from before`}</div>`;
 }

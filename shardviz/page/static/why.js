@@ -110,16 +110,23 @@ export function Why() {
   }
   const waiting = `Taking specs away, one after the other, to see …${tried ? ` ${tried} tried` : ""}`;
   return ui`<div class="sv-whybox" data-testid="why" role="region" aria-label="why" tabindex="-1" hidden=${!name}
-    ref=${box} onkeydown=${keys}><div class="sv-whyhead"><button class="sv-link sv-whyclose" data-testid="why-close"
-    title="close the answer (Escape)" onclick=${end}>‹ back</button><div class="sv-whytitle">
-    ${document?.title ? ui`<${Pieces} of=${document.title} />` : ["why ", ui`<code>${name}</code>`]}</div></div><div
-      class="sv-scrub" hidden=${!row}>${
+        ref=${box} onkeydown=${keys}>
+      <div class="sv-whyhead">
+        <button class="sv-link sv-whyclose" data-testid="why-close" title="close the answer (Escape)"
+        onclick=${end}>‹ back</button>
+        <div class="sv-whytitle">
+          ${document?.title ? ui`<${Pieces} of=${document.title} />` : ["why ", ui`<code>${name}</code>`]}</div></div>
+      <div class="sv-scrub" hidden=${!row}>${
     row &&
     ui`<${Scrubber} chains=${chains} which=${which} step=${step} to=${to} />`
-  }</div><div class="sv-whyrest"><div
-      class="sv-whytold">${!document && busy && ui`<p class="sv-soft" role="status">${waiting}</p>`}
-        ${trouble && ui`<p class="sv-warn" role="alert">${trouble}</p>`}</div><${Documented} class="sv-whybody"
-          of=${document && { ...document, title: undefined }} hidden=${!document} /></div></div>`;
+  }</div>
+      <div class="sv-whyrest">
+        <div class="sv-whytold">
+          ${!document && busy && ui`<p class="sv-soft" role="status">${waiting}</p>`}
+          ${trouble && ui`<p class="sv-warn" role="alert">${trouble}</p>`}</div>
+        <${Documented} class="sv-whybody" of=${
+    document && { ...document, title: undefined }
+  } hidden=${!document} /></div></div>`;
 }
 
 /**
@@ -138,8 +145,8 @@ function Scrubber({ chains, which, step, to }) {
   const value = (/** @type {Row} */ each) =>
     ui`<${Pieces} of=${each.cells[AT.value]} />${" "}<${Pieces} of=${each.cells[AT.cut]} />`;
   const keys = (/** @type {KeyboardEvent} */ e) => e.key !== "Escape" && e.key !== "Tab" && e.stopPropagation();
-  return ui`<div class="sv-scrubbar"><span class="sv-whyaxes" role="group" aria-label="the chain of which axis">
-    ${
+  return ui`<div class="sv-scrubbar">
+      <span class="sv-whyaxes" role="group" aria-label="the chain of which axis">${
     chains.length > 1 &&
     chains.map(({ axis }, n) =>
       ui`<button class="sv-chip" style=${
@@ -149,19 +156,18 @@ function Scrubber({ chains, which, step, to }) {
         )
       } aria-pressed=${n === which} data-testid="why-axis-${axis}" onclick=${() => to(n, 0)}>${axis}</button>`
     )
-  }</span>${stepper("why-back", "a step back", "◂", -1)}<input type="range" data-testid="why-step" min="0"
-    max=${rows.length - 1} step="1" value=${step} aria-label="step of the chain, from the cause to the value"
-    onkeydown=${keys} aria-valuetext="${step + 1} of ${rows.length}: ${row.cells.slice(0, 4).map(plain).join(" ")}"
-    oninput=${(
+  }</span>${stepper("why-back", "a step back", "◂", -1)}
+      <input type="range" data-testid="why-step" min="0" max=${rows.length - 1} step="1" value=${step}
+          aria-label="step of the chain, from the cause to the value" onkeydown=${keys}
+          aria-valuetext="${step + 1} of ${rows.length}: ${row.cells.slice(0, 4).map(plain).join(" ")}" oninput=${(
     /** @type {any} */ { target },
-  ) => to(which, Number(target.value))} />${stepper("why-on", "a step on", "▸", 1)}<span class="sv-soft sv-whycount">
-  ${`${
-    step + 1
-  } / ${rows.length}`}</span></div><div class="sv-whynow" data-testid="why-now" role="status"><span class="sv-whyends">
-  ${before ? [value(before), ui`<b>${" → "}</b>`] : "begins at "}${value(row)}</span><span><${Pieces}
-    of=${row.cells[AT.step]} />${" "}${
+  ) => to(which, Number(target.value))} />${stepper("why-on", "a step on", "▸", 1)}
+      <span class="sv-soft sv-whycount">${`${step + 1} / ${rows.length}`}</span></div>
+    <div class="sv-whynow" data-testid="why-now" role="status">
+      <span class="sv-whyends">${before ? [value(before), ui`<b>${" → "}</b>`] : "begins at "}${value(row)}</span>
+      <span><${Pieces} of=${row.cells[AT.step]} />${" "}${
     before &&
     ui`<${Pieces} of=${row.cells[AT.words]} />`
-  }</span><span class="sv-soft"><${Pieces} of=${row.cells[AT.rule]}
-      /></span></div>`;
+  }</span>
+      <span class="sv-soft"><${Pieces} of=${row.cells[AT.rule]} /></span></div>`;
 }
