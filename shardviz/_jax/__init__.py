@@ -82,13 +82,14 @@ from shardviz._jax.lowering import (
     walk,
 )
 from shardviz._jax.marking import (
-    MARK,
-    MarkedValue,
-    Marking,
-    marked,
+    Line,
+    Made,
+    Watch,
+    mark,
     marked_text,
     marks_in,
     reconstrained,
+    watched,
     with_marks_as,
 )
 from shardviz._jax.partitioning import (

@@ -34,7 +34,7 @@ class Checkpointing:
         if primitive.name in _CHECKPOINTS:
             params = params | {"policy": self.policy}
         elif primitive.name == "scan":
-            with told("checkpointing", None):
+            with told("checkpointing", None), told("watch", None):
                 params = params | {"jaxpr": self._body(params["jaxpr"])}
         else:
             return bind(primitive, *args, **params)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from shardviz._jax import Line, Made
 from shardviz.errors import SpecError, excerpt
 from shardviz.notation import Spec
 from shardviz.notation.spec import memory_of
@@ -192,6 +193,11 @@ class Extent:
         """Where a node of Python's own syntax tree stands."""
         return cls(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
 
+    def has(self, line: Line) -> bool:
+        """Whether what is at work lies in it."""
+        inside = (self.first, self.start) <= (line.first, line.start)
+        return inside and (line.last, line.end) <= (self.last, self.end)
+
 
 @dataclass(frozen=True)
 class Target:
@@ -238,17 +244,17 @@ def extract(file: str, extent: Extent) -> str:
     return b"".join(lines).decode(errors="replace")
 
 
-def located(wanted: Intermediate, lines: Sequence[Frame]) -> Target:
+def located(wanted: Intermediate, made: Sequence[Made]) -> Target:
     """Where in the source a value is that a function makes.
 
     Args:
         wanted: the value.
-        lines: the lines that make something.
+        made: what the function made when it was traced.
 
     Raises:
         SpecError: if there is no such value, or there are several; the message says which there are.
     """
-    places = {(line.file, line.line, line.function): None for line in lines}
+    places = {(line.file, line.first, line.function): None for row in made for line in row.lines if line.first}
     targets = list(_targets(wanted, places))
     if wanted.text:
         targets = _nearest(wanted, targets)
@@ -358,7 +364,7 @@ def _statements_at(file: str, line: int) -> list[ast.stmt]:
 def _statements(file: str, text: str) -> tuple[tuple[int, int, ast.stmt], ...]:
     """(First line, last line, statement) of every statement that holds no others, and of the heads of those that do."""
     try:
-        tree = ast.parse(python_of(text))
+        tree = ast.parse(_plain(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     statements = []
@@ -368,7 +374,7 @@ def _statements(file: str, text: str) -> tuple[tuple[int, int, ast.stmt], ...]:
     return tuple(statements)
 
 
-def python_of(text: str) -> str:
+def _plain(text: str) -> str:
     """A cell's text without the lines that are IPython's own."""
     return "\n".join("pass" if line.startswith(("%", "!")) else line for line in text.split("\n"))
 
@@ -390,3 +396,14 @@ def _lost(wanted: Intermediate, known: Iterable[tuple[str, int, str]]) -> SpecEr
         "Name one of these, or take the constraint away with plan.unconstrain",
         argument=wanted.name or wanted.line,
     )
+
+
+def runs(target: Target, made: Sequence[Made]) -> list[tuple[int, int]]:
+    """The last operation of each time that an expression is evaluated: (its number, which of its lines that is)."""
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    for row in made:
+        for level, line in enumerate(row.lines):
+            if line.file == target.file and target.expression.has(line):
+                found[line.frame, line.run] = row.number, level
+                break
+    return sorted(found.values())

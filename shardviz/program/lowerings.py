@@ -22,7 +22,7 @@ from shardviz.program.explicit import explicit_axes, in_types
 from shardviz.program.intermediates import Intermediate
 from shardviz.program.lower import CPU, ELSEWHERE, Lowered, LowerFor, lower
 from shardviz.program.own_partitioning import Asking
-from shardviz.program.placing import with_places
+from shardviz.program.placing import operations, with_places
 from shardviz.program.plan import Plan
 from shardviz.program.trace import Traced, needs_mesh, signature, trace
 from shardviz.records import PlanRecord
@@ -43,12 +43,13 @@ _MOST_PLACED = 16
 
 @dataclass(eq=False)
 class _Kept:
-    """A trace, the mesh that it was made on, and its lowerings."""
+    """A trace, the mesh that it was made on, its lowerings, and its operations once a plan constrains one."""
 
     traced: Traced
     mesh: DeviceMesh | None
     lowered: dict[LowerFor, Lowered] = field(default_factory=dict)
     asking: dict[LowerFor, Asking] = field(default_factory=dict)
+    operations: tuple[_jax.Made, ...] = ()
 
 
 class Lowerings:
@@ -235,7 +236,9 @@ class Lowerings:
         key = self._key(mesh, types), wanted
         with self._lock:
             if key not in self._placed:
-                traced = with_places(kept.traced, self.call, mesh, types, self._places(mesh), wanted)
+                on = self.call, mesh, types, self._places(mesh)
+                kept.operations = kept.operations or operations(kept.traced, *on)
+                traced = with_places(kept.traced, *on, kept.operations, wanted)
                 self._placed[key] = _Kept(traced, mesh)
                 for old in list(self._placed)[:-_MOST_PLACED]:
                     del self._placed[old]

@@ -29,7 +29,7 @@ from shardviz.program.trees import Outcome, Update
 from shardviz.records import Frame, Reconstrained
 from shardviz.records.kernels import Estimate
 from shardviz.records.phases import is_differentiated
-from shardviz.records.source import innermost, is_own
+from shardviz.records.source import innermost
 
 
 @dataclass(frozen=True)
@@ -160,15 +160,6 @@ class Traced:
         return tuple((name, first_frame(at)) for name, at in _jax.equations(self.closed.jaxpr) if name in names)
 
     @cached_property
-    def lines(self) -> tuple[Frame, ...]:
-        """The person's lines that make something, and those that call these."""
-        if self.closed is None:
-            return ()
-        infos = (info for _, (info, *_) in _jax.equations(self.closed.jaxpr))
-        frames = (Frame(*frame) for info in infos for frame in _jax.user_frames(info))
-        return tuple(dict.fromkeys(frame for frame in frames if is_own(frame.file)))
-
-    @cached_property
     def operations(self) -> tuple[tuple[str, Frame | None], ...]:
         """Every operation inside with its line; empty where there is no jaxpr."""
         if self.closed is None:
@@ -213,13 +204,13 @@ def staged(
     mesh: DeviceMesh | None,
     types: tuple[Spec, ...],
     places: frozenset[str],
-    marked: contextlib.AbstractContextManager[None] | None = None,
+    watch: _jax.Watch | None = None,
 ) -> Any:
     """The `jax.stages.Traced` of a call.
 
     Args:
         call, mesh, types, places: as `trace`.
-        marked: marks values meanwhile.
+        watch: what is told of each operation.
 
     Raises:
         ShardingTypeError, TraceError: as `trace`.
@@ -229,10 +220,10 @@ def staged(
     if target is not None and types:
         args, kwargs = typed_arguments(call, target, types)
     try:
-        marked = contextlib.nullcontext() if marked is None else marked
+        watching = contextlib.nullcontext() if watch is None else _jax.watched(watch)
         layered = _jax.checkpointed(call.checkpoint) if call.checkpoint else contextlib.nullcontext()
         constrained = _jax.reconstrained(_reconstrain(call)) if call.constraints else contextlib.nullcontext()
-        with call.contexts.around(), _jax.tracing_on(target, places), marked, layered, constrained:
+        with call.contexts.around(), _jax.tracing_on(target, places), watching, layered, constrained:
             call.tally.traces += 1
             traced = call.fn.trace(*args, **kwargs)
     except ShardvizError:
