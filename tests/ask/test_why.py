@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import itertools
 import json
 import re
-import time
 
 import hypothesis
 import jax
@@ -18,7 +18,6 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import gallery
 from shardviz.errors import ShardvizError
-from shardviz.explorer.chores import Chore
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
@@ -267,30 +266,23 @@ def test_a_question_keeps_no_other_waiting(program):
         assert program.why(PLAN, "y", axis="data").causes
 
 
-def test_an_edit_is_answered_before_a_why_ends_and_a_newer_question_ends_it(monkeypatch):
-    monkeypatch.setattr(Chore, "start", lambda self, delay=0.0: None)  # its steps are taken here, one by one
+def test_an_edit_is_answered_before_a_why_ends_and_a_newer_question_ends_it():
     program = sv.trace(mlp, *ARGS)
     state = ExplorerState(program, PLAN, level="partitioned", debounce=600)
     value = named(state.report, "h").name
-    state.ask_why(value)
-    first = state.background.chores["why"]
 
-    def step(chore):
-        """The next step in which Shardy is run; in others a trial in a process of its own is waited for, say."""
-        while not isinstance(next(chore._steps), int):
-            time.sleep(0.01)
-        return state.now.why.tried
+    async def ask():
+        state.ask_why(value)
+        assert state.now.why.busy
+        assert state.set_spec("x", P()) and state.report.value("x").spec == Spec.of(P(), 2)
+        assert not state.now.why.name
+        assert state.undo()
+        state.ask_why(value)
+        state.ask_why("w2", "model")
+        while state.now.why.busy:
+            await asyncio.sleep(0.01)
 
-    assert [step(first) for _ in range(3)] == [0, 1, 2] and state.now.why.busy, "one run of Shardy a step"
-    assert state.set_spec("x", P()) and state.report.value("x").spec == Spec.of(P(), 2)
-    assert not state.now.why.name and not first.running and not list(first._steps)
-    assert state.undo()
-    state.ask_why(value)  # of the same plan, whose program the first question held
-    second = state.background.chores["why"]
-    assert step(second) == 0 and state.now.why.busy
-    state.ask_why("w2", "model")
-    assert not second.running and not list(second._steps)
-    assert list(state.background.chores["why"]._steps)
+    asyncio.run(ask())
     assert state.now.why.answer.value.name == "w2" and not state.now.why.trouble
     assert state.now.why.answer.axes == program.why(PLAN, "w2", axis="model").axes
     state.stop()

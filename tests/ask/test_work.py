@@ -292,7 +292,7 @@ def test_the_report_says_what_is_done_where(adam):
     text, html = " ".join(repr(adam).split()), adam._repr_mimebundle_()["text/html"]
     for words in ("read from and written to main memory", "FLOPs: forward ", "main memory traffic: forward "):
         assert words in text
-    assert "cost_analysis() counts each loop's body once: " in text and "and no loop adds to it" in text
+    assert "cost_analysis() counts each loop's body once: " in text and "no loop adds to it" in text
     assert "By phase, line and module" in html and "By module" in html
 
 
