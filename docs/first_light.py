@@ -29,7 +29,7 @@ def main() -> None:
         page.open_notebook("01_first_light.ipynb")
         page.run_all()
         explorer = page.notebook.locator(".jp-Cell-outputArea", has=page.raw.get_by_test_id("level")).first
-        expect(state(explorer)).to_have_attribute("data-level", "compiled", timeout=60_000)
+        expect(state(explorer)).to_have_attribute("data-level", "partitioned", timeout=60_000)
         explorer.evaluate("area => area.scrollIntoView({block: 'end'})")
         page.raw.wait_for_timeout(500)
         page.raw.screenshot(path=PICTURE)

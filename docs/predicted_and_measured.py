@@ -101,7 +101,7 @@ def page(rows: list[Published], accuracy: Iterable[Accuracy]) -> str:
         "  v5e, from one row (B19 beside B15); of other chips it is not known, and not in their steps (A12).",
         "- **GPUs**: steps by cuDNN's attention (D1, D3, D10) take a quarter more than predicted. Launches, and the",
         "  multiprocessors that NCCL takes from the products, are not in it. Before it is compiled (`propagated`,",
-        "  `partitioned`) a program's elementwise work counts for nothing, which on GPUs is much.",
+        "  `partitioned`) elementwise work is taken to be fused as a TPU's compiler does it, on GPUs too much.",
         "- **Kernels on v6e** (A1 to A6, A14): steps with much attention take 4 % less than predicted; perhaps the",
         "  splash kernel fills more of the matrix unit than the half that heads of 128 features are counted to.",
         "- **tpu7x** (C1, C5): no row gives it a matrix share, so its products count at the data sheet's rate.",

@@ -166,7 +166,8 @@ def lesson_page(notebook: dict[str, Any]) -> tuple[str, list[str]]:
         if cell["cell_type"] == "markdown":
             parts.append(source)
         elif cell["cell_type"] == "code":
-            parts.append(f"````python\n{source}\n````")
+            folds, places = cell["metadata"].get("jupyter", {}), []
+            code = re.sub(r"^# (folded|the answer).*\n", "", source) if folds else source
             for output in cell["outputs"]:
                 if output["output_type"] == "stream":
                     outputs.append(f"<pre>{html.escape(''.join(output['text']))}</pre>")
@@ -176,8 +177,18 @@ def lesson_page(notebook: dict[str, Any]) -> tuple[str, list[str]]:
                     continue  # a widget, whose still is another output
                 else:
                     outputs.append(shown(output["data"]))
-                parts.append(OUTPUT.format(len(outputs) - 1))
+                places.append(OUTPUT.format(len(outputs) - 1))
+            code = f"````python\n{code}\n````"
+            if folds.get("outputs_hidden"):
+                parts.append(folded("The answer", code, *places))
+            else:
+                parts += [folded("Code", code) if folds.get("source_hidden") else code, *places]
     return "\n\n".join(parts), outputs
+
+
+def folded(title: str, *parts: str) -> str:
+    """Markdown that a click opens, as JupyterLab's bar at the left of a folded cell does."""
+    return "\n\n".join([f'<details markdown="1">\n<summary>{title}</summary>', *parts, "</details>"])
 
 
 def notebooks() -> list[Path]:
@@ -220,6 +231,8 @@ def on_config(config):
 def on_files(files, config):
     from mkdocs.structure.files import File
 
+    from shardviz.cli.schemas import SCHEMAS, schema_of
+
     titles = []
     for path in notebooks():
         notebook = json.loads(path.read_text(encoding="utf-8"))
@@ -229,6 +242,8 @@ def on_files(files, config):
         files.append(File.generated(config, name, content=markdown.replace(".ipynb)", ".md)")))
     files.append(File.generated(config, "lessons/index.md", content=LESSONS + "\n".join(titles)))
     files.append(File.generated(config, "explorers/first_light.html", content=explorer_page()))
+    for verb in SCHEMAS:
+        files.append(File.generated(config, f"schemas/{verb}.json", content=json.dumps(schema_of(verb), indent=1)))
     return files
 
 
@@ -262,6 +277,10 @@ def on_page_markdown(markdown, page, config, files):
     name = page.file.src_uri
     if name.startswith("reference/"):
         return re.sub(r"^::: shardviz\.(?P<name>\w+)$", named, markdown, flags=re.MULTILINE)
+    if name == "command_line.md":
+        from shardviz.cli.schemas import SCHEMAS
+
+        return markdown.replace("`schemas/VERB.json`", ", ".join(f"[{verb}](schemas/{verb}.json)" for verb in SCHEMAS))
     if any(name == run or (run.endswith("/") and name.startswith(run)) for run in RUN):
         markdown, _outputs[name] = run_page(name, markdown)
     return markdown

@@ -82,14 +82,13 @@ from shardviz._jax.lowering import (
     walk,
 )
 from shardviz._jax.marking import (
-    Line,
-    Made,
-    Watch,
-    mark,
+    MARK,
+    MarkedValue,
+    Marking,
+    marked,
     marked_text,
     marks_in,
     reconstrained,
-    watched,
     with_marks_as,
 )
 from shardviz._jax.partitioning import (

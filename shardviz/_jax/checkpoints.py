@@ -34,7 +34,7 @@ class Checkpointing:
         if primitive.name in _CHECKPOINTS:
             params = params | {"policy": self.policy}
         elif primitive.name == "scan":
-            with told("checkpointing", None), told("watch", None):
+            with told("checkpointing", None):
                 params = params | {"jaxpr": self._body(params["jaxpr"])}
         else:
             return bind(primitive, *args, **params)
@@ -57,9 +57,9 @@ class Checkpointing:
                 params = params | {"policy": self.policy}
             elif e.primitive.name in ("jit", "pjit"):
                 inner = params["jaxpr"]
-                found = self._with_policy(inner.jaxpr)
-                if found is not inner.jaxpr:
-                    params = params | {"jaxpr": inner.replace(jaxpr=found)}
+                body = self._with_policy(inner.jaxpr)
+                if body is not inner.jaxpr:
+                    params = params | {"jaxpr": inner.replace(jaxpr=body)}
             eqns.append(e if params is e.params else e.replace(params=params))
         same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
         return jaxpr if same else jaxpr.replace(eqns=eqns)

@@ -82,8 +82,8 @@ def compile_only(
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
     from jax.experimental import topologies
 
-    found = {device.id: device for device in topologies.get_topology_desc(platform=platform, **names).devices}
-    devices = tuple(found[i] for i in device_ids)
+    by_id = {device.id: device for device in topologies.get_topology_desc(platform=platform, **names).devices}
+    devices = tuple(by_id[i] for i in device_ids)
     compile_options = _compile_options(device_ids, out_chosen, options)
     with mlir_context():
         return devices[0].client.compile(ir.Module.parse(module), xla_client.DeviceList(devices), compile_options)
@@ -107,8 +107,8 @@ def finished_numbers(executable: Any) -> dict[str, dict[str, Any] | None]:
         names = [n for n in dir(stats) if not n.startswith("_") and isinstance(getattr(stats, n), int)]
         memory = {name: getattr(stats, name) for name in names}
     with contextlib.suppress(JaxRuntimeError, NotImplementedError, AttributeError):
-        found = executable.cost_analysis()
-        cost = {k: float(v) for k, v in found.items() if "{" not in k} if found else None
+        numbers = executable.cost_analysis()
+        cost = {k: float(v) for k, v in numbers.items() if "{" not in k} if numbers else None
     return {"memory": memory, "cost": cost}
 
 
@@ -122,15 +122,15 @@ def _compile_options(device_ids: Sequence[int], out_chosen: Sequence[bool], opti
     import numpy as np
     from jax.extend.backend import get_compile_options
 
-    found = get_compile_options(
+    compile_options = get_compile_options(
         num_replicas=1, num_partitions=len(device_ids), device_assignment=np.array(device_ids).reshape(1, -1)
     )
-    build = found.executable_build_options
+    build = compile_options.executable_build_options
     build.use_spmd_partitioning = True
     build.use_shardy_partitioner = True
     build.allow_spmd_sharding_propagation_to_output = list(out_chosen)
-    found.env_option_overrides = list(options.items())
-    return found
+    compile_options.env_option_overrides = list(options.items())
+    return compile_options
 
 
 def let_fork_end() -> None:

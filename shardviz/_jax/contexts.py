@@ -31,12 +31,12 @@ def filled_places() -> frozenset[str]:
     """The places that hold a mesh here and now."""
     from jax._src import mesh as mesh_lib
 
-    found = set()
+    places = set()
     if not (mesh_lib.get_abstract_mesh().empty and mesh_lib.get_concrete_mesh().empty):
-        found.add(SET_MESH)
+        places.add(SET_MESH)
     if not mesh_lib.thread_resources.env.physical_mesh.empty:
-        found.add(WITH_MESH)
-    return frozenset(found)
+        places.add(WITH_MESH)
+    return frozenset(places)
 
 
 def settings() -> dict[str, Any]:
@@ -109,15 +109,15 @@ def placed(mesh: AbstractMesh) -> Placed:
     count = math.prod(mesh.axis_sizes)  # a mesh of no axes is one device, of which JAX says that its size is 0
     devices = np.empty(count, object)
     devices[:] = [_Device(i) for i in range(count)]
-    found = object.__new__(Placed)
-    found.__dict__.update(
+    stand_in = object.__new__(Placed)
+    stand_in.__dict__.update(
         devices=devices.reshape(mesh.axis_sizes),
         axis_names=mesh.axis_names,
         axis_types=mesh.axis_types,
         size=mesh.size,
         abstract_mesh=mesh,
     )
-    return found
+    return stand_in
 
 
 def partition_spec(
@@ -128,11 +128,11 @@ def partition_spec(
     Raises:
         AttributeError: for a kind of partial results that this JAX does not have.
     """
-    found = (PartitionSpec.UNCONSTRAINED if entry is ... else entry for entry in entries)
-    said = {"unreduced": frozenset(unreduced), "reduced": frozenset(reduced)}
+    parts = (PartitionSpec.UNCONSTRAINED if entry is ... else entry for entry in entries)
+    sums = {"unreduced": frozenset(unreduced), "reduced": frozenset(reduced)}
     if kind != "sum":
-        said["unreduced_kind"] = getattr(jax.sharding.UnreducedKind, kind)  # pyright: ignore[reportAttributeAccessIssue]
-    return PartitionSpec(*found, **said)
+        sums["unreduced_kind"] = getattr(jax.sharding.UnreducedKind, kind)  # pyright: ignore[reportAttributeAccessIssue]
+    return PartitionSpec(*parts, **sums)
 
 
 def op_sharding(text: str) -> Any:
@@ -202,9 +202,9 @@ def context_here() -> Callable[[], contextlib.AbstractContextManager[None]]:
 def made_again(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[str, bool]:
     """Why JAX traces anew for the second of two lowerings, in its words, empty where it has the trace from the first;
     and whether it lowers and compiles anew."""
-    told: list[str] = []
+    messages: list[str] = []
     logger = logging.getLogger("jax._src.interpreters.partial_eval")
-    keep = lambda record: bool(told.append(record.getMessage()))  # noqa: E731
+    keep = lambda record: bool(messages.append(record.getMessage()))  # noqa: E731
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # of what is donated, nothing can be used
         one: Any = first()
         logger.addFilter(keep)
@@ -213,4 +213,4 @@ def made_again(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[str
                 other: Any = second()
         finally:
             logger.removeFilter(keep)
-    return "\n".join(told), other._lowering is not one._lowering
+    return "\n".join(messages), other._lowering is not one._lowering

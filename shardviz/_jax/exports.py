@@ -90,11 +90,11 @@ def exported_module(artifact: bytes) -> ir.Module:
 
 def export_shardings(exported: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """An export's shardings of arguments and of results: for each a NamedSharding, an HLO sharding, or None."""
-    found = []
+    shardings = []
     for way in ("in", "out"):
         named, hlo = getattr(exported, f"_{way}_named_shardings"), getattr(exported, f"{way}_shardings_hlo")
-        found.append(tuple(n if n is not None else h for n, h in zip(named, hlo, strict=True)))
-    return found[0], found[1]
+        shardings.append(tuple(n if n is not None else h for n, h in zip(named, hlo, strict=True)))
+    return shardings[0], shardings[1]
 
 
 def stable_custom_calls() -> frozenset[str]:
@@ -149,16 +149,16 @@ def unregistered(trees: Iterable[Any]) -> list[type]:
     """The types of nodes in tree structures that `jax.export` has not been told how to write."""
     from jax._src.export import _export
 
-    known = {tuple, list, dict, type(None), *_export.serialization_registry}
-    found: dict[type, None] = {}
+    registered = {tuple, list, dict, type(None), *_export.serialization_registry}
+    kinds: dict[type, None] = {}
 
     def visit(tree: Any) -> None:
         data = tree.node_data()
-        if data is not None and data[0] not in known:
-            found[data[0]] = None
+        if data is not None and data[0] not in registered:
+            kinds[data[0]] = None
         for child in tree.children():
             visit(child)
 
     for tree in trees:
         visit(tree)
-    return list(found)
+    return list(kinds)

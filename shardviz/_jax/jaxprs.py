@@ -55,7 +55,7 @@ def constraints(jaxpr: Any) -> Iterator[tuple[tuple[int, ...], PartitionSpec, An
 def scanned(jaxpr: Any) -> set[int]:
     """The places of a jaxpr's arguments of which a scan, in it or inside, takes one slice in each run."""
     at: dict[Any, int] = {v: place for place, v in enumerate(jaxpr.invars)}
-    found: set[int] = set()
+    sliced_places: set[int] = set()
     for equation in jaxpr.eqns:
         places = [None if isinstance(v, jex_core.Literal) else at.get(v) for v in equation.invars]
         for inner in sub_jaxprs(equation.params):
@@ -64,10 +64,10 @@ def scanned(jaxpr: Any) -> set[int]:
                 for place, (known, var, given) in enumerate(zip(places, inner.invars, equation.invars, strict=True)):
                     sliced = equation.primitive.name == "scan" and len(var.aval.shape) < len(given.aval.shape)
                     if known is not None and (sliced or place in own):
-                        found.add(known)
+                        sliced_places.add(known)
         if equation.primitive.name == "convert_element_type" and places[0] is not None:
             at[equation.outvars[0]] = places[0]
-    return found
+    return sliced_places
 
 
 _DEBUG = ("debug_callback", "debug_print")

@@ -129,14 +129,14 @@ def mlir_context() -> ir.Context:
     return mlir.make_ir_context()
 
 
-def walk(op: ir.Operation, visit: Callable[[ir.Operation], Any], order: ir.WalkOrder | None = None) -> None:
-    """Visits an operation and all in it, in post-order if no other is said.
+def walk(op: ir.Operation, visit: Callable[[ir.Operation], Any]) -> None:
+    """Visits an operation and all in it, in post-order.
 
     Raises:
         KeyboardInterrupt: where one comes meanwhile; MLIR makes a RuntimeError of what its callbacks raise.
     """
     try:
-        op.walk(visit, order or ir.WalkOrder.POST_ORDER)
+        op.walk(visit, ir.WalkOrder.POST_ORDER)
     except RuntimeError as error:
         if str(error).rstrip(": \n").endswith("KeyboardInterrupt"):
             raise KeyboardInterrupt from None
@@ -194,18 +194,18 @@ class LoweredFacts:
 
 def lowered_facts(lowered: Any) -> LoweredFacts:
     """What a `jax.stages.Lowered` knows beside its module."""
-    known = lowered._lowering.compile_args
+    arguments = lowered._lowering.compile_args
     avals = tuple(jax.tree.leaves(lowered.in_avals))
-    every = known.get("all_args_info")
+    every = arguments.get("all_args_info")
     names = tuple(every.debug_info.arg_names or ()) if every is not None else ()
     constants = len(lowered._lowering.const_args)
-    kept = sorted(k - constants for k in known.get("kept_var_idx", range(len(avals))) if k >= constants)
+    kept = sorted(k - constants for k in arguments.get("kept_var_idx", range(len(avals))) if k >= constants)
     named = names[-len(avals) :] if avals and len(names) >= len(avals) else (None,) * len(avals)
     return LoweredFacts(
         getattr(every.debug_info, "func_name", "") if every is not None else "",
         named,
         avals,
-        tuple(known["global_out_avals"]),
+        tuple(arguments["global_out_avals"]),
         tuple(kept),
         constants,
     )
@@ -217,12 +217,12 @@ def traced_shardings(traced: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     An argument's is what the function was wrapped with, else its own.
     """
     params = traced._params
-    found = []
+    shardings = []
     for key in ("in_shardings", "out_shardings"):
-        found.append([s if isinstance(s, jax.sharding.Sharding) else None for s in params[key]])
+        shardings.append([s if isinstance(s, jax.sharding.Sharding) else None for s in params[key]])
     own = [kind.sharding if isinstance(kind.sharding, NamedSharding) else None for kind in traced._meta_tys_flat]
-    given = found[0][len(found[0]) - len(own) :]
-    return tuple(g or o for g, o in zip(given, own, strict=True)), tuple(found[1])
+    given = shardings[0][len(shardings[0]) - len(own) :]
+    return tuple(g or o for g, o in zip(given, own, strict=True)), tuple(shardings[1])
 
 
 def module_from(data: bytes) -> ir.Module:

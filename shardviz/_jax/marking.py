@@ -1,24 +1,25 @@
-"""The operations of a function as its own lines make them, told while it is traced; and marks put on their results.
+"""Values of a function marked while it is traced, as the person would mark them; and constraints traced otherwise.
 
-A function is differentiated, mapped and put into loops while it is traced, so what a line of it makes can be told from
-what JAX derives of that only while the line runs. `watched` tells each operation that the function's code asks for,
-with the lines that are at work, innermost first. Given marks, it puts a sharding constraint on the results of some of
-them, there and then, as the person would by writing `with_sharding_constraint` around the expression: so JAX's own
-rules say what becomes of it in the backward pass, inside loops and under `vmap`. A mark says "replicated", and has a
-number in its name stack by which `marked_text` finds it again; what it shall say is written over it later.
+A function is differentiated, mapped and put into loops while it is traced, so a value of one of its lines is there only
+while the line runs. So the functions of a file get code for the time of a trace in which a call stands around some
+expressions (`marked`). The call puts a sharding constraint on the value, there and then, as the person would by writing
+`with_sharding_constraint` there: so JAX's own rules say what becomes of it in the backward pass, inside loops and under
+`vmap`. A mark says "replicated", and has a number in its name stack by which `marked_text` finds it again; what it
+shall say is written over it later.
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
+import gc
 import itertools
 import re
-import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType, FrameType
+from types import CodeType, FunctionType
 from typing import Any
 
 import jax
@@ -27,154 +28,99 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardviz._jax.jaxprs import every_equation, rewritten
 from shardviz._jax.tracing import here, target_mesh, told
 
-
-@dataclass(frozen=True)
-class Line:
-    """A place of the person's code that is at work.
-
-    Attributes:
-        file, function: where it is.
-        first, last: its lines, from 1.
-        start, end: the column that it begins in, and the one behind its end, from 0, in UTF-8 bytes.
-        frame: a number for each time that the function was called.
-        run: how often the call has gone back to an earlier place: passes of Python's own loops differ in it.
-    """
-
-    file: str
-    function: str
-    first: int
-    last: int
-    start: int
-    end: int
-    frame: int
-    run: int
+MARK = "__shardviz_mark__"
+"""What is called around a marked expression, with the expression's name and its value; it gives the value."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """An operation that the person's code asked for.
+class MarkedValue:
+    """A value of a marked expression.
 
     Attributes:
-        number: how many went before it.
-        op: its primitive, or the name of the jitted function that it calls.
-        shape, dtype: of its result; None where it has several.
-        lines: the person's lines at work, from the innermost outwards.
+        kind: the type of a value that is no array.
+        shape, dtype: of an array; None for any other value.
         manual: the mesh axes of the `shard_map`s around.
         whole: whether any mesh axis is left that no `shard_map` around has made its own.
     """
 
-    number: int
-    op: str
+    kind: str
     shape: tuple[int, ...] | None
     dtype: str
-    lines: tuple[Line, ...]
     manual: frozenset[str]
     whole: bool
 
 
-class Watch:
-    """What is told while a function is traced.
+class Marking:
+    """Marks put on values while a function is traced.
 
     Args:
-        is_own: whether a file is the person's.
-        marks: operation number → the numbers of the marks to put on its result.
-        variables: operation number → (line number in `Made.lines`, variable) that its result is assigned to.
+        places: the name of a marked expression → the numbers of its marks.
+        chosen: for each mark which of its expression's values have it, counted from 0; None for all.
 
     Attributes:
-        made: the operations, in order.
-        misses: the operations whose result is not what the variable then holds.
+        values: for each mark its expression's values, in order.
     """
 
-    def __init__(
-        self,
-        is_own: Callable[[str], bool],
-        marks: Mapping[int, Collection[str]] | None = None,
-        variables: Mapping[int, tuple[int, str]] | None = None,
-    ):
-        self.made: list[Made] = []
-        self.misses: set[int] = set()
-        self._marks, self._variables = marks or {}, variables or {}
-        self._is_own = is_own
-        self._own: dict[CodeType, tuple[tuple[int | None, ...], ...] | None] = {}
-        self._frames: dict[int, _Frame] = {}
-        self._waiting: list[tuple[int, FrameType, int, str, Any]] = []
-        self._inside = False
+    def __init__(self, places: Mapping[str, Collection[int]], chosen: Sequence[Collection[int] | None]):
+        self.values: list[list[MarkedValue]] = [[] for _ in chosen]
+        self._places, self._chosen = places, chosen
 
-    def bind(self, bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """Runs an operation, and tells it where it is the person's code that asks for it."""
-        if self._inside or (primitive.name == "sharding_constraint" and _of_a_mark()):
-            return bind(primitive, *args, **params)
-        self._inside = True
+    def __call__(self, name: str, value: Any) -> Any:
+        """The value with its marks."""
+        aval, mesh = getattr(value, "aval", None), jax.sharding.get_abstract_mesh()
+        manual = frozenset(mesh.manual_axes)
+        whole = not manual or bool(set(mesh.axis_names) - manual)
+        shape = None if aval is None else tuple(aval.shape)
+        row = MarkedValue(type(value).__name__, shape, str(getattr(aval, "dtype", "")), manual, whole)
+        for place in self._places.get(name, ()):
+            number, chosen = len(self.values[place]), self._chosen[place]
+            self.values[place].append(row)
+            if shape is not None and whole and (chosen is None or number in chosen):
+                with jax.named_scope(mark(place, number)):
+                    value = jax.lax.with_sharding_constraint(value, NamedSharding(target_mesh(), PartitionSpec()))
+        return value
+
+
+def _mark(name: str, value: Any) -> Any:
+    marking = getattr(here, "marking", None)
+    return value if marking is None else marking(name, value)
+
+
+@contextlib.contextmanager
+def marked(marking: Marking, codes: Mapping[CodeType, CodeType]) -> Iterator[None]:
+    """Under it, what is traced on this thread is marked, and nothing is taken from earlier traces.
+
+    Args:
+        marking: is told of each value.
+        codes: a function's code → the same with calls of `MARK`, which other threads pass through.
+    """
+    setattr(builtins, MARK, _mark)  # functions that are made meanwhile keep the call
+    files = {code.co_filename for code in codes}
+    with _swapping:
+        before = [(fn, fn.__code__) for fn in _functions_of(files) if fn.__code__ in codes]
         try:
-            out = bind(primitive, *args, **params)
-            return self._told(primitive, params, out, sys._getframe(2))
+            for fn, code in before:
+                fn.__code__ = codes[code]
+            with told("marking", marking), fresh_traces():
+                yield
         finally:
-            self._inside = False
+            for fn, code in before:
+                fn.__code__ = code
 
-    def close(self) -> None:
-        """Looks at what is left to be looked at, and lets go of the function's frames."""
-        for waiting in self._waiting:
-            self._look(*waiting)
-        self._waiting.clear()
-        self._frames.clear()
 
-    def _told(self, primitive: Any, params: dict[str, Any], out: Any, frame: FrameType | None) -> Any:
-        lines, at = list[Line](), dict[int, tuple[FrameType, int]]()
-        below: FrameType | None = None
-        while frame is not None:
-            places = self._places(frame.f_code)
-            if places is not None:
-                lines.append(self._line(frame, below, places))
-                at[id(frame)] = frame, frame.f_lasti
-            below, frame = frame, frame.f_back
-        for waiting in [w for w in self._waiting if id(w[1]) in at and at[id(w[1])][1] != w[2]]:
-            self._waiting.remove(waiting)
-            self._look(*waiting)
-        number = len(self.made)
-        single = out[0] if isinstance(out, list | tuple) and len(out) == 1 else out
-        aval = getattr(single, "aval", None)
-        inside = jax.sharding.get_abstract_mesh()
-        manual = frozenset(inside.manual_axes)
-        name = params.get("name") if primitive.name in ("jit", "pjit") else None
-        self.made.append(
-            Made(
-                number,
-                name if isinstance(name, str) else primitive.name,
-                None if aval is None else tuple(getattr(aval, "shape", ())),
-                str(getattr(aval, "dtype", "")),
-                tuple(lines),
-                manual,
-                not manual or bool(set(inside.axis_names) - manual),
-            )
-        )
-        for mark in self._marks.get(number, ()):
-            with jax.named_scope(mark):
-                single = jax.lax.with_sharding_constraint(single, NamedSharding(target_mesh(), PartitionSpec()))
-            out = type(out)([single]) if isinstance(out, list | tuple) else single
-        if number in self._variables:
-            level, variable = self._variables[number]
-            frames = list(at.values())
-            self._waiting.append((number, *frames[level], variable, single))
-        return out
+_swapping = threading.RLock()
 
-    def _look(self, number: int, frame: FrameType, _: int, variable: str, value: Any) -> None:
-        if frame.f_locals.get(variable, value) is not value:
-            self.misses.add(number)
 
-    def _places(self, code: CodeType) -> tuple[tuple[int | None, ...], ...] | None:
-        """For each instruction its first and last line, and its first and last column; None of code of others."""
-        if code not in self._own:
-            self._own[code] = tuple(code.co_positions()) if self._is_own(code.co_filename) else None
-        return self._own[code]
-
-    def _line(self, frame: FrameType, below: FrameType | None, places: tuple[tuple[int | None, ...], ...]) -> Line:
-        known = self._frames.get(id(frame))
-        if known is None:
-            known = self._frames[id(frame)] = _Frame(frame, len(self._frames))
-        first, last, start, end = (n or 0 for n in places[frame.f_lasti // 2])
-        run = known.run_at(frame.f_lasti, below)
-        code = frame.f_code
-        return Line(code.co_filename, code.co_qualname, first, last, start, end, known.number, run)
+def _functions_of(files: Collection[str]) -> list[FunctionType]:
+    """All functions of some files, those too that the garbage collector does not look at."""
+    frozen = gc.get_freeze_count()
+    if frozen:
+        gc.unfreeze()
+    try:
+        return [fn for fn in gc.get_objects() if type(fn) is FunctionType and fn.__code__.co_filename in files]
+    finally:
+        if frozen:
+            gc.freeze()
 
 
 def _of_a_mark() -> bool:
@@ -182,21 +128,6 @@ def _of_a_mark() -> bool:
     from jax._src import source_info_util
 
     return _MARK.search(str(source_info_util.current_name_stack())) is not None
-
-
-class _Frame:
-    """A call of a function that is at work, which is held so that no other call can be taken for it."""
-
-    def __init__(self, frame: FrameType, number: int):
-        self.frame, self.number = frame, number
-        self.run, self._at, self._below = 0, -1, None
-
-    def run_at(self, at: int, below: FrameType | None) -> int:
-        """The run that the call is in, when it is at an instruction that has called another function."""
-        if at < self._at or (at == self._at and below is not self._below):
-            self.run += 1
-        self._at, self._below = at, below
-        return self.run
 
 
 _numbers = itertools.count(1)
@@ -216,36 +147,26 @@ def fresh_traces() -> Iterator[None]:
 
 
 _lock = threading.Lock()
-_watching: list[Any] = []
-"""What `Primitive.bind` was, once for each `watched` that is at work on any thread."""
-
-
-@contextlib.contextmanager
-def watched(watch: Watch) -> Iterator[None]:
-    """Under it, on this thread, what is traced is told to `watch`. JAX takes nothing from earlier traces meanwhile."""
-    with told_of_operations(), told("watch", watch), fresh_traces():
-        try:
-            yield
-        finally:
-            watch.close()
+_telling_on: list[Any] = []
+"""What `Primitive.bind` was, once for each `told_of_operations` that is at work on any thread."""
 
 
 @contextlib.contextmanager
 def told_of_operations() -> Iterator[None]:
-    """Under it, every operation passes by the other constraints, the checkpointing and the watch of its thread, where
-    there are such."""
+    """Under it, every operation passes by the other constraints and the checkpointing of its thread, where there are
+    such."""
     from jax._src import core
 
     with _lock:
-        theirs = _watching[0] if _watching else core.Primitive.bind
-        _watching.append(theirs)
+        theirs = _telling_on[0] if _telling_on else core.Primitive.bind
+        _telling_on.append(theirs)
         core.Primitive.bind = _telling(theirs)
     try:
         yield
     finally:
         with _lock:
-            _watching.pop()
-            if not _watching:
+            _telling_on.pop()
+            if not _telling_on:
                 core.Primitive.bind = theirs
 
 
@@ -259,12 +180,8 @@ def _telling(theirs: Callable[..., Any]) -> Callable[..., Any]:
                 return args[0]
             params = changed
         if (checkpointing := getattr(here, "checkpointing", None)) is not None:
-            return checkpointing.bind(watched_bind, self, args, params)
-        return watched_bind(self, *args, **params)
-
-    def watched_bind(self: Any, *args: Any, **params: Any) -> Any:
-        watch = getattr(here, "watch", None)
-        return theirs(self, *args, **params) if watch is None else watch.bind(theirs, self, args, params)
+            return checkpointing.bind(theirs, self, args, params)
+        return theirs(self, *args, **params)
 
     return bind
 
@@ -310,8 +227,8 @@ def mark(number: int, run: int) -> str:
 
 def marked_text(text: str) -> tuple[int, str] | None:
     """The number of the mark in a name stack, or in text around one, and the text without it; None without a mark."""
-    found = _MARK.search(text)
-    return None if found is None else (int(found[1]), _LEFT_OUT.sub("", text))
+    match = _MARK.search(text)
+    return None if match is None else (int(match[1]), _LEFT_OUT.sub("", text))
 
 
 def marks_in(jaxpr: Any) -> set[tuple[int, int]]:

@@ -99,20 +99,20 @@ def answer(
     def local(*flat: Any) -> list[Any]:
         return jax.tree.leaves(lower_fn(*in_tree.unflatten(flat)))
 
-    found = Partitioned(local, in_specs, out_specs, tuple(ins), tuple(outs))
+    partitioned = Partitioned(local, in_specs, out_specs, tuple(ins), tuple(outs))
     for spec, aval in zip((*in_specs, *out_specs), (*call.in_avals, *call.out_avals), strict=True):
         _check_divides(spec, aval.shape, mesh)
     try:
         with jax.sharding.use_abstract_mesh(mesh):
             made = jax.eval_shape(
-                _mapped(found, mesh), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in call.in_avals)
+                _mapped(partitioned, mesh), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in call.in_avals)
             )
     except Exception as error:
         raise Unanswered(f"its function for one device raised {type(error).__name__}: {error}") from error
     if [(a.shape, a.dtype) for a in made] != [(a.shape, a.dtype) for a in call.out_avals]:
         given, wanted = (", ".join(f"{a.dtype}{list(a.shape)}" for a in of) for of in (made, call.out_avals))
         raise Unanswered(f"its function for one device makes {given}, all devices together, instead of {wanted}")
-    return found
+    return partitioned
 
 
 def _specs(shardings: Sequence[Any], avals: Sequence[Any]) -> tuple[PartitionSpec, ...]:
@@ -196,8 +196,10 @@ def _custom_call(number: int, mesh: AbstractMesh, values: Sequence[Any], params:
         "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 2),
     }
     if callable(rule):
-        made = rule(*params["static_args"], placed(mesh), ins, outs)
-        rule, words = made if isinstance(made, (list, tuple)) and len(made) == 2 else (made, {})
+        written_rule = rule(*params["static_args"], placed(mesh), ins, outs)
+        rule, words = (
+            written_rule if isinstance(written_rule, (list, tuple)) and len(written_rule) == 2 else (written_rule, {})
+        )
         if isinstance(rule, str):
             rule = rules.str_to_sdy_sharding_rule(rule, **words)
     if rule is not None:

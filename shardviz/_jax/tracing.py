@@ -178,8 +178,8 @@ def _refused(frame: Any) -> Refusal:
         given = [values[name] for name in names if name in values]
         flat = [x for value in given for x in (value if isinstance(value, tuple | list) else (value,)) if is_array(x)]
         if flat:
-            found = tuple(Operand(tuple(x.shape), x.sharding.spec) for x in flat)
-            return Refusal(found, _contraction(frame) if len(found) == 2 else None)
+            operands = tuple(Operand(tuple(x.shape), x.sharding.spec) for x in flat)
+            return Refusal(operands, _contraction(frame) if len(operands) == 2 else None)
         frame = frame.f_back
     return Refusal(())
 
@@ -208,8 +208,8 @@ _MISSING_AXIS = re.compile(
 
 def missing_axis(message: str) -> str | None:
     """The mesh axis that a function names and the mesh that it is traced on does not have; None for other errors."""
-    found = _MISSING_AXIS.search(message)
-    return None if found is None else next(filter(None, found.groups()))
+    match = _MISSING_AXIS.search(message)
+    return None if match is None else next(filter(None, match.groups()))
 
 
 class NestedPmap(ValueError):

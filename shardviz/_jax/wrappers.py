@@ -108,20 +108,20 @@ def unwrap_pmap(fn: Any) -> PmapWrapping | None:
     infer = _cells(fn).get("infer_params")
     if infer is None:
         return None
-    told = _cells(infer)
-    static = told["static_broadcasted_tuple"]
+    cells = _cells(infer)
+    static = cells["static_broadcasted_tuple"]
     dynamic = (i for i in itertools.count() if i not in static)
-    donated = dict(zip(range(max(told["donate_tuple"], default=-1) + 1), dynamic, strict=False))
-    name = told["axis_name"]
+    donated = dict(zip(range(max(cells["donate_tuple"], default=-1) + 1), dynamic, strict=False))
+    name = cells["axis_name"]
     return PmapWrapping(
-        told["wrapped_fun"].f,
+        cells["wrapped_fun"].f,
         None if name == "_internal_pmap_axis_name" else name,
-        told["in_axes"],
-        jax.tree.unflatten(told["out_axes_tree"], told["out_axes_flat"]),
+        cells["in_axes"],
+        jax.tree.unflatten(cells["out_axes_tree"], cells["out_axes_flat"]),
         tuple(static),
-        tuple(donated[i] for i in told["donate_tuple"]),
-        None if told["devices"] is None else tuple(int(d.id) for d in told["devices"]),
-        told["axis_size"],
+        tuple(donated[i] for i in cells["donate_tuple"]),
+        None if cells["devices"] is None else tuple(int(d.id) for d in cells["devices"]),
+        cells["axis_size"],
     )
 
 

@@ -61,9 +61,9 @@ def compiled_report(compiled: Any) -> Report:
     results = zip(stablehlo_program.result_names(compiled.out_tree), out_infos, outs, strict=True)
     outputs = tuple(_row(n, i, s, mesh) for n, i, s in results)
     called = [names[i] for i in kept]
-    found = compiler.collectives(module, mesh, arguments=called if len(called) == len(located) else None)
+    collectives = compiler.collectives(module, mesh, arguments=called if len(called) == len(located) else None)
     cost = compiler.with_bytes(compiler.count_flops(module), compiler.count_bytes(module))
-    said = _jax.finished_numbers(compiled.runtime_executable())
+    numbers = _jax.finished_numbers(compiled.runtime_executable())
     return Report(
         level="compiled",
         program=name,
@@ -77,14 +77,14 @@ def compiled_report(compiled: Any) -> Report:
         arguments=arguments,
         outputs=outputs,
         intermediates=(),
-        collectives=Collectives(found),
+        collectives=Collectives(collectives),
         target=_platform((*ins, *outs)),
-        memory=_memory(said["memory"], _platform((*ins, *outs))),
-        cost=replace(cost, stated=stated_cost(said["cost"])),
+        memory=_memory(numbers["memory"], _platform((*ins, *outs))),
+        cost=replace(cost, stated=stated_cost(numbers["cost"])),
         diagnostics=_as_compiled(mesh, (*ins, *outs))
         + diagnose.unknown_loops(cost.unknown_loops)
         + diagnose.unknown_flops(cost.work),
-        source=rows.source((), (*found, *cost.work)),
+        source=rows.source((), (*collectives, *cost.work)),
         stages={"optimized": text},
         schedule=compiler.schedule_of(module),
         scheduled=compiler.is_scheduled(module),
@@ -94,8 +94,8 @@ def compiled_report(compiled: Any) -> Report:
 
 def _flat(tree: Any, count: int, structure: Any) -> list[Any]:
     """A sharding for each array; None for an argument that nothing uses."""
-    found = jax.tree.leaves(tree, is_leaf=lambda s: s is None)
-    return found if len(found) == count else structure.flatten_up_to(tree)
+    shardings = jax.tree.leaves(tree, is_leaf=lambda s: s is None)
+    return shardings if len(shardings) == count else structure.flatten_up_to(tree)
 
 
 def _mesh(shardings: Sequence[Any], devices: int) -> DeviceMesh:
@@ -118,8 +118,8 @@ def _row(name: str, info: Any, sharding: Any, mesh: DeviceMesh) -> Value:
         spec, shard = compiler.cut(text, shape, mesh) if text else (None, None)
     kind = getattr(sharding, "memory_kind", None) or DEVICE_MEMORY
     donated = getattr(info, "donated", False)
-    made = rows.value(name, shape, dtype, spec, shard, donated=donated, memory_kind=kind)
-    return replace(made, sharding={**made.sharding, **({"hlo": text} if text else {})})
+    row = rows.value(name, shape, dtype, spec, shard, donated=donated, memory_kind=kind)
+    return replace(row, sharding={**row.sharding, **({"hlo": text} if text else {})})
 
 
 def _platform(shardings: Sequence[Any]) -> str:
@@ -129,18 +129,20 @@ def _platform(shardings: Sequence[Any]) -> str:
     return jax.default_backend()
 
 
-def _memory(said: Mapping[str, int] | None, target: str) -> Memory | None:
+def _memory(stated: Mapping[str, int] | None, target: str) -> Memory | None:
     """The executable's own plan; None where the platform gives none."""
-    if not said:
+    if not stated:
         return None
     arguments, outputs, aliased, temporaries = (
-        said[f"{what}_size_in_bytes"] for what in ("argument", "output", "alias", "temp")
+        stated[f"{what}_size_in_bytes"] for what in ("argument", "output", "alias", "temp")
     )
-    if "total_allocation_bytes" in said:  # since jax 0.11; a TPU's temporaries else have the gaps between them twice
-        temporaries = said["total_allocation_bytes"] - said["indefinite_allocations"]
-    peak = 0 if target == "cpu" else said.get("peak_memory_in_bytes", 0)  # a CPU's leaves out all temporaries
+    if "total_allocation_bytes" in stated:  # since jax 0.11; a TPU's temporaries else have the gaps between them twice
+        temporaries = stated["total_allocation_bytes"] - stated["indefinite_allocations"]
+    peak = 0 if target == "cpu" else stated.get("peak_memory_in_bytes", 0)  # a CPU's leaves out all temporaries
     together = arguments + outputs - aliased + temporaries
-    host = HostMemory(*(said.get(f"host_{what}_size_in_bytes", 0) for what in ("argument", "output", "alias", "temp")))
+    host = HostMemory(
+        *(stated.get(f"host_{what}_size_in_bytes", 0) for what in ("argument", "output", "alias", "temp"))
+    )
     return Memory(
         arguments=arguments,
         outputs=outputs,
@@ -149,8 +151,8 @@ def _memory(said: Mapping[str, int] | None, target: str) -> Memory | None:
         peak=peak or together,
         target=target,
         host=host if host.total else None,
-        code=code_size(said),
-        stated=said,
+        code=code_size(stated),
+        stated=stated,
     )
 
 

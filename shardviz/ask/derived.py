@@ -51,7 +51,7 @@ def planned(program: S, plan: Plan) -> tuple[S, Plan]:
             way = "not a report's record of one: give the plan that the report was made from"
         raise SpecError(f"plan: a {type(plan).__name__} was given; expected an sv.Plan, {way}")
     program = of_variant(program, plan.variant)
-    return program, program.settled(plan)
+    return program, program._settled(plan)
 
 
 class Derivable:
@@ -95,7 +95,7 @@ class Derivable:
         """
         return dimensions(self._lowerings.lowered)
 
-    def settled(self, plan: Plan) -> Plan:
+    def _settled(self, plan: Plan) -> Plan:
         """The plan with the arrays of each logical dimension that it cuts by name; a plan that names none as it is.
 
         Raises:
@@ -146,26 +146,32 @@ class Derivable:
 
     def _with(self, variant: Variant) -> Self:
         """The program with what a variant says."""
-        made = self
+        program = self
         for longer in variant.lengths:
             member = f"{longer.path}:{longer.dimension}"
-            dimension = next((d for d in made.dimensions if member in map(str, d.members)), None)
+            dimension = next((d for d in program.dimensions if member in map(str, d.members)), None)
             if dimension is None:
                 raise ShardvizError(f"{self.name} has no dimension {excerpt(member)} to make {longer.better} long")
-            shapes = made._lowerings.shapes
-            made = made._varied(variants.lengthened(made._call, shapes, dimension, longer.size, longer.better))
+            shapes = program._lowerings.shapes
+            program = program._varied(variants.lengthened(program._call, shapes, dimension, longer.size, longer.better))
         if variant.donated:
-            made = made._varied(variants.donating(made._call, made._lowerings.shapes, variant.donated))
+            program = program._varied(variants.donating(program._call, program._lowerings.shapes, variant.donated))
         if variant.constraints:
-            made = made._varied(variants.reconstraining(made._call, made._lowerings.shapes, variant.constraints))
-        return made._varied(variants.checkpointing(made._call, variant.checkpoint)) if variant.checkpoint else made
+            program = program._varied(
+                variants.reconstraining(program._call, program._lowerings.shapes, variant.constraints)
+            )
+        return (
+            program._varied(variants.checkpointing(program._call, variant.checkpoint))
+            if variant.checkpoint
+            else program
+        )
 
     def _of(self, call: Call) -> Self:
         return type(self)(call, None if self._lowerings.bare else self._lowerings.mesh)
 
     def _varied(self, call: Call) -> Self:
-        made = self._of(call).with_flops(self._flops)
-        return made.without_constraints() if self._lowerings.opened else made
+        program = self._of(call).with_flops(self._flops)
+        return program.without_constraints() if self._lowerings.opened else program
 
 
 def of_variant(program: S, variant: Variant) -> S:
@@ -189,13 +195,13 @@ def of_variant(program: S, variant: Variant) -> S:
     root = program if program._root is None else program._root
     if not variant:
         return root
-    if (made := root._variants.get(variant)) is None:
-        made = root._with(variant)
-        made._root, made._variant = root, variant
-        root._variants[variant] = made
+    if (varied := root._variants.get(variant)) is None:
+        varied = root._with(variant)
+        varied._root, varied._variant = root, variant
+        root._variants[variant] = varied
         for old in list(root._variants)[:-_MOST_VARIANTS]:
             root._variants.pop(old, None)
-    return made
+    return varied
 
 
 def checkpoints(program: Derivable) -> tuple[Frame, ...]:

@@ -21,7 +21,7 @@ from shardviz.ask.propagated import report_of, sketch_of
 from shardviz.ask.reading import Reading
 from shardviz.ask.submitting import OnReport, ReportFuture
 from shardviz.ask.targeting import resolve_target
-from shardviz.ask.why import Asking
+from shardviz.ask.why import Questions
 from shardviz.costs import Machine
 from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.judge.report import Report
@@ -70,7 +70,7 @@ class Program(Derivable):
         self._propagated: tuple[Plan, LowerFor, Report] | None = None
         self._calls: list[CallSignature] = [] if call.signature is None else [call.signature]
         self._flops: Mapping[str, float] = {}
-        self._asked: tuple[Plan, Asking] | None = None
+        self._asked: tuple[Plan, Questions] | None = None
         self._variants: dict[Variant, Any] = {}
 
     def __reduce__(self) -> Any:
@@ -137,22 +137,22 @@ class Program(Derivable):
         for name, count in flops.items():
             if not isinstance(count, int | float) or not count >= 0:
                 raise ShardvizError(f"flops[{name!r}]: expected the FLOPs of one run, 0 or more, not {count!r}")
-        made = copy.copy(self)
-        made._flops, made._propagated, made._calls = {**self._flops, **flops}, None, list(self._calls)
-        made._asked = None
-        made._root, made._variants = None if self._root is None else self._root.with_flops(flops), {}
-        return made
+        program = copy.copy(self)
+        program._flops, program._propagated, program._calls = {**self._flops, **flops}, None, list(self._calls)
+        program._asked = None
+        program._root, program._variants = None if self._root is None else self._root.with_flops(flops), {}
+        return program
 
     def without_constraints(self) -> Program:
         """The same program, with every `with_sharding_constraint` inside it left out.
 
         Its meshes still have to have the axes that the constraints name, of one device if need be.
         """
-        made = copy.copy(self)
-        made._lowerings = Lowerings(self._call, self._lowerings.mesh, opened=True)
-        made._propagated, made._calls, made._asked = None, list(self._calls), None
-        made._root, made._variants = None if self._root is None else self._root.without_constraints(), {}
-        return made
+        program = copy.copy(self)
+        program._lowerings = Lowerings(self._call, self._lowerings.mesh, opened=True)
+        program._propagated, program._calls, program._asked = None, list(self._calls), None
+        program._root, program._variants = None if self._root is None else self._root.without_constraints(), {}
+        return program
 
     def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
         """A plan, with what the function brings along where nothing is given.
@@ -192,7 +192,7 @@ class Program(Derivable):
         return program._lowerings.bind(plan)
 
     @of_plan
-    def undivided(self, plan: Plan) -> tuple[Undivided, ...]:
+    def _undivided(self, plan: Plan) -> tuple[Undivided, ...]:
         """The dimensions of arguments and outputs that do not divide by what a plan cuts them by; else as `bind`."""
         return undivided(plan, self._call, self._lowerings.traced(plan))
 
@@ -220,9 +220,9 @@ class Program(Derivable):
             MeshError: if there is no mesh, or the target has another number of devices.
             TraceError, TargetError: as `dimensions`, and `sv.cost`.
         """
-        return tried(self, self.untried_presets(mesh), target, level)
+        return tried(self, self._untried_presets(mesh), target, level)
 
-    def untried_presets(self, mesh: Any = None) -> Iterator[Preset]:
+    def _untried_presets(self, mesh: Any = None) -> Iterator[Preset]:
         """The presets as they are made, one after the other, with no report; of some there are several of one name.
 
         Args:
@@ -273,7 +273,7 @@ class Program(Derivable):
         if target == "cpu":
             return self._propagate(plan, texts=texts)
         resolved = resolve_target(target, self.bind(plan).mesh)
-        return self._propagate(plan, texts=texts, target=resolved.lowered_for)
+        return replace(self._propagate(plan, texts=texts, target=resolved.lowered_for), target=resolved.text)
 
     def _propagate(self, plan: Plan, *, texts: bool = False, target: LowerFor = CPU) -> Report:
         last = self._propagated
@@ -281,9 +281,9 @@ class Program(Derivable):
             return last[2]
         bound = self.bind(plan)
         lowered = self._rehearsed(plan, bound, target)
-        found = shardy.propagate(lowered, bound, self._flops)
-        texts_of = self.texts(plan) | {"shardy": shardy.text_of(found, lowered)} if texts else {}
-        report = report_of(self._call, bound, lowered, found, target=target, texts=texts_of)
+        propagated = shardy.propagate(lowered, bound, self._flops)
+        texts_of = self.texts(plan) | {"shardy": shardy.text_of(propagated, lowered)} if texts else {}
+        report = report_of(self._call, bound, lowered, propagated, target=target, texts=texts_of)
         self._propagated = plan, target, report  # the partitioner's report is compared with it a moment later
         return report
 
@@ -339,7 +339,7 @@ class Program(Derivable):
         """
         return self._asking(plan).without(source, target)
 
-    def _asking(self, plan: Plan) -> Asking:
+    def _asking(self, plan: Plan) -> Questions:
         if self._asked is None or self._asked[0] != plan:
             report = self.propagate(plan)
             lowered = self._lowerings.lower(plan, CPU, anywhere=True).apart()
@@ -347,7 +347,7 @@ class Program(Derivable):
             def reported(bound: PlanRecord, make: Callable[[], Any]) -> Report:
                 return report_of(self._call, bound, lowered, shardy.propagate(lowered, bound, self._flops, make))
 
-            self._asked = plan, Asking(lowered, self.bind(plan), report, reported)
+            self._asked = plan, Questions(lowered, self.bind(plan), report, reported)
         return self._asked[1]
 
     def _rehearsed(self, plan: Plan, bound: PlanRecord, target: LowerFor) -> Lowered:
@@ -382,9 +382,7 @@ class Program(Derivable):
             SpecError, TraceError: as `bind`.
             CompileError: if the compile crashed, took too long or too much, or was refused.
         """
-        plan = plan.with_options(options)
-        limits = timeout, memory_limit
-        return submitting.answer(lambda future: self._start(future, plan, "partitioned", target, False, *limits))
+        return self._answer(plan, "partitioned", target, options, False, timeout, memory_limit)
 
     @of_plan
     def compile(
@@ -423,9 +421,7 @@ class Program(Derivable):
             CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
                 the target, and with the compiler's own words where it does not take an option.
         """
-        plan = plan.with_options(options)
-        limits = timeout, memory_limit
-        return submitting.answer(lambda future: self._start(future, plan, "compiled", target, finish, *limits))
+        return self._answer(plan, "compiled", target, options, finish, timeout, memory_limit)
 
     @of_plan
     def submit(
@@ -460,14 +456,22 @@ class Program(Derivable):
             SpecError, TraceError: as `bind`.
             ShardvizError: if there is no such level or target, or if the mesh and the target differ in size.
         """
-        plan = plan.with_options(options)
         future = ReportFuture(on_report)
         try:
-            self._start(future, plan, level, target, finish, timeout, memory_limit)
+            self._start(future, plan, level, target, options, finish, timeout, memory_limit)
         except BaseException:
             future.stop()
             raise
         return future
+
+    def _answer(self, *asked: Any) -> Report:
+        """Starts a compile and waits for its report; who interrupts either stops the compile."""
+        future = ReportFuture()
+        try:
+            self._start(future, *asked)
+            return future.result()
+        finally:
+            future.stop()
 
     def _start(
         self,
@@ -475,13 +479,14 @@ class Program(Derivable):
         plan: Plan,
         level: str,
         target: str,
+        options: Any,
         finish: bool,
         timeout: float | None,
         memory_limit: float | None,
     ) -> None:
         """Starts a compile whose answer goes to a future."""
         until = submitting.last_milestone(level, finish)
-        submitting.submit(self._reading(plan, level, target), until, timeout, memory_limit, future)
+        future.begin(self._reading(plan.with_options(options), level, target), until, timeout, memory_limit)
 
     def _reading(self, plan: Plan, level: str, target: str) -> Reading:
         """What is to be compiled, and reads what comes of it."""
@@ -572,9 +577,9 @@ class Program(Derivable):
 
 def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], opened: bool, variant: Variant) -> Program:
     """A program that was sent from another process."""
-    made = Program(call, mesh)
-    made._flops = flops
-    return of_variant(made.without_constraints() if opened else made, variant)
+    program = Program(call, mesh)
+    program._flops = flops
+    return of_variant(program.without_constraints() if opened else program, variant)
 
 
 # What the rooms above ask of a program, and a person does not.

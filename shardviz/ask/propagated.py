@@ -22,7 +22,7 @@ def report_of(
     call: Call,
     bound: PlanRecord,
     lowered: Lowered,
-    found: Propagated,
+    propagated: Propagated,
     *,
     target: LowerFor = CPU,
     texts: Mapping[str, str] = MappingProxyType({}),
@@ -33,18 +33,18 @@ def report_of(
         call: what was traced.
         bound: the plan.
         lowered: the program.
-        found: what Shardy found.
+        propagated: what Shardy found.
         target: what it was to be lowered for.
         texts: the program's texts.
     """
     arguments = tuple(
-        replace(v, use=Use(v.optimizer, v.becomes, spec)) if (spec := found.read.get(v.name)) is not None else v
+        replace(v, use=Use(v.optimizer, v.becomes, spec)) if (spec := propagated.read.get(v.name)) is not None else v
         for v in rows.arguments(lowered, bound)
     )
-    outputs = rows.outputs(lowered, found.outputs, bound, gradients(lowered))
-    outputs = tuple(replace(v, computed=found.computed.get(v.name)) for v in outputs)
-    values = rows.labelled(found.values)
-    intermediates = tuple(values[n] for n in found.shown)
+    outputs = rows.outputs(lowered, propagated.outputs, bound, gradients(lowered))
+    outputs = tuple(replace(v, computed=propagated.computed.get(v.name)) for v in outputs)
+    values = rows.labelled(propagated.values)
+    intermediates = tuple(values[n] for n in propagated.shown)
     report = Report(
         level="propagated",
         program=call.name,
@@ -52,40 +52,40 @@ def report_of(
         arguments=arguments,
         outputs=outputs,
         intermediates=intermediates,
-        collectives=Collectives(found.collectives),
-        cost=_work(found),
+        collectives=Collectives(propagated.collectives),
+        cost=_work(propagated),
         diagnostics=rows.notes(lowered, arguments, bound.mesh)
-        + diagnose.unknown_loops(found.unknown_loops)
-        + diagnose.unknown_flops(found.work)
+        + diagnose.unknown_loops(propagated.unknown_loops)
+        + diagnose.unknown_flops(propagated.work)
         + diagnose.lowered_elsewhere(target.platform, lowered.platform)
-        + diagnose.reshards_left(found.reshards_left)
+        + diagnose.reshards_left(propagated.reshards_left)
         + diagnose.without_options(bound.options)
         + diagnose.unused_arguments(arguments),
-        source=rows.source(intermediates, (*found.collectives, *found.work)),
+        source=rows.source(intermediates, (*propagated.collectives, *propagated.work)),
         stages=texts,
-        timings=found.seconds,
+        timings=propagated.seconds,
         versions=rows.versions(),
-        residuals=residuals(found, lowered, bound),
-        products=found.products,
-        schedule=found.schedule,
+        residuals=residuals(propagated, lowered, bound),
+        products=propagated.products,
+        schedule=propagated.schedule,
     )
     return rows.annotated(report, call, target.platform)
 
 
-def sketch_of(call: Call, bound: PlanRecord, lowered: Lowered, found: Propagated) -> Report:
+def sketch_of(call: Call, bound: PlanRecord, lowered: Lowered, propagated: Propagated) -> Report:
     """A report with arguments, outputs, collectives and FLOPs alone."""
     return Report(
         level="propagated",
         program=call.name,
         plan=bound,
         arguments=rows.arguments(lowered, bound),
-        outputs=rows.outputs(lowered, found.outputs, bound),
-        collectives=Collectives(found.collectives),
-        cost=_work(found),
-        timings=found.seconds,
+        outputs=rows.outputs(lowered, propagated.outputs, bound),
+        collectives=Collectives(propagated.collectives),
+        cost=_work(propagated),
+        timings=propagated.seconds,
     )
 
 
-def _work(found: Propagated) -> Cost:
-    flops = math.fsum(row.dot_flops for row in found.work)
-    return Cost(dot_flops=flops, unknown_loops=found.unknown_loops, work=found.work)
+def _work(propagated: Propagated) -> Cost:
+    flops = math.fsum(row.dot_flops for row in propagated.work)
+    return Cost(dot_flops=flops, unknown_loops=propagated.unknown_loops, work=propagated.work)

@@ -96,10 +96,10 @@ class Reading:
             products=predicted.products,
             schedule=compiler.schedule_of(after, self.known, donated=donated_bytes(arguments)),
         )
-        told = compiler.with_shardys(report.collectives, predicted.collectives, self._names)
+        named_collectives = compiler.with_shardys(report.collectives, predicted.collectives, self._names)
         report = replace(
             report,
-            collectives=Collectives(told),
+            collectives=Collectives(named_collectives),
             diagnostics=report.diagnostics + diagnose.levels_differ(predicted, report),
             level_differences=diagnose.level_differences(predicted, report),
         )
@@ -107,12 +107,12 @@ class Reading:
 
     def _compiled(self, texts: dict[str, str], job: processes.Job) -> Report:
         first, waited = self.reached["partitioned"], job.elapsed
-        made = compiled_report(texts, self.resolved, first, *self.modules, self._names, self.known)
-        return replace(made, timings={**first.timings, "compile": waited})
+        report = compiled_report(texts, self.resolved, first, *self.modules, self._names, self.known)
+        return replace(report, timings={**first.timings, "compile": waited})
 
     def _finished(self, texts: dict[str, str], job: processes.Job) -> Report:
-        made = finished_report(self.reached["compiled"], texts["stated"], texts["final"])
-        return replace(made, timings={**made.timings, "finish": job.elapsed})
+        report = finished_report(self.reached["compiled"], texts["stated"], texts["final"])
+        return replace(report, timings={**report.timings, "finish": job.elapsed})
 
     @property
     def _names(self) -> list[str]:
@@ -120,18 +120,18 @@ class Reading:
         return [a.name for a in self.lowered.kept]
 
 
-def _outputs(found: Sequence[Argument], before: compiler.Module, bound: PlanRecord) -> tuple[Value, ...]:
+def _outputs(outputs: Sequence[Argument], before: compiler.Module, bound: PlanRecord) -> tuple[Value, ...]:
     """A row for each output, as the partitioner has it: its sharding stands on the root of the program it was given."""
-    made = []
+    values = []
     shapes = before.entry.root.shapes
-    for output, shape, text in zip(found, shapes, compiler.output_shardings(before), strict=True):
+    for output, shape, text in zip(outputs, shapes, compiler.output_shardings(before), strict=True):
         rank = len(output.shape)
         spec, shard = compiler.cut(text, shape.dims, bound.mesh)
         if len(shape.dims) > rank:  # a PRNG key, whose last dimension JAX does not show
             spec, shard = spec and spec.with_dims(spec.dims[:rank]), shard and shard[:rank]
         kind = bound.out_memory.get(output.name, DEVICE_MEMORY)
-        made.append(rows.value(output.name, output.shape, output.dtype, spec, shard, memory_kind=kind, hlo=text))
-    return tuple(made)
+        values.append(rows.value(output.name, output.shape, output.dtype, spec, shard, memory_kind=kind, hlo=text))
+    return tuple(values)
 
 
 def _with_types(values: Sequence[Value], predicted: Sequence[Value]) -> tuple[Value, ...]:
@@ -196,11 +196,11 @@ def _memory(
     no_room = texts.get("no_room", "")
     plan = compiler.memory(buffers, target=resolved.text, report=texts.get("memory_report", ""), no_room=no_room)
     plan = replace(plan, alive_at_peak=compiler.alive_at_peak(buffers, optimized, arguments))
-    known = resolved.hbm
-    if known is None:
+    usable = resolved.hbm
+    if usable is None:
         return plan
     # the compiler states it rounded to 0.01 GiB; where the chip's own number rounds to the same, that is exact
-    hbm = known if plan.hbm is None or abs(known - plan.hbm) <= 0.006 * 2**30 else plan.hbm
+    hbm = usable if plan.hbm is None or abs(usable - plan.hbm) <= 0.006 * 2**30 else plan.hbm
     fits = plan.fits
     if fits is None:  # a TPU's compiler ends with an error where it does not fit; others do not look
         fits = True if resolved.machine.chip.kind == "tpu" else plan.takes <= hbm

@@ -20,7 +20,6 @@ from shardviz.program.call import Call
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.roles import roles
 from shardviz.program.trace import Argument
-from shardviz.program.variance import unreplicated
 from shardviz.records import Alive, Collective, Finding, Frame, PlanRecord, Use, Value, Work
 from shardviz.records.phases import phase
 from shardviz.records.source import assigned, module_of
@@ -72,10 +71,10 @@ def value(
 def arguments(lowered: Lowered, bound: PlanRecord) -> tuple[Value, ...]:
     """A row for each argument: what the plan says, which every level keeps."""
     rows = zip(lowered.traced.arguments, lowered.unused, strict=True)
-    said = (
+    arrays = (
         (a, bound.in_specs[a.name], bound.in_memory.get(a.name, DEVICE_MEMORY), unused, False) for a, unused in rows
     )
-    return _planned("arguments", lowered, bound.mesh, said)
+    return _planned("arguments", lowered, bound.mesh, arrays)
 
 
 def outputs(
@@ -91,12 +90,12 @@ def outputs(
     """
     rows = zip(lowered.traced.outputs, specs, strict=True)
     memory = bound.out_memory
-    said = ((o, spec, memory.get(o.name, DEVICE_MEMORY), False, o.name in gradients) for o, spec in rows)
-    return _planned("outputs", lowered, bound.mesh, said)
+    arrays = ((o, spec, memory.get(o.name, DEVICE_MEMORY), False, o.name in gradients) for o, spec in rows)
+    return _planned("outputs", lowered, bound.mesh, arrays)
 
 
 def _planned(
-    which: str, lowered: Lowered, mesh: DeviceMesh, said: Iterable[tuple[Argument, Spec, str, bool, bool]]
+    which: str, lowered: Lowered, mesh: DeviceMesh, arrays: Iterable[tuple[Argument, Spec, str, bool, bool]]
 ) -> tuple[Value, ...]:
     """The rows, of which those that are as they were under the last plan are not made again.
 
@@ -104,13 +103,13 @@ def _planned(
         which: `arguments` or `outputs`.
         lowered: the program.
         mesh: the plan's.
-        said: of each array its spec, its memory, whether nothing needs it, whether it is a gradient.
+        arrays: of each array its spec, its memory, whether nothing needs it, whether it is a gradient.
     """
     on, before = lowered.rows.get(which, (mesh, {}))
     if on != mesh:
         before = {}
-    found = []
-    for array, spec, memory, unused, gradient in said:
+    values = []
+    for array, spec, memory, unused, gradient in arrays:
         row = before.get(array.name)
         if (
             row is None
@@ -129,9 +128,9 @@ def _planned(
                 of = roles(lowered)
                 use = Use(array.name in of.optimizer, of.becomes.get(array.name, ""))
                 row = replace(row, use=use) if use != Use() else row
-        found.append(row)
-    lowered.rows[which] = mesh, {row.name: row for row in found}
-    return tuple(found)
+        values.append(row)
+    lowered.rows[which] = mesh, {row.name: row for row in values}
+    return tuple(values)
 
 
 def labelled(values: Sequence[Value]) -> tuple[Value, ...]:
@@ -183,11 +182,11 @@ def annotated(report: Report, call: Call, platform: str) -> Report:
 
 
 def _with_pmap(values: Iterable[Value], mesh: DeviceMesh) -> tuple[Value, ...]:
-    found = []
+    rows = []
     for value in values:
         words = None if value.spec is None else sharding_spec(value.shape, value.spec, mesh)
-        found.append(value if words is None else replace(value, sharding={**value.sharding, "pmap": str(words)}))
-    return tuple(found)
+        rows.append(value if words is None else replace(value, sharding={**value.sharding, "pmap": str(words)}))
+    return tuple(rows)
 
 
 def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh) -> tuple[Finding, ...]:
@@ -199,12 +198,11 @@ def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh) -> tuple[Fi
         mesh: the plan's mesh.
     """
     traced = lowered.traced
-    found = diagnose.callbacks_left_out(c.source for c in traced.callbacks) + diagnose.mesh_asked(traced.asked)
+    findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks) + diagnose.mesh_asked(traced.asked)
     idle = [p.target for place, p in enumerate(traced.placed) if place not in lowered.placed]
-    found += diagnose.without_effect([(target.label, target.frame) for target in idle])
-    found += diagnose.not_the_same(unreplicated(traced))
-    found += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)
-    found += diagnose.large_constants(traced.constants, rows, mesh.size)
-    return found + diagnose.own_partitioning(
+    findings += diagnose.without_effect([(target.label, target.frame) for target in idle])
+    findings += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)
+    findings += diagnose.large_constants(traced.constants, rows, mesh.size)
+    return findings + diagnose.own_partitioning(
         traced.self_partitioned, answered=lowered.answered, unanswered=lowered.unanswered
     )

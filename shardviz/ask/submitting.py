@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable
-from concurrent.futures import InvalidStateError
 
 from shardviz import processes
 from shardviz.ask.reading import Reading, unfinished_report
 from shardviz.errors import CompileCrashed, CompileError, CompileRefused, CompileStopped, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
-from shardviz.processes import Job, Own
+from shardviz.processes import Job
 from shardviz.processes.job import MAX_CPU_DEVICES
 from shardviz.program.lower import edited_bytecode
 from shardviz.records.options import nearest, options_text
@@ -20,52 +18,54 @@ from shardviz.records.options import nearest, options_text
 OnReport = Callable[[Report], None]
 
 
-class ReportFuture(Own[Report]):
+class ReportFuture(Job[Report]):
     """The report of a compile under way.
 
     `result(timeout)` waits for the report, or raises a `CompileError` that says what happened. `on_report`, if given to
     `Program.submit`, is called with the report of each level as it is reached, and with that of a finished compile.
+    `stop()` stops the compile; the future then ends with `CompileStopped`. `state` and the like are those of a `Job`.
 
     Attributes:
         reports: what was reached so far: `partitioned`, `compiled`, and `finished` (level `compiled` too).
-        job: the compile server's side of it.
     """
 
     def __init__(self, on_report: OnReport | None = None):
         super().__init__()
         self.on_report = on_report
         self.reports: dict[str, Report] = {}
-        self.job: Job | None = None
+        self._reading: Reading | None = None
+        self._until = ""
 
-    @property
-    def state(self) -> str:
-        """`queued`, `running`, `partitioned`, `compiled`, `finished` where that was asked for, then `done`, `stopped`,
-        `crashed`, `timeout`, `memory`, `refused`, or `failed` where the system gave no room, process or the like.
+    def begin(self, reading: Reading, until: str, timeout: float | None, memory_limit: float | None) -> None:
+        """Starts the compile; one that cannot be made is refused.
+
+        Args:
+            reading: the plan, the lowered program and the target.
+            until: the last milestone.
+            timeout, memory_limit: as `Program.submit`.
         """
-        return "queued" if self.job is None else self.job.state
+        self._reading, self._until = reading, until
+        self.on_milestone = lambda _, name, texts: self._deliver(name, lambda: reading.report(name, texts, self))
+        try:
+            self.request = request_of(reading, until)
+        except CompileRefused as error:
+            self.finish(error)
+            return
+        processes.begin(self, timeout=timeout, memory_limit=memory_limit)
 
-    @property
-    def stderr(self) -> str:
-        """What the compiler wrote to its standard error; there when the job has ended."""
-        return "" if self.job is None else self.job.stderr
+    def conclude(self, error: CompileError | None) -> None:
+        """Ends with the last report; where only machine code could not be made, with the report without it."""
+        until = self._until
+        why, last = _about_options(error, self._reading), self.reports.get(until)
+        if until == "finished" and last is None:
+            last, until = self.reports.get("compiled"), "compiled"
+            if last is not None and why is not None and not isinstance(why, CompileStopped):
+                compiled, reason = last, why
+                self._deliver("finished", lambda: unfinished_report(compiled, reason))
+                last, why = self.reports.get("finished"), None
+        self.finish(why or last or CompileError(f"the compile ended without reaching level {until!r}"))
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the report was asked for, until it came."""
-        return 0.0 if self.job is None else self.job.elapsed
-
-    def stop(self) -> None:
-        """Stops the compile; the future then ends with `CompileStopped`."""
-        if self.job is not None:
-            self.job.stop()
-
-    def cancel(self) -> bool:
-        """As `stop`; True if the report had not come."""
-        running = not self.done()
-        self.stop()
-        return running
-
-    def deliver(self, level: str, build: Callable[[], Report]) -> None:
+    def _deliver(self, level: str, build: Callable[[], Report]) -> None:
         """Builds the report of a level and hands it to `on_report`. An error in either ends the future."""
         if self.done():
             return
@@ -74,15 +74,8 @@ class ReportFuture(Own[Report]):
             if self.on_report is not None:
                 self.on_report(report)
         except BaseException as error:  # noqa: BLE001 - it runs on a thread of its own, where nobody else would see it
+            self.stop()
             self.finish(error)
-
-    def finish(self, outcome: Report | BaseException) -> None:
-        """Ends the future, once."""
-        with contextlib.suppress(InvalidStateError):
-            if isinstance(outcome, BaseException):
-                self.set_exception(outcome)
-            else:
-                self.set_result(outcome)
 
 
 def last_milestone(level: str, finish: bool) -> str:
@@ -96,31 +89,6 @@ def last_milestone(level: str, finish: bool) -> str:
     if finish and level != "compiled":
         raise ShardvizError(f"finish=True: only a compile of level 'compiled' can be finished, not {level!r}")
     return "finished" if finish else level
-
-
-def submit(
-    reading: Reading, until: str, timeout: float | None, memory_limit: float | None, future: ReportFuture
-) -> None:
-    """Starts a compile; one that cannot be made is refused in the future.
-
-    Args:
-        reading: the plan, the lowered program and the target.
-        until: the last milestone.
-        timeout, memory_limit: as `Program.submit`.
-        future: what the answer goes to; whoever is interrupted in this can stop it.
-    """
-    try:
-        request = request_of(reading, until)
-    except CompileRefused as error:
-        future.set_exception(error)
-        return
-
-    def reached(job: processes.Job, milestone: str, texts: dict[str, str]) -> None:
-        future.deliver(milestone, lambda: reading.report(milestone, texts, job))
-
-    job = future.job = processes.Job(request, reached)
-    job.add_done_callback(lambda _: _end(future, job, until, reading))
-    processes.begin(job, timeout=timeout, memory_limit=memory_limit)
 
 
 def request_of(reading: Reading, until: str, passes: bool = False) -> processes.Request:
@@ -145,32 +113,10 @@ def request_of(reading: Reading, until: str, passes: bool = False) -> processes.
     )
 
 
-def answer(start: Callable[[ReportFuture], None]) -> Report:
-    """Starts a compile and waits for its report; who interrupts either stops the compile."""
-    future = ReportFuture()
-    try:
-        start(future)
-        return future.result()
-    finally:
-        future.stop()
-
-
-def _end(future: ReportFuture, job: processes.Job, until: str, reading: Reading) -> None:
-    """Ends a future with the last report; where only machine code could not be made, with the report without it."""
-    error, last = _about_options(job.exception(), reading), future.reports.get(until)
-    if until == "finished" and last is None:
-        last, until = future.reports.get("compiled"), "compiled"
-        if last is not None and error is not None and not isinstance(error, CompileStopped):
-            compiled, why = last, error
-            future.deliver("finished", lambda: unfinished_report(compiled, why))
-            last, error = future.reports.get("finished"), None
-    future.finish(error or last or CompileError(f"the compile ended without reaching level {until!r}"))
-
-
-def _about_options(error: BaseException | None, reading: Reading) -> BaseException | None:
+def _about_options(error: CompileError | None, reading: Reading | None) -> CompileError | None:
     """What ended a compile, with the compiler option that the compiler names, or with all that it was given."""
-    options = reading.options
-    if not options or not isinstance(error, CompileRefused | CompileCrashed):
+    options = {} if reading is None else reading.options
+    if reading is None or not options or not isinstance(error, CompileRefused | CompileCrashed):
         return error
     text = str(error)
     name = next((name for name in options if re.search(rf"\b{name}\b", text)), "")

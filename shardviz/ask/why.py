@@ -40,7 +40,7 @@ _MOST_ADDED = 3
 Reported = Callable[[PlanRecord, Callable[[], Any]], Report]
 
 
-class Asking:
+class Questions:
     """One plan of a program, to be asked about."""
 
     def __init__(self, lowered: Lowered, bound: PlanRecord, report: Report, reported: Reported):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from shardviz.ask import Program
 from shardviz.cli.schemas import Offer, Other, Point, SearchData, SweepData
 from shardviz.records import PlanRecord
@@ -16,17 +18,7 @@ def search_data(found: Search, program: Program) -> SearchData:
         target=found.target,
         level=found.level,
         offers=[_offer(each, program.bind(each.plan)) for each in found.offers],
-        why_not=[
-            Other(
-                decision=each.decision,
-                chosen=each.chosen,
-                other=each.other,
-                seconds=each.seconds,
-                bytes=each.bytes,
-                reason=each.reason,
-            )
-            for each in found.why_not
-        ],
+        why_not=msgspec.convert(found.why_not, list[Other], from_attributes=True),
         floor_seconds=None if found.floor is None else found.floor.seconds,
         tried=len(found.tried),
         seconds=found.seconds,

@@ -1,15 +1,26 @@
-"""The verbs about one array: `show`, a shard map; `reshard`, what a change of its sharding sends."""
+"""The verbs about arrays: `show`, a shard map; `reshard`, what a change of their shardings sends."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from shardviz.cli.frame import Answer, verb
-from shardviz.cli.phrases import array_of
+from shardviz.cli.naming import is_name, value_of
+from shardviz.cli.phrases import array_like, array_of
+from shardviz.cli.steps import importable, project
+from shardviz.errors import ShardvizError
+from shardviz.records.amounts import format_bytes, format_seconds, plural
+
+if TYPE_CHECKING:
+    from shardviz.cli.schemas import ReshardData, ReshardedArray, ReshardStep
+    from shardviz.view.document import Document
 
 _ARRAY = click.argument("array")
 _MESH = click.option("--mesh", required=True, metavar="AXES", help="The mesh: data=4,model=2.")
@@ -60,35 +71,75 @@ def show(array: str, spec: str, mesh: str) -> Answer:
     examples="""
 shardviz reshard "bf16[8192,4096]" "P('data', None)" "P(None, 'data')" --mesh data=8
 shardviz reshard "bf16[8192,4096]" "P('data')" "P()" --mesh data=8 --target "tpu v5p:2x2x2"
+shardviz reshard model:params model:train_specs model:serve_specs --mesh data=8
 """,
 )
 def reshard(array: str, before: str, after: str, mesh: str, target: str | None) -> Answer:
-    """Say what is sent when an array changes its sharding.
+    """Say what is sent when arrays change their sharding.
 
-    BEFORE and AFTER are shardings of ARRAY in any notation.
+    ARRAY is an element type and a shape, or module:name of a tree of arrays or of a function that makes it. BEFORE and
+    AFTER are shardings in any notation, one for all arrays, or module:name of a tree of specs.
     """
-    from shardviz.cli.schemas import ReshardData, ReshardStep
+    from shardviz.cli.schemas import ReshardData
     from shardviz.costs.placement import Placement
-    from shardviz.layouts import itemsize
-    from shardviz.notation.spec import axis_text
-    from shardviz.records.amounts import format_seconds
-    from shardviz.view.document import Document, section, table
-    from shardviz.view.show import show as shard_map
-    from shardviz.view.subjects import document
 
-    dtype, shape = array_of(array)
     if target is not None:
         Placement.of(mesh, target)  # which refuses a machine of another size
-    shown: Any = shard_map(shape, before, mesh, after=after, dtype=dtype)
-    way, size = shown.moves, shown.moves.bytes(dtype)
-    times = [_seconds(step, shape, dtype, mesh, target) for step in way.steps]
+    changes = list(_changes(array, before, after, mesh))
+    arrays = [_resharded(change, mesh, target) for change in changes]
+    sizes = [change.moves.bytes(change.before.dtype) for change in changes]
+    most = {verb: float(np.sum([size[verb] for size in sizes], axis=0).max()) for verb in ("keep", "receive", "drop")}
     data = ReshardData(
-        shape=list(shape),
-        dtype=dtype,
-        before=_spec(shown.before.layout.spec) or before,
-        after=_spec(shown.after.layout.spec) or after,
-        mesh=dict(shown.before.layout.mesh.shape),
+        mesh=dict(changes[0].before.layout.mesh.shape),
         target=target or "",
+        arrays=arrays,
+        kept_bytes=most["keep"],
+        received_bytes=most["receive"],
+        dropped_bytes=most["drop"],
+        seconds=_total(each.seconds for each in arrays),
+    )
+    names = tuple(changes[0].before.layout.mesh.names)
+    whole = _one_document(changes[0], data) if array_like(array) else _tree_document(array, changes, data)
+    return Answer(Coloured(whole, names), record=data, whole=whole)
+
+
+def _changes(array: str, before: str, after: str, mesh: str) -> Iterator[Any]:
+    """Each array before and after, with its name in the tree."""
+    from shardviz.view.show import ShownChange
+    from shardviz.view.show import show as shard_map
+
+    if array_like(array):
+        dtype, shape = array_of(array)
+        yield shard_map(shape, before, mesh, after=after, dtype=dtype)
+        return
+    importable(project())
+    tree = value_of("ARRAY", array)
+    sides = []
+    for option, text in (("BEFORE", before), ("AFTER", after)):
+        specs = value_of(option, text) if is_name(text) else text
+        try:
+            shown: Any = shard_map(tree, specs, mesh)
+        except ShardvizError as error:
+            raise ShardvizError(f"ARRAY {array!r}, {option} {text!r}: {error}") from error
+        sides.append(getattr(shown, "leaves", (shown,)))
+    for one, other in zip(*sides, strict=True):
+        yield ShownChange(one, other)
+
+
+def _resharded(change: Any, mesh: str, target: str | None) -> ReshardedArray:
+    from shardviz.cli.schemas import ReshardedArray, ReshardStep
+    from shardviz.layouts import itemsize
+    from shardviz.notation.spec import axis_text
+
+    at, dtype, way = change.before.layout, change.before.dtype, change.moves
+    times = [_seconds(step, at.shape, dtype, mesh, target) for step in way.steps]
+    return ReshardedArray(
+        name=change.before.title,
+        shape=list(at.shape),
+        dtype=str(dtype),
+        before=_spec(at.spec),
+        after=_spec(change.after.layout.spec),
+        received_bytes=float(way.bytes(dtype)["receive"].max()),
         steps=[
             ReshardStep(
                 kind=step.kind,
@@ -100,32 +151,67 @@ def reshard(array: str, before: str, after: str, mesh: str, target: str | None) 
             )
             for step, (seconds, formula) in zip(way.steps, times, strict=True)
         ],
-        kept_bytes=float(size["keep"].max()),
-        received_bytes=float(size["receive"].max()),
-        dropped_bytes=float(size["drop"].max()),
-        seconds=None if any(seconds is None for seconds, _ in times) else math.fsum(s or 0.0 for s, _ in times),
+        seconds=None if target is None else _total(seconds for seconds, _ in times),
     )
-    if target is None:
-        return Answer(Coloured(shown, tuple(shown.before.layout.mesh.names)), record=data, whole=shown)
-    total = format_seconds(data.seconds)
+
+
+def _total(seconds: Iterable[float | None]) -> float | None:
+    """All together; None where one is not known."""
+    every = list(seconds)
+    return None if None in every else math.fsum(second for second in every if second is not None)
+
+
+def _one_document(change: Any, data: ReshardData) -> Document:
+    """The shard maps before and after, what moves, and how long each step takes."""
+    from shardviz.view.document import section, table, wrapped
+    from shardviz.view.subjects import document
+
+    whole = document(change)
+    if not data.target:
+        return whole
     timed = table(
-        zip(data.steps, times, strict=True),
-        ("step", lambda row: row[0].kind),
-        ("over", lambda row: ", ".join(row[0].axes or ())),
-        ("time", lambda row: format_seconds(row[1][0])),
-        ("how", lambda row: row[1][1]),
+        data.arrays[0].steps,
+        ("step", lambda step: step.kind),
+        ("over", lambda step: ", ".join(step.axes or ())),
+        ("time", lambda step: format_seconds(step.seconds)),
+        (wrapped("how"), lambda step: step.formula),
     )
-    whole = document(shown)
-    blocks = (*whole.blocks, section(f"on {target}", timed, lead=f"{total} in all"))
-    both = Document(title=whole.title, lead=whole.lead, blocks=blocks, mesh=whole.mesh)
-    return Answer(Coloured(both, tuple(shown.before.layout.mesh.names)), record=data, whole=both)
+    on_target = section(f"on {data.target}", timed, lead=f"{format_seconds(data.seconds)} in all")
+    return replace(whole, blocks=(*whole.blocks, on_target))
+
+
+def _tree_document(name: str, changes: Sequence[Any], data: ReshardData) -> Document:
+    """Every array that changes, what it needs and what a device receives; the largest first."""
+    from shardviz.view.document import Document, nbytes, right, table, words, wrapped
+
+    moving = [each for each in data.arrays if each.steps or each.before != each.after or each.received_bytes]
+    total = f", {format_seconds(data.seconds)} on {data.target}" if data.target else ""
+    amounts = [format_bytes(amount) for amount in (data.kept_bytes, data.received_bytes, data.dropped_bytes)]
+    rows = table(
+        sorted(moving, key=lambda each: -each.received_bytes),
+        ("array", lambda each: each.name or name),
+        (wrapped("before → after"), lambda each: f"{each.before or 'no spec'} → {each.after or 'no spec'}"),
+        (wrapped("steps"), lambda each: ", ".join(_step_words(step) for step in each.steps)),
+        (right("received"), lambda each: nbytes(each.received_bytes)),
+        (right("time"), lambda each: format_seconds(each.seconds)) if data.target else None,
+    )
+    return Document(
+        title=words(f"resharding of {name}: {len(moving)} of {plural(len(changes), 'array')}{total}", strong=True),
+        lead=(words("a device keeps {}, receives {}, drops {}, at most".format(*amounts)),),
+        blocks=(rows,) if moving else (),
+        mesh=changes[0].before.layout.mesh,
+    )
+
+
+def _step_words(step: ReshardStep) -> str:
+    return f"{step.kind} over {', '.join(step.axes)}" if step.axes else step.kind
 
 
 def _spec(spec: Any) -> str | None:
     return None if spec is None else str(spec.canonical())
 
 
-def _seconds(step: Any, shape: tuple[int, ...], dtype: str, mesh: str, target: str | None) -> tuple[float | None, str]:
+def _seconds(step: Any, shape: tuple[int, ...], dtype: Any, mesh: str, target: str | None) -> tuple[float | None, str]:
     """The time of a step of a resharding, and its formula; None where that is not known."""
     from shardviz.costs.collective import with_seconds
     from shardviz.costs.placement import Placement

@@ -12,7 +12,7 @@ import click
 from shardviz.cli.frame import Answer, progress, quiet, verb
 from shardviz.cli.naming import resolve
 from shardviz.cli.phrases import collectives_of
-from shardviz.cli.steps import OPTIONS, STEP, Step, importable, load, project
+from shardviz.cli.steps import OPTIONS, STEP, Step, importable, load, project, step_names
 from shardviz.errors import ShardvizError
 from shardviz.records.amounts import format_seconds
 from shardviz.records.collectives import KINDS, axes_words
@@ -47,7 +47,7 @@ def report(function: str | None, full: bool, **given: Any) -> Answer:
 
 @verb(
     "why",
-    click.argument("words", nargs=-1, required=True, metavar="[STEP] VALUE"),
+    click.argument("words", nargs=-1, required=True, metavar="[STEP] VALUE", shell_complete=step_names),
     click.option("--axis", help="The mesh axis to explain; all if not given."),
     *OPTIONS,
     examples="""
@@ -172,7 +172,6 @@ def _pin(text: str, step: Step) -> tuple[str, Any]:
     click.option("--target", metavar="MACHINE", help="The machine where the points name none."),
     click.option("--level", type=click.Choice(ASKED), default="propagated", help="How exact; propagated if not given."),
     click.option("--tokens", type=float, help="Tokens of a step."),
-    click.option("--resume", metavar="FILE", help="Keep answers there, and go on from it: sweep.jsonl."),
     examples="""
 shardviz sweep gallery:llama --over size=8b --over batch=32,64,128 --target "tpu v5p:4x4x4"
 shardviz sweep model:make --over policy=none,full --over "mesh=data=8,model=8|data=16,model=4"
@@ -185,7 +184,6 @@ def sweep(
     target: str | None,
     level: str,
     tokens: float | None,
-    resume: str | None,
 ) -> Answer:
     """Ask the same at every point of a grid.
 
@@ -199,7 +197,7 @@ def sweep(
     make = resolve("MAKE", function, call=False)
     grid = dict(map(_values, over))
     bar = sys.stderr.isatty() and not quiet()
-    found = ask(make, grid, mesh=mesh, target=target, level=level, tokens=tokens, resume=resume, progress=bar)
+    found = ask(make, grid, mesh=mesh, target=target, level=level, tokens=tokens, progress=bar)
     return Answer(found, record=sweep_data(found))
 
 

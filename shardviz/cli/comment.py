@@ -15,7 +15,7 @@ import click
 from shardviz.cli.frame import Answer, verb
 from shardviz.cli.judging import read_report
 from shardviz.cli.schemas import Changed, CommentData, StepChange
-from shardviz.cli.steps import OPTIONS, project, step_of, wanted
+from shardviz.cli.steps import OPTIONS, STEPS, project, step_of, wanted
 from shardviz.errors import ShardvizError
 
 _BETTER_WORSE = {
@@ -35,7 +35,7 @@ _Pair = tuple[str, Any, Any, str | None]
 
 @verb(
     "comment",
-    click.argument("names", nargs=-1, metavar="[STEP]..."),
+    STEPS,
     click.option("--base", required=True, metavar="REVISION|FILE", help="What to compare with: main, or base.json."),
     click.option("--head", metavar="FILE", help="A report as JSON in the place of the working tree's."),
     click.option("--threshold", default="1%", metavar="SHARE", help="The least change that is told: 1%."),

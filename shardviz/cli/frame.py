@@ -226,7 +226,9 @@ def run(argv: Sequence[str] | None = None) -> int:
                 )
             code = cli.main(words or ["--help"], prog_name="shardviz", standalone_mode=False, obj=state)
             sys.stdout.flush()
-            return INTERRUPTED if state.interrupted else code or DONE
+            if state.interrupted:  # and what is known by then is told
+                raise click.Abort
+            return code or DONE
     except click.ClickException as error:
         error.show()
         return WRONG

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -10,6 +11,24 @@ import click.shell_completion
 
 from shardviz.cli.frame import FAILED, Answer, cli, verb
 from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Lines whose second column begins at the 16th; one that is too long goes on there.
+
+    Attributes:
+        of: the lines.
+    """
+
+    of: str
+
+    def text(self, width: int) -> str:
+        """They, at most so many columns wide."""
+        from shardviz.paint.columns import wrap
+
+        indent = " " * min(15, width // 3)
+        return "\n".join(part for line in self.of.split("\n") for part in wrap(line, width, indent) or [""])
 
 
 @verb("targets", examples="shardviz targets\nshardviz targets --json | jq '.targets[] | select(.ready) | .name'")
@@ -22,7 +41,7 @@ def targets() -> Answer:
     from shardviz.compiler.targets import targets as statuses
 
     found = statuses()
-    return Answer(repr(found), record=TargetsData(targets=list(found)))
+    return Answer(Lines(repr(found)), record=TargetsData(targets=list(found)), whole=repr(found))
 
 
 @verb("doctor", examples="shardviz doctor")
@@ -35,7 +54,7 @@ def doctor() -> Answer:
     from shardviz.cli.schemas import DoctorData
 
     text, works = examine()
-    return Answer(text, record=DoctorData(works=works, text=text), code=0 if works else FAILED)
+    return Answer(Lines(text), record=DoctorData(works=works, text=text), code=0 if works else FAILED, whole=text)
 
 
 @cli.command(

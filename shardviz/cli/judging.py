@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from shardviz.cli.frame import DONE, FAILED, Answer, verb
-from shardviz.cli.steps import OPTIONS, project, step_of, wanted
+from shardviz.cli.steps import OPTIONS, STEPS, project, step_of, wanted
 from shardviz.errors import ShardvizError
 
 
@@ -61,7 +61,7 @@ def _name(path: str, word: str) -> str:
 
 @verb(
     "check",
-    click.argument("names", nargs=-1, metavar="[STEP]..."),
+    STEPS,
     click.option("--max-step-time", metavar="TIME", help="5.5s; or +5%, with --base."),
     click.option("--max-memory", metavar="AMOUNT", help="Of a device: 90GB, 90% of what it has; or +5%, with --base."),
     click.option("--forbid", multiple=True, metavar="COLLECTIVE", help='Such as "all-gather inside loop".'),

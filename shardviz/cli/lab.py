@@ -88,6 +88,9 @@ def run_lab(folder: Path, *, port: int | None = None, browser: bool = True, extr
     for line in copy_notebooks(shipped_notebooks(), folder):
         print(line, flush=True)
     command = lab_command(folder.resolve(), port=port, browser=browser, extra=extra)
+    # else JupyterLab's question about its news lies over the first explorer
+    own = [str(Path(__file__).with_name("jupyter")), *filter(None, [os.environ.get("JUPYTER_CONFIG_PATH")])]
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(own)
     if os.name == "posix":
         os.execv(command[0], command)  # signals, Ctrl-C's question included, then reach JupyterLab itself
     return subprocess.call(command)

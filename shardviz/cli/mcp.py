@@ -23,7 +23,7 @@ VERBS = (
     *("targets", "doctor"),
 )
 """The verbs that are offered."""
-_NOT_OFFERED = ("as_json", "out", "width", "quiet", "update", "exit_code", "resume", "help")
+_NOT_OFFERED = ("as_json", "out", "width", "quiet", "update", "exit_code", "help")
 """What writes files, or changes the form of the answer."""
 
 

@@ -85,6 +85,17 @@ def _with_literals(option: str, text: str, function: Any, call: str, **more: Any
     return called(option, text, function, *args, **more | kwargs)
 
 
+def is_name(text: str) -> bool:
+    """Whether a text where specs may stand is `module:name` and not a spec."""
+    return re.fullmatch(r"[\w./\\-]+:\w.*", text) is not None
+
+
+def value_of(option: str, text: str) -> Any:
+    """What `module:name` is; of a function, what it gives. Raises as `resolve`."""
+    named = resolve(option, text)
+    return called(option, text, named) if inspect.isroutine(named) else named
+
+
 def called(option: str, text: str, function: Any, *args: Any, **kwargs: Any) -> Any:
     """What a person's function gives."""
     try:

@@ -28,6 +28,11 @@ _WORDS = {
 _NEXT = re.compile(rf"\s+({'|'.join(_WORDS)})\s+")
 
 
+def array_like(text: str) -> bool:
+    """Whether a text is an array, or is meant to be one, and no `module:name`."""
+    return "[" in text or ":" not in text
+
+
 def array_of(text: str) -> tuple[str, tuple[int, ...]]:
     """Element type and shape of `bf16[8192,4096]`.
 

@@ -1,19 +1,26 @@
 """The JSON of the verbs, and the JSON Schema of each.
 
 Where the API has a JSON of its own (`Report.to_json`, `Comparison.to_json`, ...) a verb prints that; the structs below
-say what else there is. Each begins with `shardviz_...`, its version, which goes with the report's.
+say what else there is. Each begins with `shardviz_...`, its version, which goes with the report's. A schema is closed:
+there is no field that it does not name.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import typing
 from typing import Any, TypedDict
 
 import msgspec
 
 from shardviz.compiler.targets import TargetStatus
 from shardviz.costs.timeline import Timeline
-from shardviz.records import Finding
+from shardviz.notation import Spec
+from shardviz.records import Collective, Finding, Frame, Value
+from shardviz.records.options import Option
 from shardviz.records.report import SCHEMA_VERSION, ReportRecord
+from shardviz.records.why import CollectiveWhy, Why
 
 Specs = dict[str, str | None]
 """Tree path → spec as it is written, `P('data', None)`; None for the compiler's choice."""
@@ -100,14 +107,42 @@ class AmountData(TypedDict):
     difference: float | None
 
 
+class Compared(TypedDict):
+    """A report that is compared."""
+
+    name: str
+    mesh: dict[str, int]
+    target: str
+    options: dict[str, Option]
+
+
+class ValueData(TypedDict):
+    """How a value is sharded in one of the reports."""
+
+    spec: str | None
+    shape: list[int]
+    dtype: str
+    bytes_per_device: float | None
+
+
+class SpecChange(TypedDict):
+    """An argument, output or intermediate that is sharded otherwise; None where a report has none."""
+
+    of: str
+    role: str
+    name: str
+    before: ValueData | None
+    after: ValueData | None
+
+
 class ComparisonData(msgspec.Struct, kw_only=True):
     """`shardviz compare --json`: `Comparison.to_json`."""
 
     shardviz_comparison: int
     program: str
     level: str
-    reports: list[dict[str, Any]]
-    specs: list[dict[str, Any]]
+    reports: list[Compared]
+    specs: list[SpecChange]
     collectives: list[Change]
     amounts: list[AmountData]
     notes: list[str]
@@ -216,6 +251,13 @@ class MendData(TypedDict):
     lines: list[str]
 
 
+class NotOffered(TypedDict):
+    """A change that was tried and is not offered."""
+
+    action: str
+    why: str
+
+
 class MendsData(msgspec.Struct, kw_only=True):
     """`shardviz mends --json`: `Mends.to_json`."""
 
@@ -224,28 +266,53 @@ class MendsData(msgspec.Struct, kw_only=True):
     target: str
     level: str
     mends: list[MendData]
-    not_offered: list[dict[str, str]]
+    not_offered: list[NotOffered]
     by_hand: list[str]
     tried: int
     finished: bool
 
 
-class WhyData(msgspec.Struct, kw_only=True):
-    """`shardviz why --json`: `Why.to_json`; of a value `value`, `role` and `also`, of a collective the others."""
+class WhyValue(msgspec.Struct, kw_only=True):
+    """The value that is asked about."""
 
-    shardviz_why: int
-    program: str
-    mesh: dict[str, int]
-    axes: list[dict[str, Any]]
-    contest: list[dict[str, Any]]
-    tried: int
-    seconds: float
-    value: dict[str, Any] | None = None
-    role: str | None = None
-    also: list[str] = []
-    collective: dict[str, Any] | None = None
-    need: dict[str, Any] | None = None
-    ways: list[dict[str, Any]] = []
+    name: str
+    label: str
+    shape: list[int]
+    dtype: str
+    spec: str | None
+    source: str | None
+
+
+class WhyCollective(msgspec.Struct, kw_only=True):
+    """The collective that is asked about; bytes on one device, of one run."""
+
+    kind: str
+    axes: list[str] | None
+    source: str | None
+    name: str
+    operand_bytes: float
+    count: int | None
+
+
+_WRITTEN: dict[Any, Any] = {Spec: str, Frame: str, Value: WhyValue, Collective: WhyCollective}
+"""Record → as what it stands in the answer to a why."""
+_NOT_WRITTEN = ("mesh", "source", "ask")
+
+
+@functools.cache
+def _written(kind: Any) -> Any:
+    """The type of what `records.why.plain` makes of a type."""
+    if kind in _WRITTEN:
+        return _WRITTEN[kind]
+    if dataclasses.is_dataclass(kind):
+        assert isinstance(kind, type)
+        hints, answer = typing.get_type_hints(kind), kind in (Why, CollectiveWhy)
+        left_out = _NOT_WRITTEN if answer else ("places",)
+        names = [field.name for field in dataclasses.fields(kind) if field.name not in left_out]
+        head = [("shardviz_why", int), ("mesh", dict[str, int])] if answer else []
+        return msgspec.defstruct(kind.__name__, [*head, *((name, _written(hints[name])) for name in names)])
+    parts = tuple(_written(part) for part in typing.get_args(kind) if part is not ...)
+    return kind if not parts else list[parts[0]] if typing.get_origin(kind) is tuple else typing.Union[parts]  # noqa: UP007
 
 
 class Offer(msgspec.Struct, kw_only=True):
@@ -363,17 +430,33 @@ class ReshardStep(msgspec.Struct, kw_only=True):
     formula: str
 
 
+class ReshardedArray(msgspec.Struct, kw_only=True):
+    """An array that changes its sharding; bytes are the most of any device.
+
+    Attributes:
+        name: its path in the tree; empty where there is one array only.
+        before, after: its specs; None where no spec says it.
+        steps: how it is done; empty where nothing changes.
+        seconds: what they take on the target; None where there is none, or that is not known.
+    """
+
+    name: str
+    shape: list[int]
+    dtype: str
+    before: str | None
+    after: str | None
+    received_bytes: float
+    steps: list[ReshardStep]
+    seconds: float | None
+
+
 class ReshardData(msgspec.Struct, kw_only=True):
     """`shardviz reshard --json`: what a resharding sends; bytes are the most of any device."""
 
     shardviz_reshard: int = SCHEMA_VERSION
-    shape: list[int]
-    dtype: str
-    before: str
-    after: str
     mesh: dict[str, int]
     target: str
-    steps: list[ReshardStep]
+    arrays: list[ReshardedArray]
     kept_bytes: float
     received_bytes: float
     dropped_bytes: float
@@ -407,7 +490,7 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "compare": (ComparisonData,),
     "check": (CheckData,),
     "comment": (CommentData,),
-    "why": (WhyData,),
+    "why": (_written(Why), _written(CollectiveWhy)),
     "mends": (MendsData,),
     "search": (SearchData,),
     "sweep": (SweepData,),
@@ -418,12 +501,17 @@ SCHEMAS: dict[str, tuple[type, ...]] = {
     "doctor": (DoctorData,),
     "skill": (SkillData,),
 }
-"""Verb → what its JSON holds; of several, all their fields."""
+"""Verb → what its JSON holds; of several, all their fields, and for `why` one of the two."""
 
 
 def schema_of(verb: str) -> dict[str, Any]:
     """The JSON Schema (2020-12) of what a verb prints with `--json`."""
-    kinds = SCHEMAS[verb]
-    tops, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    tops, definitions = msgspec.json.schema_components(SCHEMAS[verb], ref_template="#/$defs/{name}")
+    together = len(tops) > 1 and verb != "why"
+    whole = {top["$ref"].rpartition("/")[2] for top in tops} if together else {}
+    for name, definition in definitions.items():
+        if "properties" in definition and name not in whole:
+            definition["additionalProperties"] = False
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"shardviz {verb} --json"}
-    return head | (dict(tops[0]) if len(tops) == 1 else {"allOf": list(tops)}) | {"$defs": definitions}
+    said = {"allOf": list(tops), "unevaluatedProperties": False} if together else {"anyOf": list(tops)}
+    return head | said | {"$defs": definitions}

@@ -16,7 +16,6 @@ What the command line says goes before what the file says. `gallery:llama("70b")
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import sys
@@ -30,7 +29,7 @@ import click
 import msgspec
 
 from shardviz.cli.frame import progress
-from shardviz.cli.naming import called, resolve
+from shardviz.cli.naming import gallery_names, is_name, resolve, value_of
 from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.records.report import ASKED
 
@@ -154,9 +153,21 @@ OPTIONS = (
     click.option("--options", metavar="OPTIONS", help="Compiler options: \"xla_a=1 host-offload\"."),
     click.option("--tokens", type=float, help="Tokens of a step, for tokens a second."),
 )  # fmt: skip
-FUNCTION = click.argument("function", required=False, metavar="[STEP]")
-STEP = (FUNCTION, *OPTIONS)
+
+
+def step_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The steps of `pyproject.toml` and of the gallery that begin so, for a shell's completion."""
+    try:
+        own = tuple(project().steps)
+    except ShardvizError:
+        own = ()
+    return [name for name in (*own, *gallery_names()) if name.startswith(incomplete)]
+
+
+STEP = (click.argument("function", required=False, metavar="[STEP]", shell_complete=step_names), *OPTIONS)
 """What a verb about a step takes: STEP is `module:function`, a step of `pyproject.toml`, or a name of the gallery."""
+STEPS = click.argument("names", nargs=-1, metavar="[STEP]...", shell_complete=step_names)
+"""The same of a verb about several."""
 
 
 def project() -> Project:
@@ -259,9 +270,9 @@ def load(function: str | None, **given: Any) -> Step:
 
 def step_of(name: str, settings: Settings, of: Project) -> Step:
     """A step of a project, traced. Raises as `load`."""
+    from shardviz.ask.calls import program_and_plan
     from shardviz.notation import DeviceMesh
     from shardviz.program.plan import Plan
-    from shardviz.study.sweep import program_and_plan
 
     importable(of)
     if settings.target != "attached" and "jax" not in sys.modules:
@@ -321,9 +332,7 @@ def arguments_of(settings: Settings) -> tuple[Any, ...]:
     """The arguments: those in a tuple or list, or what is neither as the only one."""
     if not settings.args:
         return ()
-    made = resolve("--args", settings.args)
-    if inspect.isroutine(made):
-        made = called("--args", settings.args, made)
+    made = value_of("--args", settings.args)
     return tuple(made) if isinstance(made, tuple | list) and not hasattr(made, "_fields") else (made,)
 
 
@@ -331,9 +340,8 @@ def specs_of(option: str, text: str, mesh: Any) -> Any:
     """Specs by `module:name`, or as they are written, one an argument."""
     if not text:
         return None
-    if re.fullmatch(r"[\w./\\-]+:\w.*", text):
-        made = resolve(f"--{option}", text)
-        return called(f"--{option}", text, made) if inspect.isroutine(made) else made
+    if is_name(text):
+        return value_of(f"--{option}", text)
     specs = [_spec(option, each, mesh) for each in text.split(";")]
     return tuple(specs) if option == "in-specs" or len(specs) > 1 else specs[0]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax.export
@@ -18,6 +17,7 @@ import jax.export
 from shardviz import _jax, processes
 from shardviz.ask.program import Program
 from shardviz.errors import ParseError, ShardvizError
+from shardviz.files import read_whole
 from shardviz.notation import DeviceMesh
 from shardviz.program.adapt.stages import call_of
 from shardviz.program.exports import UNREADABLE, ExportRecord, record_of
@@ -116,15 +116,7 @@ def _bytes(source: Any) -> tuple[bytes, str]:
             f"sv.load: expected a path, bytes or a jax.export.Exported, not {type(source).__name__}; an object of "
             "another kind goes to sv.trace or sv.explore directly"
         )
-    path = Path(source)
-    try:
-        return path.read_bytes(), str(source)
-    except FileNotFoundError:
-        raise ShardvizError(f"{source}: there is no such file") from None
-    except IsADirectoryError:
-        raise ShardvizError(f"{source} is a folder; expected a file that exported.serialize() gave") from None
-    except (OSError, ValueError) as error:
-        raise ShardvizError(f"{source} cannot be read: {error}") from error
+    return read_whole(source), str(source)
 
 
 _KINDS = (
@@ -184,15 +176,15 @@ def _kind(data: bytes) -> str:
 
 
 def _damaged(name: str, error: Exception | str) -> str:
-    said = str(error).strip()
+    words = str(error).strip()
     low, high = _jax.calling_conventions()
-    if "backward-compatibility" in said:
-        return f"{name} is an export that is too old for this JAX: {said}"
-    if "deserialization_registry" in said or "register_pytree" in said:
-        return f"{name}: its arguments or results have a type that this process does not know: {said}"
+    if "backward-compatibility" in words:
+        return f"{name} is an export that is too old for this JAX: {words}"
+    if "deserialization_registry" in words or "register_pytree" in words:
+        return f"{name}: its arguments or results have a type that this process does not know: {words}"
     if not isinstance(error, str):
-        said = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        words = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return (
         f"{name} is cut short or damaged, or was written by a JAX that this one (calling conventions {low} to {high}) "
-        f"does not read: {said[:300]}"
+        f"does not read: {words[:300]}"
     )

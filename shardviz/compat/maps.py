@@ -19,6 +19,6 @@ __all__ = ["Mesh", "mesh"]
 @contextlib.contextmanager
 def mesh(devices: Any, axis_names: Sequence[str]) -> Iterator[Mesh]:
     """The mesh of 2021, `with mesh(devices, ("data", "model")):`, which later was `with Mesh(...):`."""
-    made = Mesh(np.asarray(devices), tuple(axis_names))
-    with jax.set_mesh(made):  # as JAX would have `with made:` be written today
-        yield made
+    device_mesh = Mesh(np.asarray(devices), tuple(axis_names))
+    with jax.set_mesh(device_mesh):  # as JAX would have `with made:` be written today
+        yield device_mesh

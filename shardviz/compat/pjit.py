@@ -101,8 +101,8 @@ def pjit(
 
 def with_sharding_constraint(x: Any, axis_resources: Any) -> Any:
     """`jax.lax.with_sharding_constraint` as it was in `jax.experimental.pjit`: None is replicated."""
-    given = map_resources(lambda r: PartitionSpec() if r is None else r, axis_resources)
-    return jax.lax.with_sharding_constraint(x, given)
+    specs = map_resources(lambda r: PartitionSpec() if r is None else r, axis_resources)
+    return jax.lax.with_sharding_constraint(x, specs)
 
 
 class Pjit:
@@ -158,14 +158,14 @@ class Pjit:
             raise TraceError(f"{self.name} is a pjit function, which has static_argnums and donate_argnums of its own")
         self.dynamic(args, kwargs)
         args, kwargs = abstract(self.fun, args, kwargs, self.options)
-        found = self.in_specs(args, kwargs)
+        arrays = self.in_specs(args, kwargs)
         around = self.mesh or _jax.context_mesh()
-        mesh = own_specs([x for _, x, _ in found])[1] if around is None else DeviceMesh.of(around)
+        mesh = own_specs([x for _, x, _ in arrays])[1] if around is None else DeviceMesh.of(around)
         # with its own name and parameters
         run = functools.wraps(self.fun)(lambda *args, **kwargs: self.inside(*args, **kwargs))
         jitted = jax.jit(run, keep_unused=True, **self.options.given())
         outs = map_resources(lambda r: None if r is UNSPECIFIED else r, self.out_axis_resources)
-        brings = Brings(mesh, tuple(spec for _, _, spec in found), outs, "in_axis_resources")
+        brings = Brings(mesh, tuple(spec for _, _, spec in arrays), outs, "in_axis_resources")
         args, kwargs, notes = without_shardings(args), without_shardings(kwargs), lambda mesh, _: _notes(mesh)
         call = Call(jitted, args, kwargs, self.name, "pjit", self.options, brings, notes)
         return replace(call, keeps_unused=self.keep_unused)
@@ -203,16 +203,16 @@ class Pjit:
         """
         positional, keyword = self.dynamic(args, kwargs)
         names = tree_of_names(self.fun, args, keyword, self.options.static_places(self.fun, len(args)))
-        given = self.in_axis_resources
-        if not is_resource(given) and not isinstance(given, tuple):
+        tree = self.in_axis_resources
+        if not is_resource(tree) and not isinstance(tree, tuple):
             raise SpecError(
-                f"in_axis_resources of {self.name} is a {type(given).__name__}; it must be a pytree prefix of the "
+                f"in_axis_resources of {self.name} is a {type(tree).__name__}; it must be a pytree prefix of the "
                 "tuple of arguments, so for a function of one argument write (resources,)"
             )
-        expand("in_axis_resources", map_resources(lambda r: Spec(), given), names[0])  # says where they part
-        found = expand("in_axis_resources", given, names[0])
-        found += [UNSPECIFIED] * len(jax.tree.leaves(keyword))
-        leaves = zip(jax.tree.leaves(names), jax.tree.leaves((positional, keyword)), found, strict=True)
+        expand("in_axis_resources", map_resources(lambda r: Spec(), tree), names[0])  # says where they part
+        leaf_resources = expand("in_axis_resources", tree, names[0])
+        leaf_resources += [UNSPECIFIED] * len(jax.tree.leaves(keyword))
+        leaves = zip(jax.tree.leaves(names), jax.tree.leaves((positional, keyword)), leaf_resources, strict=True)
         return [(name, x, resolved(name, x, resource)) for name, x, resource in leaves]
 
     def result(self, result: Any, mesh: DeviceMesh) -> Any:
@@ -347,10 +347,10 @@ def _notes(mesh: DeviceMesh) -> tuple[Finding, ...]:
     return (Finding("pjit-local-views", "note", message),)
 
 
-def _numbers(what: str, given: Any) -> tuple[int, ...]:
-    numbers = (given,) if isinstance(given, int) else tuple(given)
+def _numbers(what: str, argnums: Any) -> tuple[int, ...]:
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
     if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers):
-        raise TraceError(f"pjit: {what} must be whole numbers of 0 or more, not {given!r}")
+        raise TraceError(f"pjit: {what} must be whole numbers of 0 or more, not {argnums!r}")
     return tuple(sorted(set(numbers)))
 
 

@@ -63,18 +63,18 @@ def why_recompiled(a: Any, b: Any) -> Recompilation:
             raise ShardvizError(f"expected two of program.calls, such as program.call(x) gives, not {short(call)}")
     first = stand_in(a.fn)
     second = first if a.fn is b.fn else stand_in(b.fn)
-    told, compiled = _jax.made_again(lambda: a.lowered(first), lambda: b.lowered(second))
-    lines = (line.strip().partition("https://")[0] for line in told.splitlines())
+    explanation, compiled = _jax.made_again(lambda: a.lowered(first), lambda: b.lowered(second))
+    lines = (line.strip().partition("https://")[0] for line in explanation.splitlines())
     reasons = tuple(line for line in lines if line and not line.startswith(_LEFT_OUT))
     if a.fn is not b.fn:
         advice = "JAX knows a function by identity: define it, and wrap it, once and not on every call"
         reasons = (f"another function, {b.name}: {advice}",)
-    elif told:
+    elif explanation:
         pairs = ((n, a.static.get(n, "not given"), b.static.get(n, "not given")) for n in {**a.static, **b.static})
         reasons += tuple(f"static value {n}: {was} → {now}" for n, was, now in pairs if was != now)
     elif compiled:
         reasons = tuple(_placings(a, b)) or ("the devices of the mesh around the call are others",)
-    return Recompilation(b.name, bool(told), compiled, reasons)
+    return Recompilation(b.name, bool(explanation), compiled, reasons)
 
 
 def _placings(a: CallSignature, b: CallSignature) -> Iterator[str]:

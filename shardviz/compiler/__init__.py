@@ -9,7 +9,7 @@ from shardviz.compiler.module import Computation, Instruction, Module, parse
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.schedule import is_scheduled, schedule_of
 from shardviz.compiler.shapes import Shape, parse_shape
-from shardviz.compiler.shardings import cut, output_shardings, parameter_shardings, values
+from shardviz.compiler.shardings import cut, output_shardings, values
 from shardviz.compiler.uses import with_shardys
 from shardviz.compiler.work import ByteCount, count_bytes, count_flops, with_bytes
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
@@ -36,7 +36,6 @@ __all__ = [
     "is_scheduled",
     "memory",
     "output_shardings",
-    "parameter_shardings",
     "parse",
     "parse_groups",
     "parse_pairs",

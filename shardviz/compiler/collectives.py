@@ -169,8 +169,8 @@ class _Context:
         line.
         """
         seen, waiting = {(computation.name, instruction.name)}, [(computation, instruction)]
-        for at, made in waiting:
-            for user in at.users.get(made.name, ()):
+        for at, each in waiting:
+            for user in at.users.get(each.name, ()):
                 if (source := self.module.source(user)) is not None:
                     return source
                 if "/" in user.op_name:  # JAX's name, and JAX wrote no line
@@ -178,7 +178,7 @@ class _Context:
                 where, value = at, user
                 if user.opcode == "fusion":
                     where = self.module.computations[user.called["calls"][0]]
-                    value = where.parameters[user.operands.index(made.name)]
+                    value = where.parameters[user.operands.index(each.name)]
                 if value.opcode not in _ENDS and (where.name, value.name) not in seen:
                     seen.add((where.name, value.name))
                     waiting.append((where, value))
@@ -188,13 +188,13 @@ class _Context:
         if not op.operands:
             return ""
         value = self.origins(At(op.operands[0])).value
-        made = value.native
-        number: int | None = made.parameter_number
+        origin = value.native
+        number: int | None = origin.parameter_number
         if number is not None and value.block is self.graph.entry:
             if self.arguments is not None and number < len(self.arguments):
                 return self.arguments[number]
-            return made.op_name or made.name
-        return op.native.operands[0] if made.opcode in _CARRIERS else made.name
+            return origin.op_name or origin.name
+        return op.native.operands[0] if origin.opcode in _CARRIERS else origin.name
 
 
 def _signature(op: HloOperation) -> tuple[str, str, int]:

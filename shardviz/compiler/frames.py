@@ -79,11 +79,11 @@ class FrameTable:
 
     def stack(self, frame_id: int) -> tuple[Frame, ...]:
         """A frame and those around it, from the innermost outwards; empty for an unknown number."""
-        found: list[Frame] = []
-        while frame_id in self.frames and len(found) <= len(self.frames):
+        frames: list[Frame] = []
+        while frame_id in self.frames and len(frames) <= len(self.frames):
             frame, frame_id = self.frames[frame_id]
-            found.append(frame)
-        return tuple(found)
+            frames.append(frame)
+        return tuple(frames)
 
     def innermost(self, frame_id: int) -> Frame | None:
         """The innermost line of the person's code on a stack; see `shardviz.records.source.innermost`."""
@@ -93,10 +93,10 @@ class FrameTable:
             waiting.append(frame_id)
             walked.add(frame_id)
             frame_id = self.frames[frame_id][1]
-        found = self._innermost.get(frame_id)
+        frame = self._innermost.get(frame_id)
         for number in reversed(waiting):
-            found = self._innermost[number] = nearer(self.frames[number][0], found)
-        return found
+            frame = self._innermost[number] = nearer(self.frames[number][0], frame)
+        return frame
 
 
 def unescape(text: str) -> str:

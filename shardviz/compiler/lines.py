@@ -30,14 +30,14 @@ def hlo_lines(text: str) -> tuple[StageLine, ...]:
         frame = module.source(instruction)
         if frame is not None:
             places[instruction.name] = frame.short
-    found: list[StageLine] = []
+    lines: list[StageLine] = []
     table = False
     for line in text[text.find("HloModule ") :].splitlines():
         table = (table or line.startswith(_TABLES)) and not line.rstrip().endswith("{")
-        if table or (not line.strip() and found and not found[-1].text):
+        if table or (not line.strip() and lines and not lines[-1].text):
             continue
         named = _NAME.match(line)
-        found.append(StageLine(_METADATA.sub("", line).rstrip(), "" if named is None else places.get(named[1], "")))
-    while found and not found[-1].text:
-        found.pop()
-    return tuple(found)
+        lines.append(StageLine(_METADATA.sub("", line).rstrip(), "" if named is None else places.get(named[1], "")))
+    while lines and not lines[-1].text:
+        lines.pop()
+    return tuple(lines)

@@ -218,9 +218,9 @@ class OptimizedCollective:
 
 def _scattered(found: Collective, op: HloOperation) -> Collective:
     """A fusion of an all-reduce and the slice that each device keeps is a reduce-scatter."""
-    given = [value.array for value in op.block.callers[0].results]
-    kept = max(given, key=lambda array: array.nbytes)
-    nbytes = sum(array.nbytes for array in given)
+    arrays = [value.array for value in op.block.callers[0].results]
+    kept = max(arrays, key=lambda array: array.nbytes)
+    nbytes = sum(array.nbytes for array in arrays)
     if found.kind != "all-reduce" or nbytes >= found.result_bytes:
         return found
     if not any(each.kind == "dynamic-slice" for each in op.block.operations):
@@ -257,8 +257,8 @@ def _laid_together(op: HloOperation) -> tuple[int, ...]:
 
 
 def _channel(instruction: Instruction) -> str:
-    found = _CHANNEL.search(instruction.attributes_text)
-    return found[1] if found else ""
+    match = _CHANNEL.search(instruction.attributes_text)
+    return match[1] if match else ""
 
 
 def _place(instruction: Instruction, collective: Collective, module: Module) -> Hashable:
@@ -452,8 +452,8 @@ def _added_up(module: Module) -> list[list[str]]:
             summed = [owner[v] for v in op.operands if v in owner and len({user for user, _ in v.uses}) == 1]
             if summed:
                 owner[op.result] = set().union(*summed)
-    found = [sorted(names) for names in owner.values() if len(names) > 1]
-    return sorted(found, key=len, reverse=True)
+    sums = [sorted(names) for names in owner.values() if len(names) > 1]
+    return sorted(sums, key=len, reverse=True)
 
 
 def _further_parts(runs: Sequence[OptimizedCollective], made: _ByName) -> None:
@@ -470,9 +470,9 @@ def _further_parts(runs: Sequence[OptimizedCollective], made: _ByName) -> None:
 
 
 def _keys(channel: str, collective: Collective) -> list[Hashable]:
-    found: list[Hashable] = [("channel", channel)] if channel else []
-    found += [("line", _origin_of(collective))] if collective.source is not None else []
-    return found + ([("moved", _moved(collective))] if collective.kind not in REDUCES else [])
+    keys: list[Hashable] = [("channel", channel)] if channel else []
+    keys += [("line", _origin_of(collective))] if collective.source is not None else []
+    return keys + ([("moved", _moved(collective))] if collective.kind not in REDUCES else [])
 
 
 def _moved(collective: Collective) -> Hashable:

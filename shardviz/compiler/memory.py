@@ -110,23 +110,23 @@ class Buffers:
     @cached_property
     def allocations(self) -> tuple[Allocation, ...]:
         """Every allocation, those of the chip's own memories and a thread's included."""
-        found = list(_ALLOCATION.finditer(self.text))
-        ends = itertools.chain((m.start() for m in found[1:]), (len(self.text),))
+        matches = list(_ALLOCATION.finditer(self.text))
+        ends = itertools.chain((m.start() for m in matches[1:]), (len(self.text),))
         gpu = self.target.startswith("gpu")
-        return tuple(_allocation(m, end, gpu) for m, end in zip(found, ends, strict=False))
+        return tuple(_allocation(m, end, gpu) for m, end in zip(matches, ends, strict=False))
 
     @cached_property
     def placed(self) -> dict[tuple[str, str], Placed]:
         """Every value of main memory, by its name and the part of its tuple."""
-        found = {}
+        placed = {}
         for number, a in enumerate(self.allocations):
             if a.stands or (a.is_temporary and a.color == 0):
                 for v in _VALUE.finditer(self.text, a.begin, a.end):
                     part = v[2].strip("{}")
-                    found[v[1], part] = Placed(
+                    placed[v[1], part] = Placed(
                         name=v[1], part=part, allocation=number, offset=int(v[4]), size=int(v[3]), is_table=v[5] == "("
                     )
-        return found
+        return placed
 
     @cached_property
     def ranges(self) -> tuple[tuple[Placed, int, int], ...]:
@@ -195,13 +195,13 @@ class Buffers:
         at: dict[tuple[int, int], list[tuple[Placed, int, int]]] = {}
         for row in self.ranges:
             at.setdefault((row[0].allocation, row[0].offset), []).append(row)
-        found = []
+        places = []
         for (number, _), rows in at.items():
             allocation = self.allocations[number]
             values = [v for v, _, _ in rows] if allocation.stands else _around(rows, self.moment)
             if values:
-                found.append((allocation, tuple(values)))
-        return tuple(sorted(found, key=lambda row: -largest(row[1])))
+                places.append((allocation, tuple(values)))
+        return tuple(sorted(places, key=lambda row: -largest(row[1])))
 
 
 def largest(values: Iterable[Placed]) -> int:
@@ -328,9 +328,9 @@ def alive_at_peak(
     """
     heaviest = buffers.held()[:most]
     wanted = {value.name for _, values in heaviest for value in values}
-    made = {i.name: i for _, i in module if i.name in wanted}
+    instructions = {i.name: i for _, i in module if i.name in wanted}
     entry = {i.name: number for number, i in module.entry.parameters.items()}
-    return tuple(_alive(allocation, values, made, entry, module, arguments) for allocation, values in heaviest)
+    return tuple(_alive(allocation, values, instructions, entry, module, arguments) for allocation, values in heaviest)
 
 
 def _alive(
@@ -384,6 +384,6 @@ def _array(instruction: Instruction, value: Placed) -> tuple[str, tuple[int, ...
 def _stated(message: str) -> tuple[int | None, int | None]:
     """Bytes needed and bytes there are, as a compiler's refusal states them (in GiB, rounded)."""
     for pattern in _NO_ROOM:
-        if found := pattern.search(message):
-            return round(float(found[1]) * _UNITS[found[2]]), round(float(found[3]) * _UNITS[found[4]])
+        if match := pattern.search(message):
+            return round(float(match[1]) * _UNITS[match[2]]), round(float(match[3]) * _UNITS[match[4]])
     return None, None

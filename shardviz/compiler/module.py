@@ -111,12 +111,12 @@ class Instruction:
         if not text or self.opcode in _LITERAL_OPCODES:
             return ()
         if "%" in text:
-            found = _OPERAND.findall(text)
+            matches = _OPERAND.findall(text)
         else:
             parts = _split(text.replace("/*", '"').replace("*/", '"'), _OPERAND_TOKEN)
-            found = [(last[1], last[2]) for part in parts if (last := _LAST_OPERAND.search(part))]
+            matches = [(last[1], last[2]) for part in parts if (last := _LAST_OPERAND.search(part))]
         return tuple(
-            (name, tuple(number(part, self) for part in tail.split("#")[1:]) if tail else ()) for name, tail in found
+            (name, tuple(number(part, self) for part in tail.split("#")[1:]) if tail else ()) for name, tail in matches
         )
 
     @cached_property
@@ -133,18 +133,18 @@ class Instruction:
     @cached_property
     def attributes(self) -> dict[str, str]:
         """Attribute name → text, such as `{"dimensions": "{0}"}`."""
-        found: Named[str] = Named(f"instruction {self.name!r} ({self.opcode})")
+        attributes: Named[str] = Named(f"instruction {self.name!r} ({self.opcode})")
         last = ""
         for part in _split(self.attributes_text):
             key, equals, value = part.partition("=")
             if not equals:
                 continue
             if key == "device_ids" and last:  # the one attribute whose text has a comma outside brackets
-                found[last] += ", " + part
+                attributes[last] += ", " + part
                 continue
-            found[key] = value
+            attributes[key] = value
             last = key
-        return found
+        return attributes
 
     @cached_property
     def metadata(self) -> dict[str, str]:
@@ -317,12 +317,12 @@ def parse(text: str) -> Module:
             if name:
                 raise ParseError(f"HLO line {at}: computation {name!r} does not end before {_shown(line)}")
             is_entry = line.startswith("ENTRY ")
-            found = NAME.match(line, 6 if is_entry else 0)
-            if found is None:
+            named = NAME.match(line, 6 if is_entry else 0)
+            if named is None:
                 raise ParseError(
                     f"HLO line {at}: expected a computation such as '%name (...) -> ... {{', not {_shown(line)}"
                 )
-            name, current = found[1], []
+            name, current = named[1], []
         elif name:
             raise ParseError(
                 f"HLO line {at}: expected an instruction such as '%x = f32[4] add(%a, %b)', not {_shown(line)}"
@@ -347,8 +347,8 @@ def _is_open(line: str, text: str) -> bool:
 
 def _instruction(line: str, at: int) -> Instruction:
     equals = line.find(" = ")
-    found = _OPCODE.search(line, equals + 3) if equals > 0 else None
-    if found is None:
+    opcode = _OPCODE.search(line, equals + 3) if equals > 0 else None
+    if opcode is None:
         raise ParseError(
             f"HLO line {at}: expected an instruction such as '%x = f32[4] add(%a, %b)', not {_shown(line)}"
         )
@@ -356,7 +356,7 @@ def _instruction(line: str, at: int) -> Instruction:
     is_root = name.startswith("ROOT ")
     if is_root:
         name = name[5:]
-    begin = found.end()
+    begin = opcode.end()
     end = line.find(")", begin)
     if line.find("(", begin, end) >= 0:
         depth = 1
@@ -370,9 +370,9 @@ def _instruction(line: str, at: int) -> Instruction:
         raise ParseError(f"HLO line {at}: the operands do not end: {_shown(line)}")
     return Instruction(
         name=name.lstrip("%"),
-        opcode=found[1],
+        opcode=opcode[1],
         is_root=is_root,
-        shape_text=line[equals + 3 : found.start()],
+        shape_text=line[equals + 3 : opcode.start()],
         operands_text=line[begin:end],
         attributes_text=line[end + 1 :],
     )
@@ -385,15 +385,15 @@ def _shown(line: str) -> str:
 def _split(text: str, token: re.Pattern[str] = _ATTRIBUTE_TOKEN) -> list[str]:
     """`text` at its commas outside of brackets and strings."""
     parts, depth, begin = [], 0, 0
-    for found in token.finditer(text):
-        first = found[0][0]
+    for match in token.finditer(text):
+        first = match[0][0]
         if first in "{[(":
             depth += 1
         elif first in "}])":
             depth -= 1
         elif first == "," and depth == 0:
-            parts.append(text[begin : found.start()])
-            begin = found.end()
+            parts.append(text[begin : match.start()])
+            begin = match.end()
     parts.append(text[begin:])
     return parts
 

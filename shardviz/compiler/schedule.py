@@ -236,5 +236,5 @@ def _begun(done: HloOperation) -> str:
 
 
 def _named(pattern: re.Pattern[str], op: HloOperation) -> str:
-    found = pattern.search(op.native.attributes_text)
-    return found[1] if found else ""
+    match = pattern.search(op.native.attributes_text)
+    return match[1] if match else ""

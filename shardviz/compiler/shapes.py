@@ -147,8 +147,8 @@ def parse_shape(text: str) -> ShapeTree:
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return at if found is None else found.end()
+    match = pattern.match(text, at)
+    return at if match is None else match.end()
 
 
 def _without_comments(text: str) -> str:
@@ -163,26 +163,26 @@ def _without_comments(text: str) -> str:
 
 
 def _leaf(text: str, at: int, whole: str) -> tuple[Shape, int]:
-    found = _LEAF.match(text, at)
-    if found is None:
+    match = _LEAF.match(text, at)
+    if match is None:
         raise ParseError(
             f"HLO shape {excerpt(whole)!r}: expected a shape such as f32[4,8]{{1,0}} at {text[at : at + 40]!r}"
         )
-    parts = found[2].split(",") if found[2].strip() else []
+    parts = match[2].split(",") if match[2].strip() else []
     check_size(parts, MOST_DIMENSIONS, f"HLO shape {excerpt(whole)!r}", "dimensions")
     dims = [_DIMENSION.fullmatch(part) for part in parts]
     if None in dims:
         raise ParseError(
-            f"HLO shape {excerpt(whole)!r}: expected dimensions such as 4, <=8 or ?, not {excerpt(found[2])!r}"
+            f"HLO shape {excerpt(whole)!r}: expected dimensions such as 4, <=8 or ?, not {excerpt(match[2])!r}"
         )
-    return Shape(numpy_name(found[1]), tuple(int(d[1] or 0) for d in dims if d), found[3] or ""), found.end()
+    return Shape(numpy_name(match[1]), tuple(int(d[1] or 0) for d in dims if d), match[3] or ""), match.end()
 
 
 def numpy_name(dtype: str) -> str:
     """NumPy's (or ml_dtypes') name of one of HLO's element types: `bfloat16` for `bf16`."""
     if dtype in _PLAIN:
         return _PLAIN[dtype]
-    found = re.fullmatch(r"([suf])(\d+)(e\w+)?", dtype)
-    if found is None:
+    match = re.fullmatch(r"([suf])(\d+)(e\w+)?", dtype)
+    if match is None:
         return dtype
-    return _PREFIX[found[1]] + found[2] + (f"_{found[3]}" if found[3] else "")
+    return _PREFIX[match[1]] + match[2] + (f"_{match[3]}" if match[3] else "")

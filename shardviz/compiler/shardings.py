@@ -28,13 +28,12 @@ _TRIVIAL = frozenset(
 )
 
 
-def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tuple[Value, ...]:
+def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
     """Every value of a module before partitioning, with its sharding.
 
     Args:
         module: the module before partitioning (the snapshot `before_spmd-partitioning`).
         mesh: the mesh whose axes to name.
-        parameters: give the entry's parameters too.
 
     Returns:
         A `Value` for each instruction that has a sharding and is no constant, tuple, element of one, inner parameter
@@ -42,14 +41,12 @@ def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tup
         `hlo`. Inside a `shard_map` the shape is one device's along the axes in `manual`.
     """
     phases = Phases(module)
-    found = runs(phases.graph)
+    block_runs = runs(phases.graph)
     rows: list[Value] = []
     for name, computation in module.computations.items():
         block = phases.graph.blocks[name]
-        for instruction in computation.instructions if block in found else ():
-            if instruction.opcode in _TRIVIAL and not (
-                parameters and computation is module.entry and instruction.opcode == "parameter"
-            ):
+        for instruction in computation.instructions if block in block_runs else ():
+            if instruction.opcode in _TRIVIAL:
                 continue
             text = instruction.sharding
             shape = instruction.shape
@@ -70,7 +67,7 @@ def values(module: Module, mesh: DeviceMesh, *, parameters: bool = False) -> tup
                     source=module.source(instruction),
                     op=_operation(instruction, name_stack),
                     name_stack=name_stack,
-                    count=found[block].count,
+                    count=block_runs[block].count,
                     manual=manual,
                 )
             )
@@ -112,23 +109,13 @@ def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tu
     """
     if "manual" not in text:
         return (), None
-    found = hlo.read(text.strip(), mesh, len(shape))
-    whole = {name for name in found.manual if isinstance(name, str)}
+    sharding = hlo.read(text.strip(), mesh, len(shape))
+    whole = {name for name in sharding.manual if isinstance(name, str)}
     left = any(size > 1 and name not in whole for name, size in mesh.shape.items())
-    return tuple(a for a in found.manual if axis_size(a, mesh) > 1), found.spec if left else None
+    return tuple(a for a in sharding.manual if axis_size(a, mesh) > 1), sharding.spec if left else None
 
 
-def parameter_shardings(before: Module) -> tuple[str, ...]:
-    """The sharding of each entry parameter, by number, as HLO text; `{replicated}` where it has none.
-
-    Args:
-        before: the module before partitioning.
-    """
-    parameters = before.entry.parameters
-    return tuple(parameters[number].sharding or "{replicated}" for number in sorted(parameters))
-
-
-def output_shardings(before: Module, after: Module | None = None) -> tuple[str, ...]:
+def output_shardings(before: Module) -> tuple[str, ...]:
     """The sharding of each output, as HLO text.
 
     The compiler takes the outputs' shardings from the entry's root just before it partitions; afterwards the text has
@@ -136,13 +123,12 @@ def output_shardings(before: Module, after: Module | None = None) -> tuple[str, 
 
     Args:
         before: the module before partitioning.
-        after: the module after partitioning; asked only where the first says nothing.
 
     Returns:
         One text an output array, tuples flattened; `{replicated}` where nothing says otherwise.
     """
     root = before.entry.root
-    text = root.sharding or (after.entry.root.sharding if after is not None else "") or "{replicated}"
+    text = root.sharding or "{replicated}"
     count = len(leaves(root.shape))
     parts = split_tuple(text)
     return parts * count if len(parts) == 1 and count != 1 else parts

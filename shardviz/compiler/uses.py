@@ -23,8 +23,8 @@ _SHARDYS = frozenset(("asked", "undone", "again", "reduced", "stack", "sliced", 
 
 def made_by(op: HloOperation) -> str:
     """The operation that makes a collective's operand; empty for what its computation is given."""
-    made = maker(op.operands[0], _passes) if op.operands else None
-    return "" if made is None else _plain(made.native.opcode)
+    origin = maker(op.operands[0], _passes) if op.operands else None
+    return "" if origin is None else _plain(origin.native.opcode)
 
 
 def _passes(op: HloOperation) -> bool:
@@ -53,7 +53,7 @@ def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
     """
     if _windowed(op):
         return ("windowed",)
-    found = ["loop-invariant"] if op.operands and is_invariant(op, origins) else []
+    names = ["loop-invariant"] if op.operands and is_invariant(op, origins) else []
     users = _users(op)
     if (
         op.collective == "all-reduce"
@@ -62,8 +62,8 @@ def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
         and all(user.kind == "dynamic-slice" for user in users)
     ):
         asked = all(user.native.op_name.endswith("/dynamic_slice") for user in users)
-        found.append("sliced" if asked else "scattered")
-    return tuple(found)
+        names.append("sliced" if asked else "scattered")
+    return tuple(names)
 
 
 def _windowed(op: HloOperation) -> bool:
@@ -108,14 +108,14 @@ def with_shardys(
         predicted: of level `propagated`, under the same plan.
         arguments: the names of the program's arguments.
     """
-    found = list(ours)
+    rows = list(ours)
     left = [place for place, c in enumerate(ours) if c.origin == "partitioner"]
     free = list(predicted)
     for key in (_key, _amount):
-        left, free = _matched(found, left, free, key)
+        left, free = _matched(rows, left, free, key)
     for place, twin in _in_place_of(ours, left, free, frozenset(arguments)):
-        found[place] = _told(ours[place], twin)
-    return tuple(found)
+        rows[place] = _told(ours[place], twin)
+    return tuple(rows)
 
 
 def _matched(

@@ -91,12 +91,11 @@ def count_flops(module: Module, phases: Phases | None = None, known: Known | Non
     )
 
 
-def count_bytes(module: Module, phases: Phases | None = None) -> ByteCount:
+def count_bytes(module: Module) -> ByteCount:
     """Counts the bytes that a module's instructions read from and write to main memory; see `traffic`.
 
     Args:
         module: a module as a target runs it: optimised, with its fusions.
-        phases: of this module, where they are there already.
 
     Raises:
         ParseError: if an instruction cannot be read; the message names it.
@@ -106,11 +105,7 @@ def count_bytes(module: Module, phases: Phases | None = None) -> ByteCount:
         size = moved_bytes(op)
         return _Row(op, moved=size) if size else None
 
-    counted, place_of, tally = (
-        _Counted(module, count, fused=False),
-        Places(module, phases or Phases(module)),
-        WorkTally(),
-    )
+    counted, place_of, tally = _Counted(module, count, fused=False), Places(module, Phases(module)), WorkTally()
     for row, times in counted.rows:
         tally.add(*place_of(row.op), _largest_dtype(row.op), hbm_bytes=times * row.moved)
     rows = tally.rows

@@ -90,12 +90,8 @@ class StepTime:
 
     @property
     def seconds(self) -> float:
-        """The step's time: as it would run where there is a schedule to walk, else as if no communication overlaps.
-
-        It is never less than the longest of compute, memory and communication: below level `compiled` a schedule does
-        not have all that goes through memory.
-        """
-        return self.upper if self.walked is None else max(self.walked, self.lower)
+        """The step's time: as it would run where there is a schedule to walk, else as if no communication overlaps."""
+        return self.upper if self.walked is None else self.walked
 
     @property
     def low(self) -> float | None:
@@ -124,8 +120,13 @@ class StepTime:
 
     @property
     def lower(self) -> float:
-        """The longest of compute, memory and communication: the step if everything overlaps."""
-        return max(self.compute, self.memory, self.communication)
+        """The longest of compute, memory and communication: the step if everything overlaps.
+
+        It is never more than the walk, which has some collectives smaller, as a compiler makes them: a reduce-scatter
+        of an all-reduce.
+        """
+        longest = max(self.compute, self.memory, self.communication)
+        return longest if self.walked is None else min(longest, self.walked)
 
     @property
     def upper(self) -> float:

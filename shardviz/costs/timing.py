@@ -97,8 +97,8 @@ class Timing:
             if entry.trips is None:
                 self._note(f"the trips of loop {entry.name} are not known: counted once")
         elif entry.collective:
-            task.seconds, task.lanes, task.bound = self._collective(entry.collective, entry.scatters)
-            one = self._as_run(entry.collective, entry.scatters)
+            task.seconds, task.lanes, task.bound = self._collective(entry)
+            one = self._as_run(entry)
             task.what, task.axes = (one.kind, one.axes) if one else ("collective", None)
         elif entry.kind == "begin":
             task.what = "copy"
@@ -147,20 +147,24 @@ class Timing:
         self._note("transfers between slices are taken to be between all of them")
         return entry.sent_bytes * times[entry.between] * self.chip.devices_per_chip / rate
 
-    def _collective(self, name: str, scatters: bool) -> tuple[float, tuple[str, ...], str]:
-        if name not in self._known:
-            self._known[name] = self._timed(name, scatters)
-        return self._known[name]
+    def _collective(self, entry: Scheduled) -> tuple[float, tuple[str, ...], str]:
+        if entry.collective not in self._known:
+            self._known[entry.collective] = self._timed(entry)
+        return self._known[entry.collective]
 
-    def _as_run(self, name: str, scatters: bool) -> Collective | None:
-        collective = self.collectives.get(name)
-        if collective is None or not scatters:
-            return collective
-        return dataclasses.replace(collective, kind="reduce-scatter")
+    def _as_run(self, entry: Scheduled) -> Collective | None:
+        """The collective as the chip's compiler has it run."""
+        one = self.collectives.get(entry.collective)
+        if one is not None and entry.scatters:
+            one = dataclasses.replace(one, kind="reduce-scatter")
+        if one is not None and entry.narrows and self.chip.kind == "tpu":
+            sizes = {"operand_bytes": one.operand_bytes / 2, "result_bytes": one.result_bytes / 2}
+            one = dataclasses.replace(one, dtype="bfloat16", **sizes)
+        return one
 
-    def _timed(self, name: str, scatters: bool) -> tuple[float, tuple[str, ...], str]:
+    def _timed(self, entry: Scheduled) -> tuple[float, tuple[str, ...], str]:
         """Seconds, lanes and bound of a collective."""
-        collective = self._as_run(name, scatters)
+        name, collective = entry.collective, self._as_run(entry)
         if collective is None:
             self._note(f"the report has no collective {name}: taken as 0 seconds")
             return 0.0, _UNKNOWN, ""

@@ -1,6 +1,6 @@
 """What an edit makes of what is known: another `Snapshot`, and the effects that follow from it.
 
-`apply` changes nothing. It asks the program (`Asking`), whose answers are the same each time, and says what is to be
+`apply` changes nothing. It asks the program (`Answers`), whose answers are the same each time, and says what is to be
 compiled, tried or stopped; `explorer.py` does that. An edit that is refused leaves all but `error` as it was.
 
 >>> apply(now, SetDim("params['w1']", 1, ("model",)), ask).now.plan.edits           # doctest: +SKIP
@@ -25,7 +25,8 @@ from shardviz.explorer.cards import LONGEST_NAME, Deck, Known
 from shardviz.explorer.compile_loop import CompileLoop, Task
 from shardviz.explorer.logical import standing
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
-from shardviz.explorer.snapshot import Asked, History, Snapshot, Step
+from shardviz.explorer.selection import Selection
+from shardviz.explorer.snapshot import Asked, History, Snapshot, UndoStep
 from shardviz.explorer.ways import ways as ways_on
 from shardviz.explorer.ways import ways_to
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
@@ -44,7 +45,7 @@ MOST_KEPT = 64
 """Plans whose answers are kept."""
 
 
-class Asking:
+class Answers:
     """A program, asked about one plan after another; what was answered is answered again at once.
 
     Args:
@@ -68,7 +69,7 @@ class Asking:
         self.keep(plan, known)
         return known
 
-    def of_step(self, now: Snapshot, step: Step, always: bool = False) -> Known | None:
+    def of_step(self, now: Snapshot, step: UndoStep, always: bool = False) -> Known | None:
         """What is known of a step: at least Shardy's answer; None where it is the present one.
 
         Args:
@@ -176,7 +177,7 @@ class Applied:
     taken: bool = True
 
 
-def apply(now: Snapshot, edit: e.Edit, ask: Asking) -> Applied:
+def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
     """What becomes of an edit."""
     wanted = None
     try:
@@ -184,13 +185,13 @@ def apply(now: Snapshot, edit: e.Edit, ask: Asking) -> Applied:
             case e.Undo() | e.Redo():
                 return _back(now, isinstance(edit, e.Undo), ask)
             case e.SetTarget(target):
-                return _gone(now, Step(now.plan, read(target, now.report.mesh)), ask)
+                return _gone(now, UndoStep(now.plan, read(target, now.report.mesh)), ask)
             case e.TakeWay(place):
                 way = now.ways[place] if 0 <= place < len(now.ways) else None
                 if way is None or way.plan is None:
                     raise ShardvizError("this way on is out of date: nothing is refused now, or something else is")
                 wanted = way.plan
-                return _gone(now, Step(wanted, way.machine or now.machine.machine), ask)
+                return _gone(now, UndoStep(wanted, way.machine or now.machine.machine), ask)
             case e.TakeRemedy(action):
                 return _mended(now, action, ask)
             case e.TakeOffer(offer):
@@ -203,7 +204,9 @@ def apply(now: Snapshot, edit: e.Edit, ask: Asking) -> Applied:
                 return _dealt(now, _deck(now, edit, ask), ask)
             case e.PlanEdit():
                 wanted = plan_after(now, edit, ask.program)
-                return _gone(now, Step(wanted, now.machine.machine), ask, always=edit.refused_at in ("rule", "options"))
+                return _gone(
+                    now, UndoStep(wanted, now.machine.machine), ask, always=edit.refused_at in ("rule", "options")
+                )
         return _beside(now, edit, ask)
     except ShardvizError as error:
         subject = getattr(edit, edit.about) if edit.about else None
@@ -279,7 +282,7 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
         case e.RemoveRule(place):
             return changes.with_rules(plan, place, lambda rules: rules.pop(place))
         case e.SetPlan(wanted):
-            return program.settled(wanted)
+            return program._settled(wanted)
     raise TypeError(f"{edit} is no edit of the plan")
 
 
@@ -333,8 +336,8 @@ def read_spec(spec: Any, name: str) -> Spec | None:
 def spec_of(now: Snapshot, role: str, name: str, dimension: int) -> Spec:
     """The spec of an `argument` or `output` as it is now, an entry a dimension, of which there must be this one."""
     value = value_of(now, role, name)
-    given = (now.bound.in_specs if role == "argument" else now.bound.out_specs).get(name)
-    spec = Spec.of(value.spec if given is None else given, len(value.shape))
+    own = (now.bound.in_specs if role == "argument" else now.bound.out_specs).get(name)
+    spec = Spec.of(value.spec if own is None else own, len(value.shape))
     if not 0 <= dimension < len(spec.dims):
         raise SpecError(f"{name!r} has no dimension {dimension}; it has {len(spec.dims)}", argument=name)
     return spec
@@ -345,7 +348,7 @@ def value_of(now: Snapshot, role: str, name: str) -> Value:
     return changes.named(now.report.arguments if role == "argument" else now.report.outputs, name, role)
 
 
-def legal_axes(now: Snapshot, role: str, name: str, dimension: int) -> tuple[changes.Choice, ...]:
+def legal_axes(now: Snapshot, role: str, name: str, dimension: int) -> tuple[changes.AxisChoice, ...]:
     """For each mesh axis, whether it may be added to a dimension of an `argument` or `output`, and why not."""
     spec, value = spec_of(now, role, name, dimension), value_of(now, role, name)
     return changes.choices(value.shape, spec, now.plan.mesh, dimension)
@@ -370,7 +373,7 @@ def caught(plan: Plan, pattern: str, program: Program) -> tuple[str, ...]:
 # To another plan, machine or card.
 
 
-def _gone(now: Snapshot, step: Step, ask: Asking, always: bool = False) -> Applied:
+def _gone(now: Snapshot, step: UndoStep, ask: Answers, always: bool = False) -> Applied:
     known = ask.of_step(now, step, always)
     if known is None:
         return Applied(replace(now, error=None, ways=()))
@@ -378,7 +381,7 @@ def _gone(now: Snapshot, step: Step, ask: Asking, always: bool = False) -> Appli
     return _arrived(now, deck, now.history.after(now.here), ask)
 
 
-def _back(now: Snapshot, back: bool, ask: Asking) -> Applied:
+def _back(now: Snapshot, back: bool, ask: Answers) -> Applied:
     steps = now.history.past[-1:] if back else now.history.ahead[:1]
     if not steps:
         return Applied(now, taken=False)
@@ -394,14 +397,14 @@ def _back(now: Snapshot, back: bool, ask: Asking) -> Applied:
     return _arrived(now, deck, now.history.undone(now.here) if back else now.history.redone(now.here), ask)
 
 
-def _on_machine(now: Snapshot, known: Known, ask: Asking) -> Deck:
+def _on_machine(now: Snapshot, known: Known, ask: Answers) -> Deck:
     """The cards, every one on the machine on which the present plan is known now."""
     on = known.machine
     put = lambda card: ask.on(card.plan, card.known, on) if card.known.machine != on else card.known  # noqa: E731
     return now.deck.on(put).told(known)
 
 
-def _dealt(now: Snapshot, deck: Deck, ask: Asking) -> Applied:
+def _dealt(now: Snapshot, deck: Deck, ask: Answers) -> Applied:
     """To a deck; where another card is open in it, to its plan."""
     card = deck.now
     if card.plan == now.plan:
@@ -410,7 +413,7 @@ def _dealt(now: Snapshot, deck: Deck, ask: Asking) -> Applied:
     return _arrived(now, deck.told(known), now.history.after(now.here), ask)
 
 
-def _arrived(now: Snapshot, deck: Deck, history: History, ask: Asking) -> Applied:
+def _arrived(now: Snapshot, deck: Deck, history: History, ask: Answers) -> Applied:
     """At the plan that is open in a deck; its compile follows."""
     known = deck.now.known
     known.priced()  # what cannot be priced is not come to
@@ -419,7 +422,7 @@ def _arrived(now: Snapshot, deck: Deck, history: History, ask: Asking) -> Applie
     return Applied(replace(now.moved(deck, history), progress=CompileLoop.expected(task)), (Compile(task),))
 
 
-def _deck(now: Snapshot, edit: e.CardEdit, ask: Asking) -> Deck:
+def _deck(now: Snapshot, edit: e.CardEdit, ask: Answers) -> Deck:
     deck = now.deck
     match edit:
         case e.Pin(name):
@@ -427,7 +430,7 @@ def _deck(now: Snapshot, edit: e.CardEdit, ask: Asking) -> Deck:
         case e.OpenCard(card):
             return deck.opened(card)
         case e.AddCard(name, plan, note):
-            settled = ask.program.settled(plan)
+            settled = ask.program._settled(plan)
             return deck.added(settled, ask.known(settled, now.machine), name=name, note=note)[0]
         case e.RenameCard(card, name):
             return deck.renamed(card, name)
@@ -440,7 +443,7 @@ def _deck(now: Snapshot, edit: e.CardEdit, ask: Asking) -> Deck:
     raise TypeError(f"{edit} is no edit of the cards")
 
 
-def _offered(now: Snapshot, name: str, ask: Asking) -> Applied:
+def _offered(now: Snapshot, name: str, ask: Answers) -> Applied:
     """To a preset, as a card; the presets are closed."""
     offer = next((o for o in now.offers.items if o.name == name), None)
     if offer is None or offer.known is None:
@@ -451,12 +454,12 @@ def _offered(now: Snapshot, name: str, ask: Asking) -> Applied:
     return replace(taken, now=closed, effects=(*taken.effects, End("presets")))
 
 
-def _mended(now: Snapshot, action: str, ask: Asking) -> Applied:
+def _mended(now: Snapshot, action: str, ask: Answers) -> Applied:
     mend = next((m for m in now.remedies.items if m.action == action and now.remedies.of == now.plan), None)
     if mend is None:
         raise ShardvizError(f"{excerpt(action)!r} was not tried on the current plan")
     if not mend.write:
-        return _gone(now, Step(mend.plan, now.machine.machine), ask)
+        return _gone(now, UndoStep(mend.plan, now.machine.machine), ask)
     name = textwrap.shorten(action, LONGEST_NAME, placeholder=" …")
     deck, card = now.deck.added(mend.plan, ask.known(mend.plan, now.machine), name=name)
     return _dealt(now, deck.opened(card), ask)
@@ -465,7 +468,7 @@ def _mended(now: Snapshot, action: str, ask: Asking) -> Applied:
 # What goes on beside the plan.
 
 
-def _beside(now: Snapshot, edit: e.Edit, ask: Asking) -> Applied:
+def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
     offers, why = now.offers, now.why
     match edit:
         case e.OfferPresets():
@@ -505,6 +508,13 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Asking) -> Applied:
             return Applied(replace(now, logical=replace(now.logical, busy=True, trouble="")), (Begin("dimensions"),))
         case e.ShowPasses():
             return Applied(now, (Begin("passes"),))
+        case e.Select(name, level):
+            seen = now.known.reports.get(level, now.report)
+            selection = Selection.of(name, seen)
+            if seen is not now.report and selection.chosen is not None:
+                return Applied(replace(now, selection=selection.carried(now.report)))
+            same = name == now.selection.name
+            return Applied(now if same else replace(now, selection=Selection.of(name, now.report)))
         case e.Stop():
             return Applied(now, (StopCompile(),) if now.progress.busy else ())
         case e.Recompile():  # what was missing may be installed by now
@@ -531,7 +541,7 @@ def refused(
     now: Snapshot,
     error: ShardvizError,
     place: str,
-    ask: Asking,
+    ask: Answers,
     subject: str | None = None,
     dimension: int | None = None,
     wanted: Plan | None = None,
@@ -550,7 +560,7 @@ def refused(
     if place == "target" and subject:
         ways = ways_to(ask.program, now.plan, subject)
     named = getattr(error, "argument", None)
-    told = _told(error, place, error.__cause__) | {
+    words = _told(error, place, error.__cause__) | {
         "message": str(error),
         "argument": named or (None if place == "target" else subject),
         "axis": axis,
@@ -558,7 +568,7 @@ def refused(
         "dimension": getattr(error, "dimension", None) if named else dimension,
         "ways": [{"text": way.text, "tip": way.tip, "take": way.plan is not None} for way in ways],
     }
-    return replace(now, error=told, ways=ways)
+    return replace(now, error=words, ways=ways)
 
 
 def internal(error: BaseException) -> dict[str, Any]:

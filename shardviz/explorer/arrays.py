@@ -184,10 +184,10 @@ def kin_of(arguments: Arrays, outputs: Arrays, dimensions: Named = ()) -> Kin:
         for key in one.keys() & other.keys():
             join([one[key], other[key]])
     of = {tuple(member): name for name, members in dimensions for member in members}
-    found: dict[tuple[int, tuple[str, ...]], list[int]] = defaultdict(list)
+    by_group: dict[tuple[int, tuple[str, ...]], list[int]] = defaultdict(list)
     for i, (role, shape) in enumerate(zip(roles, shapes, strict=True)):
-        found[find(i), tuple(of.get((*role, d), "") for d in range(len(shape)))].append(i)
-    groups = [[roles[i] for i in places] for places in found.values() if len(places) > 1]
+        by_group[find(i), tuple(of.get((*role, d), "") for d in range(len(shape)))].append(i)
+    groups = [[roles[i] for i in places] for places in by_group.values() if len(places) > 1]
     number = {role: n for n, members in enumerate(groups) for role in members}
     return Kin(number, groups, {role: "".join(path) for role, path in zip(roles, paths, strict=True)})
 

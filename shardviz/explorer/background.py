@@ -15,19 +15,19 @@ import logging
 import operator
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from shardviz.ask.derived import of_variant
 from shardviz.ask.program import Program, submit_passes
 from shardviz.ask.why import alike
 from shardviz.costs.machine import Machine
+from shardviz.costs.timeline import Timeline
 from shardviz.errors import ShardvizError
-from shardviz.explorer.apply import Asking
-from shardviz.explorer.chores import Chore, stepped
+from shardviz.explorer.apply import Answers
+from shardviz.explorer.chores import Chore
 from shardviz.explorer.compile_loop import Inbox
 from shardviz.explorer.logical import MOST_AT_ONCE, Logical
 from shardviz.explorer.selection import counterpart
@@ -46,6 +46,7 @@ from shardviz.study.trying import WAITING
 log = logging.getLogger(__name__)
 
 Steps = Generator[Any, None, None]
+T = TypeVar("T")
 FOUND = "best found"
 
 HUNT = 30.0
@@ -65,7 +66,7 @@ _MOST_TEXTS = 2
 class Board(Protocol):
     """Where a chore reads what is known, and puts what it has found."""
 
-    asking: Asking
+    asking: Answers
 
     @property
     def now(self) -> Snapshot:
@@ -95,24 +96,23 @@ class Background:
         self._board, self._inbox = board, inbox
         self._mended: dict[Any, Remedies] = {}
         self._card = ""  # that of the search
+        self._question: object | None = None  # that is being answered
         self._texts: dict[Plan, Stages] = {}
         self._passes: dict[tuple[Plan, str], Passes] = {}
         self._read: frozenset[Plan] = frozenset()  # whose texts somebody looks at
 
     def start(self, chore: str, about: Any = None) -> None:
         """Begins a chore that an edit asked for, by its name."""
-        if chore == "dimensions":
-            self._find_dimensions()
-            return
-        steps = {
-            "presets": self._try_presets,
-            "hunt": self._hunt,
-            "mend": self._mend,
-            "why": partial(self._why, about),
-            "without": partial(self._without, about),
-            "passes": self._make_passes,
-        }[chore]
-        self._begin("why" if chore == "without" else chore, steps())
+        match chore:
+            case "dimensions":
+                self._find_dimensions()
+            case "why":
+                self._ask_why(about)
+            case "without":
+                self._begin("without", self._without(about))
+            case _:
+                steps = {"presets": self._try_presets, "hunt": self._hunt, "mend": self._mend}
+                self._begin(chore, (steps | {"passes": self._make_passes})[chore]())
 
     def _begin(self, name: str, steps: Steps, delay: float = 0.0) -> None:
         """Begins a chore in the place of the one of this name."""
@@ -122,6 +122,9 @@ class Background:
 
     def end(self, name: str) -> None:
         """Ends a chore; what it has found stays."""
+        if name == "why":
+            self._question = None
+            self.end("without")
         if name in self.chores:
             self.chores.pop(name).stop()
 
@@ -152,9 +155,9 @@ class Background:
             self._board.put(why=Asked())
         key = now.plan, now.machine.machine
         if now.remedies.of != now.plan or "machine" in changed:
-            known = self._mended.get(key, Remedies())
-            if known != now.remedies:
-                self._board.put(remedies=known)
+            remedies = self._mended.get(key, Remedies())
+            if remedies != now.remedies:
+                self._board.put(remedies=remedies)
         if self.rests or now.progress.busy or key in self._mended:
             return
         if now.logical.found is None and len(now.report.arguments) > MOST_AT_ONCE:
@@ -173,7 +176,7 @@ class Background:
         variant = now.bound.variant
         try:
             varied = of_variant(ask.program, variant) if variant else ask.program
-            presets = list(varied.untried_presets(now.plan.mesh))
+            presets = list(varied._untried_presets(now.plan.mesh))
         except ShardvizError as error:
             self._offers(busy=False, trouble=str(error))
             return
@@ -271,26 +274,30 @@ class Background:
 
     # Questions.
 
-    def _why(self, subject: Value | Collective) -> Steps:
-        """Finds why a value is sharded as it is, or why a collective is there; `Snapshot.why` has the question."""
-        yield  # so that the page says first that it was asked
+    def _ask_why(self, subject: Value | Collective) -> None:
+        """Has a question answered; `Snapshot.why` has it. One that was asked before is given up."""
         now = self._board.now
         asked, machine = now.why, now.machine.machine
+        question = self._question = object()
         meant, trouble = _meant(subject, now.report, now.known.reports["propagated"])
-        answers: list[Any] = []
-        if meant is not None:
-            target = None if machine.chip.kind == "cpu" else machine
-            ask = partial(self._board.asking.program.why, now.plan, meant, axis=asked.axis or None, target=target)
-            try:
-                with closing(stepped(lambda pause: answers.append(ask(pause=pause)))) as steps:
-                    for tried in steps:
-                        if isinstance(tried, int):
-                            self._board.put(why=replace(asked, tried=tried))
-                        yield tried
-            except ShardvizError as error:
-                trouble = str(error)
-        answer = answers[0] if answers else None
-        self._board.put(why=replace(asked, busy=False, answer=answer, trouble=trouble))
+        target = None if machine.chip.kind == "cpu" else machine
+
+        def put(**parts: Any) -> None:
+            if self._question is question:
+                self._board.put(why=replace(asked, **parts))
+
+        def tell(tried: int) -> None:
+            if self._question is not question:
+                raise ShardvizError("nobody waits for this answer any more")
+            self._inbox.post(lambda: put(tried=tried))
+
+        def find() -> dict[str, Any]:
+            if meant is None:
+                return {"trouble": trouble}
+            ask = self._board.asking.program.why
+            return {"answer": ask(now.plan, meant, axis=asked.axis or None, target=target, pause=tell)}
+
+        self._elsewhere("why", find, lambda found, trouble: put(busy=False, **(found or {"trouble": trouble})))
 
     def _without(self, cause: int) -> Steps:
         """Finds what would change if a cause of the answer did not say its axis."""
@@ -304,24 +311,41 @@ class Background:
         self._board.put(why=replace(asked, busy=False))
 
     def _find_dimensions(self) -> None:
-        """Has the logical dimensions found on another thread, as they take a second for a large model."""
+        """Has the logical dimensions found: it takes a second for a large model."""
+        find = lambda: self._board.asking.program.dimensions  # noqa: E731
+        self._elsewhere(
+            "dimensions", find, lambda found, trouble: self._board.put(logical=Logical(found, trouble=trouble))
+        )
 
-        def find() -> None:
-            logical = Logical(trouble="internal error of shardviz while it looked for them")
+    def _elsewhere(self, name: str, find: Callable[[], T], put: Callable[[T | None, str], None]) -> None:
+        """Has something found on another thread; where no event loop runs, here.
+
+        Args:
+            name: what it is.
+            find: finds it.
+            put: takes it, or why there is none, where the state's owner is.
+        """
+
+        def run() -> None:
+            found, trouble = None, f"internal error of shardviz while it looked for the {name}"
             try:
-                logical = Logical(self._board.asking.program.dimensions)
+                found, trouble = find(), ""
             except ShardvizError as error:
-                logical = Logical(trouble=str(error))
+                trouble = str(error)
             finally:  # a page must not wait for ever
-                self._inbox.post(lambda: self._board.put(logical=logical))
+                self._inbox.post(lambda: put(found, trouble))
 
-        threading.Thread(target=find, name="shardviz-dimensions", daemon=True).start()
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            run()
+        else:
+            threading.Thread(target=run, name=f"shardviz-{name}", daemon=True).start()
 
     # The step as it would run, walked while somebody looks at it.
 
     def find_timelines(self) -> None:
-        """Has the timelines made of the open card and of the one that it is compared with, on another thread: they take
-        some tenths of a second."""
+        """Has the timelines made of the open card and of the one that it is compared with."""
         card, other = self._board.now.deck.now, self._board.now.deck.other
         cards = (card, other) if other is not card and card.known.level in other.known.reports else (card,)
         costs = tuple(cost for each in cards if (cost := each.known.cost(card.known.level)) is not None)
@@ -329,22 +353,13 @@ class Background:
         if len(of) == len(costs) and all(map(operator.is_, of, costs)):
             return
 
-        def walk() -> None:
-            timelines = Timelines(costs, trouble="internal error of shardviz while it computed the timeline")
-            try:
-                timelines = Timelines(costs, tuple(cost.timeline for cost in costs))
-            except ShardvizError as error:
-                timelines = Timelines(costs, trouble=str(error))
-            finally:  # a page must not wait for ever
-                self._inbox.post(lambda: self._put_timelines(timelines))
+        def put(timelines: tuple[Timeline, ...] | None, trouble: str) -> None:
+            if self._board.now.timelines.of is costs:  # else others are asked for
+                self._board.put(timelines=Timelines(costs, timelines or (), trouble))
 
         self._board.put(timelines=Timelines(costs))
         if costs:
-            threading.Thread(target=walk, name="shardviz-timelines", daemon=True).start()
-
-    def _put_timelines(self, timelines: Timelines) -> None:
-        if self._board.now.timelines.of is timelines.of:  # else others are asked for
-            self._board.put(timelines=timelines)
+            self._elsewhere("timeline", lambda: tuple(cost.timeline for cost in costs), put)
 
     # Texts, made while somebody looks at them.
 
@@ -435,8 +450,8 @@ def searches(program: Program, plan: Plan, machine: Machine) -> Iterator[Search]
     searching = search(program, machine, seconds=HUNT, plan=first, level="propagated", stream=True)
     state = searching.state
     for step in searching.steps():
-        known = replace(state, tried=tuple(searching.tried.values()), seconds=searching.elapsed)
-        state = step if isinstance(step, Search) else known
+        progress = replace(state, tried=tuple(searching.tried.values()), seconds=searching.elapsed)
+        state = step if isinstance(step, Search) else progress
         yield state
 
 

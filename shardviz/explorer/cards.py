@@ -177,11 +177,11 @@ class Deck:
         Raises:
             ShardvizError: if there is none; the message lists those that there are.
         """
-        found = next((card for card in self.cards if card.id == name), None)
-        if found is None:
+        match = next((card for card in self.cards if card.id == name), None)
+        if match is None:
             have = ", ".join(repr(card.id) for card in self.cards)
             raise ShardvizError(f"there is no card {excerpt(name)!r}; there are {have}")
-        return found
+        return match
 
     @property
     def draft(self) -> Card | None:
@@ -324,7 +324,7 @@ class Deck:
         kept = sum(card.id != DRAFT for card in self.cards)
         if kept >= MOST_CARDS - 1:
             raise ShardvizError(f"{kept} cards are kept, and at most {MOST_CARDS - 1} can be; delete one first")
-        made = self.made + 1
+        number = self.made + 1
         names = {card.name for card in self.cards}
         name = " ".join(name.split())[:LONGEST_NAME]
         if not name:
@@ -333,7 +333,9 @@ class Deck:
         while name in names:
             count += 1
             name = f"{base} ({count})"
-        return replace(self, made=made), Card(id=f"card-{made}", name=name, plan=self.now.plan, known=self.now.known)
+        return replace(self, made=number), Card(
+            id=f"card-{number}", name=name, plan=self.now.plan, known=self.now.known
+        )
 
 
 def _draft(plan: Plan, known: Known) -> Card:

@@ -11,14 +11,14 @@ model False 6 is not divisible by 'data'=2 x 'model'=4 = 8
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shardviz.errors import MeshError, ShardvizError, SpecError, excerpt
-from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
+from shardviz.errors import MeshError, ParseError, ShardvizError, SpecError, excerpt
+from shardviz.notation import Axis, DeviceMesh, Spec, axis_name, pspec
+from shardviz.notation.bounds import check_size
 from shardviz.notation.spec import axis_size, axis_text
 from shardviz.program.rules import Rule
 
@@ -33,7 +33,7 @@ _MOST_TEXT = 1000
 
 
 @dataclass(frozen=True)
-class Choice:
+class AxisChoice:
     """Whether a mesh axis may be added to a dimension.
 
     Attributes:
@@ -49,7 +49,7 @@ class Choice:
     move: bool = False
 
 
-def choices(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int) -> tuple[Choice, ...]:
+def choices(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int) -> tuple[AxisChoice, ...]:
     """For each axis of the mesh, whether it may be added to a dimension of an array.
 
     Args:
@@ -61,14 +61,14 @@ def choices(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int) 
     return tuple(_choice(shape, spec, mesh, dimension, axis) for axis in mesh.names)
 
 
-def _choice(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int, axis: str) -> Choice:
+def _choice(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int, axis: str) -> AxisChoice:
     used = next((d for d, entry in enumerate(spec.dims) if any(axis_name(a) == axis for a in entry)), None)
     if used == dimension:
-        return Choice(axis, False, "already shards this dimension")
+        return AxisChoice(axis, False, "already shards this dimension")
     why = undivided(shape[dimension], (*spec.dims[dimension], axis), mesh)
     if used is not None:
-        return Choice(axis, False, f"already shards dimension {used} of this array", move=not why)
-    return Choice(axis, not why, why)
+        return AxisChoice(axis, False, f"already shards dimension {used} of this array", move=not why)
+    return AxisChoice(axis, not why, why)
 
 
 def undivided(size: int, axes: Sequence[Axis], mesh: DeviceMesh) -> str:
@@ -129,8 +129,6 @@ def changed_rule(old: Rule, pattern: str | None, spec: str | None) -> Rule:
 def parse_spec(text: str, name: str) -> Spec | None:
     """Reads a spec as a person types it: `P('data', None)`, `('data',)`, `P(data, (model, x))`, or `None`.
 
-    Nothing is evaluated: the text is read as a Python expression of names, strings, tuples and `None`.
-
     Args:
         text: what was typed.
         name: the argument that it is for, for the message.
@@ -141,55 +139,17 @@ def parse_spec(text: str, name: str) -> Spec | None:
     Raises:
         SpecError: if the text is no spec.
     """
-    if not text.strip():
+    if text.strip() in ("", "None"):
         return None
-    if len(text) > _MOST_TEXT or _nesting(text) > 10:  # deep nesting can harm Python's own parser for good
-        raise _unreadable(text, name, "it is too long or nested too deep")
+    what = f"{name!r}: cannot read {excerpt(text, 80)!r}"
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise _unreadable(text, name, "it is not Python") from error
-    if isinstance(tree, ast.Constant) and tree.value is None:
-        return None
-    if isinstance(tree, ast.Call):
-        if tree.keywords:
-            raise _unreadable(text, name, f"{tree.keywords[0].arg!r} cannot be set here")
-        called = tree.func.attr if isinstance(tree.func, ast.Attribute) else getattr(tree.func, "id", "")
-        if called not in ("P", "PartitionSpec"):
-            callee = excerpt(ast.get_source_segment(text.strip(), tree.func) or called, 60)
-            raise _unreadable(text, name, f"{callee!r} is neither P nor PartitionSpec")
-        entries = tree.args
-    elif isinstance(tree, ast.Tuple | ast.List):
-        entries = tree.elts
-    else:
-        entries = [tree]
-    try:
-        return Spec.of(tuple(_entry(e) for e in entries))
-    except (ShardvizError, TypeError) as error:
-        raise _unreadable(text, name, "an entry must be None, an axis name or a tuple of axis names") from error
-
-
-def _nesting(text: str) -> int:
-    deep = most = 0
-    for character in text:
-        deep += (character in "([{") - (character in ")]}")
-        most = max(most, deep)
-    return most
-
-
-def _entry(node: ast.expr) -> Any:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, str | int)):
-        return node.value
-    if isinstance(node, ast.Tuple | ast.List):
-        return tuple(_entry(e) for e in node.elts)
-    raise TypeError(f"{type(node).__name__} is not part of a spec")
-
-
-def _unreadable(text: str, name: str, why: str) -> SpecError:
-    shown = text if len(text) <= 80 else text[:77] + "..."
-    return SpecError(f"{name!r}: cannot read {shown!r}: {why}. Type for example P('data', None)", argument=name)
+        check_size(text, _MOST_TEXT, what, "characters")
+        spec, opened = pspec.parse(text.strip(), what, bare=True)
+        if any(opened) or spec.unreduced or spec.reduced:
+            raise ParseError(f"{what}: only None, axis names and tuples of them can be set here")
+    except ParseError as error:
+        raise SpecError(f"{error}. Type for example P('data', None)", argument=name) from error
+    return spec
 
 
 def named(values: Iterable[Value], name: str, what: str) -> Value:

@@ -15,10 +15,8 @@ once.
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
 
@@ -31,8 +29,6 @@ _PAUSE = 0.02
 """Seconds in which others are: a message passes through several turns of a kernel's loop before it is answered."""
 _WAIT = 0.05
 """Seconds until it is asked again whether what a step waits for is there."""
-_ENDING = 2.0
-"""Seconds at most that work which is stopped may take to end."""
 
 
 class Chore:
@@ -84,62 +80,3 @@ class Chore:
             if not isinstance(error, StopIteration):
                 raise
         return waits
-
-
-class _Stopped(BaseException):
-    """Ends work that nobody waits for."""
-
-
-def stepped(work: Callable[[Callable[[Any], None]], Any]) -> Generator[Any, None, None]:
-    """One long piece of work as steps that end where it says so: what is no iterator can be a chore too.
-
-    The work is done in a thread of its own, which runs while the next step is waited for, and at no other time. Where
-    the steps are closed, the work ends at its next pause. It holds no lock where it pauses, and no function of a
-    person's is half done there.
-
-    >>> steps = stepped(lambda pause: [pause(n) for n in range(3)])
-    >>> list(steps)
-    [0, 1, 2]
-
-    Args:
-        work: gets a function to be called with what the step yields, where it may pause.
-
-    Yields:
-        What it is given at each pause. What the work raises is raised.
-    """
-    go, steps = threading.Semaphore(0), queue.SimpleQueue[tuple[Any, BaseException | None, bool]]()
-    stopped = threading.Event()
-
-    def pause(what: Any) -> None:
-        if not stopped.is_set():
-            steps.put((what, None, False))
-            go.acquire()
-        if stopped.is_set():
-            raise _Stopped
-
-    def run() -> None:
-        try:
-            work(pause)
-            steps.put((None, None, True))
-        except BaseException as error:  # noqa: BLE001 - it is raised where the step is waited for
-            steps.put((None, error, True))
-
-    thread = threading.Thread(target=run, name="shardviz-steps", daemon=True)
-    thread.start()
-    resting = False
-    try:
-        while True:
-            step, error, ended = steps.get()
-            if error is not None:
-                raise error
-            if ended:
-                return
-            resting = True
-            yield step
-            resting = False
-            go.release()
-    finally:
-        stopped.set()
-        go.release()
-        if resting:
-            thread.join(_ENDING)  # so that it is alone while it puts things back

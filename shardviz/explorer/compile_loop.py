@@ -183,9 +183,9 @@ class CompileLoop:
             raise error
 
     def _fail(self, error: BaseException) -> None:
-        known = isinstance(error, ShardvizError)
+        expected = isinstance(error, ShardvizError)
         status = "stopped" if isinstance(error, CompileStopped) else "failed"
-        message = str(error) if known else f"{type(error).__name__}: {error}"
+        message = str(error) if expected else f"{type(error).__name__}: {error}"
         self._tell(Progress(status, message, trouble=error, seconds=self._elapsed), None)
 
     @property
@@ -269,12 +269,12 @@ class Inbox:
             depth = self._depth
             try:
                 self._depth = depth + 1
-                found = change()
+                result = change()
             finally:
                 self._depth = depth
         if self._loop is None:
             self.drain()
-        return found
+        return result
 
     def post(self, call: Callable[[], None]) -> None:
         """Has `call` run by the state's owner; returns at once where there is a loop to do it."""

@@ -431,6 +431,16 @@ class Finish(_Edit, frozen=True):
     """
 
 
+class Select(_Edit, frozen=True):
+    """Selects a value by the name that it has at a level; empty for the report's own.
+
+    A page may show an older report than the newest when it is clicked.
+    """
+
+    name: Text
+    level: Text = ""
+
+
 class ShowPasses(_Edit, frozen=True):
     """Has the plan compiled once more for its target, with what each of XLA's passes makes of it."""
 
@@ -444,8 +454,8 @@ PageEdit = (
     | AskWhy | AskWithout | CloseWhy | Stop | Recompile | Finish | ShowPasses
 )  # fmt: skip
 """What a page may ask for."""
-Edit = PageEdit | SetMesh | SetPlan | AddCard | FindDimensions
-"""What Python may ask for: plans and meshes as objects besides."""
+Edit = PageEdit | SetMesh | SetPlan | AddCard | FindDimensions | Select
+"""What Python may ask for: plans and meshes as objects besides, and what the page says by a trait."""
 
 PAGE_EDITS: Mapping[str, type[_Edit]] = {_op(kind.__name__): kind for kind in get_args(PageEdit)}
 """`op` → its class, of what a page may ask for."""

@@ -23,17 +23,15 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import CompileError, CompileTimeout, ShardvizError
 from shardviz.explorer import apply as applying
-from shardviz.explorer.apply import Asking, Begin, Compile, Effect, End, apply, internal, refused
-from shardviz.explorer.arrays import Role
+from shardviz.explorer.apply import Answers, Begin, Compile, Effect, End, apply, internal, refused
 from shardviz.explorer.background import Background
 from shardviz.explorer.cards import Deck, Known
-from shardviz.explorer.changes import Choice
 from shardviz.explorer.compile_loop import CompileLoop, Task
 from shardviz.explorer.edits import EDITS, Edit
 from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
-from shardviz.explorer.snapshot import Offer, Progress, Snapshot, Step
+from shardviz.explorer.snapshot import Offer, Progress, Snapshot, UndoStep
 from shardviz.explorer.ways import Way
 from shardviz.judge.report import Report
 from shardviz.records.report import ASKED, LEVELS, PlanRecord
@@ -115,7 +113,7 @@ class ExplorerState:
             raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, ASKED))}")
         self.program = program
         self.timeout, self.memory_limit = timeout, memory_limit
-        self.asking = Asking(program, level, WholeStep(tokens, model_flops))
+        self.asking = Answers(program, level, WholeStep(tokens, model_flops))
         self.loop = CompileLoop(self._submit, self._hear, debounce)
         self.background = Background(self, self.loop.inbox)
         self._subscribers: list[Callable[[frozenset[str]], None]] = []
@@ -123,7 +121,7 @@ class ExplorerState:
         self.loop.inbox.run(lambda: self._open(plan, target))
 
     def _open(self, plan: Plan, target: str | Machine) -> None:
-        plan = self.program.settled(plan)
+        plan = self.program._settled(plan)
         bound = self.program.bind(plan)
         report = self.program.propagate(plan)
         choice = MachineChoice.of(read(target, bound.mesh), bound.mesh)
@@ -169,13 +167,8 @@ class ExplorerState:
     logical: Logical = _read("logical")
     remark: str = _read("selection.remark")
     deck: Deck = _read("deck")
-    past: tuple[Step, ...] = _read("history.past")
-    ahead: tuple[Step, ...] = _read("history.ahead")
-
-    @property
-    def future(self) -> ReportFuture | None:
-        """The compile that runs for this plan; None while none does."""
-        return self.loop.future
+    past: tuple[UndoStep, ...] = _read("history.past")
+    ahead: tuple[UndoStep, ...] = _read("history.ahead")
 
     # Edits.
 
@@ -200,25 +193,6 @@ class ExplorerState:
         """Shows why something was not done, at its place."""
         self._alone(lambda: self._put(refused(self.now, error, place, self.asking)))
 
-    def select(self, name: str, level: str = "") -> None:
-        """Selects a value.
-
-        Args:
-            name: its name.
-            level: the level at which it has this name, where that may not be the report's own: a page may show an older
-                report than the newest when it is clicked. Empty for the report's own.
-        """
-
-        def chosen() -> None:
-            seen = self.now.known.reports.get(level, self.report)
-            selection = Selection.of(name, seen)
-            if seen is not self.report and selection.chosen is not None:
-                self.put(selection=selection.carried(self.report))
-            elif name != self.selected:
-                self.put(selection=Selection.of(name, self.report))
-
-        self._alone(chosen)
-
     @property
     def selected(self) -> str:
         """The name of the value that is looked at; may be set."""
@@ -240,14 +214,6 @@ class ExplorerState:
         self.loop.inbox.run(lambda: self.put(deck=deck(lambda plan: self.asking.known(plan, self.now.machine))))
 
     # What can be asked without a change.
-
-    def twins(self, name: str, layers: bool = False) -> tuple[Role, ...]:
-        """An argument's twins that are sharded alike; see `applying.twins`."""
-        return applying.twins(self.now, name, layers)
-
-    def legal_axes(self, name: str, dimension: int) -> tuple[Choice, ...]:
-        """For each mesh axis, whether it may be added to a dimension of an argument, and why not."""
-        return applying.legal_axes(self.now, "argument", name, dimension)
 
     def caught(self, pattern: str) -> tuple[str, ...]:
         """The tree paths of the arguments that a rule of this pattern would catch."""

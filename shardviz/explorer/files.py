@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from shardviz.ask.program import Program
 
 SCHEMA_VERSION = 1
-_MOST_DIFFERENT = 6
+_MOST = 6
 
 _MOST_RULES, _MOST_PATTERN = 1_000, 1_000
 
@@ -223,8 +223,8 @@ def read_session(
     state = ExplorerState(program, plans[file.at], target=machine, **(rates | options))
 
     def deck(known: Callable[[Plan], Known]) -> Deck:
-        made = [(each, plans[each.id]) for each in file.cards]
-        return _deck(file, [Card(id=c.id, name=c.name, note=c.note, plan=p, known=known(p)) for c, p in made])
+        with_plans = [(each, plans[each.id]) for each in file.cards]
+        return _deck(file, [Card(id=c.id, name=c.name, note=c.note, plan=p, known=known(p)) for c, p in with_plans])
 
     state.restore(deck)
     state.select(file.selected)
@@ -296,13 +296,15 @@ def _check_same(file: _File, program: Program, plan: Plan) -> None:
         ("output", file.outputs, report.outputs),
     ):
         ours, theirs = {a.name: a for a in kept}, {a.name: a for a in _arrays(values)}
-        said = [f"{n} was {ours[n]} and is {theirs[n]}" for n in ours if n in theirs and str(ours[n]) != str(theirs[n])]
-        said += [f"{n} is not there" for n in ours if n not in theirs]
-        said += [f"{n} is new" for n in theirs if n not in ours]
-        if said:
-            more = f", and {len(said) - _MOST_DIFFERENT} more" if len(said) > _MOST_DIFFERENT else ""
+        differences = [
+            f"{n} was {ours[n]} and is {theirs[n]}" for n in ours if n in theirs and str(ours[n]) != str(theirs[n])
+        ]
+        differences += [f"{n} is not there" for n in ours if n not in theirs]
+        differences += [f"{n} is new" for n in theirs if n not in ours]
+        if differences:
+            more = f", and {len(differences) - _MOST} more" if len(differences) > _MOST else ""
             raise ShardvizError(
                 f"this session is of another program than {program.name}: it was saved of {excerpt(file.program)}, "
-                f"whose {what}s differ: {'; '.join(map(excerpt, said[:_MOST_DIFFERENT]))}{more}. Open it with that "
+                f"whose {what}s differ: {'; '.join(map(excerpt, differences[:_MOST]))}{more}. Open it with that "
                 "program, or without one to look at it"
             )

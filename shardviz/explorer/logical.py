@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shardviz.errors import ShardvizError
-from shardviz.explorer.changes import Choice, undivided
+from shardviz.explorer.changes import AxisChoice, undivided
 from shardviz.layouts import itemsize
 from shardviz.notation import Axis, DeviceMesh, axis_name
 from shardviz.records.amounts import plural
@@ -55,8 +55,8 @@ class Logical:
             raise ShardvizError("the logical dimensions are not known yet")
         if not new.strip():
             raise ShardvizError(f"dimension {old!r} needs a name")
-        own = {name: given for name, given in self.names.items() if given != old}
-        first = next((name for name, given in self.names.items() if given == old), old)
+        own = {name: name_given for name, name_given in self.names.items() if name_given != old}
+        first = next((name for name, name_given in self.names.items() if name_given == old), old)
         return Logical(self.found.renamed({old: new.strip()}), names={**own, first: new.strip()})
 
 
@@ -78,16 +78,16 @@ class Cut:
     otherwise: Mapping[Member, Axes]
     share: float
     arrays: tuple[str, ...]
-    choices: tuple[Choice, ...]
+    choices: tuple[AxisChoice, ...]
 
 
 def cuts(dimensions: Dimensions, bound: PlanRecord, arguments: Iterable[Value]) -> tuple[Cut, ...]:
     """How a plan cuts each logical dimension that arguments have: those of the data first, and layers, which are seldom
     cut, last.
     """
-    known = {value.name: value for value in arguments}
-    found = (_cut(each, bound, known) for each in dimensions if each.arguments)
-    return tuple(sorted(found, key=lambda cut: (cut.dimension.stacked, not cut.dimension.of)))
+    values = {value.name: value for value in arguments}
+    all_cuts = (_cut(each, bound, values) for each in dimensions if each.arguments)
+    return tuple(sorted(all_cuts, key=lambda cut: (cut.dimension.stacked, not cut.dimension.of)))
 
 
 def standing(dimension: Dimension, bound: PlanRecord) -> dict[str, int]:
@@ -99,12 +99,12 @@ def standing(dimension: Dimension, bound: PlanRecord) -> dict[str, int]:
     }
 
 
-def _cut(dimension: Dimension, bound: PlanRecord, known: Mapping[str, Value]) -> Cut:
+def _cut(dimension: Dimension, bound: PlanRecord, values: Mapping[str, Value]) -> Cut:
     places = dimension.chosen(standing(dimension, bound))
     now = {m: bound.in_specs[m.path].dims[m.dimension] for m in places if m.role == "argument"}
     axes = Counter(now.values()).most_common(1)[0][0]
-    sizes = {m: known[m.path].shape[m.dimension] for m in now}
-    weights = {m: math.prod(known[m.path].shape) * itemsize(known[m.path].dtype) for m in now}
+    sizes = {m: values[m.path].shape[m.dimension] for m in now}
+    weights = {m: math.prod(values[m.path].shape) * itemsize(values[m.path].dtype) for m in now}
     otherwise = {m: other for m, other in now.items() if other != axes}
     return Cut(
         dimension=dimension,
@@ -121,12 +121,12 @@ def called(member: Member) -> str:
     return label(segments(member.path)[-1]) if member.path else ""
 
 
-def _choice(axis: str, axes: Axes, sizes: Mapping[Member, int], mesh: DeviceMesh) -> Choice:
+def _choice(axis: str, axes: Axes, sizes: Mapping[Member, int], mesh: DeviceMesh) -> AxisChoice:
     """Whether an axis may be added; `move` where some of the arrays do not divide by it and others do."""
     if any(axis_name(a) == axis for a in axes):
-        return Choice(axis, False, "already shards this dimension")
+        return AxisChoice(axis, False, "already shards this dimension")
     odd = {m: why for m, size in sizes.items() if (why := undivided(size, (*axes, axis), mesh))}
     if not odd or len(odd) == len(sizes):
-        return Choice(axis, not odd, next(iter(odd.values()), ""))
+        return AxisChoice(axis, not odd, next(iter(odd.values()), ""))
     names = ", ".join(dict.fromkeys(map(called, odd)))
-    return Choice(axis, False, f"{plural(len(odd), 'array')} of {len(sizes)} would not divide: {names}", move=True)
+    return AxisChoice(axis, False, f"{plural(len(odd), 'array')} of {len(sizes)} would not divide: {names}", move=True)

@@ -42,8 +42,8 @@ class Selection:
     def of(cls, name: str, report: Report) -> Selection:
         """The value of this name in a report."""
         outer = any(v.name == name for v in (*report.arguments, *report.outputs))
-        found = None if outer else next((v for v in report.intermediates if v.name == name), None)
-        return cls(name, chosen=None if found is None else (found, report))
+        intermediate = None if outer else next((v for v in report.intermediates if v.name == name), None)
+        return cls(name, chosen=None if intermediate is None else (intermediate, report))
 
     def carried(self, report: Report) -> Selection:
         """The same value in another report: always from what the person chose, so that no error adds to another."""
@@ -99,19 +99,19 @@ def counterpart(value: Value, here: Sequence[Value], there: Sequence[Value], *, 
         source, else of the same place among those that are alike. None where the other report has none: the compiler
         has put it into another one, or made it up at its own level only.
     """
-    found = _alike(value, there)
-    if not found:
+    alike = _alike(value, there)
+    if not alike:
         return None
-    named = [v for v in found if v.name == value.name] if names else []
-    labelled = [v for v in found if value.label and v.label == value.label]
+    named = [v for v in alike if v.name == value.name] if names else []
+    labelled = [v for v in alike if value.label and v.label == value.label]
     sure = named or (labelled if len(labelled) == 1 else [])
     if sure:
-        return Match(sure[0].name, found.index(sure[0]) + 1, 1, False)
+        return Match(sure[0].name, alike.index(sure[0]) + 1, 1, False)
     siblings = [v.name for v in _alike(value, here)]
     place = siblings.index(value.name) if value.name in siblings else 0
-    place = min(place, len(found) - 1)
-    differ = any((v.spec, v.sharding) != (found[0].spec, found[0].sharding) for v in found)
-    return Match(found[place].name, place + 1, max(len(found), len(siblings)), differ)
+    place = min(place, len(alike) - 1)
+    differ = any((v.spec, v.sharding) != (alike[0].spec, alike[0].sharding) for v in alike)
+    return Match(alike[place].name, place + 1, max(len(alike), len(siblings)), differ)
 
 
 def _alike(value: Value, among: Iterable[Value]) -> list[Value]:
@@ -119,12 +119,12 @@ def _alike(value: Value, among: Iterable[Value]) -> list[Value]:
 
     A report lists Shardy's values in that order; XLA prints in another one, but numbers alike instructions in it.
     """
-    found = [v for v in among if _same(value, v)]
-    parts = [re.fullmatch(r"(.*?)(\d+)", v.name) for v in found]
-    numbers = {v.name: int(p[2]) for v, p in zip(found, parts, strict=True) if p}
+    alike = [v for v in among if _same(value, v)]
+    parts = [re.fullmatch(r"(.*?)(\d+)", v.name) for v in alike]
+    numbers = {v.name: int(p[2]) for v, p in zip(alike, parts, strict=True) if p}
     if len({p[1] for p in parts if p}) == 1 and None not in parts:
-        found.sort(key=lambda v: numbers[v.name])
-    return found
+        alike.sort(key=lambda v: numbers[v.name])
+    return alike
 
 
 def _same(one: Value, other: Value) -> bool:

@@ -3,8 +3,8 @@
 A `Snapshot` and its parts are never changed, only replaced, so that a change is whole or is not at all. The plan, its
 reports, its machine and their cost are those of the card that is open.
 
->>> history = History().after(Step("plan 1", "cpu")).after(Step("plan 2", "cpu"))
->>> [step.plan for step in history.undone(Step("plan 3", "cpu")).past]
+>>> history = History().after(UndoStep("plan 1", "cpu")).after(UndoStep("plan 2", "cpu"))
+>>> [step.plan for step in history.undone(UndoStep("plan 3", "cpu")).past]
 ['plan 1']
 """
 
@@ -64,7 +64,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Step:
+class UndoStep:
     """What `undo` goes back to.
 
     Attributes:
@@ -92,18 +92,18 @@ class History:
         ahead: those that were undone, the next one first.
     """
 
-    past: tuple[Step, ...] = ()
-    ahead: tuple[Step, ...] = ()
+    past: tuple[UndoStep, ...] = ()
+    ahead: tuple[UndoStep, ...] = ()
 
-    def after(self, here: Step) -> History:
+    def after(self, here: UndoStep) -> History:
         """The history after a change, which forgets what was ahead."""
         return History((*self.past, here)[-MOST_STEPS:])
 
-    def undone(self, here: Step) -> History:
+    def undone(self, here: UndoStep) -> History:
         """The history one step back."""
         return History(self.past[:-1], (here, *self.ahead))
 
-    def redone(self, here: Step) -> History:
+    def redone(self, here: UndoStep) -> History:
         """The history one step on."""
         return replace(self.after(here), ahead=self.ahead[1:])
 
@@ -307,10 +307,10 @@ class Snapshot:
         return self.known.cost()
 
     @property
-    def here(self) -> Step:
+    def here(self) -> UndoStep:
         """What an undo of the next edit goes back to."""
         draft = self.deck.draft
-        return Step(self.plan, self.machine.machine, self.deck.at, None if draft is None else draft.plan)
+        return UndoStep(self.plan, self.machine.machine, self.deck.at, None if draft is None else draft.plan)
 
     def told(self, report: Report) -> Snapshot:
         """With one report more of the plan, of a higher level or of the machine that is now meant."""

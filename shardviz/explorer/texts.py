@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 
 from shardviz.ask.program import Program
 from shardviz.compiler.lines import hlo_lines
@@ -18,9 +17,6 @@ from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.program.plan import Plan
 from shardviz.records.stages import Stage, StageLine
-
-if TYPE_CHECKING:
-    from shardviz.program.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -84,8 +80,8 @@ class Stages:
 
     def with_reports(self, reports: Mapping[str, Report], passes: tuple[Stage, ...] = ()) -> tuple[Stage, ...]:
         """These, and XLA's from a plan's reports; with those of all passes, which are in place of the partitioner's."""
-        made = next((reports[level] for level in ("compiled", "partitioned") if level in reports), None)
-        texts = {} if made is None else made.stages
+        report = next((reports[level] for level in ("compiled", "partitioned") if level in reports), None)
+        texts = {} if report is None else report.stages
         names = [name for name in _XLA if texts.get(name) and not (passes and name != "optimized")]
         return (*self.items, *passes, *(_hlo(name, texts[name]) for name in names))
 
@@ -112,18 +108,18 @@ def pass_stages(texts: Mapping[str, str]) -> Iterator[Stage]:
     """
     times: dict[tuple[str, str], int] = {}
     for key, text in texts.items():
-        kind, _, said = key.partition(" ")
+        kind, _, place = key.partition(" ")
         if kind != "pass":
             continue
-        number, rest = said.split(" ", 1)
+        number, rest = place.split(" ", 1)
         pipeline, _, name = rest.rpartition(" ")
         times[pipeline, name] = times.get((pipeline, name), 0) + 1
         again = f" {times[pipeline, name]}" if times[pipeline, name] > 1 else ""
         read = partial(_unpacked, zlib.compress(text.encode(), 1))
-        told = f"a pass of {pipeline.replace('_', ' ')}"
+        about = f"a pass of {pipeline.replace('_', ' ')}"
         if name == "pipeline-start":
-            name, told = f"{pipeline.replace('_', ' ')} begins", "what ran before is not recorded as passes"
-        yield Stage(name=f"xla {rest}{again}", title=f"{int(number)} {name}{again}", kind="hlo", read=read, told=told)
+            name, about = f"{pipeline.replace('_', ' ')} begins", "what ran before is not recorded as passes"
+        yield Stage(name=f"xla {rest}{again}", title=f"{int(number)} {name}{again}", kind="hlo", read=read, told=about)
 
 
 def _unpacked(packed: bytes) -> tuple[StageLine, ...]:
@@ -131,8 +127,8 @@ def _unpacked(packed: bytes) -> tuple[StageLine, ...]:
 
 
 def _hlo(name: str, text: str) -> Stage:
-    title, told = _XLA[name]
-    return Stage(name=name, title=title, kind="hlo", read=partial(_lines, text), told=told)
+    title, about = _XLA[name]
+    return Stage(name=name, title=title, kind="hlo", read=partial(_lines, text), told=about)
 
 
 @lru_cache(maxsize=8)

@@ -60,15 +60,15 @@ def ways(program: Program, wanted: Plan, now: PlanRecord, axis: str = "") -> tup
         axis: the mesh axis whose size was to be changed, where that was the change.
     """
     try:
-        found = program.undivided(wanted)
+        uneven = program._undivided(wanted)
     except ShardvizError:
         return ()
-    if not found:
+    if not uneven:
         return ()
     leads = lambda way: _leads_on(program, way, now)  # noqa: E731
-    dropped = filter(leads, [_dropped(wanted, found)])
-    resized = (next(filter(leads, some), None) for some in _resized(wanted, found, axis))
-    return (*dropped, *filter(None, resized), *_padded(found, wanted.mesh))
+    dropped = filter(leads, [_dropped(wanted, uneven)])
+    resized = (next(filter(leads, some), None) for some in _resized(wanted, uneven, axis))
+    return (*dropped, *filter(None, resized), *_padded(uneven, wanted.mesh))
 
 
 def ways_to(program: Program, plan: Plan, target: str) -> tuple[Way, ...]:
@@ -88,9 +88,9 @@ def ways_to(program: Program, plan: Plan, target: str) -> tuple[Way, ...]:
     for name, size in mesh.shape.items():
         many, left = divmod(machine.size * size, mesh.size)
         if not left and many != size:
-            made = mesh_with_size(mesh, name, many)
-            text = f"with {name}={many}: {plural(made.size, 'device')}"
-            offered.append(Way(text, f"{machine.text}, and the mesh {made.text}", plan.with_mesh(made), machine))
+            resized = mesh_with_size(mesh, name, many)
+            text = f"with {name}={many}: {plural(resized.size, 'device')}"
+            offered.append(Way(text, f"{machine.text}, and the mesh {resized.text}", plan.with_mesh(resized), machine))
     return tuple(way for way in offered if _leads_on(program, way))
 
 
@@ -101,11 +101,11 @@ def _leads_on(program: Program, way: Way, now: PlanRecord | None = None) -> bool
         return False
 
 
-def _dropped(wanted: Plan, found: Sequence[Undivided]) -> Way:
+def _dropped(wanted: Plan, uneven: Sequence[Undivided]) -> Way:
     """What does not divide is sharded along as many of its axes as divide it."""
     specs: dict[tuple[str, str], Spec] = {}
     gone: dict[str, None] = {}
-    for (role, path, dimension), size, whole in found:
+    for (role, path, dimension), size, whole in uneven:
         spec = specs.get((role, path), whole)
         axes, mesh = spec.dims[dimension], wanted.mesh
         most = max(n for n in range(len(axes) + 1) if not size % math.prod(axis_size(a, mesh) for a in axes[:n]))
@@ -122,12 +122,12 @@ def _dropped(wanted: Plan, found: Sequence[Undivided]) -> Way:
     )
 
 
-def _resized(wanted: Plan, found: Sequence[Undivided], axis: str) -> Iterator[list[Way]]:
+def _resized(wanted: Plan, uneven: Sequence[Undivided], axis: str) -> Iterator[list[Way]]:
     """A mesh axis takes another size: the nearest below that may fit, then those above, the nearest first."""
     mesh = wanted.mesh
-    last = next(axis_name(axes[-1]) for (_, _, d), _, spec in found if (axes := spec.dims[d]))
+    last = next(axis_name(axes[-1]) for (_, _, d), _, spec in uneven if (axes := spec.dims[d]))
     name = axis if axis in mesh.names else last
-    fitting = sizes(name, mesh.shape[name], found, mesh)
+    fitting = sizes(name, mesh.shape[name], uneven, mesh)
 
     def way(size: int) -> Way:
         tip = f"the next size of {name!r} that fits"
@@ -138,10 +138,10 @@ def _resized(wanted: Plan, found: Sequence[Undivided], axis: str) -> Iterator[li
     yield from ([way(size) for size in some[:_TRIED]] for some in (below, above))
 
 
-def sizes(name: str, size: int, found: Sequence[Undivided], mesh: DeviceMesh) -> list[int]:
+def sizes(name: str, size: int, uneven: Sequence[Undivided], mesh: DeviceMesh) -> list[int]:
     """The sizes of a mesh axis by which all these dimensions would divide, up to some times the one that it has."""
     rest = []
-    for (_, _, dimension), length, spec in found:
+    for (_, _, dimension), length, spec in uneven:
         axes = spec.dims[dimension]
         if all(axis_name(a) != name for a in axes):
             return []  # its size alone does not help
@@ -150,10 +150,10 @@ def sizes(name: str, size: int, found: Sequence[Undivided], mesh: DeviceMesh) ->
     return [n for n in whole if all(length % (n * other) == 0 for length, other in rest)]
 
 
-def _padded(found: Sequence[Undivided], mesh: DeviceMesh) -> Iterator[Way]:
+def _padded(uneven: Sequence[Undivided], mesh: DeviceMesh) -> Iterator[Way]:
     """Sizes that would divide, for the person to take in the program."""
     larger: dict[int, int] = {}
-    for (_, _, dimension), size, spec in found:
+    for (_, _, dimension), size, spec in uneven:
         count = math.prod(axis_size(a, mesh) for a in spec.dims[dimension])
         larger[size] = max(larger.get(size, 0), -(-size // count) * count)
     if 0 < len(larger) <= _NAMED:

@@ -434,12 +434,12 @@ def decoder_of(
     shape = model if isinstance(model, Shape) else _one_of(MODELS, model, "model")
     shape = shape if layers is None else dataclasses.replace(shape, layers=layers)
     sizes = mesh_of(mesh, {"fsdp": 8})
-    for name, known, what in (
+    for name, choices, what in (
         *((axis, (*_BATCH, "context", "tensor"), "mesh axis") for axis in sizes),
         *((name, NAMES, "name of a kept value") for name in (*offload, *(() if isinstance(remat, str) else remat))),
         (attention, ("plain", "splash", "cudnn"), "attention"),
     ):
-        _one_of(dict.fromkeys(known), name, what)
+        _one_of(dict.fromkeys(choices), name, what)
     sequences, across = batch * math.prod(sizes.values()), math.prod(sizes.get(axis, 1) for axis in _BATCH)
     if sequences % across or sequence % (vocabulary_tiles * sizes.get("context", 1)):
         raise ShardvizError(

@@ -81,8 +81,8 @@ class Example:
         machine = machine_of(target, self.plan.mesh.size)
         if machine.chip.kind == "cpu":
             return self.plan
-        found = orders(cost_of(self.program.propagate(self.plan), machine))
-        best = min(found, key=lambda order: (order.communication, not order.now))
+        candidates = orders(cost_of(self.program.propagate(self.plan), machine))
+        best = min(candidates, key=lambda order: (order.communication, not order.now))
         return self.plan if best.now else self.plan.with_mesh(best.mesh)
 
     @property

@@ -69,7 +69,7 @@ def decoder(
         raise ShardvizError(f"gallery.decoder needs flax and optax: pip install 'shardviz[flax]' ({error})") from error
     mesh = mesh_of(mesh, {"data": 4, "model": 2})
     if missing := {"data", "model"} - set(mesh):
-        raise ShardvizError(f"decoder(mesh): its variables are cut over 'data' and 'model'; {missing} is not in {mesh}")
+        raise ShardvizError(f"decoder(mesh): its weights are over 'data' and 'model'; {missing} is not in {mesh}")
     sizes = {"vocabulary": vocabulary, "layers": layers, "d_model": d_model, "d_ff": d_ff}
     model, optimizer = flax_decoder.abstract(**sizes, heads=heads, dtype=dtype)
     rows = NamedSharding(abstract(mesh), fitted((batch, length), P("data"), mesh))

@@ -100,7 +100,7 @@ def accuracies(rows: Iterable[Published]) -> list[Accuracy]:
 
     Levels that no row has are left out.
     """
-    made = []
+    accuracies = []
     for kind, level in itertools.product(("tpu", "gpu"), ASKED):
         ratios = {
             row.key: row.seconds / row.predicted[level]
@@ -112,10 +112,10 @@ def accuracies(rows: Iterable[Published]) -> list[Accuracy]:
         low, median, high = np.percentile(list(ratios.values()), (10, 50, 90) if len(ratios) >= 10 else (0, 50, 100))
         error = np.median([abs(1 / ratio - 1) for ratio in ratios.values()])
         numbers = {"low": low, "high": high, "median": median, "error": error}
-        made.append(
+        accuracies.append(
             Accuracy(kind=kind, level=level, rows=tuple(ratios), **{k: round(float(v), 3) for k, v in numbers.items()})
         )
-    return made
+    return accuracies
 
 
 @functools.cache

@@ -13,6 +13,8 @@ Bytes of main memory are those of fusions:
 | what is computed element by element | is computed where it is read, from what it comes from |
 | ... of a product, for another product or for a collective | is written by the product, in its own place |
 | ... for two fusions, of more bytes than it has twice itself | is written by the first, and read by the second |
+| ... ... and the first is a matrix product, which gives no operand | is written by a fusion before that |
+| ... for a barrier, or a product of what is gathered, mostly a loop over its parts | is written |
 | ... for a collective, a loop, or as a result | is written |
 | slices | read their part; updates in place write theirs |
 | a reduction of what a fusion gives or reads, element by element | is that fusion's too |
@@ -21,7 +23,8 @@ Bytes of main memory are those of fusions:
 | what fusions and collectives hand on to each other | stays in a chip's own memory, if that has room |
 
 So are what XLA's passes make of collectives: the same again is none, two all-reduces that are only added up are one,
-and one of which only slices are used is a reduce-scatter.
+and one of which only slices are used is a reduce-scatter. What is gathered in float32 for products alone goes between
+TPUs as bfloat16, to which their products round it.
 
 An array is held from where it is written until it is read last, and what is returned to the end. What is updated in its
 place, what a loop hands on, and a result of a donated argument's size lie where that lay. `alive_bytes` are the sums.
@@ -70,6 +73,9 @@ _SLICES = frozenset(("slice", "dynamic-slice", "all-slice"))
 
 _LARGEST, _STEP = 128 * 2**20, 8 * 2**20
 """Bytes of the largest memory that a chip has for values, and in what steps rooms are told apart."""
+_DOTS = PRODUCTS - {"convolution"}
+_FREE = frozenset(("transpose", "broadcast", "broadcast-in-dim", "convert"))
+"""What a product does with its operands as it reads them."""
 _OPEN = frozenset(("", "reduce"))
 """Kinds of fusions that can give more results."""
 _NONE: frozenset[str] = frozenset()
@@ -110,7 +116,7 @@ class _Scope:
 class _Fusion:
     """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element."""
 
-    __slots__ = ("computed", "entry", "gives", "kind", "on_chip", "read", "slot", "written")
+    __slots__ = ("computed", "entry", "gives", "kind", "on_chip", "read", "roots", "slot", "written")
 
     def __init__(self, entry: Scheduled, kind: str = ""):
         self.entry, self.kind = entry, kind
@@ -119,6 +125,7 @@ class _Fusion:
         self.gives: list[_Node] = []
         self.on_chip: dict[int, float] = {}
         self.computed: set[_Node] = set()
+        self.roots: list[tuple[_Node, float | None, bool]] = []
         self.slot: _Slot | None = None
 
     @property
@@ -139,12 +146,14 @@ class _Node:
         operation, operands: what computes it element by element, and from what.
         fusion: what computes it, or computed it first.
         reader: the last that read it and could do more with it.
+        product: the first product that computes it.
         in_memory: it is there, or will be when something reads it.
         written: that is counted.
         stored: it is for a loop, or a result.
         sent: the collectives that take it.
         slot: behind which it can be computed.
         begun: the collectives that must have ended before.
+        is_gathered: it is an all-gather's result.
         over: of an all-reduce's result: over which devices it is.
         is_summed: it is a reduction's, which is there when all of its fusion is done.
         is_slice: no more than its own bytes of anything are read for it.
@@ -152,8 +161,9 @@ class _Node:
         last: the slot at which it is needed last.
     """
 
-    __slots__ = ("begun", "fusion", "in_memory", "is_slice", "is_summed", "last", "operands", "operation", "over",
-                 "place", "reader", "sent", "size", "slot", "stored", "written")  # fmt: skip
+    __slots__ = ("begun", "fusion", "in_memory", "is_gathered", "is_slice", "is_summed", "last",
+                 "operands", "operation", "over", "place", "product", "reader", "sent", "size", "slot", "stored",
+                 "written")  # fmt: skip
 
     def __init__(
         self,
@@ -166,9 +176,10 @@ class _Node:
         self.size, self.slot, self.begun, self.operands, self.operation = size, slot, begun, operands, operation
         self.fusion: _Fusion | None = None
         self.reader: _Fusion | None = None
+        self.product: _Fusion | None = None
         self.over: Any = None
         self.sent: tuple[str, ...] = ()
-        self.in_memory = self.written = self.stored = self.is_slice = self.is_summed = False
+        self.is_gathered = self.in_memory = self.written = self.stored = self.is_slice = self.is_summed = False
         self.place, self.last = self, 0
         slot.scope.nodes.append(self)
 
@@ -189,14 +200,15 @@ class _Node:
 class Listing:
     """The schedule of a program, made as its operations are read in order."""
 
-    def __init__(self, bytes_of: Callable[[Any], float], entry_of: Callable[[Any], Scheduled]):
+    def __init__(self, bytes_of: Callable[[Any], float], entry_of: Callable[[Any], Scheduled], *, on_chip: bool = True):
         """Reads nothing yet.
 
         Args:
             bytes_of: array → its bytes on one device.
             entry_of: operation that has no entries → that of its work, where it is a fusion of its own.
+            on_chip: say what a chip's own memory can keep.
         """
-        self._bytes_of, self._entry_of = bytes_of, entry_of
+        self._bytes_of, self._entry_of, self._on_chip = bytes_of, entry_of, on_chip
         self._nodes: dict[Value, _Node] = {}
         self._scopes: list[_Scope] = []
 
@@ -230,7 +242,8 @@ class Listing:
         rows = [
             (entry, held) for slot, held in zip(scope.slots, alive, strict=True) for entry in (*slot.done, *slot.begun)
         ]
-        _keep_on_chip([entry for entry, _ in rows])
+        if self._on_chip:
+            _keep_on_chip([entry for entry, _ in rows])
         entries = [_held(entry.scheduled if isinstance(entry, _Fusion) else entry, held) for entry, held in rows]
         moving = (e for e in entries if e.kind != "work" or e.flops or e.hbm_bytes or e.opaque)
         return (*moving, *(_held(entry, alive[-1]) for entry in scope.waiting.values()))
@@ -271,6 +284,8 @@ class Listing:
             over: of a collective: over which devices it is, and how; None where it is like no other.
         """
         kind, entries = operation.kind, tuple(entries)
+        if kind == "opt-barrier":
+            self._compute(map(self._node, operation.operands))
         if kind in _VIEWS and not entries:
             self.same(operation.results, operation.operands)
             return
@@ -326,9 +341,12 @@ class Listing:
         for node in operands:
             node.need(slot)
         scatters = operation.kind == "all-reduce" and all(map(self._is_sliced, operation.results))
+        narrows = operation.kind == "all-gather" and all(map(_is_rounded, operation.results))
         for entry in entries:
             if entry.kind == "begin":
-                slot.begun.append(replace(entry, after=(*sorted(before), *entry.after), scatters=scatters))
+                slot.begun.append(
+                    replace(entry, after=(*sorted(before), *entry.after), scatters=scatters, narrows=narrows)
+                )
             else:
                 scope.waiting[entry.name] = entry
         names = frozenset(entry.name for entry in entries if entry.kind == "begin")
@@ -337,6 +355,7 @@ class Listing:
         for value in operation.results:
             self._there(value)
             node = self._nodes[value]
+            node.is_gathered = operation.kind == "all-gather"
             node.slot, node.begun, node.over = slot, names, over if operation.kind == "all-reduce" else None
 
     def _is_sliced(self, value: Value) -> bool:
@@ -399,6 +418,8 @@ class Listing:
         kind, fusion = operation.kind, None
         if kind == "reduce":
             fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS)
+        if kind in _DOTS and any(each.is_gathered for node in operands for each in _memory(node)):
+            self._compute(operands)
         if fusion is None:
             fusion = _Fusion(entry, kind)
             for node in operands:
@@ -406,7 +427,7 @@ class Listing:
             fusion.slot = self._slot(operands, (fusion,))
         limit = sum(self._bytes_of(value) for value in operation.results) if kind == "gather" else None
         for place, node in enumerate(operands):
-            self._read(fusion, node, limit if place == 0 else None)
+            self._read(fusion, node, limit if place == 0 else None, kind in _DOTS)
         for value in operation.results:
             node = self._nodes[value] = _Node(self._bytes_of(value), fusion.slot or self._scopes[-1].slots[-1])
             node.in_memory, node.fusion, node.is_summed = True, fusion, kind == "reduce"
@@ -450,6 +471,12 @@ class Listing:
             node.slot, node.begun = fusion.slot or node.slot, _NONE
         self._write(node)
 
+    def _compute(self, nodes: Iterable[_Node]) -> None:
+        """Puts what is computed of arrays in memory there too."""
+        for node in nodes:
+            if not node.in_memory and node.operation.kind not in _FREE and _comes_from_memory(node):
+                self._to_memory(node)
+
     def _write(self, node: _Node) -> None:
         if not node.written and node.fusion is not None:
             node.fusion.written += node.size
@@ -485,9 +512,38 @@ class Listing:
                 return fusion
         return None
 
-    def _read(self, fusion: _Fusion, node: _Node, limit: float | None = None) -> None:
-        """Counts what a fusion reads for an array."""
+    def _is_shared(self, node: _Node, fusion: _Fusion) -> bool:
+        """Whether another fusion computes a node too, of more bytes than to write and read it."""
+        others = [each for each in (node.fusion, node.product) if each not in (None, fusion) and self._is_open(each)]
+        return bool(others) and 2 * node.size <= sum(each.size for each in _memory(node))
+
+    def _is_open(self, fusion: _Fusion) -> bool:
+        """Whether a fusion is in a block that is still read."""
+        return fusion.slot is not None and fusion.slot.scope in self._scopes
+
+    def _write_apart(self, node: _Node) -> None:
+        """Has a node written by the first that computed it; before a product, which gives none of its operands."""
+        first = node.product
+        if first is not None and first.slot is not None and self._is_open(first):
+            own = _Fusion(self._entry_of(node.operation))
+            own.slot = first.slot
+            own.slot.done.insert(own.slot.done.index(first), own)
+            roots, first.roots = first.roots, []
+            for each in first.computed:
+                each.fusion = None if each.fusion is first else each.fusion
+                each.product = None if each.product is first else each.product
+            first.read.clear()
+            first.computed.clear()
+            self._read(own, node)
+            node.fusion, node.in_memory = own, True
+            for root in roots:
+                self._read(first, *root)
+        node.in_memory = True
+
+    def _read(self, fusion: _Fusion, node: _Node, limit: float | None = None, feeds: bool = False) -> None:
+        """Counts what a fusion reads for an array; `feeds`: it is a product's operand."""
         nodes = [(node, limit)]
+        fusion.roots.append((node, limit, feeds))
         while nodes:
             node, limit = nodes.pop()
             if node.in_memory:
@@ -500,17 +556,24 @@ class Listing:
                 continue
             if node in fusion.computed:
                 continue
-            if node.fusion is not None and node.fusion is not fusion:
-                if 2 * node.size <= sum(each.size for each in _memory(node)):
-                    node.in_memory = True
-                    nodes.append((node, limit))
-                    continue
-            elif node.fusion is None:
-                node.fusion = fusion
+            if self._is_shared(node, fusion):
+                self._write_apart(node)
+                nodes.append((node, limit))
+                continue
+            node.fusion = node.fusion or fusion
+            if feeds and not (node.product is not None and self._is_open(node.product)):
+                node.product = fusion
             fusion.computed.add(node)
             if node.is_slice:
                 limit = node.size if limit is None else min(limit, node.size)
             nodes += [(each, limit) for each in node.operands]
+
+
+def _is_rounded(value: Value) -> bool:
+    """Whether a value is of float32 and nothing but matrix products use it, which on a TPU take bfloat16."""
+    users = [user for user, _ in value.uses]
+    products = (isinstance(user, Operation) and user.kind in PRODUCTS for user in users)
+    return value.dtype == "float32" and bool(users) and all(products)
 
 
 def _held(entry: Scheduled, more: float) -> Scheduled:

@@ -188,9 +188,9 @@ def tree_bytes(leaves: Mapping[str, tuple[Sequence[int], Any, Any]], mesh: Any =
 
 def add_up(leaves: Iterable[Leaf]) -> TreeBytes:
     """The bytes of leaves, which may lie on different devices, device by device."""
-    found = tuple(leaves)
+    every = tuple(leaves)
     ids, totals = np.zeros(0, np.int64), np.zeros(0)
-    for leaf in found:
+    for leaf in every:
         theirs, places = leaf.layout.device_ids, slice(None)
         if not np.array_equal(theirs, ids):
             new = theirs[~np.isin(theirs, ids)]
@@ -198,7 +198,7 @@ def add_up(leaves: Iterable[Leaf]) -> TreeBytes:
             order = np.argsort(ids)
             places = order[np.searchsorted(ids, theirs, sorter=order)]
         totals[places] += leaf.layout.holds * leaf.per_device
-    return TreeBytes(found, ids, totals)
+    return TreeBytes(every, ids, totals)
 
 
 def less_sharded(leaf: Leaf) -> LessSharded | None:

@@ -50,9 +50,6 @@ MOST_FIELDS = 1 << 15
 MOST_VALUES = 1 << 13
 """Shardings in a tuple's: more than the arrays of the largest programs. They repeat a few different ones."""
 
-MOST_TOGETHER = 1 << 9
-"""Different shardings in a tuple's: each is read for itself."""
-
 MOST_NESTED = 64
 """Tuples within tuples in a shape, and braces within braces in a sharding."""
 

@@ -74,23 +74,23 @@ def _table(text: str, devices: int) -> np.ndarray:
     raise ParseError(f"{it.given}: expected {{{{0,1}},{{2,3}}}}, [4,2]<=[8] or mesh['a'=2,'b'=4] {{'a'}}")
 
 
-def _rows(text: str, given: str) -> np.ndarray:
+def _rows(text: str, where: str) -> np.ndarray:
     """`{{0,1},{2,3}}` as a table, its shape of numbers in braces checked: -1 behind the numbers of a shorter row."""
     if text.count("}") > MOST_DEVICES:
-        raise ParseError(f"{given}: expected at most {MOST_DEVICES} groups")
+        raise ParseError(f"{where}: expected at most {MOST_DEVICES} groups")
     rows = [row.partition("{")[2].strip() for row in text[1:-1].split("}")[:-1]]
     lengths = np.array([row.count(",") + 1 if row else 0 for row in rows], np.int64)
     longest = int(lengths.max(initial=0))
     if len(rows) * longest > MOST_CELLS:
-        raise ParseError(f"{given}: {len(rows)} groups of up to {longest} members; at most {MOST_CELLS:,} are counted")
+        raise ParseError(f"{where}: {len(rows)} groups of up to {longest} members; at most {MOST_CELLS:,} are counted")
     numbers = ",".join(filter(None, rows)).split(",") if longest else []
     if any(len(n) > MOST_DIGITS for n in numbers):
-        raise ParseError(f"{given}: expected numbers of at most {MOST_DIGITS} digits")
+        raise ParseError(f"{where}: expected numbers of at most {MOST_DIGITS} digits")
     table = np.full((len(rows), longest), -1, np.int64)
     try:
         table[np.arange(longest) < lengths[:, None]] = [int(n) for n in numbers]
     except ValueError:  # two with a space between them, or none
-        raise ParseError(f"{given}: expected whole numbers with commas between them") from None
+        raise ParseError(f"{where}: expected whole numbers with commas between them") from None
     return table
 
 
@@ -117,13 +117,13 @@ def parse_pairs(text: str) -> np.ndarray:
         ParseError: if the text is no list of pairs.
     """
     check_size(text, MOST_CHARACTERS, "source-target pairs", "characters")
-    given = f"source-target pairs {excerpt(text)!r}"
+    where = f"source-target pairs {excerpt(text)!r}"
     plain = text.strip()
-    table = _rows(plain, given) if _LISTS.fullmatch(plain) else np.zeros((1, 0), np.int64)
+    table = _rows(plain, where) if _LISTS.fullmatch(plain) else np.zeros((1, 0), np.int64)
     if not table.size and "".join(plain.split()) in ("{}", "{{}}"):
         return np.zeros((0, 2), np.int64)
     if table.shape[1] != 2 or table.min() < 0:
-        raise ParseError(f"{given}: expected {{{{0,1}},{{1,0}}}}")
+        raise ParseError(f"{where}: expected {{{{0,1}},{{1,0}}}}")
     return table
 
 

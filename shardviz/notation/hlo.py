@@ -26,7 +26,15 @@ from shardviz.errors import MeshError, ParseError, SpecError, excerpt
 from shardviz.notation.bounds import MOST_DEVICES, MOST_DIMENSIONS, MOST_VALUES
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
-from shardviz.notation.named import Dimension, Lists, build, read_dimensions, read_lists, write_dimensions, write_lists
+from shardviz.notation.named import (
+    Lists,
+    WrittenDimension,
+    build,
+    read_dimensions,
+    read_lists,
+    write_dimensions,
+    write_lists,
+)
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner, iota, iota_of, iota_text, read_iota
 from shardviz.notation.spec import Axis, Spec, axis_size, partial_kind
@@ -51,7 +59,7 @@ class _Text:
     tiling: Tiling | None = None
     mesh: DeviceMesh | None = None
     devices: tuple[int, ...] = ()
-    dims: list[Dimension] | None = None
+    dims: list[WrittenDimension] | None = None
     lists: Lists = field(default_factory=dict)
     kind: str = "sum"
 
@@ -69,28 +77,28 @@ def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Shardin
         SpecError: if it is a tuple's, or over another number of devices.
         MeshError: if there is no mesh and the text says none.
     """
-    said = _parse(text)
-    return _read(said, text, mesh, rank).with_kind(said.lists.get("kind", said.kind))
+    parsed = _parse(text)
+    return _read(parsed, text, mesh, rank).with_kind(parsed.lists.get("kind", parsed.kind))
 
 
-def _read(said: _Text, text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    if said.tiling is not None:
-        return on_places(said.tiling, mesh)
-    if said.dims is not None and said.mesh is not None:
-        return build(said.mesh, said.devices, said.dims, said.lists, mesh, rank)
-    if said.word == "maximal":
-        mesh = needed(mesh or said.mesh, text)
-        return Sharding.on_one(mesh.places_of((said.device,))[0], mesh, rank)
-    theirs = said.mesh
+def _read(parsed: _Text, text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
+    if parsed.tiling is not None:
+        return on_places(parsed.tiling, mesh)
+    if parsed.dims is not None and parsed.mesh is not None:
+        return build(parsed.mesh, parsed.devices, parsed.dims, parsed.lists, mesh, rank)
+    if parsed.word == "maximal":
+        mesh = needed(mesh or parsed.mesh, text)
+        return Sharding.on_one(mesh.places_of((parsed.device,))[0], mesh, rank)
+    theirs = parsed.mesh
     if theirs is None:
-        return in_a_word(said.word, needed(mesh, text), rank)
+        return in_a_word(parsed.word, needed(mesh, text), rank)
     if mesh is not None and theirs.names and mesh.size != theirs.size:
         raise SpecError(f"{_given(text)}: it is over {theirs.size} devices, and the mesh {mesh} has {mesh.size}")
     if mesh is None:
-        return in_a_word(said.word, replace(theirs, device_ids=said.devices, by_id=True), rank)
-    if not theirs.names or said.word in ("replicated", "unknown"):
-        return in_a_word(said.word, mesh, rank)
-    return in_a_word(said.word, theirs, rank).onto(mesh, mesh.places_of(said.devices or range(theirs.size)))
+        return in_a_word(parsed.word, replace(theirs, device_ids=parsed.devices, by_id=True), rank)
+    if not theirs.names or parsed.word in ("replicated", "unknown"):
+        return in_a_word(parsed.word, mesh, rank)
+    return in_a_word(parsed.word, theirs, rank).onto(mesh, mesh.places_of(parsed.devices or range(theirs.size)))
 
 
 def on_places(tiling: Tiling, mesh: DeviceMesh | None) -> Sharding:
@@ -147,23 +155,23 @@ def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
         ParseError: if the text is no sharding.
     """
     try:
-        found = read(text.strip(), mesh, rank)
+        sharding = read(text.strip(), mesh, rank)
     except (ParseError, SpecError) as error:
         if str(error).startswith(WHAT):
             raise
         raise type(error)(f"{_given(text)}: {error}") from error
-    if found.manual:
+    if sharding.manual:
         whole = "as inside a shard_map: the shape is one device's"
-        if math.prod(axis_size(axis, mesh) for axis in found.manual) < mesh.size:
+        if math.prod(axis_size(axis, mesh) for axis in sharding.manual) < mesh.size:
             raise SpecError(f"{_given(text)}: manual over some axes, {whole} along these")
         raise SpecError(f"{_given(text)}: manual, {whole}, and no PartitionSpec says how it is sharded")
-    if found.spec is None:
-        raise SpecError(f"{_given(text)}: {found.why}")
-    if len(found.spec.dims) != rank:
-        raise SpecError(f"{_given(text)}: {len(found.spec.dims)} dimensions for an array of rank {rank}")
-    dims, unreduced = found.spec.dims, found.spec.unreduced
+    if sharding.spec is None:
+        raise SpecError(f"{_given(text)}: {sharding.why}")
+    if len(sharding.spec.dims) != rank:
+        raise SpecError(f"{_given(text)}: {len(sharding.spec.dims)} dimensions for an array of rank {rank}")
+    dims, unreduced = sharding.spec.dims, sharding.spec.unreduced
     larger = [tuple(axis for axis in axes if axis_size(axis, mesh) > 1) for axes in (*dims, unreduced)]
-    return Spec(tuple(larger[:-1]), larger[-1], (), found.unreduced_kind)
+    return Spec(tuple(larger[:-1]), larger[-1], (), sharding.unreduced_kind)
 
 
 def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
@@ -179,10 +187,10 @@ def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
     Raises:
         ShardvizError: if it is no HLO sharding of one array.
     """
-    said = _parse(text.strip())
-    tiles = said.tiling.tiles if said.tiling is not None else (1,) * rank
-    if said.dims is not None:
-        tiles = read(said.text, None, rank).tiles
+    parsed = _parse(text.strip())
+    tiles = parsed.tiling.tiles if parsed.tiling is not None else (1,) * rank
+    if parsed.dims is not None:
+        tiles = read(parsed.text, None, rank).tiles
     return tiles if len(tiles) == rank else None
 
 
@@ -191,22 +199,21 @@ def _parse(text: str) -> _Text:
     it = Scanner(text, WHAT)
     if split_tuple(text, MOST_VALUES) != (text,):
         raise SpecError(
-            f"{_given(text)}: this is a tuple's sharding; pick one of its elements (split_tuple takes it apart), for "
-            "one array at a time, or read them all with notation.shardings"
+            f"{_given(text)}: this is a tuple's sharding; pick one of its elements, for one array at a time"
         )
     it.need("{")
     if it.sees("mesh"):
-        found = _parse_named(it)
+        parsed = _parse_named(it)
     elif it.take("devices="):
-        found = _parse_tiles(it)
+        parsed = _parse_tiles(it)
     else:
-        found = _parse_word(it, it.word(_FIRST))
+        parsed = _parse_word(it, it.word(_FIRST))
     for _ in range(MOST_DIMENSIONS):
         if it.take("}"):
             break
         if it.take("metadata="):
             if kind := _REDUCTION.search(it.balanced()):  # newer XLA says there what partial results are
-                found = replace(found, kind=partial_kind(kind[1], _given(text)))
+                parsed = replace(parsed, kind=partial_kind(kind[1], _given(text)))
         elif it.take("shard_as") or it.take("shard_like"):
             it.integer()
         elif not (it.take(",") and it.sees("metadata=")):
@@ -214,7 +221,7 @@ def _parse(text: str) -> _Text:
     else:
         it.fail("'}'")
     it.end()
-    return found
+    return parsed
 
 
 def _parse_word(it: Scanner, word: str, expected: str = _FIRST) -> _Text:
@@ -257,9 +264,9 @@ def _parse_named(it: Scanner) -> _Text:
         lists = read_lists(it, ("replicated", "unreduced", "manual"), before="metadata=")
         return _Text(text=it.text, mesh=mesh, devices=devices, dims=dims, lists=lists)
     expected = "dimensions such as [{'a'}, {}], or replicated, manual, unreduced, unknown"
-    found = _parse_word(it, it.word(), expected)
-    kind = partial_kind(it.word(), _given(it.text)) if found.word == "unreduced" and it.take("=") else "sum"
-    return _Text(text=it.text, word=found.word, device=found.device, mesh=mesh, devices=devices, kind=kind)
+    word = _parse_word(it, it.word(), expected)
+    kind = partial_kind(it.word(), _given(it.text)) if word.word == "unreduced" and it.take("=") else "sum"
+    return _Text(text=it.text, word=word.word, device=word.device, mesh=mesh, devices=devices, kind=kind)
 
 
 def in_a_word(word: str, mesh: DeviceMesh, rank: int | None) -> Sharding:
@@ -297,15 +304,15 @@ def write_v2(cut: Sharding) -> Iterator[Piece]:
     if cut.kind != "other":
         return _written(cut, None)
     tiling = in_numbers(cut)
-    found = iota_of(tiling.devices)
-    if found is None:
+    count = iota_of(tiling.devices)
+    if count is None:
         shape = ",".join(map(str, tiling.dims))
         listed = ",".join(map(str, tiling.devices[:8])) + (",..." if len(tiling.devices) > 8 else "")
         raise SpecError(
             f"tile assignment [{shape}]{listed}: the devices are no reshaped and transposed iota, which is all that "
             "HLO V2 can write; hlo-v1 lists them"
         )
-    return _written(cut, tiling, found)
+    return _written(cut, tiling, count)
 
 
 def check_tiled(cut: Sharding, name: str) -> None:
@@ -425,8 +432,8 @@ def transpose_words(reshape: Sequence[int], order: Sequence[int]) -> str:
     """What the transpose of an iota means, with its first numbers."""
     if len(order) == 1:
         return "and read as it stands"
-    made = iota(reshape, order)
-    listed = ", ".join(map(str, made[:6].tolist())) + (", ..." if len(made) > 6 else "")
+    devices = iota(reshape, order)
+    listed = ", ".join(map(str, devices[:6].tolist())) + (", ..." if len(devices) > 6 else "")
     return f"and read with the table's dimensions in the order {', '.join(map(str, order))}: {listed}"
 
 
@@ -463,8 +470,8 @@ def write_v3(cut: Sharding) -> Iterator[Piece]:
     yield Letter(f"mesh[{sizes}]", f"the mesh: {axes}, the last counting fastest" if axes else "a mesh without axes")
     yield ", "
     if devices:
-        listed, found = ",".join(map(str, devices)), iota_of(devices)
-        counted = listed if found is None else iota_text(*found)
+        listed, count = ",".join(map(str, devices)), iota_of(devices)
+        counted = listed if count is None else iota_text(*count)
         yield Letter(f"device_ids=({min(counted, listed, key=len)})", "the devices in the order of that mesh")
         yield ", "
     yield from write_dimensions(cut, dims, _quote)

@@ -138,18 +138,18 @@ class DeviceMesh:
 
     def _numbers(self, what: str) -> tuple[int, ...]:
         """A field with a whole number for each place, checked; or empty."""
-        given, words = tuple(getattr(self, what)), what.replace("_", " ")
-        if not given:
+        values, words = tuple(getattr(self, what)), what.replace("_", " ")
+        if not values:
             return ()
         try:
-            numbers = np.asarray(given)
+            numbers = np.asarray(values)
         except ValueError:  # numbers and tuples of them, mixed
             numbers = np.empty(0, object)
         if numbers.dtype.kind not in "iu" or numbers.ndim != 1 or numbers.min() < 0:
-            raise MeshError(f"mesh: {words} are whole numbers of 0 or more, not {given[:8]}")
-        if len(given) != self.size:
+            raise MeshError(f"mesh: {words} are whole numbers of 0 or more, not {values[:8]}")
+        if len(values) != self.size:
             different = "different " if what == "device_ids" else ""
-            raise MeshError(f"mesh: {self.size} places need {self.size} {different}{words}, not {len(given)}")
+            raise MeshError(f"mesh: {self.size} places need {self.size} {different}{words}, not {len(values)}")
         return tuple(numbers.tolist())
 
     @property
@@ -313,10 +313,10 @@ def _sizes_and_slices(sizes: Sequence[Any], names: Sequence[Any]) -> tuple[tuple
 def _slices_of(sizes: Sequence[int], factors: Sequence[int]) -> np.ndarray:
     """The slice of each place where each axis runs, major first, through so many slices: integers, in mesh order."""
     at = _coordinates(tuple(sizes))
-    found = np.zeros(len(at), np.int64)
+    slices = np.zeros(len(at), np.int64)
     for column, (size, factor) in enumerate(zip(sizes, factors, strict=True)):
-        found = found * factor + at[:, column] // (size // factor)
-    return found
+        slices = slices * factor + at[:, column] // (size // factor)
+    return slices
 
 
 @lru_cache(maxsize=16)
@@ -351,31 +351,31 @@ def _parse(text: str) -> DeviceMesh:
     lists: dict[str, tuple[int, ...]] = {}
     at = 0
     while at < len(plain):
-        if found := _GAP.match(plain, at):
+        if token := _GAP.match(plain, at):
             pass
-        elif found := _LIST.match(plain, at):
-            if found[1] in lists:
-                raise wrong(f"expected {found[1]}=[...] once, behind the axes")
-            lists[found[1]] = _numbers(found[2], found[3], wrong)
-        elif found := _AXIS.match(plain, at):
-            name = found[3]
+        elif token := _LIST.match(plain, at):
+            if token[1] in lists:
+                raise wrong(f"expected {token[1]}=[...] once, behind the axes")
+            lists[token[1]] = _numbers(token[2], token[3], wrong)
+        elif token := _AXIS.match(plain, at):
+            name = token[3]
             if name is None:
-                name = re.sub(r"\\(.)", r"\1", found[1] or found[2] or "", flags=re.DOTALL)
-            kind = (found[6] or "Auto").capitalize()
+                name = re.sub(r"\\(.)", r"\1", token[1] or token[2] or "", flags=re.DOTALL)
+            kind = (token[6] or "Auto").capitalize()
             if kind not in AXIS_TYPES:
                 one = "an axis type is Auto, Explicit or Manual"
-                raise wrong(f"axis {excerpt(name)!r} is of type {excerpt(found[6])!r}; {one}")
+                raise wrong(f"axis {excerpt(name)!r} is of type {excerpt(token[6])!r}; {one}")
             if lists:
                 raise wrong(f"the axis {name!r} stands behind {next(iter(lists))}=[...]; put it before")
-            size = int(found[4])
-            axes.append((name, (1, size) if found[5] is None else (size, int(found[5])), kind))
+            size = int(token[4])
+            axes.append((name, (1, size) if token[5] is None else (size, int(token[5])), kind))
             check_size(axes, MOST_AXES, f"mesh {excerpt(text)!r}", "axes", MeshError)
         else:
             raise wrong(
                 "expected axes as 'name=size', such as 'data=8,model=4' (or 'data=2*8' for 2 slices of 8, "
                 f"'model=4:Explicit' for an axis type), not {plain[at : at + 30]!r}"
             )
-        at = found.end()
+        at = token.end()
     names, sizes, types = zip(*axes, strict=True) if axes else ((), (), ())
     whole, slices = _sizes_and_slices(sizes, names)
     if slices and "slices" in lists:
@@ -416,16 +416,16 @@ def _of_module(plain: str) -> DeviceMesh:
     it = Scanner(plain, "mesh")
     try:
         if it.sees("Mesh(") or it.sees("AbstractMesh("):
-            found = read_jax_mesh(it)
+            mesh = read_jax_mesh(it)
         else:
             it.take("#")
             it.take("sdy.")
             axes, devices = read_module_mesh(it)
-            found = DeviceMesh(axes.names, axes.sizes, (), devices)
+            mesh = DeviceMesh(axes.names, axes.sizes, (), devices)
         it.end()
     except ParseError as error:
         raise MeshError(str(error)) from None
-    return found
+    return mesh
 
 
 def read_module_mesh(it: Scanner) -> tuple[DeviceMesh, tuple[int, ...]]:
@@ -518,5 +518,5 @@ def _quoted(name: str) -> str:
 
 def _list_text(numbers: np.ndarray) -> str:
     listed = f"[{','.join(map(str, numbers.tolist()))}]"
-    found = iota_of(numbers)
-    return listed if found is None else min(listed, iota_text(*found), key=len)
+    count = iota_of(numbers)
+    return listed if count is None else min(listed, iota_text(*count), key=len)

@@ -2,7 +2,7 @@
 
 >>> from shardviz.notation.scan import Scanner
 >>> read_dimension(Scanner('{"data", "model":(2)4, ?}p1', "Shardy sharding"))
-Dimension(axes=('data', ('model', 2, 4)), open=True, priority=1)
+WrittenDimension(axes=('data', ('model', 2, 4)), open=True, priority=1)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shardviz.notation.scan import Scanner
 from shardviz.notation.spec import Axis, Spec, partial_kind
 
 
-class Dimension(NamedTuple):
+class WrittenDimension(NamedTuple):
     """A dimension as it is written: its axes, whether it is open, its priority (HLO has none)."""
 
     axes: tuple[Axis, ...]
@@ -54,7 +54,7 @@ def _axis(it: Scanner) -> Axis:
     return name, before, it.integer()
 
 
-def read_dimension(it: Scanner, priorities: bool = True) -> Dimension:
+def read_dimension(it: Scanner, priorities: bool = True) -> WrittenDimension:
     """A dimension, `{"a", ?}p1`; its priority only where `priorities` are asked for."""
     it.need("{")
 
@@ -64,13 +64,13 @@ def read_dimension(it: Scanner, priorities: bool = True) -> Dimension:
         return None if it.sees("}") else it.fail("'}'")
 
     entries = it.listed(axis, "}", MOST_NAMED)
-    found, is_open = tuple(each for each in entries if each is not None), None in entries
-    if not found and not is_open and priorities and it.sees("p"):
+    axes, is_open = tuple(each for each in entries if each is not None), None in entries
+    if not axes and not is_open and priorities and it.sees("p"):
         it.fail("no priority: a dimension that is closed and has no axes has nothing to propagate")
-    return Dimension(found, is_open, it.integer() if priorities and it.take("p") else None)
+    return WrittenDimension(axes, is_open, it.integer() if priorities and it.take("p") else None)
 
 
-def read_dimensions(it: Scanner, priorities: bool = True) -> list[Dimension]:
+def read_dimensions(it: Scanner, priorities: bool = True) -> list[WrittenDimension]:
     """Dimensions in brackets."""
     it.need("[")
     return it.listed(lambda: read_dimension(it, priorities), "]", MOST_DIMENSIONS)
@@ -110,7 +110,7 @@ def read_lists(it: Scanner, kinds: Sequence[str], before: str = "") -> Lists:
 def build(
     theirs: DeviceMesh,
     devices: tuple[int, ...],
-    dims: Sequence[Dimension],
+    dims: Sequence[WrittenDimension],
     lists: Lists,
     mesh: DeviceMesh | None,
     rank: int | None = None,
@@ -187,6 +187,6 @@ def write_lists(lists: Mapping[str, Sequence[Axis]], kind: str, quote: Quote) ->
     for name, axes in lists.items():
         if axes:
             yield ", "
-            said = kind if name == "unreduced" and kind != "sum" else ""
+            reduction = kind if name == "unreduced" and kind != "sum" else ""
             meaning = partial_words(axes, kind) if name == "unreduced" else words[name].format(names_words(axes))
-            yield Letter(f"{name}={said}{{{', '.join(axis_with(axis, quote) for axis in axes)}}}", meaning)
+            yield Letter(f"{name}={reduction}{{{', '.join(axis_with(axis, quote) for axis in axes)}}}", meaning)

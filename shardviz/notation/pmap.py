@@ -334,16 +334,16 @@ def parse(text: str) -> ShardingSpec:
         return ParseError(f"{excerpt(text)!r}: expected a text such as {shape} {at_what}")
 
     def entries(at: int, kinds: tuple[str, ...]) -> tuple[list[Any], int]:
-        found: list[Any] = []
+        read: list[Any] = []
         while entry := _ENTRY.match(text, at):
             written = (entry[2] or entry[3] or "").replace(",", " ").split()
             numbers = [int(n) for n in written if len(n) < 10]
             wanted = {"NoSharding": 0, "Chunked": len(written)}.get(entry[1], 1)
             if entry[1] not in kinds or not len(numbers) == len(written) == wanted:
                 raise wrong(at)
-            found.append(Chunked(tuple(numbers)) if entry[1] == "Chunked" else _KINDS[entry[1]](*numbers))
+            read.append(Chunked(tuple(numbers)) if entry[1] == "Chunked" else _KINDS[entry[1]](*numbers))
             at = entry.end()
-        return found, at
+        return read, at
 
     if not (head := _HEAD.match(text)):
         raise wrong(0)

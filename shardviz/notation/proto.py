@@ -55,7 +55,7 @@ from shardviz.notation.hlo import (
 )
 from shardviz.notation.letters import Letter, Piece, text_of
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.named import Dimension, build
+from shardviz.notation.named import WrittenDimension, build
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner, iota, iota_of
 from shardviz.notation.spec import Axis, partial_kind
@@ -127,30 +127,30 @@ def from_bytes(data: bytes) -> Message:
 def _from_bytes(data: bytes, message: str, depth: int, counter: Iterator[int]) -> Message:
     if depth > _DEEPEST:
         raise ParseError(f"OpSharding: messages more than {_DEEPEST} deep")
-    known = {number: (name, kind) for name, (number, kind) in _MESSAGES[message].items()}
-    found: Message = {}
+    by_number = {number: (name, kind) for name, (number, kind) in _MESSAGES[message].items()}
+    parsed: Message = {}
     numbers: dict[str, list[int | bytes]] = {}
     for number, value in fields(data):
         if next(counter) >= MOST_FIELDS:
             raise ParseError(f"OpSharding: more than {MOST_FIELDS} fields")
-        if number not in known:
+        if number not in by_number:
             if message == "OpMetadata":
                 continue
             raise ParseError(
                 f"OpSharding: field {number} of {message} is none that is known here, so what it says cannot be told"
             )
-        name, kind = known[number]
+        name, kind = by_number[number]
         if isinstance(kind, str) and isinstance(value, bytes):
-            found.setdefault(name, []).append(_from_bytes(value, kind, depth + 1, counter))
+            parsed.setdefault(name, []).append(_from_bytes(value, kind, depth + 1, counter))
         elif kind is str and isinstance(value, bytes):
-            found.setdefault(name, []).append(value.decode("utf-8", "replace"))
+            parsed.setdefault(name, []).append(value.decode("utf-8", "replace"))
         elif isinstance(kind, str) or kind is str or (isinstance(value, bytes) and name in _SINGLE):
             raise ParseError(f"OpSharding: {name} of {message} is of another kind")
         elif isinstance(value, bytes) and value[-1:] > b"\x7f":
             raise ParseError("OpSharding: the bytes end within a number")
         else:
             numbers.setdefault(name, []).append(value)
-    return found | {name: _joined(parts) for name, parts in numbers.items()}
+    return parsed | {name: _joined(parts) for name, parts in numbers.items()}
 
 
 def _joined(parts: Sequence[int | bytes]) -> list[int]:
@@ -233,8 +233,8 @@ def from_text(text: str) -> Message:
     Raises:
         ParseError: if it is none.
     """
-    found = _DEBUG.match(text)
-    it = Scanner(text[found.end() if found else 0 :], "OpSharding text")
+    prefix = _DEBUG.match(text)
+    it = Scanner(text[prefix.end() if prefix else 0 :], "OpSharding text")
     message = _read_message(it, "OpSharding", "", 0, itertools.count())
     it.end()
     return message
@@ -243,22 +243,22 @@ def from_text(text: str) -> Message:
 def _read_message(it: Scanner, message: str, close: str, depth: int, counter: Iterator[int]) -> Message:
     if depth > _DEEPEST:
         it.fail(f"messages at most {_DEEPEST} deep")
-    known, found = _MESSAGES[message], Message()
+    kinds, parsed = _MESSAGES[message], Message()
     it.takes(_SEPARATORS)
     while not it.take(close) if close else it.at < len(it.text):
         if next(counter) >= MOST_FIELDS:
             it.fail(f"at most {MOST_FIELDS} fields")
         name = it.word()
-        if name not in known and message == "OpMetadata":
+        if name not in kinds and message == "OpMetadata":
             it.take(":")
             it.balanced() if it.sees("{") else it.scalar()
             it.takes(_SEPARATORS)
             continue
-        if name not in known:
-            it.refuse(f"a field of {message} ({', '.join(known)})")
-        kind = known[name][1]
+        if name not in kinds:
+            it.refuse(f"a field of {message} ({', '.join(kinds)})")
+        kind = kinds[name][1]
         colon = it.take(":")
-        values = found.setdefault(name, [])
+        values = parsed.setdefault(name, [])
         if kind is int and it.sees("["):
             values.extend(it.integers())
         elif it.take("["):
@@ -266,7 +266,7 @@ def _read_message(it: Scanner, message: str, close: str, depth: int, counter: It
         else:
             values.append(_read_value(it, kind, depth, colon, counter))
         it.takes(_SEPARATORS)
-    return found
+    return parsed
 
 
 def _read_value(it: Scanner, kind: _Kind, depth: int, colon: bool, counter: Iterator[int]) -> Any:
@@ -291,30 +291,26 @@ def _read_value(it: Scanner, kind: _Kind, depth: int, colon: bool, counter: Iter
     return _ESCAPE.sub(_unescaped, text[1:-1].encode()).decode("utf-8", "replace")
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    if found[1]:
-        return bytes([int(found[1], 8) & 255])
-    return bytes([int(found[2], 16)]) if found[2] else {b"n": b"\n", b"t": b"\t", b"r": b"\r"}.get(found[3], found[3])
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    if escape[1]:
+        return bytes([int(escape[1], 8) & 255])
+    return (
+        bytes([int(escape[2], 16)]) if escape[2] else {b"n": b"\n", b"t": b"\t", b"r": b"\r"}.get(escape[3], escape[3])
+    )
 
 
 # What a message says
 
 
-def elements(found: Message) -> list[Message] | None:
-    """The shardings in a tuple's message; None for the sharding of one array."""
-    several = found.get("tuple_shardings", [])
-    return several if several or _last(found, "type") == _TYPE["TUPLE"] else None
+def _last(message: Message, name: str) -> int:
+    return message.get(name, [0])[-1]
 
 
-def _last(found: Message, name: str) -> int:
-    return found.get(name, [0])[-1]
-
-
-def read(found: Message, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
+def read(message: Message, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
     """Reads an `OpSharding`.
 
     Args:
-        found: the message.
+        message: the message.
         mesh: the mesh to say it in; None for one axis `devices`.
         rank: the array's rank, where known.
 
@@ -323,21 +319,18 @@ def read(found: Message, mesh: DeviceMesh | None, rank: int | None = None) -> Sh
         SpecError: if it is a tuple's, or does not fit the mesh.
         MeshError: if it says no mesh and none is given.
     """
-    kind = _last(found, "type")
+    kind = _last(message, "type")
     if not 0 <= kind < len(TYPES):
         raise ParseError(f"OpSharding: type {kind} is none of 0 to {len(TYPES) - 1}, {', '.join(TYPES)}")
-    if elements(found) is not None:
-        raise SpecError(
-            "OpSharding: this is a tuple's; pick one of its tuple_shardings, for one array at a time, or read them all "
-            "with notation.shardings"
-        )
-    if "named_sharding" in found:
-        return _read_named(found["named_sharding"][-1], mesh, rank)
-    return _read_plain(found, kind, mesh, rank).with_kind(_partial_kind(found))
+    if "tuple_shardings" in message or TYPES[kind] == "tuple":
+        raise SpecError("OpSharding: this is a tuple's; pick one of its tuple_shardings, for one array at a time")
+    if "named_sharding" in message:
+        return _read_named(message["named_sharding"][-1], mesh, rank)
+    return _read_plain(message, kind, mesh, rank).with_kind(_partial_kind(message))
 
 
-def _read_plain(found: Message, kind: int, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    devices = tuple(found.get("tile_assignment_devices", ()))
+def _read_plain(message: Message, kind: int, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
+    devices = tuple(message.get("tile_assignment_devices", ()))
     if TYPES[kind] == "maximal":
         if len(devices) != 1:
             raise ParseError(f"OpSharding: MAXIMAL has one device, not {len(devices)}")
@@ -345,21 +338,21 @@ def _read_plain(found: Message, kind: int, mesh: DeviceMesh | None, rank: int | 
         return Sharding.on_one(mesh.places_of(devices)[0], mesh, rank)
     if TYPES[kind] != "other":
         return in_a_word(TYPES[kind], needed(mesh, f"OpSharding of type {TYPES[kind].upper()}"), rank)
-    return on_places(_read_tiles(found, devices), mesh)
+    return on_places(_read_tiles(message, devices), mesh)
 
 
-def _read_tiles(found: Message, devices: tuple[int, ...]) -> Tiling:
-    dims = tuple(found.get("tile_assignment_dimensions", ()))
+def _read_tiles(message: Message, devices: tuple[int, ...]) -> Tiling:
+    dims = tuple(message.get("tile_assignment_dimensions", ()))
     check_size(dims, MOST_DIMENSIONS, "OpSharding", "tile_assignment_dimensions")
     if math.prod(dims) > MOST_DEVICES or 0 in dims:
         raise ParseError(f"OpSharding: tile_assignment_dimensions {dims} are not of 1 to {MOST_DEVICES} tiles")
-    if "iota_reshape_dims" in found:
+    if "iota_reshape_dims" in message:
         if devices:
             raise ParseError("OpSharding: tile_assignment_devices and iota_reshape_dims are given, of which one is")
-        devices = _iota(found["iota_reshape_dims"], found.get("iota_transpose_perm", []))
-    check_size(found.get("last_tile_dims", ()), MOST_DIMENSIONS, "OpSharding", "last_tile_dims")
-    kinds = tuple(TYPES[k] if k < len(TYPES) else str(k) for k in found.get("last_tile_dims", ()))
-    if _last(found, "replicate_on_last_tile_dim"):
+        devices = _iota(message["iota_reshape_dims"], message.get("iota_transpose_perm", []))
+    check_size(message.get("last_tile_dims", ()), MOST_DIMENSIONS, "OpSharding", "last_tile_dims")
+    kinds = tuple(TYPES[k] if k < len(TYPES) else str(k) for k in message.get("last_tile_dims", ()))
+    if _last(message, "replicate_on_last_tile_dim"):
         if kinds:
             raise ParseError("OpSharding: replicate_on_last_tile_dim and last_tile_dims are given, of which one is")
         kinds = ("replicated",)
@@ -373,13 +366,13 @@ def _iota(reshape: list[int], order: list[int]) -> tuple[int, ...]:
         raise ParseError(f"OpSharding: iota_reshape_dims and iota_transpose_perm make no devices: {error}") from None
 
 
-def _partial_kind(found: Message) -> str:
+def _partial_kind(message: Message) -> str:
     """What reduces partial results, which newer XLA says in the metadata or in a field of its own."""
     kind = "sum"
-    for metadata in found.get("metadata", []):
+    for metadata in message.get("metadata", []):
         if metadata.get("op_type", [""])[-1] == REDUCTION:
             kind = partial_kind(metadata.get("op_name", [""])[-1], "OpSharding")
-    for number in found.get("reduction_op", []):
+    for number in message.get("reduction_op", []):
         kind = partial_kind(dict(enumerate(_REDUCTIONS)).get(number, str(number)), "OpSharding")
     return kind
 
@@ -400,17 +393,17 @@ def _read_named(found: Message, mesh: DeviceMesh | None, rank: int | None) -> Sh
     def axes(message: Message, name: str) -> tuple[Axis, ...]:
         return tuple(_read_axis(axis, own) for axis in message.get(name, []))
 
-    dims = [Dimension(axes(dim, "axes"), not _last(dim, "is_closed")) for dim in found.get("dim_shardings", [])]
+    dims = [WrittenDimension(axes(dim, "axes"), not _last(dim, "is_closed")) for dim in found.get("dim_shardings", [])]
     lists = {kind: axes(found, f"{kind}_axes") for kind in ("replicated", "unreduced", "manual")}
     return build(own, devices, dims, lists | {"kind": _partial_kind(found)}, mesh, rank)
 
 
-def _read_axis(found: Message, mesh: DeviceMesh) -> Axis:
+def _read_axis(message: Message, mesh: DeviceMesh) -> Axis:
     """An axis by its number in the mesh, and its part: the product of the sizes before it, and its size."""
-    number = _last(found, "mesh_axis_index")
+    number = _last(message, "mesh_axis_index")
     if number >= len(mesh.names):
         raise ParseError(f"OpSharding: an axis reference is no number of the {len(mesh.names)} axes of its mesh")
-    part = found.get("sub_axis_info")
+    part = message.get("sub_axis_info")
     return (
         mesh.names[number]
         if part is None
@@ -425,25 +418,25 @@ def message_of(cut: Sharding) -> Message:
     """A record as an `OpSharding`, its devices as an iota where they are one."""
     check_tiled(cut, "OpSharding")
     kind = cut.kind
-    found: Message = {"type": [TYPES.index(kind)]}
+    message: Message = {"type": [TYPES.index(kind)]}
     if cut.unreduced_kind != "sum":
-        found["metadata"] = [{"op_type": [REDUCTION], "op_name": [cut.unreduced_kind.upper()]}]
+        message["metadata"] = [{"op_type": [REDUCTION], "op_name": [cut.unreduced_kind.upper()]}]
     if cut.maximal is not None:
-        found["tile_assignment_devices"] = [int(cut.mesh.numbers()[cut.maximal])]
+        message["tile_assignment_devices"] = [int(cut.mesh.numbers()[cut.maximal])]
     if kind != "other":
-        return found
+        return message
     tiling = in_numbers(cut)
     count = iota_of(tiling.devices)
-    found["tile_assignment_dimensions"] = list(tiling.dims)
+    message["tile_assignment_dimensions"] = list(tiling.dims)
     if count is None:
-        found["tile_assignment_devices"] = list(tiling.devices)
+        message["tile_assignment_devices"] = list(tiling.devices)
     if tiling.kinds == ("replicated",):
-        found["replicate_on_last_tile_dim"] = [1]
+        message["replicate_on_last_tile_dim"] = [1]
     elif tiling.kinds:
-        found["last_tile_dims"] = [TYPES.index(kind) for kind in tiling.kinds]
+        message["last_tile_dims"] = [TYPES.index(kind) for kind in tiling.kinds]
     if count is not None:
-        found["iota_reshape_dims"], found["iota_transpose_perm"] = map(list, count)
-    return found
+        message["iota_reshape_dims"], message["iota_transpose_perm"] = map(list, count)
+    return message
 
 
 def write(cut: Sharding) -> Iterator[Piece]:
@@ -453,8 +446,8 @@ def write(cut: Sharding) -> Iterator[Piece]:
         words = {value: word for word, value in kind.items()} if isinstance(kind, dict) else {}
         yield " " if i else ""
         if name == "metadata":
-            said = " ".join(f'{key}: "{value}"' for key, (value,) in values[0].items())
-            yield Letter(f"metadata {{ {said} }}", f"partial results are to be reduced by their {cut.unreduced_kind}")
+            inside = " ".join(f'{key}: "{value}"' for key, (value,) in values[0].items())
+            yield Letter(f"metadata {{ {inside} }}", f"partial results are to be reduced by their {cut.unreduced_kind}")
             continue
         shown = [str(words.get(value, value)) for value in values]
         yield Letter(
@@ -477,13 +470,10 @@ def _words(cut: Sharding, name: str, values: list[int]) -> str:
     return of_kind(words(cut.tiling()), cut)
 
 
-def make(*cuts: Sharding, several: bool = False) -> Any:
-    """The record as an `OpSharding` object of JAX's, which XLA reads from HLO's text; of `several`, a tuple's."""
-    texts = []
-    for cut in cuts:
-        check_tiled(cut, "OpSharding")
-        counted = cut.kind != "other" or iota_of(in_numbers(cut).devices) is not None
-        texts.append(text_of(write_v2(cut) if counted else write_v1(cut)))
+def make(cut: Sharding) -> Any:
+    """The record as an `OpSharding` object of JAX's, which XLA reads from HLO's text."""
+    check_tiled(cut, "OpSharding")
+    counted = cut.kind != "other" or iota_of(in_numbers(cut).devices) is not None
     from shardviz import _jax
 
-    return _jax.op_sharding(f"{{{', '.join(texts)}}}" if several else texts[0])
+    return _jax.op_sharding(text_of(write_v2(cut) if counted else write_v1(cut)))

@@ -58,7 +58,23 @@ def read(text: str, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
         SpecError: if it does not fit the mesh.
     """
     check_size(text, MOST_WRITTEN, "sharding", "characters")
-    what = f"sharding {excerpt(text)!r}"
+    spec, opened = parse(text, f"sharding {excerpt(text)!r}")
+    return Sharding.from_spec(spec, mesh, rank, manual=mesh.manual, open=opened, reduced=spec.reduced)
+
+
+def parse(text: str, what: str, *, bare: bool = False) -> tuple[Spec, list[bool]]:
+    """A PartitionSpec's text, or a tuple's, as a spec, and for each dimension whether it is `P.UNCONSTRAINED`.
+
+    Nothing is evaluated: the text is read as a Python expression.
+
+    Args:
+        text: the text.
+        what: what it is, for messages.
+        bare: names may stand without quotes, and a single entry or a list for the tuple.
+
+    Raises:
+        ParseError: if it is neither.
+    """
     try:
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # of strange escapes
             node = ast.parse(text, mode="eval").body
@@ -67,10 +83,16 @@ def read(text: str, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
         raise ParseError(f"{what}: expected P('data', None): {error.msg} at position {at}") from None
     except (ValueError, RecursionError, MemoryError):  # a null character; expressions in expressions without end
         raise ParseError(f"{what}: expected P('data', None)") from None
-    if not isinstance(node, ast.Tuple) and not (isinstance(node, ast.Call) and _last_name(node.func) in _NAMES):
+    keywords: list[ast.keyword] = []
+    if isinstance(node, ast.Call) and _last_name(node.func) in _NAMES:
+        entries, keywords = node.args, node.keywords
+    elif isinstance(node, ast.Tuple) or (bare and isinstance(node, ast.List)):
+        entries = node.elts
+    elif bare:
+        entries = [node]
+    else:
         comma = " (a tuple of one has a comma, ('data',))" if text.startswith("(") else ""
         raise ParseError(f"{what}: expected P('data', None){comma}")
-    entries, keywords = (node.elts, []) if isinstance(node, ast.Tuple) else (node.args, node.keywords)
     lists: dict[str, Any] = {}
     for keyword in keywords:
         key = keyword.arg or "**"
@@ -78,9 +100,9 @@ def read(text: str, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
             raise ParseError(f"{what}: expected unreduced={{...}} or reduced={{...}}, each once, not {excerpt(key)}=")
         lists[key] = (_kind if key == "unreduced_kind" else _names)(keyword.value, what)
     opened = [_last_name(entry) == "UNCONSTRAINED" for entry in entries]
-    dims = tuple(() if o else _axes(entry, what) for entry, o in zip(entries, opened, strict=True))
-    spec = Spec(dims, lists.get("unreduced", ()), (), lists.get("unreduced_kind", "sum"))
-    return Sharding.from_spec(spec, mesh, rank, manual=mesh.manual, open=opened, reduced=lists.get("reduced", ()))
+    dims = tuple(() if o else _axes(entry, what, bare) for entry, o in zip(entries, opened, strict=True))
+    sets = lists.get("unreduced", ()), lists.get("reduced", ())
+    return Spec(dims, *sets, lists.get("unreduced_kind", "sum")), opened
 
 
 def _last_name(node: ast.expr) -> str:
@@ -88,20 +110,22 @@ def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _axes(node: ast.expr, what: str) -> tuple[Axis, ...]:
+def _axes(node: ast.expr, what: str, bare: bool) -> tuple[Axis, ...]:
     """An entry: None, an axis, or a tuple or list of axes."""
     if isinstance(node, ast.Constant) and node.value is None:
         return ()
     if isinstance(node, ast.Tuple | ast.List) and not _part(node):
-        return tuple(_axis(each, what) for each in node.elts)
-    return (_axis(node, what),)
+        return tuple(_axis(each, what, bare) for each in node.elts)
+    return (_axis(node, what, bare),)
 
 
-def _axis(node: ast.expr, what: str) -> Axis:
+def _axis(node: ast.expr, what: str, bare: bool = False) -> Axis:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if part := _part(node):
         return part
+    if isinstance(node, ast.Name) and bare:
+        return node.id
     if isinstance(node, ast.Name):
         raise ParseError(f"{what}: {_ENTRY}, not {node.id}; put the name in quotes, {node.id!r}")
     raise ParseError(f"{what}: {_ENTRY}, not what stands at position {node.col_offset}")

@@ -41,17 +41,17 @@ last_tile_dim_replicate = each tile is on 2 devices, as copies
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from shardviz.errors import MeshError, ParseError, SpecError, excerpt
 from shardviz.notation import hlo, pmap, proto, pspec, sdy, short
-from shardviz.notation.bounds import MOST_CHARACTERS, MOST_VALUES, MOST_WRITTEN, check_size
+from shardviz.notation.bounds import MOST_CHARACTERS, MOST_WRITTEN, check_size
 from shardviz.notation.letters import Letter, Piece, letters_of, text_of
 from shardviz.notation.mesh import DeviceMesh, read_jax_mesh
-from shardviz.notation.record import NOTATIONS, WRITERS, Sharding, each_once
+from shardviz.notation.record import NOTATIONS, WRITERS, Sharding
 from shardviz.notation.scan import Scanner, unescaped
 from shardviz.notation.spec import Spec
 
@@ -87,45 +87,8 @@ def sharding(anything: Any, mesh: Any = None, rank: int | None = None) -> Shardi
     """
     if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int) or rank < 0):
         raise SpecError(f"sharding: rank must be a whole number of dimensions, 0 or more, not {rank!r}")
-    found = _read(anything, None if mesh is None else DeviceMesh.of(mesh), rank)
-    return found if rank is None else found.with_rank(rank)
-
-
-def shardings(anything: Any, mesh: Any = None) -> tuple[Sharding, ...]:
-    """Reads the shardings of a tuple of arrays, as HLO and Shardy write them for values with several parts.
-
-    Args:
-        anything: a tuple's HLO sharding (`{{replicated}, {devices=[8]<=[8]}}`), `OpSharding` (an object, its bytes or
-            what it prints) or `HloSharding`; a `#sdy.sharding_per_value<[...]>`; or one array's, in any form that
-            `sharding` reads.
-        mesh: as for `sharding`.
-
-    Returns:
-        A record for each array.
-
-    Raises:
-        ShardvizError: as `sharding` does.
-
-    >>> [str(cut) for cut in shardings("{{devices=[2,4]<=[8]}, {devices=[8]<=[8]}}", "data=2,model=4")]
-    ['[data, model]', '[data model]']
-    """
-    over = None if mesh is None else DeviceMesh.of(mesh)
-    text = _checked(anything) if isinstance(anything, str) else str(anything) if hasattr(anything, "context") else ""
-    if text.startswith("{"):
-        texts = hlo.split_tuple(text, MOST_VALUES)
-        if texts == (text,):
-            return (_read_text(text, over, None),)
-        return each_once(texts, texts, lambda each: hlo.read(each, over))
-    if text.startswith(("#sdy", "sdy.")):
-        found = sdy.read_values(text, over)
-        return (sdy.read(text, over),) if found is None else found
-    message = proto.from_text(text) if proto.looks_like(text) else _message(anything)
-    if message is None:
-        return (_read(anything, over, None),)
-    elements = proto.elements(message)
-    if elements is None:
-        return (proto.read(message, over),)
-    return each_once(elements, [str(element) for element in elements], lambda each: proto.read(each, over))
+    record = _read(anything, None if mesh is None else DeviceMesh.of(mesh), rank)
+    return record if rank is None else record.with_rank(rank)
 
 
 def _checked(text: str) -> str:
@@ -150,8 +113,8 @@ def _read(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
 
 def _read_text(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     plain = _checked(text)
-    if found := _ATTRIBUTE.match(plain):
-        plain = plain[found.end() :].removesuffix("}" if plain.startswith("{") else "").strip()
+    if attribute := _ATTRIBUTE.match(plain):
+        plain = plain[attribute.end() :].removesuffix("}" if plain.startswith("{") else "").strip()
         if plain[:1] == plain[-1:] == '"':
             plain = unescaped(plain[1:-1])
     if plain.startswith("{"):
@@ -173,8 +136,8 @@ def _written_by_people(plain: str, mesh: DeviceMesh, rank: int | None) -> Shardi
         return short.read(plain, mesh)
     if pspec.looks_like(plain):
         return pspec.read(plain, mesh, rank)
-    if (found := short.read_book(plain, mesh)) is not None:
-        return found
+    if (sharding := short.read_book(plain, mesh)) is not None:
+        return sharding
     raise ParseError(
         f"sharding {excerpt(plain)!r}: expected P('data', None), [data, ·], A[I_data, J], HLO text in braces such as "
         '{devices=[2,4]<=[8]}, or #sdy.sharding<@mesh, [{"data"}, {}]>'
@@ -241,9 +204,9 @@ def _from_jax_sharding(given: Any, mesh: DeviceMesh | None, rank: int | None) ->
         own = DeviceMesh.of(given.mesh)
         if mesh is not None and not own.names:
             return pspec.from_entries(given.spec, mesh, rank)
-        found = pspec.from_entries(given.spec, own, rank)
+        sharding = pspec.from_entries(given.spec, own, rank)
         alike = mesh is None or (mesh.names, mesh.sizes) == (own.names, own.sizes)
-        return found if mesh is None or (alike and own.device_ids) else found.over(mesh)
+        return sharding if mesh is None or (alike and own.device_ids) else sharding.over(mesh)
     from shardviz import _jax
 
     ids = _jax.device_ids(given)
@@ -258,13 +221,13 @@ def _from_jax_sharding(given: Any, mesh: DeviceMesh | None, rank: int | None) ->
     if text is None:
         raise SpecError(f"{type(given).__name__}: it has neither a spec nor an HLO sharding")
     own = DeviceMesh(("devices",), (len(ids),), (), ids)
-    found = hlo.read(text, own, rank)
+    sharding = hlo.read(text, own, rank)
     if mesh is None:
-        return found
+        return sharding
     order = {device: place for place, device in enumerate(mesh.ids().tolist())}
     if set(ids) != set(order):
         raise SpecError(f"{given}: its devices are not those of the mesh {mesh}")
-    return found.onto(mesh, tuple(order[device] for device in ids))
+    return sharding.onto(mesh, tuple(order[device] for device in ids))
 
 
 # One sharding in every notation
@@ -333,29 +296,6 @@ def rosetta(cut: Sharding) -> tuple[Row, ...]:
         else:
             rows.append(Row(notation, text_of(pieces), "", letters_of(pieces)))
     return tuple(rows)
-
-
-def together(cuts: Sequence[Sharding], notation: str) -> Any:
-    """The sharding of a tuple of arrays.
-
-    Args:
-        cuts: a record for each array.
-        notation: `hlo-v1`, `hlo-v2`, `hlo-v3` or `sdy` (text), or `proto` (an `OpSharding` of type TUPLE).
-
-    Raises:
-        SpecError: where the notation cannot express one of them, or has no word for several.
-
-    >>> together(shardings("{{devices=[2,4]<=[8]}, {replicated}}", "data=2,model=4"), "hlo-v2")
-    '{{devices=[2,4]<=[8]}, {replicated}}'
-    """
-    if notation == "proto":
-        return proto.make(*cuts, several=True)
-    if notation in ("hlo-v1", "hlo-v2", "hlo-v3"):
-        return f"{{{', '.join(cut.to(notation) for cut in cuts)}}}"
-    if notation == "sdy":
-        inside = ", ".join(cut.to(notation).removeprefix("#sdy.sharding") for cut in cuts)
-        return f"#sdy.sharding_per_value<[{inside}]>"
-    raise SpecError(f"notation {notation!r}: only hlo-v1, hlo-v2, hlo-v3, proto and sdy say several shardings in one")
 
 
 def _pieces(notation: str, cut: Sharding) -> list[Piece]:

@@ -16,17 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from shardviz.errors import ParseError, SpecError
-from shardviz.notation.bounds import MOST_CELLS, MOST_DEVICES, MOST_DIMENSIONS, MOST_TOGETHER, MOST_VALUES, check_size
+from shardviz.errors import SpecError
+from shardviz.notation.bounds import MOST_CELLS, MOST_DIMENSIONS
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.spec import Axis, Spec, axis_size, axis_text, check_axes
 from shardviz.notation.tiling import Tiling, axes_along, digits, joined, ordered, places, tiling_of
-
-T = TypeVar("T")
 
 NOTATIONS = ("pspec", "short", "book", "hlo-v1", "hlo-v2", "hlo-v3", "proto", "sdy", "pmap")
 
@@ -78,8 +76,8 @@ class Sharding:
     def __post_init__(self) -> None:
         """Dimensions of which nothing is said are neither open nor have a priority."""
         for what, nothing in (("open", False), ("priorities", None)):
-            said = tuple(getattr(self, what))
-            object.__setattr__(self, what, said + (nothing,) * (len(self.tiles) - len(said)))
+            entries = tuple(getattr(self, what))
+            object.__setattr__(self, what, entries + (nothing,) * (len(self.tiles) - len(entries)))
 
     @classmethod
     def from_spec(
@@ -143,20 +141,20 @@ class Sharding:
                 f"tile assignment [{','.join(map(str, tiling.dims))}]: it is over {count}, and the mesh {mesh} has "
                 f"{mesh.size}"
             )
-        found, count = tiling.axes(mesh), len(tiling.tiles)
+        along, count = tiling.axes(mesh), len(tiling.tiles)
         by_kind: dict[str, list[Axis]] = {"manual": [], "unreduced": [], "replicated": []}
-        for kind, axes in zip(tiling.kinds, found[count:], strict=True):
+        for kind, axes in zip(tiling.kinds, along[count:], strict=True):
             by_kind[kind].extend(axes or ())
         unreduced, manual = tuple(by_kind["unreduced"]), tuple(by_kind["manual"])
         why = ""
-        if None in found:
-            i = found.index(None)
+        if None in along:
+            i = along.index(None)
             what = f"the tiles of dimension {i}" if i < count else f"the {tiling.kinds[i - count]} subgroups"
             why = f"{what} run along no axes of the mesh {mesh}, nor along parts of them"
         return cls(
             mesh=mesh,
             rank=count,
-            spec=None if why else Spec(tuple(axes or () for axes in found[:count]), unreduced),
+            spec=None if why else Spec(tuple(axes or () for axes in along[:count]), unreduced),
             why=why,
             tiles=tiling.tiles,
             unreduced=unreduced,
@@ -255,10 +253,10 @@ class Sharding:
             return replace(self, mesh=mesh, maximal=devices[place] if devices and place is not None else place)
         order = np.asarray(devices or range(mesh.size))
         cut = self.tiling()
-        found = Sharding.from_tiling(Tiling(cut.dims, cut.kinds, tuple(order[list(cut.devices)].tolist())), mesh)
+        sharding = Sharding.from_tiling(Tiling(cut.dims, cut.kinds, tuple(order[list(cut.devices)].tolist())), mesh)
         along = axes_along(order[places(self.replicated, theirs)], mesh)
-        found = replace(found, rank=self.rank, open=self.open, priorities=self.priorities, replicated=along or ())
-        return found.with_kind(self.unreduced_kind)
+        sharding = replace(sharding, rank=self.rank, open=self.open, priorities=self.priorities, replicated=along or ())
+        return sharding.with_kind(self.unreduced_kind)
 
     def with_kind(self, kind: str) -> Sharding:
         """The same, with its partial results, if there are any, reduced by a sum, a maximum or a minimum."""
@@ -375,33 +373,6 @@ class Sharding:
         ):
             text += f" {words} {' '.join(map(axis_text, axes))}" if axes else ""
         return text
-
-
-def each_once(parts: Sequence[T], keys: Sequence[str], read: Callable[[T], Sharding]) -> tuple[Sharding, ...]:
-    """The records of a tuple's shardings: each different one is read once, and of large meshes only a few are.
-
-    Args:
-        parts: what is to be read.
-        keys: a text for each part, the same for those that are the same.
-        read: reads a part.
-
-    Raises:
-        ShardvizError: as `read` does, or for more than are read.
-    """
-    check_size(parts, MOST_VALUES, "sharding of a tuple", "shardings")
-    found: dict[str, Sharding] = {}
-    places = 0
-    for key, part in zip(keys, parts, strict=True):
-        if key not in found:
-            check_size(found, MOST_TOGETHER - 1, "sharding of a tuple", "and more different shardings")
-            found[key] = read(part)
-            places += found[key].mesh.size
-            if places > MOST_DEVICES and len(found) > 1:
-                raise ParseError(
-                    f"sharding of a tuple: {len(found)} different shardings over {found[key].mesh.size} devices; at "
-                    f"most {MOST_DEVICES} devices are read in all, so read them one at a time"
-                )
-    return tuple(found[key] for key in keys)
 
 
 def check_rank(rank: int, mesh: DeviceMesh) -> None:

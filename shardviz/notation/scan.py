@@ -66,9 +66,9 @@ class Scanner:
         return f"{self.what} {excerpt(self.text)!r}"
 
     def _space(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        assert found is not None  # it matches nothing at all, too
-        self.at = found.end()
+        space = _SPACE.match(self.text, self.at)
+        assert space is not None  # it matches nothing at all, too
+        self.at = space.end()
 
     def fail(self, expected: str) -> NoReturn:
         """Raises a `ParseError` that says what was expected here."""
@@ -99,11 +99,11 @@ class Scanner:
 
     def token(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """What the pattern finds here, which is passed over; None if it finds nothing."""
-        found = pattern.match(self.text, self.at)
-        if found is not None:
-            self._last, self.at = self.at, found.end()
+        match = pattern.match(self.text, self.at)
+        if match is not None:
+            self._last, self.at = self.at, match.end()
             self._space()
-        return found
+        return match
 
     def takes(self, pattern: re.Pattern[str]) -> bool:
         """Passes over what the pattern finds here, if it finds anything."""
@@ -119,8 +119,8 @@ class Scanner:
             self.fail(repr(literal))
 
     def _match(self, pattern: re.Pattern[str], expected: str) -> re.Match[str]:
-        found = self.token(pattern)
-        return self.fail(expected) if found is None else found
+        match = self.token(pattern)
+        return self.fail(expected) if match is None else match
 
     def integer(self) -> int:
         """A whole number."""
@@ -132,31 +132,31 @@ class Scanner:
 
     def quoted(self) -> str:
         """A name in single quotes, or in double quotes with MLIR's escapes."""
-        found = self._match(_QUOTED, "a name in quotes")
-        name = found[1] if found[1] is not None else unescaped(found[2])
+        match = self._match(_QUOTED, "a name in quotes")
+        name = match[1] if match[1] is not None else unescaped(match[2])
         if not name:
             self.fail("a name that is not empty")
         return name
 
     def numbers(self) -> list[int]:
         """One or more whole numbers with commas between them, thousands at a time."""
-        found: list[int] = []
+        numbers: list[int] = []
         while True:
-            found += map(int, self._match(_INTEGERS, "a whole number")[0].split(","))
-            if len(found) > MOST_DEVICES:
+            numbers += map(int, self._match(_INTEGERS, "a whole number")[0].split(","))
+            if len(numbers) > MOST_DEVICES:
                 self.refuse(f"at most {MOST_DEVICES} numbers")
             if not self.take(","):
-                return found
+                return numbers
 
     def integers(self, opened: str = "[", close: str = "]") -> tuple[int, ...]:
         """Whole numbers in brackets, with commas between them."""
         self.need(opened)
         if self.take(close):
             return ()
-        found = self.numbers()
+        numbers = self.numbers()
         if not self.take(close):
             self.fail(f"',' or {close!r}")
-        return tuple(found)
+        return tuple(numbers)
 
     def scalar(self) -> str:
         """A bare word, number or quoted text, as it stands."""
@@ -170,29 +170,29 @@ class Scanner:
             close: what stands behind the last.
             most: how many are read; None for any number.
         """
-        found: list[T] = []
+        items: list[T] = []
         if self.take(close):
-            return found
+            return items
         while True:
-            if len(found) == most:
+            if len(items) == most:
                 self.fail(f"at most {most} of these, and then {close!r}")
-            found.append(item())
+            items.append(item())
             if self.take(close):
-                return found
+                return items
             if not self.take(","):
                 self.fail(f"',' or {close!r}")
 
     def balanced(self) -> str:
         """Text in braces, braces inside it and in quotes allowed for."""
         start, depth = self.at, 0
-        for found in _BRACED.finditer(self.text, start) if self.sees("{") else ():
-            depth += {"{": 1, "}": -1}.get(found[0], 0)
+        for token in _BRACED.finditer(self.text, start) if self.sees("{") else ():
+            depth += {"{": 1, "}": -1}.get(token[0], 0)
             if depth > MOST_NESTED:
-                self.refuse(f"braces at most {MOST_NESTED} deep", found.start())
+                self.refuse(f"braces at most {MOST_NESTED} deep", token.start())
             if not depth:
-                self.at = found.end()
+                self.at = token.end()
                 self._space()
-                return self.text[start : found.end()]
+                return self.text[start : token.end()]
         self.fail("'{' with its '}'")
 
     def end(self) -> None:
@@ -284,8 +284,8 @@ def iota_of(devices: Sequence[int] | np.ndarray) -> tuple[tuple[int, ...], tuple
     order = sorted(range(len(nest)), key=lambda i: -nest[i][1])  # by stride, large to small: the reshape
     reshape = tuple(nest[i][0] for i in order)
     transpose = tuple(order.index(i) for i in range(len(nest)))
-    made = np.arange(len(values)).reshape(reshape).transpose(transpose).ravel()
-    return (reshape, transpose) if np.array_equal(made, values) else None
+    again = np.arange(len(values)).reshape(reshape).transpose(transpose).ravel()
+    return (reshape, transpose) if np.array_equal(again, values) else None
 
 
 def iota_text(reshape: Sequence[int], transpose: Sequence[int]) -> str:
@@ -295,7 +295,7 @@ def iota_text(reshape: Sequence[int], transpose: Sequence[int]) -> str:
 
 def levels(values: np.ndarray) -> list[tuple[int, int]] | None:
     """(size, stride) pairs, major to minor, whose nested count makes `values` but for a constant; None where none."""
-    found: list[tuple[int, int]] = []
+    nest: list[tuple[int, int]] = []
     rest = values - values[0]
     while len(rest) > 1:
         stride = int(rest[1])
@@ -308,6 +308,6 @@ def levels(values: np.ndarray) -> list[tuple[int, int]] | None:
         table = rest.reshape(-1, size)
         if not np.array_equal(table, table[:, :1] + np.arange(size) * stride):
             return None
-        found.append((size, stride))
+        nest.append((size, stride))
         rest = table[:, 0]
-    return found[::-1]
+    return nest[::-1]

@@ -19,12 +19,11 @@ from functools import lru_cache
 from typing import Any
 
 from shardviz.errors import MeshError, SpecError, excerpt
-from shardviz.notation.bounds import MOST_VALUES
 from shardviz.notation.letters import Letter, Piece
 from shardviz.notation.mesh import DeviceMesh, read_module_mesh
 from shardviz.notation.named import (
-    Dimension,
     Lists,
+    WrittenDimension,
     axis_with,
     build,
     read_axes,
@@ -33,13 +32,11 @@ from shardviz.notation.named import (
     write_dimensions,
     write_lists,
 )
-from shardviz.notation.record import Sharding, each_once
+from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner, escaped
 from shardviz.notation.spec import Axis, partial_kind
 
 _WHAT = "Shardy sharding"
-_INSIDE = r'[^<>"]++|"(?>(?:[^"\\]++|\\.)*)"'
-_ELEMENT = re.compile(rf"(?>(?:#?sdy\.sharding\s*+)?)<(?>(?:{_INSIDE}|<(?>(?:{_INSIDE})*)>)*)>", re.DOTALL)
 _MAXIMAL = re.compile(r"maximal_mesh_([0-9]{1,9})")  # what Shardy calls a mesh of one device when it imports a program
 
 
@@ -56,46 +53,19 @@ def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Shardin
         SpecError: if it does not fit the mesh, or is of several values.
         MeshError: if there is no mesh and the text has none.
     """
-    several = read_values(text, mesh, rank)
-    if several is not None:
-        if len(several) != 1:
-            raise SpecError(
-                f"{_WHAT} {excerpt(text)}: it is of {len(several)} values; pick one of them, or read them all with "
-                "notation.shardings"
-            )
-        return several[0]
     it = Scanner(text, _WHAT)
     it.take("sdy.sharding =")
+    per_value = it.take("#sdy.sharding_per_value<") or it.take("sdy.sharding_per_value<")
+    if per_value:
+        it.need("[")
     result = _one(it, mesh, rank, _prefix(it))
+    if per_value:
+        if it.sees(","):
+            raise SpecError(f"{_WHAT} {excerpt(text)}: it is of several values; pick one of them, `<...>`")
+        it.need("]")
+        it.need(">")
     it.end()
     return result
-
-
-def read_values(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> tuple[Sharding, ...] | None:
-    """The shardings in a `#sdy.sharding_per_value<[...]>`; None for text that is none. Raises as `read` does."""
-    it = Scanner(text, _WHAT)
-    it.take("sdy.sharding =")
-    if not (it.take("#sdy.sharding_per_value<") or it.take("sdy.sharding_per_value<")):
-        return None
-    it.need("[")
-
-    def text_of_one() -> str:
-        start = it.at
-        if not it.takes(_ELEMENT):
-            _one(it, mesh, rank, _prefix(it))  # says what is wrong
-        return it.text[start : it.at]
-
-    texts = it.listed(text_of_one, "]", MOST_VALUES)
-    it.need(">")
-    it.end()
-
-    def one(text: str) -> Sharding:
-        inner = Scanner(text, _WHAT)
-        found = _one(inner, mesh, rank, _prefix(inner))
-        inner.end()
-        return found
-
-    return each_once(texts, texts, one)
 
 
 _LIST = re.compile(r"#sdy<\w+")
@@ -118,9 +88,9 @@ def axis_lists(text: str) -> tuple[tuple[Axis, ...], ...]:
     it.takes(_LIST)
 
     def one() -> tuple[Axis, ...]:
-        found = read_axes(it)
+        axes = read_axes(it)
         it.takes(_MOVE)
-        return found
+        return axes
 
     return (one(),) if it.sees("{") or not it.take("[") else tuple(it.listed(one, "]"))
 
@@ -168,7 +138,7 @@ def from_jax(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     """
     axes = dict(given.mesh_shape or ())
     devices = tuple(map(int, given.logical_device_ids or ()))
-    dims = [Dimension(tuple(dim.axes), bool(dim.is_open)) for dim in given.dim_shardings]
+    dims = [WrittenDimension(tuple(dim.axes), bool(dim.is_open)) for dim in given.dim_shardings]
     kinds = ("replicated", "unreduced")
     lists: Lists = {kind: tuple(sorted(getattr(given, f"{kind}_axes", None) or (), key=str)) for kind in kinds}
     if lists["unreduced"]:
@@ -205,6 +175,6 @@ def write(cut: Sharding, mesh_name: str = "mesh") -> Iterator[Piece]:
     yield ">"
 
 
-def axis(found: Axis) -> str:
+def axis(axis: Axis) -> str:
     """An axis in Shardy's text: `"x"` or `"x":(2)4`."""
-    return axis_with(found, escaped)
+    return axis_with(axis, escaped)

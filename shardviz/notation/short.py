@@ -94,9 +94,9 @@ def _key(words: list[str]) -> tuple[str, ...]:
 
 
 def _axis(word: str, given: str) -> Axis:
-    found = _PART.fullmatch(word)
-    if found:
-        return found[1], int(found[2]), int(found[3])
+    part = _PART.fullmatch(word)
+    if part:
+        return part[1], int(part[2]), int(part[3])
     if not word or any(c in word for c in "[]{}()<>,\"'"):
         raise ParseError(
             f"{given}: expected axis names such as data, or model:(2)4, not {excerpt(word)!r}; names stand without "
@@ -141,7 +141,7 @@ def read_book(text: str, mesh: DeviceMesh) -> Sharding | None:
 def _subscript(axes: str, given: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
     if axes.startswith("{") and axes.endswith("}"):
         axes = axes[1:-1]
-    found: list[Axis] = []
+    named: list[Axis] = []
     words = axes.replace(" ", ",").split(",")
     check_size(words, MOST_NAMED, given, "axes")
     for word in words:
@@ -153,8 +153,8 @@ def _subscript(axes: str, given: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
                 f"{given}: {excerpt(word)!r} does not name axes of the mesh, which has {have}{more}. "
                 "Write several as I_{X,Y}"
             )
-        found.extend(ways[0])
-    return tuple(found)
+        named.extend(ways[0])
+    return tuple(named)
 
 
 def _readings(word: str, names: Sequence[str], most: int = 3) -> list[tuple[str, ...]]:
@@ -171,17 +171,17 @@ def _readings(word: str, names: Sequence[str], most: int = 3) -> list[tuple[str,
     for at in range(len(word) - 1, -1, -1):
         if any(word.startswith(name, at) and at + len(name) in ends for name in names):
             ends.add(at)
-    found: list[tuple[str, ...]] = []
+    readings: list[tuple[str, ...]] = []
     waiting: list[tuple[int, tuple[str, ...]]] = [(0, ())]
     for _ in range(_MOST_STEPS):
-        if not waiting or len(found) == most:
-            return found
-        at, said = waiting.pop()
+        if not waiting or len(readings) == most:
+            return readings
+        at, used = waiting.pop()
         if at == len(word):
-            found.append(said)
+            readings.append(used)
         for name in reversed(names):
-            if name not in said and at + len(name) in ends and word.startswith(name, at):
-                waiting.append((at + len(name), (*said, name)))
+            if name not in used and at + len(name) in ends and word.startswith(name, at):
+                waiting.append((at + len(name), (*used, name)))
     return []
 
 
@@ -221,7 +221,7 @@ def write_book(cut: Sharding) -> Iterator[Piece]:
     """`A[I_X, J]`; several axes run together where each is one letter, as the book has it, else stand in braces."""
     if cut.spec is None:
         raise SpecError(f"{cut}: the scaling book's form names mesh axes, and {cut.why}")
-    for given, what in (
+    for lacking, what in (
         (any(cut.open), "open dimensions"),
         (any(p is not None for p in cut.priorities), "priorities"),
         (cut.manual, "manual axes"),
@@ -229,7 +229,7 @@ def write_book(cut: Sharding) -> Iterator[Piece]:
         (cut.replicated, "explicitly replicated axes"),
         (cut.unreduced_kind != "sum", "partial results but sums"),
     ):
-        if given:
+        if lacking:
             raise SpecError(f"{cut}: the scaling book's form has no {what}")
     yield Letter("A", "the array, of whatever name")
     if not cut.spec.dims:

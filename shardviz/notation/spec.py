@@ -78,11 +78,11 @@ class Spec:
             SpecError: for an entry that is none of these; `P.UNCONSTRAINED` is for `with_open`.
         """
         if not isinstance(spec, Spec):
-            kind, given = getattr(spec, "memory_kind", None), getattr(spec, "spec", spec)
-            spec, opened = cls.with_open(given)
+            kind, entries = getattr(spec, "memory_kind", None), getattr(spec, "spec", spec)
+            spec, opened = cls.with_open(entries)
             if any(opened):
                 raise SpecError(
-                    f"{given}: dimension {opened.index(True)} is P.UNCONSTRAINED, which only a sharding constraint "
+                    f"{entries}: dimension {opened.index(True)} is P.UNCONSTRAINED, which only a sharding constraint "
                     "inside the program may say: an argument or a result lies somewhere, so jax.jit refuses it in "
                     "in_shardings and out_shardings too. Write None for a dimension that is not sharded; None in place "
                     "of a result's whole spec leaves it to the compiler"

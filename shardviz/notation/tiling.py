@@ -50,15 +50,15 @@ def axes_along(places: np.ndarray | Iterable[int], mesh: DeviceMesh) -> tuple[Ax
     nest = levels(offsets)
     if nest is None:
         return None
-    found: list[tuple[str, int, int]] = []
+    along: list[tuple[str, int, int]] = []
     for size, stride in nest:
         parts = _parts(size, stride, mesh)
         if parts is None:
             return None
-        found.extend(parts)
-    if _overlap(found):
+        along.extend(parts)
+    if _overlap(along):
         return None
-    return merge(found, mesh)
+    return merge(along, mesh)
 
 
 def merge(parts: Iterable[tuple[str, int, int]], mesh: DeviceMesh) -> tuple[Axis, ...]:
@@ -111,7 +111,7 @@ def places(axes: Iterable[Axis], mesh: DeviceMesh) -> np.ndarray:
 
 def _parts(size: int, stride: int, mesh: DeviceMesh) -> list[tuple[str, int, int]] | None:
     """The parts of axes, major to minor, that make up `size` places `stride` apart."""
-    found: list[tuple[str, int, int]] = []
+    parts: list[tuple[str, int, int]] = []
     below = 1
     for name, whole in zip(reversed(mesh.names), reversed(mesh.sizes), strict=True):
         above = below * whole
@@ -123,11 +123,11 @@ def _parts(size: int, stride: int, mesh: DeviceMesh) -> list[tuple[str, int, int
             taken = size if size <= room else room
             if room % taken or size % taken:
                 return None
-            found.append((name, room // taken, taken))
+            parts.append((name, room // taken, taken))
             size //= taken
             stride = stride * taken
         below = above
-    return found[::-1] if size == 1 else None
+    return parts[::-1] if size == 1 else None
 
 
 def _overlap(parts: list[tuple[str, int, int]]) -> bool:
@@ -178,10 +178,10 @@ class Tiling:
 
     def positions(self) -> np.ndarray:
         """Where each place stands in the table: integers, place x (dimension, then subgroup)."""
-        found = np.zeros((len(self.devices), len(self.dims)), np.int64)
+        table = np.zeros((len(self.devices), len(self.dims)), np.int64)
         if self.dims:
-            found[np.asarray(self.devices)] = unravel(np.arange(len(self.devices)), self.dims)
-        return found
+            table[np.asarray(self.devices)] = unravel(np.arange(len(self.devices)), self.dims)
+        return table
 
     def table(self) -> np.ndarray:
         """The places as a table of shape `dims`."""
@@ -190,11 +190,11 @@ class Tiling:
     def groups(self, *kinds: str) -> np.ndarray:
         """For each place the least place of its subgroup of these kinds; the place itself where it has none."""
         along = tuple(len(self.tiles) + i for i, k in enumerate(self.kinds) if k in kinds)
-        found = np.empty(len(self.devices), np.int64)
-        found[np.asarray(self.devices)] = np.broadcast_to(
+        least = np.empty(len(self.devices), np.int64)
+        least[np.asarray(self.devices)] = np.broadcast_to(
             self.table().min(axis=along, keepdims=True) if along else self.table(), self.dims
         ).ravel()
-        return found
+        return least
 
     def axes(self, mesh: DeviceMesh) -> tuple[tuple[Axis, ...] | None, ...]:
         """The mesh axes that each dimension, and each subgroup but the replicated ones, runs along; None for no axes.
@@ -213,15 +213,15 @@ class Tiling:
         if self.dims:
             where[:, table.ravel()] = unravel(np.arange(mesh.size), self.dims).T
         first = table.min(axis=copies, keepdims=True) if copies else table
-        found: list[tuple[Axis, ...] | None] = []
+        along: list[tuple[Axis, ...] | None] = []
         for i, size in enumerate(self.dims):
             if i in copies or size == 1:
-                found.append(())
+                along.append(())
                 continue
             line = np.moveaxis(first, i, -1).reshape(-1, size)[0]
             axes = axes_along(line, mesh)
-            found.append(axes if axes is not None and np.array_equal(digits(axes, mesh), where[i]) else None)
-        return tuple(found)
+            along.append(axes if axes is not None and np.array_equal(digits(axes, mesh), where[i]) else None)
+        return tuple(along)
 
 
 def tiling_of(

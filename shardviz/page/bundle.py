@@ -2,7 +2,8 @@
 
 Each module becomes a function that is called once and gives its exports; nothing else is changed, so the files in
 `static/` stay ordinary modules that a browser can load as they are. Two rules make that simple, and are checked:
-imports are `import { a, b } from "./file.js";`, and exports are `export function`, `export const` or `export default`.
+imports are `import { a, b } from "./file.js";`, and exports are `export function`, `export const` or `export default`;
+what others wrote, in `static/vendor/`, ends with an `export{a as b};`.
 The types in `types.d.ts` are named in comments only, so they are not in it.
 """
 
@@ -15,7 +16,8 @@ from pathlib import Path
 
 STATIC = Path(__file__).with_name("static")
 
-_IMPORT = re.compile(r'^import \{\s([\w,\s]+)\s\} from "\./([\w-]+)\.js";$', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{\s([\w,\s]+)\s\} from "\./(?:vendor/)?([\w-]+)\.js";$', re.MULTILINE)
+_EXPORTS = re.compile(r"^(.*)export\{([\w$,\s]+)\};?\s*\Z", re.DOTALL)
 _EXPORT = re.compile(r"^export (?:async )?(?:function|const) (\w+)", re.MULTILINE)
 
 
@@ -48,7 +50,8 @@ def styles() -> str:
 def _load(name: str, done: dict[str, str], waiting: tuple[str, ...]) -> None:
     if name in waiting:
         raise ValueError(f"static/{name}.js imports itself by way of {' and '.join(waiting)}")
-    text = STATIC.joinpath(f"{name}.js").read_text(encoding="utf-8")
+    own = STATIC / f"{name}.js"
+    text = (own if own.exists() else STATIC / "vendor" / f"{name}.js").read_text(encoding="utf-8")
     for _, other in _IMPORT.findall(text):
         if other not in done:
             _load(other, done, (*waiting, name))
@@ -59,4 +62,6 @@ def _load(name: str, done: dict[str, str], waiting: tuple[str, ...]) -> None:
     if left := re.search(r"^(import|export)\b.*", body, re.MULTILINE):
         raise ValueError(f"static/{name}.js: {left[0]!r} is none of the forms that bundle.py can read")
     names = [*exports, *(["$default"] if "const $default = " in body else [])]
+    if vendored := _EXPORTS.match(text):
+        body, names = vendored[1], [": ".join(reversed(each.split(" as "))) for each in vendored[2].split(",")]
     done[name] = f"const ${name} = (() => {{\n{body}\nreturn {{ {', '.join(names)} }};\n}})();"

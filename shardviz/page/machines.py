@@ -8,7 +8,7 @@ from shardviz.explorer.cards import Deck
 from shardviz.judge.report import Report
 from shardviz.page.payload import Json, pane
 from shardviz.paint.json import json_of
-from shardviz.view.difference import costs_of, machine_difference, with_links
+from shardviz.view.difference import with_links
 from shardviz.view.machine_picture import company_picture, machine_picture
 from shardviz.view.placement import device_pane, machine_pane, orders_pane, without_machine
 
@@ -33,10 +33,7 @@ def machine_view(cost: StepCost | None, why: str = "", deck: Deck | None = None)
         "listed": cost.mesh.text.partition("devices=")[2].partition(" slices=")[0],
     }
     told = machine_pane(cost) if deck is None else with_links(machine_pane(cost), deck)
-    costs = None if deck is None else costs_of(deck)
-    over = None if costs is None or costs[0].placement != cost.placement else machine_difference(*costs)
-    more: Json = {} if over is None or deck is None else {"difference": over.to_json(), "against": deck.other.name}
-    return pane(told, picture=machine_picture(cost.placement).to_json(), orders=choice, **more)
+    return pane(told, picture=machine_picture(cost.placement).to_json(), orders=choice)
 
 
 def company_view(cost: StepCost | None, device: int, report: Report, selected: str) -> Json:

@@ -21,11 +21,7 @@ def text_width(text: str) -> int:
 
 def clip(text: str, width: int) -> str:
     """The text on one line of at most `width` columns, its end replaced by `…` where it is longer."""
-    return cut(" ".join(text.split()), width) if width > 0 else ""
-
-
-def cut(line: str, width: int) -> str:
-    """The line as it is, or its first `width - 1` columns and `…` where it is longer."""
+    line = " ".join(text.split()) if width > 0 else ""
     return line if text_width(line) <= width else wcwidth.clip(line, 0, width - 1, fillchar="") + "…"
 
 

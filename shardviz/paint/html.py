@@ -95,12 +95,7 @@ class Look:
 
 
 def html_of(document: Document, draw: Callable[[Picture], str] | None = None) -> str:
-    """A document as one `<div>`; every text in it is escaped.
-
-    Args:
-        document: what there is to say.
-        draw: what draws a Picture, on a page of its own; see `Look`.
-    """
+    """A document as one `<div>`, every text escaped; `draw` draws Pictures on a page of its own, see `Look`."""
     look = Look({} if document.mesh is None else axis_colours(document.mesh), draw)
     title, lines = _inline(document.title, look.colours), [_inline(line, look.colours) for line in document.lead]
     if look.page:
@@ -111,8 +106,8 @@ def html_of(document: Document, draw: Callable[[Picture], str] | None = None) ->
     return f'<div style="{SANS};overflow-x:auto">{head}{lead}{_blocks(document.blocks, look)}</div>'
 
 
-def _blocks(found: Iterable[Block], look: Look) -> str:
-    return "".join(_block(block, look) for block in found)
+def _blocks(blocks: Iterable[Block], look: Look) -> str:
+    return "".join(_block(block, look) for block in blocks)
 
 
 def _block(block: Block, look: Look) -> str:
@@ -158,7 +153,7 @@ def _figure(block: Figure, look: Look) -> str:
 
 @singledispatch
 def figure_html(of: Any) -> str:
-    """What is drawn, in HTML; whoever draws such a thing registers how. Else its description."""
+    """What is drawn, in HTML, by the function registered for its type; else its description."""
     return f'<div style="{QUIET}">{outside(getattr(of, "alt", ""))}</div>'
 
 
@@ -256,13 +251,13 @@ def _span(head: Head, text: str, how_far: str, few: bool) -> str:
 
 
 def _axis(name: str) -> str:
-    """The name of a mesh axis beside its head; a long one is clipped, and said in full when hovering."""
+    """The name of a mesh axis beside its head; a long name is clipped and stands in the tip."""
     short = clip(name, _LONGEST_AXIS)
     return outside(name) if short == name else f'<span title="{escape(steerless(name))}">{outside(short)}</span>'
 
 
 def _fill(role: Role) -> str:
-    """The ground of cells: that of a tile lets the page's own shine through."""
+    """The ground of cells; that of a tile is transparent."""
     return _TILE if role == "tile" else f"background-color:{paint_of(role, False)};color:{ink_on(role, False)}"
 
 
@@ -329,14 +324,14 @@ def _table(table: Table, look: Look) -> str:
         style = f"caption-side:top;text-align:left;font-weight:600;padding:4px 8px;{SANS}"
         title = f'<caption style="{style}">{outside(table.caption)}</caption>'
     shown, rest = table.rows[: table.most], table.rows[table.most :]
-    made = _rows(shown, table, look, title)
+    html = _rows(shown, table, look, title)
     if look.page and rest:
         some = rest[: MOST_UNFOLDED - len(shown)]
         words = f"{plural(len(some), f'more {table.noun}')}"
-        made += f'<details class="rest"><summary>{words}</summary>{_rows(some, table, look)}</details>'
+        html += f'<details class="rest"><summary>{words}</summary>{_rows(some, table, look)}</details>'
         rest = rest[len(some) :]
     more = len(rest) + table.hidden
-    return made + (
+    return html + (
         f'<div style="{QUIET};padding:0 8px">… and {plural(more, f"more {table.noun}")}</div>' if more else ""
     )
 
@@ -347,8 +342,8 @@ def _rows(rows: Sequence[Row], table: Table, look: Look, title: str = "") -> str
     top = f"<thead>{line}{head}</tr></thead>" if any(column.title for column in table.columns) else ""
     body = "".join(_row(row, table, line, look) for row in rows)
     style = f"border-collapse:collapse;border:0;margin:4px 0 12px 0;{MONO};line-height:1.4"
-    made = f'<table style="{style}">{title}{top}<tbody>{body}</tbody></table>'
-    return f'<div class="table">{made}</div>' if look.page else made
+    html = f'<table style="{style}">{title}{top}<tbody>{body}</tbody></table>'
+    return f'<div class="table">{html}</div>' if look.page else html
 
 
 def _row(row: Row, table: Table, line: str, look: Look) -> str:
@@ -370,7 +365,7 @@ def _row(row: Row, table: Table, line: str, look: Look) -> str:
 
 
 def _narrow(cell: Inline, column: Column) -> str:
-    """What a cell says of itself for screens where it does not stand below its head."""
+    """The head of a cell, for narrow screens where no head stands above it."""
     if any(piece.kind == "bar" for piece in ((cell,) if isinstance(cell, Piece) else cell)):
         return " data-bar"
     return f' data-head="{escape(told(column.title))}"' if column.title and plain(cell) else ""
@@ -394,10 +389,10 @@ def _head(column: Column) -> str:
 
 
 def outside(text: str, whole: bool = False) -> str:
-    """Text from outside, escaped: clipped with the whole as its title, by itself where it runs from right to left."""
+    """Text from outside, escaped: clipped, with the whole as its title; right-to-left text is isolated."""
     shown = steerless(text) if whole else told(text)
-    made = f"<bdi>{escape(shown)}</bdi>" if is_turned(text) else escape(shown)
-    return made if len(shown) == len(text) else f'<span title="{escape(steerless(text))}">{made}</span>'
+    html = f"<bdi>{escape(shown)}</bdi>" if is_turned(text) else escape(shown)
+    return html if len(shown) == len(text) else f'<span title="{escape(steerless(text))}">{html}</span>'
 
 
 def _tip(inline: Inline) -> str:
@@ -406,19 +401,19 @@ def _tip(inline: Inline) -> str:
 
 
 def _inline(inline: Inline, colours: Colours, *, inside: bool = False) -> str:
-    """Pieces as HTML; `inside` a table, where all is in monospace, no piece says so again."""
+    """Pieces as HTML; `inside` a table, which is in monospace, no piece says so again."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
-    made = [piece_html(piece, colours) for piece in pieces]
-    return joined(pieces, [text.replace(_MONO_SPAN, "<span>") for text in made] if inside else made)
+    htmls = [piece_html(piece, colours) for piece in pieces]
+    return joined(pieces, [text.replace(_MONO_SPAN, "<span>") for text in htmls] if inside else htmls)
 
 
 def piece_html(piece: Piece, colours: Colours) -> str:
     """One piece; its text is escaped."""
-    made = _PIECES[piece.kind](piece, colours)
-    if not made:
+    html = _PIECES[piece.kind](piece, colours)
+    if not html:
         return ""
-    made = f"<b>{made}</b>" if piece.strong else made
-    return f'<span style="{QUIET}">{made}</span>' if piece.quiet else made
+    html = f"<b>{html}</b>" if piece.strong else html
+    return f'<span style="{QUIET}">{html}</span>' if piece.quiet else html
 
 
 def explained(html: str, meaning: str) -> str:
@@ -475,7 +470,7 @@ def chip(axis: Axis, colours: Colours, text: str | None = None) -> str:
 
 
 def spec_html(spec: Spec, colours: Colours) -> str:
-    """A spec in brackets, every axis a chip, `·` for a dimension that is not cut."""
+    """A spec in brackets, every axis a chip, `·` for a dimension that is not sharded."""
     text = "[" + ", ".join(" ".join(chip(a, colours) for a in dim) or "·" for dim in spec.dims) + "]"
     if spec.unreduced:
         text += f" {spec.unreduced_kind} over " + " ".join(chip(a, colours) for a in spec.unreduced)

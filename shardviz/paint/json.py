@@ -24,12 +24,12 @@ Json = dict[str, Any]
 
 def json_of(document: Document) -> Json:
     """A document as plain JSON; the page knows the mesh's colours itself."""
-    found: Json = {"blocks": blocks_json(document.blocks)}
+    data: Json = {"blocks": blocks_json(document.blocks)}
     if document.title:
-        found["title"] = _inline(document.title)
+        data["title"] = _inline(document.title)
     if document.lead:
-        found["lead"] = [_inline(line) for line in document.lead]
-    return found
+        data["lead"] = [_inline(line) for line in document.lead]
+    return data
 
 
 def blocks_json(blocks: Iterable[Block]) -> list[Json]:
@@ -60,7 +60,7 @@ def _block(block: Block) -> Json:
 
 @singledispatch
 def figure_json(of: Any) -> Json:
-    """What is drawn, for the page; whoever draws such a thing registers how. Else its description."""
+    """What is drawn, for the page, by the function registered for its type; else its description."""
     return {"alt": getattr(of, "alt", "")}
 
 
@@ -105,7 +105,7 @@ def _inline(inline: Inline) -> Any:
 def piece_json(piece: Piece) -> Any:
     """A piece: its words alone where it is nothing else."""
     text = piece.text if piece.whole else told(piece.text)
-    found = _given(
+    data = _given(
         t=text,
         k="" if piece.kind == "words" else piece.kind,
         b=piece.strong,
@@ -116,8 +116,8 @@ def piece_json(piece: Piece) -> Any:
     )
     value = _VALUES.get(piece.kind, lambda _: None)(piece.value)
     if value is not None:
-        found["v"] = value
-    return text if found.keys() <= {"t"} else found
+        data["v"] = value
+    return text if data.keys() <= {"t"} else data
 
 
 def axis_json(axis: Axis) -> Any:
@@ -137,8 +137,8 @@ def spec_json(spec: Spec) -> Json:
 
 
 def _part(part: Part) -> Json:
-    found = _given(axes=axes_json(part.axes), tip=part.tip, role="" if part.role == "axes" else part.role)
-    return {"share": round(part.share, 5), **found}
+    data = _given(axes=axes_json(part.axes), tip=part.tip, role="" if part.role == "axes" else part.role)
+    return {"share": round(part.share, 5), **data}
 
 
 _VALUES = {

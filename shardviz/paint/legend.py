@@ -20,7 +20,7 @@ _LINE, _SAMPLE = 17.0, 42.0
 
 
 def with_words(picture: Picture) -> tuple[list[Drawn], tuple[float, float]]:
-    """The picture's shapes with those of its words below them, and how wide and high all of it is."""
+    """The picture's shapes with its legend and notes below them, and the width and height of the whole."""
     least = LEAST_WIDE if picture.keys or picture.notes else 0.0
     wide = max(picture.width, least, text_wide(picture.title, "head"))
     shapes, y = list(picture.ordered), picture.height

@@ -37,14 +37,14 @@ _MONO = ("code", "axes", "mesh", "spec")
 
 def markdown_of(document: Document) -> str:
     """A document in Markdown; every text in it is escaped."""
-    found = [f"## {_inline(document.title)}"] if document.title else []
-    found += [_inline(line) for line in document.lead]
-    found += _blocks(document.blocks, 3)
-    return "\n\n".join(found)
+    parts = [f"## {_inline(document.title)}"] if document.title else []
+    parts += [_inline(line) for line in document.lead]
+    parts += _blocks(document.blocks, 3)
+    return "\n\n".join(parts)
 
 
-def _blocks(found: Iterable[Block], level: int) -> list[str]:
-    return [text for block in found for text in _block(block, level) if text]
+def _blocks(blocks: Iterable[Block], level: int) -> list[str]:
+    return [text for block in blocks for text in _block(block, level) if text]
 
 
 def _block(block: Block, level: int) -> list[str]:
@@ -63,7 +63,7 @@ def _block(block: Block, level: int) -> list[str]:
 
 
 def _fenced(text: str) -> str:
-    """Text as it stands, between lines of backticks, more of them than stand in it."""
+    """Text between lines of backticks, more of them than the text has."""
     fence = _ticks(text, 3)
     return f"{fence}\n{text}\n{fence}"
 
@@ -85,9 +85,9 @@ def _cells(row: Row, folded: bool) -> list[str]:
     return [*cells, "<br>".join(filter(None, (last, *([] if folded else _lines(row.detail)))))]
 
 
-def _lines(found: Iterable[Block]) -> Iterator[str]:
+def _lines(blocks: Iterable[Block]) -> Iterator[str]:
     """Blocks in lines, as a cell of a table can hold them."""
-    for block in found:
+    for block in blocks:
         if isinstance(block, Table):
             yield from (" ".join(map(_inline, row.cells)) for row in block.rows[: block.most])
         elif isinstance(block, Paragraph):
@@ -108,13 +108,13 @@ def _piece(piece: Piece) -> str:
     if piece.kind == "bar":
         return blocks(sum(part.share for part in piece.value))
     if piece.kind in _MONO:
-        made = _code(steerless(piece.text) if piece.whole else told(piece.text))
+        text = _code(steerless(piece.text) if piece.whole else told(piece.text))
     elif piece.kind == "line":
-        made = _escaped(piece.text) + (f" {_code(piece.value)}" if piece.value else "")
+        text = _escaped(piece.text) + (f" {_code(piece.value)}" if piece.value else "")
     else:
-        made = _escaped(piece.text)
-    made = made if piece.whole else isolated(made)
-    return f"**{made}**" if piece.strong and made else made
+        text = _escaped(piece.text)
+    text = text if piece.whole else isolated(text)
+    return f"**{text}**" if piece.strong and text else text
 
 
 def _ticks(text: str, least: int) -> str:

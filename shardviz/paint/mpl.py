@@ -1,19 +1,25 @@
-"""Any Picture as a matplotlib figure, for papers and slides; imported only where one is drawn.
+"""Any Picture as a matplotlib figure, or as a PNG or PDF file; imported only where one is drawn.
 
 >>> from shardviz.view.picture import Picture, Rects
 >>> bar = Rects(x=(0,), y=(0,), wide=40, high=10, fill=0)
 >>> ax = draw(Picture(width=40, height=10, shapes=(bar,), title="a bar", alt="one bar", axes=("data",)))
 >>> ax.get_title(loc="left"), ax.get_label()
 ('a bar', 'one bar')
+>>> png_of(Picture(width=40, height=10, shapes=(bar,), axes=("data",)))[1:4]
+b'PNG'
+>>> pdf_of(Picture(width=40, height=10, shapes=(bar,), axes=("data",)))[:4]
+b'%PDF'
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
@@ -42,17 +48,8 @@ _MARKS = {"circle": "o", "square": "s", "diamond": "D", "up": "^", "down": "v", 
 
 
 def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axes:
-    """Draws a Picture.
-
-    Args:
-        picture: what to draw.
-        ax: where; the Axes of a new figure that pyplot knows nothing of if None. All is set inside, smaller where there
-            is little room.
-        dark: colours for a dark page.
-
-    Returns:
-        The Axes; its label says the picture in words.
-    """
+    """Draws a Picture on these Axes, inside them and as small as they ask, or on those of a new figure that pyplot does
+    not manage. Returns the Axes; their label is the picture in words."""
     room = None if ax is None else [PIXELS * inches for inches in room_of(ax)]
     if room is not None:
         picture = picture.fitted(lambda drawn: _reads(drawn, room))
@@ -77,15 +74,34 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
     return ax
 
 
+def png_of(picture: Picture, *, dark: bool = False, scale: float = 2.0) -> bytes:
+    """A PNG file of a Picture with its title, legend and notes; `scale` dots for each of its pixels."""
+    return _file(picture, dark, format="png", dpi=PIXELS * scale)
+
+
+def pdf_of(picture: Picture, *, dark: bool = False) -> bytes:
+    """A PDF file of a Picture, a page of its size. The same picture gives the same bytes."""
+    return _file(picture, dark, format="pdf", metadata={"CreationDate": None})
+
+
+def _file(picture: Picture, dark: bool, **options: Any) -> bytes:
+    figure = draw(picture, dark=dark).get_figure(root=True)
+    assert isinstance(figure, Figure)
+    FigureCanvasAgg(figure)
+    file = io.BytesIO()
+    figure.savefig(file, **options)
+    return file.getvalue()
+
+
 def room_of(ax: Axes) -> tuple[float, float]:
-    """Width and height in inches of the Axes that somebody gave."""
+    """Width and height in inches of some Axes."""
     whole = ax.get_figure(root=True)
     box = ax.get_window_extent()
     return (box.width / whole.dpi, box.height / whole.dpi) if whole is not None else (4.0, 4.0)
 
 
 def _reads(picture: Picture, room: Sequence[float]) -> bool:
-    """Whether the letters in its cells can be read in so many pixels across and down, its words below it."""
+    """Whether the letters in its cells can be read where it has so many pixels, its words below it."""
     _, (wide, high) = with_words(picture)
     return all(grid.size * min(room[0] / wide, room[1] / high) >= SMALLEST for grid in picture.grids)
 
@@ -143,10 +159,12 @@ class _Painter:
         look = {"linewidths": width, "linestyles": [self.dash(shape.dash, shape.width)], "zorder": 2 + shape.layer}
         if shape.closed:
             face = self.colour(shape.fill, shape.strength)
-            made: Any = PolyCollection([np.array(line) for line in lines], facecolors=face, edgecolors=stroke, **look)
+            collection: Any = PolyCollection(
+                [np.array(line) for line in lines], facecolors=face, edgecolors=stroke, **look
+            )
         else:
-            made = LineCollection(lines, colors=[stroke], **look)
-        self.ax.add_collection(made, autolim=False)
+            collection = LineCollection(lines, colors=[stroke], **look)
+        self.ax.add_collection(collection, autolim=False)
 
     def marks(self, shape: Marks) -> None:
         xs, ys = zip(*shape.at, strict=True)

@@ -32,7 +32,7 @@ def steerless(text: str) -> str:
 
 
 def is_turned(text: str) -> bool:
-    """Whether some of it runs from right to left, so that its neighbours would too."""
+    """Whether some of it runs from right to left."""
     return not text.isascii() and any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in text)
 
 

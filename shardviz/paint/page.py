@@ -85,12 +85,7 @@ _OWN = re.compile(r' style="([^"]*)"')
 
 
 def page_of(document: Document, note: str = "") -> str:
-    """A document as the text of an HTML file.
-
-    Args:
-        document: what there is to say.
-        note: a line at the foot of the page, such as who made it.
-    """
+    """A document as the text of an HTML file, with a note at its foot, such as who made it."""
     pictures = list(_pictures(document.blocks))
     body, classes = _classed(html_of(document, inline_of))
     title = escape(told(plain(document.title)) or "shardviz")
@@ -118,16 +113,13 @@ def _pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
 
 
 def _classed(html: str) -> tuple[str, str]:
-    """The HTML with a class in the place of each style that occurs more than once, and these classes.
-
-    Every `<` and `>` in it is one of a tag: text and attributes are escaped.
-    """
+    """The HTML with a class for each style that occurs more than once, and these classes."""
     many = Counter(_OWN.search(tag)[1] for tag in _TAG.findall(html) if " class=" not in tag)  # type: ignore[index]
     names = {style: f"c{i}" for i, (style, count) in enumerate(many.most_common()) if count > 1}
 
-    def tag(found: re.Match[str]) -> str:
-        if " class=" in found[0]:
-            return found[0]
-        return _OWN.sub(lambda own: f' class="{names[own[1]]}"' if own[1] in names else own[0], found[0])
+    def tag(match: re.Match[str]) -> str:
+        if " class=" in match[0]:
+            return match[0]
+        return _OWN.sub(lambda own: f' class="{names[own[1]]}"' if own[1] in names else own[0], match[0])
 
     return _TAG.sub(tag, html), "".join(f".{name}{{{style}}}" for style, name in names.items())

@@ -35,13 +35,7 @@ PICTURES = (".svg", ".png", ".pdf")
 
 
 def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str | bytes:
-    """What a file of this name is to hold.
-
-    Args:
-        subject: what is saved.
-        path: its name; the ending counts.
-        kind: which of its pictures, where it has several.
-        dark: a picture for a dark page.
+    """What a file of this name is to hold, by its ending; pictures have a `kind` and may be for a dark page.
 
     Raises:
         ShardvizError: for another ending, and where a picture is asked for of what has none.
@@ -52,9 +46,9 @@ def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str 
             raise ShardvizError(f"save({str(path)!r}, kind={kind!r}): only a picture ({_PICTURES}) is of a kind")
         return TEXTS[ending](subject)
     if ending not in PICTURES:
-        given = repr(ending) if ending else "no ending"
+        written = repr(ending) if ending else "no ending"
         raise ShardvizError(
-            f"save({str(path)!r}): {given} is no kind of file that is written here; give one of "
+            f"save({str(path)!r}): {written} is no kind of file that is written here; give one of "
             f"{', '.join(TEXTS)}, {_PICTURES}"
         )
     try:
@@ -63,16 +57,16 @@ def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str 
         raise ShardvizError(f"save({str(path)!r}): {error}; as text it can be saved: {', '.join(TEXTS)}") from error
     if ending == ".svg":
         return svg_of(drawn, dark=True if dark else None)
-    from shardviz.paint import png  # matplotlib, imported only where it draws
+    from shardviz.paint import mpl  # matplotlib, imported only where it draws
 
-    return png.png_of(drawn, dark=dark) if ending == ".png" else png.pdf_of(drawn, dark=dark)
+    return mpl.png_of(drawn, dark=dark) if ending == ".png" else mpl.pdf_of(drawn, dark=dark)
 
 
 _PICTURES = ", ".join(PICTURES)
 
 
 def _json(subject: Any) -> str:
-    """Its own data where it has them, which `from_json` may read again; else what is said of it."""
+    """The subject's own data where it has them, which `from_json` reads again; else its Document."""
     if hasattr(subject, "to_json"):
         return subject.to_json(indent=1) + "\n"
     return json.dumps({"shardviz_document": 1, **json_of(document(subject))}, indent=1) + "\n"

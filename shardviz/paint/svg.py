@@ -31,15 +31,8 @@ _FONTS = "font-family:system-ui,sans-serif;dominant-baseline:central"
 
 
 def svg_of(picture: Picture, *, dark: bool | None = None) -> str:
-    """A Picture with its title, legend and notes.
-
-    Args:
-        picture: what to draw.
-        dark: colours for a dark page; None for those of the reader's theme.
-
-    Returns:
-        The text of an SVG file. Every text from outside is escaped.
-    """
+    """The text of an SVG file: a Picture with its title, legend and notes. None for `dark`: the colours of the reader's
+    theme."""
     roles = _roles([picture])
     style = _FIXED + _rules(roles, lambda paint: paint(bool(dark)))
     if dark is None:
@@ -62,10 +55,10 @@ def page_style(pictures: Sequence[Picture]) -> str:
 
 
 def page_hatches(pictures: Sequence[Picture]) -> str:
-    """The hatches of a page's Pictures, in a drawing of no size; none of them may be folded away."""
+    """The hatches of a page's Pictures, in an empty drawing, which must not be folded away."""
     hidden = 'width="0" height="0" style="position:absolute" aria-hidden="true"'
-    found = _patterns(pictures)
-    return f"<svg {hidden}><defs>{found}</defs></svg>" if found else ""
+    patterns = _patterns(pictures)
+    return f"<svg {hidden}><defs>{patterns}</defs></svg>" if patterns else ""
 
 
 def _drawn(picture: Picture, before: str, namespace: str) -> str:
@@ -89,28 +82,28 @@ def _drawn(picture: Picture, before: str, namespace: str) -> str:
 
 def _roles(pictures: Iterable[Picture]) -> list[Role]:
     """The roles that occur, and those of the words around the pictures."""
-    found: dict[Role, None] = dict.fromkeys(("ink", "quiet", "line", "ground"))
+    roles: dict[Role, None] = dict.fromkeys(("ink", "quiet", "line", "ground"))
     for each in (each for picture in pictures for each in (*picture.ordered, *picture.keys)):
         for name in ("fill", "stroke", "ink"):
             role = getattr(each, name, None)
             if role is not None:
-                found[role] = None
-    return list(found)
+                roles[role] = None
+    return list(roles)
 
 
 _FIXED = f"text{{{_FONTS}}}.none{{fill:none}}.h{{stroke:{paint_of('ground', False)};stroke-opacity:.5}}"
 
 
 def _rules(roles: Iterable[Role], colour: Callable[[Callable[[bool], str]], str]) -> str:
-    """The classes of roles; `colour` makes a colour of what says it for light (False) and dark."""
-    found = []
+    """The classes of roles; `colour` makes a colour from the function that gives it for light (False) and dark."""
+    rules = []
     for role in roles:
         paint, ink = (colour(partial(of, role)) for of in (paint_of, ink_on))
         name = _word(role)
-        found.append(
+        rules.append(
             f".f-{name}{{fill:{paint}}}.s-{name}{{stroke:{paint}}}.i-{name}{{fill:{paint}}}.o-{name}{{fill:{ink}}}"
         )
-    return "".join(found)
+    return "".join(rules)
 
 
 def _word(role: Role) -> str:
@@ -121,21 +114,21 @@ def _patterns(pictures: Iterable[Picture]) -> str:
     """A pattern for each hatch that occurs."""
     marked = (each for picture in pictures for each in (*picture.ordered, *picture.keys))
     hatches = {each.hatch for each in marked if isinstance(each, Rects | Key)}
-    found = []
+    patterns = []
     for number in sorted(hatch for hatch in hatches if hatch is not None):
         d = HATCHES[number % len(HATCHES)]
         size = 'width="6" height="6" patternUnits="userSpaceOnUse"'
-        found.append(f'<pattern id="h{number}" {size}><path class="h" d="{d}"/></pattern>')
-        found.append(f'<pattern id="q{number}" {size}><path class="s-quiet" d="{d}"/></pattern>')
-    return "".join(found)
+        patterns.append(f'<pattern id="h{number}" {size}><path class="h" d="{d}"/></pattern>')
+        patterns.append(f'<pattern id="q{number}" {size}><path class="s-quiet" d="{d}"/></pattern>')
+    return "".join(patterns)
 
 
 def _look(fill: Role | None, stroke: Role | None, **more: Any) -> str:
     """Classes of a fill and a stroke, and attributes that are not as by default."""
     classes = "none" if fill is None else f"f-{_word(fill)}"
     classes += "" if stroke is None else f" s-{_word(stroke)}"
-    given = {name.replace("_", "-"): value for name, value in more.items() if value not in ("", 1.0)}
-    return f'class="{classes}"' + "".join(f' {name}="{value}"' for name, value in given.items())
+    attributes = {name.replace("_", "-"): value for name, value in more.items() if value not in ("", 1.0)}
+    return f'class="{classes}"' + "".join(f' {name}="{value}"' for name, value in attributes.items())
 
 
 def _dash(number: int | None) -> str:

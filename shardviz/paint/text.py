@@ -17,12 +17,13 @@ from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from typing import Any
 
-from shardviz.paint.columns import columns, cut, pad, text_width, wrap
+from shardviz.paint.columns import columns, pad, text_width, wrap
 from shardviz.paint.outside import isolated, steerless, told
 from shardviz.records.amounts import plural
 from shardviz.view.document import (
     Beside,
     Block,
+    Column,
     Document,
     Inline,
     Listing,
@@ -50,15 +51,8 @@ _TIPS = "▏▎▍▌▋▊▉"
 
 
 def text_of(document: Document, width: int | None = None) -> str:
-    """A document in plain text.
-
-    Args:
-        document: what there is to say.
-        width: the most columns in a line; None: sentences are wrapped at 100, and tables are as wide as they need.
-
-    Returns:
-        Lines joined by newlines, with none at the end; `�` for each character that would steer a terminal.
-    """
+    """A document in plain text, no line longer than `width`, no newline at its end, `�` for each character that would
+    steer a terminal. Without a width, sentences are wrapped at 100 columns, and tables are as wide as they need."""
     lines = _wrapped(said(document.title), width) if document.title else []
     for inline in document.lead:
         lines += _wrapped(said(inline), width)
@@ -67,7 +61,7 @@ def text_of(document: Document, width: int | None = None) -> str:
 
 
 def said(inline: Inline) -> str:
-    """Pieces in plain text that steers nothing, each by itself where it runs from right to left."""
+    """Pieces in plain text without steering characters; right-to-left text is isolated."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
     return joined(pieces, [steerless(plain(p)) if p.whole else isolated(told(plain(p))) for p in pieces])
 
@@ -80,12 +74,12 @@ def _blocks(blocks: Iterable[Block], width: int | None, *, top: bool) -> list[st
     """Blocks one below the other; what has a heading or a figure stands apart by an empty line."""
     lines: list[str] = []
     for block in blocks:
-        made = _block(block, width)
-        if not made:
+        block_lines = _block(block, width)
+        if not block_lines:
             continue
         if (lines or top) and not isinstance(block, Paragraph) and lines[-1:] != [""]:
             lines.append("")
-        lines += made
+        lines += block_lines
     return lines
 
 
@@ -103,7 +97,7 @@ def _block(block: Block, width: int | None) -> list[str]:
 
 @singledispatch
 def figure_lines(of: Any, width: int | None) -> str:
-    """What is drawn, in plain text: whoever draws such a thing registers how; else its description."""
+    """What is drawn, in plain text, by the function registered for its type; else its description."""
     return "\n".join(_wrapped(getattr(of, "alt", ""), width))
 
 
@@ -211,23 +205,17 @@ def _section(block: Section, width: int | None) -> list[str]:
 
 
 def table_lines(table: Table, width: int | None) -> list[str]:
-    """A table in aligned columns; where it is too wide, words are wrapped in their column, else the line is broken."""
+    """A table in aligned columns; where it is too wide, columns of words are wrapped, and the last columns are
+    folded."""
     lines = _wrapped(isolated(told(table.caption)), width) if table.caption else []
     shown = table.rows[: table.first]
     across = BAR if width is None else max(8, min(BAR, width // 5))
     grid = [[_cell(cell, across) for cell in r.cells] for r in shown]
     heads = [told(column.title) for column in table.columns]
-    if any(heads):
-        grid.insert(0, heads)
-    right = [i for i, column in enumerate(table.columns) if column.right]
-    if table.clip and width is not None:
-        body = [[cut(line, width)] for line in columns(grid, right)]
-    else:
-        body = _fitted(grid, right, [i for i, column in enumerate(table.columns) if column.wrap], width)
-    if any(heads) and body:
-        lines += body.pop(0)
-    for made, r in zip(body, shown, strict=True):
-        lines += made
+    head_lines, *body = _fitted([heads, *grid], table.columns, width)
+    lines += head_lines if any(head_lines) else []
+    for row_lines, r in zip(body, shown, strict=True):
+        lines += row_lines
         inner = None if width is None else max(width - 4, _LEAST)
         detail = () if table.folds == "always" else r.detail
         lines += [f"    {line}" for line in _blocks(detail, inner, top=False)]
@@ -242,25 +230,34 @@ def _cell(cell: Inline, across: int) -> str:
     return joined(pieces, [bar_text(p.value, across) if p.kind == "bar" else said(p) for p in pieces])
 
 
-def _fitted(grid: list[list[str]], right: Sequence[int], wide: Sequence[int], width: int | None) -> list[list[str]]:
-    """The lines of each row."""
-    if not grid:
-        return []
-    whole = columns(grid, right)
-    if width is None or max(map(text_width, whole)) <= width:
-        return [[line] for line in whole]
-    last = len(grid[0]) - 1
-    if list(wide) == [last]:  # words at the end of the row: a column of their own, if there is room
-        heads = columns([[*row[:last], "|"] for row in grid], right)
-        room = width - max(text_width(head) - 1 for head in heads)
-        if room >= _LEAST:
-            return [_hanging(head[:-1], row[last], room) for head, row in zip(heads, grid, strict=True)]
-    return [[line] if text_width(line) <= width else wrap(line, width, "  ") for line in whole]
+def _fitted(grid: list[list[str]], heads: Sequence[Column], width: int | None) -> list[list[str]]:
+    """The lines of each row, that of the heads first; columns for which there is no room are folded below their row."""
+    shown = next((n for n in range(len(heads), 1, -1) if _widths(grid, heads[:n], width)), 1)
+    widths = _widths(grid, heads[:shown], width) or [width]
+    cells = [[(wrap(text, n) or [""]) if n else [text] for text, n in zip(row, widths, strict=False)] for row in grid]
+    lines = [list(itertools.zip_longest(*row, fillvalue="")) for row in cells]
+    right = [i for i, head in enumerate(heads) if head.right]
+    aligned = iter(columns([line for row in lines for line in row], right))
+    body = [[next(aligned) for _ in row] for row in lines]
+    for row, below in zip(grid[1:], body[1:], strict=True):
+        folded = [(head, cell.strip()) for head, cell in zip(grid[0][shown:], row[shown:], strict=True)]
+        text = "; ".join(f"{head} {cell}".strip() for head, cell in folded if cell)
+        below += wrap(f"  {text}", width or PROSE, "    ") if text else []
+    return body
 
 
-def _hanging(begin: str, text: str, room: int) -> list[str]:
-    first, *rest = wrap(text, room) or [""]
-    return [begin + first, *(" " * text_width(begin) + line for line in rest)]
+def _widths(grid: list[list[str]], heads: Sequence[Column], width: int | None) -> list[int]:
+    """What each column may take, 0 for as much as it needs; none where they do not fit side by side."""
+    needs = [max(text_width(row[i]) for row in grid) for i in range(len(heads))]
+    left = 0 if width is None else width - sum(needs) - 2 * (len(heads) - 1)
+    if left >= 0:
+        return [0] * len(heads)
+    wraps = sorted((i for i, head in enumerate(heads) if head.wrap), key=lambda i: needs[i])
+    room, widths = left + sum(needs[i] for i in wraps), [0] * len(heads)
+    for place, i in enumerate(wraps):
+        widths[i] = min(needs[i], room // (len(wraps) - place))
+        room -= widths[i]
+    return widths if wraps and all(widths[i] >= min(_LEAST, needs[i]) for i in wraps) else []
 
 
 def bar_text(parts: Sequence[Part], width: int = BAR) -> str:

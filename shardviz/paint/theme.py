@@ -98,8 +98,6 @@ ROLES = {
     "rematerialised": ("#7A8795", "#8E9BA8"),
     "backward": ("#9FABB7", "#6B7884"),
     "update": ("#C9D1D9", "#46515C"),
-    "more": ("#B42318", "#FF8A80"),
-    "less": ("#00805E", "#35C79B"),
     "held0": ("#FFF4B8", "#5C5320"),
     "held1": ("#F0E3A0", "#524C2B"),
     "held2": ("#DDD3A3", "#494736"),
@@ -128,13 +126,7 @@ def ink_on(role: int | str | None, dark: bool) -> str:
 
 
 def axis_colours(mesh: Any) -> dict[str, AxisColour]:
-    """The colour of every axis of a mesh.
-
-    Args:
-        mesh: a mesh in any form that `DeviceMesh.of` reads.
-
-    Returns:
-        Axis name → `AxisColour`, in mesh order. More than eight axes repeat the hues with other hatches.
+    """Axis name → `AxisColour`, in mesh order. More than eight axes repeat the hues with other hatches.
 
     Raises:
         MeshError: if `mesh` is no mesh.

@@ -7,19 +7,17 @@ is waited for only where the milestone `finished` is asked for.
 
 from shardviz.processes.client import begin, shutdown, start, submit
 from shardviz.processes.dumps import LEVELS, MILESTONES
-from shardviz.processes.future import Job, Own
-from shardviz.processes.job import Request, Topology, Trial, run
+from shardviz.processes.future import Job
+from shardviz.processes.job import Request, Topology, Trial
 
 __all__ = [
     "LEVELS",
     "MILESTONES",
     "Job",
-    "Own",
     "Request",
     "Topology",
     "Trial",
     "begin",
-    "run",
     "shutdown",
     "start",
     "submit",

@@ -1,9 +1,12 @@
-"""The kernel's side of the compile server: starts it when first needed, and turns its messages into futures.
+"""Jobs of the compile server: begun, watched by what their compilers write down, and ended, a few side by side.
 
-One thread, the keeper, has the server: it alone starts it, speaks with it and mourns it. Whoever wants a compile leaves
-an order and wakes it. So an interrupt of the kernel, which reaches the main thread only, leaves no message half sent
-and no server half started; a job that no process has been at when the server dies is given to the next one, once; and
-a server that says nothing for long is ended.
+One thread, the keeper, has all of it: it alone starts the server, asks it for processes, reads what the compilers wrote
+and ends jobs. Whoever wants a compile leaves an order. So an interrupt of the kernel, which reaches the main thread
+only, leaves no job half given and no server half started.
+
+Each job has a folder and a process. The server (`main.py`), a process of one thread with jax imported and no backend
+made, forks the process; where there is no fork, the keeper starts a Python for each job (`worker.py`). A job that no
+process has been at when the server dies is given to the next server, once.
 
 A fork of the kernel has no threads but its own. It forgets the server, which goes on working for the kernel, and starts
 another when it wants one; what the kernel has asked for is not the fork's to wait for.
@@ -13,7 +16,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import itertools
 import os
 import pickle
@@ -25,158 +27,210 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from shardviz import _jax
 from shardviz.processes import dumps, faults, starting
-from shardviz.processes.channel import Channel
 from shardviz.processes.future import Job, Milestone
-from shardviz.processes.job import Request, Trial
+from shardviz.processes.job import REQUEST, Request, Trial
+from shardviz.processes.worker import Spawned
 
 DEFAULT_TIMEOUT = 600.0
 
-SILENCE = 120.0
-"""Seconds without a word after which a server that has jobs is taken to hang: it says every few that it lives."""
+SILENCE = 300.0
+"""Seconds after which a server that has not begun a job is taken to hang."""
 
-START = 300.0
-"""The same while it starts."""
-
-_LOOK = 1.0  # seconds after which the keeper looks after the server where it hears nothing
+_POLL = 0.003
 _TRIES = 2
 _END = 5.0
 
 
-class _Process:
-    """The compile server proper, a process that forks."""
+class _Child:
+    """A job's process that the server has forked, or is to fork."""
 
-    def __init__(self, descriptor: int, root: Path, log: Path):
-        with log.open("wb") as stderr:
-            self.process = starting.python(
-                f"{__package__}.main",
-                [str(descriptor), str(root), str(_at_once())],
-                pass_fds=(descriptor,),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-            )
+    def __init__(self, server: _Server):
+        self._server = server
+        self.pid: int | None = None
+        self.code: int | None = None
+        self.words = self.trouble = ""
 
-    def runs(self) -> bool:
-        return self.process.poll() is None
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self.code
 
-    def end(self, wait: float) -> None:
-        """Waits until it has ended; after that time it is killed, with its children."""
-        if self.process.poll() is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=wait)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # its children, if it went without them
-        self.process.wait()
+    def kill(self) -> None:
+        """Ends it and waits until it is gone.
 
-    def forget(self) -> None:
-        """Lets go of it in a fork of the kernel."""
-        self.process.returncode = 0  # not this process's child
+        Raises:
+            EOFError, OSError: if the server is gone, or does not answer.
+        """
+        deadline = time.monotonic() + _END
+        while self.code is None and not self.trouble:
+            if self.pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise OSError("the compile server does not answer")
+            self._server.hear(0.1)
 
+    def refused(self) -> str:
+        """What the compiler raised; empty for nothing."""
+        return self.words
 
-class _Thread:
-    """The compile server where there is no fork, a thread that starts processes."""
-
-    def __init__(self, channel: Channel, root: Path):
-        from shardviz.processes.main import Jobs
-        from shardviz.processes.worker import Spawned
-
-        self.channel = channel
-        self.jobs = Jobs(channel, root, _at_once(), functools.partial(Spawned, root))
-        self.thread = threading.Thread(target=self._serve, name="shardviz-compile-jobs", daemon=True)
-        self.thread.start()
-
-    def _serve(self) -> None:
-        dumps.sweep_folders()
-        self.jobs.tell("ready", os.getpid())
-        try:
-            self.jobs.serve(lambda: True)
-        finally:
-            self.channel.close()
-
-    def runs(self) -> bool:
-        return self.thread.is_alive()
-
-    def end(self, wait: float) -> None:
-        self.thread.join(wait)
-
-    def forget(self) -> None:
-        for running in self.jobs.running:  # they are another process's children
-            if running.process is not None:
-                running.process.release()
-        self.channel.close()
-
-
-def _at_once() -> int:
-    return max(1, (os.cpu_count() or 2) // 2)
+    def release(self) -> None:
+        """Nothing of it is here."""
 
 
 class _Server:
-    """A running compile server, its folder, and the line to it.
+    """The compile server, a process that forks, its folder, and the line to it.
 
     Raises:
-        OSError, RuntimeError: if the system gives no room, process or thread.
+        OSError: if the system gives no room, process or socket.
     """
 
-    def __init__(self, wake: Any):
+    def __init__(self) -> None:
         self.root = dumps.new_folder()
-        self.log = self.root / "server-stderr"
-        self.ready = False
-        with contextlib.ExitStack() as undo:  # an error or an interrupt leaves nothing behind
+        self.children: dict[int, _Child] = {}
+        with contextlib.ExitStack() as undo:  # an error leaves nothing behind
             undo.callback(shutil.rmtree, self.root, ignore_errors=True)
             ours, theirs = starting.socket_pair()
-            self.channel = Channel(ours, wake)
-            undo.callback(self.channel.close)
-            if forks():
-                with theirs:
-                    self.runner: _Process | _Thread = _Process(theirs.fileno(), self.root, self.log)
-            else:
-                self.runner = _Thread(Channel(theirs), self.root)
+            with ours, theirs, (self.root / "server-stderr").open("wb") as stderr:
+                self.process = starting.python(
+                    f"{__package__}.main",
+                    [str(theirs.fileno()), str(self.root)],
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                )
+                self.line = Connection(ours.detach())
             undo.pop_all()
 
+    def begin(self, number: int, folder: Path) -> _Child:
+        """Asks for a process for a job."""
+        child = self.children[number] = _Child(self)
+        self.line.send((number, str(folder)))
+        return child
+
+    def hear(self, seconds: float = 0.0) -> None:
+        """Takes in what the server has said.
+
+        Raises:
+            EOFError, OSError: if it is gone.
+        """
+        while self.line.poll(seconds):
+            kind, number, *rest = self.line.recv()
+            child, seconds = self.children[number], 0.0
+            if kind == "started":
+                (child.pid,) = rest
+            else:
+                child.code, child.words, child.trouble = rest
+                del self.children[number]
+
     def end(self, wait: float) -> str:
-        """Ends it and leaves nothing behind; gives what it wrote to its standard error."""
-        self.channel.close()
-        self.runner.end(wait)
-        said = ""
+        """Ends it and all its processes; gives what it wrote to its standard error."""
+        self.line.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=wait)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # its children, if it went without them
+        self.process.wait()
+        words = ""
         with contextlib.suppress(OSError):  # the server takes its folder along when it ends in good order
-            said = self.log.read_text(encoding="utf-8", errors="replace")
+            words = (self.root / "server-stderr").read_text(encoding="utf-8", errors="replace")
         shutil.rmtree(self.root, ignore_errors=True)
-        return said
+        return words
 
     def forget(self) -> None:
-        """Closes what belongs to it here, in a fork of the kernel."""
-        self.channel.close()
-        self.runner.forget()
+        """Lets go of it in a fork of the kernel."""
+        self.line.close()
+        self.process.returncode = 0  # not this process's child
 
 
-@dataclass
-class _Given:
-    """A job that is not done, the server that was asked for it last, and how many were."""
+class _Spawning:
+    """What stands in for the server where there is no fork.
 
+    Raises:
+        OSError: if there is no room.
+    """
+
+    def __init__(self) -> None:
+        self.root = dumps.new_folder()
+        dumps.sweep_folders()
+
+    def begin(self, number: int, folder: Path) -> Spawned:
+        """Starts a process for a job."""
+        return Spawned(self.root, folder)
+
+    def hear(self) -> None:
+        """It says nothing."""
+
+    def end(self, wait: float) -> str:
+        """Leaves nothing behind."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        return ""
+
+    def forget(self) -> None:
+        """There is nothing to let go of."""
+
+
+@dataclass(kw_only=True)
+class _Task:
+    """A job that is not done: it waits for its turn, or is at work."""
+
+    number: int
     job: Job
-    message: tuple[Any, ...]
-    server: _Server | None = None
+    payload: bytes
+    timeout: float
+    memory_limit: float
+    process: _Child | Spawned | None = None
+    folder: Path | None = None
+    asked: float = 0.0
+    begun: float = 0.0
+    sent: set[str] = field(default_factory=set)
     tries: int = 0
+    memory: Any = None
+
+    @property
+    def stderr(self) -> str:
+        """What its process has written to its standard error so far, the end of it if it is long."""
+        if self.folder is None:
+            return ""
+        try:
+            with (self.folder / "stderr").open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - 200_000))
+                return log.read().decode("utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    @property
+    def used(self) -> float:
+        """Bytes that its process takes; 0 where the system does not say, as without /proc."""
+        import psutil
+
+        try:
+            if self.memory is None:
+                assert self.process is not None
+                self.memory = psutil.Process(self.process.pid)
+            return self.memory.memory_info().rss
+        except (psutil.Error, OSError):
+            return 0.0
 
 
 class _Keeper:
-    """Has the server, on a thread of its own; everybody else leaves orders."""
+    """Has the server and the jobs, on a thread of its own; everybody else leaves orders."""
 
     def __init__(self) -> None:
-        self.wake, self._awake = starting.socket_pair()
-        self._awake.setblocking(False)
         self.orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.server: _Server | None = None
-        self.given: dict[int, _Given] = {}
+        self.server: _Server | _Spawning | None = None
+        self.waiting: list[_Task] = []
+        self.running: list[_Task] = []
+        self.at_once = max(1, (os.cpu_count() or 2) // 2)
         self.told: dict[int, Future[Any]] = {}
         self.finishers = ThreadPoolExecutor(4, thread_name_prefix="shardviz-report")
-        self.heard = 0.0
         self.closing = False
         self.only = threading.Lock()
         self.thread = threading.Thread(target=self._run, name="shardviz-compile-server", daemon=True)
@@ -196,25 +250,20 @@ class _Keeper:
         if not self.thread.is_alive():
             self.thread.start()
 
-    def order(self, call: Callable[[], None]) -> None:
-        """Has the keeper do something soon."""
-        self.orders.put(call)
-        with contextlib.suppress(OSError):  # it is awake already, or gone
-            self._awake.send(b"!")
-
     def close(self) -> None:
         """Ends the server, all its jobs, and this."""
-        self.order(self._close)
+        self.orders.put(self._close)
         if self.thread.ident is not None:
             self.thread.join(timeout=2 * _END)
 
     def forget(self) -> None:
-        """Lets go of the server, in a fork of the kernel, where this thread is not."""
+        """Lets go of the server and the jobs, in a fork of the kernel, where this thread is not."""
         self.closing = True
+        for task in self.running:
+            if task.process is not None:
+                task.process.release()
         if self.server is not None:
             self.server.forget()
-        self.wake.close()
-        self._awake.close()
 
     # On the keeper's thread.
 
@@ -222,127 +271,167 @@ class _Keeper:
         if not self.only.acquire(blocking=False):  # who started it was interrupted, and it was started again
             return
         try:
-            self._work()
+            while not self.closing:
+                self._work()
         finally:
             self.closing = True
-            if self.server is not None:
-                self._lost("was ended with the compile server", wait=_END, again=False)
-            for number in list(self.given):
-                self._end(number, "crashed", {"how": "was lost with the compile server"})
-            self.finishers.shutdown(wait=False)
-            self.wake.close()
-            self._awake.close()
-
-    def _work(self) -> None:
-        while not self.closing:
             while not self.orders.empty():
                 self.orders.get()()
-            if self.closing:
-                break
-            if self.server is None and self.given:
-                self.need()
-            if self.server is None:
-                self._doze()
-            else:
-                self._attend(self.server)
+            self._lost("was ended with the compile server", wait=_END, again=False)
+            for task in (*self.running, *self.waiting):
+                self._answer(task, "crashed", how="was lost with the compile server")
+            self.finishers.shutdown(wait=False)
 
     def _close(self) -> None:
         self.closing = True
 
-    def _doze(self) -> None:
-        """Waits for an order where there is no server."""
-        self.wake.setblocking(True)
+    def _work(self) -> None:
+        """Takes an order, begins what waits and looks after what runs."""
+        with contextlib.suppress(queue.Empty):
+            self.orders.get(timeout=_POLL if self.running or self.waiting else None)()
         try:
-            self.wake.recv(4096)
-        except OSError:
-            time.sleep(_LOOK)
+            if self.server is not None:
+                self.server.hear()
+            while self.waiting and len(self.running) < self.at_once and not self.closing:
+                self._begin(self.waiting.pop(0))
+            for task in list(self.running):
+                self._watch(task)
+        except (EOFError, OSError):
+            self._lost("was lost with the compile server, which ended unexpectedly")
 
-    def need(self) -> None:
-        """Starts the server if there is none, and gives it what is to be done."""
+    def start(self) -> None:
+        """Starts the server, if there is none; what fails, the first job will say."""
+        with contextlib.suppress(OSError):
+            self._need()
+
+    def _need(self) -> _Server | _Spawning:
         if self.server is None:
-            try:
-                self.server = _Server(self.wake)
-            except (OSError, RuntimeError) as error:
-                what = faults.words(error, "the compile server could not be started", dumps.base())
-                for number in list(self.given):
-                    self._end(number, "failed", {"error": what})
-                return
-            self.heard = time.monotonic()
-        for given in self.given.values():
-            if given.server is not self.server:
-                if not any(g.server is self.server for g in self.given.values()):
-                    self.heard = time.monotonic()  # it had nothing to say before
-                given.server = self.server
-                given.tries += 1
-                self.server.channel.put(given.message)
-
-    def take(self, number: int, given: _Given) -> None:
-        """Takes a job in."""
-        self.given[number] = given
-        self.need()
+            self.server = _Server() if forks() else _Spawning()
+        return self.server
 
     def stop(self, number: int) -> None:
         """Stops a job that is not done."""
-        if number in self.given:
-            if self.server is None:
-                self._end(number, "stopped", {})
-            else:
-                self.server.channel.put(("stop", number))
+        for task in [task for task in self.waiting if task.number == number]:
+            self.waiting.remove(task)
+            self._answer(task, "stopped")
+        for task in [task for task in self.running if task.number == number]:
+            with contextlib.suppress(EOFError, OSError):  # the server is gone, which it says itself
+                self._end(task, "stopped")
 
-    def _attend(self, server: _Server) -> None:
-        """Speaks with the server for a moment."""
+    def _begin(self, task: _Task) -> None:
+        """Has a process begin a job; where the system gives none, the job ends with what it said."""
+        self.running.append(task)
+        task.tries += 1
+        doing, place = "the compile server could not be started", dumps.base()
         try:
-            waits = bool(self.given) or server.channel.unsent
-            messages = server.channel.pump(_LOOK if waits else None)
-            for message in messages:
-                self._hear(server, *message)
-        except (EOFError, OSError):
-            self._lost("was lost with the compile server, which ended unexpectedly")
+            server = self._need()
+            doing, place = "no process could be started for the compiler", server.root / f"job-{task.number}"
+            place.mkdir(parents=True)
+            task.asked, task.folder = time.monotonic(), place
+            (place / REQUEST).write_bytes(task.payload)
+            task.process = server.begin(task.number, place)
+        except BrokenPipeError:  # the server is gone, which it says itself
             return
-        now = time.monotonic()
-        if messages or not self.given:
-            self.heard = now
-        elif not server.runner.runs():
-            self._lost("was lost with the compile server, which ended unexpectedly")
-        elif now - self.heard > (SILENCE if server.ready else START):
-            self._lost(f"was ended with the compile server, which had said nothing for {now - self.heard:.0f} s")
+        except OSError as error:
+            self._end(task, "failed", error=faults.words(error, doing, place))
 
-    def _hear(self, server: _Server, kind: str, *rest: Any) -> None:
-        if kind == "ready":
-            server.ready = True
-        elif rest and (given := self.given.get(rest[0])) is not None:
-            number, *more = rest
-            job = given.job
-            if kind == "started":
-                job.pid, job.state, job.begun = more[0], "running", True
-            elif kind == "milestone":
-                job.state = more[0]
-                self._do(number, job.reached, *more)
-            elif kind == "end":
-                self._end(number, *more)
-
-    def _end(self, number: int, state: str, details: dict[str, Any]) -> None:
-        job = self.given.pop(number).job
-        self._do(number, job.end, state, details)
-        self.told.pop(number, None)
-
-    def _do(self, number: int, act: Callable[..., None], *rest: Any) -> None:
-        """Has a job told something, after what it was told before, on a thread that may take its time."""
-        before = self.told.get(number)
+    def _watch(self, task: _Task) -> None:
+        """Tells what a job's compiler has finished, and ends the job when it is done, or has gone too far."""
+        process, request, folder = task.process, task.job.request, task.folder
+        if process is None or folder is None or request is None:
+            return
+        if process.pid is None:
+            if isinstance(process, _Child) and process.trouble:
+                self._end(task, "failed", error=process.trouble)
+            elif (seconds := time.monotonic() - task.asked) > SILENCE:
+                self._lost(f"was ended with the compile server, which had said nothing for {seconds:.0f} s")
+            return
+        if not task.begun:
+            task.begun = time.monotonic()
+            task.job.pid, task.job.state, task.job.begun = process.pid, "running", True
+        code, wanted = process.poll(), request.milestones
         try:
-            self.told[number] = self.finishers.submit(_after, before, act, *rest)
+            full = self._reach(task, request, folder, ended=code == 0) if isinstance(request, Request) else None
+        except OSError as error:
+            self._end(task, "failed", error=faults.words(error, "reading what the compiler wrote", folder))
+            return
+        if wanted and wanted[-1] in task.sent:
+            self._end(task, "done")
+        elif code is None:
+            if time.monotonic() - task.begun > task.timeout:
+                self._end(task, "timeout", limit=task.timeout)
+            elif (used := task.used) > task.memory_limit:
+                self._end(task, "memory", limit=task.memory_limit, used=used)
+        elif full or (isinstance(request, Request) and (full := faults.of_files(folder, task.stderr))):
+            self._end(task, "failed", error=f"the compiler could not write down what it made: {full}")
+        elif code == 0 and (not wanted or "compiled" in task.sent):  # what does not fit is not finished
+            self._end(task, "done")
+        elif refused := process.refused():
+            self._end(task, "refused", error=refused)
+        else:
+            self._end(task, "crashed", code=code)
+
+    def _reach(self, task: _Task, request: Request, folder: Path, *, ended: bool) -> str | None:
+        """Tells the milestones that a compiler has reached since it was last looked at.
+
+        Returns:
+            What keeps its files from being whole, where something does: then nothing is told.
+        """
+        platform = request.topology.platform if request.topology else "cpu"
+        for milestone in request.milestones:
+            if milestone in task.sent:
+                continue
+            if not dumps.complete(folder / "dumps", milestone, request.devices, ended=ended, platform=platform):
+                break  # an option may keep a pass from running, and what comes later is read with what came before
+            stderr = task.stderr
+            if full := faults.of_files(folder, stderr):
+                return full
+            task.sent.add(milestone)
+            texts = dumps.read(folder / "dumps", milestone, request.devices, passes=request.passes)
+            task.job.state = milestone
+            self._tell(task, task.job.reached, milestone, texts, stderr)
+        return None
+
+    def _end(self, task: _Task, state: str, **details: Any) -> None:
+        """Ends a job: its process, its folder, and the waiting for it."""
+        self.running.remove(task)
+        stderr = task.stderr
+        try:
+            if task.process is not None:
+                task.process.kill()
+        finally:
+            if task.folder is not None:
+                shutil.rmtree(task.folder, ignore_errors=True)
+            self._answer(task, state, **details, stderr=stderr)
+
+    def _answer(self, task: _Task, state: str, **details: Any) -> None:
+        self._tell(task, task.job.end, state, details)
+        self.told.pop(task.number, None)
+
+    def _tell(self, task: _Task, act: Callable[..., None], *rest: Any) -> None:
+        """Has a job told something, after what it was told before, on a thread that may take its time."""
+        before = self.told.get(task.number)
+        try:
+            self.told[task.number] = self.finishers.submit(_after, before, act, *rest)
         except RuntimeError:  # the system gives no thread, or the kernel is ending
             _after(before, act, *rest)
 
     def _lost(self, how: str, wait: float = 0.5, again: bool = True) -> None:
         """Ends the server and what it was doing; what no process was at is given to the next one, once."""
+        if self.server is None:
+            return
         server, self.server = self.server, None
-        assert server is not None
-        said = server.end(wait)
-        for number, given in list(self.given.items()):
-            if again and not given.job.begun and given.tries < _TRIES:
-                continue
-            self._end(number, "crashed", {"how": how, "stderr": said})
+        running, self.running = self.running, []
+        for task in running:
+            if isinstance(task.process, Spawned):
+                task.process.kill()
+        words = server.end(wait)
+        for task in reversed(running):
+            task.process = task.folder = None
+            if again and not task.begun and task.tries < _TRIES:
+                self.waiting.insert(0, task)
+            else:
+                self._answer(task, "crashed", how=how, stderr=words)
 
 
 def _after(previous: Future[Any] | None, act: Callable[..., None], *rest: Any) -> None:
@@ -367,7 +456,7 @@ def _here() -> _Keeper:
     """The keeper, at work.
 
     Raises:
-        OSError, RuntimeError: if the system gives no thread, or no socket to wake it.
+        RuntimeError: if the system gives no thread.
     """
     global _keeper
     with _lock:
@@ -393,9 +482,9 @@ if hasattr(os, "register_at_fork"):
 
 def start() -> None:
     """Starts the compile server, if it is not running, without waiting for it; what fails, the first job will say."""
-    with contextlib.suppress(OSError, RuntimeError):
+    with contextlib.suppress(RuntimeError):
         keeper = _here()
-        keeper.order(keeper.need)
+        keeper.orders.put(keeper.start)
 
 
 def shutdown() -> None:
@@ -440,22 +529,27 @@ def begin(job: Job, *, timeout: float | None = None, memory_limit: float | None 
         job: the job; it is begun once.
         timeout, memory_limit: as `submit`.
     """
-    number = next(_numbers)
+    job.created = time.monotonic()
     try:
         payload = pickle.dumps(job.request, pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - whatever pickling raises
         job.end("crashed", {"how": f"ended without an answer, for it cannot be given its job ({error!r})"})
         return
-    limit = _three_quarters() if memory_limit is None else memory_limit
-    message = ("run", number, payload, DEFAULT_TIMEOUT if timeout is None else timeout, limit)
+    task = _Task(
+        number=next(_numbers),
+        job=job,
+        payload=payload,
+        timeout=DEFAULT_TIMEOUT if timeout is None else timeout,
+        memory_limit=_three_quarters() if memory_limit is None else memory_limit,
+    )
     try:
         keeper = _here()
-    except (OSError, RuntimeError) as error:
+    except RuntimeError as error:
         job.end("failed", {"error": faults.words(error, "the compile server could not be started", dumps.base())})
         return
-    job._stop = lambda: keeper.order(lambda: keeper.stop(number))
+    job._stop = lambda: keeper.orders.put(lambda: keeper.stop(task.number))
     try:
-        keeper.order(lambda: keeper.take(number, _Given(job, message)))
+        keeper.orders.put(lambda: keeper.waiting.append(task))
     except BaseException:
         job.stop()
         raise

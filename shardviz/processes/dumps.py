@@ -133,11 +133,11 @@ def _find(folder: Path, milestone: str, devices: int) -> dict[str, Path]:
     For a single device XLA runs no partitioner; the program that it was given stands for both sides of it.
     """
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    found = {}
+    files = {}
     for name in names:
         for stage in _stages(name, milestone, devices):
-            found.setdefault(stage, folder / name)
-    return found
+            files.setdefault(stage, folder / name)
+    return files
 
 
 def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
@@ -161,21 +161,21 @@ def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platfor
         ended: whether the compiler has ended, so that nothing is still being written.
         platform: whose compiler it is: `cpu`, `tpu` or `gpu`.
     """
-    found = _find(folder, milestone, devices)
-    if not _STAGES[milestone].keys() <= found.keys():
+    files = _find(folder, milestone, devices)
+    if not _STAGES[milestone].keys() <= files.keys():
         return False
     if milestone == "finished":
         return True
     if milestone == "partitioned":
-        return all(_closed(path) for path in found.values())
+        return all(_closed(path) for path in files.values())
     if ended:  # a compiler goes on where there is no room for its files
-        return _closed(found["optimized"])
+        return _closed(files["optimized"])
     if platform == "tpu":
-        return any(name.endswith(_FITS) for name in os.listdir(folder)) and _closed(found["optimized"])
-    last = max(path.stat().st_mtime_ns for path in found.values())
-    if not last <= _options_time(found["optimized"]) < time.time_ns() - _SETTLED or not _closed(found["optimized"]):
+        return any(name.endswith(_FITS) for name in os.listdir(folder)) and _closed(files["optimized"])
+    last = max(path.stat().st_mtime_ns for path in files.values())
+    if not last <= _options_time(files["optimized"]) < time.time_ns() - _SETTLED or not _closed(files["optimized"]):
         return False
-    return platform != "cpu" or not _LATE.search(found["optimized"].read_bytes())
+    return platform != "cpu" or not _LATE.search(files["optimized"].read_bytes())
 
 
 def _options_time(program: Path) -> int:
@@ -202,8 +202,8 @@ def _closed(path: Path) -> bool:
 
 def read(folder: Path, milestone: str, devices: int, *, passes: bool = False) -> dict[str, str]:
     """Stage → text of a milestone; with `passes` those of `read_passes` too where it is `compiled`."""
-    found = {stage: path.read_text(errors="replace") for stage, path in _find(folder, milestone, devices).items()}
-    return found | read_passes(folder) if passes and milestone == "compiled" else found
+    texts = {stage: path.read_text(errors="replace") for stage, path in _find(folder, milestone, devices).items()}
+    return texts | read_passes(folder) if passes and milestone == "compiled" else texts
 
 
 def read_passes(folder: Path) -> dict[str, str]:
@@ -216,7 +216,7 @@ def read_passes(folder: Path) -> dict[str, str]:
     module = next(
         (n.partition(".")[0] for n in sorted(os.listdir(folder)) if n.endswith("after_optimizations.txt")), ""
     )
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     last, size = "", 0
     for name in sorted(os.listdir(folder)):
         named = _PASS.match(name)
@@ -225,6 +225,6 @@ def read_passes(folder: Path) -> dict[str, str]:
         text = folder.joinpath(name).read_text(errors="replace")
         if text != last or PARTITIONER in named[3]:  # its own passes may have said all of it
             last = text
-            found[f"pass {named[1]} {named[2]} {named[3]}"] = text
+            texts[f"pass {named[1]} {named[2]} {named[3]}"] = text
             size += len(text)
-    return found
+    return texts

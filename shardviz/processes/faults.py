@@ -66,10 +66,10 @@ def of_files(folder: Path, stderr: str) -> str | None:
         folder: where its files are.
         stderr: what it wrote to its standard error.
     """
-    if found := _FILES.search(stderr):
-        if found[0] in ("No space left on device", "Disk quota exceeded"):
-            return f"{full(folder)} ({found[0]}); free some, or set TMPDIR"
-        return f"a file could not be written in {folder} ({found[0]})"
+    if refusal := _FILES.search(stderr):
+        if refusal[0] in ("No space left on device", "Disk quota exceeded"):
+            return f"{full(folder)} ({refusal[0]}); free some, or set TMPDIR"
+        return f"a file could not be written in {folder} ({refusal[0]})"
     if hasattr(os, "statvfs"):
         try:
             left = os.statvfs(folder)
@@ -82,5 +82,5 @@ def of_files(folder: Path, stderr: str) -> str | None:
 
 def said(stderr: str) -> str | None:
     """The system's refusal that a process died of, as its standard error has it; None where it names none."""
-    found = _SAID.findall(stderr)
-    return found[-1] if found else None
+    refusals = _SAID.findall(stderr)
+    return refusals[-1] if refusals else None

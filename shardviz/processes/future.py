@@ -24,18 +24,37 @@ from shardviz.processes import faults, starting
 from shardviz.processes.job import Request, Trial
 
 Texts = dict[str, str]
-Milestone = Callable[["Job", str, Texts], None]
-
+Milestone = Callable[["Job[Any]", str, Texts], None]
 
 T = TypeVar("T")
 
 
-class Own(Future[T]):
-    """A future that only the process that made it can wait for: in a fork of it, nobody would ever answer."""
+class Job(Future[T]):
+    """A compile under way; its result is milestone → stage → text.
 
-    def __init__(self) -> None:
+    Only the process that made it can wait for it: in a fork of that, nobody would ever answer.
+
+    Attributes:
+        request: what is compiled.
+        state: `queued`, `running`, the milestone that was reached last, then `done`, `stopped`, `crashed`, `timeout`,
+            `memory`, `refused`, or `failed` where the system gave no room, process or the like.
+        stderr: what the compiler has written to its standard error, up to the last milestone or the end.
+        pid: the process that compiles, while there is one.
+        begun: whether a process has been at it.
+        texts: what has been reached so far.
+    """
+
+    def __init__(self, request: Request | Trial | None = None, on_milestone: Milestone | None = None):
         super().__init__()
         self._owner = os.getpid()
+        self.request, self.on_milestone = request, on_milestone
+        self.state, self.stderr = "queued", ""
+        self.pid: int | None = None
+        self.begun = False
+        self.texts: dict[str, Texts] = {}
+        self.created = time.monotonic()
+        self.ended: float | None = None
+        self._stop: Callable[[], None] = lambda: None
 
     def result(self, timeout: float | None = None) -> T:
         """As `Future.result`."""
@@ -55,29 +74,6 @@ class Own(Future[T]):
                     f"this compile was asked for by process {self._owner}, of which this one is a fork, and is "
                     "answered there; ask for it again here"
                 )
-
-
-class Job(Own[dict[str, Texts]]):
-    """A compile under way; its result is milestone → stage → text.
-
-    Attributes:
-        state: `queued`, `running`, then `done`, `stopped`, `crashed`, `timeout`, `memory`, `refused`, or `failed` where
-            the system gave no room, process or the like.
-        stderr: what the compiler has written to its standard error, up to the last milestone or the end.
-        pid: the process that compiles, while there is one.
-        begun: whether a process has been at it.
-        texts: what has been reached so far.
-    """
-
-    def __init__(self, request: Request | Trial, on_milestone: Milestone | None):
-        super().__init__()
-        self.request, self.on_milestone = request, on_milestone
-        self.state, self.stderr, self.pid = "queued", "", None
-        self.begun = False
-        self.texts: dict[str, Texts] = {}
-        self.created = time.monotonic()
-        self.ended: float | None = None
-        self._stop: Callable[[], None] = lambda: None
 
     @property
     def elapsed(self) -> float:
@@ -108,11 +104,19 @@ class Job(Own[dict[str, Texts]]):
         self.stderr = details.get("stderr", self.stderr)
         self.ended, self.pid = time.monotonic(), None
         self.state = state
+        self.conclude(None if state == "done" else _error(state, details, self.stderr))
+
+    def conclude(self, error: CompileError | None) -> None:
+        """Gives the future its result, or what went wrong."""
+        self.finish(self.texts if error is None else error)
+
+    def finish(self, outcome: Any) -> None:
+        """Ends the future, once, with a result or an error."""
         with contextlib.suppress(InvalidStateError):
-            if state == "done":
-                self.set_result(self.texts)
+            if isinstance(outcome, BaseException):
+                self.set_exception(outcome)
             else:
-                self.set_exception(_error(state, details, self.stderr))
+                self.set_result(outcome)
 
 
 def _error(state: str, details: dict[str, Any], stderr: str) -> CompileError:
@@ -154,8 +158,8 @@ def _crash(details: dict[str, Any], stderr: str, hint: str) -> str:
         how = f"ended with exit code {code}"
     elif code == 0:
         how = "ended without having written down the program"
-    said = [line.strip() for line in stderr.splitlines() if _FATAL.match(line)]
-    why = said[-1] if said else ""
+    fatal = [line.strip() for line in stderr.splitlines() if _FATAL.match(line)]
+    why = fatal[-1] if fatal else ""
     if (fault := faults.said(stderr)) and fault not in why:
         why += f" ({fault})" if why else fault
     why = f": {why}" if why else ""

@@ -1,7 +1,6 @@
 """A compile job: a pure function from a picklable request to the compiler's texts.
 
-The same function runs in a forked child of the compile server, in a process of its own where there is no fork, or whole
-in any executor.
+The same function runs in a forked child of the compile server, and in a process of its own where there is no fork.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ import importlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +18,9 @@ from typing import Any
 from shardviz import _jax
 from shardviz.processes import dumps
 from shardviz.processes.dumps import MILESTONES
+
+REQUEST = "request"
+"""The file in a job's folder that has its `Request` or `Trial`, pickled."""
 
 MAX_CPU_DEVICES = 2048
 """XLA's CPU client takes no more; beyond it says "Multiprocess computations aren't implemented"."""
@@ -174,27 +174,6 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def run(request: Request) -> dict[str, dict[str, str]]:
-    """Runs a job whole, where it stands.
-
-    Args:
-        request: what to compile.
-
-    Returns:
-        milestone → stage → text.
-
-    Raises:
-        whatever the compiler raises.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="shardviz-job-"))
-    try:
-        compile_in(folder, request)
-        at, devices, passes = folder / "dumps", request.devices, request.passes
-        return {name: dumps.read(at, name, devices, passes=passes) for name in request.milestones}
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def refusal(folder: Path, request: Request | Trial) -> str | None:

@@ -62,11 +62,11 @@ def python(module: str, arguments: Sequence[str], **how: Any) -> subprocess.Pope
         OSError: if the system gives no process.
     """
     parts = [_home(), module, str(len(arguments)), *arguments, *_path()]
-    said = b"\0".join(map(os.fsencode, parts)).hex()
+    packed = b"\0".join(map(os.fsencode, parts)).hex()
     if not sys.executable:
         raise FileNotFoundError(2, "sys.executable does not name a Python that could be started")
     how |= {"env": environment(), "start_new_session": True}  # an interrupt of the kernel must not reach it
-    command = [os.fsencode(sys.executable), b"-P", b"-s", b"-X", b"utf8", b"-c", _PROGRAM.encode(), said.encode()]
+    command = [os.fsencode(sys.executable), b"-P", b"-s", b"-X", b"utf8", b"-c", _PROGRAM.encode(), packed.encode()]
     process: Any = subprocess.Popen(command, **how)
     return process
 
@@ -111,28 +111,28 @@ def _real(path: str) -> str:
 
 def environment() -> dict[str, str]:
     """The kernel's environment as a compiling process needs it."""
-    found = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") or k == "PYTHONHOME"}
+    variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON") or k == "PYTHONHOME"}
     for name in _FLAGS:
-        if name in found:
-            found[name] = without_dumps(_flags(found[name]))
-    return found | {"JAX_PLATFORMS": "cpu", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        if name in variables:
+            variables[name] = without_dumps(_flags(variables[name]))
+    return variables | {"JAX_PLATFORMS": "cpu", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def _flags(given: str) -> str:
+def _flags(words: str) -> str:
     """The flags themselves: XLA takes what begins with no dash for a file that has them."""
-    if not given.strip() or given.lstrip().startswith("-"):
-        return given
+    if not words.strip() or words.lstrip().startswith("-"):
+        return words
     try:
-        return Path(given).read_text(encoding="utf-8", errors="surrogateescape")
+        return Path(words).read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
-        return given
+        return words
 
 
 def without_dumps(flags: str) -> str:
     """XLA's flags without those that say where it dumps what; as they are where there are none."""
-    found = _FLAG.findall(flags)
-    kept = [flag for flag in found if not _DUMPS.match(flag)]
-    return flags if len(kept) == len(found) else " ".join(kept)
+    every = _FLAG.findall(flags)
+    kept = [flag for flag in every if not _DUMPS.match(flag)]
+    return flags if len(kept) == len(every) else " ".join(kept)
 
 
 def in_the_way() -> str:
@@ -144,13 +144,13 @@ def in_the_way() -> str:
 def socket_pair() -> tuple[socket.socket, socket.socket]:
     """A pair of connected sockets, neither of which is taken for standard input, output or error where those are
     closed."""
-    found = socket.socketpair()
+    pair = socket.socketpair()
     try:
         import fcntl
     except ImportError:
-        return found
+        return pair
     high = []
-    for line in found:
+    for line in pair:
         with line:
             high.append(socket.socket(fileno=fcntl.fcntl(line.fileno(), fcntl.F_DUPFD_CLOEXEC, 3)))
     return high[0], high[1]

@@ -7,7 +7,6 @@ and itself.
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 import subprocess
 import threading
@@ -15,10 +14,7 @@ from pathlib import Path
 
 from shardviz import _jax
 from shardviz.processes import starting
-from shardviz.processes.job import Request, Trial
 from shardviz.processes.main import REFUSAL_BYTES, plain_signals, work
-
-_REQUEST = "request"
 
 
 class Spawned:
@@ -26,15 +22,13 @@ class Spawned:
 
     Args:
         root: the kernel's folder.
-        folder: the job's.
-        request: what to do.
+        folder: the job's, with the request.
 
     Raises:
         OSError: if the system gives no process, or no room.
     """
 
-    def __init__(self, root: Path, folder: Path, request: Request | Trial):
-        (folder / _REQUEST).write_bytes(pickle.dumps(request))
+    def __init__(self, root: Path, folder: Path):
         with (root / "workers-stderr").open("ab") as log:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "bufsize": 0}
             self._process = starting.python(__name__, [str(root), str(folder)], **pipes)
@@ -73,8 +67,7 @@ def main(root: str, folder: str) -> None:
     say = os.dup(1)
     threading.Thread(target=_watch, args=(root,), daemon=True).start()
     _jax.preload()
-    request = pickle.loads((Path(folder) / _REQUEST).read_bytes())
-    os._exit(work(Path(folder), request, say))
+    os._exit(work(Path(folder), say))
 
 
 def _watch(root: str) -> None:

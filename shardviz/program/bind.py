@@ -48,14 +48,14 @@ def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
     if not traced.opened:
         _check_constraints(traced, plan.mesh)
     in_memory = {name: memory_of(spec) for name, spec in ins.items()} | dict(plan.memory)
-    said = {o.name: memory_of(outs[o.name]) or o.memory_kind for o in traced.outputs}
-    said |= {u.output: in_memory[u.argument] for u in traced.updates if u.follows and u.argument}
+    out_memory = {o.name: memory_of(outs[o.name]) or o.memory_kind for o in traced.outputs}
+    out_memory |= {u.output: in_memory[u.argument] for u in traced.updates if u.follows and u.argument}
     return PlanRecord(
         plan.mesh,
         {name: placed(spec, "") for name, spec in ins.items()},
         {name: None if spec is None else placed(spec, "") for name, spec in outs.items()},
         _not_on_device(in_memory),
-        _not_on_device(said | dict(plan.out_memory)),
+        _not_on_device(out_memory | dict(plan.out_memory)),
         _constraints(plan, traced),
         plan.variant,
         plan.options,
@@ -87,14 +87,14 @@ def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
     """
     ins = argument_specs(plan, call, traced, divide=False)
     outs = _output_specs(plan, call, traced, ins, divide=False)
-    found: list[Undivided] = []
+    uneven: list[Undivided] = []
     for role, arrays, specs in (("argument", traced.arguments, ins), ("output", traced.outputs, outs)):
         for array in arrays:
             spec = specs[array.name]
             for d, axes in enumerate(spec.dims if spec is not None else ()):
                 if spec is not None and array.shape[d] % math.prod(axis_size(a, plan.mesh) for a in axes):
-                    found.append(Undivided(Member(role, array.name, d), array.shape[d], spec))
-    return tuple(found)
+                    uneven.append(Undivided(Member(role, array.name, d), array.shape[d], spec))
+    return tuple(uneven)
 
 
 def argument_specs(plan: Plan, call: Call, known: Traced, *, divide: bool = True) -> dict[str, Spec]:
@@ -105,16 +105,16 @@ def argument_specs(plan: Plan, call: Call, known: Traced, *, divide: bool = True
     """
     by_rule = _ruled(plan, call, known, _given(plan, call, known))
     specs = _overridden(plan, "argument", known.arguments, by_rule)
-    found = {}
+    checked = {}
     for argument in known.arguments:
         try:
-            found[argument.name] = _checked(argument, specs[argument.name] or Spec(), plan.mesh, divide)
+            checked[argument.name] = _checked(argument, specs[argument.name] or Spec(), plan.mesh, divide)
         except SpecError as error:
             whose = _whose(plan, argument.name, call, known)
             if not whose:
                 raise error from None
             raise SpecError(f"{error} ({whose})", argument=error.argument, dimension=error.dimension) from None
-    return found
+    return checked
 
 
 def _given(plan: Plan, call: Call, known: Traced) -> list[Any]:
@@ -140,12 +140,12 @@ def _ruled(plan: Plan, call: Call, known: Traced, given: Sequence[Any]) -> list[
     """The given specs with what the plan's rules say in their place, and rules among them resolved."""
     if not plan.rules and not any(isinstance(s, Rules) for s in given):
         return list(given)
-    found: list[Spec | None] = []
+    ruled: list[Spec | None] = []
     for leaf, spec in zip(_leaves(call, known), given, strict=True):
         own = spec.spec(leaf) if isinstance(spec, Rules) else spec
         place = plan.rules.winner(leaf)
-        found.append(own if place is None else plan.rules.rules[place].spec or Spec())
-    return found
+        ruled.append(own if place is None else plan.rules.rules[place].spec or Spec())
+    return ruled
 
 
 def _leaves(call: Call, known: Traced) -> tuple[Leaf, ...]:
@@ -195,34 +195,34 @@ def _overridden(
     plan: Plan, role: str, arrays: Sequence[Argument], specs: Iterable[Spec | None]
 ) -> dict[str, Spec | None]:
     """The specs by tree path, under what a plan says of single arrays; of outputs, those with a spec can be cut."""
-    said = dict(zip((array.name for array in arrays), specs, strict=True))
+    by_path = dict(zip((array.name for array in arrays), specs, strict=True))
     ranks = {array.name: len(array.shape) for array in arrays}
     for each in reversed(plan.exact):
         if each.role != role:
             continue
-        name, before = each.path, said.get(each.path)
+        name, before = each.path, by_path.get(each.path)
         if isinstance(each.part, int):
             if role == "output" and before is None:
                 continue
             if each.part >= ranks.get(name, 0):
                 raise SpecError(f"the program has no {role} {name} with a dimension {each.part}")
-            said[name] = cut(Spec.of(before or Spec(), ranks[name]), each.part, each.value)
+            by_path[name] = cut(Spec.of(before or Spec(), ranks[name]), each.part, each.value)
             continue
-        if name not in said:
-            near = [n for n in said if n.split("[")[-1] == name.split("[")[-1]][:5] or list(said)[:5]
+        if name not in by_path:
+            near = [n for n in by_path if n.split("[")[-1] == name.split("[")[-1]][:5] or list(by_path)[:5]
             raise SpecError(f"the program has no {role} {name}; it has {', '.join(near)}", argument=name)
         if each.part == SPEC:
             stays = memory_of(before) and type(each.value) is Spec  # other axes alone leave an array where it lies
-            said[name] = placed(each.value, memory_of(before)) if stays else each.value
-    return said
+            by_path[name] = placed(each.value, memory_of(before)) if stays else each.value
+    return by_path
 
 
 def _constraints(plan: Plan, traced: Traced) -> tuple[Constrained, ...]:
     """The values inside that the plan constrains, each with a spec that fits."""
-    found = []
-    known = {placed.wanted: placed for placed in traced.placed}
+    constraints = []
+    by_wanted = {placed.wanted: placed for placed in traced.placed}
     for wanted in plan.constraints:
-        placed = known[wanted.value]
+        placed = by_wanted[wanted.value]
         where, rank = f"{placed.target.label} at {placed.target.frame.short}", len(placed.shapes[0])
         for axis in map(axis_name, wanted.spec.axes):
             why = ""
@@ -243,7 +243,7 @@ def _constraints(plan: Plan, traced: Traced) -> tuple[Constrained, ...]:
                 check_spec(where, shape, wanted.spec, plan.mesh)
             except SpecError as error:
                 raise SpecError(f"constrain {error}", argument=where, dimension=error.dimension) from None
-        found.append(
+        constraints.append(
             Constrained(
                 name=placed.target.label,
                 source=placed.target.frame,
@@ -255,7 +255,7 @@ def _constraints(plan: Plan, traced: Traced) -> tuple[Constrained, ...]:
                 occurrence=wanted.value.occurrence,
             )
         )
-    return tuple(found)
+    return tuple(constraints)
 
 
 def _checked(array: Argument, spec: Spec, mesh: DeviceMesh, divide: bool) -> Spec:

@@ -37,9 +37,9 @@ class Options:
         Raises:
             TraceError: for an unknown option.
         """
-        known = [f.name for f in fields(cls)]
-        if unknown := [name for name in options if name not in known]:
-            raise TraceError(f"there is no option {unknown[0]!r}; there are {', '.join(known)}")
+        names = [f.name for f in fields(cls)]
+        if unknown := [name for name in options if name not in names]:
+            raise TraceError(f"there is no option {unknown[0]!r}; there are {', '.join(names)}")
         return cls(**{name: _plural(value) for name, value in options.items() if value is not None})
 
     def __bool__(self) -> bool:

@@ -92,14 +92,14 @@ class Dimension:
             ShardvizError: if a preferred dimension is no member.
         """
         prefer = dict(prefer or {})
-        found: dict[tuple[str, str], Member] = {}
+        members: dict[tuple[str, str], Member] = {}
         for member in self.members:
             if member.dimension == prefer.get(member.path, member.dimension):
-                found.setdefault((member.role, member.path), member)
+                members.setdefault((member.role, member.path), member)
         for path, wanted in prefer.items():
-            if not any(m.path == path for m in found.values()):
+            if not any(m.path == path for m in members.values()):
                 raise ShardvizError(f"dimension {self.name!r} has no member {path}:{wanted}")
-        return tuple(found.values())
+        return tuple(members.values())
 
 
 class Dimensions(tuple[Dimension, ...], Visible):
@@ -130,11 +130,11 @@ class Dimensions(tuple[Dimension, ...], Visible):
             ShardvizError: as `named`, or if two would be called the same.
         """
         new = {self.named(old).name: name for old, name in names.items()}
-        made = [replace(each, name=new.get(each.name, each.name)) for each in self]
-        twice = [name for name, count in Counter(each.name for each in made).items() if count > 1]
+        dimensions = [replace(each, name=new.get(each.name, each.name)) for each in self]
+        twice = [name for name, count in Counter(each.name for each in dimensions).items() if count > 1]
         if twice:
             raise ShardvizError(f"two dimensions would be called {twice[0]!r}")
-        return Dimensions(made)
+        return Dimensions(dimensions)
 
 
 class _Array(NamedTuple):
@@ -241,17 +241,17 @@ def _joined(groups: Iterable[_Group], key: Callable[[_Group], Any]) -> list[_Gro
     """The groups, with those of one key put together; a key of None keeps a group apart, and so does an array that
     would be in the same group twice, as it is between two layers.
     """
-    found: list[_Group] = []
+    joined: list[_Group] = []
     alike: dict[Any, _Group] = {}
     for group in groups:
         of = key(group)
         if of is None or of not in alike or not _arrays(group).isdisjoint(_arrays(alike[of])):
-            found.append(group)
+            joined.append(group)
             if of is not None:
                 alike[of] = group
         else:
             alike[of].take(group)
-    return found
+    return joined
 
 
 def _arrays(group: _Group) -> set[tuple[str, str]]:
@@ -291,7 +291,7 @@ def _leaf(path: str) -> str:
 
 def _last_key(path: str) -> str:
     """The last key of a tree path as it stands there; empty for a path without keys."""
-    return max((found[0] for found in _KEY.finditer(path) if found.end() == len(path)), key=len, default="")
+    return max((key[0] for key in _KEY.finditer(path) if key.end() == len(path)), key=len, default="")
 
 
 def _parent(path: str) -> str:
@@ -334,10 +334,10 @@ def _state(arrays: Sequence[_Array], groups: Sequence[_Group], hidden: Set[Membe
     Where a derivative is taken, what comes out again is state. Without one that is a cache, which is data. Where there
     are token ids or labels, trees that have no dimension along theirs are parameters; else the largest tree is.
     """
-    given = [a for a in arrays if a.role == "argument" and a.shape]
+    arguments = [a for a in arrays if a.role == "argument" and a.shape]
     out = {(_leaf(a.path), a.shape) for a in arrays if a.role == "output"}
-    again = {_head(a.path) for a in given if (_leaf(a.path), a.shape) in out}
-    trees = [a for a in given if len(_keys(a.path)) > 1] or given
+    again = {_head(a.path) for a in arguments if (_leaf(a.path), a.shape) in out}
+    trees = [a for a in arguments if len(_keys(a.path)) > 1] or arguments
     largest = lambda some: {_head(max(some, key=lambda a: math.prod(a.shape)).path)} if some else set()  # noqa: E731
     named = {(a.role, a.path): a for a in arrays}
     batches = (g.members for g in groups if not g.members & hidden and _of_ids(g.members, named, hidden, 0))
@@ -372,10 +372,10 @@ def _data(members: Set[Member], arrays: Mapping[tuple[str, str], _Array], state:
         state: the arguments that are no data; see `_state`.
         hidden: the dimensions that a `shard_map` or `pmap` uses up, or a loop steps along: what is inside sees none.
     """
-    given = [m for m in members if m.role == "argument"]
-    data = bool(given) and state.isdisjoint(_head(m.path) for m in given)
+    arguments = [m for m in members if m.role == "argument"]
+    data = bool(arguments) and state.isdisjoint(_head(m.path) for m in arguments)
     for place, name, ranks in ((0, "batch", range(1, 65)), (1, "sequence", (3,))):  # images have heights there
-        seen = (_seen(m, arrays, hidden) for m in given)
+        seen = (_seen(m, arrays, hidden) for m in arguments)
         if _of_ids(members, arrays, hidden, place) or (data and all(d == place and r in ranks for d, r in seen)):
             return name
     return ""

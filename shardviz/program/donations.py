@@ -75,18 +75,18 @@ def donations(
     waiting: dict[Shard, list[int]] = {}
     for number, argument in donated.items():
         waiting.setdefault(key(argument), []).append(number)
-    found: dict[int, int | None] = {}
+    takers: dict[int, int | None] = {}
     for number, result in enumerate(results):
         if queue := waiting.get(key(result)):
-            found[queue.pop(0)] = number if one_device or not result.chosen else None
-    taken = set(found.values())
+            takers[queue.pop(0)] = number if one_device or not result.chosen else None
+    taken = set(takers.values())
     size = lambda s: (math.prod(s.shape), key(s).memory)  # noqa: E731
     free = Counter(size(r) for number, r in enumerate(results) if number not in taken)
     for number, argument in donated.items():
-        if number not in found and (free[size(argument)] > 0 or (chosen and not one_device)):
+        if number not in takers and (free[size(argument)] > 0 or (chosen and not one_device)):
             free[size(argument)] -= 1
-            found[number] = None
-    return found
+            takers[number] = None
+    return takers
 
 
 def is_donated(attributes: Mapping[str, object]) -> bool:
@@ -105,16 +105,16 @@ def set_donations(
         unused: for each argument whether `jax.jit` leaves it out before it decides.
         one_device: whether the mesh is one device.
     """
-    said = attributes_of(main, "arg_attrs", len(arguments))
-    given = [i for i, entry in enumerate(said) if is_donated(entry)]
-    if not given:
+    entries = attributes_of(main, "arg_attrs", len(arguments))
+    donated = [i for i, entry in enumerate(entries) if is_donated(entry)]
+    if not donated:
         return
-    for i in given:
-        said[i] = {name: value for name, value in said[i].items() if name not in (_ALIAS, _DONOR)}
+    for i in donated:
+        entries[i] = {name: value for name, value in entries[i].items() if name not in (_ALIAS, _DONOR)}
     i32 = ir.IntegerType.get_signless(32)
-    found = donations({i: arguments[i] for i in given if not unused[i]}, results, one_device)
-    for i, result in found.items():
-        said[i][_DONOR if result is None else _ALIAS] = (
+    takers = donations({i: arguments[i] for i in donated if not unused[i]}, results, one_device)
+    for i, result in takers.items():
+        entries[i][_DONOR if result is None else _ALIAS] = (
             ir.BoolAttr.get(True) if result is None else ir.IntegerAttr.get(i32, result)
         )
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in said])
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])

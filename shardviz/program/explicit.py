@@ -55,7 +55,7 @@ def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
     axes = explicit_axes(mesh)
     if not axes:
         return ()
-    found = []
+    specs_in_types = []
     for name, spec in specs.items():
         for axis in (*spec.axes, *spec.unreduced, *spec.reduced):
             if not isinstance(axis, str) and axis[0] in axes:
@@ -68,8 +68,8 @@ def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
         unreduced, reduced = (
             tuple(a for a in given if axis_name(a) in axes) for given in (spec.unreduced, spec.reduced)
         )
-        found.append(Spec(tuple(dims), unreduced, reduced, spec.unreduced_kind))
-    return tuple(found)
+        specs_in_types.append(Spec(tuple(dims), unreduced, reduced, spec.unreduced_kind))
+    return tuple(specs_in_types)
 
 
 def typed_arguments(call: Call, mesh: AbstractMesh, specs: tuple[Spec, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -124,12 +124,12 @@ def _product(refused: _jax.Refusal) -> list[Any]:
     kept += [e for i, e in enumerate(ours) if i not in (*gone_left, *batch_left)]
     kept += [e for i, e in enumerate(theirs) if i not in (*gone_right, *batch_right)]
     used: set[str] = set()
-    found = []
+    entries = []
     for entry in kept:
         axes = tuple(a for a in ((entry,) if isinstance(entry, str) else entry or ()) if a not in used)
         used.update(axes)
-        found.append(None if not axes else axes[0] if len(axes) == 1 else axes)
-    return found
+        entries.append(None if not axes else axes[0] if len(axes) == 1 else axes)
+    return entries
 
 
 def _entries(operand: _jax.Operand) -> list[Any]:

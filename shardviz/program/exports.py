@@ -158,7 +158,7 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
         raise ParseError(f"{UNREADABLE}: {error}") from error
     with module.context:
         named = argument_names(module, len(exported.module_kept_var_idx))
-        found = symbols.constraints(assertions(module), _jax.constraints_of(exported.in_avals))
+        constraints = symbols.constraints(assertions(module), _jax.constraints_of(exported.in_avals))
         calls = custom_calls(module)
         mesh = mesh_of(exported) or mesh_in(module)
     allowed = {target for check in exported.disabled_safety_checks if (target := check.is_custom_call())}
@@ -186,7 +186,7 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
         int(exported.calling_convention_version),
         _jax.calling_conventions(),
         _jax.symbols_of(exported.in_avals),
-        tuple(c.text for c in found),
+        tuple(c.text for c in constraints),
         tuple(
             CustomCall(target, count, target in stable, target in allowed or "ALL" in allowed)
             for target, count in sorted(calls.items())
@@ -271,9 +271,9 @@ def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",
     out_order, tree = _plain((traced.out_tree, (0,) * len(traced.updates)) if traced.updates else traced.out_tree)
 
     def fn(*args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(order, jax.tree.leaves((args, kwargs)), strict=True))
-        found = run(*(given[i] for i in range(len(given))))
-        return jax.tree.unflatten(tree, [found[i] for i in out_order])
+        arguments = dict(zip(order, jax.tree.leaves((args, kwargs)), strict=True))
+        results = run(*(arguments[i] for i in range(len(arguments))))
+        return jax.tree.unflatten(tree, [results[i] for i in out_order])
 
     fn.__name__ = fn.__qualname__ = traced.name
     if (signature := signature_from(traced.in_tree)) is not None:
@@ -308,11 +308,11 @@ def _spec(spec: Spec) -> Any:
 
 def _unregistered(exported: Any) -> str:
     """What to do about the pytree types among the arguments and results that JAX cannot write; empty if it can."""
-    found = _jax.unregistered((exported.in_tree, exported.out_tree))
-    if not found:
+    kinds = _jax.unregistered((exported.in_tree, exported.out_tree))
+    if not kinds:
         return ""
     lines = []
-    for kind in found:
+    for kind in kinds:
         name = f"{kind.__module__}.{kind.__qualname__}"
         if issubclass(kind, tuple) and hasattr(kind, "_fields"):
             lines.append(f"jax.export.register_namedtuple_serialization({name}, serialized_name={name!r})")

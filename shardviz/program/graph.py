@@ -192,19 +192,19 @@ class MlirGraph(Graph):
             spec = self._specs[key] = _nth(*key)
         return spec
 
-    def propagated(self, value: Value, manual: Sequence[Axis] = ()) -> Spec | None:
+    def propagated(self, value: Value) -> Spec | None:
         """The spec of a value as propagation has it; `cut` is how the operation computes it."""
         maker = value.maker
         if maker is not None and PROPAGATED in (attributes := maker.native.attributes):
             return _nth(attributes[PROPAGATED], value.index)
-        return self.cut(value, manual)
+        return self.cut(value)
 
     def _value(self, owner: Operation | Block, index: int, native: Any) -> Value:
         kind = native.type
-        known = self._types.get(kind)
-        if known is None:
-            known = self._types[kind] = _shape_and_dtype(kind)
-        value = self._values[native] = Value(owner, index, *known, native)
+        shape_and_dtype = self._types.get(kind)
+        if shape_and_dtype is None:
+            shape_and_dtype = self._types[kind] = _shape_and_dtype(kind)
+        value = self._values[native] = Value(owner, index, *shape_and_dtype, native)
         return value
 
     def _read(self, block: Block, native: Any) -> None:
@@ -278,8 +278,8 @@ def _of_argument(value: Any, manual: Sequence[Axis]) -> Spec | None:
     if parent.name == "func.func":
         if "arg_attrs" not in attributes:
             return None
-        known = ir.DictAttr(ir.ArrayAttr(attributes["arg_attrs"])[place])
-        return spec_of(known["sdy.sharding"]) if "sdy.sharding" in known else None
+        entry = ir.DictAttr(ir.ArrayAttr(attributes["arg_attrs"])[place])
+        return spec_of(entry["sdy.sharding"]) if "sdy.sharding" in entry else None
     if parent.name == "stablehlo.while":
         return _nth(attributes["sdy.sharding"], place) if "sdy.sharding" in attributes else None
     if parent.name not in ("sdy.manual_computation", "sdy.named_computation"):

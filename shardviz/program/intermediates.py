@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from shardviz._jax import Line, Made
 from shardviz.errors import SpecError, excerpt
 from shardviz.notation import Spec
 from shardviz.notation.spec import memory_of
@@ -130,13 +129,13 @@ def as_propagated(name: str, values: Sequence[Value], known: Callable[[], Sequen
         values: that report's intermediates.
         known: gives those of the propagated report of the same plan.
     """
-    found = next((v for v in values if v.name == name), None)
-    if found is None or (found.source and found.source.columns):
-        return found
-    made = lambda v: (v.source, v.op, v.shape, v.name_stack)  # noqa: E731
-    place = [v.name for v in values if made(v) == made(found)].index(name)
-    alike = [v for v in known() if made(v) == made(found)]
-    return alike[place] if place < len(alike) else found
+    value = next((v for v in values if v.name == name), None)
+    if value is None or (value.source and value.source.columns):
+        return value
+    origin = lambda v: (v.source, v.op, v.shape, v.name_stack)  # noqa: E731
+    place = [v.name for v in values if origin(v) == origin(value)].index(name)
+    alike = [v for v in known() if origin(v) == origin(value)]
+    return alike[place] if place < len(alike) else value
 
 
 def _is_expression(text: str) -> bool:
@@ -169,14 +168,14 @@ class Constrain:
         Raises:
             SpecError: if it is none, or says what no constraint can.
         """
-        found, opened = Spec.with_open(None if spec is None else getattr(spec, "spec", spec))
-        if found.unreduced or found.reduced or memory_of(found):
+        constraint, opened = Spec.with_open(None if spec is None else getattr(spec, "spec", spec))
+        if constraint.unreduced or constraint.reduced or memory_of(constraint):
             raise SpecError(
-                f"constrain {str(value)!r} to {found}: a constraint says along which axes dimensions are sharded, and "
-                "nothing of partial sums or memories",
+                f"constrain {str(value)!r} to {constraint}: a constraint says along which axes dimensions are sharded, "
+                "and nothing of partial sums or memories",
                 argument=value.name or value.line,
             )
-        return cls(value, found, tuple(d for d, is_open in enumerate(opened) if is_open))
+        return cls(value, constraint, tuple(d for d, is_open in enumerate(opened) if is_open))
 
 
 @dataclass(frozen=True)
@@ -192,11 +191,6 @@ class Extent:
     def of(cls, node: Any) -> Extent:
         """Where a node of Python's own syntax tree stands."""
         return cls(node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
-
-    def has(self, line: Line) -> bool:
-        """Whether what is at work lies in it."""
-        inside = (self.first, self.start) <= (line.first, line.start)
-        return inside and (line.last, line.end) <= (self.last, self.end)
 
 
 @dataclass(frozen=True)
@@ -244,29 +238,29 @@ def extract(file: str, extent: Extent) -> str:
     return b"".join(lines).decode(errors="replace")
 
 
-def located(wanted: Intermediate, made: Sequence[Made]) -> Target:
+def located(wanted: Intermediate, lines: Sequence[Frame]) -> Target:
     """Where in the source a value is that a function makes.
 
     Args:
         wanted: the value.
-        made: what the function made when it was traced.
+        lines: the lines that make something.
 
     Raises:
         SpecError: if there is no such value, or there are several; the message says which there are.
     """
-    known = {(line.file, line.first, line.function): None for row in made for line in row.lines if line.first}
-    found = list(_targets(wanted, known))
+    places = {(line.file, line.line, line.function): None for line in lines}
+    targets = list(_targets(wanted, places))
     if wanted.text:
-        found = _nearest(wanted, found)
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        raise _lost(wanted, known)
+        targets = _nearest(wanted, targets)
+    if len(targets) == 1:
+        return targets[0]
+    if not targets:
+        raise _lost(wanted, places)
     several = "; ".join(
-        f"{t.frame.short} in {t.function}: {linecache.getline(t.file, t.line).strip()}" for t in found[:8]
+        f"{t.frame.short} in {t.function}: {linecache.getline(t.file, t.line).strip()}" for t in targets[:8]
     )
     raise SpecError(
-        f"constrain {str(wanted)!r}: it is made in {len(found)} places ({several}); say which with line=",
+        f"constrain {str(wanted)!r}: it is made in {len(targets)} places ({several}); say which with line=",
         argument=wanted.name or wanted.line,
     )
 
@@ -364,17 +358,17 @@ def _statements_at(file: str, line: int) -> list[ast.stmt]:
 def _statements(file: str, text: str) -> tuple[tuple[int, int, ast.stmt], ...]:
     """(First line, last line, statement) of every statement that holds no others, and of the heads of those that do."""
     try:
-        tree = ast.parse(_plain(text))
+        tree = ast.parse(python_of(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
-    found = []
+    statements = []
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt) and not hasattr(node, "body"):
-            found.append((node.lineno, node.end_lineno or node.lineno, node))
-    return tuple(found)
+            statements.append((node.lineno, node.end_lineno or node.lineno, node))
+    return tuple(statements)
 
 
-def _plain(text: str) -> str:
+def python_of(text: str) -> str:
     """A cell's text without the lines that are IPython's own."""
     return "\n".join("pass" if line.startswith(("%", "!")) else line for line in text.split("\n"))
 
@@ -396,14 +390,3 @@ def _lost(wanted: Intermediate, known: Iterable[tuple[str, int, str]]) -> SpecEr
         "Name one of these, or take the constraint away with plan.unconstrain",
         argument=wanted.name or wanted.line,
     )
-
-
-def runs(target: Target, made: Sequence[Made]) -> list[tuple[int, int]]:
-    """The last operation of each time that an expression is evaluated: (its number, which of its lines that is)."""
-    found: dict[tuple[int, int], tuple[int, int]] = {}
-    for row in made:
-        for level, line in enumerate(row.lines):
-            if line.file == target.file and target.expression.has(line):
-                found[line.frame, line.run] = row.number, level
-                break
-    return sorted(found.values())

@@ -117,7 +117,7 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
 
 def _texts(specs: Mapping[str, Spec | None], memory: Mapping[str, str]) -> dict[str, str]:
     """Tree path → how its sharding is written: a PartitionSpec, None, or a NamedSharding of another memory."""
-    found = {}
+    texts = {}
     for name, spec in specs.items():
         if spec is not None and (parts := [a for a in spec.axes if not isinstance(a, str)]):
             raise SpecError(
@@ -125,8 +125,8 @@ def _texts(specs: Mapping[str, Spec | None], memory: Mapping[str, str]) -> dict[
             )
         kind = memory.get(name)
         text = spec_code(spec)
-        found[name] = f"NamedSharding(mesh, {text}, memory_kind={kind!r})" if kind and spec is not None else text
-    return found
+        texts[name] = f"NamedSharding(mesh, {text}, memory_kind={kind!r})" if kind and spec is not None else text
+    return texts
 
 
 def _imports(call: Call, mesh: DeviceMesh, uses: str) -> list[str]:
@@ -249,8 +249,8 @@ def _ruled(function: _Function, traced: Traced, ins: Any, outs: Any, rules: dict
         name = _add(rules, "result", _rules(_paths(traced.out_tree), outs, "None"))
         lines.append(f"        out_shardings=by_rule(result, {name}, None),")
     lines += [f"        {option}" for option in function.options]
-    said = f"#     jitted({function.passed})({function.passed})"
-    return [*lines, "    )", "", "# with jax.set_mesh(mesh):", said]
+    call = f"#     jitted({function.passed})({function.passed})"
+    return [*lines, "    )", "", "# with jax.set_mesh(mesh):", call]
 
 
 def _nnx(traced: Traced, call: Call, ins: Any, rules: dict[str, str]) -> list[str]:
@@ -273,9 +273,9 @@ def _add(rules: dict[str, str], name: str, rule: str) -> str:
     for known, text in rules.items():
         if text == rule:
             return known
-    made = f"{name.upper()}_RULES"
-    rules[made] = rule
-    return made
+    new = f"{name.upper()}_RULES"
+    rules[new] = rule
+    return new
 
 
 def _paths(tree: Any) -> list[tuple[tuple[Any, ...], str]]:
@@ -289,15 +289,15 @@ def _rules(paths: Iterable[tuple[tuple[Any, ...], str]], texts: Mapping[str, str
     A number in a path stands for any number, where the layers are alike.
     """
     rows = [(tuple(_pattern(key, alike=True) for key in path), path, texts[name]) for path, name in paths]
-    found: dict[str, str] = {}
+    rules: dict[str, str] = {}
     for general, path, text in rows:
         if text == otherwise:
             continue
         exact = tuple(_pattern(key, alike=False) for key in path)
         ends = [general[-n:] for n in range(1, len(general) + 1)]
         alone = (end for end in ends if {t for other, _, t in rows if other[-len(end) :] == end} == {text})
-        found.setdefault("/".join(next(alone, exact)), text)
-    ordered = sorted(found.items(), key=lambda rule: -rule[0].count("/"))
+        rules.setdefault("/".join(next(alone, exact)), text)
+    ordered = sorted(rules.items(), key=lambda rule: -rule[0].count("/"))
     return "[\n" + "".join(f"    ({_raw(rule)}, {text}),\n" for rule, text in ordered) + "]"
 
 
@@ -329,8 +329,8 @@ def _said(each: Constrained, placed: Placed) -> tuple[str, str]:
 
 
 def _pairs(bound: PlanRecord, traced: Traced) -> list[tuple[Constrained, Placed]]:
-    known = {(p.target.label, p.target.frame, p.wanted.occurrence): p for p in traced.placed}
-    return [(each, known[each.name, each.source, each.occurrence]) for each in bound.constraints]
+    by_value = {(p.target.label, p.target.frame, p.wanted.occurrence): p for p in traced.placed}
+    return [(each, by_value[each.name, each.source, each.occurrence]) for each in bound.constraints]
 
 
 def edited_sources(bound: PlanRecord, traced: Traced) -> dict[str, str]:
@@ -349,12 +349,12 @@ def edited_sources(bound: PlanRecord, traced: Traced) -> dict[str, str]:
 
 def source_diff(bound: PlanRecord, traced: Traced) -> str:
     """The same as a unified diff; empty where the plan constrains nothing and changes no constraint."""
-    found = []
+    diff = []
     for file, after in edited_sources(bound, traced).items():
         before = "".join(linecache.getlines(file))
         lines = before.splitlines(keepends=True), after.splitlines(keepends=True)
-        found += difflib.unified_diff(*lines, fromfile=file, tofile=file)
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in found)
+        diff += difflib.unified_diff(*lines, fromfile=file, tofile=file)
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in diff)
 
 
 def _own_line(placed: Placed) -> bool:
@@ -370,17 +370,17 @@ def _own_line(placed: Placed) -> bool:
 def reconstrained_lines(traced: Traced) -> list[str]:
     """For each constraint of the function's own that a variant changes what to write where: `model.py:64: x in place of
     jax.lax.with_sharding_constraint(x, P('data'))`."""
-    found = []
+    lines = []
     for frame, each in traced.reconstrained:
         calls = _calls(frame, each)
         for call in calls:
             value, of = ast.unparse(call.args[0]), ast.unparse(call.func)
             instead = value if each.after is None else f"{of}({value}, {Spec(each.after)})"
-            found.append(f"{frame.short}: {instead} in place of {ast.unparse(call)}")
+            lines.append(f"{frame.short}: {instead} in place of {ast.unparse(call)}")
         if not calls:
             what = "no constraint" if each.after is None else f"a constraint to {Spec(each.after)}"
-            found.append(f"{frame.short}: {what} in place of that to {Spec(each.before)}")
-    return found
+            lines.append(f"{frame.short}: {what} in place of that to {Spec(each.before)}")
+    return lines
 
 
 def _calls(frame: Frame, each: Reconstrained) -> list[ast.Call]:
@@ -447,18 +447,18 @@ def _edited(file: str, pairs: list[tuple[Constrained, Placed]], traced: Traced) 
 
 def _imported(text: str) -> Mapping[str, str]:
     """What a file's imports bind: `jax.sharding.PartitionSpec` → `P`, `jax` → `jax`."""
-    found: dict[str, str] = {}
+    bound: dict[str, str] = {}
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {"jax": "jax", "jax.sharding.PartitionSpec": "P"}  # a cell with IPython's own lines in it
     for node in tree.body:
         if isinstance(node, ast.Import):
-            found |= {a.name: a.asname for a in node.names if a.asname}
-            found |= {root: root for a in node.names if not a.asname and (root := a.name.partition(".")[0])}
+            bound |= {a.name: a.asname for a in node.names if a.asname}
+            bound |= {root: root for a in node.names if not a.asname and (root := a.name.partition(".")[0])}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{a.name}": a.asname or a.name for a in node.names}
-    return found
+            bound |= {f"{node.module}.{a.name}": a.asname or a.name for a in node.names}
+    return bound
 
 
 def _behind_imports(text: str) -> int:

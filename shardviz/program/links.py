@@ -277,34 +277,36 @@ class Links(Walker):
         self._tags: tuple[int, ...] = ()
         for i, value in enumerate(self.main.arguments):
             self._new(value, Key((), -1, "argument", i))
-        made, main = self.read(self.main), self.graph.functions["main"]
-        for i, (value, said) in enumerate(zip(made, attributes_of(main, "res_attrs", len(made)), strict=True)):
+        returned, main = self.read(self.main), self.graph.functions["main"]
+        for i, (value, attributes) in enumerate(
+            zip(returned, attributes_of(main, "res_attrs", len(returned)), strict=True)
+        ):
             inner = self._scope[value]
             output = self._new(value, Key((), -1, "output", i))
-            if "sdy.sharding" in said:
-                output.cut = partial(spec_of, said["sdy.sharding"])
+            if "sdy.sharding" in attributes:
+                output.cut = partial(spec_of, attributes["sdy.sharding"])
             self._step(main, "output", (inner, output))
 
     def node(self, key: Key) -> Node:
         """The value of a key."""
-        found = self.find(key)
-        assert found is not None, key
-        return found
+        node = self.find(key)
+        assert node is not None, key
+        return node
 
     def find(self, key: Key) -> Node | None:
         """The value of a key; None where it is no more there."""
         if key.kind != "value":
             return self.nodes.get(key)
-        made = self.nodes.get(key._replace(kind="result"))
-        spec = None if made is None else self._propagated.get(made)
-        if made is None or spec is None:
-            return made
-        moved = [made]
+        computed = self.nodes.get(key._replace(kind="result"))
+        spec = None if computed is None else self._propagated.get(computed)
+        if computed is None or spec is None:
+            return computed
+        moved = [computed]
         for node in moved:  # a sum over devices may come first
             if node.spec == spec:
                 return node
             moved += [s.ins[1] for s in node.steps if s.kind == "reshard" and s.ins[0] is node]
-        return made
+        return computed
 
     def _new(self, value: Value, key: Key) -> Node:
         """A node; the value is found by it from now on."""
@@ -351,20 +353,20 @@ class Links(Walker):
                 [self._new(value, Key(self._tags, tag, f"inside {n}", i)) for i, value in enumerate(block.arguments)]
                 for n, block in enumerate(blocks)
             ]
-            made = []
+            results_of_blocks = []
             for block in blocks:
                 returned = self.read(block)
-                made.append([self._scope[value] for value in returned])
+                results_of_blocks.append([self._scope[value] for value in returned])
             self._scope, self._tags = scope, tags
         if op.name == "stablehlo.while":
-            for tied in zip(operands, results, *inside, made[1], strict=True):
+            for tied in zip(operands, results, *inside, results_of_blocks[1], strict=True):
                 self._step(op, "loop", dict.fromkeys(tied))
         elif op.name in ("stablehlo.case", "stablehlo.if"):
-            for tied in zip(results, *made, strict=True):
+            for tied in zip(results, *results_of_blocks, strict=True):
                 self._step(op, "branch", tied)
         else:
             called = op.name in ("func.call", "sdy.named_computation")
-            ins, outs = zip(operands, inside[0], strict=True), zip(made[0], results, strict=True)
+            ins, outs = zip(operands, inside[0], strict=True), zip(results_of_blocks[0], results, strict=True)
             for array, pair in enumerate(ins):
                 self._step(op, "call" if called else "manual", pair, array=array)
             for array, pair in enumerate(outs, len(operands)):

@@ -26,7 +26,6 @@ from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.donations import Shard, is_donated, set_donations
 from shardviz.program.explicit import type_spec
-from shardviz.program.library_lines import give_lines
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import MESH, attributes_of, leave_out_constraints, main_of, set_mesh, symbol_of
 from shardviz.program.trace import Argument, Traced, cannot_lower, first_frame
@@ -176,19 +175,23 @@ def lower(
                 "only for devices that are there; explore the function without it"
             )
     types = [type_spec(t) for t in traced.types] or None
-    known = (partitionings or _jax.Partitionings()) if traced.self_partitioned else None
+    operations = (partitionings or _jax.Partitionings()) if traced.self_partitioned else None
     device = target.platform, types, target.device_kind, target.num_cores
     try:
-        module = _jax.lower(closed, traced.name, donated, on, *device, known)
+        module = _jax.lower(closed, traced.name, donated, on, *device, operations)
     except Exception as error:  # every operation has its own reasons
         raise cannot_lower(traced, target.platform, error) from error
     placed = _unmarked(module) if traced.placed else ()
     if traced.opened:
         placed = _opened(module, placed)
-    made = Lowered(traced, module, target.platform, placed=placed)
-    if known is not None:
-        made.partitionings, made.answered, made.unanswered = tuple(known.met), bool(known.answers), unanswered
-    return made
+    lowered = Lowered(traced, module, target.platform, placed=placed)
+    if operations is not None:
+        lowered.partitionings, lowered.answered, lowered.unanswered = (
+            tuple(operations.met),
+            bool(operations.answers),
+            unanswered,
+        )
+    return lowered
 
 
 def _opened(module: Any, placed: tuple[int | None, ...]) -> tuple[int | None, ...]:
@@ -205,27 +208,27 @@ def _opened(module: Any, placed: tuple[int | None, ...]) -> tuple[int | None, ..
 
 def _unmarked(module: Any) -> tuple[int | None, ...]:
     """Takes the marks off a module's sharding constraints: for each in the order of a walk the mark's number."""
-    found: list[int | None] = []
+    marks: list[int | None] = []
     with module.context:
         for op in _constraints(module.operation):
             marked = _jax.marked_text(str(op.location))
-            found.append(None if marked is None else marked[0])
+            marks.append(None if marked is None else marked[0])
             if marked is not None:
                 op.location = ir.Module.parse(f"module {{}} {marked[1]}").operation.location
-    return tuple(found)
+    return tuple(marks)
 
 
 def _constraints(module: ir.Operation) -> list[ir.Operation]:
     """The sharding constraints of a module, in the order of a walk."""
-    found: list[ir.Operation] = []
+    constraints: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> Any:
         if op.name == "sdy.sharding_constraint":
-            found.append(op)
+            constraints.append(op)
         return ir.WalkResult.ADVANCE
 
     _jax.walk(module, visit)
-    return found
+    return constraints
 
 
 def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) -> None:
@@ -256,8 +259,8 @@ def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) 
 
 def _wanted(traced: Traced, bound: PlanRecord) -> list[Constrained | None]:
     """For each value that is marked in a trace what the plan says of it; None where it says nothing."""
-    said = {(c.name, c.source, c.occurrence): c for c in bound.constraints}
-    return [said.get((p.target.label, p.target.frame, p.wanted.occurrence)) for p in traced.placed]
+    by_value = {(c.name, c.source, c.occurrence): c for c in bound.constraints}
+    return [by_value.get((p.target.label, p.target.frame, p.wanted.occurrence)) for p in traced.placed]
 
 
 def with_constraints(traced: Traced, bound: PlanRecord) -> Any:
@@ -298,12 +301,12 @@ def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) 
     _set_shardings(main, "arg_attrs", ins, in_specs)
     _set_shardings(main, "res_attrs", outs, out_specs, traced.out_types)
     if any(map(is_donated, attributes_of(main, "arg_attrs", len(ins)))):
-        given = zip(traced.arguments, ins, in_specs, strict=True)
-        made = zip(traced.outputs, outs, out_specs, strict=True)
+        inputs = zip(traced.arguments, ins, in_specs, strict=True)
+        results = zip(traced.outputs, outs, out_specs, strict=True)
         set_donations(
             main,
-            [Shard.of(t, spec, bound.mesh, bound.in_memory.get(a.name, DEVICE_MEMORY)) for a, t, spec in given],
-            [Shard.of(t, spec, bound.mesh, bound.out_memory.get(o.name, DEVICE_MEMORY)) for o, t, spec in made],
+            [Shard.of(t, spec, bound.mesh, bound.in_memory.get(a.name, DEVICE_MEMORY)) for a, t, spec in inputs],
+            [Shard.of(t, spec, bound.mesh, bound.out_memory.get(o.name, DEVICE_MEMORY)) for o, t, spec in results],
             _unused(main, traced),
             bound.mesh.size == 1,
         )
@@ -313,7 +316,7 @@ def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) 
 
 def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
     """The module under a plan as `jax.jit` gives it to the compiler, as bytecode: without the arguments that no result
-    needs, with the memories that arrays lie in, and with the lines that JAX leaves out.
+    needs, and with the memories that arrays lie in.
     """
     unused = lowered.unused
     with lowered.entered(), ir.Location.unknown():
@@ -323,7 +326,6 @@ def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
             _place(main, lowered.traced, bound)
         if any(unused):
             _leave_out(main, unused)
-        give_lines(module)
         module.verify()  # as in `edited`
         return _jax.bytecode(module)
 
@@ -336,10 +338,10 @@ def _place(main: ir.Operation, traced: Traced, bound: PlanRecord) -> None:
         ("arg_attrs", traced.arguments, bound.in_memory),
         ("res_attrs", traced.outputs, bound.out_memory),
     ):
-        said = attributes_of(main, which, len(arrays))
-        for array, attributes in zip(arrays, said, strict=True):
+        entries = attributes_of(main, which, len(arrays))
+        for array, attributes in zip(arrays, entries, strict=True):
             attributes["mhlo.memory_kind"] = ir.StringAttr.get(memory.get(array.name, DEVICE_MEMORY))
-        main.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in said])
+        main.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in entries])
     with ir.InsertionPoint(ends):
         for place, output in enumerate(traced.outputs):
             kind = bound.out_memory.get(output.name, DEVICE_MEMORY)
@@ -356,20 +358,22 @@ def _placed(value: Any, kind: str) -> Any:
         "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 1),
         "mhlo.frontend_attributes": ir.DictAttr.get({"_xla_buffer_placement": ir.StringAttr.get(kind)}),
     }
-    made = ir.Operation.create("stablehlo.custom_call", results=[value.type], operands=[value], attributes=attributes)
-    return made.results[0]
+    annotated = ir.Operation.create(
+        "stablehlo.custom_call", results=[value.type], operands=[value], attributes=attributes
+    )
+    return annotated.results[0]
 
 
 def _leave_out(main: ir.Operation, unused: Sequence[bool]) -> None:
     """Takes arguments that nothing uses off the main function."""
     block = main.regions[0].blocks[0]
-    said = attributes_of(main, "arg_attrs", len(unused))
+    entries = attributes_of(main, "arg_attrs", len(unused))
     for place in reversed([i for i, left_out in enumerate(unused) if left_out]):
         block.erase_argument(place)
     results = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
     inputs = [argument.type for argument in block.arguments]
     main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
-    kept = [ir.DictAttr.get(a) for a, left_out in zip(said, unused, strict=True) if not left_out]
+    kept = [ir.DictAttr.get(a) for a, left_out in zip(entries, unused, strict=True) if not left_out]
     main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
 
 

@@ -22,7 +22,7 @@ from shardviz.program.explicit import explicit_axes, in_types
 from shardviz.program.intermediates import Intermediate
 from shardviz.program.lower import CPU, ELSEWHERE, Lowered, LowerFor, lower
 from shardviz.program.own_partitioning import Asking
-from shardviz.program.placing import operations, with_places
+from shardviz.program.placing import with_places
 from shardviz.program.plan import Plan
 from shardviz.program.trace import Traced, needs_mesh, signature, trace
 from shardviz.records import PlanRecord
@@ -43,13 +43,12 @@ _MOST_PLACED = 16
 
 @dataclass(eq=False)
 class _Kept:
-    """A trace, the mesh that it was made on, its lowerings, and its operations once a plan constrains one."""
+    """A trace, the mesh that it was made on, and its lowerings."""
 
     traced: Traced
     mesh: DeviceMesh | None
     lowered: dict[LowerFor, Lowered] = field(default_factory=dict)
     asking: dict[LowerFor, Asking] = field(default_factory=dict)
-    operations: tuple[_jax.Made, ...] = ()
 
 
 class Lowerings:
@@ -175,18 +174,18 @@ class Lowerings:
                     try:
                         kept.lowered[target] = lower(kept.traced, kept.mesh or plan.mesh, target)
                     except TraceError:
-                        found = _elsewhere(kept.traced, kept.mesh or plan.mesh) if anywhere else None
-                        if found is None:
+                        lowered = _elsewhere(kept.traced, kept.mesh or plan.mesh) if anywhere else None
+                        if lowered is None:
                             raise
-                        kept.lowered[target] = found
+                        kept.lowered[target] = lowered
             elif not anywhere and kept.lowered[target].platform != target.platform:
                 with self.call.contexts.around():
                     lower(kept.traced, kept.mesh or plan.mesh, target)  # raises what it raised before
-            found = kept.lowered[target]
-            if not found.partitionings:
-                return found
+            lowered = kept.lowered[target]
+            if not lowered.partitionings:
+                return lowered
             if target not in kept.asking:
-                kept.asking[target] = Asking(found, dataclasses.replace(target, platform=found.platform))
+                kept.asking[target] = Asking(lowered, dataclasses.replace(target, platform=lowered.platform))
             with self.call.contexts.around():
                 return kept.asking[target].under(self.bind(plan))
 
@@ -206,10 +205,10 @@ class Lowerings:
 
     def bind(self, plan: Plan) -> PlanRecord:
         """The plan bound to the call; the last one is kept. Nothing is locked. Errors as `bind.bind` and `traced`."""
-        known = self._bound
-        if known is None or known[0] != plan:
-            known = self._bound = plan, bind.bind(plan, self.call, self.traced(plan))
-        return known[1]
+        last = self._bound
+        if last is None or last[0] != plan:
+            last = self._bound = plan, bind.bind(plan, self.call, self.traced(plan))
+        return last[1]
 
     def known(self, mesh: DeviceMesh) -> Traced:
         """What is known of the arguments before their specs are: from any trace, on Auto axes if on no others."""
@@ -236,9 +235,7 @@ class Lowerings:
         key = self._key(mesh, types), wanted
         with self._lock:
             if key not in self._placed:
-                on = self.call, mesh, types, self._places(mesh)
-                kept.operations = kept.operations or operations(kept.traced, *on)
-                traced = with_places(kept.traced, *on, kept.operations, wanted)
+                traced = with_places(kept.traced, self.call, mesh, types, self._places(mesh), wanted)
                 self._placed[key] = _Kept(traced, mesh)
                 for old in list(self._placed)[:-_MOST_PLACED]:
                     del self._placed[old]

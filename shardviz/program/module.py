@@ -37,12 +37,12 @@ _MOST_SPECS = 4096
 def spec_of(attribute: Any) -> Spec:
     """The spec that a `#sdy.sharding` attribute says."""
     text = str(attribute)  # to read one takes ten times as long as to write it
-    found = _specs.get(text)
-    if found is None:
+    spec = _specs.get(text)
+    if spec is None:
         if len(_specs) >= _MOST_SPECS:
             _specs.clear()
-        found = _specs[text] = _read_spec(attribute)
-    return found
+        spec = _specs[text] = _read_spec(attribute)
+    return spec
 
 
 def _read_spec(attribute: Any) -> Spec:
@@ -190,21 +190,21 @@ def set_mesh(module: ir.Operation, body: Any, mesh: DeviceMesh) -> None:
 
 def _meshes(module: Any) -> dict[str, DeviceMesh]:
     """Symbol → mesh, of those that have axes."""
-    found = {}
+    meshes = {}
     for op in module.operation.regions[0].blocks[0].operations:
         if op.operation.name == "sdy.mesh":
             mesh = sdy.MeshAttr(op.attributes["mesh"])
             axes = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
             if axes:
                 names, sizes = tuple(a.name for a in axes), tuple(a.size for a in axes)
-                found[symbol_of(op)] = DeviceMesh(names, sizes, device_ids=tuple(mesh.device_ids))
-    return found
+                meshes[symbol_of(op)] = DeviceMesh(names, sizes, device_ids=tuple(mesh.device_ids))
+    return meshes
 
 
 def mesh_in(module: Any) -> DeviceMesh | None:
     """The mesh that a module's shardings are over."""
-    found = _meshes(module)
-    return found.get(MESH) or next(iter(found.values()), None)
+    meshes = _meshes(module)
+    return meshes.get(MESH) or next(iter(meshes.values()), None)
 
 
 def leave_out_constraints(module: ir.Operation) -> None:
@@ -216,21 +216,21 @@ def leave_out_constraints(module: ir.Operation) -> None:
 
 def with_one_mesh(module: Any) -> Any:
     """The module with its mesh called as `MESH`; several names for one mesh become one."""
-    found = _meshes(module)
-    if not found or set(found) == {MESH}:
+    meshes = _meshes(module)
+    if not meshes or set(meshes) == {MESH}:
         return module
-    kept = found.get(MESH) or next(iter(found.values()))
-    same = [symbol for symbol, mesh in found.items() if mesh.shape == kept.shape and symbol != MESH]
+    kept = meshes.get(MESH) or next(iter(meshes.values()))
+    same = [symbol for symbol, mesh in meshes.items() if mesh.shape == kept.shape and symbol != MESH]
     if not same:
         return module
     block = module.operation.regions[0].blocks[0]
     for op in list(block.operations):
         if op.operation.name == "sdy.mesh" and (symbol := ir.StringAttr(op.attributes["sym_name"]).value) in same:
-            if MESH in found:
+            if MESH in meshes:
                 op.operation.erase()
             else:
                 op.attributes["sym_name"] = ir.StringAttr.get(MESH)
-                found[MESH] = found[symbol]
+                meshes[MESH] = meshes[symbol]
     names = {f"@{symbol}" for symbol in same} | {f'@"{symbol}"' for symbol in same}
     _rewrite(module, lambda text: _MESHES.sub(lambda m: f"@{MESH}" if m[0] in names else m[0], text))
     return module
@@ -243,7 +243,7 @@ def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[s
         MeshError: if the sizes do not go together.
     """
     left = list(mesh.shape.items())
-    found: dict[str, tuple[str, ...]] = {}
+    matching: dict[str, tuple[str, ...]] = {}
     for axis, size in own.shape.items():
         taken: list[str] = []
         product = 1
@@ -256,10 +256,10 @@ def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[s
                 f"give a mesh with the same axis names, or one whose sizes, in order, multiply to "
                 f"{'x'.join(map(str, own.sizes))}"
             )
-        found[axis] = tuple(taken)
+        matching[axis] = tuple(taken)
     if left and any(size > 1 for _, size in left):
         raise MeshError(f"{name}: it is for {own.size} devices, and the mesh {mesh} has {mesh.size}")
-    return found
+    return matching
 
 
 def write_over(module: Any, own: DeviceMesh, mesh: DeviceMesh, name: str) -> None:
@@ -363,8 +363,8 @@ def argument_names(module: Any, count: int) -> list[str | None]:
     """The names that the last `count` arguments of the module were lowered with, where their locations tell."""
     function = _function(module, _INNER) or main_of(module)
     arguments = list(function.regions[0].blocks[0].arguments)[-count:] if count else []
-    found = [_NAMED.match(str(a.location)) for a in arguments]
-    return [unescaped(m[1]) if m else None for m in found]
+    matches = [_NAMED.match(str(a.location)) for a in arguments]
+    return [unescaped(m[1]) if m else None for m in matches]
 
 
 def attributes_of(function: ir.Operation, which: str, count: int) -> list[dict[str, Any]]:
@@ -403,14 +403,14 @@ def complete(module: Any, avals: Sequence[Any], kept: Sequence[int], platform: i
     if len(old) != len(kept):
         raise TraceError(f"the module takes {len(old)} arguments where {len(kept)} were expected")
     place = {flat: i for i, flat in enumerate(kept)}
-    given: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     reshaped = False
     for flat, aval in enumerate(avals):
         kind = _jax.ir_type(aval)
         i = place.get(flat)
         location = ir.Location.unknown() if i is None else old[i].location
         new = block.add_argument(kind, location)
-        given.append({} if i is None else attributes[i])
+        entries.append({} if i is None else attributes[i])
         if i is None:
             continue
         value = new
@@ -425,7 +425,7 @@ def complete(module: Any, avals: Sequence[Any], kept: Sequence[int], platform: i
     main.attributes["function_type"] = ir.TypeAttr.get(
         ir.FunctionType.get([a.type for a in block.arguments], kind.results)
     )
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in given])
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in entries])
     uses = "jax.uses_shape_polymorphism"
     open_shapes = uses in module.operation.attributes and ir.BoolAttr(module.operation.attributes[uses]).value
     return reshaped or bool(settled) or open_shapes
@@ -462,17 +462,17 @@ def items(operation: ir.Operation) -> list[tuple[str, Any]]:
 
 def custom_calls(module: Any) -> Counter[str]:
     """How often each target of a custom call stands in a module."""
-    found: Counter[str] = Counter()
+    targets: Counter[str] = Counter()
     for op in walk(module.operation):
         if op.name == "stablehlo.custom_call":
-            found[ir.StringAttr(op.attributes["call_target_name"]).value] += 1
-    return found
+            targets[ir.StringAttr(op.attributes["call_target_name"]).value] += 1
+    return targets
 
 
 def assertions(module: Any) -> list[str]:
     """The messages of the checks that a module makes of its arguments' shapes."""
-    found = []
+    messages = []
     for op in walk(module.operation):
         if op.name == "stablehlo.custom_call" and "error_message" in op.attributes:
-            found.append(ir.StringAttr(op.attributes["error_message"]).value)
-    return found
+            messages.append(ir.StringAttr(op.attributes["error_message"]).value)
+    return messages

@@ -53,8 +53,8 @@ class Quarrel(NamedTuple):
 
     def dim_of(self, node: Node) -> int | None:
         """The dimension of one of the operation's results that is contested; None for any other value."""
-        made = (dims for each, dims in self.step.arrays[len(self.step.ins) :] if each is node)
-        return next((d for d, factors in enumerate(next(made, ())) if self.factor in factors), None)
+        results = (dims for each, dims in self.step.arrays[len(self.step.ins) :] if each is node)
+        return next((d for d, factors in enumerate(next(results, ())) if self.factor in factors), None)
 
     def words(self, named: Named) -> str:
         """What each wanted, and why not both."""

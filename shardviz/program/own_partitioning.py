@@ -77,8 +77,8 @@ class Asking:
                 answers[number] = _answer(params, cuts.get(number, ()), bound)
             except _jax.Unanswered as error:
                 reasons[str(error)] = None
-        known = _jax.Partitionings(answers=answers)
-        return lower(self.plain.traced, bound.mesh, self.target, known, unanswered=tuple(reasons))
+        partitionings = _jax.Partitionings(answers=answers)
+        return lower(self.plain.traced, bound.mesh, self.target, partitionings, unanswered=tuple(reasons))
 
     def _without(self, why: str, bound: PlanRecord) -> Lowered:
         if why not in self.known:
@@ -104,7 +104,7 @@ def _answer(params: Mapping[str, Any], cuts: tuple[_Cut, ...], bound: PlanRecord
 
 def _cuts(asked: Lowered, bound: PlanRecord) -> dict[int, tuple[_Cut, ...]]:
     """The number of each operation → how Shardy cuts its operands and results, as often as that differs."""
-    found: dict[int, dict[_Cut, None]] = {}
+    by_number: dict[int, dict[_Cut, None]] = {}
     with asked.entered(), ir.Location.unknown():
         module = prepared(asked, bound)
         passes = PassManager.parse(_PIPELINE)
@@ -124,8 +124,8 @@ def _cuts(asked: Lowered, bound: PlanRecord) -> dict[int, tuple[_Cut, ...]]:
                     around = around.operation.parent
                 if around is None:
                     cuts = tuple(map(cut, op.operands)), tuple(map(cut, op.results))
-                    found.setdefault(number, {})[cuts] = None
+                    by_number.setdefault(number, {})[cuts] = None
             return ir.WalkResult.ADVANCE
 
         _jax.walk(module, visit)
-    return {number: tuple(cuts) for number, cuts in found.items()}
+    return {number: tuple(cuts) for number, cuts in by_number.items()}

@@ -59,8 +59,8 @@ def steps(pipeline: str) -> Iterator[tuple[str, str]]:
     for at, letter in enumerate(f"{inside},"):
         depth += (letter in "({") - (letter in ")}")
         if letter == "," and not depth:
-            found, start = inside[start:at], at + 1
-            yield found, f"builtin.module({found})"
+            step, start = inside[start:at], at + 1
+            yield step, f"builtin.module({step})"
 
 
 def plain_name(step: str) -> str:
@@ -86,10 +86,10 @@ def shardy_stages(lowered: Lowered, bound: PlanRecord) -> Iterator[Stage]:
     with lowered.entered(), ir.Location.unknown():
         module = prepared(lowered, bound)
         last = _text(module)
-        found = list(steps(str(PassManager.parse(PIPELINE))))
+        pipeline_steps = list(steps(str(PassManager.parse(PIPELINE))))
     count = 0
     named: dict[str, int] = {}
-    for step, pipeline in found:
+    for step, pipeline in pipeline_steps:
         name = plain_name(step)
         if name == _WRITES_FILES:
             continue
@@ -161,11 +161,11 @@ def _jaxpr_read(jaxpr: Any) -> tuple[StageLine, ...]:
 
 def jaxpr_lines(text: str) -> tuple[StageLine, ...]:
     """The lines of a jaxpr that was printed with its places."""
-    found = []
+    lines = []
     for line in text.splitlines():
-        said = _FROM.search(line)
-        if said is None:
-            found.append(StageLine(line.rstrip()))
+        place = _FROM.search(line)
+        if place is None:
+            lines.append(StageLine(line.rstrip()))
         else:
-            found.append(StageLine(line[: said.start()].rstrip(), Frame(said[1], int(said[2])).short))
-    return tuple(found)
+            lines.append(StageLine(line[: place.start()].rstrip(), Frame(place[1], int(place[2])).short))
+    return tuple(lines)

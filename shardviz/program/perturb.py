@@ -15,11 +15,10 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardviz.kept import cached_property
-from shardviz.notation import Axis, Spec
+from shardviz.notation import Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import axis_name
-from shardviz.program.graph import cut_of, functions_of
-from shardviz.program.links import RULES, Key, Links, Node, number_of, tag
+from shardviz.program.links import RULES, Cut, Key, Links, Node, number_of, tag
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.module import MESH, attributes_of, main_of, place_of, spec_of, walk
 from shardviz.program.propagate import RESHARDS, prepared, run
@@ -155,17 +154,17 @@ class Perturbed:
 
     # Runs.
 
-    def links(self, gone: Collection[Source], given: Collection[Source] = ()) -> Links:
-        """The program propagated without some sources and with others: their axis is put last into their dimension."""
-        return Links(self.run(gone, given, _WITH_RULES), self.lowered.locations)
+    def links(self, gone: Collection[Source]) -> Links:
+        """The program propagated without some sources."""
+        return Links(self.run(gone, then=_WITH_RULES), self.lowered.locations)
 
     def holds(self, key: Key, dim: int, axis: str, gone: Collection[Source], given: Collection[Source] = ()) -> bool:
-        """Whether a value's dimension has an axis, propagated without some sources and with others."""
+        """Whether a value's dimension has an axis, propagated without some sources and with others, whose axis is put
+        last into their dimension."""
         asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in given)
         if asked not in self._answers:
-            spec = self._spec(self.run(gone, given, None if key.kind == "value" else _SETTLED), key)
-            dims = () if spec is None else spec.dims
-            self._answers[asked] = dim < len(dims) and axis in map(axis_name, dims[dim])
+            node = Links(self.run(gone, given, _SETTLED), self.lowered.locations).find(key)
+            self._answers[asked] = node is not None and Cut(node, dim).carries(axis)
         return self._answers[asked]
 
     def run(self, gone: Collection[Source], given: Collection[Source] = (), then: str | None = None) -> ir.Operation:
@@ -217,28 +216,6 @@ class Perturbed:
                 op.attributes["sharding"] = _edited(op.attributes["sharding"], inside[number_of(op)])
         module.verify()  # Shardy ends the process when it is given what the verifier would have refused
         return module
-
-    def _spec(self, module: ir.Operation, key: Key) -> Spec | None:
-        """How a value is cut in a propagated module; None where it is whole, or no more there."""
-        if key.kind == "output":
-            _, entry = self._entries(module, "output")[key.place]
-            return spec_of(entry[_SHARDING]) if _SHARDING in entry else None
-        function, calls = main_of(module), []
-        functions = functions_of(module)
-        for number in key.calls:
-            call = next(iter(_numbered(function, (number,))), None)
-            if call is None:
-                return None
-            calls.append(call)
-            function = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
-        same = [function] if key.tag == -1 else _numbered(function, (key.tag,))
-        if not same:
-            return None
-        op = same[min(key.copy, len(same) - 1)]
-        if key.kind in ("result", "value"):
-            return cut_of(op.results[key.place], _manual([*calls, op]))
-        block = op.regions[int(key.kind.removeprefix("inside ")) if key.kind != "argument" else 0].blocks[0]
-        return cut_of(block.arguments[key.place], _manual([*calls, block.operations[0].operation]))
 
 
 def manual_place(number: int, array: int) -> int:
@@ -302,7 +279,7 @@ def _constrain(op: ir.Operation, place: int, sharding: Any, *, operand: bool) ->
     """Puts a constraint in front of one operand of an operation, or behind one of its results."""
     value = op.operands[place] if operand else op.results[place]
     uses = [(op, place)] if operand else [(use.owner, use.operand_number) for use in value.uses]
-    made = ir.Operation.create(
+    constraint = ir.Operation.create(
         "sdy.sharding_constraint",
         results=[value.type],
         operands=[value],
@@ -310,21 +287,9 @@ def _constrain(op: ir.Operation, place: int, sharding: Any, *, operand: bool) ->
         loc=op.location,
     )
     at = next(n for n, each in enumerate(op.block.operations) if each.operation == op)
-    ir.InsertionPoint(op.block.operations[at if operand else at + 1]).insert(made)
+    ir.InsertionPoint(op.block.operations[at if operand else at + 1]).insert(constraint)
     for owner, number in uses:
-        owner.operands[number] = made.results[0]
-
-
-def _manual(ops: Sequence[ir.Operation]) -> tuple[Axis, ...]:
-    """The axes of the manual computations that operations stand in."""
-    found: list[Axis] = []
-    for op in ops:
-        around = op.parent
-        while around is not None and around.operation.name != "func.func":
-            if around.operation.name == "sdy.manual_computation":
-                found += [*sdy.ManualAxesAttr(around.attributes["manual_axes"])]
-            around = around.operation.parent
-    return tuple(found)
+        owner.operands[number] = constraint.results[0]
 
 
 def _numbered(module: ir.Operation, numbers: Collection[int]) -> list[ir.Operation]:

@@ -1,46 +1,27 @@
 """A trace with marks at the values that a plan constrains.
 
-The function is traced twice more: first each operation is told with the lines that ask for it, so that a name in the
-source becomes the number of an operation; then those operations' results are marked, as if the person had written
-`with_sharding_constraint` there. The first trace serves every place. The second is of one plan's places, whatever their
-specs: these are written into the lowered module for each plan (`lower.edited`), so that a spec that is dragged needs no
-other trace.
+The function is traced once more, with its code compiled again from its source: around each expression that a plan
+constrains stands a call, which marks the value as if the person had written `with_sharding_constraint` there. The
+trace is of one plan's places, whatever their specs: these are written into the lowered module for each plan
+(`lower.edited`), so that a spec that is dragged needs no other trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+import linecache
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from types import CodeType
+from typing import Any
 
 from shardviz import _jax
-from shardviz._jax import Line
 from shardviz.errors import SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.call import Call
-from shardviz.program.intermediates import Intermediate, Target, located, runs
+from shardviz.program.intermediates import Extent, Intermediate, Target, located, python_of
 from shardviz.program.trace import Placed, Traced, staged
-from shardviz.records.source import is_own
-
-
-def operations(
-    traced: Traced, call: Call, mesh: DeviceMesh, types: tuple[Spec, ...], places: frozenset[str]
-) -> tuple[_jax.Made, ...]:
-    """The operations that the lines of a call's function ask for, in order.
-
-    Args:
-        traced, call, mesh, types, places: as `with_places`.
-
-    Raises:
-        TraceError: if the program has no Python any more.
-    """
-    if call.traced_for is not None or traced.closed is None:
-        raise TraceError(
-            f"{traced.name} was traced or lowered before it came here, so no line of it can be constrained; explore "
-            "the function itself"
-        )
-    watch = _jax.Watch(is_own)
-    staged(call, mesh, types, places, watch)
-    return tuple(watch.made)
 
 
 def with_places(
@@ -49,7 +30,6 @@ def with_places(
     mesh: DeviceMesh,
     types: tuple[Spec, ...],
     places: frozenset[str],
-    made: Sequence[_jax.Made],
     wanted: Sequence[Intermediate],
 ) -> Traced:
     """The trace of a call with a mark at each value that is to be constrained.
@@ -57,42 +37,52 @@ def with_places(
     Args:
         traced: the trace without them.
         call, mesh, types, places: what it was made of; see `trace`.
-        made: its operations.
         wanted: the values.
 
     Raises:
         SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.
-        TraceError: if the program makes other operations each time that it is traced.
+        TraceError: if the program has no Python any more, or makes other values each time that it is traced.
     """
-    targets = [located(each, made) for each in wanted]
-    there = [_there(each, target, made) for each, target in zip(wanted, targets, strict=True)]
-    closed, survived = _marked(traced, call, mesh, types, places, made, targets, there)
-    kept = _surviving(wanted, targets, there, survived)
-    picked = [r if each.occurrence is None else [r[each.occurrence]] for each, r in zip(wanted, kept, strict=True)]
-    if picked != kept:
-        closed, _ = _marked(traced, call, mesh, types, places, made, targets, picked)
-    return replace(
-        traced,
-        closed=closed,
-        placed=tuple(
-            _placed(each, target, [made[number] for number, _ in found])
-            for each, target, found in zip(wanted, targets, picked, strict=True)
-        ),
-    )
+    if call.traced_for is not None or traced.closed is None:
+        raise TraceError(
+            f"{traced.name} was traced or lowered before it came here, so no line of it can be constrained; explore "
+            "the function itself"
+        )
+    targets = [located(each, traced.lines) for each in wanted]
+
+    def marked(chosen: Sequence[Collection[int] | None]) -> tuple[_jax.Marking, object, set[tuple[int, int]]]:
+        names = [_name(target) for target in targets]
+        marking = _jax.Marking({n: [i for i, name in enumerate(names) if name == n] for n in names}, chosen)
+        again = staged(call, mesh, types, places, _jax.marked(marking, _codes_of(targets)))
+        return marking, again.jaxpr, _jax.marks_in(again.jaxpr.jaxpr)
+
+    marking, closed, in_program = marked([None] * len(wanted))
+    kept = []
+    for place, (each, target, values) in enumerate(zip(wanted, targets, marking.values, strict=True)):
+        _check(each, target, values)
+        numbers = [number for number in range(len(values)) if (place, number) in in_program]
+        kept.append(_chosen(each, target, numbers))
+    if any(each.occurrence is not None for each in wanted):
+        again, closed, _ = marked(kept)
+        if again.values != marking.values:
+            raise TraceError(
+                f"{traced.name} makes other values each time that it is traced, so that no single one can be found "
+                "again to be constrained; constrain all of its line, or constrain it in the function itself"
+            )
+    rows = zip(wanted, targets, marking.values, kept, strict=True)
+    placed = tuple(_placed(each, target, [values[n] for n in numbers]) for each, target, values, numbers in rows)
+    return replace(traced, closed=closed, placed=placed)
 
 
-_Runs = list[tuple[int, int]]
-
-
-def _there(wanted: Intermediate, target: Target, made: Sequence[_jax.Made]) -> _Runs:
-    """The operations whose results are a value, one for each time; and which of their lines it is."""
-    found, name = runs(target, made), f"{target.label!r} at {target.frame.short}"
-    if not found:
+def _check(wanted: Intermediate, target: Target, values: Sequence[_jax.MarkedValue]) -> None:
+    """Refuses what cannot be constrained."""
+    name = f"{target.label!r} at {target.frame.short}"
+    if not values or any(row.shape is None and row.kind not in _SEVERAL for row in values):
         raise _refused(wanted, f"{name} makes no array of its own; constrain the value that it is")
-    for row in (made[number] for number, _ in found):
+    for row in values:
         if row.shape is None:
             one = "constrain one of them where it is used, by its expression"
-            raise _refused(wanted, f"{name} makes several arrays ({row.op}); {one}")
+            raise _refused(wanted, f"{name} makes several arrays ({row.kind}); {one}")
         if not row.whole:
             axes = ", ".join(map(repr, sorted(row.manual)))
             raise _refused(
@@ -100,74 +90,87 @@ def _there(wanted: Intermediate, target: Target, made: Sequence[_jax.Made]) -> _
                 f"{name} is inside a shard_map over {axes}, where each device has an array of its own; constrain what "
                 "goes into the shard_map or comes out of it",
             )
-    return found
+
+
+_SEVERAL = ("list", "tuple", "dict")
 
 
 def _refused(wanted: Intermediate, why: str) -> SpecError:
     return SpecError(f"constrain {str(wanted)!r}: {why}", argument=wanted.name or wanted.line)
 
 
-def _marked(
-    traced: Traced,
-    call: Call,
-    mesh: DeviceMesh,
-    types: tuple[Spec, ...],
-    places: frozenset[str],
-    made: Sequence[_jax.Made],
-    targets: Sequence[Target],
-    there: Sequence[_Runs],
-) -> tuple[object, set[tuple[int, int]]]:
-    """The jaxpr with marks on these operations' results, and the (number, operation) of those that are still in it."""
-    marks: dict[int, list[str]] = {}
-    variables: dict[int, tuple[int, str]] = {}
-    for place, (target, found) in enumerate(zip(targets, there, strict=True)):
-        for number, level in found:
-            marks.setdefault(number, []).append(_jax.mark(place, number))
-            if target.variable:
-                variables[number] = level, target.variable
-    watch = _jax.Watch(is_own, marks, variables)
-    again = staged(call, mesh, types, places, watch)
-    if list(map(_place, watch.made)) != list(map(_place, made)):
-        raise TraceError(
-            f"{traced.name} makes other operations each time that it is traced, so none of them can be found again to "
-            "be constrained; constrain the value in the function itself"
-        )
-    for target, found in zip(targets, there, strict=True):
-        if target.variable and any(number in watch.misses for number, _ in found):
-            raise SpecError(
-                f"constrain {target.variable!r}: what {target.frame.short} assigns is not the one array that its last "
-                "operation makes; constrain it in the function that makes it, or where it is used",
-                argument=target.variable,
-            )
-    return again.jaxpr, _jax.marks_in(again.jaxpr.jaxpr)
+def _chosen(wanted: Intermediate, target: Target, numbers: list[int]) -> list[int]:
+    """Those of the values that are meant, of those that are in the program that JAX keeps: it may trace a loop's body
+    more than once."""
+    if not numbers:
+        makes = f"no result needs what {target.frame.short} makes, so it is not in the program"
+        raise _refused(wanted, f"{makes}; take the constraint away")
+    if wanted.occurrence is None:
+        return numbers
+    if not 0 <= wanted.occurrence < len(numbers):
+        times = f"{target.frame.short} is run {len(numbers)} times"
+        raise _refused(wanted, f"{times}, so occurrence is 0 to {len(numbers) - 1}, or None for all")
+    return [numbers[wanted.occurrence]]
 
 
-def _place(row: _jax.Made) -> tuple[str, tuple[Line, ...]]:
-    """An operation and its line, which are the same each time, whoever asks for the trace."""
-    return row.op, tuple(replace(line, frame=0) for line in row.lines[:1])
-
-
-def _surviving(
-    wanted: Sequence[Intermediate], targets: Sequence[Target], there: Sequence[_Runs], survived: set[tuple[int, int]]
-) -> list[_Runs]:
-    """The operations that are in the program that JAX keeps: it may trace a loop's body more than once."""
-    kept = []
-    for place, (each, target, found) in enumerate(zip(wanted, targets, there, strict=True)):
-        left = [(number, level) for number, level in found if (place, number) in survived]
-        if not left:
-            makes = f"no result needs what {target.frame.short} makes, so it is not in the program"
-            raise _refused(each, f"{makes}; take the constraint away")
-        if each.occurrence is not None and not 0 <= each.occurrence < len(left):
-            times = f"{target.frame.short} is run {len(left)} times"
-            raise _refused(each, f"{times}, so occurrence is 0 to {len(left) - 1}, or None for all")
-        kept.append(left)
-    return kept
-
-
-def _placed(wanted: Intermediate, target: Target, rows: Sequence[_jax.Made]) -> Placed:
+def _placed(wanted: Intermediate, target: Target, rows: Sequence[_jax.MarkedValue]) -> Placed:
     shapes = tuple(dict.fromkeys(row.shape or () for row in rows))
     if len({len(shape) for shape in shapes}) > 1:
         listed = ", ".join(map(str, shapes))
         raise _refused(wanted, f"{target.frame.short} makes arrays of shapes {listed}; say which with occurrence=")
     manual = frozenset().union(*(row.manual for row in rows))
     return Placed(wanted=wanted, target=target, shapes=shapes, dtype=rows[0].dtype, times=len(rows), manual=manual)
+
+
+# The code with calls around expressions.
+
+
+def _name(target: Target) -> str:
+    return f"{target.file}:{target.expression}"
+
+
+def _codes_of(targets: Sequence[Target]) -> dict[CodeType, CodeType]:
+    """The code of each function around targets → the same with calls around them."""
+    codes: dict[CodeType, CodeType] = {}
+    for file in dict.fromkeys(target.file for target in targets):
+        text = "".join(linecache.getlines(file))
+        codes |= _codes(file, text, frozenset((t.expression, _name(t)) for t in targets if t.file == file))
+    return codes
+
+
+@lru_cache(maxsize=16)
+def _codes(file: str, text: str, expressions: frozenset[tuple[Extent, str]]) -> dict[CodeType, CodeType]:
+    plain, edited = (ast.parse(python_of(text)) for _ in range(2))
+    edited = ast.fix_missing_locations(_Calls(dict(expressions)).visit(edited))
+    return dict(_pairs(*(compile(tree, file, "exec", dont_inherit=True) for tree in (plain, edited))))
+
+
+def _pairs(plain: CodeType, edited: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """A code and the codes in it, each with the other that stands in its place, where they differ."""
+    if plain != edited:
+        yield plain, edited
+        inner = ([c for c in code.co_consts if isinstance(c, CodeType)] for code in (plain, edited))
+        for pair in zip(*inner, strict=True):
+            yield from _pairs(*pair)
+
+
+class _Calls(ast.NodeTransformer):
+    """Puts a call around each of some expressions, by where they stand."""
+
+    def __init__(self, names: dict[Extent, str]):
+        self.left = dict(names)
+
+    def visit(self, node: ast.AST) -> Any:
+        """The node, or the call of it."""
+        is_value = isinstance(node, ast.expr | ast.AugAssign)
+        name = self.left.pop(Extent.of(node), None) if is_value else None
+        node = self.generic_visit(node)
+        if name is None:
+            return node
+        call = lambda value: ast.Call(ast.Name(_jax.MARK, ast.Load()), [ast.Constant(name), value], [])  # noqa: E731
+        if isinstance(node, ast.AugAssign):
+            before = ast.parse(ast.unparse(node.target), mode="eval").body
+            sum_ = ast.copy_location(ast.BinOp(before, node.op, node.value), node)
+            return ast.copy_location(ast.Assign([node.target], call(sum_)), node)
+        assert isinstance(node, ast.expr)
+        return ast.copy_location(call(node), node)

@@ -82,15 +82,15 @@ def _constraints(plan: Plan, bound: PlanRecord, traced: Traced) -> list[str]:
     """A line for each constraint: its value as it is known now, its line's text included, and its spec."""
     placed = {p.wanted: p.target for p in traced.placed}
     rows = [(w.value, placed[w.value], b) for w, b in zip(plan.constraints, bound.constraints, strict=True)]
-    known = [(replace(v, line=t.frame.short, text=t.text, function=t.function), b.spec_text) for v, t, b in rows]
-    return [f"        (sv.{value!r}, {spec})," for value, spec in known]
+    located = [(replace(v, line=t.frame.short, text=t.text, function=t.function), b.spec_text) for v, t, b in rows]
+    return [f"        (sv.{value!r}, {spec})," for value, spec in located]
 
 
 def variant_code(variant: Variant) -> str:
     """What a program has otherwise, as Python."""
     fields = {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant)}
-    said = {name: value for name, value in fields.items() if value}
-    text = f"sv.Variant({', '.join(f'{n}={v!r}' for n, v in said.items())})"
+    filled = {name: value for name, value in fields.items() if value}
+    text = f"sv.Variant({', '.join(f'{n}={v!r}' for n, v in filled.items())})"
     return re.sub(r"\b(Longer|Reconstrained)\(", r"sv.\1(", text)
 
 
@@ -115,15 +115,15 @@ def _rules(rules: Rules) -> str:
 
 def shared_trees(ins: Any, outs: Any, in_specs: Any, out_specs: Any) -> dict[str, str]:
     """The text of each tree that several arguments or results share → a name for it."""
-    found: dict[str, list[str]] = {}
+    roots: dict[str, list[str]] = {}
     for trees, specs in ((ins, in_specs), (outs if type(outs) in (list, tuple) else (outs,), out_specs)):
         for tree in trees:
             if is_plain(tree) and tree is not None and not isinstance(tree, str):
                 text = literal(tree, specs, 0)
                 if "\n" in text:
                     root = re.match(r"\w*", next(iter(jax.tree.leaves(tree)), ""))
-                    found.setdefault(text, []).append(root[0] if root else "")
-    several = {text: names[0] for text, names in found.items() if len(names) > 1}
+                    roots.setdefault(text, []).append(root[0] if root else "")
+    several = {text: names[0] for text, names in roots.items() if len(names) > 1}
     return {text: f"{name or 'shared'}_specs" + (str(i) if i else "") for i, (text, name) in enumerate(several.items())}
 
 

@@ -21,7 +21,7 @@ from jax.extend.mlir.passmanager import PassManager
 from shardviz import _jax, processes
 from shardviz.notation import Spec
 from shardviz.program.explicit import mark_types
-from shardviz.program.footprint import Footprint, footprint
+from shardviz.program.footprint import Footprint
 from shardviz.program.graph import PROPAGATED, MlirGraph
 from shardviz.program.lower import Lowered, edited
 from shardviz.program.module import items, walk
@@ -135,10 +135,11 @@ def sketch(
         lowered, bound, flops: as for `propagate`.
         room: bytes of its own memory that a chip's compiler fills with values.
     """
-    _ = lowered.unused  # which takes the lock
-    found, memory = _propagate(lowered, bound, flops, None, room)
-    assert memory is not None
-    return found, memory
+    unused = lowered.unused
+    propagated, reading = _propagate(lowered, bound, flops, None, brief=True)
+    with lowered.entered():
+        arguments = reading.argument_bytes(bound, unused)
+    return propagated, Footprint.of(arguments, reading.schedule, room)
 
 
 def _propagate(
@@ -146,8 +147,8 @@ def _propagate(
     bound: PlanRecord,
     flops: Mapping[str, float] | None,
     make: Callable[[], ir.Operation] | None,
-    room: float | None = None,  # where only what costs is read
-) -> tuple[Propagated, Footprint | None]:
+    brief: bool = False,
+) -> tuple[Propagated, Reading]:
     with lowered.entered(), ir.Location.unknown():
         start = time.perf_counter()
         module = prepared(lowered, bound) if make is None else make()
@@ -155,15 +156,14 @@ def _propagate(
         run(module)
         done = time.perf_counter()
         graph = MlirGraph(module)
-        reading = Reading(graph, lowered, bound.mesh, flops or {}, brief=room is not None)
+        reading = Reading(graph, lowered, bound.mesh, flops or {}, brief=brief)
         outputs = reading.outputs()
         seconds = {"edit": edit - start, "shardy": done - edit, "read": time.perf_counter() - done}
         values = tuple(reading.values), tuple(reading.shown)
         found = *values, tuple(reading.collectives), tuple(reading.products), reading.tally.rows
         counts = reading.unknown_loops, reading.reshards_left
-        ends = (reading.read_as(), reading.computed_as()) if room is None else ({}, {})
-        propagated = Propagated(outputs, *found, *counts, reading.schedule, seconds, module, graph, *ends)
-        return propagated, None if room is None else footprint(graph, lowered, bound, room)
+        ends = (reading.read_as(), reading.computed_as()) if not brief else ({}, {})
+        return Propagated(outputs, *found, *counts, reading.schedule, seconds, module, graph, *ends), reading
 
 
 def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
@@ -219,7 +219,7 @@ def _simplified(lowered: Lowered) -> ir.Operation:
     """The lowered module with what no plan changes: rules for CHLO, sums of sums as one, broadcasts as reshapes."""
     module = lowered.module.operation.clone()
     merges = lowered.platform != "cpu"  # XLA's CPU compiler leaves a reduction of a reduction as it is
-    found: list[ir.Operation] = []
+    reductions: list[ir.Operation] = []
     broadcasts: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> Any:
@@ -228,11 +228,11 @@ def _simplified(lowered: Lowered) -> ir.Operation:
         elif op.name == "stablehlo.broadcast_in_dim":
             broadcasts.append(op)
         elif merges and op.name == "stablehlo.reduce":
-            found.append(op)
+            reductions.append(op)
         return ir.WalkResult.ADVANCE
 
     _jax.walk(module, visit)
-    for op in found:
+    for op in reductions:
         _merge(op)
     for op in filter(_repeats_nothing, broadcasts):
         _reshape(op)
@@ -252,12 +252,14 @@ def _reshape(broadcast: ir.Operation) -> None:
 
     Shardy hands cuts on through reshapes before it does through broadcasts, so that which cut wins may depend on it.
     """
-    (made,) = broadcast.results
-    said = {name: what for name, what in items(broadcast) if name != "broadcast_dimensions"}
+    (result,) = broadcast.results
+    attributes = {name: what for name, what in items(broadcast) if name != "broadcast_dimensions"}
     at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
     operands = list(broadcast.operands)
-    new = ir.Operation.create("stablehlo.reshape", results=[made.type], operands=operands, attributes=said, **at)
-    made.replace_all_uses_with(new.results[0])
+    new = ir.Operation.create(
+        "stablehlo.reshape", results=[result.type], operands=operands, attributes=attributes, **at
+    )
+    result.replace_all_uses_with(new.results[0])
     broadcast.erase()
 
 

@@ -13,7 +13,7 @@ FLOPs follow from one device's shapes. Dimensions that do not divide are padded,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -33,14 +33,14 @@ from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.record import Sharding
 from shardviz.notation.sdy import axis_lists
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import DEVICE_MEMORY, axis_name, axis_size
 from shardviz.program.explicit import type_of
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
-from shardviz.records import Collective, Factor, Frame, Product, Value, WorkTally
+from shardviz.records import Collective, Factor, Frame, PlanRecord, Product, Value, WorkTally
 from shardviz.records.kernels import Array, Known
 from shardviz.records.phases import phase
 from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heaviest
@@ -95,6 +95,31 @@ def _span(op: MlirOperation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, .
     return span(kind, table, mesh)
 
 
+def _images(graph: MlirGraph) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The shape of what each convolution takes and gives, and its dimensions of the batch and of the features."""
+    for op in graph.operations:
+        if op.kind == "convolution":
+            dims = op.convolution
+            yield op.operands[0].shape, dims.input[:2]
+            yield op.result.shape, dims.output[:2]
+
+
+_LANES, _ROWS = 128, 8
+"""A tile of a TPU's memory; a dimension of fewer than eight is padded to four, two or one."""
+
+
+def padding(sizes: Sequence[int]) -> float:
+    """By how many times the tiles of a TPU's image are larger than what lies in them.
+
+    Args:
+        sizes: its batch and its features on one device, which lie in the order that pads less; empty for no image.
+    """
+    filled = lambda size, unit: -(-size // unit) * unit / size  # noqa: E731
+    rows = lambda size: min(_ROWS, 1 << (size - 1).bit_length())  # noqa: E731
+    orders = [(one, other) for one, other in (sizes, sizes[::-1]) if one * other] if sizes else []
+    return min((filled(one, _LANES) * filled(other, rows(other)) for one, other in orders), default=1.0)
+
+
 def _reduces_several(op: MlirOperation | None) -> bool:
     """Whether an operation is a reduction of several arrays at once."""
     return op is not None and op.name == "stablehlo.reduce" and len(op.results) > 1
@@ -137,6 +162,7 @@ class Reading(Walker):
         self.known = Known(flops, lowered.traced.estimates)
         self.mesh, self.traced = mesh, lowered.traced
         self.on_tpu = lowered.platform == "tpu"
+        self.images = dict(_images(graph)) if self.on_tpu else {}
         self.made: dict[Any, Any] = {}  # a collective of the block that is read → its result
         self.again: dict[Any, Any] = {}  # the result of the same collective, made again → the first one's
         self.values: list[Value] = []  # all that the program makes
@@ -149,7 +175,7 @@ class Reading(Walker):
         self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()
-        self.listing = Listing(self._bytes_of, self._computed)
+        self.listing = Listing(self._bytes_of, self._computed, on_chip=not brief)
         self.locations = lowered.locations
         self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
         self.schedule = self._block(self.main)
@@ -162,10 +188,7 @@ class Reading(Walker):
             self.made = around
 
     def _block(self, block: Block, given: Sequence[GraphValue] = ()) -> Schedule:
-        """Reads a block that has a schedule of its own, which nobody needs of a brief reading."""
-        if self.brief:
-            self.read(block)
-            return ()
+        """Reads a block that has a schedule of its own."""
         self.listing.open(block, given)
         return self.listing.close(self.read(block), self._donated() if block is self.main else ())
 
@@ -173,6 +196,13 @@ class Reading(Walker):
         """Bytes on one device of each argument whose memory a result may take."""
         arguments = zip(self.traced.arguments, self.main.arguments, strict=True)
         return [self._bytes_of(value) for argument, value in arguments if argument.donated]
+
+    def argument_bytes(self, bound: PlanRecord, unused: Sequence[bool]) -> float:
+        """Bytes on one device of the arguments that the program uses and a plan leaves in the device's memory."""
+        rows = zip(self.traced.arguments, self.main.arguments, unused, strict=True)
+        used = ((argument.name, value) for argument, value, is_unused in rows if not is_unused)
+        here = (value for name, value in used if bound.in_memory.get(name, DEVICE_MEMORY) == DEVICE_MEMORY)
+        return sum(map(self._bytes_of, here))
 
     def visit(self, op: MlirOperation) -> None:
         name, before, entries = op.name, len(self.collectives), Schedule()
@@ -192,7 +222,7 @@ class Reading(Walker):
             flops, stands_in = product_flops(op, self._shard_of), self._phase(op, place)
             module = module_of(place.name_stack, place.frame)
             self.tally.add(stands_in, place.frame, module, product_dtype(op), self.around.times * flops)
-            side = shortest_side(op, self._shard_of)
+            side = 0 if self.brief else shortest_side(op, self._shard_of)
             entries = self._works(op, place.frame, stands_in, {product_dtype(op): flops}, side)
             if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
@@ -211,13 +241,8 @@ class Reading(Walker):
                 entries = self._branches(blocks)
         elif op.blocks:
             with self.inside(op) as (block,):
-                if self.brief:
-                    self.read(block)
-                else:
-                    self.listing.same(block.arguments, op.operands)
-                    self.listing.same(op.results, self.read(block))
-            return
-        if self.brief:
+                self.listing.same(block.arguments, op.operands)
+                self.listing.same(op.results, self.read(block))
             return
         if op.results and op.results[0] in self.again:
             self.listing.same(op.results, (self.again[op.results[0]],))
@@ -240,15 +265,20 @@ class Reading(Walker):
 
     def _computed(self, op: MlirOperation) -> Scheduled:
         """Work of an operation that computes element by element."""
+        if self.brief:
+            return Scheduled(kind="work", name=op.kind)
         place = op.place or self.place(op)
         return Scheduled(kind="work", name=op.kind, source=place.frame, phase=self._phase(op, place))
 
     def _bytes_of(self, value: GraphValue) -> float:
+        """Bytes of a value on one device; of an image of a TPU's convolution with the padding of its tiles."""
         spec = self.graph.cut(value, self.around.manual)
-        key = value.shape, value.dtype, spec
+        tile = self.images.get(value.shape, ()) if self.images and value.owner is not self.main else ()
+        key = value.shape, value.dtype, spec, tile
         size = self.sizes.get(key)
         if size is None:
-            elements = 0 if value.is_token else math.prod(shard_shape(value.shape, spec or Spec(), self.mesh))
+            shard = (0,) if value.is_token else shard_shape(value.shape, spec or Spec(), self.mesh)
+            elements = math.prod(shard) * padding([shard[d] for d in tile])
             size = self.sizes[key] = float(elements and elements * itemsize(value.dtype))
         return size
 
@@ -270,11 +300,11 @@ class Reading(Walker):
         cuts = [self.graph.cut(value, manual) for value in (*op.operands, op.results[0])]
         used = {axis_name(a) for cut in cuts if cut is not None for a in cut.axes}
         used |= set(map(axis_name, manual)) - set(map(axis_name, self.around.alike))
-        made = last is not None and last.source == place.frame and last.name.startswith("dot_general.")
+        named = last is not None and last.source == place.frame and last.name.startswith("dot_general.")
         left, right = (self._summed_axes(op, number) for number in (0, 1))
         self.products.append(
             Product(
-                value=last.name if made and last is not None else "",
+                value=last.name if named and last is not None else "",
                 source=place.frame,
                 phase=stands_in,
                 dtype=product_dtype(op),
@@ -333,18 +363,18 @@ class Reading(Walker):
 
     def _branches(self, blocks: Sequence[Block]) -> Schedule:
         """Every branch's values and collectives; the FLOPs and the schedule of the branch that has most."""
-        around, found, schedules = self.tally, [], []
+        around, tallies, schedules = self.tally, [], []
         for block in blocks:
             self.tally = WorkTally()
             schedules.append(self._block(block))
-            found.append(self.tally)
+            tallies.append(self.tally)
         self.tally = around
-        self.tally.join(max(found, key=lambda tally: tally.flops).rows)
+        self.tally.join(max(tallies, key=lambda tally: tally.flops).rows)
         return heaviest(schedules)
 
     def _phase(self, op: MlirOperation, place: Place) -> str:
-        said = phase(place.name_stack, self.traced.differentiated)
-        return said if said != "update" or self.brief else self._flow.phase_of(op.results, self.around.calls)
+        stands_in = phase(place.name_stack, self.traced.differentiated)
+        return stands_in if stands_in != "update" or self.brief else self._flow.phase_of(op.results, self.around.calls)
 
     @cached_property
     def _flow(self) -> Flow:
@@ -357,14 +387,14 @@ class Reading(Walker):
         cut = "sdy.sharding" in attributes
         filled = op.kind == "iota" or (op.kind == "broadcast-in-dim" and not op.operands[0].shape)
         shown = (cut or bool(self.around.manual)) and not filled
-        made = self.used(op)
-        shape, dtype = made.shape, made.dtype
+        result = self.used(op)
+        shape, dtype = result.shape, result.dtype
         moved = PROPAGATED in attributes
         sharding = attributes[PROPAGATED if moved else "sdy.sharding"] if cut else None
-        key = shape, dtype, sharding, self.around.manual, made.index
-        known = self.cuts.get(key)
-        if known is None:
-            known = self.cuts[key] = self._cut(*key)
+        key = shape, dtype, sharding, self.around.manual, result.index
+        sharded = self.cuts.get(key)
+        if sharded is None:
+            sharded = self.cuts[key] = self._cut(*key)
         place = self.place(op)
         name = short = op.name.split(".", 1)[1]
         if shown:
@@ -376,17 +406,17 @@ class Reading(Walker):
                 name=name,
                 shape=shape,
                 dtype=dtype,
-                spec=known.spec,
-                shard_shape=known.shard,
-                bytes_per_device=known.nbytes,
-                sharding=known.notations,
+                spec=sharded.spec,
+                shard_shape=sharded.shard,
+                bytes_per_device=sharded.nbytes,
+                sharding=sharded.notations,
                 source=place.frame,
                 op=place.op or short,
                 name_stack=place.name_stack,
                 label="",
                 count=self.around.count,
-                manual=known.manual,
-                computed=self.graph.cut(made) if moved else None,
+                manual=sharded.manual,
+                computed=self.graph.cut(result) if moved else None,
                 fixed=type_of(op.native),
             )
         )
@@ -465,15 +495,15 @@ class Reading(Walker):
         join.
         """
         kind, attribute = op.kind, COLLECTIVES[op.name]
-        given = self.again.get(op.operands[0], op.operands[0])
-        key = op.name, given, op.attributes["out_sharding"], op.attributes[attribute] if attribute else None
-        (made,) = op.results
-        first = self.made.setdefault(key, made)
-        if first is not made and not self.on_tpu:
-            self.again[made] = first
+        first_operand = self.again.get(op.operands[0], op.operands[0])
+        key = op.name, first_operand, op.attributes["out_sharding"], op.attributes[attribute] if attribute else None
+        (result_value,) = op.results
+        first = self.made.setdefault(key, result_value)
+        if first is not result_value and not self.on_tpu:
+            self.again[result_value] = first
             return
         after = spec_of(op.attributes["out_sharding"])
-        shape, dtype = made.shape, made.dtype
+        shape, dtype = result_value.shape, result_value.dtype
         before = self._before(op, after, len(shape))
         if attribute:
             spans = self._sums(op, moved_axes(op, attribute))
@@ -485,7 +515,7 @@ class Reading(Walker):
         operand = "" if self.brief else self._operand(op.operands[0])
         place = self._used_at(op) if operand else self.place(op)
         stands_in = self._phase(op, place)
-        joined = first is not made
+        joined = first is not result_value
         details = {} if self.brief else self._details(op, kind, before, after, tuple(spans), stands_in, joined)
         for axes in spans:
             self._add(
@@ -570,7 +600,7 @@ class Reading(Walker):
             return [axes]
         for value in maker.operands:
             cut = self.graph.cut(value, self.around.manual) or Spec()
-            dims = [found for dim in cut.dims if (found := tuple(a for a in dim if a in axes))]
+            dims = [summed for dim in cut.dims if (summed := tuple(a for a in dim if a in axes))]
             if sum(map(len, dims)) == len(axes):
                 return [tuple(chain.from_iterable(dims))] if self.on_tpu else dims[::-1]
         return [axes]
@@ -613,10 +643,10 @@ class Reading(Walker):
     def _shard_of(self, value: GraphValue) -> tuple[int, ...]:
         """One device's shape; what has no sharding is whole on every device."""
         maker = value.maker
-        if maker is not None and len(maker.results) == 1 and "sdy.sharding" in (said := maker.native.attributes):
-            known = self.cuts.get((value.shape, value.dtype, said["sdy.sharding"], self.around.manual, 0))
-            if known is not None:
-                return known.shard
+        if maker is not None and len(maker.results) == 1 and "sdy.sharding" in (attributes := maker.native.attributes):
+            sharded = self.cuts.get((value.shape, value.dtype, attributes["sdy.sharding"], self.around.manual, 0))
+            if sharded is not None:
+                return sharded.shard
         return shard_shape(value.shape, self.graph.cut(value, self.around.manual) or Spec(), self.mesh)
 
     def _operand(self, value: GraphValue) -> str:
@@ -637,8 +667,8 @@ class Reading(Walker):
         """How the program computes a result that is resharded before it is returned."""
         specs = {}
         for output, value in zip(self.traced.outputs, self.main.returned, strict=True):
-            made = root(value, is_reshard)
-            if made is not value and (spec := self.graph.cut(made, ())) is not None:
+            computed = root(value, is_reshard)
+            if computed is not value and (spec := self.graph.cut(computed, ())) is not None:
                 specs[output.name] = spec
         return specs
 
@@ -646,19 +676,19 @@ class Reading(Walker):
         """How every output is cut."""
         main = self.graph.functions["main"]
         traced = self.traced
-        found = (
+        entries = (
             ir.ArrayAttr(main.attributes["res_attrs"])
             if "res_attrs" in main.attributes
             else [None] * len(traced.outputs)
         )
         specs = []
-        known: dict[tuple[Any, int], Spec] = {}
-        for output, entry in zip(traced.outputs, found, strict=True):
-            said = None if entry is None else ir.DictAttr(entry)
-            sharding = said["sdy.sharding"] if said is not None and "sdy.sharding" in said else None
+        specs_by: dict[tuple[Any, int], Spec] = {}
+        for output, entry in zip(traced.outputs, entries, strict=True):
+            attributes = None if entry is None else ir.DictAttr(entry)
+            sharding = attributes["sdy.sharding"] if attributes is not None and "sdy.sharding" in attributes else None
             like = sharding, len(output.shape)
-            if like not in known:
+            if like not in specs_by:
                 spec = Spec.of(None if sharding is None else spec_of(sharding), like[1])
-                known[like] = spec.with_dims(spec.dims[: like[1]])  # a PRNG key has a hidden dimension
-            specs.append(known[like])
+                specs_by[like] = spec.with_dims(spec.dims[: like[1]])  # a PRNG key has a hidden dimension
+            specs.append(specs_by[like])
         return tuple(specs)

@@ -112,10 +112,10 @@ class _Origins(Walker):
                 yield origin, kind
 
     def _of(self, value: Array) -> _Origin:
-        found = self.origins.get(value)
-        if found is None:  # an index of a reduction's own region, say
-            found = self.origins[value] = _Origin("constant", value, Place("", None))
-        return found
+        origin = self.origins.get(value)
+        if origin is None:  # an index of a reduction's own region, say
+            origin = self.origins[value] = _Origin("constant", value, Place("", None))
+        return origin
 
     def visit(self, op: MlirOperation) -> None:
         name = op.name
@@ -165,8 +165,8 @@ class _Origins(Walker):
         """What is written into a stack, before a dimension of size one was put in front of it."""
         if value.maker is None or value.maker.kind not in ("broadcast-in-dim", "reshape"):
             return self._of(value)
-        (given,) = value.maker.operands
-        return self._of(given if math.prod(value.shape) == math.prod(given.shape) else value)
+        (before,) = value.maker.operands
+        return self._of(before if math.prod(value.shape) == math.prod(before.shape) else value)
 
     def _uses(self, operands: list[_Origin], made: str) -> None:
         """Notes what an operation uses of another pass."""
@@ -193,8 +193,8 @@ class _Origins(Walker):
         """A `shard_map`: inside, arrays are single devices'; what it gives is the whole array again."""
         with self.inside(op) as (block,):
             self._set(block.arguments, operands)
-            made = [self._of(v) for v in self.read(block)]
-        for result, origin in zip(op.results, made, strict=True):
+            returned = [self._of(v) for v in self.read(block)]
+        for result, origin in zip(op.results, returned, strict=True):
             if origin.made == "argument":
                 origin = _Origin(self._pass(op), result, place, "shard_map", count=self.around.count)
             self.origins[result] = replace(origin, value=result, manual=self.around.manual)
@@ -222,13 +222,13 @@ class _Origins(Walker):
                 self.origins[result] = origin
                 continue
             inner = end.stacks or end
-            found = _Origin(made, result, inner.place, inner.op, count=count, manual=manual)
+            result_origin = _Origin(made, result, inner.place, inner.op, count=count, manual=manual)
             if not inner.place.name_stack:
-                found.place, found.op = place, "while"
+                result_origin.place, result_origin.op = place, "while"
             if end.stacks is not None:
-                found.layers = None if trips is None or inner.layers is None else inner.layers * trips
-                found.depth = inner.depth + 1
-            self.origins[result] = found
+                result_origin.layers = None if trips is None or inner.layers is None else inner.layers * trips
+                result_origin.depth = inner.depth + 1
+            self.origins[result] = result_origin
 
 
 def _spec(origin: _Origin, bound: PlanRecord) -> Spec:

@@ -151,8 +151,8 @@ def resharded(
         Argument → its spec, and that of its new value.
     """
     pairs = ((name, ins.get(name), outs.get(new)) for name, new in becomes.items())
-    told = ((name, before, after) for name, before, after in pairs if before is not None and after is not None)
-    return {name: (before, after) for name, before, after in told if before.canonical() != after.canonical()}
+    both_known = ((name, before, after) for name, before, after in pairs if before is not None and after is not None)
+    return {name: (before, after) for name, before, after in both_known if before.canonical() != after.canonical()}
 
 
 def _head(path: str) -> str:

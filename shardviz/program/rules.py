@@ -100,14 +100,14 @@ class Rules:
         Raises:
             SpecError: if none does and the rules are exhaustive.
         """
-        found = next((i for i, rule in enumerate(self.rules) if catches(rule.filter, leaf)), None)
-        if found is None and self.exhaustive:
+        place = next((i for i, rule in enumerate(self.rules) if catches(rule.filter, leaf)), None)
+        if place is None and self.exhaustive:
             raise SpecError(
                 f"{leaf.name}: no filter of the StateSharding catches it; flax wants one for every variable. It has "
                 f"{', '.join(filter_text(r.filter) for r in self.rules) or 'none'}; put (..., P()) at its end",
                 argument=leaf.name,
             )
-        return found
+        return place
 
     def spec(self, leaf: Leaf) -> Spec | None:
         """The spec that the rules give a leaf; None where none catches it, or the one that does says None."""

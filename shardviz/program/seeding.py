@@ -370,15 +370,15 @@ def _reshaped(dims: Dims, before: Sequence[int], after: Sequence[int]) -> Dims:
     >>> _reshaped((0, 1, 2), (1, 8, 6), (8, 2, 3))
     (1, None, None)
     """
-    found: list[int | None] = []
+    kept: list[int | None] = []
     i, passed = 0, 1  # how many of the dimensions before, and their elements
     made = 1
     for size in after:
         while i < len(before) and (passed < made or (before[i] == 1 != size)):
             passed, i = passed * before[i], i + 1
         fits = i < len(before) and passed == made and before[i] == size
-        found.append(dims[i] if fits else None)
+        kept.append(dims[i] if fits else None)
         made *= size
         if fits:
             passed, i = passed * size, i + 1
-    return tuple(found)
+    return tuple(kept)

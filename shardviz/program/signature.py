@@ -93,13 +93,13 @@ def signature_of(
         at = lambda path, x: _abstract(name, root + jax.tree_util.keystr(path), x)  # noqa: E731
         return jax.tree_util.tree_map_with_path(at, value)
 
-    given = options.given() | ({} if in_shardings is None else {"in_shardings": in_shardings})
+    jit_options = options.given() | ({} if in_shardings is None else {"in_shardings": in_shardings})
     return CallSignature(
         name,
         fn,
         tuple(abstract(root, x, i in static) for i, (root, x) in enumerate(zip(roots, args, strict=True))),
         {k: abstract(k, x, k in options.static_argnames) for k, x in kwargs.items()},
-        given,
+        jit_options,
         _jax.context_here(),
         statics,
     )
@@ -134,10 +134,10 @@ def parameter_names(fn: Callable[..., Any], count: int) -> list[str]:
     return (names + [f"args[{i}]" for i in range(len(names), count)])[:count]
 
 
-def short(value: Any, most: int = 60) -> str:
-    """A value's repr, cut to one line of at most so many characters."""
+def short(value: Any) -> str:
+    """A value's repr, cut to one line of at most 60 characters."""
     text = " ".join(repr(value).split())
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def _require_hashable(function: str, name: str, value: Any) -> None:
@@ -192,8 +192,8 @@ def signature_from(names: tuple[tuple[Any, ...], dict[str, Any]]) -> inspect.Sig
     None where they do not tell: each positional argument's names must begin with one identifier of its own.
     """
     positional, keyword = names
-    found = ({m[0] for name in jax.tree.leaves(tree) if (m := _ROOT.match(name))} for tree in positional)
-    roots = [each.pop() if len(each) == 1 else "" for each in found]
+    roots_by_tree = ({m[0] for name in jax.tree.leaves(tree) if (m := _ROOT.match(name))} for tree in positional)
+    roots = [each.pop() if len(each) == 1 else "" for each in roots_by_tree]
     every = [*roots, *keyword]
     if not all(name.isidentifier() and not iskeyword(name) for name in every) or len(set(every)) != len(every):
         return None

@@ -111,10 +111,10 @@ def call_of(
         if mesh is not None and own is not None and not set(own.names) <= set(mesh.names):
             write_over(module, own, mesh, outline.name)
             own = mesh
-        found = _Reading(module, outline)
+        reading = _Reading(module, outline)
         called = names(outline.in_tree, outline.kept, located, outline.names)
-        traced = found.traced(called)
-        specs, out_specs = found.specs()
+        traced = reading.traced(called)
+        specs, out_specs = reading.specs()
     traced = replace(traced, mesh=own)
     brings = Brings(
         mesh or own or DeviceMesh(("device",), (1,)),
@@ -122,7 +122,7 @@ def call_of(
         jax.tree.unflatten(outline.out_tree, out_specs),
         f"the shardings that {outline.name} was {outline.kind} with",
     )
-    traced_for = _TracedFor(traced, own, frozenset(found.axes))
+    traced_for = _TracedFor(traced, own, frozenset(reading.axes))
     args, kwargs = jax.tree.unflatten(outline.in_tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in outline.avals])
     fn = None if outline.fn is None else outline.fn(called)
     call = Call(fn, args, kwargs, outline.name, outline.kind, brings=brings, traced_for=traced_for)
@@ -174,8 +174,8 @@ def names(
     named: list[str | None] = list(known) or [None] * len(trees)
     for flat, name in zip(kept, located, strict=True):
         named[flat] = name or named[flat]
-    found = [name or path for name, path in zip(named, trees, strict=True)]
-    return found if len(set(found)) == len(found) else trees
+    unique = [name or path for name, path in zip(named, trees, strict=True)]
+    return unique if len(set(unique)) == len(unique) else trees
 
 
 def result_names(out_tree: Any) -> list[str]:
@@ -268,12 +268,12 @@ class _Reading:
         """The shardings on the main function's arguments and results, in the ranks that JAX shows."""
 
         def read(which: str, avals: Sequence[Any]) -> list[Spec | None]:
-            found: list[Spec | None] = []
+            specs: list[Spec | None] = []
             for entry, aval in zip(attributes_of(self.main, which, len(avals)), avals, strict=True):
                 sharding = entry.get("sdy.sharding")
                 spec = None if sharding is None else spec_of(sharding)
-                found.append(None if spec is None else spec.with_dims(spec.dims[: len(aval.shape)]))
-            return found
+                specs.append(None if spec is None else spec.with_dims(spec.dims[: len(aval.shape)]))
+            return specs
 
         ins = read("arg_attrs", self.outline.avals)
         for place, kind in enumerate(self._memory("arg_attrs", len(ins))):
@@ -284,18 +284,18 @@ class _Reading:
 
     def _memory(self, which: str, count: int) -> list[str]:
         """The memory that each argument or result of the main function is in."""
-        said = (a.get("mhlo.memory_kind") for a in attributes_of(self.main, which, count))
-        return [DEVICE_MEMORY if kind is None else ir.StringAttr(kind).value for kind in said]
+        kinds = (a.get("mhlo.memory_kind") for a in attributes_of(self.main, which, count))
+        return [DEVICE_MEMORY if kind is None else ir.StringAttr(kind).value for kind in kinds]
 
 
 def _of_function(function: ir.Operation, key: str, is_main: bool) -> str:
     """The shardings in an attribute of a function; of the main function none, as plans write those."""
     if key not in ("arg_attrs", "res_attrs"):
         return ""
-    found = []
+    texts = []
     for entry in attributes_of(function, key, 0):
         if "mhlo.sharding" in entry and "sdy.sharding" not in entry:
-            found.append(str(entry["mhlo.sharding"]))
+            texts.append(str(entry["mhlo.sharding"]))
         elif "sdy.sharding" in entry and not is_main:
-            found.append(str(entry["sdy.sharding"]))
-    return " ".join(found)
+            texts.append(str(entry["sdy.sharding"]))
+    return " ".join(texts)

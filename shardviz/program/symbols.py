@@ -79,13 +79,13 @@ def constraints(assertions: Iterable[str], written: Iterable[str] = ()) -> tuple
         elif match := _WRITTEN.search(message):
             texts.append(match[1])
     unique = {re.sub(r"\s", "", text): text for text in reversed(texts)}
-    found = []
+    parsed = []
     for text in reversed(unique.values()):
         try:
-            found.append(Constraint.of(text))
+            parsed.append(Constraint.of(text))
         except (SpecError, ValueError):  # of a form that this version does not know; the module checks it all the same
             continue
-    return tuple(found)
+    return tuple(parsed)
 
 
 def check(
@@ -126,9 +126,9 @@ def check(
     for constraint in found:
         if not constraint.holds(given):
             involved = [s for s in symbols if s in constraint.names()]
-            said = ", ".join(f"{s}={given[s]}" for s in involved)
+            values = ", ".join(f"{s}={given[s]}" for s in involved)
             raise SpecError(
-                f"{name}: the symbolic dimension{'s' if len(involved) > 1 else ''} {said} "
+                f"{name}: the symbolic dimension{'s' if len(involved) > 1 else ''} {values} "
                 f"break{'' if len(involved) > 1 else 's'} the constraint {constraint.text}; "
                 f"{_would_do(symbols, given, found)}",
                 argument=involved[0] if involved else None,

@@ -29,7 +29,7 @@ from shardviz.program.trees import Outcome, Update
 from shardviz.records import Frame, Reconstrained
 from shardviz.records.kernels import Estimate
 from shardviz.records.phases import is_differentiated
-from shardviz.records.source import innermost
+from shardviz.records.source import innermost, is_own
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,15 @@ class Traced:
         return tuple((name, first_frame(at)) for name, at in _jax.equations(self.closed.jaxpr) if name in names)
 
     @cached_property
+    def lines(self) -> tuple[Frame, ...]:
+        """The person's lines that make something, and those that call these."""
+        if self.closed is None:
+            return ()
+        infos = (info for _, (info, *_) in _jax.equations(self.closed.jaxpr))
+        frames = (Frame(*frame) for info in infos for frame in _jax.user_frames(info))
+        return tuple(dict.fromkeys(frame for frame in frames if is_own(frame.file)))
+
+    @cached_property
     def operations(self) -> tuple[tuple[str, Frame | None], ...]:
         """Every operation inside with its line; empty where there is no jaxpr."""
         if self.closed is None:
@@ -204,13 +213,13 @@ def staged(
     mesh: DeviceMesh | None,
     types: tuple[Spec, ...],
     places: frozenset[str],
-    watch: _jax.Watch | None = None,
+    marked: contextlib.AbstractContextManager[None] | None = None,
 ) -> Any:
     """The `jax.stages.Traced` of a call.
 
     Args:
         call, mesh, types, places: as `trace`.
-        watch: what is told of each operation.
+        marked: marks values meanwhile.
 
     Raises:
         ShardingTypeError, TraceError: as `trace`.
@@ -220,10 +229,10 @@ def staged(
     if target is not None and types:
         args, kwargs = typed_arguments(call, target, types)
     try:
-        watching = contextlib.nullcontext() if watch is None else _jax.watched(watch)
+        marked = contextlib.nullcontext() if marked is None else marked
         layered = _jax.checkpointed(call.checkpoint) if call.checkpoint else contextlib.nullcontext()
         constrained = _jax.reconstrained(_reconstrain(call)) if call.constraints else contextlib.nullcontext()
-        with call.contexts.around(), _jax.tracing_on(target, places), watching, layered, constrained:
+        with call.contexts.around(), _jax.tracing_on(target, places), marked, layered, constrained:
             call.tally.traces += 1
             traced = call.fn.trace(*args, **kwargs)
     except ShardvizError:
@@ -290,7 +299,7 @@ def trace(
         Argument(name, tuple(a.shape), str(a.dtype), memory_kind=kind)
         for name, a, kind in zip(names, out_leaves, kinds, strict=True)
     )
-    found = tuple(
+    constraints = tuple(
         Constraint(tuple(shape), Spec(_dims(spec)), _frame(source))
         for shape, spec, source in _jax.constraints(traced.jaxpr.jaxpr)
     )
@@ -305,7 +314,7 @@ def trace(
         outs,
         in_tree,
         jax.tree.unflatten(out_tree, names[: out_tree.num_leaves]),
-        found,
+        constraints,
         tuple(Callback(name, reports, _frame(info)) for name, reports, info in _jax.callbacks(traced.jaxpr.jaxpr)),
         traced.jaxpr,
         is_differentiated(_jax.name_stacks(traced.jaxpr.jaxpr)),

@@ -126,10 +126,10 @@ class Place:
 
     def name(self, arguments: Sequence[str]) -> str:
         """The tree path, from those of all arguments."""
-        known = "" if self.number is None else arguments[self.number]
+        argument = "" if self.number is None else arguments[self.number]
         if self.path is None:
-            return UPDATED + known
-        return UPDATED + (known.removesuffix(path_text(self.near)) or "module") + path_text(self.path)
+            return UPDATED + argument
+        return UPDATED + (argument.removesuffix(path_text(self.near)) or "module") + path_text(self.path)
 
 
 def path_text(path: Path) -> str:
@@ -174,8 +174,8 @@ class Outcome:
         """For each output the spec that is brought for it, or that others bring; empty where there is none at all."""
         count = len(jax.tree.leaves(self.result)) + len(self.values)
         own = self.specs + (None,) * (count - len(self.specs))
-        found = tuple(o if s is None else s for s, o in zip(own, others or (None,) * count, strict=True))
-        return found if any(s is not None for s in found) else ()
+        specs = tuple(o if s is None else s for s, o in zip(own, others or (None,) * count, strict=True))
+        return specs if any(s is not None for s in specs) else ()
 
     @classmethod
     def tree_unflatten(cls, aux: Any, children: Iterable[Any]) -> Outcome:
@@ -248,11 +248,11 @@ def views(
         of: makes a leaf from its path in the state (the object's number first), its variable and its array.
         keep: whether it belongs into the tree, from the same.
     """
-    found: list[dict[Path, Any]] = [{} for _ in range(count)]
+    trees: list[dict[Path, Any]] = [{} for _ in range(count)]
     for path, held, value in entries(state):
         if keep(path, held, value):
-            found[path[0]][path[1:]] = of(path, held, value)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    return [Attributes.nested(leaves) for leaves in found]
+            trees[path[0]][path[1:]] = of(path, held, value)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return [Attributes.nested(leaves) for leaves in trees]
 
 
 def partition(held: Any) -> tuple[Spec | None, DeviceMesh | None]:
@@ -265,8 +265,8 @@ def partition(held: Any) -> tuple[Spec | None, DeviceMesh | None]:
         return Spec.of(asked), DeviceMesh.of(asked.mesh)
     if not asked:
         return None, None
-    found = jax.tree.leaves(nnx.get_partition_spec(held), is_leaf=lambda x: isinstance(x, PartitionSpec))[0]
-    return Spec.of(found), None if mesh is None else DeviceMesh.of(mesh)
+    spec = jax.tree.leaves(nnx.get_partition_spec(held), is_leaf=lambda x: isinstance(x, PartitionSpec))[0]
+    return Spec.of(spec), None if mesh is None else DeviceMesh.of(mesh)
 
 
 def spec_tree(tree: Any) -> Any:

@@ -54,10 +54,10 @@ def surroundings(
         manual: the axes of the manual computations around it.
         origins: follows values through `SAME_EACH_RUN`.
     """
-    found = list(readers(op.result, calls, _passes))
+    reads = list(readers(op.result, calls, _passes))
     facts = ["loop-invariant"] if is_invariant(op, origins, calls) else []
-    slices = [r for r in found if r.op is not None and r.op.kind in ("slice", "dynamic-slice") and r.number == 0]
-    if slices and len(slices) == len(found):
+    slices = [r for r in reads if r.op is not None and r.op.kind in ("slice", "dynamic-slice") and r.number == 0]
+    if slices and len(slices) == len(reads):
         if all(r.entered for r in slices) and not in_loop(op):
             facts.append("stack")
         elif sum(r.op.result.elements for r in slices) < op.result.elements:
@@ -65,15 +65,15 @@ def surroundings(
     elif op.name == "sdy.all_reduce" and op.result.uses and all(is_slice(user) for user, _ in op.result.uses):
         facts.append("scattered")
     gathered = _dimensions(op)
-    if gathered and found and all(gathered <= _reduced(r.op) for r in found):
+    if gathered and reads and all(gathered <= _reduced(r.op) for r in reads):
         facts.append("reduced")
     if _is_undone(graph, op, manual):
         facts.append("undone")
     if op.name == "sdy.all_reduce" and all(map(_adds_to_a_total, readers(op.result, calls, _keeps_sums))):
         facts.append("accumulated")
-    read_by = ("return" if r.op is None else _short(r.op) for r in found)
-    made = maker(op.operands[0], _passes)
-    return Surroundings("" if made is None else _short(made), tuple(dict.fromkeys(read_by)), tuple(facts))
+    read_by = ("return" if r.op is None else _short(r.op) for r in reads)
+    origin = maker(op.operands[0], _passes)
+    return Surroundings("" if origin is None else _short(origin), tuple(dict.fromkeys(read_by)), tuple(facts))
 
 
 def is_reshard(user: Operation | Block) -> bool:
@@ -141,15 +141,15 @@ def _adds_to_a_total(reader: Reader) -> bool:
     """Whether an addition adds a value to a total that a loop hands from run to run, and that nothing else reads."""
     if reader.op is None or reader.op.kind != "add":
         return False
-    total, made = reader.op.operands[1 - reader.number], reader.op.result
-    while isinstance(block := total.owner, Block) and len(total.uses) == len(made.uses) == 1:
-        ((end, number),) = made.uses
+    total, result = reader.op.operands[1 - reader.number], reader.op.result
+    while isinstance(block := total.owner, Block) and len(total.uses) == len(result.uses) == 1:
+        ((end, number),) = result.uses
         if end is not block or len(block.callers) != 1:
             return False
         (caller,) = block.callers
         if caller.kind == "while":
             return block is caller.blocks[1] and number == total.index
-        total, made = caller.operands[total.index], caller.results[number]
+        total, result = caller.operands[total.index], caller.results[number]
     return False
 
 

@@ -51,8 +51,8 @@ def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
     places = [i for i in range(len(call.args)) if i not in static]
     trees = zip(places, traced.in_tree[0], strict=True)
     at = {segments(name)[0]: i for i, tree in trees for name in jax.tree.leaves(tree)}
-    given = {segments(a.name)[0] for a in traced.arguments if a.donated} - set(call.kwargs)
-    roots = given | {segments(name)[0] for name in names}
+    donated = {segments(a.name)[0] for a in traced.arguments if a.donated} - set(call.kwargs)
+    roots = donated | {segments(name)[0] for name in names}
     if missing := sorted(roots - at.keys()):
         raise ShardvizError(f"{', '.join(missing)}: given by keyword, or no argument; give it by position")
     by_name = tuple(n for n in call.options.donate_argnames if n in call.kwargs)
@@ -146,8 +146,8 @@ def checkpoint_lines(traced: Traced) -> dict[Frame, bool]:
     """The lines of the loops whose body is under a checkpoint, and of other checkpoints; and whether it is a loop."""
     if traced.closed is None:
         return {}
-    found = ((first_frame((info,)), loop) for info, loop in _jax.under_checkpoint(traced.closed.jaxpr))
-    return {frame: loop for frame, loop in found if frame is not None}
+    frames = ((first_frame((info,)), loop) for info, loop in _jax.under_checkpoint(traced.closed.jaxpr))
+    return {frame: loop for frame, loop in frames if frame is not None}
 
 
 def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tuple[str, ...]:
@@ -210,7 +210,7 @@ def mapped(call: Call, in_axes: Any, out_axes: Any, axis_size: int, spmd_axis_na
     dims = [d for i, each in enumerate(at) if i not in static for d in each]
     dims += [d for n in sorted(kwargs) for d in at_keyword[n]]
     specs = call.brings.in_specs or (None,) * len(dims)
-    made = _transformed(
+    vmapped = _transformed(
         replace(call, fn=fn, kwargs=kwargs, options=replace(call.options, static_argnames=())),
         "vmap",
         jax.vmap(fn, places, out_axes, axis_size=axis_size, spmd_axis_name=axes or None),
@@ -221,7 +221,7 @@ def mapped(call: Call, in_axes: Any, out_axes: Any, axis_size: int, spmd_axis_na
         spec if d is None or (spec is None and not axes) else (spec or Spec()).insert(d, axes)
         for spec, d in zip(specs, dims, strict=True)
     )
-    return replace(made, brings=replace(made.brings, in_specs=brought if any(brought) else ()))
+    return replace(vmapped, brings=replace(vmapped.brings, in_specs=brought if any(brought) else ()))
 
 
 def _function(call: Call, what: str) -> Callable[..., Any]:

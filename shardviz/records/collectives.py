@@ -123,6 +123,11 @@ class Collective:
         return self.operand_bytes * others * (2 if self.kind == "all-reduce" else 1)
 
     @property
+    def assumed_sent_bytes(self) -> float:
+        """Bytes that one device sends over the whole step; one run where the count is not known."""
+        return self.sent_bytes * (1 if self.count is None else self.count)
+
+    @property
     def assumed_seconds(self) -> float:
         """The time over the whole step; one run where the count is not known, none where the time is not."""
         return (self.seconds or 0.0) * (1 if self.count is None else self.count)
@@ -172,7 +177,7 @@ class Collectives(tuple[Collective, ...]):
     >>> len(both.where("all-gather")), bool(both.only(axes="data"))
     (1, True)
     >>> both.only("all-reduce", axes="data")
-    only('all-reduce', axes='data'): 1 collective is otherwise
+    only('all-reduce', axes='data'): 1 collective does not match
       all-gather over data, float32 4 B → 4 B × 1, partitioner's, model.py:7
     """
 
@@ -245,7 +250,7 @@ class Collectives(tuple[Collective, ...]):
         return Collectives((c for c in self if wanted(c)), self.lines)
 
     def only(self, kind: str | Sequence[str] | None = None, **where: Any) -> Only:
-        """Whether all are as said: true or false in an `assert`, and in words what is otherwise.
+        """Whether all match: true or false in an `assert`; its text lists those that do not.
 
         Args:
             kind, where: as `where`.
@@ -274,17 +279,17 @@ def said(kind: Any, where: Mapping[str, Any]) -> str:
     return ", ".join(([repr(kind)] if kind is not None else []) + [f"{k}={v!r}" for k, v in where.items()])
 
 
-def _known(argument: str, given: str, known: Sequence[str]) -> None:
-    if given not in known:
-        raise ShardvizError(f"{argument}={given!r}: there is no such; expected one of {', '.join(map(repr, known))}")
+def _known(argument: str, name: str, allowed: Sequence[str]) -> None:
+    if name not in allowed:
+        raise ShardvizError(f"{argument}={name!r}: there is no such; expected one of {', '.join(map(repr, allowed))}")
 
 
 class Only:
-    """The answer of `Collectives.only`: true where all collectives are as said.
+    """The answer of `Collectives.only`: true where all collectives match.
 
     Attributes:
-        asked: what was said.
-        others: the collectives that are otherwise.
+        asked: what they should match.
+        others: the collectives that do not match.
     """
 
     failed: ClassVar[list[Only]] = []
@@ -302,7 +307,7 @@ class Only:
     def __repr__(self) -> str:
         count = len(self.others)
         if not count:
-            return f"{self.asked}: all are so"
-        return f"{self.asked}: {plural(count, 'collective')} {'is' if count == 1 else 'are'} otherwise\n" + (
+            return f"{self.asked}: all match"
+        return f"{self.asked}: {plural(count, 'collective')} {'does' if count == 1 else 'do'} not match\n" + (
             self.others.listed()
         )

@@ -5,8 +5,8 @@ finished report. `report.findings` has them all, the gravest first. All of it is
 tried, so a `Suggestion` says what to change and not what that would bring.
 
 >>> found = Finding(
-...     "not-divided:params['w']", "warning", "w lies whole on each of the 4 devices over model: 1000 rows are no "
-...     "multiple of 16", value="params['w']", axes=("model",), numbers={"bytes": 4.0e6, "size": 1008},
+...     "not-divided:params['w']", "warning", "w is replicated on the 4 devices along model: 1000 is not "
+...     "divisible by 16", value="params['w']", axes=("model",), numbers={"bytes": 4.0e6, "size": 1008},
 ...     mends=(Suggestion(kind="pad", target="params['w']", dimension=0, size=1008),),
 ... )
 >>> found.rule, found.mends[0].words

@@ -83,12 +83,12 @@ class Known:
         for key in (name, target):
             if key in self.given:
                 return float(self.given[key])
-        known = call_flops(target, operands, results, config)
-        if known is not None or target not in KERNELS:
-            return known
+        counted = call_flops(target, operands, results, config)
+        if counted is not None or target not in KERNELS:
+            return counted
         shapes = tuple(r.dims for r in results)
-        said = {e.flops for e in self.estimates if (e.source, e.results) == (source, shapes)}
-        return said.pop() if len(said) == 1 else None
+        stated = {e.flops for e in self.estimates if (e.source, e.results) == (source, shapes)}
+        return stated.pop() if len(stated) == 1 else None
 
 
 KERNELS = frozenset(
@@ -109,8 +109,8 @@ def kernel_name(target: str, name_stack: str) -> str:
     >>> kernel_name("lapack_ssyevd_ffi", "jit(step)/eigh")
     'lapack_ssyevd_ffi'
     """
-    found = _NAMES.search(name_stack) if target in KERNELS else None
-    return found[1] if found and found[1] not in _NO_NAMES else target
+    match = _NAMES.search(name_stack) if target in KERNELS else None
+    return match[1] if match and match[1] not in _NO_NAMES else target
 
 
 def factor_dtype(operands: Sequence[Array], results: Sequence[Array]) -> str:
@@ -134,8 +134,8 @@ def call_flops(target: str, operands: Sequence[Array], results: Sequence[Array],
     if target in _NOTHING or target.startswith(_NOTHING_BEGINS):
         return 0.0
     if target in KERNELS:
-        said = _STATED.search(config)
-        return float(said[1]) if said and int(said[1]) >= 0 else None
+        stated = _STATED.search(config)
+        return float(stated[1]) if stated and int(stated[1]) >= 0 else None
     routine = _ROUTINE.fullmatch(target)
     name = routine[1] if routine else _TPU_ROUTINES.get(target, "")
     if name in _ROUTINES:
@@ -171,8 +171,8 @@ def _attention(target: str, operands: Sequence[Array], config: str) -> float:
 
 
 def _dimensions(config: str, name: str) -> list[int]:
-    found = re.search(rf'{name}\\?"\s*:\s*\[([^\]]*)\]', config)
-    return [int(n) for n in re.findall(r"\d+", found[1])] if found else []
+    match = re.search(rf'{name}\\?"\s*:\s*\[([^\]]*)\]', config)
+    return [int(n) for n in re.findall(r"\d+", match[1])] if match else []
 
 
 def _matrix(array: Array) -> tuple[int, int, int]:

@@ -30,24 +30,24 @@ Option = bool | int | float | Annotated[str, Meta(max_length=_LONGEST_TEXT)]
 _WORDS: Mapping[str, Option] = {"true": True, "false": False}
 
 
-def options_of(given: Any) -> dict[str, Option]:
+def options_of(options: Any) -> dict[str, Option]:
     """Compiler options by name; of two values of one name the last counts.
 
     Args:
-        given: a mapping of names to bools, ints, floats or texts; or text: names of `option_sets`, and flags as
+        options: a mapping of names to bools, ints, floats or texts; or text: names of `option_sets`, and flags as
             XLA_FLAGS and LIBTPU_INIT_ARGS have them, `--xla_a=true xla_b=24`; or several of these.
 
     Raises:
         ShardvizError: for a name that is no identifier, a value of another type, an unknown set, or an option that
             has the compiler write its programs elsewhere.
     """
-    if isinstance(given, str):
-        return {name: value for part in _parts(given) for name, value in _read(part).items()}
-    if isinstance(given, Mapping):
-        return {_checked_name(name): _checked(name, value) for name, value in given.items()}
-    if isinstance(given, Iterable):
-        return {name: value for each in given for name, value in options_of(each).items()}
-    raise ShardvizError(f"options={excerpt(repr(given))}: expected a mapping, such as {{'xla_a': True}}, or text")
+    if isinstance(options, str):
+        return {name: value for part in _parts(options) for name, value in _read(part).items()}
+    if isinstance(options, Mapping):
+        return {_checked_name(name): _checked(name, value) for name, value in options.items()}
+    if isinstance(options, Iterable):
+        return {name: value for each in options for name, value in options_of(each).items()}
+    raise ShardvizError(f"options={excerpt(repr(options))}: expected a mapping, such as {{'xla_a': True}}, or text")
 
 
 def options_text(options: Mapping[str, Option]) -> str:

@@ -88,6 +88,6 @@ def _family(arguments: _Shapes, outputs: _Shapes) -> Family:
             start = len(name)
             for part in reversed(segments(name)):
                 start -= len(part)
-                if (found := at.get((name[start:], shape))) is not None:
-                    found.append((what, name))
+                if (members := at.get((name[start:], shape))) is not None:
+                    members.append((what, name))
     return Family(place, at)

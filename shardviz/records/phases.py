@@ -34,15 +34,12 @@ def is_differentiated(name_stacks: Iterable[str]) -> bool:
 
 
 def phase(name_stack: str, differentiated: bool = True) -> str:
-    """Where in a train step an operation stands, from JAX's name stack.
+    """Where in a train step an operation stands, from JAX's name stack: `forward`, `backward`, `rematerialised` or
+    `update`.
 
-    Args:
-        name_stack: such as `jit(step)/transpose(jvp(layer))/dot_general`.
-        differentiated: whether the program takes a derivative anywhere; where it does not, all is `forward`.
-
-    Returns:
-        `rematerialised` for what `jax.checkpoint` computes again on the way back (`rematted_computation` inside
-        `transpose(...)`), `backward` inside `transpose(...)`, `forward` inside `jvp(...)`, and `update` for the rest:
-        the optimizer's part, unless the values tell otherwise (see `shardviz.graph.flow`).
+    `rematerialised` is what `jax.checkpoint` computes again on the way back (`rematted_computation` inside
+    `transpose(...)`), `backward` what else is inside `transpose(...)`, `forward` inside `jvp(...)`, `update` the rest:
+    the optimizer's part, unless the values show otherwise (`shardviz.graph.flow`). Where the program takes no
+    derivative, all is `forward`.
     """
     return _inside(name_stack) if differentiated else "forward"

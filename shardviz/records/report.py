@@ -258,18 +258,18 @@ class ReportRecord(Visible):
             ShardvizError: if the text is no report, or of a schema version that this shardviz does not know; or if a
                 field is missing or of another type than it should be, which the message names.
         """
-        data = _of_before(read_versioned(text, "report", SCHEMA_VERSION))
+        data = read_versioned(text, "report", SCHEMA_VERSION)
         try:
-            found = msgspec.convert(data, cls, str_keys=True)
+            report = msgspec.convert(data, cls, str_keys=True)
         except (msgspec.ValidationError, ShardvizError) as error:
             raise ShardvizError(f"this shardviz report is damaged: {error}") from error
         for path, _ in _faults(data, most=_LARGEST_WHOLE):  # which a number of another kind may be
-            at: Any = found
+            at: Any = report
             for key in path:
                 at = at[key] if isinstance(at, tuple) else getattr(at, key, None)
             if isinstance(at, int):
                 raise _damaged("report", path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(at)}")
-        return found
+        return report
 
 
 def read_versioned(text: str, kind: str, version: int) -> dict[str, Any]:
@@ -291,21 +291,6 @@ def read_versioned(text: str, kind: str, version: int) -> dict[str, Any]:
     for path, wrong in _faults(data):
         raise _damaged(kind, path, wrong)
     return data
-
-
-def _of_before(data: dict[str, Any]) -> dict[str, Any]:
-    """A report's JSON with its diagnostics as findings, which had other names for `id`, `text` and `note` once."""
-    noticed = data.get("diagnostics")
-    if not isinstance(noticed, list):
-        return data
-    names = {"rule": "id", "message": "text"}
-    found = []
-    for entry in noticed:
-        if isinstance(entry, dict) and "id" not in entry:
-            entry = {names.get(key, key): value for key, value in entry.items()}
-            entry["severity"] = "note" if entry.get("severity") == "info" else entry.get("severity")
-        found.append(entry)
-    return data | {"diagnostics": found}
 
 
 _LARGEST = 1e30

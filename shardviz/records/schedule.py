@@ -33,6 +33,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         host_bytes: of a copy: what goes to the host's memory (`to_host`) or comes from there.
         collective: of `begin`: the name of the report's collective; empty for a copy.
         scatters: of an all-reduce: nothing but slices of its result are used, so that it becomes a reduce-scatter.
+        narrows: of an all-gather of float32: nothing but matrix products use its result; a TPU gathers bfloat16.
         after: of `begin`: what must have ended before.
         opaque: kernels and library calls in it whose FLOPs nobody says.
         between: of `begin`: the kind of transfer between slices, as a TPU's compiler calls it (`ALL_REDUCE`).
@@ -55,6 +56,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     to_host: bool = False
     collective: str = ""
     scatters: bool = False
+    narrows: bool = False
     after: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
     between: str = ""

@@ -32,20 +32,15 @@ _OWN, _LIBRARY, _NEVER = range(3)
 
 
 def innermost(frames: Iterable[Frame]) -> Frame | None:
-    """The innermost line of the person's own code.
+    """The innermost line of the person's code on a stack, which goes from its innermost frame outwards.
 
-    Args:
-        frames: a stack from its innermost frame outwards.
-
-    Returns:
-        The first frame that lies in no installed package and not in Python's library; failing that, the first that is
-        not JAX's; None where there is neither. shardviz's own machinery never counts; the programs of its
-        `gallery` count as the person's.
+    That is the first frame in no installed package and not in Python's library; failing that, the first that is not
+    JAX's; None where there is neither. shardviz's own code never counts, except its `gallery`.
     """
-    found = None
+    best = None
     for frame in reversed(tuple(frames)):
-        found = nearer(frame, found)
-    return found
+        best = nearer(frame, best)
+    return best
 
 
 def nearer(frame: Frame, around: Frame | None) -> Frame | None:
@@ -111,8 +106,8 @@ def _scopes(name_stack: str) -> str:
 def _function(qualified: str) -> str:
     """A function's name, from its qualified one: `layer` of `loss.<locals>.layer.<locals>.<lambda>`."""
     named = ".".join(part for part in qualified.split(".") if not part.startswith("<"))
-    found = _FUNCTION.search(named)
-    return found[1] if found else ""
+    match = _FUNCTION.search(named)
+    return match[1] if match else ""
 
 
 def _parts(name_stack: str) -> list[str]:

@@ -58,8 +58,8 @@ class CollectiveTotal:
     @cached_property
     def axes(self) -> tuple[Axis, ...] | None:
         """The mesh axes of all of them; None where they differ or follow no mesh axes."""
-        found = {c.axes for c in self.collectives}
-        return found.pop() if len(found) == 1 else None
+        axes = {c.axes for c in self.collectives}
+        return axes.pop() if len(axes) == 1 else None
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -125,19 +125,19 @@ class CollectiveTotal:
     def sentence(self) -> str:
         """`8 operations; 1,044 runs and 271 GB of operands per device in a step`, and what is not known."""
         text = plural(self.operations, "operation")
-        known = self.operations - self.unknown
-        if known:
+        counted = self.operations - self.unknown
+        if counted:
             what = ("at most " if self.at_most else "") + format_bytes(self.bytes)
             text += f"; {plural(self.runs, 'run')} and {what} of operands per device in a step"
         if self.unknown:
-            whose = f"{COUNT_NOT_KNOWN} for {self.unknown:,}" + (" of them" if known else "")
+            whose = f"{COUNT_NOT_KNOWN} for {self.unknown:,}" + (" of them" if counted else "")
             text += f"; {whose}, {format_bytes(self.unknown_bytes)} if each ran once"
         return text
 
     @cached_property
     def sent_bytes(self) -> float:
         """Bytes that one device sends; a collective of unknown count is taken to run once."""
-        return sum(c.sent_bytes * (1 if c.count is None else c.count) for c in self.collectives)
+        return sum(c.assumed_sent_bytes for c in self.collectives)
 
     @property
     def bytes_text(self) -> str:
@@ -233,8 +233,8 @@ class WorkTotal:
     @cached_property
     def hbm_bytes(self) -> float | None:
         """Bytes read from and written to main memory; None where the level does not tell."""
-        known = [row.hbm_bytes for row in self.work if row.hbm_bytes is not None]
-        return math.fsum(known) if known else None
+        sizes = [row.hbm_bytes for row in self.work if row.hbm_bytes is not None]
+        return math.fsum(sizes) if sizes else None
 
     @property
     def flops(self) -> float:

@@ -407,21 +407,21 @@ class CollectiveWhy(Answer):
     ways: tuple[Way, ...] = ()
 
 
-def plain(found: Any) -> Any:
+def plain(record: Any) -> Any:
     """Records as JSON has them: a spec as it is written, a line as `file:line`."""
-    if isinstance(found, Spec):
-        return str(found.canonical())
-    if isinstance(found, Frame):
-        return f"{found.file}:{found.line}"
-    if isinstance(found, Collective):
-        axes = None if found.axes is None else [axis_name(a) for a in found.axes]
-        size = {"operand_bytes": found.operand_bytes, "count": found.count}
-        return {"kind": found.kind, "axes": axes, "source": plain(found.source), "name": found.name, **size}
-    if isinstance(found, Value):
+    if isinstance(record, Spec):
+        return str(record.canonical())
+    if isinstance(record, Frame):
+        return f"{record.file}:{record.line}"
+    if isinstance(record, Collective):
+        axes = None if record.axes is None else [axis_name(a) for a in record.axes]
+        size = {"operand_bytes": record.operand_bytes, "count": record.count}
+        return {"kind": record.kind, "axes": axes, "source": plain(record.source), "name": record.name, **size}
+    if isinstance(record, Value):
         names = ("name", "label", "shape", "dtype", "spec", "source")
-        return {name: plain(getattr(found, name)) for name in names}
-    if isinstance(found, tuple | list):
-        return [plain(each) for each in found]
-    if hasattr(found, "__dataclass_fields__"):
-        return {name: plain(getattr(found, name)) for name in found.__dataclass_fields__ if name != "places"}
-    return found
+        return {name: plain(getattr(record, name)) for name in names}
+    if isinstance(record, tuple | list):
+        return [plain(each) for each in record]
+    if hasattr(record, "__dataclass_fields__"):
+        return {name: plain(getattr(record, name)) for name in record.__dataclass_fields__ if name != "places"}
+    return record

@@ -91,7 +91,7 @@ class WorkTally:
     @property
     def rows(self) -> tuple[Work, ...]:
         """One row for each place, the most FLOPs first, then the most bytes."""
-        made = (
+        rows = (
             Work(
                 phase=phase,
                 source=source,
@@ -104,7 +104,7 @@ class WorkTally:
             )
             for (phase, source, module, dtype), (dot, other, moved) in self._sums.items()
         )
-        return tuple(sorted(made, key=_weight))
+        return tuple(sorted(rows, key=_weight))
 
 
 def _weight(row: Work) -> tuple[float, float, str, str, str, str]:

@@ -157,11 +157,6 @@ class Search(Visible):
         return self.offers[0] if self.offers else None
 
     @property
-    def runners_up(self) -> tuple[Found, ...]:
-        """The next ones."""
-        return self.offers[1:]
-
-    @property
     def front(self) -> tuple[Tried, ...]:
         """The candidates than which none is both faster and smaller, the fastest first; only what may fit."""
         front: list[Tried] = []
@@ -241,10 +236,10 @@ def _decided(decision: str, choice: Choice, than: Choice | None = None) -> str:
 
 def reason(best: Score, other: Score) -> str:
     """Why another candidate is worse (or better): what of it takes longest more, and memory that it has not."""
-    said = []
+    reasons = []
     if other.over:
         assert other.usable is not None
-        said.append(f"needs {format_bytes(other.needed)} of {format_bytes(other.usable)}")
+        reasons.append(f"needs {format_bytes(other.needed)} of {format_bytes(other.usable)}")
     ours = {(m.kind, m.axes): m for m in best.moved}
     parts: list[tuple[float, str]] = []
     for m in other.moved:
@@ -265,5 +260,5 @@ def reason(best: Score, other: Score) -> str:
     slower = other.seconds >= best.seconds
     parts = [p for p in parts if abs(p[0]) > 1e-3 * best.seconds and (p[0] > 0) == slower]
     parts.sort(key=lambda p: -abs(p[0]))
-    said += [f"{words}: {format_seconds(abs(s))} {'longer' if s > 0 else 'shorter'}" for s, words in parts[:2]]
-    return "; ".join(said) or "no difference"
+    reasons += [f"{words}: {format_seconds(abs(s))} {'longer' if s > 0 else 'shorter'}" for s, words in parts[:2]]
+    return "; ".join(reasons) or "no difference"

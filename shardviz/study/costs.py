@@ -55,11 +55,11 @@ class CostTable(Visible):
             raise ShardvizError(f"there is no column {column!r}; there are {', '.join(COLUMNS)}")
         if len(self.levels) > 1:
             return frozenset()
-        known = {name: value for name in self.costs if (value := self.value(name, column)) is not None}
-        if len(known) < 2 or len(set(known.values())) < 2:
+        values = {name: value for name in self.costs if (value := self.value(name, column)) is not None}
+        if len(values) < 2 or len(set(values.values())) < 2:
             return frozenset()
-        most = (min if _BEST[column][1] else max)(known.values())
-        return frozenset(name for name, value in known.items() if value == most)
+        most = (min if _BEST[column][1] else max)(values.values())
+        return frozenset(name for name, value in values.items() if value == most)
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -111,13 +111,13 @@ def compare_costs(
     costs: dict[str, StepCost] = {}
     for name, each in named:
         for machine in [None] if isinstance(each, StepCost) else machines:
-            found = _cost(name, each, machine, tokens=tokens, model_flops=model_flops, exact=exact, as_run=as_run)
-            label = name or found.machine.text
+            cost = _cost(name, each, machine, tokens=tokens, model_flops=model_flops, exact=exact, as_run=as_run)
+            label = name or cost.machine.text
             if name and len(machines) > 1 and not isinstance(each, StepCost):
-                label = f"{name} on {found.machine.text}"
+                label = f"{name} on {cost.machine.text}"
             if label in costs:
                 raise ShardvizError(f"two rows are called {label!r}; give each a name of its own")
-            costs[label] = found
+            costs[label] = cost
     if not costs:
         raise ShardvizError("there is nothing to compare: give a report and targets, or several (name, report) pairs")
     return CostTable(costs)

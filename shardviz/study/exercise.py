@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardviz.ask.calls import program_and_plan
 from shardviz.ask.program import Program
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError, excerpt
@@ -401,23 +402,6 @@ def answer_at(program: Program, plan: Plan, level: str, target: Any = None) -> R
     return program.partition(plan) if level == "partitioned" else program.propagate(plan)
 
 
-def program_and_plan(what: str, program: Any, plan: Any) -> tuple[Program, Plan]:
-    """A program with its plan; an example of the gallery brings both.
-
-    Raises:
-        ShardvizError: if one of the two is missing.
-    """
-    own = getattr(program, "plan", None)
-    if not isinstance(program, Program):
-        plan, program = plan if plan is not None else own, getattr(program, "program", program)
-    if not isinstance(program, Program) or not isinstance(plan, Plan):
-        raise ShardvizError(
-            f"{what}({type(program).__name__}, {type(plan).__name__}): expected a program (sv.trace) and a plan "
-            "(sv.Plan), or an example of the gallery"
-        )
-    return program, plan
-
-
 def _alike(mine: Any, other: Any) -> bool:
     """Whether two answers are the same; amounts nearly so, and one that was left out is like any."""
     if isinstance(mine, float) and isinstance(other, float):
@@ -445,7 +429,7 @@ def _graded(
 
 
 def _plain(spec: Spec, plan: Plan, rank: int) -> Spec:
-    """A full-rank spec without axes of size 1, which cut nothing."""
+    """A full-rank spec without axes of size 1, which shard nothing."""
     full = Spec.of(spec, rank)
     dims = tuple(tuple(a for a in dim if not isinstance(a, str) or plan.mesh.shape[a] > 1) for dim in full.dims)
     return Spec(dims)
@@ -468,8 +452,8 @@ def exercise(
     Args:
         program: what `sv.trace` gives, or an example of the gallery.
         plan: mesh and specs; None for the example's own.
-        ask: `outputs`: how the results are cut that the plan leaves open. `collectives`: which the compiler puts in,
-            over which axes, of how many bytes. `cheaper`: which of two plans, by the step's time on the target, or
+        ask: `outputs`: how the results are sharded that the plan leaves open. `collectives`: which the compiler puts
+            in, over which axes, of how many bytes. `cheaper`: which of two plans, by the step's time on the target, or
             without one by the bytes that are moved. `memory`: how many bytes of each argument one device holds, and of
             what is kept for the backward pass. `seconds`: how long the collectives of a step take on the target.
         other: for `cheaper`, the second plan.
@@ -492,7 +476,7 @@ def exercise(
         >>> exercise.answer("B").reveal().score
         1.0
     """
-    program, plan = program_and_plan("exercise", program, plan)
+    program, plan = program_and_plan(program if plan is None else (program, plan))
     for argument, value, known in (("ask", ask, ASKS), ("level", level, ASKED)):
         if value not in known:
             raise ShardvizError(f"exercise({argument}={value!r}): {argument} is {', '.join(map(repr, known))}")
@@ -508,7 +492,9 @@ def exercise(
     if other is not None:
         program.bind(other)
     if ask == "outputs" and not made.outputs:
-        raise ShardvizError("exercise(ask='outputs'): the plan says how every output is cut; leave some without a spec")
+        raise ShardvizError(
+            "exercise(ask='outputs'): the plan says how every output is sharded; leave some without a spec"
+        )
     _ = made.bound
     made.ideas = tuple((text, made.read(wrong)) for text, wrong in (ideas or {}).items())
     return made

@@ -19,6 +19,8 @@ from shardviz.study.scoring import short
 
 _MOST_REFUSED = 16
 """How many the compiler refuses before no more are asked about."""
+_MOST_TIMES, _ERROR = 3, 0.1
+"""How many times as many as are wanted are asked about, where the compiler makes the best slower than estimated."""
 
 
 @dataclass(eq=False)
@@ -62,6 +64,12 @@ class Finalists:
         """Whether the plan that a search began with is to be asked about too: what takes its place is then no worse."""
         asked = any(given is each for each in self.asked)
         return self.level is not None and bool(self.offers) and not asked and self.may_fit(given)
+
+    def may_win(self, each: Tried) -> bool:
+        """Whether more than are wanted are asked about: estimates err by a tenth, and this one is lower than that."""
+        if self.level is None or len(self.fallen) >= _MOST_REFUSED or not len(self.offers) < _MOST_TIMES * self.wanted:
+            return False
+        return each.score.seconds < (1 - _ERROR) * min(offer.seconds for offer in self.offers)
 
     def next(self, tried: Iterable[Tried]) -> Tried | None:
         """The best candidate that nobody asked about and that may fit; None where there is none."""

@@ -24,7 +24,7 @@ _HLO_OPERATION = re.compile(r"= (?:\([^=]*?\)|[a-z0-9]+\[[^ ]*) ([\w-]+)\(")
 
 
 @dataclass(frozen=True)
-class Change:
+class LineChange:
     """A line of either text.
 
     Attributes:
@@ -49,28 +49,28 @@ def unnumbered(line: str) -> str:
 
 def operation(line: str) -> str:
     """What a line does: `stablehlo.add`, `all-reduce`; of a line that is no operation its first word."""
-    found = _HLO_OPERATION.search(line)
-    if found is not None:
-        return found[1]
+    of_hlo = _HLO_OPERATION.search(line)
+    if of_hlo is not None:
+        return of_hlo[1]
     named = _OPERATION.search(line)
     return "" if named is None else named[1] or named[2]
 
 
-def changes(old: Sequence[str], new: Sequence[str]) -> list[Change]:
+def changes(old: Sequence[str], new: Sequence[str]) -> list[LineChange]:
     """Both texts in one, in order."""
     one, other = [unnumbered(line) for line in old], [unnumbered(line) for line in new]
-    found: list[Change] = []
+    lines: list[LineChange] = []
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, one, other, autojunk=len(one) > 4000).get_opcodes():
         if tag == "equal":
-            found.extend(Change("same", j, new[j]) for j in range(j1, j2))
+            lines.extend(LineChange("same", j, new[j]) for j in range(j1, j2))
         else:
-            found.extend(_stretch(old, new, (i1, i2), (j1, j2)))
-    return found
+            lines.extend(_stretch(old, new, (i1, i2), (j1, j2)))
+    return lines
 
 
 def _stretch(
     old: Sequence[str], new: Sequence[str], ours: tuple[int, int], theirs: tuple[int, int]
-) -> Iterator[Change]:
+) -> Iterator[LineChange]:
     """A stretch that is different: lines of one operation are one that has changed."""
     i0, j0 = ours[0], theirs[0]
     one, other = [operation(old[i]) for i in range(*ours)], [operation(new[j]) for j in range(*theirs)]
@@ -78,12 +78,12 @@ def _stretch(
         if tag == "equal":
             for i, j in zip(range(i0 + i1, i0 + i2), range(j0 + j1, j0 + j2), strict=True):
                 if unnumbered(old[i]) == unnumbered(new[j]):
-                    yield Change("same", j, new[j])
+                    yield LineChange("same", j, new[j])
                 else:
-                    yield Change("other", j, new[j], _marked(old[i], new[j]), old[i])
+                    yield LineChange("other", j, new[j], _marked(old[i], new[j]), old[i])
             continue
-        yield from (Change("gone", j0 + j1, old[i]) for i in range(i0 + i1, i0 + i2))
-        yield from (Change("new", j, new[j]) for j in range(j0 + j1, j0 + j2))
+        yield from (LineChange("gone", j0 + j1, old[i]) for i in range(i0 + i1, i0 + i2))
+        yield from (LineChange("new", j, new[j]) for j in range(j0 + j1, j0 + j2))
 
 
 def _marked(old: str, new: str) -> tuple[int, int]:

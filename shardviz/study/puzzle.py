@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardviz.ask.calls import program_and_plan
 from shardviz.ask.program import Program
 from shardviz.compiler.targets import targets
 from shardviz.costs.machine import machine_of
@@ -27,7 +28,7 @@ from shardviz.kept import cached_property
 from shardviz.program.plan import Plan
 from shardviz.records import Findings
 from shardviz.records.report import ASKED
-from shardviz.study.exercise import answer_at, program_and_plan
+from shardviz.study.exercise import answer_at
 from shardviz.visible import Visible, paint
 
 STARS = 3
@@ -268,7 +269,7 @@ def puzzle(
     """
     if start is not None and not isinstance(start, Plan):
         start = Plan(start)
-    program, start = program_and_plan("puzzle", program, start)
+    program, start = program_and_plan(program if start is None else (program, start))
     par = getattr(getattr(par, "best", par), "plan", par)
     if not isinstance(par, Plan):
         raise ShardvizError(f"puzzle(par={type(par).__name__}): expected an sv.Plan, or what sv.search gave")

@@ -130,7 +130,7 @@ def search(
         >>> import shardviz as sv
         >>> mlp = sv.gallery.mlp()
         >>> search = sv.search(mlp.program, "tpu v5e:2x4", seconds=5, level="propagated", most=10)
-        >>> search.best.cost.seconds <= sv.cost(mlp.program.propagate(mlp.plan), "tpu v5e:2x4").seconds
+        >>> search.floor.seconds <= search.best.cost.seconds <= search.offers[1].cost.seconds
         True
     """
     if level not in ASKED:
@@ -168,7 +168,7 @@ def space_of(
     for given in (mesh, None if plan is None else plan.mesh):
         if given is not None:
             resolve_target(machine, given)
-    base = _own_plan(program, machine, mesh) if plan is None else program.settled(plan)
+    base = _own_plan(program, machine, mesh) if plan is None else program._settled(plan)
     arguments, outputs = arrays(program, Plan(mesh) if mesh is not None else plan)
     dimensions = program.dimensions
     specs: dict[str, Spec] = {}
@@ -521,11 +521,9 @@ class Searching(Trying[Search]):
         yield from self._awaited(math.inf)
         while not self.stopped:
             rival = self._given is not None and finalists.rivals(self._given)
-            if finalists.full and not rival:
-                return
             late = self.elapsed > self._seconds and (finalists.offers or self.elapsed > self._seconds + _PATIENCE)
             each = self._given if rival else None if late else finalists.next(self.tried.values())
-            if each is None:
+            if each is None or (finalists.full and not rival and not finalists.may_win(each)):
                 return
             self._ask(each)
             more = max(self._seconds - self.elapsed, 1.0) if finalists.offers and not rival else math.inf

@@ -15,24 +15,15 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import json
-import os
-import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar
 
-import jax
-
-from shardviz.ask.calls import program_of
-from shardviz.ask.program import Program
+from shardviz.ask.calls import program_and_plan
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
-from shardviz.files import path_of, read_whole, write_whole
 from shardviz.judge.report import Report
-from shardviz.program.plan import Plan
 from shardviz.study.trying import Trying
 from shardviz.study.workers import WORTH as _WORTH
 from shardviz.study.workers import Lost, Shared, Workers, answers, can_travel, cores
@@ -43,7 +34,6 @@ _ASKS: Mapping[str, Callable[..., Report]] = {
     "partitioned": lambda program, plan, target: program.partition(plan, target or "cpu"),
     "compiled": lambda program, plan, target: program.compile(plan, target or "cpu"),
 }
-_SETTINGS = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
 _OWN = ("mesh", "target", "options")
 Point = Mapping[str, Any]
 
@@ -110,15 +100,15 @@ class Sweep(Visible):
     @property
     def pareto(self) -> tuple[SweepRow, ...]:
         """The rows than which none is both faster and smaller, the fastest first; of those that may fit."""
-        known = [(r.time, r.memory, r) for r in self.rows if r.time is not None and r.memory is not None]
-        may = sorted((t for t in known if t[2].fits is not False), key=lambda t: t[:2])
-        found: list[SweepRow] = []
+        measured = [(r.time, r.memory, r) for r in self.rows if r.time is not None and r.memory is not None]
+        may = sorted((t for t in measured if t[2].fits is not False), key=lambda t: t[:2])
+        front: list[SweepRow] = []
         least = float("inf")
         for _, memory, row in may:
             if memory < least:
-                found.append(row)
+                front.append(row)
                 least = memory
-        return tuple(found)
+        return tuple(front)
 
     @property
     def best(self) -> SweepRow | None:
@@ -139,13 +129,13 @@ class Sweep(Visible):
         Raises:
             ShardvizError: if there is none, or several.
         """
-        found = [r for r in self.rows if all(_same(r.point.get(n), v) for n, v in point.items())]
-        if len(found) != 1:
-            said = ", ".join(f"{n}={v!r}" for n, v in point.items())
+        matching = [r for r in self.rows if all(_same(r.point.get(n), v) for n, v in point.items())]
+        if len(matching) != 1:
+            words = ", ".join(f"{n}={v!r}" for n, v in point.items())
             raise ShardvizError(
-                f"row({said}): {len(found)} rows are of that point; the sweep is over {list(self.over)}"
+                f"row({words}): {len(matching)} rows are of that point; the sweep is over {list(self.over)}"
             )
-        return found[0]
+        return matching[0]
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
         """Step time against memory, a mark a row, the Pareto front joined, drawn with matplotlib."""
@@ -171,7 +161,6 @@ def sweep(
     tokens: float | None = None,
     executor: Any = None,
     previous: Sweep | None = None,
-    resume: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Sweep:
     """Asks the same of every point of a grid.
@@ -190,24 +179,22 @@ def sweep(
             whose workers have this JAX and shardviz; None for this process, and worker processes of our own as soon as
             it shows that they save time.
         previous: a sweep whose answered points are kept as they are, to resume or to extend it.
-        resume: a file that answers are written to as they come, such as `sweep.jsonl`; what it has already, from this
-            process or another, is not asked again, and what failed is. Its reports are without the program's texts.
         progress: show a bar.
 
     Returns:
         A row for each point. After an interrupt (Ctrl-C) what was answered until then; `left` says how many were not.
 
     Raises:
-        ShardvizError: if there is nothing to sweep over, no such level, or the sweep or file to go on from was asked
-            otherwise; if the file cannot be read or written.
+        ShardvizError: if there is nothing to sweep over, no such level, or the sweep to go on from was asked otherwise.
 
     Examples:
         >>> import jax, shardviz as sv
+        >>> from jax.sharding import PartitionSpec as P
         >>> def make(rows):
-        ...     return lambda x: x @ x.T, [jax.ShapeDtypeStruct((rows, 64), "float32")], {"in_specs": ("data",)}
+        ...     return lambda x: x @ x.T, [jax.ShapeDtypeStruct((rows, 64), "float32")], {"in_specs": P("data")}
         >>> found = sv.sweep(make, over={"rows": [8, 16]}, mesh={"data": 4}, target="tpu v5e:2x2", progress=False)
-        >>> [row.point for row in found.rows]
-        [{'rows': 8}, {'rows': 16}]
+        >>> [(row.point, row.trouble) for row in found.rows]
+        [({'rows': 8}, ''), ({'rows': 16}, '')]
     """
     if level not in _ASKS:
         raise ShardvizError(f"sweep(level={level!r}): level is {', '.join(map(repr, _ASKS))}")
@@ -225,12 +212,8 @@ def sweep(
         kept = [r for r in previous.rows if _same_point(r.point, point)] if previous is not None else []
         if kept and kept[0].report is not None:
             done[place] = kept[0]
-    file = None if resume is None else _File.of(resume, grid, make=value_text(make), level=level, asked=asked)
-    for place, point in enumerate(points):
-        if file is not None and place not in done and (known := file.answer(point)) is not None:
-            done[place] = _row(point, known[0], "", known[1], target, tokens)
     question, bare = _Question(make, mesh, target, level), Sweep(over=grid, level=level, rows=(), asked=asked)
-    sweeping = _Sweeping(question, points, done, bare, executor, file, tokens)
+    sweeping = _Sweeping(question, points, done, bare, executor, tokens)
     with contextlib.suppress(KeyboardInterrupt):
         for _ in _bar(sweeping, len(points) - len(done), progress):
             pass
@@ -247,12 +230,11 @@ class _Sweeping(Trying[Sweep]):
         done: dict[int, SweepRow],
         bare: Sweep,
         executor: Any,
-        file: _File | None,
         tokens: float | None,
     ):
         super().__init__()
         self._question, self._points, self._done, self._bare = question, points, done, bare
-        self._executor, self._file, self._tokens = executor, file, tokens
+        self._executor, self._tokens = executor, tokens
 
     @property
     def state(self) -> Sweep:
@@ -264,8 +246,6 @@ class _Sweeping(Trying[Sweep]):
         with contextlib.closing(_answers(self._question, left, self._executor)) as answers:
             for place, (answer, trouble, seconds) in answers:
                 report = Report.from_json(answer) if isinstance(answer, str) else answer
-                if self._file is not None and report is not None:
-                    self._file.keep(left[place], report, seconds)
                 row = _row(left[place], report, trouble, seconds, self._question.target, self._tokens)
                 self._done[place] = row
                 if self.stopped:
@@ -303,33 +283,11 @@ class _Question:
         """Makes the program, here, and asks."""
         takes = inspect.signature(self.make).parameters
         every = any(p.kind is p.VAR_KEYWORD for p in takes.values())
-        given = {n: v for n, v in point.items() if every or n in takes or n not in _OWN}
-        program, plan = program_and_plan(self.make(**given), point.get("mesh", self.mesh))
-        if "options" in point and "options" not in given:
+        arguments = {n: v for n, v in point.items() if every or n in takes or n not in _OWN}
+        program, plan = program_and_plan(self.make(**arguments), point.get("mesh", self.mesh))
+        if "options" in point and "options" not in arguments:
             plan = plan.with_options(point["options"])
         return _ASKS[self.level](program, plan, point.get("target", self.target))
-
-
-def program_and_plan(made: Any, mesh: Any) -> tuple[Program, Plan]:
-    """What `make` gave, as a program and a plan."""
-    if isinstance(made, Program):
-        return made, made.plan(mesh)
-    program, plan = getattr(made, "program", None), getattr(made, "plan", None)
-    if isinstance(program, Program) and isinstance(plan, Plan):
-        return program, plan if mesh is None else plan.with_mesh(mesh)
-    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Program):
-        return made[0], made[1] if mesh is None else made[1].with_mesh(mesh)
-    if isinstance(made, tuple) and 2 <= len(made) <= 3 and callable(made[0]):
-        fn, args = made[:2]
-        options = dict(made[2]) if len(made) == 3 else {}
-        specs = {name: options.pop(name, None) for name in ("in_specs", "out_specs")}
-        settings = [options.pop(name, ()) for name in _SETTINGS]
-        program = program_of(fn, tuple(args), options, mesh, *settings)
-        return program, program.plan(mesh, **specs)
-    raise ShardvizError(
-        f"make(...) gave {type(made).__name__}: expected a Program, an example of the gallery, (program, plan), "
-        "(function, arguments) or (function, arguments, keywords)"
-    )
 
 
 Answer = tuple[Report | str | None, str, float]
@@ -373,8 +331,8 @@ def _answers(
 
 
 def _elsewhere(shared: Shared, points: Mapping[int, Point], executor: Any) -> Generator[tuple[int, Answer], None, None]:
-    with contextlib.closing(answers(_tried_there, shared, points, executor)) as found:
-        for place, answer in found:
+    with contextlib.closing(answers(_tried_there, shared, points, executor)) as answered:
+        for place, answer in answered:
             yield place, (None, answer.why, 0.0) if isinstance(answer, Lost) else answer
 
 
@@ -384,94 +342,6 @@ def _bar(states: Iterable[Sweep], total: int, shown: bool) -> Iterable[Sweep]:
     from tqdm.auto import tqdm
 
     return tqdm(states, total=total, desc="sweep", unit="point")
-
-
-# The file of a sweep.
-
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-
-
-@dataclass(frozen=True)
-class _File:
-    """A sweep's answers in a file, a line each as they come, so that another process goes on where one ended.
-
-    A point is known by its values in words (`batch=8, policy=full`), which must tell them apart. Only what was answered
-    is kept, so that what failed is asked again. A line that was cut off while it was written counts for nothing.
-
-    Attributes:
-        path: where it is.
-        answers: a point in words → its report as JSON, and the seconds that it took.
-    """
-
-    path: Path
-    answers: Mapping[str, tuple[Any, float]]
-
-    @classmethod
-    def of(cls, path: str | os.PathLike[str], over: Mapping[str, tuple[Any, ...]], **grid: Any) -> _File:
-        """The file of this sweep, begun where there is none; `grid` is what its first line says besides the names.
-
-        Raises:
-            ShardvizError: if the file is of another sweep or no sweep's, or cannot be read or written; if two values
-                have the same words, or one has none that hold in another process.
-        """
-        for name, values in over.items():
-            words = [value_text(value) for value in values]
-            bad = next((word for word in words if words.count(word) > 1 or _ADDRESS.search(word)), None)
-            if bad is not None:
-                raise ShardvizError(
-                    f"sweep(resume=...): over[{name!r}] has a value {bad!r}, which a file cannot tell from others; "
-                    "give numbers, texts, meshes or functions with names of their own"
-                )
-        grid = {"over": sorted(over), **grid, "jax": jax.__version__}
-        place = path_of(path)
-        if not os.path.lexists(place):
-            write_whole(place, json.dumps({"shardviz_sweep": grid}) + "\n")
-        try:
-            first, *lines = read_whole(place).decode().split("\n")
-            was = dict(json.loads(first)["shardviz_sweep"])
-        except ShardvizError as error:
-            raise ShardvizError(f"sweep(resume=...): {error}") from error
-        except (ValueError, KeyError, TypeError):
-            raise ShardvizError(
-                f"sweep(resume={str(place)!r}): that is no file of a sweep; give the name of a new one"
-            ) from None
-        if was != grid:
-            names = [n for n in grid if was.get(n) != grid[n]]
-            there, here = ({n: each.get(n) for n in names} for each in (was, grid))
-            raise ShardvizError(
-                f"sweep(resume={str(place)!r}): that file is of another sweep: it has {there}, this one {here}; give "
-                "the name of a new file"
-            )
-        answers = {}
-        for line in lines:
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # cut off, or the empty end
-                row = json.loads(line)
-                answers[row["point"]] = row["report"], float(row["seconds"])
-        return cls(place, answers)
-
-    def answer(self, point: Point) -> tuple[Report, float] | None:
-        """The report of a point, and the seconds that it took; None where the file has none that can be read."""
-        report, seconds = self.answers.get(_words(point), (None, 0.0))
-        with contextlib.suppress(ShardvizError):
-            return None if report is None else (Report.from_json(json.dumps(report)), seconds)
-        return None
-
-    def keep(self, point: Point, report: Report, seconds: float) -> None:
-        """Writes an answer behind the others.
-
-        Raises:
-            ShardvizError: if it cannot be written.
-        """
-        row = {"point": _words(point), "seconds": seconds, "report": json.loads(report.to_json(stages=False))}
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write("\n" + json.dumps(row) + "\n")  # behind a line that was cut off, too
-        except OSError as error:
-            raise ShardvizError(f"sweep(resume={str(self.path)!r}): {error.strerror or error}") from error
-
-
-def _words(point: Point) -> str:
-    return ", ".join(f"{name}={value_text(point[name])}" for name in sorted(point))
 
 
 def value_text(value: Any) -> str:

@@ -220,11 +220,11 @@ def _itself(shared: Shared) -> Shared:
 def _packed_error(error: BaseException) -> bytes:
     words = RuntimeError(f"{type(error).__name__}: {error}")
     try:
-        told = packed((False, error if isinstance(error, Exception) else words))
-        pickle.loads(told)
+        packed_error = packed((False, error if isinstance(error, Exception) else words))
+        pickle.loads(packed_error)
     except Exception:  # noqa: BLE001  # an error that cannot travel: its words can
         return packed((False, words))
-    return told
+    return packed_error
 
 
 def begin(kernel: int, path: Sequence[str]) -> None:
@@ -412,18 +412,18 @@ def executor_of(executor: Any) -> Executor:
     Raises:
         ShardvizError: if it is none.
     """
-    given = executor.get_executor() if hasattr(executor, "get_executor") else executor
-    if not callable(getattr(given, "submit", None)):
+    candidate = executor.get_executor() if hasattr(executor, "get_executor") else executor
+    if not callable(getattr(candidate, "submit", None)):
         raise ShardvizError(
             f"executor={type(executor).__name__}: expected a concurrent.futures.Executor, a dask.distributed client or "
             "None"
         )
-    return given
+    return candidate
 
 
-def _unpacked(told: bytes) -> Any:
+def _unpacked(answer_bytes: bytes) -> Any:
     try:
-        good, answer = pickle.loads(told)
+        good, answer = pickle.loads(answer_bytes)
     except Exception as error:  # noqa: BLE001  # whatever a person's objects raise when they are unpickled
         return Lost(f"what a worker answered cannot be read here: {type(error).__name__}: {error}")
     if not good:

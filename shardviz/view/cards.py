@@ -59,7 +59,7 @@ _MOST_MOVED = 3
 
 @document.register
 def deck_document(deck: Deck) -> Document:
-    """A row a card."""
+    """A row for each card."""
     mesh = deck.now.known.bound.mesh
     return Document(title=words("Plans", strong=True), blocks=(_cards(deck.cards, deck, name="cards"),), mesh=mesh)
 
@@ -96,13 +96,7 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
 
 
 def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
-    """A card that is not there yet: what would be, compared with the open card.
-
-    Args:
-        offer: what is looked at; where it was tried at a higher level than it is known at, the difference is as tried.
-        known: what is known of its plan.
-        deck: the cards.
-    """
+    """A card that is not there yet: what the offer would give, compared with the open card, as far as it was tried."""
     would = Card(id="preview", name=offer.name, plan=offer.plan, known=known)
     card, tried = _cards([would], replace(deck, against=deck.at), name="preview"), offer.tried
     if tried is not None and tried.seconds and LEVELS.index(tried.level) > LEVELS.index(known.level):
@@ -157,9 +151,8 @@ def _taken(offer: Offer) -> tuple[str, str] | None:
 
 
 def _note(card: Card, deck: Deck) -> Iterator[Piece]:
-    """Its note, or how its plan differs from the baseline: the array whose spec changed, or how many did, and
-    which constraints inside the function changed.
-    """
+    """Its note, or how its plan differs from the baseline: the array whose spec changed, or how many, and which
+    constraints."""
     first = deck.cards[0] if card is not deck.cards[0] else None
     base = next((c for c in deck.cards if c.id == "baseline"), first)
     bound = card.known.bound
@@ -192,14 +185,15 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
 
 
 def changed_arrays(one: PlanRecord, other: PlanRecord) -> list[str]:
-    """The arguments and outputs for which two plans of one program ask otherwise."""
+    """The arguments and outputs to which two plans of one program give different specs or memory."""
     sides = ("in_specs", "out_specs", "in_memory", "out_memory")
     pairs = [(getattr(one, side), getattr(other, side)) for side in sides]
     return list(dict.fromkeys(name for a, b in pairs for name in (*a, *b) if a.get(name) != b.get(name)))
 
 
 def changed_constraints(one: PlanRecord, other: PlanRecord) -> list[Constrained]:
-    """The values inside the function that only one of two plans constrains, or each to another spec; each once."""
+    """The values inside the function that only one of two plans constrains, or that both constrain differently; each
+    once."""
     alone = [*(c for c in other.constraints if c not in one.constraints)]
     alone += [c for c in one.constraints if c not in other.constraints]
     return list({(c.name, c.source, c.occurrence): c for c in reversed(alone)}.values())[::-1]
@@ -209,13 +203,13 @@ def changed_constraints(one: PlanRecord, other: PlanRecord) -> list[Constrained]
 
 
 def step_pieces(known: Known) -> Iterator[Piece]:
-    """`7.60 s 6.61 – 8.21 s`: the step, and how far off it may be; without a machine that one is to be chosen."""
+    """`7.60 s 6.61 – 8.21 s`: the step and its band; without a machine, that one is to be chosen."""
     choice, cost = known.priced()
     if cost is None:
         if choice.trouble:
             yield words("no time", strong=True, tone="warn", tip=choice.trouble)
         else:
-            tip = "no machine is chosen, so there is no time: devices are simulated"
+            tip = "no machine is chosen: simulated devices have no speed"
             yield words("choose a machine", strong=True, tip=tip, selects=("choose", "target"))
             yield words("to see times", quiet=True)
         return
@@ -249,13 +243,8 @@ def signed(amount: float, text: str, *, of: str, tip: str = "", strong: bool = T
 
 
 def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator[Piece]:
-    """How much longer the step is than another card's, at a level of both; without times, how many more bytes move.
-
-    Args:
-        known: of the plan.
-        other: the card that it is compared with.
-        named: say the level where it is a lower one than what is shown.
-    """
+    """How much longer the step is than another card's at a level of both, which is `named` where it is a lower one;
+    without times, how many more bytes are sent."""
     level = equal_level(known, other.known)
     if not level:
         yield words("not comparable", quiet=True, tip="no level that both plans have reached")
@@ -290,7 +279,7 @@ def _bytes(report: Report) -> float:
 
 
 def memory_pieces(known: Known) -> Iterator[Piece]:
-    """`60.1 / 103 GB`, and whether it fits; without a machine what the arguments or the compiler's plan take."""
+    """`60.1 / 103 GB`, and whether it fits; without a machine the bytes of the arguments or of the compiler's plan."""
     cost, report = known.cost(), known.report
     if cost is not None:
         needs = cost.needs
@@ -318,7 +307,7 @@ def _over(needs: Needs) -> str:
 
 
 def _room(known: Known) -> Iterator[Part]:
-    """What a device holds, of what it has."""
+    """The parts of a device's memory, as a bar."""
     cost = known.cost()
     if cost is not None and cost.needs.usable:
         needs, usable = cost.needs, cost.needs.usable or 1.0
@@ -329,10 +318,8 @@ def _room(known: Known) -> Iterator[Part]:
 
 
 def moved_pieces(known: Known, other: Known | None = None, level: str = "") -> Iterator[Piece]:
-    """What communication takes over the axes that take longest, and how many times as long as another plan's.
-
-    Without a machine there are the bytes that each device sends, in place of seconds.
-    """
+    """The communication over the axes that take longest, and its ratio to another plan's; without a machine bytes
+    sent."""
     cost = known.cost()
     collectives = known.report.collectives if cost is None else cost.collectives
     totals = sum_collectives(collectives, "axes", order="bytes" if cost is None else "seconds")
@@ -372,7 +359,7 @@ def _ratio(now: float, then: float, level: str, form: Callable[[float], str]) ->
 
 
 def _findings(known: Known) -> tuple[Piece]:
-    """How many things a person should look at; notes are left to the tip."""
+    """How many warnings and errors there are; notes are in the tip."""
     count, notes = severity_words(known.findings)
     text = plural(count, "finding")
     tip, tone = " · ".join(filter(None, (text, notes))), "warn" if count else ""

@@ -68,7 +68,7 @@ def by_bytes(collectives: Sequence[Collective]) -> list[Collective]:
 
 
 def collectives_section(report: Report) -> Section:
-    """All that a report knows of its collectives, by bytes."""
+    """A report's collectives, the most bytes first."""
     collectives = report.collectives
     if not collectives:
         return section("Collectives", lead="not known at this level" if report.level == "notation" else "none")
@@ -235,7 +235,7 @@ def runs_text(report: Report) -> str:
     if not runs or report.target == "cpu":
         return ""
     done = Counter(word for run in runs for word in run.how)
-    parts = [f"{done[word]} {said}" for word, said in HOW_WORDS.items() if done[word]]
+    parts = [f"{done[word]} {text_of}" for word, text_of in HOW_WORDS.items() if done[word]]
     left = [c for c in report.collectives if not report.runs_as(c.name)]
     text = f"{plural(len(report.collectives), 'collective')} after the partitioner, {len(runs)} in the final HLO"
     text += f": {', '.join(parts)}" if parts else ""
@@ -243,22 +243,22 @@ def runs_text(report: Report) -> str:
 
 
 def algorithms_text(runs: Sequence[TargetCollective]) -> str:
-    """How collectives go, in the compiler's own words, and how many go so; empty where it does not say."""
+    """The algorithms of collectives, as the compiler names them, and how many use each; empty where it names none."""
     counts = Counter(run.algorithm for run in runs if run.algorithm)
     if not counts:
         return ""
     silent = len(runs) - counts.total()
-    text = ", ".join(f"{said} ({n})" for said, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    text = ", ".join(f"{name} ({n})" for name, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     return text + (f"; not stated for {silent}" if silent else "")
 
 
 def how_words(run: TargetCollective) -> str:
-    """What was done to a collective, in words: `several in one, begun and ended apart`; empty where nothing was."""
+    """What was done to a collective, in words: `combined, asynchronous`; empty where nothing was."""
     return ", ".join(HOW_WORDS.get(word, word) for word in run.how)
 
 
 def runs_section(report: Report) -> tuple[Block, ...]:
-    """How the target runs the collectives, and a row for each that runs otherwise than it was partitioned."""
+    """How the target runs the collectives, and a row for each that it runs in another way than it was partitioned."""
     text = runs_text(report)
     if not text:
         return ()
@@ -280,7 +280,7 @@ def runs_section(report: Report) -> tuple[Block, ...]:
 
 
 def run_differences(run: TargetCollective, of: Collective | None) -> str:
-    """In what a collective of the target's differs from the one that it stands for: all of it where there is none."""
+    """How a collective of the target differs from the one that it stands for; all of it where it stands for none."""
     c = run.collective
     parts = [
         (of is None or c.kind != of.kind, c.kind),
@@ -298,14 +298,14 @@ class Runs:
 
     Attributes:
         report: whose collectives, and the target's.
-        timed: the target's by name with their seconds, where a cost is reckoned with them.
+        timed: the target's by name with their seconds, where a cost has them.
     """
 
     report: Report
     timed: Mapping[str, Collective]
 
     def cell(self, c: Collective) -> tuple[Piece, ...]:
-        """How the target's differ from it; `as partitioned` where they do not."""
+        """How the target's collectives differ from it; `as partitioned` where they do not."""
         pieces: list[Piece] = []
         for run in self.report.runs_as(c.name):
             pieces += [words(";")] if pieces else []
@@ -313,7 +313,7 @@ class Runs:
         return tuple(pieces) or (words("not matched", quiet=True),)
 
     def pieces(self, run: TargetCollective, of: Collective | None) -> list[Piece]:
-        """One of the target's, and the collective that it stands for."""
+        """A collective of the target, and how it differs from the one that it stands for."""
         how, differs = how_words(run), run_differences(run, of)
         if len(run.stands_for) > 1:
             how = f"{how} ({plural(len(run.stands_for), 'collective')})".strip()
@@ -325,7 +325,7 @@ class Runs:
         return [piece for piece in pieces if piece.text]
 
     def formulas(self, c: Collective) -> tuple[Block, ...]:
-        """The arithmetic of what the target runs, where it is another."""
+        """The formulas of what the target runs, where they differ."""
         timed = [self.timed.get(run.collective.name) for run in self.report.runs_as(c.name)]
         return tuple(
             paragraph(words(f"final HLO, {run.name}:", quiet=True), code(run.formula), quiet=True)
@@ -335,5 +335,5 @@ class Runs:
 
     @property
     def added(self) -> tuple[TargetCollective, ...]:
-        """What the target's compiler added of its own."""
+        """The collectives that the target's compiler added."""
         return tuple(run for run in self.report.target_collectives if not run.stands_for)

@@ -79,7 +79,7 @@ def difference_text(amount: Amount) -> str:
 
 @document.register
 def comparison_document(comparison: Comparison) -> Document:
-    """First the numbers, then what made them: specs that differ, collectives that differ."""
+    """The numbers, then their causes: specs that differ, collectives that differ."""
     title = (words(f"{comparison.program}: comparison", strong=True), words(f"level {comparison.level}", quiet=True))
     blocks: list[Block] = [amounts_table(comparison)]
     blocks += [_specs_section(comparison)] if comparison.specs else []
@@ -102,12 +102,8 @@ def _who(comparison: Comparison, name: str) -> Inline:
 
 
 def amounts_table(comparison: Comparison, groups: Collection[str] = tuple(_TITLES)) -> Table:
-    """A row a number, a column a report; from the second on with its difference to the baseline.
-
-    Args:
-        comparison: the comparison.
-        groups: which numbers: `work`, `collectives`, `memory`, `step`.
-    """
+    """A row a number of these groups, a column a report; from the second report on with its difference to the
+    baseline."""
     by_name: dict[tuple[str, str], dict[str, Amount]] = {}
     for amount in (a for a in comparison.amounts if a.group in groups):
         by_name.setdefault((amount.group, amount.name), {})[amount.of] = amount
@@ -149,7 +145,7 @@ def _difference(amount: Amount) -> Piece:
 
 
 def _specs_section(comparison: Comparison) -> Section:
-    """Values whose spec differs; those that changed alike, layer by layer, share a row."""
+    """Values whose spec differs; equal changes, such as those of all layers, share a row."""
     alike: dict[tuple[object, ...], list[ValueChange]] = {}
     for change in comparison.specs:
         sides = [v and (v.shape, v.dtype, str(v.spec), v.shard_shape) for v in (change.before, change.after)]
@@ -158,15 +154,15 @@ def _specs_section(comparison: Comparison) -> Section:
         alike.values(),
         ("in", lambda group: code(group[0].of)) if len(comparison.names) > 2 else None,
         ("value", _names),
-        ("type and shape", lambda group: _typed(group[0].after or group[0].before)),
         ("before", lambda group: _side(group[0].before, group[0].after)),
         ("after", lambda group: _side(group[0].after, group[0].before)),
         (right("per device"), lambda group: nbytes_difference(group[0].bytes)),
+        ("type and shape", lambda group: _typed(group[0].after or group[0].before)),
         most=_MOST_SPECS,
         noun="change",
         name="specs",
     )
-    return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} with another spec")
+    return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} with a different spec")
 
 
 def _names(group: Sequence[ValueChange]) -> tuple[Piece, ...]:
@@ -181,7 +177,7 @@ def _typed(value: Value | None) -> Piece:
 
 
 def _side(value: Value | None, other: Value | None) -> Inline:
-    """How a value is sharded, with its shape where that is another on the other side; `none` where there is none."""
+    """How a value is sharded, with its shape where the other side has another; `none` where there is no such value."""
     if value is None:
         return words("none", quiet=True)
     if other is not None and (value.shape, value.dtype) != (other.shape, other.dtype):
@@ -209,7 +205,6 @@ def _collectives_section(comparison: Comparison) -> Section:
         ("line", lambda change: tuple(line(frame, comparison.line) for frame in _lines(change))),
         most=_MOST_COLLECTIVES,
         noun="change",
-        clip=True,
         name="collectives",
     )
     counts = Counter(change.what for change in comparison.collectives)

@@ -51,15 +51,7 @@ Bound = tuple[float, str, int]
 def bars(
     rows: Sequence[Bar], *, title: str, bounds: Sequence[Bound] = (), alt: str = "", mesh: DeviceMesh | None = None
 ) -> Picture:
-    """Bars below each other.
-
-    Args:
-        rows: the bars, from the first to the last.
-        title: what they show.
-        bounds: upright lines through them.
-        alt: the picture in words; names and the words behind the bars if empty.
-        mesh: whose axes fills count.
-    """
+    """Bars below each other, and upright lines (`bounds`) through them; `mesh` has the axes that fills count."""
     left = max((text_wide(name) for name, _, _ in rows), default=0.0) + 10
     top = 16.0 * len(bounds) + 4
     middles = [top + _STEP * (number + 0.5) for number in range(len(rows))]
@@ -97,7 +89,7 @@ def _bounds(bounds: Sequence[Bound], left: float, foot: float) -> Iterator[Shape
 
 
 def axes_part(mesh: DeviceMesh, axes: Sequence[Axis] | None, share: float, other: Role = "muted") -> Stretch:
-    """A stretch in the colour and hatch of the first of the axes; in another one where there are none."""
+    """A stretch in the colour and hatch of the first of the axes; in the colour `other` where there are none."""
     first = axis_name(axes[0]) if axes else None
     if first not in mesh.names:
         return Stretch(share, other)
@@ -137,7 +129,7 @@ _MEMORY_LOOKS: tuple[tuple[Role, int | None], ...] = (("part 0", None), ("part 1
 
 
 def memory_bar(cost: StepCost) -> Picture:
-    """What one device's memory holds, as one bar, and the line of what it has."""
+    """A device's memory as one bar, and a line at what is usable."""
     needs, chip = cost.needs, cost.machine.chip
     whole = max(needs.total, needs.usable or 0.0) or 1.0
     parts = list(zip(needs.parts.items(), _MEMORY_LOOKS, strict=False))
@@ -198,12 +190,7 @@ def _line_name(total: WorkTotal | CollectiveTotal, line: Callable[[Frame], str])
 
 
 def collective_bars(report: Report, by: str = "axes", limit: int = 12) -> Picture:
-    """Operand bytes of the collectives on one device over the step.
-
-    Args:
-        report: whose collectives.
-        by: `axes` (mesh axes) or `source` (source line).
-        limit: the most bars; a note says how many more there are.
+    """Operand bytes of collectives on one device in a step, by `axes` or `source`; a note counts the bars left out.
 
     Raises:
         ShardvizError: for another `by`.

@@ -132,7 +132,6 @@ class Table:
         most: rows that HTML and the page show.
         noun: what a row is, for `… and 5 more lines`.
         hidden: rows that exist and are in no medium.
-        clip: in plain text, a row that is too wide ends in `…` instead of going on in the next line.
         folds: whether the rows' details are folded away: `never`; on the `page`, where a click opens them; `always`, so
             that they are shown only where a person can open them.
         name: what tests and scripts find it by on the page.
@@ -145,7 +144,6 @@ class Table:
     most: int = 48
     noun: str = "row"
     hidden: int = 0
-    clip: bool = False
     folds: Literal["never", "page", "always"] = "page"
     name: str = ""
 
@@ -301,12 +299,8 @@ def spec(cut: Spec | None, *, tip: str = "") -> Piece:
 
 
 def value_spec(value: Value, *, asks: bool = False) -> tuple[Piece, ...]:
-    """How a value is sharded; where no PartitionSpec says it: per device inside a `shard_map`, or HLO's text.
-
-    Args:
-        value: the value.
-        asks: whether it can be asked there why it is sharded so.
-    """
+    """How a value is sharded: its spec, per device inside a `shard_map`, or HLO's text; with `asks` a click asks
+    why."""
     if value.manual:
         own = f"per device over {', '.join(map(axis_text, value.manual))}"
         return (words(own if value.spec is None else f"{own}; {value.spec.canonical()}"),)
@@ -368,7 +362,7 @@ def line(frame: Frame | None, source: str | LineText = "", *, tip: str = "") -> 
 
 
 def moved(kind: str, over: tuple[Axis, ...] | None, frame: Frame | None, tip: str = "") -> Piece:
-    """A kind of collective; with the axes and the line it is lit wherever it stands."""
+    """A kind of collective; where it is hovered, the same collective is highlighted everywhere."""
     at = "" if frame is None else frame.short
     return words(
         kind, strong=True, tip=tip or GLOSSARY.get(kind, ""), selects=("moved", f"{kind} {axes_words(over)} {at}")
@@ -486,10 +480,10 @@ def plain(inline: Inline) -> str:
     return joined(pieces, [_plain(piece) for piece in pieces])
 
 
-def joined(pieces: Sequence[Piece], made: Sequence[str]) -> str:
+def joined(pieces: Sequence[Piece], texts: Sequence[str]) -> str:
     """What a painter made of each piece, with a space between them but before a comma, a colon or the like."""
     text = ""
-    for piece, part in zip(pieces, made, strict=True):
+    for piece, part in zip(pieces, texts, strict=True):
         text += (" " if text and part and not piece.text.startswith(_CLOSING) else "") + part
     return text
 

@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from shardviz.costs.step_cost import StepCost, memory_parts
+from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import Looked, SavedSession
 from shardviz.explorer.snapshot import Remedies
 from shardviz.explorer.texts import Codes
-from shardviz.records.amounts import format_bytes, format_flops, plural
-from shardviz.view.cards import memory_pieces
+from shardviz.records.amounts import format_bytes, plural
 from shardviz.view.collectives import sums_table
 from shardviz.view.cost_pictures import machine_figure
 from shardviz.view.document import (
@@ -47,12 +46,13 @@ from shardviz.view.panes import (
     memory_pane,
     problems_pane,
     shard_map_pane,
+    unpriced_words,
     values_pane,
 )
-from shardviz.view.placement import CHOOSE, placement_document
-from shardviz.view.report import CPU_CAUTION, CPU_DETAIL, LEVEL_WORDS, fit_text
+from shardviz.view.placement import placement_document
+from shardviz.view.report import CPU_CAUTION, LEVEL_WORDS, fit_text
 from shardviz.view.source import source_pane
-from shardviz.view.step_cost import headline, memory_words, parts_table
+from shardviz.view.step_cost import headline, memory_words
 from shardviz.view.values import values_headline, values_section, values_table
 from shardviz.view.verdict import verdict_document
 
@@ -68,54 +68,21 @@ def headline_pane(state: Looked) -> Document:
     return Document(title=(words(report.program, strong=True), *where), blocks=blocks, mesh=report.mesh)
 
 
-def memory_brief(state: Looked) -> Document:
-    """The parts of a device's memory, whether they fit, and what it computes, in a few lines."""
-    report, plan = state.report, state.report.memory
-    blocks = []
-    simulated = plan is not None and plan.target == "cpu" and state.cost is None
-    if simulated:
-        blocks.append(paragraph(*memory_pieces(state.deck.now.known), name="memory-arguments"))
-        choose = dataclasses.replace(CHOOSE, strong=False), words("to see whether it fits", quiet=True)
-        blocks.append(paragraph(*choose, name="memory-choose"))
-    elif plan is not None:
-        table = parts_table(memory_parts(report), None, whole="in all")
-        blocks.append(dataclasses.replace(table, name="memory-table"))
-    if plan is not None and (fits := fit_text(plan)):
-        tone = "bad" if plan.fits is False else ""
-        blocks.append(paragraph(words(fits, tone=tone, selects=("tab", "memory")), name="memory-room"))
-    elif state.cost is not None:
-        pieces = memory_pieces(state.deck.now.known)
-        blocks.append(paragraph(*pieces, label=state.cost.machine.text, name="memory-room"))
-        blocks.append(paragraph("an estimate until it is compiled", quiet=True, name="memory-more"))
-    elif plan is None:
-        blocks.append(paragraph("known once the program is compiled", quiet=True))
-    if plan is not None and not simulated:
-        peak = words(
-            f"peak of live memory: {format_bytes(plan.peak)}",
-            tip="the most that is live at once, by the live ranges of all values",
-        )
-        blocks.append(paragraph(peak, quiet=True, name="memory-peak"))
-    if plan is not None and plan.target == "cpu":
-        plans = f"The CPU compiler's plan is {format_bytes(plan.set_aside)}. " if simulated else ""
-        blocks.append(paragraph(words(plans + CPU_CAUTION, tip=CPU_DETAIL), quiet=True, name="memory-caution"))
-    if report.cost is not None:
-        done = f"matrix products: {report.cost.at_least}{format_flops(report.cost.dot_flops)} per device and step"
-        blocks.append(paragraph(done, quiet=True))
-    return Document(blocks=tuple(blocks), mesh=report.mesh)
-
-
 @document.register
 def summary(state: ExplorerState) -> Document:
-    """The still, the step, the memory and what the last edit met; no timings, so that runs can be compared."""
-    shown, cost = still(state), state.cost
-    facts = {f"no cost on {state.target}": state.cost_error}
+    """The still, the step, the memory and the last edit's error; no timings, so that runs can be compared."""
+    shown, cost, plan = still(state), state.cost, state.report.memory
     if cost is not None:
         facts = {f"step on {state.target}": headline(cost), f"memory on {state.target}": memory_words(cost.needs)}
-    met = {"failed": state.failure, "refused": state.error}
-    facts |= {label: fact["message"].splitlines()[0] for label, fact in met.items() if fact}
+    else:
+        facts = {f"no cost on {state.target}": state.cost_error, "memory": unpriced_words(state)}
+        if plan is not None:
+            caution = f"{format_bytes(plan.set_aside)}. {CPU_CAUTION}" if plan.target == "cpu" else fit_text(plan)
+            facts[f"{plan.target} compiler's plan"] = caution
+    trouble = {"failed": state.failure, "refused": state.error}
+    facts |= {label: fact["message"].splitlines()[0] for label, fact in trouble.items() if fact}
     lines = (paragraph(text, label=label) for label, text in facts.items() if text)
-    memory = memory_brief(state).blocks if cost is None else ()
-    return dataclasses.replace(shown, blocks=(*shown.blocks[:-1], *memory, *lines))
+    return dataclasses.replace(shown, blocks=(*shown.blocks[:-1], *lines))
 
 
 _MOST_LINES, _MOST_VALUES, _MOST_FOUND = 6, 24, 8
@@ -123,7 +90,7 @@ _SUMS = ("axes", "source")
 
 
 def still(state: Looked) -> Document:
-    """The plan and what is known of it, short enough to stand in a notebook: about 30 kB as HTML."""
+    """The plan and its main numbers, short enough for a notebook: about 30 kB as HTML."""
     report = state.report
     blocks: list[Block] = [*_plans(state)]
     if report.collectives:
@@ -142,7 +109,7 @@ def still(state: Looked) -> Document:
 
 
 def _level(state: Looked) -> tuple[Piece, ...]:
-    """Which of the levels the numbers are of, and for which machine."""
+    """The level of the numbers, and their machine."""
     level = state.level
     meaning = f"({LEVEL_WORDS[level]})" if level in LEVEL_WORDS else ""
     machine = (words(f", target {state.target}"),) if state.target != "cpu" else ()
@@ -161,21 +128,21 @@ def _(saved: SavedSession) -> Document:
 
 
 def _plans(state: Looked) -> Iterator[Block]:
-    """The cards, and which of them all else is about."""
+    """The cards, and which of them the rest is about."""
     deck = state.deck
     yield from document(deck).blocks
     if len(deck.cards) > 1:
-        yield paragraph(words("The rest is about the plan"), words(deck.now.name, strong=True), words("."))
+        yield paragraph(words("Everything below is about the plan"), words(deck.now.name, strong=True), words("."))
 
 
 def _most(state: Looked) -> Section:
-    """What the step waits for; what helps was tried while the explorer lived."""
+    """What the step spends most on; mends were tried while the explorer ran."""
     remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()
     return _part("What costs you most", most_document(state.deck, remedies), "open")
 
 
 def _coded(code: Codes) -> Iterator[Block]:
-    """A plan's code in each form that there is."""
+    """A plan's code in each form."""
     if code.why:
         yield paragraph(f"There is no code for JAX alone: {code.why}")
     for text, lines in code.parts:
@@ -184,7 +151,7 @@ def _coded(code: Codes) -> Iterator[Block]:
 
 
 def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -> Document:
-    """All that the panes of an explorer say, one below the other, and the code of each card's plan by its name."""
+    """All panes of an explorer, one below the other, and the code of each card's plan by its name."""
     report, cost = state.report, state.cost
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
     chosen = shard_map_pane(report, state.selected, state.remark)
@@ -217,7 +184,7 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
 
 
 def _walked(cost: StepCost) -> Document:
-    """The step as it would run, or why nobody knows."""
+    """The step's timeline, or why there is none."""
     try:
         return document(cost.timeline)
     except ShardvizError as error:
@@ -225,7 +192,7 @@ def _walked(cost: StepCost) -> Document:
 
 
 def _settled(part: Any) -> Any:
-    """A part of a document without what only asks the kernel for something: nobody would answer."""
+    """A part of a document without the links that ask the kernel: on a kept page nobody would answer."""
     if isinstance(part, tuple):
         return tuple(_settled(each) for each in part if not _asks(each))
     if isinstance(part, Row):

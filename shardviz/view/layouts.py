@@ -57,10 +57,8 @@ _MOST_GROUPS = 24  # rows of the table of devices; devices with the same counts 
 
 
 def spec_words(layout: Layout) -> str:
-    """The spec, or what there is instead of one: `P('data', None)`, `all on device 3`, `not a PartitionSpec`.
-
-    Manual axes are said too, which a PartitionSpec leaves out.
-    """
+    """The spec, or what stands for it: `P('data', None)`, `all on device 3`, `not a PartitionSpec`; with manual
+    axes."""
     if layout.maximal:
         return f"all on device {int(layout.device_ids[np.argmax(layout.holds)])}"
     if layout.spec is None:
@@ -85,13 +83,8 @@ def _as_given(cut: Spec) -> Piece:
 
 
 def uneven_words(layout: Layout, dtype: Any = None) -> str:
-    """What JAX does with a sharding that does not divide (the map shows what XLA would do, which pads); empty where it
-    divides, or no PartitionSpec says it.
-
-    Args:
-        layout: the sharding.
-        dtype: the element type, for bytes; None for elements.
-    """
+    """What JAX does with a sharding that is not divisible, in bytes where the type is known (the map shows what XLA
+    would do, which pads); empty where it is divisible, or no PartitionSpec says it."""
     dimensions = uneven(layout)
     if not dimensions or layout.spec is None:
         return ""
@@ -155,6 +148,13 @@ def _box(bounds: Iterable[tuple[int, int]]) -> str:
     return f"[{', '.join(f'{start}:{stop}' for start, stop in bounds)}]"
 
 
+def slice_text(cut: Layout, place: int) -> str:
+    """What the device at a place of the mesh holds: `[0:4, :]`, or `nothing`."""
+    index = zip(cut.index(int(cut.device_ids[place])), cut.shape, strict=True)
+    text = ", ".join(":" if part == slice(0, size) else f"{part.start}:{part.stop}" for part, size in index)
+    return f"[{text}]" if cut.holds[place] else "nothing"
+
+
 # Many arrays at once: a table of them, what they come to on each device, and those that could be sharded further.
 
 
@@ -181,12 +181,7 @@ def of_tree(tree: TreeBytes) -> Document:
 
 
 def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, ...]:
-    """The arrays in a table, their total, and a table of those that could be sharded further.
-
-    Args:
-        tree: the arrays, in tree order.
-        left_out: names of leaves that are no arrays with a known sharding.
-    """
+    """The arrays in a table, their total (which names the leaves left out), and those that could be sharded further."""
     leaves = list(tree.leaves)
     heaviest = sorted(range(len(leaves)), key=lambda i: (-leaves[i].per_device, i))[:MOST_LEAVES]
     listed = table(
@@ -198,7 +193,6 @@ def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, .
         ("spec", lambda leaf: spec_pieces(leaf.layout)),
         ("shard", lambda leaf: shape(leaf.layout.shard_shape)),
         most=MOST_LEAVES,
-        clip=True,
         name="leaves",
     )
     count = len(leaves) - MOST_LEAVES
@@ -212,7 +206,7 @@ def _name(name: str) -> Piece:
 
 
 def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
-    """`2 arrays, 132 B in all; 36 B on each of 4 devices`, with what differs and what was left out said."""
+    """`2 arrays, 132 B in all; 36 B on each of 4 devices`, and which leaves were left out."""
     text = f"{plural(len(tree.leaves), 'array')}, {format_bytes(tree.array)} in all; {_per_device(tree)}"
     if tree.array:
         text += f" ({format_number(tree.total / tree.array)} copies of each byte on average)"
@@ -225,7 +219,7 @@ def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
 
 
 def _per_device(tree: TreeBytes) -> str:
-    """What is on each device; devices with the same amount are said together, where these are few groups."""
+    """The bytes on each device; devices with equal amounts share an entry, where there are few."""
     amounts, group = np.unique(tree.per_device, return_inverse=True)
     count = len(tree.per_device)
     if len(amounts) == 1:
@@ -241,7 +235,7 @@ def _per_device(tree: TreeBytes) -> str:
 
 
 def _heaviest(tree: TreeBytes) -> str:
-    """`heaviest: w 32 B per device (89 %), b 4 B (11 %)`; empty where there is one array, or nothing weighs."""
+    """`heaviest: w 32 B per device (89 %), b 4 B (11 %)`; empty where there is one array, or none has bytes."""
     most = float(tree.per_device.max(initial=0))
     if len(tree.leaves) < 2 or not most:
         return ""
@@ -265,7 +259,6 @@ def _better(tree: TreeBytes) -> tuple[Block, ...]:
         (right("could be"), lambda it: nbytes(it.better_bytes_per_device)),
         ("unused axis → dimension", _unused),
         ("spec then", lambda it: spec(it.better)),
-        clip=True,
         name="better",
     )
     saved = lambda some: format_bytes(sum(it.saved_bytes_per_device for it in some))  # noqa: E731
@@ -298,18 +291,13 @@ def of_processes(hosts: ProcessLayout) -> Document:
           1  4-7      [4:8, 0:6]  [4, 6]      1 of 2 along dimension 0
     global view: jax.Array of [8, 6], in every process; from its local data each process makes it with
       jax.make_array_from_process_local_data(sharding, local_data), and x.addressable_shards are its own
-    local view: the old pjit took [4, 6] from each process, its own part, and gave as much back
+    local view: the old pjit took [4, 6] from each process (its own part) and returned the same shape
     """
     return Document(blocks=process_blocks(hosts), mesh=hosts.layout.mesh)
 
 
 def process_blocks(hosts: ProcessLayout, of: str = "") -> tuple[Block, ...]:
-    """What each process holds, then the global and the local view.
-
-    Args:
-        hosts: what each process holds.
-        of: which of several arrays it is about, in words.
-    """
+    """What each process holds, then the global and the local view; `of` says which of several arrays it is about."""
     count = len(hosts.processes)
     listed = table(
         range(count),
@@ -345,10 +333,10 @@ def _part(hosts: ProcessLayout, place: int) -> str:
 
 
 def _views(hosts: ProcessLayout) -> list[str]:
-    """The global view, JAX's of today, and the local one, the old pjit's, of this array."""
+    """The global view of this array, as JAX has it today, and the local view of the old pjit."""
     whole = format_shape(hosts.layout.shape)
     if not hosts.layout.divides:
-        return [f"no process can make this array of {whole}: JAX refuses uneven shards, as the old pjit did"]
+        return [f"no process can make this array of {whole}: JAX refuses uneven shards, and so did the old pjit"]
     which = [str(d) for d, count in enumerate(hosts.counts) if count is None]
     more = f", global_shape={tuple(hosts.layout.shape)}" if which else ""
     text = (
@@ -365,13 +353,13 @@ def _old_pjit(hosts: ProcessLayout) -> str:
     shapes = {hosts.pjit_shape(int(process)) for process in hosts.processes}
     if None not in shapes and len(shapes) == 1:
         local = next(iter(shapes))
-        own = "its own part" if local != hosts.layout.shape else "the whole, the same from all"
-        return f"took {format_shape(local)} from each process, {own}, and gave as much back"
+        own = "its own part" if local != hosts.layout.shape else "the whole array"
+        return f"took {format_shape(local)} from each process ({own}) and returned the same shape"
     if not hosts.boxes.all():
-        return "refused this, as a process's devices make no box of the mesh"
+        return "refused this: the devices of a process form no box of the mesh"
     if None in shapes:
-        return "knew PartitionSpecs of whole axes only, and refused this"
-    return "took from each process a part of another shape, and gave as much back"
+        return "refused this: it had PartitionSpecs of whole axes only"
+    return "took a part of a different shape from each process, and returned the same shapes"
 
 
 # What moves when an array changes its sharding: the collectives, and each device's share.
@@ -395,12 +383,7 @@ def of_moves(way: Moves) -> Document:
 
 
 def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
-    """The steps in order, then what devices keep, receive and drop.
-
-    Args:
-        way: what `sv.moves` gives.
-        dtype: the element type, for bytes; None for elements.
-    """
+    """The steps in order, then what devices keep, receive and drop: in bytes where the element type is known."""
     steps = table(
         enumerate(way.steps, 1),
         (right(), lambda each: str(each[0])),
@@ -427,7 +410,7 @@ _VERBS = ("keeps", "receives", "drops")
 
 
 def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
-    """The same in a sentence each."""
+    """The same as sentences."""
     yield f"resharding: {_collectives(way)}"
     for step in way.steps:
         received = f", at most {_amount(step.elements, dtype).text} received" if step.elements else ""
@@ -440,7 +423,7 @@ def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
 def _collectives(way: Moves) -> str:
     """How many collectives it takes: `2 collectives`, `no collective, 1 local slice`, `nothing`."""
     if not way.steps:
-        return "nothing" if way.free else "not known as steps"
+        return "nothing" if way.free else "its steps are not known"
     slices = sum(step.kind == "slice" for step in way.steps)
     count = len(way.steps) - slices
     local = plural(slices, "local slice") if slices else ""

@@ -79,8 +79,6 @@ class Floor:
             there are too many to draw.
         switch: of a node's NVLink domain, the y of the bar that stands for its switch; empty for a torus.
         grain: what a tile is, in words; empty where it is a chip or a GPU.
-        lean: how far one step along y goes to the side and down; (0, pitch) where the torus lies flat.
-        pitch: how far one step along x goes.
         block: chips of a tile along x, y and z.
     """
 
@@ -94,16 +92,14 @@ class Floor:
     wraps: dict[str | None, list[tuple[int, float, float]]]
     switch: dict[int, float]
     grain: str
-    lean: tuple[float, float] = (0.0, 0.0)
-    pitch: float = 0.0
     block: tuple[int, int, int] = (1, 1, 1)
 
 
 def place_of(placed: Placement) -> np.ndarray:
     """The place in the mesh of each device of the machine's list."""
-    found = np.empty(placed.mesh.size, int)
-    found[np.asarray(placed.order)] = np.arange(placed.mesh.size)
-    return found
+    places = np.empty(placed.mesh.size, int)
+    places[np.asarray(placed.order)] = np.arange(placed.mesh.size)
+    return places
 
 
 def box(x: float, y: float, wide: float, high: float) -> tuple[tuple[float, float], ...]:
@@ -120,23 +116,23 @@ def axis_between(mesh: DeviceMesh, one: int, other: int) -> str | None:
 
 @lru_cache(maxsize=8)
 def floor(placed: Placement) -> Floor:
-    """What stands where on a machine with a mesh on it."""
+    """Where everything stands on a machine with a mesh on it."""
     return _torus(placed) if placed.machine.chip.kind == "tpu" else _hosts(placed)
 
 
 def blocks(machine: Machine) -> tuple[int, int, int]:
     """How many chips along x, y and z one tile stands for: 1, 1, 1 where all can be drawn, else hosts, or more."""
-    shape, found = machine.shape, [1, 1, 1]
+    shape, block = machine.shape, [1, 1, 1]
 
     def many() -> int:
-        return machine.num_slices * math.prod(-(-n // b) for n, b in zip(shape, found, strict=True))
+        return machine.num_slices * math.prod(-(-n // b) for n, b in zip(shape, block, strict=True))
 
     if many() > MOST_NODES or shape[2] > MOST_PLANES:
-        found = [min(n, b) for n, b in zip(shape, machine.chip.host_bounds, strict=True)]
-    while many() > MOST_NODES or shape[2] // found[2] > MOST_PLANES:
-        axis = 2 if shape[2] // found[2] > MOST_PLANES else max(range(3), key=lambda a: shape[a] / found[a])
-        found[axis] = next(b for b in range(found[axis] + 1, shape[axis] + 1) if shape[axis] % b == 0)
-    return found[0], found[1], found[2]
+        block = [min(n, b) for n, b in zip(shape, machine.chip.host_bounds, strict=True)]
+    while many() > MOST_NODES or shape[2] // block[2] > MOST_PLANES:
+        axis = 2 if shape[2] // block[2] > MOST_PLANES else max(range(3), key=lambda a: shape[a] / block[a])
+        block[axis] = next(b for b in range(block[axis] + 1, shape[axis] + 1) if shape[axis] % b == 0)
+    return block[0], block[1], block[2]
 
 
 def _torus(placed: Placement) -> Floor:
@@ -212,8 +208,6 @@ def _torus(placed: Placement) -> Floor:
         wraps=wraps,
         switch={},
         grain=grain,
-        lean=lean,
-        pitch=pitch,
         block=block,
     )
 
@@ -243,7 +237,7 @@ def _links(
     lean: tuple[float, float],
     plane: float,
 ) -> tuple[dict[str | None, list[tuple[int, int]]], dict[str | None, list[tuple[int, float, float]]]]:
-    """The links between tiles, and the stubs of those that wrap, by the mesh axis that steps along them."""
+    """The links between tiles, and the stubs of wraparound links, by the mesh axis that steps along them."""
     machine = placed.machine
     where = place_of(placed)
     torus = np.empty((machine.num_slices, *machine.shape), int)

@@ -69,7 +69,7 @@ def machine_picture(placed: Placement) -> Picture:
 
 
 def company_picture(placed: Placement, place: int) -> Picture:
-    """What lies over a machine's picture when the device at a place is picked: its groups' members and their links."""
+    """The groups of a picked device, to be drawn over the machine's picture: their members and links."""
     stand, names = floor(placed), placed.mesh.names
     shapes: list[Shape] = []
     named: set[str] = set()
@@ -95,7 +95,7 @@ def company_picture(placed: Placement, place: int) -> Picture:
                 shapes.append(_arc_name(stand, arc))
     shapes.append(_lit(stand, [own], "ink"))
     word = f"device {place}" if not placed.mesh.device_ids else f"the device at place {place}"
-    key = Key(text=f"{word}; filled in an axis' colour: its group along that axis", fill="ink")
+    key = Key(text=f"{word}; the groups of its axes have the axes' colours", fill="ink")
     return Picture(
         width=stand.width, height=stand.height, shapes=tuple(shapes), axes=names, keys=(key,) if names else ()
     )
@@ -114,8 +114,8 @@ def _look(place: int, tpu: bool) -> dict[str, Any]:
     return {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}
 
 
-def _by_axis(found: dict) -> list[tuple[str | None, list]]:
-    return sorted(found.items(), key=lambda item: (item[0] is not None, item[0] or ""))
+def _by_axis(links: dict) -> list[tuple[str | None, list]]:
+    return sorted(links.items(), key=lambda item: (item[0] is not None, item[0] or ""))
 
 
 def _ends(stand: Floor, pair: tuple[int, int]) -> tuple[Point, Point]:
@@ -130,12 +130,12 @@ def _frames(stand: Floor) -> Iterator[Shape]:
     looks["plane"] = {"stroke": None, "fill": "ink", "strength": 0.045}
     names = {"plane": (-4, 6), "slice": (5, 9), "domain": (6, 9), "host": (4, 7)}
     for kind in dict.fromkeys(frame.kind for frame in stand.frames):
-        found = [frame for frame in stand.frames if frame.kind == kind]
-        yield Lines(lines=tuple(frame.points for frame in found), closed=True, **looks[kind])
+        frames = [frame for frame in stand.frames if frame.kind == kind]
+        yield Lines(lines=tuple(frame.points for frame in frames), closed=True, **looks[kind])
         dx, dy = names[kind]
         yield Labels(
-            at=tuple((frame.points[0][0] + dx, frame.points[0][1] + dy) for frame in found),
-            texts=tuple(frame.text for frame in found),
+            at=tuple((frame.points[0][0] + dx, frame.points[0][1] + dy) for frame in frames),
+            texts=tuple(frame.text for frame in frames),
             align="end" if kind == "plane" else "start",
             size="small",
             ink="quiet",
@@ -145,7 +145,7 @@ def _frames(stand: Floor) -> Iterator[Shape]:
 
 
 def _stubs(stand: Floor, stubs: list[tuple[int, float, float]], role: Role) -> list[Shape]:
-    """The links that go round to the other side: short lines with open ends."""
+    """Wraparound links: short lines with open ends."""
     wide, high = stand.tile
     stub = max(wide, high) / 2 + 7
     lines = []
@@ -234,7 +234,7 @@ def _notes(placed: Placement, stand: Floor) -> Iterator[str]:
     elif any(placed.machine.wrap):
         yield "wraparound links are drawn for the selected device"
     if None in stand.links:
-        yield "a dotted link joins two chips that differ along several mesh axes: no axis steps along it"
+        yield "a dotted link joins two chips that differ along several mesh axes"
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class Arc:
 
 @dataclass(frozen=True)
 class Group:
-    """The devices that one device has for company along a mesh axis.
+    """The group of a device along a mesh axis.
 
     Attributes:
         axis: the mesh axis.
@@ -358,7 +358,7 @@ def _hops(placed: Placement, stand: Floor, one: int, other: int) -> Iterator[tup
 
 
 def _arc(stand: Floor, pair: tuple[int, int], along: int, right: bool) -> Arc:
-    """A curve that bulges away from the row, column or pile that its ends close."""
+    """A curve for a wraparound link, which bulges away from the tiles between its ends."""
     one, other = sorted((stand.nodes[n] for n in pair), key=lambda n: (n.x, n.y))
     bulge = 14 + 0.12 * (abs(other.x - one.x) + abs(other.y - one.y))
     if along == 0:

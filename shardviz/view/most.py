@@ -3,7 +3,7 @@
 A row is ranked by what the step would lose if it took no time, so that what other work hides sinks; compared with
 another card, each row has its difference. A finding about the same line and axes gives the row its words; any other
 finding has a row of its own, a note only if a mend of it helps. A mend stands beside its finding, or beside the
-collectives that it lessens; what mends no row stands apart. `line_document` has the rows of one source line.
+collectives that it lessens; what mends no row stands apart. A source line has its own rows.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Step:
         return cls(known, known.cost(), other.cost(known.level) if alike else None)
 
     def entries(self, remedies: Remedies, plan: object) -> tuple[list[_Entry], list[_Entry]]:
-        """The rows, and the mends that are of none of them."""
+        """The rows, and the mends that belong to no row."""
         mends = remedies.mends if remedies.of == plan else None
         findings = (*self.known.findings, *(() if mends is None else mends.unnamed))
         entries = list(self._entries(findings))
@@ -110,7 +110,7 @@ class _Step:
         return [*first, *rest], [_Entry(mend=mend) for mend in left.values()]
 
     def _entries(self, findings: Sequence[Finding]) -> Iterator[_Entry]:
-        """Errors first; then what is spent, with what was found there; then what else was found."""
+        """Errors first; then what is spent, each with its finding; then the other findings."""
         findings = [f for f in findings if f.severity != "note"]
         spent = spendings(self.cost, self.before) if self.cost is not None else _by_bytes(self.known)
         least = _LEAST * (self.cost.seconds or self.cost.lower) if self.cost is not None else 0.0
@@ -127,17 +127,12 @@ class _Step:
 
 
 def most_document(deck: Deck, remedies: Remedies) -> Document:
-    """What the open card's step spends most on, compared with another card.
-
-    Args:
-        deck: the cards.
-        remedies: what helps the open card's plan; those of another plan are left out.
-    """
+    """What the open card's step spends most on, compared with another card; with the mends of that card's plan."""
     return costs_documents(deck, remedies)[0]
 
 
 def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str, Document]]:
-    """`most_document`, and by line `line_document`, of each line that has a cost or a finding."""
+    """`most_document`, and for each source line with a cost or a finding its own: line (`model.py:20`) → Document."""
     step = _Step.of(deck)
     entries, apart = step.entries(remedies, deck.now.plan)
     lines: dict[str, list[_Entry]] = {}
@@ -165,18 +160,6 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
         mesh=step.known.bound.mesh,
     )
     return most, by_line
-
-
-def line_document(deck: Deck, remedies: Remedies, at: str) -> Document:
-    """What one source line costs, why, and its mends, to stand below the line.
-
-    Args:
-        deck: the cards.
-        remedies: what helps the open card's plan.
-        at: the line, `model.py:20`.
-    """
-    none = Document(blocks=(paragraph("No cost and no finding on this line.", quiet=True),))
-    return costs_documents(deck, remedies)[1].get(at, none)
 
 
 def _table(step: _Step, entries: Sequence[_Entry], name: str, at: str = "") -> Table:
@@ -209,12 +192,12 @@ def _compared(deck: Deck) -> str:
 
 
 def _progress(remedies: Remedies, deck: Deck) -> Iterator[Piece]:
-    """How far the trying of mends is."""
+    """How many mends were tried."""
     mends = remedies.mends
     if remedies.of == deck.now.plan and remedies.busy:
         if mends is not None and mends.candidates:
             text = f"· {mends.tried} of {mends.candidates} changes tried"
-            yield words(text, quiet=True, tip="mends are tried while nothing else is asked for")
+            yield words(text, quiet=True, tip="mends are tried while the explorer is idle")
     elif remedies.of == deck.now.plan and remedies.trouble:
         yield words("· mends could not be tried", tone="warn", tip=remedies.trouble)
 
@@ -225,7 +208,7 @@ def _no_machine(known: Known) -> Iterator[Piece]:
         yield words(f"No times: {trouble}", tone="warn")
     else:
         yield CHOOSE
-        yield words("to see times; until then, by bytes that each device sends.", quiet=True)
+        yield words("to see times; until then, rows are sorted by the bytes that each device sends.", quiet=True)
 
 
 # Which rows there are.
@@ -243,13 +226,13 @@ def _rank(entry: _Entry) -> tuple[float, float]:
 
 
 def _found_seconds(entry: _Entry) -> float:
-    """What a finding costs; where it does not say so, what its mend saves."""
+    """What a finding costs; where it has no seconds, what its mend saves."""
     own = entry.finding.numbers.get("seconds", 0.0) if entry.finding is not None else 0.0
     return own or max(0.0, (entry.mend and entry.mend.seconds) or 0.0)
 
 
 def _lessens(mend: Mend, spent: Spending | None) -> bool:
-    """Whether a mend makes the collectives of a row move less."""
+    """Whether a mend lessens the collectives of a row."""
     if spent is None or spent.what != "collective" or spent.source is None:
         return False
     names = {axis_name(a) for a in spent.axes or ()}
@@ -323,7 +306,7 @@ def _place(entry: _Entry, step: _Step) -> tuple[Piece, ...]:
 
 
 def _detail(finding: Finding | None) -> tuple[Block, ...]:
-    """A finding's whole text where the row has its beginning, and its cause."""
+    """The whole text of a finding that its row shortens, and its cause."""
     if finding is None:
         return ()
     whole = () if _brief(finding.text) == finding.text else (paragraph(finding.text),)
@@ -339,7 +322,7 @@ def _amount(entry: _Entry, step: _Step, at: str = "") -> tuple[Piece, ...]:
         own = _own(spent, step, at)
         if own is not None:
             return (words(format_seconds(own), strong=True, tip="of this line in a step, on each device"),)
-        lost = "the step would be so much shorter if this took no time"
+        lost = "the step would be this much shorter if this took no time"
         tip = "in a step, on each device" if spent.loss is None else lost
         return (words(format_seconds(spent.weight), strong=True, tip=tip),)
     if finding is None:
@@ -361,7 +344,7 @@ def _own(spent: Spending, step: _Step, at: str) -> float | None:
 
 
 def _difference(spent: Spending | None, step: _Step) -> tuple[Piece, ...]:
-    """`+17.4 s` where it takes so much longer than on the other card, in chip-seconds where it has other chips."""
+    """`+17.4 s` where it takes that much longer than on the other card; in chip-seconds where the chips differ."""
     cost, other = step.cost, step.before
     if spent is None or spent.before is None or cost is None or other is None:
         return ()
@@ -376,7 +359,7 @@ def _difference(spent: Spending | None, step: _Step) -> tuple[Piece, ...]:
 
 
 def _sentence(entry: _Entry, step: _Step, at: str) -> Iterator[Piece]:
-    """What is spent and why; what was found; of a mend alone what it brings."""
+    """What a row says: what is spent and why, the finding, or what a mend alone brings."""
     spent, finding = entry.spent, entry.finding
     if spent is not None:
         yield from _spent(spent, step, at)
@@ -447,7 +430,7 @@ def _loss(spent: Spending, cost: StepCost | None) -> Iterator[Piece]:
 
 
 def _cause(spent: Spending, step: _Step) -> Iterator[Piece]:
-    """Why it is there: which array it moves where that has a name, or what the kind of collective is for."""
+    """Why a collective is there: the array that it gathers, where that has a name, else what its kind is for."""
     arguments = {v.name for v in step.known.report.arguments}
     names = [*dict.fromkeys(c.operand for c in spent.collectives if c.operand in arguments)]
     if not names or spent.kind != "all-gather":
@@ -463,7 +446,7 @@ def _cause(spent: Spending, step: _Step) -> Iterator[Piece]:
 
 
 def _brief(text: str) -> str:
-    """A finding's first sentence, which says what is wrong; the whole of it is told where its row is opened."""
+    """A finding's first sentence; its row, opened, has the whole text."""
     if len(text) <= _LONGEST:
         return text
     return shorten(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0], _LONGEST)
@@ -482,7 +465,7 @@ def _brings(mend: Mend) -> Iterator[Piece]:
 
 
 def _try(entry: _Entry) -> Iterator[Piece]:
-    """What was tried and helps, with what it saves; else what a person can write."""
+    """The mend that was tried and helps, with what it saves; else what a person can write."""
     mend = entry.mend
     if mend is not None:
         does = "click to change the plan; undo takes it back"
@@ -499,7 +482,7 @@ def _try(entry: _Entry) -> Iterator[Piece]:
 
 
 def _saved(mend: Mend, tip: str = "") -> list[Piece]:
-    """`−17.4 s` `+2 GB memory`, without a time `−41 GB moved`; what it is taken for, time or memory, first."""
+    """`−17.4 s` `+2 GB memory`, without a time `−41 GB of communication`; what the mend is for comes first."""
     amounts = []
     if mend.seconds:
         amounts.append(_signed(-mend.seconds, format_seconds(abs(mend.seconds)), tip))

@@ -7,7 +7,7 @@ through: filters, bars by four keys, what the target runs beside what was partit
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -34,11 +34,11 @@ from shardviz.view.document import (
     notes,
     paragraph,
     seconds,
+    section,
     shape,
     value_spec,
     words,
 )
-from shardviz.view.picture import Picture
 from shardviz.view.placement import CHOOSE, without_machine
 from shardviz.view.program import of_rules
 from shardviz.view.report import (
@@ -52,7 +52,7 @@ from shardviz.view.report import (
 )
 from shardviz.view.roofline import roofline_picture
 from shardviz.view.rosetta import found_value, sharding_of
-from shardviz.view.scene import Scene, build_scene, coarsen, near
+from shardviz.view.scene import build_scene
 from shardviz.view.shard_holders import holders_picture, tinted
 from shardviz.view.shard_map import company_blocks, shard_map
 from shardviz.view.show import Shown
@@ -65,7 +65,7 @@ from shardviz.view.step_cost import (
     step_section,
     work_sections,
 )
-from shardviz.view.traffic import traffic_pictures
+from shardviz.view.traffic import WORDS, traffic_pictures
 from shardviz.view.values import beside_words, total_bytes, values_table
 
 PAGE = 200
@@ -90,7 +90,7 @@ def found_values(report: Report, changed: Collection[str], query: Query) -> list
             `line` (only those of a source line, `model.py:20`), `sort` (`program` or `bytes`).
     """
     asked, line = str(query.get("text") or "").lower().split(), query.get("line") or ""
-    found = [
+    matches = [
         (role, v)
         for role, v in report.roles
         if (not query.get("changed") or v.name in changed)
@@ -98,8 +98,8 @@ def found_values(report: Report, changed: Collection[str], query: Query) -> list
         and (not asked or all(word in _searched(role, v) for word in asked))
     ]
     if query.get("sort") == "bytes":
-        found.sort(key=lambda item: -(item[1].bytes_per_device or 0))
-    return found
+        matches.sort(key=lambda item: -(item[1].bytes_per_device or 0))
+    return matches
 
 
 def _searched(role: str, value: Value) -> str:
@@ -108,16 +108,16 @@ def _searched(role: str, value: Value) -> str:
     return " ".join((role, value.name, value.label, value.op, source, value.dtype, spec)).lower()
 
 
-def found_words(found: int, total: int) -> str:
+def found_words(matches: int, total: int) -> str:
     """`showing 200 of 1,200 found in 4,000`, `12 of 4,000`, or `4,000 values`."""
-    if found > PAGE:
-        return f"showing {PAGE} of {found:,}" + (f" found in {total:,}" if found < total else "")
-    return f"{found:,} of {total:,}" if found < total else f"{total:,} values"
+    if matches > PAGE:
+        return f"showing {PAGE} of {matches:,}" + (f" found in {total:,}" if matches < total else "")
+    return f"{matches:,} of {total:,}" if matches < total else f"{total:,} values"
 
 
-def values_pane(report: Report, found: Sequence[tuple[str, Value]], changed: Collection[str]) -> Document:
+def values_pane(report: Report, matches: Sequence[tuple[str, Value]], changed: Collection[str]) -> Document:
     """The values that were found, in one table."""
-    shown = found[:PAGE]
+    shown = matches[:PAGE]
     roles = {value.name: role for role, value in shown}
     table = values_table([v for _, v in shown], roles=roles, changed=changed, most=PAGE, name="values-table")
     return Document(blocks=(table,), mesh=report.mesh)
@@ -139,27 +139,27 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
         none = predicted if report.level == "propagated" else "No communication between devices."
         return Document(blocks=(paragraph(none, quiet=True, name="collectives-none"),), mesh=report.mesh)
     blocks: list[Block] = [_moved_words(report, cost)]
-    told, line = runs_text(report), query.get("line") or ""
+    final, line = runs_text(report), query.get("line") or ""
     runs = Runs(report, {c.name: c for c in cost.collectives} if cost is not None and cost.as_run else {})
-    if told:
-        blocks.append(_runs_words(told, cost))
+    if final:
+        blocks.append(_runs_words(final, cost))
     sums = [
         sums_table(report.collectives, key, line_text=report.line, timed=cost is not None, brief=True, most=_MOST_SUMS)
         for key in ("axes", "phase", "kind", "source")
     ]
     weigh = attrgetter("assumed_bytes" if cost is None else "assumed_seconds")
-    found = [c for c in report.collectives if not line or (c.source is not None and c.source.short == line)]
+    shown = [c for c in report.collectives if not line or (c.source is not None and c.source.short == line)]
     table = collectives_table(
-        sorted(found, key=lambda c: (-weigh(c), -c.assumed_bytes, c.kind, c.name)),
+        sorted(shown, key=lambda c: (-weigh(c), -c.assumed_bytes, c.kind, c.name)),
         line_text=report.line,
-        runs=runs if told else None,
+        runs=runs if final else None,
         compact=True,
         asks=True,
         most=PAGE,
         name="collectives-table",
     )
     blocks += [Beside(blocks=tuple(sums)), table]
-    if told and runs.added:
+    if final and runs.added:
         added = tuple(paragraph(*runs.pieces(run, None)) for run in runs.added[:PAGE])
         blocks.append(Section(title="Added by the target's compiler", blocks=added, name="collectives-added"))
     return Document(blocks=tuple(blocks), mesh=report.mesh)
@@ -167,22 +167,22 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
 
 def _moved_words(report: Report, cost: StepCost | None) -> Paragraph:
     whole = total_of(report.collectives)
-    said = [words("predicted by Shardy:", strong=True, tone="warn")] if report.level == "propagated" else []
-    said += [words(whole.bytes_text, strong=True)]
-    said.append(words(f"enter {plural(whole.operations, 'collective')} on each device in a step"))
+    pieces = [words("predicted by Shardy:", strong=True, tone="warn")] if report.level == "propagated" else []
+    pieces += [words(whole.bytes_text, strong=True)]
+    pieces.append(words(f"enter {plural(whole.operations, 'collective')} on each device in a step"))
     if cost is not None:
         left = f", without {whole.untimed:,} of unknown time" if whole.untimed else ""
-        said += [words(":"), words(format_seconds(whole.seconds), strong=True), words("on"), code(cost.machine.text)]
-        said += [words(f"without overlap{left}")]
-    said.append(words("; loops are counted."))
-    return paragraph(*said, name="collectives-moved")
+        pieces += [words(":"), words(format_seconds(whole.seconds), strong=True), words("on"), code(cost.machine.text)]
+        pieces += [words(f"without overlap{left}")]
+    pieces.append(words("; loops are counted."))
+    return paragraph(*pieces, name="collectives-moved")
 
 
-def _runs_words(told: str, cost: StepCost | None) -> Paragraph:
-    said: list[Piece] = [words("Final HLO:")]
+def _runs_words(text: str, cost: StepCost | None) -> Paragraph:
+    pieces: list[Piece] = [words("Final HLO:")]
     if cost is not None and cost.as_run:
-        said += [seconds(cost.step.communication, strong=True), words(";")]
-    return paragraph(*said, words(told), name="collectives-runs")
+        pieces += [seconds(cost.step.communication, strong=True), words(";")]
+    return paragraph(*pieces, words(text), name="collectives-runs")
 
 
 # Memory.
@@ -191,10 +191,7 @@ _VERDICTS = {True: ("fits", "good"), False: ("does not fit", "bad"), None: ("not
 
 
 def memory_pane(state: Looked) -> Document:
-    """What a device must hold against what it has, what would help, and the heaviest values.
-
-    Below level `compiled` the parts are arguments and what the backward pass keeps; the values are those.
-    """
+    """What a device must hold and what it has, what would help, and the heaviest values."""
     report, needs = state.report, None if state.cost is None else state.cost.needs
     plan = report.memory
     parts = memory_parts(report) if needs is None else needs.parts
@@ -202,13 +199,13 @@ def memory_pane(state: Looked) -> Document:
     fits, usable = (None, None) if needs is None else (needs.fits, needs.usable)
     verdict, tone = _VERDICTS[fits]
     on = () if state.target == "cpu" else (words("on each device of"), code(state.target))
-    how = _unpriced_words(state) if needs is None else _after_verdict(memory_words(needs))
+    how = unpriced_words(state) if needs is None else _after_verdict(memory_words(needs))
     lacks = (words("·", quiet=True), CHOOSE) if state.target == "cpu" else ()
     blocks: list[Block] = [
         paragraph(words(verdict, strong=True, tone=tone), *on, words(f": {how}"), *lacks, name="memory-verdict")
     ]
     if needs is None and plan is not None and plan.target == "cpu":
-        blocks.append(paragraph("By the plan of the CPU's compiler, in which devices are simulated:", quiet=True))
+        blocks.append(paragraph("Planned by the CPU compiler, for simulated devices:", quiet=True))
     blocks.append(parts_table(parts, usable, whole="in all" if complete else "together"))
     if needs is not None and usable is not None:
         blocks.append(paragraph(needs.source, label="usable", quiet=True))
@@ -225,13 +222,14 @@ def memory_pane(state: Looked) -> Document:
     return Document(blocks=tuple(blocks), mesh=report.mesh)
 
 
-def _after_verdict(said: str) -> str:
-    """The words without the verdict that they begin with, which stands before them."""
-    head, colon, rest = said.partition(": ")
-    return rest if colon and "fit" in head.lower() else said
+def _after_verdict(sentence: str) -> str:
+    """A sentence without the verdict at its beginning, which the pane shows already."""
+    head, colon, rest = sentence.partition(": ")
+    return rest if colon and "fit" in head.lower() else sentence
 
 
-def _unpriced_words(state: Looked) -> str:
+def unpriced_words(state: Looked) -> str:
+    """What a device must hold where no machine has a price: so much, and why it is not known whether it fits."""
     text = parts_text(memory_parts(state.report), state.report.memory is not None)
     if state.cost_error:
         return f"{text}; {state.cost_error}"
@@ -244,13 +242,13 @@ def _unpriced_words(state: Looked) -> str:
 def _plan_words(plan: Memory) -> list[Block]:
     peak = f"peak of live memory: {format_bytes(plan.peak)}"
     peak += f"; in on-chip memory: {format_bytes(plan.on_chip)}" if plan.on_chip else ""
-    said: list[Block] = [
+    blocks: list[Block] = [
         paragraph(peak, quiet=True, name="memory-alive-at-once"),
         paragraph(code_text(plan), quiet=True, name="memory-code"),
     ]
     if stated := stated_text(plan):
-        said.append(paragraph(stated, label="memory_analysis() says", quiet=True, name="memory-stated"))
-    return said + ([paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] if plan.target == "cpu" else [])
+        blocks.append(paragraph(stated, label="memory_analysis() says", quiet=True, name="memory-stated"))
+    return blocks + ([paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] if plan.target == "cpu" else [])
 
 
 def _helps(report: Report, parts: Mapping[str, float], usable: float | None) -> Sequence[str]:
@@ -265,7 +263,7 @@ def _helps(report: Report, parts: Mapping[str, float], usable: float | None) -> 
 
 
 def _alive(report: Report) -> Sequence[Alive]:
-    """What is alive at the peak by the compiler's plan; without one, the arguments and what is kept, heaviest first."""
+    """What is live at the peak by the compiler's plan; without one, arguments and residuals, the largest first."""
     if report.memory is not None:
         return report.memory.alive_at_peak
     held = [_held(v, "argument", v.name) for v in report.held]
@@ -286,12 +284,7 @@ def _held(value: Value, kind: str, name: str) -> Alive:
 
 
 def cost_pane(cost: StepCost | None, why: str = "") -> Document:
-    """All that a cost says.
-
-    Args:
-        cost: a step's; None where there is none.
-        why: the reason for that.
-    """
+    """All that a cost says; where there is none, why."""
     if cost is None:
         return without_machine(why, "speed", "cost-why")
     roofline = Figure(of=roofline_picture(cost), name="roofline")
@@ -308,10 +301,8 @@ def traffic_section(cost: StepCost) -> Section:
     """Who sends how many bytes to whom."""
     pictures = traffic_pictures(cost)
     figures = tuple(Figure(of=each, name=f"traffic-{n}") for n, each in enumerate(pictures))
-    said = "stronger means more bytes: the lightest is a ten-thousandth of the most, or less"
-    blocks = (Beside(blocks=figures), *notes(said)) if figures else notes("One device: no communication.")
-    lead = (words("the row sends, the column receives; the route is not counted", quiet=True),)
-    return Section(title="Traffic in a step", lead=lead, blocks=blocks)
+    blocks = (Beside(blocks=figures), *notes(WORDS[1])) if figures else notes("One device: no communication.")
+    return section("Traffic in a step", *blocks, lead=words(WORDS[0], quiet=True))
 
 
 # Rules.
@@ -323,33 +314,16 @@ _RULES = (
 _MOST_NAMES = 60
 
 
-def rules_pane(found: RulesTable) -> Document:
+def rules_pane(rules: RulesTable) -> Document:
     """What each rule matches and wins, and what no rule matches."""
-    return dataclasses.replace(of_rules(found, _MOST_NAMES), lead=(words(_RULES, quiet=True),))
+    return dataclasses.replace(of_rules(rules, _MOST_NAMES), lead=(words(_RULES, quiet=True),))
 
 
 # The shard map of the selected value.
 
 
 _BESIDE = 400.0
-"""Pixels from which there is room for the tiles of a picked cell beside a map."""
-
-
-def _closer(shown: Shown, drawn: Picture, device: int, room: tuple[float, float]) -> Iterator[Figure]:
-    """What the cell of a device stands for, and so on until a cell is a slice."""
-    number, scene = int(shown.layout.mesh.ids()[device]), build_scene(shown.layout)
-    while (few := _scene_of(drawn, scene)).merged > 1:
-        scene = near(scene, few, number)
-        drawn = shard_map(shown, device, scene).within(room)
-        notes = tuple(note for note in drawn.notes if note.startswith("each cell stands"))
-        caption, name = f"in the cell of device {number}", f"closer-{scene.cells}"
-        yield Figure(of=dataclasses.replace(drawn, notes=notes), caption=caption, name=name)
-
-
-def _scene_of(drawn: Picture, fine: Scene) -> Scene:
-    """The scene that was drawn, of one with a cell a slice."""
-    grids = drawn.grids
-    return coarsen(fine, rows=len(grids[0].texts), columns=len(grids[0].texts[0]), panels=len(grids))
+"""Pixels from which there is room for another picture beside a map."""
 
 
 def shard_map_pane(
@@ -380,21 +354,18 @@ def shard_map_pane(
     try:
         cut = layout(value.shape, sharding_of(value, report.mesh), report.mesh)
     except ShardvizError:  # a manual or unknown sharding of which the report knows the text only
-        said = "; ".join(f"{kind}: {text}" for kind, text in value.sharding.items())
-        why = paragraph(said or "its sharding is not known at this level", quiet=True)
+        texts = "; ".join(f"{kind}: {text}" for kind, text in value.sharding.items())
+        why = paragraph(texts or "its sharding is not known at this level", quiet=True)
         return Document(title=title, lead=(lead,), blocks=(why,), mesh=report.mesh)
     size = words(f"→ {format_shape(cut.shard_shape)} · {format_bytes(value.bytes_per_device)} per device", quiet=True)
-    shown = Shown(cut, name, value.dtype)
-    drawn = shard_map(shown, device)
+    drawn, slices = shard_map(Shown(cut, name, value.dtype), device), build_scene(cut)
     if room is not None:
         drawn = drawn.within((room[0], 2 * room[1]))
-    merged = _scene_of(drawn, build_scene(cut)).merged > 1 and not cut.maximal
+    merged = sum(len(grid.cells) for grid in drawn.grids) < slices.cells and not cut.maximal
     figure: Block = Figure(of=tinted(drawn) if merged else drawn, name="cells")
     if merged and room is not None and room[0] >= _BESIDE:
-        holders = holders_picture(build_scene(cut), device)
-        beside = () if holders is None else (Figure(of=holders, name="holders"),)
-        closer = tuple(_closer(shown, drawn, device, room)) if 0 <= device < report.mesh.size else ()
-        figure = Beside(blocks=(figure, *beside, *closer)) if beside or closer else figure
+        holders = holders_picture(slices, device)
+        figure = figure if holders is None else Beside(blocks=(figure, Figure(of=holders, name="holders")))
     blocks = (figure, *company_blocks(cut, device, report))
     return Document(title=(*title, size), lead=(lead,), blocks=blocks, mesh=report.mesh)
 
@@ -405,9 +376,9 @@ def shard_map_pane(
 def problems_pane(report: Report, cost: StepCost | None = None) -> Document:
     """The report's findings, the gravest first, with the cost's seconds where there is one."""
     differences = (differences_section(report.level_differences),) if report.level_differences else ()
-    found = report.findings if cost is None else report.findings_on(cost)
-    if not found:
+    findings = report.findings if cost is None else report.findings_on(cost)
+    if not findings:
         none = paragraph("Nothing to report at this level.", quiet=True, name="problems-none")
         return Document(blocks=(none, *differences), mesh=report.mesh)
-    table = findings_table(found, {v.name for v in report.values})
+    table = findings_table(findings, {v.name for v in report.values})
     return Document(blocks=(table, *differences), mesh=report.mesh)

@@ -2,8 +2,7 @@
 
 A role is a number, the place of a mesh axis in its mesh (each axis has one colour everywhere), or a word: `ink`,
 `quiet`, `line`, `ground`, `tile`, `shade` (a tile of another host), `muted` (what belongs to no axis), `held0` to
-`held7` (what of an array a device holds, from its first slice to its last), `more` and `less` (than another plan), a
-phase of the step. A painter knows
+`held7` (what of an array a device holds, from its first slice to its last), a phase of the step. A painter knows
 colours and fonts; a builder knows neither. Lengths are pixels of a page, y runs downwards.
 
 >>> tiles = Rects(x=(0, 20), y=(0, 0), wide=16, high=16, fill=0, hatch=0, labels=("0", "1"), tip="device {}",
@@ -366,8 +365,8 @@ class Grid:
                 ink = "quiet" if len(lines) > 1 and n == 0 else "ink"
                 at = x, y + (n - (len(lines) - 1) / 2) * 1.3 * self.size
                 kinds.setdefault((ink, hatched), []).append((at, line))
-        for (ink, hatched), found in kinds.items():
-            at, texts = zip(*found, strict=True)
+        for (ink, hatched), places in kinds.items():
+            at, texts = zip(*places, strict=True)
             look = {"ink": ink, "halo": hatched, "layer": self.layer + 2}
             yield Labels(at=at, texts=texts, align="middle", size=self.size, mono=True, **look)
 
@@ -577,24 +576,24 @@ def picture(subject: Any, kind: str = "") -> Picture:
 
 def _fields(shape: Drawn | Key) -> Json:
     """The fields of a shape that are not as by default; its dash and its hatch as what is drawn."""
-    found: Json = {"kind": type(shape).__name__.lower()}
+    fields: Json = {"kind": type(shape).__name__.lower()}
     for field in dataclasses.fields(shape):
         value = getattr(shape, field.name)
         if value == field.default:
             continue
         if field.name == "dash":
             if DASHES[value]:
-                found["dash"] = " ".join(f"{n:g}" for n in DASHES[value])
+                fields["dash"] = " ".join(f"{n:g}" for n in DASHES[value])
         elif field.name == "hatch":
-            found["hatch"] = HATCHES[value % len(HATCHES)]
+            fields["hatch"] = HATCHES[value % len(HATCHES)]
         elif field.name == "told":
             words = {word: n for n, word in enumerate(dict.fromkeys(word for parts in value for word in parts))}
-            found["words"], found["told"] = list(words), [words[word] for parts in value for word in parts]
+            fields["words"], fields["told"] = list(words), [words[word] for parts in value for word in parts]
         elif field.name == "lines":
-            found["lines"] = [_short(sum(line, ())) for line in value]
+            fields["lines"] = [_short(sum(line, ())) for line in value]
         else:
-            found[field.name] = _short(value)
-    return found
+            fields[field.name] = _short(value)
+    return fields
 
 
 def _short(value: Any) -> Any:

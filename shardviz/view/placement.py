@@ -38,6 +38,7 @@ from shardviz.view.document import (
     words,
     wrapped,
 )
+from shardviz.view.layouts import slice_text
 from shardviz.view.machine import floor
 from shardviz.view.machine_picture import company
 from shardviz.view.rosetta import found_value, sharding_of
@@ -50,7 +51,7 @@ _SIMULATED = "simulated devices have no links between them"
 _NAMES = {
     "mesh_utils": "as JAX's mesh_utils chooses",
     "row-major": "row-major, device i at place i",
-    "own": "an order of the mesh's own",
+    "own": "the mesh's own order",
 }
 
 
@@ -63,19 +64,13 @@ def placement_document(placed: Placement) -> Document:
 
 
 def machine_pane(cost: StepCost) -> Document:
-    """The machine, and what each mesh axis rides on, for the page, which has the orders beside the picture."""
+    """The machine and the links of each mesh axis; the page has the orders beside the picture."""
     blocks = (axes_section(cost.placement, exact=cost.exact),)
     return Document(title=words(str(cost.machine), strong=True), blocks=blocks, mesh=cost.mesh)
 
 
 def without_machine(why: str, missing: str, name: str) -> Document:
-    """What to do where there is no machine.
-
-    Args:
-        why: why there is none; empty: the target is cpu.
-        missing: what simulated devices do not have.
-        name: what tests find it by.
-    """
+    """What to do where there is no machine: `why` there is none, and what simulated devices are `missing`."""
     none = why or f"No machine is chosen: the devices are simulated, with no {missing}."
     such = words(", such as tpu v5p:4x4x4 or gpu h100:8x8", quiet=True)
     return Document(blocks=(paragraph(none, name=name), paragraph(CHOOSE, such)))
@@ -90,18 +85,14 @@ def placed_words(placed: Placement) -> str:
 
 
 def axes_section(placed: Placement, *, exact: bool = True) -> Section:
-    """What each mesh axis of more than one device rides on, how fast a device gathers along it, and the arithmetic.
-
-    Args:
-        placed: a mesh on a machine.
-        exact: rings have their factor (N-1)/N.
-    """
+    """What each mesh axis rides on, how fast a device gathers along it, and the arithmetic (`exact`: rings have
+    (N-1)/N)."""
     if placed.machine.chip.kind == "cpu":
-        return Section(title=_RIDES, blocks=notes(f"Nothing: {_SIMULATED}."))
-    found = [_axis(placed, path, exact) for path in placed.paths if path.size > 1]
+        return Section(title=_RIDES, blocks=notes(f"None: {_SIMULATED}."))
+    rows = [_axis(placed, path, exact) for path in placed.paths if path.size > 1]
     heads = (Column("axis"), Column("all-gather rate", right=True), Column("links", wrap=True))
-    rides = Table(columns=heads, rows=tuple(found), noun="axis", folds="never", name="axis-rides")
-    blocks = (rides,) if found else notes("The mesh has no axis of more than one device.")
+    rides = Table(columns=heads, rows=tuple(rows), noun="axis", folds="never", name="axis-rides")
+    blocks = (rides,) if rows else notes("The mesh has no axis of more than one device.")
     return Section(title=_RIDES, blocks=blocks)
 
 
@@ -139,14 +130,7 @@ def device_document(device: PlacedDevice) -> Document:
 
 
 def device_pane(cost: StepCost, place: int, report: Report, selected: str) -> Document:
-    """The same with what the device holds of the selected value.
-
-    Args:
-        cost: of a step.
-        place: the device, by its place in the mesh.
-        report: where the value is.
-        selected: its name; empty where none is selected.
-    """
+    """A device of a mesh, and what it holds of the selected value."""
     device, value = cost.placement.device(place), found_value(report, selected)[1]
     held = () if value is None else _holds(device, value, report)
     if not selected:
@@ -176,12 +160,12 @@ def _where(device: PlacedDevice) -> str:
 
 
 def _groups(device: PlacedDevice) -> tuple[Table, ...]:
-    """Its company along each mesh axis of more than one device."""
+    """Its group along each mesh axis of more than one device."""
     if device.placement.machine.chip.kind == "cpu":
         return ()
-    found = company(device.placement, device.place)
+    groups = company(device.placement, device.place)
     heads = ("axis", lambda group: axes((group.axis,))), (wrapped("group"), lambda group: group.text)
-    return (table(found, *heads, noun="axis", name="device-groups"),) if found else ()
+    return (table(groups, *heads, noun="axis", name="device-groups"),) if groups else ()
 
 
 def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[Paragraph, ...]:
@@ -190,9 +174,7 @@ def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[Paragrap
         cut = layout(value.shape, sharding_of(value, report.mesh), report.mesh)
     except ShardvizError:
         return ()
-    index = cut.index(int(cut.device_ids[device.place]))
-    parts = [":" if s == slice(0, n) else f"{s.start}:{s.stop}" for s, n in zip(index, value.shape, strict=True)]
-    held = code(f"{value.label or value.name}[{', '.join(parts)}]")
+    held = code(f"{value.label or value.name}{slice_text(cut, device.place)}")
     return (paragraph(held, words("shard map", selects=("tab", "shards")), label="holds", name="device-holds"),)
 
 
@@ -200,33 +182,28 @@ def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[Paragrap
 
 
 def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> Section:
-    """The orders that the devices may stand in, what the collectives take in each, and what the present one changes.
-
-    Args:
-        cost: of a step.
-        options: `orders(cost)`, the first as mesh_utils would choose, where it is known already.
-    """
+    """The orders that the devices can have, the collectives' time in each, and what the present order changes."""
     options = orders(cost) if options is None else options
     heads = (Column("order", wrap=True), Column("collectives in a step", right=True), Column(""))
     rows = tuple(_order(option, options[0]) for option in options)
     choices = Table(columns=heads, rows=rows, noun="order", folds="never", name="orders")
     changes = () if options[0].now else _changes(options[0], cost)
-    lead = placed_words(cost.placement) + (f"; {MAY_DIFFER}" if cost.as_run else "")
+    lead = placed_words(cost.placement).removeprefix("device order: ") + (f"; {MAY_DIFFER}" if cost.as_run else "")
     return Section(title="Order of the devices", lead=(words(lead),), blocks=(choices, *changes), name="order")
 
 
 def orders_pane(cost: StepCost, options: Sequence[Order]) -> Document:
-    """The same for the page, where an order can be chosen."""
+    """The orders for the page, where one can be chosen."""
     return Document(blocks=(orders_section(cost, options),), mesh=cost.mesh)
 
 
 def _order(order: Order, jax: Order) -> Row:
-    said = [words("now", strong=True)] if order.now else []
+    marks = [words("now", strong=True)] if order.now else []
     if ratio := _ratio(order.communication, jax.communication):
-        said.append(words(ratio, quiet=True))
+        marks.append(words(ratio, quiet=True))
     same = notes(*(f"{_name(key)} takes the same time" for key in order.also))
     name = words(_name(order.key), strong=order.now)
-    return row(name, seconds(order.communication, strong=order.now), tuple(said), detail=same)
+    return row(name, seconds(order.communication, strong=order.now), tuple(marks), detail=same)
 
 
 def _name(key: str | tuple[str, str]) -> str:
@@ -234,7 +211,7 @@ def _name(key: str | tuple[str, str]) -> str:
 
 
 def _ratio(taken: float, of: float) -> str:
-    """`1.4 times as long`; empty where there is no difference to speak of."""
+    """`1.4 times as long`; empty where the difference is below 0.5 %."""
     if not of or abs(taken / of - 1) < 0.005:
         return ""
     return f"{format_times(taken / of)} as long"

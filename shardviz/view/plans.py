@@ -78,7 +78,7 @@ _SAME = {"target": "machine", "mesh": "mesh", "level": "level", "runs": "runs of
 
 @document.register
 def cost_table_document(compared: CostTable) -> Document:
-    """A row for each plan or machine; what is the same in all stands above."""
+    """A row for each plan or machine; what all rows share stands above the table."""
     costs = list(compared.costs.values())
     texts = {
         name: {key: say(cost) for key, (_, say) in _COSTS.items() if key not in ("target", "mesh") or say(cost) != name}
@@ -110,7 +110,7 @@ def cost_table_document(compared: CostTable) -> Document:
     )
     return Document(
         title=words(f"{programs}: {above}" if above else programs),
-        blocks=(*notes(f"{_STEP_TIMES}; bytes that collectives move on each device; {marks}"), rows),
+        blocks=(*notes(f"{_STEP_TIMES}; bytes that enter collectives on each device; {marks}"), rows),
         mesh=costs[0].mesh if "mesh" in same or len(costs) == 1 else None,
     )
 
@@ -130,7 +130,7 @@ def _tip(cost: StepCost, column: str) -> str:
 
 @document.register
 def presets_document(presets: Presets) -> Document:
-    """A row for each preset: what it shards, and what Shardy and the cost model make of it."""
+    """A row for each preset: what it shards, and its costs by Shardy and the cost model."""
     timed = any(each.cost is not None for each in presets.rows)
     rows = table(
         presets.rows,
@@ -146,7 +146,7 @@ def presets_document(presets: Presets) -> Document:
     )
     what = "arguments and operands of collectives, bytes on one device in a step"
     predicted = "a step is predicted until the partitioner has confirmed it"
-    what = f"{what}; {_STEP_TIMES}, {predicted}; what cannot fit stands last" if timed else f"level propagated; {what}"
+    what = f"{what}; {_STEP_TIMES}, {predicted}; what cannot fit is last" if timed else f"level propagated; {what}"
     offered = sum(each.report is not None for each in presets.rows)
     title = words(plural(offered, "preset"), strong=True)
     mesh = presets.rows[0].plan.mesh if presets.rows else None
@@ -154,7 +154,7 @@ def presets_document(presets: Presets) -> Document:
 
 
 def _confirmed(each: Preset) -> Piece:
-    """Who says what the step costs; where the partitioner does, what was predicted before."""
+    """Who gives the step's cost; where the partitioner does, also what was predicted before."""
     if each.report is None or each.cost is None:
         return words("")
     if each.predicted is None:
@@ -178,7 +178,7 @@ def _moved(each: Preset | SweepRow) -> str:
 
 @document.register
 def sweep_document(sweep: Sweep) -> Document:
-    """A row for each point that was answered; what is not known is said so."""
+    """A row for each point that was evaluated."""
     front, best = sweep.pareto, sweep.best
     rows = table(
         sweep.rows,
@@ -294,15 +294,15 @@ def _memory_more(mend: Mend) -> Inline:
 
 def _step_saved(mend: Mend) -> Piece:
     saved = mend.seconds or 0.0
-    return words(format_seconds(saved) if saved else "as long", tone="good" if saved > 0 else "")
+    return words(format_seconds(saved) if saved else "the same", tone="good" if saved > 0 else "")
 
 
 # A search's answer: the best plan, its runners-up, why this plan, the front, and what was dropped.
 
 _MOST_FRONT, _MOST_REASONS = 8, 8
 _ESTIMATED = (
-    "Memory is an estimate of what must fit into a device's HBM, before a compiler plans it: for nine of ten of 138 "
-    f"plans of many kinds of programs a TPU's compiler took {1 - LESS:.1f} to {1 + MORE:.1f} times the estimate. What "
+    "Memory is an estimate of what must fit into a device's HBM, before a compiler plans it: for 9 of 10 "
+    f"of 154 plans of many programs, a TPU's compiler took {1 - LESS:.1f} to {1 + MORE:.1f} times the estimate. What "
     "a TPU keeps in its chip's fast memory (VMEM) is not counted."
 )
 
@@ -349,7 +349,7 @@ def search_document(search: Search) -> Document:
 
 
 def _nothing(search: Search) -> str:
-    """Why no plan is offered, and what is known nevertheless."""
+    """Why no plan is offered, and the best one by its estimate."""
     leading = search.leading
     if leading is None:
         return "No plan was found."
@@ -411,7 +411,7 @@ def _floor(floor: Floor, best: Found) -> str:
 
 
 def _why_nots(rows: Sequence[WhyNot]) -> tuple[Block, ...]:
-    """What would be otherwise as a table; what would be the same in a sentence below it."""
+    """Decisions that would change the result as a table; those that would not in a sentence below it."""
     same = [f"{each.other} instead of {each.chosen}" for each in rows if not each.seconds and not each.bytes]
     other = table(
         sorted((each for each in rows if each.seconds or each.bytes), key=lambda each: each.seconds),
@@ -474,11 +474,11 @@ def _(sweep: Sweep, kind: str = "") -> Picture:
     at, shapes = _plane(points)
     named = [(at(p.seconds, p.bytes), each.label) for p, each in zip(points, rows, strict=True) if p.ahead]
     shapes.append(Labels(at=tuple((x + 8, y - 8) for (x, y), _ in named), texts=tuple(text for _, text in named)))
-    said = "; ".join(f"{r.label}: {format_seconds(r.time)}, {format_bytes(r.memory)}" for r in rows)
+    plans = "; ".join(f"{r.label}: {format_seconds(r.time)}, {format_bytes(r.memory)}" for r in rows)
     return _chart(
         shapes,
         title="step time against memory on a device",
-        alt=f"Step time against memory: {said or 'nothing is known'}.",
+        alt=f"Step time against memory: {plans or 'nothing is known'}.",
         notes=("dark and named: the Pareto front (nothing is both faster and smaller)",) if rows else (),
     )
 
@@ -500,18 +500,18 @@ def _(search: Search, kind: str = "") -> Picture:
         shapes.append(Rects(x=(x - 7,), y=(y - 7,), wide=14, high=14, fill=None, stroke="ink"))
         shapes.append(Labels(at=((x + 12, y - 10),), texts=(shortened(best.text, 60),), bold=True, halo=True))
     hidden = len(search.tried) - len(near)
-    said = "; ".join(map(_told, front)) or "none"
+    plans = "; ".join(map(_told, front)) or "none"
     dark = "dark: the Pareto front (nothing is both faster and smaller); framed: the best"
     return _chart(
         shapes,
         title="step time against memory on a device, estimated",
-        alt=f"Step time against memory of {plural(len(search.tried), 'candidate')}. The front: {said}.",
+        alt=f"Step time against memory of {plural(len(search.tried), 'candidate')}. The front: {plans}.",
         notes=(dark, *((f"{plural(hidden, 'candidate')} farther away not drawn",) if hidden else ())),
     )
 
 
 def _near(search: Search) -> list[Tried]:
-    """The candidates near the front: the others would press it into a corner."""
+    """The candidates near the front; the others would squeeze it into a corner."""
     if not search.front:
         return []
     first = search.front[0].score

@@ -51,7 +51,7 @@ _MOST_TREE = 400
 
 @document.register
 def of_dimensions(dimensions: Dimensions) -> Document:
-    """A row a dimension: its name, the size that must divide, how many array dimensions it has, and which."""
+    """A row for each dimension: its name, the size that must divide, how many array dimensions it has, and which."""
     rows = table(
         dimensions,
         ("dimension", lambda each: words(each.name, strong=True)),
@@ -97,7 +97,8 @@ def _moved(of: Dimension) -> str:
 
 @document.register
 def of_rules(caught: RulesTable, most: int = 4) -> Document:
-    """A row a rule; below it what it wins, what others win, and what does not fit; at most so many names of each."""
+    """A row for each rule; below it what it wins, what other rules win, and what does not fit; at most so many names of
+    each."""
     rules = table(
         enumerate(caught.rows, 1),
         (right("rule"), lambda each: str(each[0])),
@@ -105,7 +106,7 @@ def of_rules(caught: RulesTable, most: int = 4) -> Document:
         ("spec", lambda each: spec(each[1].spec)),
         (right("matches"), lambda each: str(each[1].caught)),
         (right("wins"), lambda each: str(len(each[1].wins))),
-        detail=lambda each: [Paragraph(pieces=tuple(said), quiet=True) for said in _does(each[1], most)],
+        detail=lambda each: [Paragraph(pieces=tuple(pieces), quiet=True) for pieces in _does(each[1], most)],
         folds="never",
         name="rules",
     )
@@ -172,7 +173,7 @@ def of_export(export: LoadedExport) -> Document:
         _arrays("Arguments", record.arguments),
         _arrays("Results", record.results),
         facts,
-        paragraph(words(shorten(record.in_tree, _MOST_TREE), quiet=True), label="arguments' tree"),
+        paragraph(words(shorten(record.in_tree, _MOST_TREE), quiet=True), label="tree of arguments"),
     )
     return Document(title=title, lead=(over,), blocks=blocks, mesh=record.mesh)
 
@@ -194,11 +195,11 @@ def _cut(array: ExportedArray) -> Piece:
         return words("not used", quiet=True)
     if array.spec is not None:
         return spec(array.spec)
-    return words(shorten(array.sharding, 60) or "not said", quiet=True)
+    return words(shorten(array.sharding, 60) or "not stated", quiet=True)
 
 
 def _facts(record: ExportRecord) -> Iterator[tuple[str, str]]:
-    """(what, in words) of everything in an export but its arrays, its mesh and its tree."""
+    """(what, in words) of an export, without its arrays, mesh and tree."""
     low, high = record.supported
     reads = "" if record.is_supported else f"; this JAX reads {low} to {high}, so it cannot run here"
     meaning = f": {record.meaning}" if record.meaning else ""
@@ -214,7 +215,7 @@ def _facts(record: ExportRecord) -> Iterator[tuple[str, str]]:
         switched = "" if call.stable or not call.allowed else "; the check was switched off for it"
         yield "custom call", f"{call.target}{times}: {promise}{switched}"
     if not record.custom_calls:
-        yield "custom calls", "none: the file defines all that it does"
+        yield "custom calls", "none: the file has all that it needs"
     for kind, effects in (("ordered", record.ordered_effects), ("unordered", record.unordered_effects)):
         if effects:
             yield f"{kind} effects", ", ".join(effects)

@@ -58,8 +58,8 @@ LEVEL_WORDS = {
 }
 _MOST_ALIVE, _KEPT = 8, 2000
 
-CPU_CAUTION = "XLA's CPU compiler plans this; a TPU's or GPU's plan is another."
-CPU_DETAIL = "The CPU's keeps bf16 temporaries in f32 in places, where they take twice the bytes."
+CPU_CAUTION = "A TPU's or GPU's compiler makes another plan."
+CPU_DETAIL = "The CPU compiler keeps some bf16 temporaries in f32, which doubles their bytes."
 """What to know of a memory plan of the CPU's compiler."""
 
 
@@ -138,7 +138,7 @@ _UNITS = {"seconds": format_seconds, "bytes": format_bytes, "flops": format_flop
 
 @document.register
 def findings_document(findings: Findings) -> Document:
-    """All of them."""
+    """All findings."""
     if not findings:
         return Document(title=words("No findings at this level.", quiet=True))
     title = (words("Findings", strong=True), words(counted(findings), quiet=True))
@@ -147,7 +147,7 @@ def findings_document(findings: Findings) -> Document:
 
 @document.register
 def finding_document(finding: Finding) -> Document:
-    """One, with all its numbers."""
+    """A finding with all its numbers."""
     numbers = table(
         finding.numbers.items(),
         ("", lambda item: item[0].replace("_", " ")),
@@ -168,12 +168,8 @@ def counted(findings: Iterable[Finding]) -> str:
 
 
 def findings_table(findings: Sequence[Finding], values: Collection[str] = ()) -> Table:
-    """A row for each: severity, where, and what; below it why, and what to try.
-
-    Args:
-        findings: in the order in which they are shown.
-        values: the names of values that can be selected.
-    """
+    """A row for each: severity, place and sentence; below it why, and what to try. `values` are the names that can be
+    selected."""
     return table(
         findings,
         ("severity", _severity),
@@ -191,7 +187,7 @@ def _severity(finding: Finding) -> Piece:
 
 
 def _where(finding: Finding, values: Collection[str]) -> tuple[Piece, ...]:
-    """The value, the axes and the line that it is about, as far as it is about any."""
+    """The value, the axes and the line of a finding, where it has them."""
     value = finding.value
     place = [words(value, selects=("value", value) if value in values else None)] if value else []
     place += [axes(finding.axes)] if finding.axes else []
@@ -207,7 +203,7 @@ def _detail(finding: Finding, most: int = _MOST_TRIED) -> tuple[Paragraph, ...]:
 
 
 def _tries(mends: Sequence[Suggestion]) -> list[str]:
-    """Each in words; arrays of one argument to be donated are one, since a whole argument is donated."""
+    """Each suggestion in words; arrays of one argument to be donated are one, since a whole argument is donated."""
     of = Counter(segments(mend.target)[0] for mend in mends if mend.kind == "donate")
     tries = dict.fromkeys(
         f"donate {head} ({plural(of[head], 'array')} of it)"
@@ -243,12 +239,13 @@ def code_text(memory: Memory) -> str:
     if memory.code is not None:
         return f"machine code {format_bytes(memory.code)}"
     if memory.stated:
-        return "machine code of a size that the compiler does not state"
+        return "machine code: the compiler does not state its size"
     return "machine code not compiled yet (finish=True)"
 
 
 def stated_text(memory: Memory) -> str:
-    """What `memory_analysis()` says of a finished compile, and why its peak is another; empty where nobody asked."""
+    """What `memory_analysis()` says of a finished compile, and why its peak differs; empty where it was not
+    finished."""
     sizes = {name.removesuffix("_bytes").removesuffix("_in"): n for name, n in memory.stated.items() if n}
     if not sizes:
         return ""
@@ -279,14 +276,7 @@ def memory_section(report: Report, memory: Memory) -> Section:
 
 
 def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, name: str = "") -> Table:
-    """What takes memory, in the order given.
-
-    Args:
-        report: whose values may be selected.
-        alive: what takes memory.
-        bars: a column of bars more.
-        name: as `Table.name`.
-    """
+    """What takes memory, in the order given, with a column of bars if asked for."""
     names, most = {v.name for v in report.values}, max((a.bytes for a in alive), default=0) or 1
 
     def named(a: Alive) -> Piece:
@@ -362,7 +352,7 @@ def _analysis_words(cost: Cost, memory: str) -> str:
         return ""
     text = f"cost_analysis() counts each loop's body once: {format_flops(cost.once_flops)}"
     times = cost.flops / cost.once_flops
-    text += f"; loops make it {format_times(times)} as much" if times > _SAME else ", and no loop adds to it"
+    text += f"; with all iterations it is {format_times(times)} as much" if times > _SAME else "; no loop adds to it"
     if cost.hbm_bytes and cost.once_hbm_bytes and cost.hbm_bytes > _SAME * cost.once_hbm_bytes:
         more = cost.hbm_bytes / cost.once_hbm_bytes
         text += f", and the memory traffic {format_times(more)} {format_bytes(cost.once_hbm_bytes)}"
@@ -375,13 +365,7 @@ def _analysis_words(cost: Cost, memory: str) -> str:
 
 
 def work_blocks(cost: Cost, memory: str, line_text: LineText) -> tuple[Block, ...]:
-    """Why `cost_analysis()` differs, and a table each by phase, line and module, as far as the report tells.
-
-    Args:
-        cost: a report's.
-        memory: as `memory_name` calls it.
-        line_text: gives a source line's text.
-    """
+    """Why `cost_analysis()` differs, and a table each by phase, line and module, as far as the report has them."""
     lines, modules = list(cost.by("source")), [t for t in cost.by("module") if t.key]
     sums = {"phase": _by_phase(cost), "line": lines, "module": modules if len(modules) > 1 else []}
     counted = any(t.flops or t.at_least for t in lines)

@@ -85,7 +85,7 @@ def roofline_of(cost: StepCost) -> Roofline:
     low, high = 10 ** math.floor(math.log10(min(marks)) - 0.6), 10 ** math.ceil(math.log10(max(marks)) + 0.4)
     floor = min([peak, *(r.attained for r in roofs if r.attained)])
     least = 10 ** math.floor(math.log10(min(floor, min(r.knee.attainable(low) for r in roofs) * 3)))
-    left_out = f"{plural(len(rest), 'more sum')}: under a thousandth of the step" if rest else ""
+    left_out = f"{plural(len(rest), 'more roof')}: under a thousandth of the step" if rest else ""
     rate = f"peak {format_flops(peak)}/s of {cost.dtype}"
     return Roofline(roofs, peak, (low, high), (least, peak * 3), rate, left_out)
 
@@ -121,19 +121,19 @@ _GRID, _ROOFS, _NAMES, _MARKS = range(4)  # layers
 
 def roofline_picture(cost: StepCost) -> Picture:
     """The roofs of a step with the program's place under each."""
-    found = roofline_of(cost)
-    shapes: list[Shape] = list(_grid(found))
-    lines = [_line(found, roof) for roof in found.roofs]
+    roofline = roofline_of(cost)
+    shapes: list[Shape] = list(_grid(roofline))
+    lines = [_line(roofline, roof) for roof in roofline.roofs]
     names = _name_places(lines)
     keys = []
-    for number, (roof, line, name_at) in enumerate(zip(found.roofs, lines, names, strict=True)):
+    for number, (roof, line, name_at) in enumerate(zip(roofline.roofs, lines, names, strict=True)):
         role = "ink" if roof.axis is None else cost.mesh.names.index(roof.axis)
         dash, mark, name = number % len(DASHES), MARKS[number % len(MARKS)], roof.knee.name
         shapes.append(Lines(lines=(line,), stroke=role, width=2, dash=dash, tip=roof.title, name=name, layer=_ROOFS))
         shapes.append(_name(shortened(name), name_at, name))
         if roof.intensity is not None and roof.attained is not None:
             tip = f"{name}: {roof.verdict}; at most {format_flops(roof.attained)}/s by this roof"
-            at = (_x(found, roof.intensity), _y(found, roof.attained))
+            at = (_x(roofline, roof.intensity), _y(roofline, roof.attained))
             shapes.append(Marks(at=(at,), mark=mark, fill=role, stroke="ground", tip=tip, name=name, layer=_MARKS))
         keys.append(
             Key(
@@ -151,27 +151,27 @@ def roofline_picture(cost: StepCost) -> Picture:
         height=HIGH,
         shapes=tuple(shapes),
         title=f"{cost.program} on {cost.machine.text}: roofline",
-        alt=found.text,
+        alt=roofline.text,
         axes=cost.mesh.names,
         keys=tuple(keys),
-        notes=(found.left_out,) if found.left_out else (),
+        notes=(roofline.left_out,) if roofline.left_out else (),
     )
 
 
-def _x(found: Roofline, intensity: float) -> float:
-    low, high = map(math.log10, found.x)
+def _x(roofline: Roofline, intensity: float) -> float:
+    low, high = map(math.log10, roofline.x)
     return LEFT + (math.log10(intensity) - low) / (high - low) * (RIGHT - LEFT)
 
 
-def _y(found: Roofline, rate: float) -> float:
-    low, high = map(math.log10, found.y)
+def _y(roofline: Roofline, rate: float) -> float:
+    low, high = map(math.log10, roofline.y)
     return BOTTOM - (math.log10(rate) - low) / (high - low) * (BOTTOM - TOP)
 
 
-def _grid(found: Roofline) -> Iterator[Shape]:
+def _grid(roofline: Roofline) -> Iterator[Shape]:
     """Lines at powers of ten with their numbers, and what the axes are."""
-    xs = [(_x(found, n), format_number(n)) for n in _decades(*found.x)]
-    ys = [(_y(found, n), f"{format_flops(n)}/s") for n in _decades(*found.y)]
+    xs = [(_x(roofline, n), format_number(n)) for n in _decades(*roofline.x)]
+    ys = [(_y(roofline, n), f"{format_flops(n)}/s") for n in _decades(*roofline.y)]
     upright = tuple(((x, float(TOP)), (x, float(BOTTOM))) for x, _ in xs)
     level = tuple(((float(LEFT), y), (float(RIGHT), y)) for y, _ in ys)
     yield Lines(lines=upright + level, width=0.6)
@@ -179,7 +179,7 @@ def _grid(found: Roofline) -> Iterator[Shape]:
     yield Labels(at=tuple((x, BOTTOM + 11) for x, _ in xs), texts=tuple(t for _, t in xs), align="middle", **names)
     yield Labels(at=tuple((LEFT - 6, y) for y, _ in ys), texts=tuple(t for _, t in ys), align="end", **names)
     yield Labels(at=(((LEFT + RIGHT) / 2, HIGH - 8),), texts=("FLOPs a byte",), align="middle", **names)
-    yield Labels(at=((RIGHT, _y(found, found.peak) - 10),), texts=(found.rate,), align="end", size="small")
+    yield Labels(at=((RIGHT, _y(roofline, roofline.peak) - 10),), texts=(roofline.rate,), align="end", size="small")
 
 
 def _decades(low: float, high: float) -> list[float]:
@@ -188,12 +188,12 @@ def _decades(low: float, high: float) -> list[float]:
     return [10.0**n for n in range(first, last + 1, max(1, -(-(last - first + 1) // 7)))]
 
 
-def _line(found: Roofline, roof: Roof) -> tuple[Point, ...]:
+def _line(roofline: Roofline, roof: Roof) -> tuple[Point, ...]:
     """A roof: up to its knee, and level from there."""
     knee = roof.knee
-    low = max(found.x[0], found.y[0] / knee.bytes_per_s)  # where the line comes into the picture
-    points = [(low, knee.attainable(low)), (knee.intensity, found.peak), (found.x[1], found.peak)]
-    return tuple((_x(found, x), _y(found, y)) for x, y in points)
+    low = max(roofline.x[0], roofline.y[0] / knee.bytes_per_s)  # where the line comes into the picture
+    points = [(low, knee.attainable(low)), (knee.intensity, roofline.peak), (roofline.x[1], roofline.peak)]
+    return tuple((_x(roofline, x), _y(roofline, y)) for x, y in points)
 
 
 def _name_places(lines: list[tuple[Point, ...]]) -> list[Point]:

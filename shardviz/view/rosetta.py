@@ -120,11 +120,7 @@ def rosetta(anything: Any, mesh: Any = None, rank: int | None = None) -> ShownRo
 
 
 def sharding_of(value: Value, mesh: Any) -> Sharding:
-    """How a value of a report is cut.
-
-    Args:
-        value: the value.
-        mesh: the report's mesh.
+    """How a value of a report is sharded on the report's mesh.
 
     Raises:
         MeshError: if `mesh` is none.
@@ -133,10 +129,10 @@ def sharding_of(value: Value, mesh: Any) -> Sharding:
     if value.manual:
         mesh = DeviceMesh.of(mesh)
         return Sharding.from_spec(value.spec or Spec(), mesh, len(value.shape), manual=value.manual)
-    said = value.spec if value.spec is not None else value.sharding.get("hlo") or value.sharding.get("sdy")
-    if said is None:
+    text = value.spec if value.spec is not None else value.sharding.get("hlo") or value.sharding.get("sdy")
+    if text is None:
         raise SpecError(f"{value.name}: the report does not say how it is sharded", argument=value.name)
-    return sharding(said, mesh, len(value.shape))
+    return sharding(text, mesh, len(value.shape))
 
 
 @document.register
@@ -146,7 +142,7 @@ def told(shown: ShownRosetta, most: int = MOST_CHARACTERS) -> Document:
     where = "the mesh" if mesh.names else "one device" if mesh.size == 1 else "a mesh with no axes"
     over = (mesh_axes(mesh),) if mesh.names else ()
     columns = (Column("notation"), Column("the sharding in it", wrap=True))
-    rows = tuple(_row(said, most) for said in shown.rows)
+    rows = tuple(_row(notation_row, most) for notation_row in shown.rows)
     table = Table(columns=columns, rows=rows, folds="never", name="rosetta")
     title = (_cut(cut), words(f"on {where}"), *over, words(", in every notation"))
     return Document(title=title, blocks=(table,), mesh=mesh)
@@ -158,32 +154,32 @@ def _cut(cut: Sharding) -> Piece:
     return code(text, tip=str(cut)) if plain else Piece(text=text, kind="spec", value=cut.spec)
 
 
-def _row(said: Said, most: int) -> Row:
-    text: Inline = (words("not possible:", strong=True, quiet=True), words(said.why, quiet=True))
-    if said.text is not None:
-        left = len(said.text) - most
-        rest = f"… and {left:,} more characters; sv.sharding(…).to({said.notation!r}) gives all of it"
-        text = (Piece(text=said.text[:most], kind="code", whole=True), *([words(rest, quiet=True)] if left > 0 else []))
+def _row(notation_row: Said, most: int) -> Row:
+    text: Inline = (words("not possible:", strong=True, quiet=True), words(notation_row.why, quiet=True))
+    if notation_row.text is not None:
+        left = len(notation_row.text) - most
+        rest = f"… and {left:,} more characters; sv.sharding(…).to({notation_row.notation!r}) gives all of it"
+        text = (
+            Piece(text=notation_row.text[:most], kind="code", whole=True),
+            *([words(rest, quiet=True)] if left > 0 else []),
+        )
     letters = tuple(
-        row(code(shorten(letter.piece, _MOST_PIECE), strong=True), words(letter.meaning)) for letter in said.letters
+        row(code(shorten(letter.piece, _MOST_PIECE), strong=True), words(letter.meaning))
+        for letter in notation_row.letters
     )
     columns = (Column(""), Column("", wrap=True))
-    pieces = (Table(columns=columns, rows=letters, name=f"letters-{said.notation}"),) if letters else ()
-    name = words(NAMES.get(said.notation, said.notation), strong=True, tip=MET.get(said.notation, ""))
-    return row(name, text, detail=pieces, selects=("rosetta", said.notation))
+    pieces = (Table(columns=columns, rows=letters, name=f"letters-{notation_row.notation}"),) if letters else ()
+    name = words(
+        NAMES.get(notation_row.notation, notation_row.notation), strong=True, tip=MET.get(notation_row.notation, "")
+    )
+    return row(name, text, detail=pieces, selects=("rosetta", notation_row.notation))
 
 
 # The explorer's pane: a value's sharding, and whatever a person pastes, read.
 
 
 def value_rosetta(report: Report, name: str, remark: str = "") -> Document:
-    """The sharding of a value of a report in every notation, or why there is none to show.
-
-    Args:
-        report: where the value is.
-        name: the value's name; empty where none is selected.
-        remark: what is to be said about which value this is, or why there is none.
-    """
+    """A value's sharding in every notation, or why there is none to show; `remark` is about which value it is."""
     value = found_value(report, name)[1]
     if value is None:
         none = remark or "Select a value to see its sharding in every notation, or paste one above."
@@ -218,13 +214,7 @@ class Reading:
 
 
 def read_rosetta(report: Report, name: str, text: str) -> Reading:
-    """What a text is on the report's mesh, and of the value with a name.
-
-    Args:
-        report: where the value is.
-        name: the value's name; empty where none is selected.
-        text: a sharding in any notation.
-    """
+    """What a text in any notation is on the report's mesh, and what it would do to the value with this name."""
     role, value = found_value(report, name)
     try:
         check_size(text, MOST_PASTED, "this text", "characters")
@@ -240,11 +230,11 @@ def read_rosetta(report: Report, name: str, text: str) -> Reading:
             apply = "" if same else _spec_for(cut, role, value)
         except ShardvizError as error:
             why = str(error)
-    said = [_cut(cut), words(f"on {report.mesh}" if report.mesh.names else "on a mesh with no axes", quiet=True)]
+    pieces = [_cut(cut), words(f"on {report.mesh}" if report.mesh.names else "on a mesh with no axes", quiet=True)]
     what = [] if value is None else [code(_named(value), strong=True)]
     if holds:
-        said += [words("·", quiet=True), *what, words(f": {holds}", quiet=True)]
-    blocks = [paragraph(*said, name="read-is")]
+        pieces += [words("·", quiet=True), *what, words(f": {holds}", quiet=True)]
+    blocks = [paragraph(*pieces, name="read-is")]
     if same:
         blocks.append(
             paragraph(words("✓", tone="good"), *what, words("has this sharding", tone="good"), name="read-same")
@@ -262,8 +252,8 @@ def read_rosetta(report: Report, name: str, text: str) -> Reading:
 
 
 def found_value(report: Report, name: str) -> tuple[str, Value | None]:
-    """What a value is, and the value; none where the report has none of this name."""
-    return next((found for found in report.roles if found[1].name == name), ("", None))
+    """The role of the value with this name, and the value; None where the report has none."""
+    return next((pair for pair in report.roles if pair[1].name == name), ("", None))
 
 
 def _named(value: Value) -> str:
@@ -278,7 +268,7 @@ def _is_cut_so(value: Value, cut: Sharding, mesh: DeviceMesh) -> bool:
 
 
 def _holds(cut: Layout, value: Value) -> str:
-    """What each device then holds of the value."""
+    """What each device would hold of the value."""
     each, size = format_shape(cut.shard_shape), format_bytes(cut.bytes_per_device(value.dtype))
     if not cut.holds.all():
         return f"{size} on {plural(int(cut.holds.sum()), 'device')}, nothing on the others"
@@ -286,14 +276,14 @@ def _holds(cut: Layout, value: Value) -> str:
     parts += [f"{cut.replicas} copies"] if cut.replicas > 1 else []
     parts += [f"{cut.partial_sums} partial {KINDS[cut.unreduced_kind]}"] if cut.partial_sums > 1 else []
     parts += ["manual, so each device's own"] if cut.manual_ways > 1 else []
-    return ", ".join([*parts, *(["padded, because it does not divide"] if cut.padding.any() else [])])
+    return ", ".join([*parts, *(["padded, because a dimension is not divisible"] if cut.padding.any() else [])])
 
 
 def _spec_for(cut: Sharding, role: str, value: Value) -> str:
     """The PartitionSpec that gives an argument or output this sharding; raises where none does."""
-    said = next(each for each in notation.rosetta(cut) if each.notation == "pspec")
-    if said.text is None:
-        raise SpecError(said.why)
+    written = next(each for each in notation.rosetta(cut) if each.notation == "pspec")
+    if written.text is None:
+        raise SpecError(written.why)
     if role == "intermediate":
         raise SpecError(
             f"{_named(value)} is an intermediate, whose sharding follows from the arguments'; select an argument or an "
@@ -304,4 +294,4 @@ def _spec_for(cut: Sharding, role: str, value: Value) -> str:
     if cut.unreduced or cut.reduced or cut.spec is None:
         raise SpecError(f"{cut}: an {role} cannot be given partial sums here")
     check_spec(value.name, value.shape, cut.spec, cut.mesh)
-    return said.text
+    return written.text

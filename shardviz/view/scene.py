@@ -48,7 +48,6 @@ class Side:
         axes: the mesh axes that it is sharded along, major to minor, with their sizes.
         cells: the number of cells along this side.
         merged: how many neighbouring tiles one cell stands for.
-        first, of: where only a part of the side is drawn: the tile at which it begins, and how many there are in all.
     """
 
     dimension: int | None = None
@@ -57,18 +56,16 @@ class Side:
     axes: tuple[tuple[Axis, int], ...] = ()
     cells: int = 1
     merged: int = 1
-    first: int = 0
-    of: int = 0
 
     @property
     def ways(self) -> int:
-        """The number of tiles along the whole of this side."""
-        return self.of or self.cells * self.merged
+        """The number of tiles along this side."""
+        return self.cells * self.merged
 
     @cached_property
     def bounds(self) -> list[int]:
         """Where the cells begin, and where the last one ends, padding left out."""
-        return [min((self.first + k * self.merged) * self.shard, self.size) for k in range(self.cells + 1)]
+        return [min(k * self.merged * self.shard, self.size) for k in range(self.cells + 1)]
 
     def padding(self, cell: int) -> int:
         """Elements of this cell that lie beyond the array's end."""
@@ -102,7 +99,7 @@ class Side:
             inner //= size
             texts: list[tuple[int | None, str]] = []  # for each cell where it stands, if in one place, and in words
             for cell in range(self.cells):
-                start = self.first + cell * self.merged
+                start = cell * self.merged
                 first, end = start // inner, (start + self.merged - 1) // inner
                 whole = end - first + 1 >= size or first % size > end % size
                 text = f"{first % size}" if first == end else "all" if whole else f"{first % size}-{end % size}"
@@ -199,7 +196,7 @@ class Scene:
         return list(map(self.label, self.held.reshape(self.cells, -1).tolist()))
 
     def label(self, ids: list[int]) -> str:
-        """Devices stand by manual array, then by partial sum, then by copy in every cell that is one tile."""
+        """Device numbers; in a cell of one tile they are sorted by manual array, then by partial sum, then by copy."""
         if len(ids) == 1:
             return str(ids[0])
         sums, arrays = self.layout.partial_sums, self.layout.manual_ways
@@ -253,15 +250,7 @@ class Scene:
 
 
 def build_scene(layout: Layout, hosts: ProcessLayout | None = None) -> Scene:
-    """The grid of distinct tiles of an array and the devices in each.
-
-    Args:
-        layout: where every slice lies.
-        hosts: what each process holds, where processes are to be told apart.
-
-    Returns:
-        The `Scene`, one cell a tile; see `coarsen` for fewer.
-    """
+    """The grid of an array's distinct tiles, one cell a tile, and the devices in each; `coarsen` gives fewer cells."""
     rank, ways = len(layout.shape), layout.ways
     cut = [d for d in range(rank) if ways[d] > 1]
     if len(cut) >= 2:
@@ -293,15 +282,7 @@ def _side(cut: Layout, d: int | None) -> Side:
 
 
 def coarsen(scene: Scene, *, rows: int, columns: int, panels: int) -> Scene:
-    """A scene with at most so many cells each way: neighbouring tiles are merged where there are more.
-
-    Args:
-        scene: the scene with one cell a tile.
-        rows, columns, panels: the most of each.
-
-    Returns:
-        The same scene if it is small enough; else one whose cells hold the devices of `Scene.merged` tiles.
-    """
+    """A scene with at most so many cells each way: neighbouring tiles are merged where there are more."""
     counts = [side.cells for side in scene.sides]
     by = [1] * len(scene.depth)
     for place in reversed(range(len(by))):  # the innermost first, so that what is merged lies close together
@@ -319,28 +300,6 @@ def coarsen(scene: Scene, *, rows: int, columns: int, panels: int) -> Scene:
 
 def _factor(count: int, limit: int) -> int:
     return next(k for k in range(1, count + 1) if count % k == 0 and count // k <= limit)
-
-
-def near(fine: Scene, few: Scene, device: int) -> Scene:
-    """The slices that the cell of a device stands for.
-
-    >>> from shardviz.layouts import layout
-    >>> fine = build_scene(layout((64, 64), ("x", "y"), {"x": 16, "y": 8}))
-    >>> near(fine, coarsen(fine, rows=4, columns=4, panels=1), 27).devices[0, :, :, 0].tolist()
-    [[2, 3], [10, 11], [18, 19], [26, 27]]
-
-    Args:
-        fine: the scene with one cell a tile, or what this gave of it.
-        few: the same with several tiles a cell.
-        device: the id of a device that holds a cell.
-    """
-    *cell, _ = np.argwhere(few.held == device)[0].tolist()
-    parts = [slice(n * side.merged, (n + 1) * side.merged) for n, side in zip(cell, few.sides, strict=True)]
-    sides = (
-        dataclasses.replace(side, cells=part.stop - part.start, first=side.first + part.start, of=side.ways)
-        for side, part in zip(fine.sides, parts, strict=True)
-    )
-    return dataclasses.replace(fine, sides=tuple(sides), held=fine.held[tuple(parts)])
 
 
 # The numbers of a small array, shard by shard.
@@ -361,13 +320,7 @@ def shard_lines(values: np.ndarray, index: tuple[slice, ...]) -> list[str]:
     >>> shard_lines(np.asarray([0.5, 1 / 3]), (slice(0, 2),))
     ['  0.5 0.333']
 
-    Args:
-        values: the whole array.
-        index: the shard's slice of it.
-
-    Returns:
-        Lines of numbers with `…` for those beyond the first 64 of a shard and the first 16 of a row; one line that
-        says so where the shard holds nothing.
+    Numbers beyond the first 64 of a shard and the first 16 of a row are `…`; of an empty shard there is one line.
     """
     shard = values[index]
     if not shard.size:
@@ -406,7 +359,7 @@ def copies_along(cut: Layout) -> tuple[str, ...]:
 
 
 def group_along(cut: Layout, device: int, axis: int) -> list[int]:
-    """The places in the mesh that differ from a device's in one axis alone, its own included."""
+    """The places of a device and of all that differ from it along one axis alone."""
     sizes = cut.mesh.sizes
     at: list[Any] = list(np.unravel_index(device, sizes))
     at[axis] = slice(None)
@@ -436,7 +389,7 @@ def _over(side: Side) -> str:
 
 
 def _held(layout: Layout, cuts: list[Side]) -> str:
-    """Who holds what: copies, partial sums, arrays of their own, or one device everything."""
+    """Which devices hold what: copies, partial sums, separate arrays, or one device all."""
     if layout.maximal:
         return f"device {_holder(layout)} holds all of it, the others nothing"
     if layout.partial_sums == layout.manual_ways == 1:
@@ -481,8 +434,8 @@ def notes(scene: Scene) -> list[str]:
         if side.padded:
             extra = side.shard * side.ways - side.size
             empty = extra // side.shard if side.shard else 0
-            what = f"dimension {side.dimension} is {side.size}, {side.ways} shards of {side.shard} hold {extra} more"
-            lines.append(f"padding: {what}" + (f"; {empty} of them nothing but padding" if empty else ""))
+            shards = f"{side.ways} shards of {side.shard}" + (f", {empty} of them only padding" if empty else "")
+            lines.append(f"padding: dimension {side.dimension} is {side.size}, padded to {side.size + extra}: {shards}")
     if layout.replicas > 1:
         what = "array's slice" if layout.manual_ways > 1 else "slice"
         what = f"partial {layout.unreduced_kind}" if layout.partial_sums > 1 else what

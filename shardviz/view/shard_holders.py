@@ -91,7 +91,7 @@ def step_of(cell: int, cells: int) -> int:
 
 
 def tinted(drawn: Picture) -> Picture:
-    """A shard map whose cells have the colours of what they hold."""
+    """A shard map whose cells have the colours of their slices."""
     cells = sum(len(grid.cells) for grid in drawn.grids)
     fills = iter([f"held{step_of(cell, cells)}" for cell in range(cells)])
     shapes = (
@@ -102,15 +102,8 @@ def tinted(drawn: Picture) -> Picture:
 
 
 def holders_picture(fine: Scene, device: int = -1) -> Picture | None:
-    """The devices of a mesh in the colours of what they hold.
-
-    Args:
-        fine: the array's scene, one cell a slice.
-        device: the place in the mesh of a device that is picked, whose groups are outlined; below 0 for none.
-
-    Returns:
-        The picture; None where one device holds all, or where the slices lie too scattered to be drawn.
-    """
+    """The devices of a mesh in the colours of what they hold, with the groups of a picked device outlined (its place in
+    the mesh; below 0 for none). None where one device holds all, or where the slices are too scattered to be drawn."""
     mesh = fine.mesh
     if fine.layout.maximal or mesh.size > MOST_DEVICES:
         return None
@@ -151,7 +144,7 @@ def holders_picture(fine: Scene, device: int = -1) -> Picture | None:
 
 
 def _said(scene: Scene, count: int) -> str:
-    """Who has copies, in words."""
+    """Which devices have copies, in words."""
     cut, along = scene.layout, copies_along(scene.layout)
     if scene.cells == 1:
         return f"all {cut.mesh.size:,} hold the whole array"
@@ -202,7 +195,7 @@ def _names(mesh: DeviceMesh, high: float) -> Iterator[Labels]:
 
 
 def _outlines(scene: Scene, device: int, wide: float, high: float) -> Iterator[Lines]:
-    """Those of a device's group along each axis, and the device."""
+    """Outlines of a device's group along each axis, and of the device."""
     columns = grid_of(scene.mesh)[1]
 
     def box(place: int) -> tuple[tuple[float, float], ...]:

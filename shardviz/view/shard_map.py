@@ -46,6 +46,7 @@ from shardviz.view.layouts import (
     kept_and_moved,
     move_blocks,
     process_blocks,
+    slice_text,
     spec_pieces,
     spec_words,
     tree_blocks,
@@ -66,18 +67,10 @@ _INSETS = 1.4, 3.4
 """Pixels from a cell's edge to the outline of a picked device's own cell, and of those of its groups."""
 
 
-def shard_map(shown: Shown, device: int = -1, scene: Scene | None = None) -> Picture:
-    """Which device holds which slice, without a title.
-
-    Args:
-        shown: the array.
-        device: the place in the mesh of a device that is picked, whose groups are outlined; below 0 for none.
-        scene: the part of the array that is drawn, one cell a slice; None for all of it.
-
-    Returns:
-        The finest picture within 1,280 pixels each way; its `coarser` gives those with fewer cells.
-    """
-    fine = build_scene(shown.layout, shown.hosts) if scene is None else scene
+def shard_map(shown: Shown, device: int = -1) -> Picture:
+    """Which device holds which slice, untitled, with a picked device's groups outlined (its place in the mesh; below 0
+    for none). The finest picture within 1,280 pixels each way; its `coarser` gives those with fewer cells."""
+    fine = build_scene(shown.layout, shown.hosts)
     scenes: dict[tuple[int, ...], Scene] = {}  # many limits give the same cells
     pictures: dict[tuple[int, ...], Picture] = {}
 
@@ -105,7 +98,7 @@ def shard_map_picture(shown: Shown, kind: str = "") -> Picture:
 
 
 def _titled(drawn: Picture, shown: Shown) -> Picture:
-    """A map with its title and all that there is to say, and so the coarser ones."""
+    """A map, and the coarser ones, with its title and notes."""
     cut, coarser = shown.layout, drawn.coarser
     assert coarser is not None
     first = f"mesh {cut.mesh} · shard {format_shape(cut.shard_shape)}"
@@ -151,7 +144,7 @@ def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
 
 @picture.register
 def unknown_picture(shown: ShownUnknown, kind: str = "") -> Picture:
-    """An array of which nobody has said yet how it is sharded: a hatched box, and who decides."""
+    """An array whose sharding is not known yet: a hatched box, and who decides."""
     wide, high = 250.0, 86.0
     look = {"size": 19.0, "stroke": "quiet", "dash": 1, "past": ((1.0,), (0.0,))}
     mesh = f"mesh {shown.mesh}" if shown.mesh is not None and shown.mesh.names else ""
@@ -251,7 +244,7 @@ def of_tree(shown: ShownTree) -> Document:
 
 @document.register
 def of_change(shown: ShownChange) -> Document:
-    """Both maps, what moves, and what there is to say of each."""
+    """Both maps, the resharding, and the notes of each."""
     maps = Beside(blocks=tuple(section(word, *_map_blocks(each, MOST / 2)) for word, each in shown.sides))
     more = (block for word, each in shown.sides for block in _besides(each, word))
     blocks = (maps, *move_blocks(shown.moves, shown.before.dtype), *more)
@@ -259,13 +252,8 @@ def of_change(shown: ShownChange) -> Document:
 
 
 def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...]:
-    """Who holds copies, and who talks with a device; without one, along which axes there are copies.
-
-    Args:
-        cut: where the slices lie.
-        device: its place in the mesh; below 0 for none.
-        report: whose collectives move something along the axes.
-    """
+    """Who holds copies, and which groups a picked device is in; without one (below 0), along which axes there are
+    copies."""
     mesh, along = cut.mesh, copies_along(cut)
     if not 0 <= device < mesh.size:
         copies = (words(f"each slice has {cut.replicas} copies, along"), axes(along))
@@ -281,13 +269,18 @@ def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...
             lambda axis: f"{axis[2]} devices: {device_ranges(ids[group_along(cut, device, axis[0])])}",
         ),
         ("holds", lambda axis: _shared(cut, axis[1] in along)),
-        (wrapped("collectives in a step"), lambda axis: _moved(report, axis[1])),
+        (wrapped("a device sends in a step"), lambda axis: _moved(report, axis[1])),
         folds="never",
         noun="axis",
         name="shard-company",
     )
     at = ", ".join(f"{name} {i}" for name, i in zip(mesh.names, mesh.coordinates()[device], strict=True))
-    who = words(f"device {int(ids[device])}", strong=True), words(f"({at})", quiet=True)
+    who = (
+        words(f"device {int(ids[device])}", strong=True),
+        words(f"({at})", quiet=True),
+        words("holds"),
+        code(slice_text(cut, device)),
+    )
     return (paragraph(*who, name="company-of"), *((company,) if company.rows else ()))
 
 
@@ -296,13 +289,13 @@ def _shared(cut: Layout, same: bool) -> Piece:
 
 
 def _moved(report: Report, name: str) -> Piece:
-    """What a step moves in the groups along an axis: `all-reduce 345 GB, all-gather 12 MB over data and model`."""
+    """What a device sends to its group along an axis: `all-reduce 345 GB, all-gather 12 MB over data and model`."""
     sums: dict[tuple[str, str], float] = {}
     for each in report.collectives:
         over = [axis_name(a) for a in each.axes or ()]
         if name in over:
             beside = "" if len(over) == 1 else f" over {axes_words(each.axes)}"
-            sums[each.kind, beside] = sums.get((each.kind, beside), 0.0) + each.assumed_bytes
+            sums[each.kind, beside] = sums.get((each.kind, beside), 0.0) + each.assumed_sent_bytes
     most = sorted(sums.items(), key=lambda item: -item[1])[:4]
     text = ", ".join(f"{kind} {format_bytes(size)}{beside}" for (kind, beside), size in most)
     return words(text or "nothing", quiet=not text)
@@ -312,7 +305,7 @@ def _moved(report: Report, name: str) -> Piece:
 
 
 def _drawn(scene: Scene, device: int, inside: Sequence[Sequence[str]] = ()) -> Picture:
-    """All panels of a scene, as nearly square as they can stand, with what is outlined of a picked device."""
+    """All panels of a scene, as nearly square as they fit, with the outlines of a picked device."""
     frame = _frame(scene, max(map(len, scene.labels)), inside)
     width, height, across = _arranged(scene, frame)
     step = (width + _GAP) / across, height / -(-len(scene.devices) // across)

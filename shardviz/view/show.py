@@ -339,13 +339,7 @@ class Subject:
 
 
 def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Subject:
-    """An array, a shape or a report's value as a `Subject`.
-
-    Args:
-        array_or_shape: what `show` takes, no pytree of them.
-        spec: how it is sharded; overrides the array's own.
-        mesh: the mesh; overrides the array's own.
-        name: what to call it if it has no name of its own.
+    """What `show` takes, no pytree, as a `Subject`; `spec` and `mesh` override its own, `name` is for what has none.
 
     Raises:
         ShardvizError: if it has no shape, or no mesh is given and it has none.
@@ -371,7 +365,7 @@ def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: s
 
 
 def _says_sharding(thing: Any) -> bool:
-    """Whether it is of a kind that can say how it is sharded: arrays of JAX and their like."""
+    """Whether it is of a kind that has a sharding: arrays of JAX and their like."""
     return hasattr(thing, "sharding") or hasattr(thing, "aval")
 
 
@@ -502,15 +496,7 @@ def _undecided(record: Sharding) -> str:
 
 
 def _processes(cut: Layout, processes: Processes) -> ProcessLayout | None:
-    """What each process holds; None where there is one, or nothing says which devices belong together.
-
-    Args:
-        cut: what each device holds.
-        processes: as of `show`.
-
-    Raises:
-        MeshError: if the devices do not divide into processes of this many, or a device has no process.
-    """
+    """What each process holds; None where there is one, or nothing says which devices belong together."""
     if processes is None and not cut.mesh.process_ids:
         return None
     if isinstance(processes, int | np.integer):

@@ -47,13 +47,8 @@ _DIFFERENCE = Column("", right=True)
 
 
 def source_pane(report: Report, cost: StepCost | None = None, against: LineDifference | None = None) -> Document:
-    """File by file the lines that the report knows.
-
-    Args:
-        report: whose lines; its collectives with their seconds where there is a cost (`StepCost.partitioned`).
-        cost: what its step costs.
-        against: how the lines differ from another plan's, where there is one.
-    """
+    """The lines that the report knows, file by file, with the step's cost and what differs from another plan, where
+    known."""
     values, collectives = _by_line(report.intermediates), _by_line(report.collectives)
     computes = {} if cost is None else cost.compute_by_line()
     moves = {at: _weight(total_of(each), cost) for at, each in collectives.items()}
@@ -61,8 +56,8 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
     blocks: list[Block] = []
     left = MOST_LINES
     for file, lines in sorted(report.source.items(), key=lambda item: -len(item[1])):
-        known = {n for at, n in (*values, *collectives, *computes) if at == file}
-        numbers = [n for n in sorted(lines) if n in known or lines[n].strip()][:left]
+        with_facts = {n for at, n in (*values, *collectives, *computes) if at == file}
+        numbers = [n for n in sorted(lines) if n in with_facts or lines[n].strip()][:left]
         left -= len(numbers)
         texts = (lines[n] for n in numbers if lines[n].strip())
         margin = min((len(text) - len(text.lstrip()) for text in texts), default=0)
@@ -93,9 +88,9 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
     return Document(blocks=tuple(blocks) or (none,), mesh=report.mesh)
 
 
-def _by_line(found: Iterable[_Placed]) -> dict[tuple[str, int], list[_Placed]]:
+def _by_line(placed: Iterable[_Placed]) -> dict[tuple[str, int], list[_Placed]]:
     lines: dict[tuple[str, int], list[_Placed]] = {}
-    for each in found:
+    for each in placed:
         if each.source is not None:
             lines.setdefault((each.source.file, each.source.line), []).append(each)
     return lines
@@ -104,9 +99,9 @@ def _by_line(found: Iterable[_Placed]) -> dict[tuple[str, int], list[_Placed]]:
 def _line(
     number: int, text: str, frame: Frame | None, parts: list[Part], below: Sequence[Block], more: Sequence[Piece]
 ) -> Row:
-    said = code(text, quiet=frame is None, tip=text.strip())
+    program_text = code(text, quiet=frame is None, tip=text.strip())
     selects = None if frame is None else ("line", frame.short)
-    return row(words(str(number), quiet=True), bar(parts), said, *more, detail=below, selects=selects)
+    return row(words(str(number), quiet=True), bar(parts), program_text, *more, detail=below, selects=selects)
 
 
 def _weight(total: CollectiveTotal, cost: StepCost | None) -> float:
@@ -115,7 +110,7 @@ def _weight(total: CollectiveTotal, cost: StepCost | None) -> float:
 
 
 def _amount(amount: float, cost: StepCost | None, hot: bool) -> Piece:
-    """What a line takes of the step: seconds, or without a cost the bytes that it moves."""
+    """What a line takes of the step: seconds, or without a cost the bytes that each device sends."""
     if not amount:
         return words("")
     tip = "sent by each device in a step" if cost is None else "compute and communication of this line in a step"
@@ -123,7 +118,7 @@ def _amount(amount: float, cost: StepCost | None, hot: bool) -> Piece:
 
 
 def _share(computed: float, most: float, collectives: Sequence[Collective], cost: StepCost | None) -> list[Part]:
-    """A line's share of the longest: what it computes, then what it moves over which axes."""
+    """A line's share of the longest line: its compute, then its communication over which axes."""
     parts = []
     if computed:
         parts.append(Part(share=computed / most, role="work", tip=f"{format_seconds(computed)} of compute in a step"))
@@ -145,12 +140,12 @@ def _values(values: Sequence[Value], frame: Frame | None) -> Iterator[Paragraph]
     left = len(values) - len(shown)
     for place, v in enumerate(shown, 1):
         tip = f"{v.name} {format_shape(v.shape)}"
-        said: list[Piece] = [words(v.label or v.op or v.name, strong=True, tip=tip, selects=("value", v.name))]
-        said += value_spec(v, asks=True)
+        pieces: list[Piece] = [words(v.label or v.op or v.name, strong=True, tip=tip, selects=("value", v.name))]
+        pieces += value_spec(v, asks=True)
         if left and frame is not None and place == len(shown):
             more = ("values of", frame.short)
-            said.append(words(f"+{left}", quiet=True, tip="all values of this line", selects=more))
-        yield paragraph(*said)
+            pieces.append(words(f"+{left}", quiet=True, tip="all values of this line", selects=more))
+        yield paragraph(*pieces)
 
 
 def _computes(seconds: float) -> Iterator[Paragraph]:
@@ -162,7 +157,7 @@ def _computes(seconds: float) -> Iterator[Paragraph]:
 def _moves(
     collectives: Sequence[Collective], frame: Frame | None, at: tuple[str, int], against: LineDifference | None
 ) -> Iterator[Paragraph]:
-    """A paragraph for each kind over each set of axes; what the other plan has not, or has alone, says so."""
+    """A paragraph for each kind over each set of axes; marked where only one of the two plans has it."""
     totals = sum_collectives(collectives, "kind_axes")
     new = against.new.get(at, ()) if against is not None else ()
     for total in totals[:_MOST_KINDS]:
@@ -177,14 +172,17 @@ def _moves(
 
 def _moved(total: CollectiveTotal, new: bool = False) -> Iterator[Piece]:
     """`all-gather` `model` `2.10 MB × 80` `4.35 ms` `fwd`."""
-    first, *others = {c.operand_bytes for c in total.collectives}
+    each, *others = {c.sent_bytes for c in total.collectives}
     yield moved(total.kinds[0], total.axes, total.collectives[0].source)
     yield axes(total.axes)
-    yield words(f"{total.runs_text} runs" if others else f"{format_bytes(first)} × {total.runs_text}")
-    once = not others and total.runs_text == "1"
-    said = format_seconds(total.seconds) if not total.untimed else "" if once else total.bytes_text
-    if said:
-        yield words(said, strong=True, tip=f"{total.bytes_text} per device in a step")
+    yield words(
+        f"{total.runs_text} runs" if others else f"{format_bytes(each)} × {total.runs_text}", tip="sent in a run"
+    )
+    sent, once = format_bytes(total.sent_bytes), not others and (total.unknown or total.runs == 1)
+    amount = format_seconds(total.seconds) if not total.untimed else "" if once else sent
+    if amount:
+        tip = f"each device sends {sent} in a step; {total.bytes_text} enter the collectives"
+        yield words(amount, strong=True, tip=tip)
     one = max(total.collectives, key=lambda c: c.assumed_seconds or c.assumed_bytes)
     phases = ", ".join(
         filter(None, (_PHASES.get(phase, phase) for phase in sorted({c.phase for c in total.collectives})))

@@ -13,7 +13,7 @@ from typing import Any
 
 from shardviz.records.amounts import plural
 from shardviz.records.stages import Stage, StageLine
-from shardviz.study.line_changes import Change, changes
+from shardviz.study.line_changes import LineChange, changes
 from shardviz.view.document import Block, Column, Document, Inline, Piece, Row, Table, code, paragraph, row, words
 
 MOST_ROWS = 160
@@ -68,21 +68,23 @@ def stages_shown(
         waits: what is still awaited; empty for nothing.
         trouble: why there are no more.
     """
-    told: list[Block] = []
+    blocks: list[Block] = []
     if trouble:
-        told.append(paragraph(words(trouble, tone="warn"), name="stages-trouble"))
+        blocks.append(paragraph(words(trouble, tone="warn"), name="stages-trouble"))
     if waits:
-        told.append(paragraph(waits, quiet=True, name="stages-busy"))
+        blocks.append(paragraph(waits, quiet=True, name="stages-busy"))
     if not stages:
-        return Shown(document=Document(blocks=tuple(told) or (paragraph("There is no program text yet.", quiet=True),)))
+        return Shown(
+            document=Document(blocks=tuple(blocks) or (paragraph("There is no program text yet.", quiet=True),))
+        )
     stage = next((s for s in stages if s.name == query.get("stage")), stages[-1])
     place = stages.index(stage)
     before = stages[place - 1] if place and stages[place - 1].kind == stage.kind else None
-    could = tuple(what for what, found in (("stage", before), ("card", others)) if found is not None)
+    could = tuple(what for what, base_of in (("stage", before), ("card", others)) if base_of is not None)
     against = query.get("against") if query.get("against") in could else ""
     alike = next((s for s in others or () if s.name == stage.name), None)
     if against == "card" and alike is None and not waits:
-        told.append(paragraph(f"{other} has no such text: it did not get this far, or this pass changed nothing."))
+        blocks.append(paragraph(f"{other} has no such text: it did not get this far, or this pass changed nothing."))
     base = before if against == "stage" else alike if against == "card" else None
     all_rows = _unchanged(stage.lines) if base is None else _changes(base.lines, stage.lines)
     chosen = _chosen(all_rows, stage.lines, query, base is not None)
@@ -95,12 +97,12 @@ def stages_shown(
         named = base.title if against == "stage" else other
         lead.append(tuple(_counted(all_rows, named)))
     if not rows:
-        told.append(paragraph("No line matches.", quiet=True, name="stages-none"))
+        blocks.append(paragraph("No line matches.", quiet=True, name="stages-none"))
     else:
         table = Table(columns=COLUMNS, rows=rows, first=24, most=MOST_ROWS, noun="line", folds="never", name="stage")
-        told.insert(0, table)
+        blocks.insert(0, table)
     return Shown(
-        document=Document(title=title, lead=tuple(lead), blocks=tuple(told)),
+        document=Document(title=title, lead=tuple(lead), blocks=tuple(blocks)),
         name=stage.name,
         names=tuple((s.name, s.title, s.kind) for s in stages),
         against=str(against),
@@ -110,68 +112,68 @@ def stages_shown(
     )
 
 
-def _unchanged(lines: Sequence[StageLine]) -> list[Change]:
-    return [Change("same", n, line.text) for n, line in enumerate(lines)]
+def _unchanged(lines: Sequence[StageLine]) -> list[LineChange]:
+    return [LineChange("same", n, line.text) for n, line in enumerate(lines)]
 
 
 @lru_cache(maxsize=6)
-def _changes(old: tuple[StageLine, ...], new: tuple[StageLine, ...]) -> list[Change]:
+def _changes(old: tuple[StageLine, ...], new: tuple[StageLine, ...]) -> list[LineChange]:
     return changes([line.text for line in old], [line.text for line in new])
 
 
-def _chosen(found: Sequence[Change], lines: Sequence[StageLine], query: Query, differs: bool) -> list[Change]:
+def _chosen(every: Sequence[LineChange], lines: Sequence[StageLine], query: Query, differs: bool) -> list[LineChange]:
     asked, line = str(query.get("find") or "").lower().split(), query.get("line") or ""
-    chosen = list(found)
+    chosen = list(every)
     if asked or line:
-        chosen = [c for c in found if _has(c, lines, asked, line)]
+        chosen = [c for c in every if _has(c, lines, asked, line)]
         return [c for c in chosen if c.kind != "same"] if differs and query.get("only") else chosen
     if differs and query.get("only"):
         near: set[int] = set()
-        for n, change in enumerate(found):
+        for n, change in enumerate(every):
             if change.kind != "same":
                 near.update(range(n - _AROUND, n + _AROUND + 1))
-        chosen = [change for n, change in enumerate(found) if n in near]
+        chosen = [change for n, change in enumerate(every) if n in near]
     return chosen
 
 
-def _has(change: Change, lines: Sequence[StageLine], asked: Sequence[str], line: str) -> bool:
+def _has(change: LineChange, lines: Sequence[StageLine], asked: Sequence[str], line: str) -> bool:
     at = _at(change, lines)
     text = f"{change.text} {at}".lower()
     return (not line or at == line) and all(word in text for word in asked)
 
 
-def _at(change: Change, lines: Sequence[StageLine]) -> str:
+def _at(change: LineChange, lines: Sequence[StageLine]) -> str:
     return "" if change.kind == "gone" or change.place >= len(lines) else lines[change.place].at
 
 
-def _counted(found: Sequence[Change], against: str) -> list[Piece]:
-    kinds = [change.kind for change in found]
+def _counted(every: Sequence[LineChange], against: str) -> list[Piece]:
+    kinds = [change.kind for change in every]
     new, gone, other = (kinds.count(kind) for kind in ("new", "gone", "other"))
     if not new + gone + other:
         return [words(f"the same as {against}, except for the numbers of values", quiet=True)]
-    said = [words(f"compared with {against}:", quiet=True)]
+    pieces = [words(f"compared with {against}:", quiet=True)]
     for mark, count, what, tone in (
         ("+", new, "new", "good"),
         ("−", gone, "gone", "bad"),
         ("~", other, "changed", "warn"),
     ):
         if count:
-            said.append(words(f"{mark} {plural(count, 'line')} {what}", tone=tone))
-    return said
+            pieces.append(words(f"{mark} {plural(count, 'line')} {what}", tone=tone))
+    return pieces
 
 
-def _row(change: Change, lines: Sequence[StageLine]) -> Row:
+def _row(change: LineChange, lines: Sequence[StageLine]) -> Row:
     mark, tone = _MARKS[change.kind]
     number = "" if change.kind == "gone" else f"{change.place + 1:,}"
     at = _at(change, lines)
     where = Piece(text=at, kind="line", value="", quiet=True, selects=("line", at)) if at else words("")
-    said = " ".join(filter(None, (mark, number)))
+    mark_text = " ".join(filter(None, (mark, number)))
     tip = f"it was: {change.was.strip()[:1200]}" if change.was else ""
-    return row(words(said, quiet=not tone, tone=tone, tip=tip), tuple(_text(change)), where)
+    return row(words(mark_text, quiet=not tone, tone=tone, tip=tip), tuple(_text(change)), where)
 
 
-def _text(change: Change) -> list[Piece]:
-    """The line, what is new in it apart. Pieces have a space between them, so each ends where a word does."""
+def _text(change: LineChange) -> list[Piece]:
+    """The line, with what is new in it marked."""
     text, tone = change.text, _MARKS[change.kind][1]
     tip = text.strip()[:1200] if len(text) > _LONGEST else ""
     if change.kind != "other" or change.marked is None:
@@ -182,8 +184,8 @@ def _text(change: Change) -> list[Piece]:
 
 
 def _code(text: str, tone: Any = "", tip: str = "") -> Piece:
-    made = code(text, tip=tip)
-    return Piece(text=made.text, kind="code", tone=tone, strong=bool(tone), tip=tip)
+    piece = code(text, tip=tip)
+    return Piece(text=piece.text, kind="code", tone=tone, strong=bool(tone), tip=tip)
 
 
 def _clipped(text: str) -> str:

@@ -94,7 +94,7 @@ def step_words(cost: StepCost) -> str:
 
 
 def band_words(cost: StepCost) -> str:
-    """`6.61 – 8.21 s`: the step if it is off as far as measured ones were; empty where nobody compared."""
+    """`6.61 – 8.21 s`: the step's band, from measured steps; empty where none was compared."""
     low, high = cost.step.low, cost.step.high
     if cost.seconds is None or low is None or high is None:
         return ""
@@ -102,7 +102,7 @@ def band_words(cost: StepCost) -> str:
 
 
 def pair(one: str, other: str, between: str) -> str:
-    """Two amounts, the unit said once where it is the same: `17.9 – 31.2 s`."""
+    """Two amounts with one unit where the units are equal: `17.9 – 31.2 s`."""
     (number, _, unit), (_, _, also) = one.rpartition(" "), other.rpartition(" ")
     return f"{number if unit == also else one}{between}{other}"
 
@@ -125,12 +125,8 @@ def level_words(cost: StepCost) -> str:
 
 
 def step_section(cost: StepCost, bounds: bool = False) -> Section:
-    """The times as bars with their arithmetic, and how well the machine is used.
-
-    Args:
-        cost: a step's.
-        bounds: a table more of the shortest and the longest time.
-    """
+    """The times as bars with their arithmetic, and how well the machine is used; with `bounds` the shortest and longest
+    time."""
     sentences = (seconds_words, phases_words, moved_phases_words, busy_words, mfu_words, tokens_words, as_run_words)
     tables = (times_table(cost), *((bounds_table(cost),) if bounds else ()))
     return section("Step", *tables, *notes(*(say(cost) for say in sentences)), lead=headline(cost), name="step")
@@ -138,16 +134,16 @@ def step_section(cost: StepCost, bounds: bool = False) -> Section:
 
 def times_table(cost: StepCost) -> Table:
     """Compute, HBM traffic and communication, then each of its sets of mesh axes; the arithmetic beside each."""
-    step, moved, known = cost.step, cost.by("axes"), cost.flops is not None
+    step, moved, counted = cost.step, cost.by("axes"), cost.flops is not None
     longest = max(step.compute, step.memory, step.communication) or 1.0
     least = cost.counted.at_least if cost.counted else ""
-    computed = least + " + ".join(s.formula for s in step.computing) if known else f"not known at level {cost.level}"
+    computed = least + " + ".join(s.formula for s in step.computing) if counted else f"not known at level {cost.level}"
     read = ("" if cost.hbm_exact else "at least ") + f"{step.moving.formula}: {cost.hbm_formula}"
     many = f"{plural(len(cost.collectives), 'collective')}, {plural(cost.total.runs, 'run')}"
     over = [Part(share=m.seconds / longest, axes=m.axes, tip=m.label) for m in moved]
     work = [[Part(share=amount / longest, role="work")] for amount in (step.compute, step.memory)]
     times = (
-        ("compute", step.compute if known else None, work[0], computed),
+        ("compute", step.compute if counted else None, work[0], computed),
         ("HBM traffic", step.memory, work[1], read),
         ("communication", step.communication, over, many if cost.collectives else "no collectives"),
     )
@@ -167,7 +163,7 @@ def times_table(cost: StepCost) -> Table:
 
 
 def bounds_table(cost: StepCost) -> Table:
-    """The step beside what it would be if all overlapped, and if no communication did; what that is made of."""
+    """The step, and its time if all overlapped or no communication did, with their parts."""
     most = max(cost.upper or cost.step.upper, cost.lower, cost.step.seconds) or 1.0
     longer, name = max((cost.step.compute, "compute"), (cost.step.memory, "HBM traffic"))
     room = Part(share=cost.lower / most, role="room")
@@ -257,7 +253,7 @@ def tokens_words(cost: StepCost) -> str:
 
 
 def as_run_words(cost: StepCost) -> str:
-    """That the collectives are those of the final HLO, and what the partitioner's would take."""
+    """That the collectives are those of the final HLO, and the time of the partitioner's."""
     if not cost.as_run:
         return ""
     text = "collectives are those of the final HLO"
@@ -301,13 +297,8 @@ def memory_section(needs: Needs) -> Section:
 
 
 def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "") -> Table:
-    """Each part of the memory, what is left or too much, and what a device has.
-
-    Args:
-        parts: what → bytes.
-        usable: what a device has; None where that is not known.
-        whole: what the sum of the parts is called; empty: it is left out.
-    """
+    """Each part of the memory, their sum if it has a name (`whole`), what is left or too much, and what is usable, if
+    known."""
     total = sum(parts.values())
     longest = max(usable or 0.0, total) or 1.0
     held = {what: Part(share=size / longest, role="work", tip=what) for what, size in parts.items()}
@@ -347,12 +338,8 @@ def where(alike: CollectiveTotal) -> str:
 
 
 def longest_section(cost: StepCost, waits: bool = False) -> Section:
-    """The collectives, those alike in one row, the longest first, each with its formula.
-
-    Args:
-        cost: a step's.
-        waits: a column more of what a run waits for, and every bound that was reckoned below the row.
-    """
+    """The collectives, the longest first, equal ones in one row, each with its formula; `waits` adds what bounds a
+    run."""
     alike = cost.by("alike")
 
     def lines(same: CollectiveTotal) -> Inline:
@@ -397,17 +384,17 @@ def _waits_for(cost: StepCost, c: Collective) -> Piece:
 
 
 def _bounds(cost: StepCost, c: Collective) -> tuple[Block, ...]:
-    """Every bound of a run's time that was reckoned, where there are several."""
+    """Every bound of a run's time, where there are several."""
     time = _time_of(cost, c)
     if time is None or len(time.terms) < 2:
         return ()
-    reckoned = table(
+    bounds = table(
         time.terms,
         ("bound", lambda term: words(term.bound, tip=term.source)),
         (right(), lambda term: seconds(term.seconds)),
         (wrapped(), lambda term: term.formula),
     )
-    return (reckoned,)
+    return (bounds,)
 
 
 def _time_of(cost: StepCost, c: Collective) -> CollectiveTime | None:

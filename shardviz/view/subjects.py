@@ -28,21 +28,13 @@ _NEED_JAX = ("program", "compat", "ask", "explorer", "study")
 
 
 def document(subject: Any) -> Document:
-    """What there is to say of a subject.
-
-    Raises:
-        ShardvizError: for an object that nobody has a builder for.
-    """
+    """The Document of a subject; a `ShardvizError` where it has no builder."""
     _load(subject)
     return built(subject)
 
 
 def picture(subject: Any, kind: str = "") -> Picture:
-    """A subject's picture, of the kind where it has several.
-
-    Raises:
-        ShardvizError: for an object that nobody has a builder for.
-    """
+    """The Picture of a subject, of the kind where it has several; a `ShardvizError` where it has none."""
     _load(subject)
     return drawn(subject, kind)
 

@@ -47,7 +47,7 @@ _WORDS = {"copy": "copy to or from the host"}
 
 @document.register
 def timeline_document(timeline: Timeline) -> Document:
-    """The seconds, what they rest on, what they go to, what is exposed, what would make the step shorter."""
+    """The seconds and their basis, what they go to, what is exposed, and what would make the step shorter."""
     title = (
         words(timeline.program, strong=True),
         words(f"predicted on {timeline.target}:"),
@@ -120,7 +120,7 @@ def _lanes(timeline: Timeline) -> Table:
 
 
 def _memory(timeline: Timeline) -> Section:
-    """What is held of main memory all the time, when most is, and at the end."""
+    """The main memory in use: for the whole step, at the peak, and at the end."""
     memory, title = timeline.memory, "Memory over the step"
     if memory is None:
         return Section(title=title, lead=(words(MEMORY_NOT_KNOWN),))
@@ -130,8 +130,8 @@ def _memory(timeline: Timeline) -> Section:
         (e for e in timeline.events if e.lane in (COMPUTE, WAITS) and e.begin <= at < e.begin + e.seconds), None
     )
     moments = (
-        (memory.standing, "all the time", None),
-        (memory.peak, f"at most, first at {format_seconds(at)}", there and there.source),
+        (memory.standing, "the whole step", None),
+        (memory.peak, f"the peak, first at {format_seconds(at)}", there and there.source),
         (memory.bytes[-1], "at the end", None),
     )
     held = table(
@@ -143,7 +143,6 @@ def _memory(timeline: Timeline) -> Section:
         ("line", lambda it: "" if it[2] is None else line(it[2], timeline.line(it[2]))),
         noun="moment",
         folds="never",
-        clip=True,
         name="timeline-memory",
     )
     lead = words(f"{memory_words(memory)}; {memory.rests_on}", quiet=True)
@@ -175,7 +174,6 @@ def _exposed(timeline: Timeline) -> Iterator[Section]:
         ("line", lambda it: line(it.source, timeline.line(it.source))),
         first=_MOST,
         noun="row",
-        clip=True,
         name="timeline-exposed",
     )
     lead = (words(f"{format_seconds(total)}, {_share(timeline, total)} of the step"),)
@@ -184,8 +182,8 @@ def _exposed(timeline: Timeline) -> Iterator[Section]:
 
 def _critical(timeline: Timeline) -> Iterator[Section]:
     """What the step would lose if something took no time."""
-    known = [each for each in timeline.critical if abs(each.seconds) > timeline.seconds * 1e-6]
-    if not known:
+    rows = [each for each in timeline.critical if abs(each.seconds) > timeline.seconds * 1e-6]
+    if not rows:
         return
 
     def what(each: Critical) -> Inline:
@@ -194,13 +192,12 @@ def _critical(timeline: Timeline) -> Iterator[Section]:
         return words(f"links of {each.name}" if each.kind == "links" else each.name)
 
     saved = table(
-        known,
+        rows,
         (right("shorter by"), lambda each: seconds(each.seconds)),
         (right("share"), lambda each: _share(timeline, each.seconds)),
         (wrapped("if this took no time"), what),
         first=_MOST,
         noun="row",
-        clip=True,
         name="timeline-critical",
     )
     lead = (words("each alone, with everything else unchanged and overlap counted", quiet=True),)
@@ -277,7 +274,7 @@ class Stretch:
 
 
 def lanes_of(timeline: Timeline) -> tuple[str, ...]:
-    """The lanes that are drawn: each that has something to do, and waits."""
+    """The lanes that are drawn: each with something to do, and waits."""
     waits = any(event.lane == WAITS for event in timeline.events)
     return (*(lane.name for lane in timeline.lanes), *((WAITS,) if waits else ()))
 
@@ -346,7 +343,7 @@ def _loop(loop: Loop, left: float, rate: float, bottom: float) -> Iterator[Shape
 
 
 def memory_top(*memories: HeldMemory) -> float:
-    """The bytes at the top of a scale that curves share: what a device has, unless that is far above them."""
+    """The bytes at the top of the memory's scale: what a device has, unless that is far above the peak."""
     most = max(each.peak for each in memories)
     usable = max((each.usable or 0.0 for each in memories), default=0.0)
     return max(most, usable if usable <= _NEAR * most else 0.0) or 1.0
@@ -355,15 +352,15 @@ def memory_top(*memories: HeldMemory) -> float:
 def _held(
     timeline: Timeline, memory: HeldMemory, left: float, rate: float, y: float, stretch: Stretch
 ) -> Iterator[Shape]:
-    """The memory that is held, as a filled curve over the same time, and a line at what a device has."""
+    """The memory in use as a filled curve over the same time, and a line at what a device has."""
     top, bottom = memory_top(memory), y + _HELD
     high = {size: bottom - size / top * (_HELD - 12) for size in (*memory.bytes, memory.usable or 0.0)}
     points, before = [(left, bottom)], bottom
     for begin, size in zip(stretch(memory.begins), memory.bytes, strict=True):
         points += ((left + begin * rate, before), (left + begin * rate, before := high[size]))
     points += ((left + timeline.seconds * rate, before), (left + timeline.seconds * rate, bottom))
-    said = f"memory in use: {memory_words(memory)}, {memory.rests_on}"
-    yield Lines(lines=(tuple(points),), stroke="muted", fill="muted", closed=True, strength=0.6, tip=said)
+    tip = f"memory in use: {memory_words(memory)}, {memory.rests_on}"
+    yield Lines(lines=(tuple(points),), stroke="muted", fill="muted", closed=True, strength=0.6, tip=tip)
     yield Labels(at=((left - 8, bottom - _HELD / 2 + 6),), texts=("memory",), align="end")
     (at,) = stretch([memory.peak_begin])
     place = min(max(left + at * rate, left + 40), left + _WIDE - 40)

@@ -28,7 +28,7 @@ HATCHED = 32
 """Rows up to which cells have their axis' hatch."""
 WORDS = (
     "the row sends, the column receives; the route is not counted",
-    "stronger means more bytes: the lightest is a ten-thousandth of the most, or less",
+    "a darker cell means more bytes; the lightest is a ten-thousandth of the most, or less",
 )
 
 
@@ -58,14 +58,14 @@ def tables_of(cost: StepCost) -> list[Table]:
         which = np.where(apart.sum(axis=2) == 1, np.argmax(apart, axis=2) if names else -1, -1)
         return [Table("device to device", traffic(cost), which)]
     tables = [
-        Table(f"along {name}, place to place", found, np.full(found.shape, names.index(name)), name)
-        for name, found in axis_traffic(cost).items()
+        Table(f"along {name}, place to place", sent, np.full(sent.shape, names.index(name)), name)
+        for name, sent in axis_traffic(cost).items()
     ]
     return tables or [Table("one device", np.zeros((1, 1)), np.full((1, 1), -1))]
 
 
 def strengths(values: np.ndarray, most: float) -> np.ndarray:
-    """How strong each cell of so many bytes is, `LEAST` to 1, by their logarithm."""
+    """How strong each cell of so many bytes is, `LEAST` to 1, by the logarithm of its bytes."""
     return np.maximum(0.0, 1 - np.log10(most / values) / DECADES) * (1 - LEAST) + LEAST
 
 
@@ -85,11 +85,11 @@ def traffic_pictures(cost: StepCost) -> list[Picture]:
 
 def traffic_figure(cost: StepCost) -> Picture:
     """All of them side by side."""
-    found = traffic_pictures(cost)
-    shown = beside([dataclasses.replace(each, title=each.alt) for each in found])
-    alt = "Traffic in a step. " + (" ".join(f"{each.alt}." for each in found) or "One device: no communication.")
+    pictures = traffic_pictures(cost)
+    shown = beside([dataclasses.replace(each, title=each.alt) for each in pictures])
+    alt = "Traffic in a step. " + (" ".join(f"{each.alt}." for each in pictures) or "One device: no communication.")
     title = f"{cost.program} on {cost.machine.text}: traffic in a step"
-    keys = tuple(dict.fromkeys(key for each in found for key in each.keys))
+    keys = tuple(dict.fromkeys(key for each in pictures for key in each.keys))
     return dataclasses.replace(shown, title=title, alt=alt, axes=cost.mesh.names, keys=keys, notes=WORDS)
 
 
@@ -105,12 +105,12 @@ def _picture(cost: StepCost, table: Table) -> Picture:
     strong = np.zeros((size, size), int)
     if values.any():
         strong[values > 0] = np.ceil(strengths(values[values > 0], float(values.max())) * STEPS)
-    told = [f"{who}{name}" for name in names]
+    ends = [f"{who}{name}" for name in names]
 
     def cells(where: np.ndarray, tip: str, **look: Any) -> Rects:
         """The cells of a mask; the tip has the sender, the receiver, and for those with traffic what and over what."""
         at = list(zip(rows[where].tolist(), columns[where].tolist(), strict=True))
-        parts = [(told[i], told[j], format_bytes(float(values[i, j])), _over(cost, int(along[i, j]))) for i, j in at]
+        parts = [(ends[i], ends[j], format_bytes(float(values[i, j])), _over(cost, int(along[i, j]))) for i, j in at]
         return Rects(
             x=tuple(left + j * side for _, j in at),
             y=tuple(top + i * side for i, _ in at),
@@ -171,6 +171,8 @@ def _over(cost: StepCost, axis: int) -> str:
 
 def _keys(cost: StepCost, along: np.ndarray) -> tuple[Key, ...]:
     """The axes of the cells."""
-    found = np.unique(along).tolist()
-    keys = [Key(text=f"{cost.mesh.names[a]}: the two differ along it", fill=a, hatch=a) for a in found if a >= 0]
-    return (*keys, *([Key(text="they differ along several axes", fill="muted")] if -1 in found else []))
+    axes = np.unique(along).tolist()
+    keys = [
+        Key(text=f"{cost.mesh.names[a]}: sender and receiver differ along it", fill=a, hatch=a) for a in axes if a >= 0
+    ]
+    return (*keys, *([Key(text="sender and receiver differ along several axes", fill="muted")] if -1 in axes else []))

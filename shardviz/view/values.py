@@ -43,7 +43,7 @@ def total_bytes(values: Sequence[Value]) -> tuple[float, int]:
 
 
 def values_headline(values: Sequence[Value]) -> str:
-    """`10 values, 3.37 GB per device`, what of them is elsewhere, and how many have bytes that are not known."""
+    """`10 values, 3.37 GB per device`, what of them is on the host or unused, and how many have unknown bytes."""
     held, unknown = total_bytes([v for v in values if not (v.on_host or v.unused)])
     host, _ = total_bytes([v for v in values if v.on_host and not v.unused])
     unused, _ = total_bytes([v for v in values if v.unused])
@@ -54,12 +54,8 @@ def values_headline(values: Sequence[Value]) -> str:
 
 
 def beside_words(host: float, unused: Mapping[str, float]) -> tuple[str, ...]:
-    """What is not in the sums of a device's memory: what is on the host, and arguments that no result needs.
-
-    Args:
-        host: bytes in the host's memory for one device.
-        unused: tree path → bytes on one device.
-    """
+    """What the sums of a device's memory leave out: bytes on the host, and arguments (tree path → bytes) that no result
+    needs."""
     sentences = [f"in the host's memory for each device: {format_bytes(host)}"] if host else []
     if unused:
         ordered = sorted(unused, key=lambda name: (-unused[name], name))
@@ -89,16 +85,8 @@ def values_table(
     kept: int = 0,
     name: str = "",
 ) -> Table:
-    """The values in the order given.
-
-    Args:
-        values: arguments, outputs or intermediates of a report.
-        roles: name → `argument`, `output` or `intermediate`, where they stand together in one table.
-        changed: names that the last change of the plan has sharded differently; they are marked.
-        most: rows that are shown; the table says how many more there are.
-        kept: rows that are there, for a page on which those beyond `most` can be unfolded; `most` if that is more.
-        name: as `Table.name`.
-    """
+    """The values in the order given, `roles` beside their names, the `changed` ones marked; `kept` rows can be
+    unfolded."""
     return table(
         values,
         ("name", lambda value: _name(value, (roles or {}).get(value.name, ""))),
@@ -160,11 +148,11 @@ def residuals_headline(residuals: Sequence[Residual]) -> str:
     size = sum(r.value.bytes_per_device or 0 for r in kept)
     text = f"{plural(len(kept), 'value')} kept for the backward pass, {format_bytes(size)} per device"
     more = [say(n) for kind, say in _BESIDES if (n := sum(r.kind == kind for r in residuals))]
-    return text + (f"; besides, {', '.join(more)}" if more else "")
+    return text + (f"; also {', '.join(more)}" if more else "")
 
 
 def residuals_section(residuals: Sequence[Residual]) -> Section:
-    """What is kept, and what is made again, the largest of each kind first."""
+    """What the forward pass keeps, and what is recomputed, the largest of each kind first."""
     rows = table(
         sorted(residuals, key=lambda r: (list(_KINDS).index(r.kind), -(r.value.bytes_per_device or 0))),
         ("what", lambda r: _KINDS[r.kind]),

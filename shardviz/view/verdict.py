@@ -28,11 +28,8 @@ _VERBS = {
 
 
 def verdict_document(known: Known) -> Document:
-    """Paragraphs by name: `top-step`, `top-memory`, `top-rate`, each an amount and what it is; and `verdict`.
-
-    Args:
-        known: what is known of a plan; without a machine that has a speed there is the verdict alone.
-    """
+    """Paragraphs by name: `top-step`, `top-memory`, `top-rate`, each an amount and what it is; and `verdict`, which is
+    alone where no machine gives times."""
     cost, report = known.cost(), known.report
     if cost is None:
         return Document(blocks=(paragraph(*_no_cost(known), name="verdict"),), mesh=report.mesh)
@@ -52,7 +49,7 @@ def _step(cost: StepCost) -> Paragraph:
 
 
 def _memory(needs: Needs) -> Paragraph:
-    """`60.1 of 103 GB`, and how much is to spare or too much; what no compiler has planned says so."""
+    """`60.1 of 103 GB`, and how much is to spare or too much; or that no compiler has planned it."""
     tab, tip = ("tab", "memory"), memory_words(needs)
     if needs.usable is None:
         return _amount(
@@ -70,7 +67,7 @@ def _memory(needs: Needs) -> Paragraph:
 
 
 def _rate(cost: StepCost) -> Paragraph | None:
-    """Tokens (or samples) a second for each chip; where nobody knows how many a step has, its chip-seconds."""
+    """Tokens (or samples) a second for each chip; where their number is not known, chip-seconds."""
     each = cost.tokens_per_s_per_chip
     if each is not None:
         label = f"{cost.tokens_are}/s a chip"
@@ -83,7 +80,7 @@ def _rate(cost: StepCost) -> Paragraph | None:
 
 
 def _no_cost(known: Known) -> Iterator[Piece]:
-    """Why there are no times; and where most bytes move."""
+    """Why there are no times; and where most bytes are sent."""
     trouble = known.priced()[0].trouble
     if trouble:
         yield words("No times.", strong=True, tone="warn")
@@ -108,7 +105,7 @@ def _verdict(cost: StepCost) -> Iterator[Piece]:
     spent = {each.what: each for each in reversed(spendings(cost))}  # the one that costs most of each
     if cost.seconds is None:
         yield words("The compute is not known", strong=True)
-        yield words(f"at level {cost.level}, so neither is what bounds the step.")
+        yield words(f"at level {cost.level}, so what bounds the step is not known.")
     elif cost.bound == "compute":
         yield from _compute(cost, spent.get("compute"))
     elif cost.bound == "memory":

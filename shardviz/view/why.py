@@ -86,7 +86,7 @@ def _blocks(answer: Why | CollectiveWhy, name: str = "") -> Iterator[Block]:
 
 
 def axis_section(why: AxisWhy, source: Lines, name: str = "") -> Section:
-    """Why one axis is on a value, or is not; the value is called as the answer has it, where no other name is given."""
+    """Why one axis is on a value, or is not; `name` overrides the value's name."""
     name, there = name or why.value, why.dimension is not None
     blocks = [*(_present(name, why) if there else _absent(name, why, source))]
     if why.chain:
@@ -158,10 +158,7 @@ def _source(source: Source) -> tuple[Piece, ...]:
 
 
 def _chain(why: AxisWhy, source: Lines) -> Table:
-    """From the first cause to the value, an operation a row; what functions and loops only pass on is one row.
-
-    Each row selects itself, as a step: `("step", "model:3")`.
-    """
+    """From the first cause to the value, a row for each operation; functions and loops in between share a row."""
     start, where = why.chain[0].before, why.causes[0].source if why.causes else None
     selects = ("value", start.name) if where is not None and where.role in ("argument", "output") else None
     head = _made(words("from", strong=True), where and where.source, source)
@@ -189,7 +186,7 @@ def _hop(hop: Hop, source: Lines) -> tuple[Cell, ...]:
 
 
 def _passed(hops: Sequence[Hop], source: Lines) -> tuple[Cell, ...]:
-    """What is passed on through functions, loops and branches."""
+    """A row for functions, loops and branches that pass the axis on."""
     through, end = ", ".join(dict.fromkeys(_BOUNDARY[hop.op] for hop in hops)), hops[-1].after
     head = _made(words(through, strong=True), hops[0].source, source)
     return head, words("passed through unchanged", quiet=True), code(end.name), spec(end.spec), ""
@@ -247,7 +244,7 @@ def _absent(name: str, why: AxisWhy, source: Lines) -> Iterable[Block]:
 
 
 def _contest(answer: Why | CollectiveWhy, need: str) -> Iterator[Block]:
-    """Where axes competed: chosen against wanted, with what each costs; `need` has the words that stand already."""
+    """Where axes compete: chosen against wanted, with the cost of each; `need` has the words that are shown already."""
     for each in answer.contest:
         if each.words not in need:
             yield paragraph(words(each.words + "."), *_at(each.source, answer.source))
@@ -289,7 +286,7 @@ def _effects(first: Effect, of: Any) -> list[Any]:
 
 
 def _ways(ways: Sequence[Way]) -> Section:
-    """What would avoid a collective, each tried: what it costs everywhere."""
+    """What would avoid a collective, each way tried, with what it costs."""
     timed = any(way.after.seconds is not None for way in ways)
     judgements = {"wanted is cheaper": "cheaper", "chosen is cheaper": "but slower" if timed else "but it costs more"}
 
@@ -347,7 +344,7 @@ def asked_document(asked: Asked) -> Document | None:
 
 
 def _changes(answer: Why, changes: Mapping[int, Comparison]) -> Section:
-    """What would change in the whole program without each cause, as far as that was asked: which cause → how."""
+    """What would change in the whole program without each cause, as far as that was asked."""
 
     def values(each: tuple[int, Cause]) -> Piece:
         number, cause = each

@@ -12,7 +12,6 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import processes
 from shardviz.errors import CompileStopped, ShardvizError
-from shardviz.program.lower import edited_bytecode
 from shardviz.records import Cost
 
 
@@ -82,14 +81,14 @@ def test_what_the_compiler_does_not_say_is_said(program):
 
 def at_the_memory_plan(future, act):
     """Does something to a job as soon as its optimised program is there, long before its machine code is."""
-    told = future.job.on_milestone
+    told = future.on_milestone
 
     def reached(job, milestone, texts):
         if milestone == "compiled":
             act(job)
         told(job, milestone, texts)
 
-    future.job.on_milestone = reached
+    future.on_milestone = reached
 
 
 @pytest.fixture
@@ -122,10 +121,3 @@ def test_only_a_compile_is_finished(program):
         program.submit(PLAN, finish=True)
     with pytest.raises(ShardvizError, match="level 'finished': a compile reaches one of 'partitioned', 'compiled'"):
         program.submit(PLAN, "finished")
-
-
-def test_a_job_that_is_run_whole_has_the_milestone_too(program):
-    code = edited_bytecode(program._lowerings.lower(PLAN), program.bind(PLAN))
-    for until, reached in (("compiled", ["partitioned", "compiled"]), ("finished", list(processes.MILESTONES))):
-        found = processes.run(processes.Request(module=code, devices=8, out_chosen=(False,), until=until))
-        assert list(found) == reached and all(found.values())

@@ -450,6 +450,7 @@ def test_a_contest_over_what_is_summed_is_tried():
     assert contest.verdict == "chosen is cheaper" and contest.wanted.bytes > contest.chosen.bytes
 
 
+@pytest.mark.long
 def test_every_collective_of_the_gallery_has_a_reason(llama, moe):
     """Each is classified, and each says which operation needs it."""
     for example in (llama, moe, gallery.ring()):

@@ -87,7 +87,7 @@ def test_from_a_megabyte_of_hlo_to_the_reports_part(benchmark, yardstick):
     reached = {}
     future = example.program.submit(example.plan, "compiled", target="tpu v5p:4x4x4")
     future.result()
-    reached = future.job.texts["compiled"]
+    reached = future.texts["compiled"]
     first = future.reports["partitioned"]
     resolved = resolve_target("tpu v5p:4x4x4", first.mesh)
     names = [a.name for a in first.arguments]

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 ARTIFACTS = Path(os.environ.get("SHARDVIZ_ARTIFACTS", ROOT / "artifacts"))
 
+PYTHON = os.environ.get("SHARDVIZ_LAB_PYTHON", sys.executable)
+"""Who runs the server and its kernels; another installation's, and it is what is installed there that is tried."""
+
 CHROMIUM_FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -146,7 +149,7 @@ class Lab:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(content))
         command = [
-            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+            *(PYTHON, "-m", "jupyterlab", "--no-browser", "--allow-root"),
             *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=20"),
             *(f"--ServerApp.root_dir={self.folder}", f"--IdentityProvider.token={self.token}"),
             *("--LabApp.expose_app_in_browser=True", "--LabApp.news_url=", "--ServerApp.terminals_enabled=False"),
@@ -186,6 +189,15 @@ class Lab:
                 process.kill()
         psutil.wait_procs(family, timeout=10)
 
+    def memory(self) -> int:
+        """Bytes that the server, its kernels and all that they started take, shared pages counted once."""
+        total = 0
+        for process in (psutil.Process(self._process.pid), *_family(self._process.pid)) if self._process else ():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                memory = process.memory_full_info()
+                total += getattr(memory, "pss", memory.rss)
+        return total
+
     def kernels(self) -> list[psutil.Process]:
         """The kernel processes that now run."""
         found = []
@@ -208,8 +220,9 @@ class Lab:
         }
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON", "XDG_", "PYTEST_"))}
         # In a checkout that is not installed the kernel finds the package all the same.
-        path = os.pathsep.join(filter(None, (str(ROOT), kept.get("PYTHONPATH"))))
-        return {**kept, **{k: str(v) for k, v in own.items()}, "PYTHONPATH": path, "NO_PROXY": "127.0.0.1"}
+        path = os.pathsep.join(filter(None, (str(ROOT), kept.pop("PYTHONPATH", None))))
+        found = {"PYTHONPATH": path} if sys.executable == PYTHON else {}
+        return {**kept, **{k: str(v) for k, v in own.items()}, **found, "NO_PROXY": "127.0.0.1"}
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from tests.browser.views import edits, go, settled, state, unfold
 
 expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
 
-EXPLORER = 3  # the notebook's cell with the explorer, markdown cells counted
+EXPLORER = 6  # the notebook's cell with the explorer, markdown cells counted
 WQ = "params['layers']['wq']"
 
 
@@ -34,7 +34,7 @@ def test_the_walk_of_notebook_01(lab: Lab, page: LabPage):
     page.open_notebook("01_first_light.ipynb")
     page.run_all(seconds=180)
     view = page.cell_output(EXPLORER)
-    expect(state(view)).to_have_attribute("data-level", "compiled", timeout=60_000)
+    expect(state(view)).to_have_attribute("data-level", "partitioned", timeout=60_000)
     page.screenshot("first_light_after_run", of=view)
     unfold(view)
 
@@ -42,13 +42,13 @@ def test_the_walk_of_notebook_01(lab: Lab, page: LabPage):
     expect(gathers(view)).to_have_count(2)
     before = edits(view)
     choose(page, view, f"slot-{WQ}-1", "menu-remove-data")
-    settled(view, before)
+    settled(view, before, "partitioned")
     expect(gathers(view)).to_have_count(0)
 
     # by clicking: `data` back; then it is gathered forward and once more, 80 times each
     before = edits(view)
     choose(page, view, f"slot-{WQ}-1", "menu-axis-data")
-    settled(view, before)
+    settled(view, before, "partitioned")
     rows = gathers(view)
     expect(rows).to_have_count(2)
     for row in rows.all():
@@ -73,18 +73,18 @@ def test_the_walk_of_notebook_01(lab: Lab, page: LabPage):
     page.screenshot("first_light_rosetta", of=view)
     before = edits(view)
     view.get_by_test_id("read-apply").click()
-    settled(view, before)
+    settled(view, before, "partitioned")
     expect(view.get_by_test_id(f"slot-{WQ}-1")).to_have_text("model")
     expect(view.get_by_test_id("text-pspec")).to_have_text("P(None, 'model', 'data', None)")
     before = edits(view)
     view.get_by_test_id("undo").click()
-    settled(view, before)
+    settled(view, before, "partitioned")
     expect(gathers(view)).to_have_count(2)
 
     # the mesh by clicking: `data` from 8 to 16 devices; a device's piece of wq is half as large
     before = edits(view)
     view.get_by_test_id("axis-more-data").click()
-    settled(view, before)
+    settled(view, before, "partitioned")
     expect(view.get_by_test_id("devices")).to_contain_text("128")
     for row in gathers(view).all():
         expect(row).to_contain_text("1.05 MB")

@@ -34,6 +34,9 @@ def arguments():
     array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
     return {"up": array(1024, 4096), "down": array(4096, 1024)}, array(512, 1024)
 
+def params():
+    return arguments()[0]
+
 specs = ({"up": P("data", "model"), "down": P("model", None)}, P("data"))
 
 def make(batch):

@@ -161,7 +161,10 @@ def _first_notebook_served(process: subprocess.Popen, runtime: Path, seconds: fl
                 server = json.loads(info.read_text())
                 address = f"{server['url']}api/contents/{FIRST}?content=0&token={server['token']}"
                 with urllib.request.urlopen(address, timeout=5) as answer:
-                    return json.load(answer)["name"]
+                    name = json.load(answer)["name"]
+                with urllib.request.urlopen(f"{server['url']}lab?token={server['token']}", timeout=20) as answer:
+                    assert b"apputils-extension:announcements" in answer.read(), "no question about news"
+                return name
         time.sleep(0.1)
     raise AssertionError(f"no server within {seconds:g} s; exit code {process.poll()}")
 

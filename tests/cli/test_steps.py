@@ -67,7 +67,7 @@ def test_a_step_of_the_gallery_takes_arguments_and_a_mesh(run):
         (("report",), "STEP: which one? pyproject.toml names none"),
         (("report", "nonesuch-7b"), "STEP 'nonesuch-7b': there is no such step in pyproject.toml or in the gallery"),
         (("report", "modl:train"), "STEP 'modl:train': there is no module 'modl' here or installed"),
-        (("report", "stranger:trian"), "stranger has no 'trian'; it has P, arguments, broken, loss, make, train_step"),
+        (("report", "stranger:trian"), "stranger has no 'trian'; it has P, arguments, broken, loss, make"),
         (("report", "nofile.py:f"), "STEP 'nofile.py:f': there is no file nofile.py"),
         (("report", "stranger:make(open())"), "behind a name only literals can stand"),
         (("report", "stranger:make()"), "missing 1 required positional argument: 'batch'"),

@@ -1,8 +1,14 @@
-"""Every verb: right input, wrong input, a narrow terminal, and JSON that its schema describes."""
+"""Every verb: right input, wrong input, interrupted, piped, without a terminal, narrow; JSON as its schema says."""
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import shutil
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import click
 import jsonschema
@@ -15,51 +21,169 @@ from shardviz.cli.frame import cli
 from shardviz.cli.schemas import SCHEMAS, schema_of
 from shardviz.costs.timeline import Timeline
 from shardviz.paint.columns import text_width
+from tests.cli.conftest import MODEL
 
 ARRAY = "bf16[8192,4096]"
 POD = ("--target", "tpu v5p:2x2x2")
 QUICK = ("--level", "propagated")
+PRESS = "import signal; signal.raise_signal(signal.SIGINT)"
+
+TRAIN = ("train", *QUICK)
+MLP = ("report", "mlp", *POD, *QUICK)
 
 RIGHT = {
-    "report": ("report", "mlp", *POD, *QUICK),
-    "why": ("why", "mlp", "params[0]['w']", "--axis", "data"),
-    "why a collective": ("why", "mlp", "all-gather over data", *POD),
-    "mends": ("mends", "mlp", *POD, *QUICK, "--findings", "1"),
-    "search": ("search", "mlp", *POD, *QUICK, "--seconds", "1", "--keep-mesh", "--pin", "x=P('data')"),
-    "sweep": ("sweep", "gallery:mlp", "--over", "batch=256,512", "--mesh", "data=2,model=4", *POD),
-    "timeline": ("timeline", "mlp", *POD, *QUICK),
+    "report": ("report", *TRAIN),
+    "check": ("check", *TRAIN, "--forbid", "any inside loop"),
+    "comment": ("comment", "--base", "old.json", "--head", "new.json"),
+    "compare": ("compare", "old.json", "new.json"),
+    "why": ("why", "train", "params['up']"),
+    "mends": ("mends", *TRAIN, "--findings", "1"),
+    "search": ("search", *TRAIN, "--seconds", "1", "--keep-mesh", "--pin", "x=P('data')"),
+    "sweep": ("sweep", "stranger:make", "--over", "batch=256,512", "--mesh", "data=2,model=4", *POD),
+    "timeline": ("timeline", *TRAIN),
     "show": ("show", ARRAY, "P('data', None)", "--mesh", "data=4,model=2"),
-    "reshard": ("reshard", ARRAY, "P('data', None)", "P(None, 'data')", "--mesh", "data=8", *POD),
+    "reshard": ("reshard", "stranger:params", "P('model')", "P(None, 'model')", "--mesh", "data=2,model=4", *POD),
     "targets": ("targets",),
+    "doctor": ("doctor",),
     "skill": ("skill",),
-}  # fmt: skip
+    "schema": ("schema", "report"),
+    "completion": ("completion", "bash"),
+}
+"""Verb → right input. `lab` and `mcp` serve until they are ended: test_lab_and_doctor.py, tests/ship/test_mcp.py."""
+WRONG = [
+    (("why", "mlp"), "STEP: which one?"),
+    (("why", "mlp", "a", "b"), "expected [STEP] VALUE, not 3 words"),
+    (("why", "mlp", "nonesuch"), "the propagated report has no value of this name"),
+    (("why", "mlp", "all-to-all"), "there is no such collective at level propagated; there are all-gather"),
+    (("mends", "mlp", "--findings", "0"), "0 is not in the range x>=1"),
+    (("search", "mlp"), "--target: a search is for a machine with a speed"),
+    (("search", "mlp", *POD, "--seconds", "0"), "0.0 is not in the range x>0"),
+    (("search", "mlp", *POD, "--pin", "x"), "--pin 'x': expected NAME=VALUE"),
+    (("sweep", "gallery:mlp"), "Missing option '--over'"),
+    (("sweep", "gallery:mlp", "--over", "batch"), "--over 'batch': expected NAME=A,B,..."),
+    (("sweep", "gallery:nonesuch", "--over", "a=1"), "or one of mlp, llama-8b"),
+    (("timeline", "mlp"), "name a real machine such as 'tpu v5e:4x4'"),
+    (("show", "bf16[8192", "P()", "--mesh", "x=2"), "ARRAY 'bf16[8192': expected an element type and a shape"),
+    (("show", ARRAY, "P('y')", "--mesh", "x=2"), "the mesh has no axis 'y'; it has 'x'"),
+    (("show", ARRAY, "P()"), "Missing option '--mesh'"),
+    (("reshard", ARRAY, "P()", "P('y')", "--mesh", "x=2"), "the mesh has no axis 'y'"),
+    (("reshard", ARRAY, "P()", "P('x')", "--mesh", "x=2", *POD), "a mesh of 2 is 2 devices, but tpu v5p:2x2x2"),
+    (("compare", "nonesuch.json", "new.json"), "OLD: 'nonesuch.json' cannot be read: No such file"),
+    (("compare", "pyproject.toml", "new.json"), "OLD: this is no shardviz report: not JSON"),
+    (("check",), "train: there is nothing to check"),
+    (("check", "mlp", "--forbid", "gather"), "--forbid 'gather': expected a kind of collective"),
+    (("check", "mlp", "--max-step-time", "5s"), "--max-step-time: a step has a time on a machine; give --target"),
+    (("check", "mlp", *POD, "--max-step-time", "5"), "--max-step-time: step_time='<= 5': expected a bound such as"),
+    (("check", "mlp", *POD, "--max-step-time", "+5%"), "--max-step-time +5%: more than what? give --base"),
+    (("check", "mlp", "--max-memory", "90%"), "--max-memory 90%: of which machine? give --target"),
+    (("schema", "nonesuch"), "VERB 'nonesuch': it prints no JSON; there are report, compare"),
+    (("completion", "csh"), "'csh' is not one of 'bash', 'zsh', 'fish'"),
+    (("lab", "--port", "x"), "'x' is not a valid integer"),
+    (("report", "mlp", *QUICK, "--out", "report.docx"), "'.docx' is no kind of file that is written here"),
+    (("report", "mlp", *QUICK, "--out", "no/such/folder.md"), "there is no folder 'no/such'"),
+    (("comment",), "Missing option '--base'"),
+    (("targets", "all"), "Got unexpected extra argument (all)"),
+    (("doctor", "--all"), "No such option '--all'"),
+    (("skill", "jax"), "Got unexpected extra argument (jax)"),
+    (("mcp", "--port", "1"), "No such option '--port'"),
+    (("reshard", "stranger:nonesuch", "P()", "P()", "--mesh", "x=2"), "stranger has no 'nonesuch'"),
+    (("reshard", "stranger:params", "P('y')", "P()", "--mesh", "x=2"), "the mesh has no axis 'y'"),
+]  # fmt: skip
+MORE = {
+    "why a collective": ("why", "train", "all-gather"),
+    "why an axis that is not there": ("why", "train", "params['down']", "--axis", "data"),
+    "reshard one array": ("reshard", ARRAY, "P('data', None)", "P(None, 'data')", "--mesh", "data=8", *POD),
+}
+AS_IT_IS = ("comment", "skill", "schema", "completion")
+"""What prints Markdown, JSON or a script, which are as wide as they are."""
+ASKS_THE_PERSON = ("report", "check", "why", "mends", "search", "sweep", "timeline", "reshard")
+"""What runs code of the person before it answers."""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Two reports of one program as files."""
+    folder = tmp_path_factory.mktemp("reports")
+    for name, mesh in (("old", "data=2,model=4"), ("new", "data=4,model=2")):
+        assert main(("report", "mlp", "--mesh", mesh, *POD, *QUICK, "-q", "--out", f"{folder}/{name}.json")) == 0
+    return folder
 
 
 @pytest.fixture
-def reports(run, tmp_path):
-    """Two reports of one program as files."""
-    files = tmp_path / "old.json", tmp_path / "new.json"
-    for file, mesh in zip(files, ("data=2,model=4", "data=4,model=2"), strict=True):
-        assert run("report", "mlp", "--mesh", mesh, *POD, *QUICK, "--out", str(file)).code == 0
-    return tuple(map(str, files))
+def folder(project, saved):
+    """The project, with two reports."""
+    for file in saved.iterdir():
+        shutil.copy(file, project)
+    return project
 
 
-@pytest.mark.parametrize("words", RIGHT.values(), ids=RIGHT)
-def test_a_verb_prints_text_for_people_and_writes_json_that_its_schema_describes(run, tmp_path, words):
-    told = run(*words, "--quiet", "--out", str(tmp_path / "answer.json"))
-    assert (told.code, told.err) == (0, "")
-    assert told.out.strip() and "\x1b" not in told.out, "no escapes where no terminal is"
-    data = json.loads((tmp_path / "answer.json").read_text())
-    jsonschema.validate(data, schema_of(words[0]))
-    version = next(iter(data))
-    assert version.startswith("shardviz_") and data[version] == 1
+@pytest.fixture
+def reports(saved):
+    """The files of two reports of one program."""
+    return f"{saved}/old.json", f"{saved}/new.json"
 
 
-@pytest.mark.parametrize("words", [RIGHT[name] for name in ("report", "why", "timeline", "reshard", "sweep")])
-def test_a_narrow_terminal_gets_narrow_lines(run, words):
-    lines = run(*words, "--width", "44").out.splitlines()
-    wide = [line for line in lines if text_width(line) > 44]
+def files(folder) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def test_every_verb_stands_in_the_tables():
+    assert {*RIGHT, "lab", "mcp"} == {*cli.commands} == {words[0] for words, _ in WRONG}
+
+
+@pytest.mark.parametrize("words", (RIGHT | MORE).values(), ids=RIGHT | MORE)
+def test_right_input_into_a_pipe_without_a_terminal_and_narrow(folder, capsys, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "44")
+    before = files(folder)
+    reading, writing = os.pipe()
+    with ThreadPoolExecutor(1) as pool, open(reading) as reader:
+        text = pool.submit(reader.read)
+        with open(writing, "w") as pipe:
+            monkeypatch.setattr(sys, "stdout", pipe)
+            code = main((*words, "--out", "answer.json"))
+        told = text.result()
+    assert code == 0 and told.strip() and "\x1b" not in told
+    assert all(line.startswith("shardviz: ") for line in capsys.readouterr().err.splitlines())
+    assert files(folder) - before == {"answer.json"}
+    lines = told.splitlines()
+    wide = [] if words[0] in AS_IT_IS else [line for line in lines if text_width(line) > 44]
     assert len(wide) <= 0.02 * len(lines), wide
+    data = json.loads((folder / "answer.json").read_text())
+    if words[0] in SCHEMAS:
+        jsonschema.validate(data, schema_of(words[0]))
+        version = next(iter(data))
+        assert version.startswith("shardviz_") and data[version] == 1
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(data | {"nonesuch": 1}, schema_of(words[0]))
+
+
+class CtrlC(io.StringIO):
+    """Standard output of somebody who presses Ctrl-C as soon as something is printed."""
+
+    def write(self, text: str) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return len(text)
+
+
+@pytest.mark.parametrize("verb", RIGHT)
+def test_an_interruption_exits_with_130_and_leaves_nothing(folder, capsys, monkeypatch, verb):
+    """In processes of their own, with processes that they started: test_processes.py."""
+    if verb in ASKS_THE_PERSON:
+        model = (folder / "stranger.py").read_text()
+        (folder / "stranger.py").write_text(model.replace("    array = lambda", f"    {PRESS}\n    array = lambda"))
+    else:
+        monkeypatch.setattr(sys, "stdout", CtrlC())
+    before, old = files(folder), signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.modules.pop("stranger", None)
+    try:
+        code = main((*RIGHT[verb], "--out", "answer.json"))
+    finally:
+        signal.signal(signal.SIGINT, old)
+        sys.modules.pop("stranger", None)
+    known = {"answer.json"} if verb == "sweep" else set()  # what is known by then, which says what is not
+    assert code == 130 and files(folder) - before == known
+    assert all(json.loads((folder / file).read_text())["left"] == 2 for file in known)
+    assert capsys.readouterr().err.endswith(f"shardviz {verb}: interrupted\n")
 
 
 def test_compare_says_what_differs_and_that_nothing_does(run, reports):
@@ -74,14 +198,14 @@ def test_compare_says_what_differs_and_that_nothing_does(run, reports):
 
 
 def test_the_report_on_standard_output_is_the_one_that_the_api_reads(run):
-    ran = run(*RIGHT["report"], "--json")
+    ran = run(*MLP, "--json")
     mlp = sv.gallery.mlp()
     report = sv.Report.from_json(ran.out)
     assert report.collectives == mlp.program.propagate(mlp.plan, POD[1]).collectives
     assert ran.data["step"]["seconds"] == pytest.approx(sv.cost(report, POD[1]).seconds)
     found = report.findings_on(POD[1])
     assert found and [f["id"] for f in ran.data["findings"]] == [f.id for f in found]
-    assert found[0].text in " ".join(run(*RIGHT["report"], "--width", "1000").out.split()), "findings are printed"
+    assert found[0].text in " ".join(run(*MLP, "--width", "1000").out.split()), "findings are printed"
 
 
 def test_show_says_where_the_api_says_that_slices_lie(run):
@@ -95,10 +219,11 @@ def test_show_says_where_the_api_says_that_slices_lie(run):
 def test_a_resharding_takes_what_its_collectives_take(run):
     whole = run("reshard", ARRAY, "P('data')", "P()", "--mesh", "data=8", *POD, "--json").data
     gather = sv.collective_seconds("all-gather", 8192 * 4096 * 2, "data", "data=8", POD[1])
-    assert [s["kind"] for s in whole["steps"]] == ["all-gather"]
+    (array,) = whole["arrays"]
+    assert [s["kind"] for s in array["steps"]] == ["all-gather"]
     assert whole["seconds"] == pytest.approx(gather.seconds)
     assert whole["received_bytes"] == 8192 * 4096 * 2 * 7 / 8
-    around = run(*RIGHT["reshard"], "--json").data
+    around = run(*MORE["reshard one array"], "--json").data
     exchange = sv.collective_seconds("all-to-all", 8192 * 4096 * 2, "data", "data=8", POD[1])
     assert around["seconds"] == pytest.approx(exchange.seconds)
 
@@ -106,7 +231,7 @@ def test_a_resharding_takes_what_its_collectives_take(run):
 @pytest.mark.parametrize("ending", [".html", ".md", ".txt", ".json"])
 def test_a_report_is_written_to_a_file_whole(run, tmp_path, ending):
     file = tmp_path / f"report{ending}"
-    ran = run(*RIGHT["report"], "--out", str(file))
+    ran = run(*MLP, "--out", str(file))
     assert ran.code == 0 and ran.err.endswith(f"wrote {file}\n")
     text = file.read_text()
     assert "Residuals" in text or ending == ".json", "sections that are not printed stand in the file"
@@ -114,9 +239,24 @@ def test_a_report_is_written_to_a_file_whole(run, tmp_path, ending):
         assert sv.Report.from_json(text).program == "train_step"
 
 
+def test_a_tree_takes_what_its_arrays_take(project, run):
+    """`up` is exchanged along model; `down` is not: it is (4096, 1024), sharded the other way round already."""
+    words = ("reshard", "stranger:params", "stranger:both", "P(None, 'model')", "--mesh", "data=2,model=4", *POD)
+    (project / "stranger.py").write_text(MODEL + 'both = {"up": P("model"), "down": P(None, "model")}\n')
+    tree = run(*words, "--json").data
+    one = run("reshard", "f32[1024,4096]", "P('model')", "P(None, 'model')", *words[4:], "--json").data
+    down, up = tree["arrays"]
+    assert (up["name"], down["name"]) == ("['up']", "['down']") and down["steps"] == []
+    assert up["steps"] == one["arrays"][0]["steps"] and tree["seconds"] == one["seconds"] > 0
+    assert tree["received_bytes"] == one["received_bytes"] == 1024 * 4096 * 4 / 4 * 3 / 4
+    assert tree["kept_bytes"] == one["kept_bytes"] + 1024 * 4096 * 4 / 4
+    told = run(*words).out
+    assert "1 of 2 arrays" in told and "['up']" in told and "['down']" not in told
+
+
 def test_a_timeline_is_written_for_perfetto_and_read_by_the_api(run, tmp_path):
     file = tmp_path / "step.trace.json"
-    ran = run(*RIGHT["timeline"], "--out", str(file), "--json")
+    ran = run("timeline", *MLP[1:], "--out", str(file), "--json")
     trace = json.loads(file.read_text())
     assert trace["otherData"]["seconds"] == Timeline.from_json(ran.out).seconds
     assert any(event["ph"] == "X" for event in trace["traceEvents"])
@@ -132,41 +272,7 @@ def test_colours_stand_where_they_are_wanted_and_change_no_word(run, monkeypatch
     assert run(*RIGHT["show"]).out == plain
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("why", "mlp"), "STEP: which one?"),
-        (("why", "mlp", "a", "b"), "expected [STEP] VALUE, not 3 words"),
-        (("why", "mlp", "nonesuch"), "the propagated report has no value of this name"),
-        (("why", "mlp", "all-to-all"), "there is no such collective at level propagated; there are all-gather"),
-        (("mends", "mlp", "--findings", "0"), "0 is not in the range x>=1"),
-        (("search", "mlp"), "--target: a search is for a machine with a speed"),
-        (("search", "mlp", *POD, "--seconds", "0"), "0.0 is not in the range x>0"),
-        (("search", "mlp", *POD, "--pin", "x"), "--pin 'x': expected NAME=VALUE"),
-        (("sweep", "gallery:mlp"), "Missing option '--over'"),
-        (("sweep", "gallery:mlp", "--over", "batch"), "--over 'batch': expected NAME=A,B,..."),
-        (("sweep", "gallery:nonesuch", "--over", "a=1"), "or one of mlp, llama-8b"),
-        (("timeline", "mlp"), "name a real machine such as 'tpu v5e:4x4'"),
-        (("show", "bf16[8192", "P()", "--mesh", "x=2"), "ARRAY 'bf16[8192': expected an element type and a shape"),
-        (("show", ARRAY, "P('y')", "--mesh", "x=2"), "the mesh has no axis 'y'; it has 'x'"),
-        (("show", ARRAY, "P()"), "Missing option '--mesh'"),
-        (("reshard", ARRAY, "P()", "P('y')", "--mesh", "x=2"), "the mesh has no axis 'y'"),
-        (("reshard", ARRAY, "P()", "P('x')", "--mesh", "x=2", *POD), "a mesh of 2 is 2 devices, but tpu v5p:2x2x2"),
-        (("compare", "nonesuch.json", "new.json"), "OLD: 'nonesuch.json' cannot be read: No such file"),
-        (("compare", "pyproject.toml", "new.json"), "OLD: this is no shardviz report: not JSON"),
-        (("check",), "train: there is nothing to check"),
-        (("check", "mlp", "--forbid", "gather"), "--forbid 'gather': expected a kind of collective"),
-        (("check", "mlp", "--max-step-time", "5s"), "--max-step-time: a step has a time on a machine; give --target"),
-        (("check", "mlp", *POD, "--max-step-time", "5"), "--max-step-time: step_time='<= 5': expected a bound such as"),
-        (("check", "mlp", *POD, "--max-step-time", "+5%"), "--max-step-time +5%: more than what? give --base"),
-        (("check", "mlp", "--max-memory", "90%"), "--max-memory 90%: of which machine? give --target"),
-        (("schema", "nonesuch"), "VERB 'nonesuch': it prints no JSON; there are report, compare"),
-        (("completion", "csh"), "'csh' is not one of 'bash', 'zsh', 'fish'"),
-        (("lab", "--port", "x"), "'x' is not a valid integer"),
-        (("report", "mlp", *QUICK, "--out", "report.docx"), "'.docx' is no kind of file that is written here"),
-        (("report", "mlp", *QUICK, "--out", "no/such/folder.md"), "there is no folder 'no/such'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "message"), WRONG)
 def test_wrong_input_exits_with_2_and_says_what_is_wrong(project, run, words, message):
     if words[0] == "why":
         (project / "pyproject.toml").unlink()
@@ -201,3 +307,19 @@ def test_a_shell_is_given_its_completion(run, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main([])
     assert capsys.readouterr().out.split("\n")[1::3] == ["report", "reshard"]
+
+
+@pytest.mark.parametrize("verb", ["report", "check", "why", "comment"])
+def test_a_shell_completes_the_steps_of_the_project_and_of_the_gallery(project, capsys, monkeypatch, verb):
+    for begin, steps in (("t", ["train"]), ("m", ["mlp", "moe"])):
+        monkeypatch.setenv("_SHARDVIZ_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_WORDS", f"shardviz {verb} {begin}")
+        monkeypatch.setenv("COMP_CWORD", "2")
+        with pytest.raises(SystemExit):
+            main([])
+        assert capsys.readouterr().out.split() == [f"plain,{step}" for step in steps]
+    (project / "pyproject.toml").write_text("[tool.shardviz")
+    monkeypatch.setenv("COMP_WORDS", f"shardviz {verb} res")
+    with pytest.raises(SystemExit):
+        main([])
+    assert capsys.readouterr().out == "plain,resnet\n"

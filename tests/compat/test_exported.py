@@ -243,6 +243,7 @@ class TestExplored:
         assert state.plan.mesh.shape == {"data": 2, "model": 4}
 
 
+@pytest.mark.long
 class TestSymbols:
     def test_symbols_and_constraints_survive_the_file(self, symbolic):
         found = load(bytes(symbolic.serialize()))
@@ -493,6 +494,7 @@ class Spy:
         return Path.write_text, (Path(self.path), "run")
 
 
+@pytest.mark.long
 class TestBadFiles:
     @pytest.mark.parametrize(
         ("content", "word"),
@@ -510,9 +512,9 @@ class TestBadFiles:
             load(content)
 
     def test_a_path_that_is_none(self, tmp_path):
-        with pytest.raises(ShardvizError, match="no such file"):
+        with pytest.raises(ShardvizError, match="cannot be read: No such file"):
             load(tmp_path / "nothing")
-        with pytest.raises(ShardvizError, match="folder"):
+        with pytest.raises(ShardvizError, match="Is a directory"):
             load(tmp_path)
         with pytest.raises(ShardvizError, match="cannot be read"):
             load("a\0b")

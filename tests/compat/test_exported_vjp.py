@@ -11,6 +11,8 @@ import shardviz as sv
 from shardviz.compat.export_files import load
 from shardviz.errors import TraceError
 
+pytestmark = pytest.mark.long
+
 
 def array(*shape):
     return jax.ShapeDtypeStruct(shape, jnp.float32)

@@ -14,6 +14,8 @@ import shardviz as sv
 from shardviz.compat.recompile import why_recompiled
 from shardviz.errors import ShardvizError, TraceError
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("recompilation_truth.py")
 

@@ -52,6 +52,7 @@ def convolutions():
     return json.loads(answers_of(Path(__file__).with_name("convolution_truth.py")))
 
 
+@pytest.mark.long
 def test_convolutions_are_what_xlas_analysis_says(convolutions):
     """Strides, padding below zero, dilation, groups, any order of dimensions; forward and both gradients."""
     wrong = [case for case in convolutions if dot_flops(parse(case["text"])) != (case["flops"], 0)]
@@ -60,6 +61,7 @@ def test_convolutions_are_what_xlas_analysis_says(convolutions):
     assert sum(case["flops"] > 0 for case in convolutions) > 150
 
 
+@pytest.mark.long
 def test_every_real_product_of_ones_adds_one(convolutions):
     run = [case for case in convolutions if "ones" in case]
     assert len(run) == 40

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import processes
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.processes import channel, dumps, main, starting
+from shardviz.processes import dumps, starting
 from tests.compiler.kernels import kernel
 
 pytestmark = pytest.mark.long
@@ -39,6 +39,7 @@ def program():
 
 
 PLAN = sv.Plan("x=2", (P("x"),))
+POPEN = subprocess.Popen
 
 
 # The working folder.
@@ -108,8 +109,8 @@ def test_signals_that_are_ignored_or_blocked(tmp_path):
         answer["right"] = [right(2), right(3)]
         answer["refused"] = kind(processes.submit(processes.Request(module=b"", devices=2, out_chosen=())).result)
         future = long()
-        until(lambda: future.job.pid)
-        os.kill(future.job.pid, signal.SIGKILL)
+        until(lambda: future.pid)
+        os.kill(future.pid, signal.SIGKILL)
         answer["killed"] = kind(future.result)
         """,
         tmp_path,
@@ -311,29 +312,18 @@ def test_a_thread_that_the_system_does_not_give(monkeypatch):
     assert asked.partition(PLAN).outputs[0].shard_shape == (64, 8)
 
 
-@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOSPC, errno.EMFILE, errno.ENOMEM])
-def test_a_job_for_which_there_is_no_process(tmp_path, number):
-    """The server says so and goes on."""
-    ours, theirs = (channel.Channel(line) for line in starting.socket_pair())
-    begun = []
-
-    def begin(folder, request):
-        begun.append(folder)
-        raise OSError(number, os.strerror(number))
-
-    jobs = main.Jobs(theirs, tmp_path / "root", 1, begin)
-    import pickle
-
-    request = pickle.dumps(processes.Request(module=b"", devices=1, out_chosen=()))
-    for job in (1, 2):
-        ours.put(("run", job, request, 60.0, 1e12))
-    heard = []
-    jobs.serve(lambda: heard.extend(ours.pump(0)) or len(heard) < 2)
-    ours.close()
-    theirs.close()
-    assert [message[:3] for message in heard] == [("end", 1, "failed"), ("end", 2, "failed")]
-    assert all(os.strerror(number) in message[3]["error"] for message in heard)
-    assert not any(folder.exists() for folder in begun)
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EMFILE, errno.ENOMEM])
+def test_a_job_for_which_there_is_no_process(monkeypatch, number):
+    """Each job says so, and the next one works."""
+    monkeypatch.setenv("SHARDVIZ_COMPILE", "spawn")
+    asked = program()
+    asked.propagate(PLAN)
+    monkeypatch.setattr("subprocess.Popen", refusing(number))
+    for _ in range(2):
+        with pytest.raises(sv.errors.CompileError, match=f"no process could be started.*{os.strerror(number)}"):
+            asked.partition(PLAN)
+    monkeypatch.setattr("subprocess.Popen", POPEN)
+    assert asked.partition(PLAN).outputs[0].shard_shape == (64, 8)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import statistics
 
 import jax
 import jax.numpy as jnp
 import msgspec
 import pytest
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.experimental import pallas as pl
@@ -18,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.costs import Chip, Machine
 from shardviz.costs.chips import chip as chip_of
+from shardviz.costs.machine import natural
 from shardviz.costs.placement import placed
 from shardviz.costs.timeline import Timeline, timed_program
 from shardviz.costs.trace import trace_of
@@ -281,6 +284,49 @@ def test_levels_below_come_near_the_compilers_schedule():
     seconds = sv.timeline(program.compile(plan, target)).seconds
     assert sv.timeline(program.partition(plan, target)).seconds == pytest.approx(seconds, rel=0.1)
     assert sv.timeline(program.propagate(plan, target), target).seconds == pytest.approx(seconds, rel=0.15)
+
+
+@pytest.mark.tpu
+@pytest.mark.long
+def test_what_shardy_propagates_takes_as_long_as_the_compilers_schedules():
+    """Within a tenth, the median over the gallery on two kinds of chips; of resnet's 50 layers too, which take long."""
+    models = ("mlp", {}), ("llama", {}), ("llama", {"size": "70b"}), ("moe", {}), ("ring", {}), ("pipeline", {})
+    off = {}
+    for name, options in (*models, ("decoder", {"layers": 2}), ("gpt_2021", {"layers": 2})):
+        example = getattr(sv.gallery, name)(**options)
+        program, plan = example.program, example.plan
+        for kind in ("v5e", "v5p"):
+            target = natural(kind, plan.mesh.size).text
+            costs = [
+                sv.cost(report, target)
+                for report in (program.propagate(plan), program.partition(plan, target), program.compile(plan, target))
+            ]
+            for cost in costs:
+                assert cost.step.seconds == cost.timeline.seconds, (name, target, cost.level)
+            off[name, *options.values(), kind] = costs[0].step.seconds / costs[-1].step.seconds - 1
+    assert statistics.median(map(abs, off.values())) <= 0.1 and max(map(abs, off.values())) <= 0.25, off
+
+
+@pytest.mark.tpu
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "options", "target"), [
+    ("mlp", {}, "tpu v5e:2x4"), ("decoder", {"layers": 1}, "tpu v5p:2x2x2"),
+])  # fmt: skip
+def test_plans_are_ranked_as_by_the_targets_compiler(name, options, target):
+    """Kendall's tau of presets on three meshes; lower where the partitioner does what Shardy's passes do not say."""
+    program = getattr(sv.gallery, name)(**options).program
+    meshes = {"data": 8}, {"data": 4, "model": 2}, {"data": 2, "model": 4}
+    plans = [plan for mesh in meshes for plan in program.presets(mesh).values()]
+    foretold = [sv.cost(program.propagate(plan), target).step.seconds for plan in plans]
+    compiled = [sv.cost(program.compile(plan, target), target).step.seconds for plan in plans]
+    assert len(plans) >= 12 and scipy.stats.kendalltau(foretold, compiled).statistic >= 0.8, (foretold, compiled)
+
+
+def test_a_cost_has_the_seconds_of_its_timeline():
+    """Where a compiler makes collectives smaller, the sum of them as the program has them is no bound."""
+    mlp = sv.gallery.mlp()
+    cost = sv.cost(mlp.program.propagate(mlp.plan), "tpu v5e:2x4")
+    assert cost.step.communication > cost.step.seconds == cost.timeline.seconds == cost.lower
 
 
 def test_the_seconds_alone_are_the_timelines(scanned):

@@ -1,6 +1,7 @@
 """The documentation: every public name is in it, its code runs, its links lead somewhere, and it needs no network."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import shardviz as sv
+from shardviz.cli.schemas import SCHEMAS, schema_of
 
 ROOT = Path(__file__).parents[2]
 NETWORK = ("http:", "https:", "//")
@@ -106,6 +108,13 @@ def test_every_link_inside_leads_somewhere(site: Path):
             if not target.exists() or unquote(parts.fragment) not in anchors:
                 broken[page.relative_to(site)].append(link)
     assert not broken
+
+
+@pytest.mark.docs
+def test_the_schema_of_each_verb_is_a_file_of_it(site: Path):
+    of_site = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in (site / "schemas").glob("*.json")}
+    assert of_site == {verb: json.loads(json.dumps(schema_of(verb))) for verb in SCHEMAS}
+    assert sum("schemas/" in link for link in Links(site / "command_line.html").links) == len(SCHEMAS)
 
 
 @pytest.mark.docs

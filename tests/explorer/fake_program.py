@@ -140,7 +140,7 @@ class FakeProgram:
         self.propagations = 0
         self.broken: BaseException | None = None
 
-    def settled(self, plan: FakePlan) -> FakePlan:
+    def _settled(self, plan: FakePlan) -> FakePlan:
         return plan
 
     def bind(self, plan: FakePlan) -> Bound:
@@ -161,7 +161,7 @@ class FakeProgram:
         """None that anybody knows of."""
         return Dimensions(())
 
-    def undivided(self, plan: FakePlan) -> tuple[Any, ...]:
+    def _undivided(self, plan: FakePlan) -> tuple[Any, ...]:
         """Which dimensions of the arguments do not divide."""
         specs = {n: Spec.of(dict(plan.specs).get(n), len(s)) for n, s in self.shapes.items()}
         return tuple(
@@ -261,7 +261,7 @@ class FakeProgram:
         lines = (StageLine("h = dot x w1", "model.py:2"), StageLine("y = dot h w2", "model.py:3"))
         yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=lambda: lines)
 
-    def untried_presets(self, mesh: Any) -> Any:
+    def _untried_presets(self, mesh: Any) -> Any:
         yield Preset(name="whole", text="nothing is cut", plan=FakePlan(DeviceMesh.of(mesh)))
         yield Preset(name="rows", text="w1 by data", plan=FakePlan(DeviceMesh.of(mesh)).with_spec(W1, ("data",)))
         yield Preset(name="wrong", text="by nothing", plan=FakePlan(DeviceMesh.of(mesh)).with_spec(W1, ("none",)))

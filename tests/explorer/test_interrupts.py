@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.snapshot import Step
+from shardviz.explorer.snapshot import UndoStep
 from shardviz.page.explorer import VIEWS, Explorer
 
 pytestmark = pytest.mark.long
@@ -105,19 +105,19 @@ def whole(state):
 def test_a_change_is_whole_or_not_at_all_wherever_it_is_interrupted(make_program, plan, change):
     program, state, _ = opened(make_program, plan)
     counted = Interrupt()
-    before, here = whole(state), Step(state.plan, state.machine)
+    before, here = whole(state), UndoStep(state.plan, state.machine)
     assert not counted.during(lambda: change(state)) and counted.count > 300
-    after = Step(state.plan, state.machine)
+    after = UndoStep(state.plan, state.machine)
     found = set()
     for at in sorted(random.Random(change.__name__).sample(range(counted.count), 250)) + list(
         range(counted.count - 50, counted.count)
     ):
         program, state, view = opened(make_program, plan)
         first = state.past[0]
-        before, here = whole(state), Step(state.plan, state.machine)
+        before, here = whole(state), UndoStep(state.plan, state.machine)
         if not Interrupt(at).during(lambda state=state: change(state)):
             continue
-        done = Step(state.plan, state.machine) == after
+        done = UndoStep(state.plan, state.machine) == after
         found.add(done)
         if done:
             assert here in (state.past[-1:] + state.ahead[:1]), "one step from where it was"
@@ -133,7 +133,7 @@ def test_a_change_is_whole_or_not_at_all_wherever_it_is_interrupted(make_program
         assert (state.level, state.busy) == ("compiled", False), "and it answers"
         while state.past:
             assert state.undo()
-        assert Step(state.plan, state.machine) == first
+        assert UndoStep(state.plan, state.machine) == first
         state.loop.cancel()
     assert found == {True, False}, "some were interrupted before, some after"
 
@@ -191,7 +191,9 @@ def test_a_signal_at_any_time_leaves_a_plan_and_its_history():
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             taken = state.past != history
-            assert (state.plan != then) == taken and (not taken or state.past == (*history, Step(then, state.machine)))
+            assert (state.plan != then) == taken and (
+                not taken or state.past == (*history, UndoStep(then, state.machine))
+            )
             assert state.bound == program.bind(state.plan) == state.report.plan
     finally:
         signal.signal(signal.SIGALRM, before)

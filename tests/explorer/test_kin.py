@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardviz.errors import SpecError
+from shardviz.explorer.apply import twins
 from shardviz.explorer.arrays import kin_of, layers_of
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation import Spec
@@ -99,18 +100,18 @@ def test_layers_are_alike_in_all_that_is_below_them(arguments):
 
 def test_there_is_no_twin_of_what_is_not_there(program, plan):
     with pytest.raises(SpecError, match="no argument 'nowhere'"):
-        ExplorerState(program, plan, level="propagated").twins("nowhere")
+        twins(ExplorerState(program, plan, level="propagated").now, "nowhere")
 
 
 def test_an_edit_goes_to_twins_that_are_cut_alike(make_program, plan):
     shapes = {"params['w']": (8, 8), "params['b']": (8,), "momentum['w']": (8, 8), "momentum['b']": (8,), "w": (8, 8)}
     state = ExplorerState(make_program(shapes), type(plan)(plan.mesh), level="propagated")
-    assert state.twins("params['w']") == (("argument", "momentum['w']"),)
-    assert state.twins("w") == ()
+    assert twins(state.now, "params['w']") == (("argument", "momentum['w']"),)
+    assert twins(state.now, "w") == ()
     assert state.set_dim("params['w']", 0, ["data"], twins=True)
     assert state.bound.in_specs["momentum['w']"] == Spec.of(("data", None)) != state.bound.in_specs["w"]
     assert state.set_dim("params['w']", 0, [])
-    assert state.twins("params['w']") == (), "they are no longer alike"
+    assert twins(state.now, "params['w']") == (), "they are no longer alike"
 
 
 def test_an_edit_of_all_layers_leaves_other_trees_alone(make_program, plan):

@@ -13,6 +13,8 @@ from shardviz.page.machines import machine_view
 from shardviz.view.document import Table
 from shardviz.view.placement import axes_section
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("name", [name for name in sv.gallery.__all__ if name not in ("Example", "published")])
 @pytest.mark.parametrize("target", ["tpu v5p:1x1x1", "gpu h100:1x1"])

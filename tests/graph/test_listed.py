@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.records.schedule import Schedule, Scheduled
@@ -55,6 +56,43 @@ def test_joined_arrays_are_written_and_padded_ones_are_not():
     assert moved(joined, 0) == (2 + 2) * size + (2 + 1 + 2) * size
     padded = listed(lambda x, w: jnp.pad(x, ((0, 1024), (0, 0))) @ w, a, a)
     assert moved(padded, 0) == (1 + 1 + 2) * size
+
+
+def test_what_two_products_read_is_written_before_them_where_that_is_fewer_bytes():
+    """A product gives its own result and none of its operands, so that a fusion before both adds up."""
+
+    def both(x, y, a, b):
+        h = x + y
+        return h @ a, h @ b
+
+    report = listed(both, *4 * [(1024, 1024)])
+    assert moved(report, 0) == (3 + 3 + 3) * 4 * MIB
+    alone = listed(lambda x, y, a: (x + y) @ a, *3 * [(1024, 1024)])
+    assert moved(alone, 0) == 4 * 4 * MIB
+
+
+def test_what_goes_through_a_barrier_is_written():
+    def step(x, a, barrier):
+        h = jnp.sin(x)
+        return (jax.lax.optimization_barrier(h) if barrier else h) @ a
+
+    size = 4 * MIB
+    shapes = (1024, 1024), (1024, 1024)
+    assert moved(listed(lambda x, a: step(x, a, False), *shapes), 0) == 3 * size
+    assert moved(listed(lambda x, a: step(x, a, True), *shapes), 0) == 3 * size + 2 * size
+
+
+@pytest.mark.parametrize(("dtype", "shorter"), [("float32", 2), ("bfloat16", 1)])
+def test_a_tpu_gathers_for_products_alone_what_they_round_to(dtype, shorter):
+    """Of float32 bfloat16, half of the bytes; a GPU does not round."""
+    x, w = (programs.abstract(4096, 4096, dtype=dtype) for _ in range(2))
+    plan = sv.Plan({"x": 4}, (P("x"), P(None, "x")), P("x"))
+    report = sv.trace(lambda x, w: x @ w, x, w).propagate(plan)
+    (gather,) = report.collectives
+    for target, times in (("tpu v5p:2x2x1", shorter), ("gpu h100:1x4", 1)):
+        seconds = sum(lane.busy for lane in sv.timeline(report, target).lanes if lane.name != "compute")
+        whole = sv.collective_seconds(gather.kind, gather.result_bytes, ("x",), {"x": 4}, target).seconds
+        assert seconds == pytest.approx(whole / times, rel=1e-3), (target, dtype)
 
 
 def test_a_buffer_that_a_loop_fills_is_not_written_before():

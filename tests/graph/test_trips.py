@@ -103,6 +103,7 @@ def loops(draw):
     return dtype, condition, body, tuple(value(s) for s in start)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(loops())
 def test_what_is_counted_is_what_jax_runs(loop):

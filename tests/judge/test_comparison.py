@@ -133,7 +133,7 @@ def test_plans_of_a_program():
     )
     assert sv.compare(one, one_more := sv.Plan(mesh, (P(), P(), P("data"))), program=program).same
     assert one == one_more
-    assert not found.same and "with another spec" in found.text()
+    assert not found.same and "with a different spec" in found.text()
 
 
 def test_a_report_equals_itself_read_again():

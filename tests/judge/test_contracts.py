@@ -338,6 +338,7 @@ def test_one_name_is_for_one_report(pytester):
     failed.stdout.fnmatch_lines(["*golden_report was called twice with the name ''*"])
 
 
+@pytest.mark.long
 def test_the_plugin(pytester, monkeypatch):
     pytester.makepyfile(
         """

@@ -17,6 +17,8 @@ from shardviz.notation.record import Sharding
 from shardviz.notation.tiling import Tiling, digits
 from shardviz.program.resharding import moves, moves_between
 
+pytestmark = pytest.mark.long
+
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 

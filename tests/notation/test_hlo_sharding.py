@@ -74,7 +74,7 @@ REFUSED = [
     ("{devices=[2,4]<=[8]}", 1, "2 dimensions for an array of rank 1"),
     ("{devices=[4]<=[4]}", 1, "over 4 devices, and the mesh a=2,b=4 has 8"),
     ("{mesh['a'=2], [{'a'}]}", 1, "over 2 devices"),
-    ("{{replicated}, {replicated}}", 1, "split_tuple"),
+    ("{{replicated}, {replicated}}", 1, "pick one of its elements"),
 ]
 
 

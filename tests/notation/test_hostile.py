@@ -12,7 +12,7 @@ pytestmark = pytest.mark.long
 
 MILLION = 1_000_000
 ANY = (
-    *("sharding", "sharding, large mesh", "sharding, no mesh", "shardings", "mesh", "groups", "pairs", "shape", "pane"),
+    *("sharding", "sharding, large mesh", "sharding, no mesh", "mesh", "groups", "pairs", "shape", "pane"),
     "machine",
 )
 """Readers that every text is given to."""
@@ -67,28 +67,12 @@ READ: list[tuple[str, Pieces]] = [
         listed(range((1 << 17) - 1, -1, -1), "{mesh['a'=512,'b'=256], device_ids=(", "), [{'b'}]}"),
     ),
     ("sharding", [('{{"\\', 13_000)]),
-    ("shardings", [('{{"\\', 13_000)]),
     ("sharding", times("'a',", 100_000, "{mesh['a'=2], [{", "}]}")),
     ("sharding", times('"a",', 100_000, "#sdy.sharding<@mesh, [{", '"a"}]>')),
     ("sharding", times('"a":(1)1,', 100_000, "#sdy.sharding<@mesh, [{", '"a"}]>')),
     ("sharding", times('{"a"},', 100_000, "#sdy.sharding<@mesh, [", "{}]>")),
     ("sharding", times("{},", 100_000, "#sdy.sharding<@mesh, [", "{}]>")),
     ("Shardy", times("<@mesh, [{}]>,", 100_000, "#sdy.sharding_per_value<[", "<@mesh, []>]>")),
-    ("shardings", times("<@mesh, [{}]>,", 8_000, "#sdy.sharding_per_value<[", "<@mesh, []>]>")),
-    ("shardings", times('<mesh<["a"=8]>, [{}]>,', 8_000, "#sdy.sharding_per_value<[", "<@mesh, []>]>")),
-    ("shardings", times('<mesh<["a"=131072]>, [{"a"}]>,', 8_000, "#sdy.sharding_per_value<[", "<@mesh, []>]>")),
-    (
-        "shardings, no mesh",
-        times('<mesh<["a"=131072]>, [{"a"}]>,', 8_000, "#sdy.sharding_per_value<[", "<@mesh, []>]>"),
-    ),
-    ("shardings", times("{replicated},", 8_000, "{", "{replicated}}")),
-    ("shardings", times("{replicated},", 150_000, "{", "{replicated}}")),
-    ("shardings, no mesh", times("{devices=[131072]<=[131072]},", 8_000, "{", "{devices=[2,65536]<=[131072]}}")),
-    (
-        "shardings, no mesh",
-        [("{" + ",".join(f"{{devices=[{2**i},{2 ** (17 - i)}]<=[131072]}}" for i in range(18)) + "}", 1)],
-    ),
-    ("shardings, no mesh", [("{" + ",".join(f"{{devices=[1]<=[1] shard_as {i}}}" for i in range(8_000)) + "}", 1)]),
     ("mesh", [("".join(f"a{i}=1," for i in range(20_000)), 1)]),
     ("mesh", [("mesh[" + ",".join(f"'a{i}'=1" for i in range(20_000)) + "]", 1)]),
     ("mesh", [("Mesh(" + ", ".join(f"'a{i}': 1" for i in range(20_000)) + ")", 1)]),
@@ -170,8 +154,8 @@ READ: list[tuple[str, Pieces]] = [
     ("sharding", times("tile_assignment_devices: 1\n", 30_000, "type: OTHER ")),
     ("sharding", times("1,", 499_000, "type: OTHER tile_assignment_devices: [", "1]")),
     ("sharding", times("tuple_shardings {", 100_000, "type: TUPLE ")),
-    ("shardings", times("tuple_shardings { type: REPLICATED } ", 30_000, "type: TUPLE ")),
-    ("shardings", times("tuple_shardings { type: REPLICATED } ", 8_000, "type: TUPLE ")),
+    ("sharding", times("tuple_shardings { type: REPLICATED } ", 30_000, "type: TUPLE ")),
+    ("sharding", times("tuple_shardings { type: REPLICATED } ", 8_000, "type: TUPLE ")),
     ("sharding", times("metadata { a: 1 } ", 100_000, "type: OTHER ")),
     ("sharding", times("metadata { a {", 100_000, "type: OTHER ")),
     (
@@ -187,7 +171,7 @@ READ: list[tuple[str, Pieces]] = [
         ("bytes", times(piece, 999_000 // len(piece)))
         for piece in ("\x08\x03", "\x20\x01", "\x2a\x00", "\x18\xff", "\xff", "\0", "\x3a\x02\x08\x01")
     ),
-    *(("several in bytes", times(piece, n)) for piece in ("\x2a\x00", "\x2a\x02\x08\x00") for n in (8_000, 500_000)),
+    *(("bytes", times(piece, n)) for piece in ("\x2a\x00", "\x2a\x02\x08\x00") for n in (8_000, 500_000)),
     ("bytes", times("\x01", 999_000, "\x08\x03\x22\xd8\xfc\x3c")),
     ("bytes", times("\xff", 999_000, "\x08\x03\x22\xd8\xfc\x3c")),
     ("bytes", times("\x01", 10 * MILLION, "\x22\x80\xad\xe2\x04")),
@@ -288,7 +272,6 @@ SAME = {
     "sharding": (
         "sharding",
         "sharding, no mesh",
-        "shardings",
         "sharding, names alike",
         "pane",
         "tile counts",
@@ -298,7 +281,7 @@ SAME = {
     "mesh": ("mesh",),
     "groups": ("groups", "pairs", "many groups"),
     "shape": ("shape",),
-    "bytes": ("bytes", "several in bytes"),
+    "bytes": ("bytes",),
 }
 
 

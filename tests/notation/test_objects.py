@@ -11,14 +11,14 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy as _sdy  # noqa: F401  the dialect's attributes
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxlib._hlo import HloSharding, OpSharding
+from jaxlib._hlo import HloSharding
 
 import shardviz as sv
 from shardviz._jax import mlir_context
 from shardviz.errors import ParseError, ShardvizError, SpecError
-from shardviz.notation import DeviceMesh, proto, shardings, together
+from shardviz.notation import DeviceMesh, proto
 from shardviz.notation.letters import text_of
-from tests.notation.cases import SUMS_ONLY, TABLE
+from tests.notation.cases import SUMS_ONLY
 from tests.notation.cases import shardings as random_shardings
 
 MESH = DeviceMesh.of({"a": 2, "b": 4})
@@ -149,7 +149,7 @@ def test_printed_messages(text, rank, says):
         ("named_sharding { mesh { axes { name: a size: 2 } } }", "text in quotes"),
         ("named_sharding { mesh {", "at its end"),
         ("tuple_shardings {" * 40, "at most 8 deep"),
-        ("type: TUPLE tuple_shardings { }", "read them all with notation.shardings"),
+        ("type: TUPLE tuple_shardings { }", "one array at a time"),
         ("type: OTHER tile_assignment_dimensions: 4 iota_reshape_dims: 4 iota_transpose_perm: 0", "over 4 devices"),
     ],
 )
@@ -172,49 +172,16 @@ def test_damaged_printed_messages(data):
     assert found.rank == 2
 
 
-@MANY
-@given(
-    st.lists(
-        st.sampled_from([row for row in TABLE if row[0].startswith("{") and "sharding =" not in row[0]]), max_size=4
-    )
-)
-def test_tuples_of_everything(rows):
-    """In XLA's text, printed message, bytes and objects: each element is what it is alone."""
-    text = f"{{{', /*index=5*/'.join(row[0] for row in rows)}}}"
-    alone = [sv.sharding(row[0], MESH) for row in rows]
-    found = shardings(text, MESH)
-    assert list(found) == alone
-    for notation in ("hlo-v1", "hlo-v2", "hlo-v3", "proto"):
-        try:
-            written = together(found, notation)
-        except SpecError:
-            continue  # which is said of the one that it cannot say
-        again = shardings(written, MESH)
-        assert len(again) == len(alone)
-        for one, cut in zip(again, alone, strict=True):
-            assert one.same_as(cut)
-        if notation == "proto":
-            message = written
-            assert message.type == OpSharding.Type.TUPLE and len(message.tuple_shardings) == len(rows)
-            assert shardings(str(message), MESH) == shardings(message.SerializeToString(), MESH) == again
-            if rows:
-                assert shardings(HloSharding.from_proto(message), MESH) == again
-                with pytest.raises(SpecError, match="a tuple's"):
-                    sv.sharding(message, MESH)
-        else:
-            assert len(xla(written).tuple_elements()) == len(alone)
-    assert shardings("P('a')", MESH) == (sv.sharding("P('a')", MESH),)
-
-
-def test_tuples_that_are_refused():
+def test_tuples_are_refused():
+    """In XLA's text, printed message, bytes and objects: one array's sharding is read at a time."""
+    several = xla("{{devices=[2,4]<=[8]}, {replicated}}")
+    message = several.to_proto()
+    for each in (str(several), several, message, str(message), message.SerializeToString(), "{{replicated}}"):
+        with pytest.raises(SpecError, match=r"a tuple's.*one of its"):
+            sv.sharding(each, MESH)
     for text in ("{{{replicated}}, {manual}}", "{{replicated}", "{{replicated} {manual}}", "{{replicated},}x"):
         with pytest.raises(ShardvizError):
-            shardings(text, MESH)
-    with pytest.raises(SpecError, match="only hlo-v1, hlo-v2"):
-        together([sv.sharding("P('a')", MESH)], "pspec")
-    nested = together(shardings("{{manual}}", MESH), "proto").SerializeToString()
-    with pytest.raises(SpecError, match="a tuple's"):
-        shardings(b"\x08\x02\x2a" + bytes([len(nested)]) + nested, MESH)
+            sv.sharding(text, MESH)
 
 
 @MANY
@@ -222,14 +189,13 @@ def test_tuples_that_are_refused():
 def test_attributes_of_mlir(cut):
     with mlir_context():
         one = ir.Attribute.parse(cut.to("sdy"))
-        several = ir.Attribute.parse(together([cut, cut], "sdy"))
-        for given_ in (one, str(one)):
+        inside = cut.to("sdy").removeprefix("#sdy.sharding")
+        several = ir.Attribute.parse(f"#sdy.sharding_per_value<[{inside}, {inside}]>")
+        alone = ir.Attribute.parse(f"#sdy.sharding_per_value<[{inside}]>")
+        for given_ in (one, str(one), str(alone)):
             assert sv.sharding(given_, cut.mesh, cut.rank).same_as(cut)
-        for given_ in (several, str(several)):
-            found = shardings(given_, cut.mesh)
-            assert len(found) == 2 and all(each.same_as(cut) for each in found)
-            with pytest.raises(SpecError, match="of 2 values"):
-                sv.sharding(given_, cut.mesh)
+        with pytest.raises(SpecError, match="of several values"):
+            sv.sharding(str(several), cut.mesh)
 
 
 @MANY

@@ -39,7 +39,7 @@ def test_what_each_text_says(text, rank, says):
 REFUSED = [  # text, rank, a part of the message
     ("{{replicated}, {replicated}}", None, "tuple's sharding; pick one"),
     ("{}", None, "tuple's sharding"),
-    ("#sdy.sharding_per_value<[<@mesh, []>, <@mesh, []>]>", None, "of 2 values; pick one"),
+    ("#sdy.sharding_per_value<[<@mesh, []>, <@mesh, []>]>", None, "of several values; pick one"),
     ("{devices=[2,4]<=[8]}", 1, "rank 2, and this array's rank is 1"),
     ("P('a', None)", 1, "2 entries for an array of rank 1"),
     ("{devices=[4]<=[4]}", None, "over 4 devices, and the mesh a=2,b=4 has 8"),

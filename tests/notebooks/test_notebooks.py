@@ -5,6 +5,7 @@ That their outputs are still true is nbval's part: it runs every notebook and co
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import nbformat
@@ -79,3 +80,63 @@ def test_faults_are_found(change: dict, fault: str | None):
     notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": kernelspec})
     found = faults(notebook)
     assert (len(found) == 1 and found[0].startswith(fault)) if fault else not found, found
+
+
+WIDEST = 104
+"""Characters of a line of code that JupyterLab shows without scrolling, beside its file browser at 1280 pixels."""
+
+
+def seen(notebook: nbformat.NotebookNode) -> dict[str, int]:
+    """Where a page first shows a picture, a table, and code of more than three lines: the place, counted in cells."""
+    first: dict[str, int] = {}
+    for place, cell in enumerate(notebook.cells):
+        if cell.cell_type == "markdown" and "\n|" in cell.source:
+            first.setdefault("table", place)
+        if cell.cell_type != "code":
+            continue
+        if not hidden(cell) and len(cell.source.splitlines()) > 3:
+            first.setdefault("code", place)
+        for output in cell.outputs:
+            data = output.get("data", {})
+            drawn = {"image/png", "application/vnd.jupyter.widget-view+json"} & {*data}
+            if drawn or "┌" in data.get("text/plain", ""):  # sv.show draws boxes
+                first.setdefault("picture", place)
+            elif "text/markdown" in data or "<table" in data.get("text/html", ""):
+                first.setdefault("table", place)
+    return first
+
+
+def hidden(cell: nbformat.NotebookNode) -> bool:
+    return bool(cell.metadata.get("jupyter", {}).get("source_hidden"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_page_shows_a_picture_before_a_table_and_a_table_before_code(path: Path):
+    notebook = nbformat.read(path, as_version=4)
+    first = seen(notebook)
+    order = [first.get(what, len(notebook.cells)) for what in ("picture", "table", "code")]
+    assert order == sorted(order), first
+    wide = [
+        f"cell {place}: {line}"
+        for place, cell in enumerate(notebook.cells)
+        for line in cell.source.splitlines()
+        if cell.cell_type == "code" and not hidden(cell) and len(line) > WIDEST
+    ]
+    assert not wide, "\n".join(wide)
+
+
+def test_what_is_stored_of_a_missing_package_is_what_its_cell_prints():
+    cells = nbformat.read(FOLDER / "08_your_own_function.ipynb", as_version=4).cells
+    (stored,) = [
+        ast.literal_eval(node.value)
+        for cell in cells
+        if "STORED = " in cell.source
+        for node in ast.parse(cell.source.replace("%matplotlib inline", "")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "STORED"
+    ]
+    printed = {
+        cell.source.partition("def ")[2].partition("(")[0]: "".join(output.text for output in cell.outputs).strip("\n")
+        for cell in cells
+        if cell.source.startswith("@needs(")
+    }
+    assert stored == printed and len(stored) == 3

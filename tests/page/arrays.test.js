@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { Arrays, moved, nodesOf, withDim } from "../../shardviz/page/static/arrays.js";
 import { itemsOf } from "../../shardviz/page/static/tree.js";
-import { between } from "../../shardviz/page/static/virtual.js";
+import { between } from "../../shardviz/page/static/rows.js";
 import { secondsText } from "../../shardviz/page/static/waits.js";
 
 /** @import { Cuts, Dims, Kind, Tree, View } from "../../shardviz/page/static/types.d.ts" */

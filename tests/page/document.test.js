@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { pieces, plain, spaced, stacked, widths } from "../../shardviz/page/static/document.js";
+import { pieces, plain, spaced, stacked, widths } from "../../shardviz/page/static/words.js";
 
 test("words alone are sent as a string, a bar without any", () => {
   assert.deepEqual(pieces("w"), [{ t: "w" }]);

@@ -1,46 +1,40 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { dragAxis, dropAxis } from "../../shardviz/page/static/drag.js";
+import { dragged, dropped } from "../../shardviz/page/static/drag.js";
 
-/** An element as far as dragging needs one. */
-class Element extends EventTarget {
-  classes = new Set();
-  /** @type {(string | null)[]} */
-  heard = [];
-  classList = {
-    add: (/** @type {string} */ name) => this.classes.add(name),
-    remove: (/** @type {string} */ name) => this.classes.delete(name),
-  };
-  setAttribute() {}
-  /** @param {{ dispatchEvent: (e: CustomEvent) => void }} [root] */
-  constructor(root) {
-    super();
-    this.root = root ?? { dispatchEvent: (/** @type {CustomEvent} */ e) => void this.heard.push(e.detail) };
-  }
-  closest() {
-    return this.root;
-  }
-  /** @param {string} type */
-  send(type) {
-    const event = new Event(type, { cancelable: true });
-    const dataTransfer = { setData() {}, setDragImage() {} };
-    this.dispatchEvent(Object.assign(event, { dataTransfer }));
-    return event.defaultPrevented; // whether a drop is taken
-  }
+/** An explorer as far as dragging needs one: what it heard is in the air. */
+function explorer() {
+  /** @type {unknown[]} */
+  const heard = [];
+  return { heard, put: (/** @type {string} */ _, /** @type {unknown} */ axis) => void heard.push(axis) };
 }
 
-/** @param {Element} element */
-const html = (element) => /** @type {HTMLElement} */ (/** @type {unknown} */ (element));
+/** An element with these listeners. @param {Record<string, any>} listeners */
+function element(listeners) {
+  const classes = new Set();
+  const classList = {
+    toggle: (/** @type {string} */ name, /** @type {boolean} */ on) => on ? classes.add(name) : classes.delete(name),
+  };
+  const currentTarget = { classList, ownerDocument: { addEventListener() {} } };
+  /** Whether an event is taken. @param {string} type */
+  function send(type) {
+    let taken = false;
+    const preventDefault = () => void (taken = true);
+    const dataTransfer = { setData() {}, setDragImage() {} };
+    listeners[`on${type}`]({ currentTarget, dataTransfer, preventDefault, stopPropagation() {} });
+    return taken;
+  }
+  return { classes, send };
+}
 
 test("a slot takes the axes that it may, while one is in the air", () => {
-  const handle = new Element();
-  const slot = new Element(handle.root);
+  const ctx = explorer();
   /** @type {string[]} */
   const taken = [];
   let legal = false;
-  dragAxis(html(handle), "data");
-  dropAxis(html(slot), () => legal, (axis) => taken.push(axis));
+  const handle = element(dragged(ctx, "data"));
+  const slot = element(dropped(ctx, () => legal, (axis) => taken.push(axis)));
 
   assert.equal(slot.send("dragover"), false); // nothing is in the air
   handle.send("dragstart");
@@ -58,16 +52,14 @@ test("a slot takes the axes that it may, while one is in the air", () => {
   handle.send("dragend");
   slot.send("drop");
   assert.deepEqual(taken, ["data"]);
-  assert.deepEqual(handle.heard, ["data", null]);
+  assert.deepEqual(ctx.heard, ["data", ""]);
 });
 
 test("what was taken up on one explorer is not dropped on another one", () => {
-  const handle = new Element();
-  const slot = new Element();
   /** @type {string[]} */
   const taken = [];
-  dragAxis(html(handle), "data");
-  dropAxis(html(slot), () => true, (axis) => taken.push(axis));
+  const handle = element(dragged(explorer(), "data"));
+  const slot = element(dropped(explorer(), () => true, (axis) => taken.push(axis)));
   handle.send("dragstart");
   assert.equal(slot.send("dragover"), false);
   slot.send("drop");

@@ -208,7 +208,7 @@ def test_flops_are_summed_by_phase_line_and_module_with_what_xla_says():
         "module": [("layers/mlp", format_flops(1.2e13)), ("head", format_flops(1e12))],
     }
     assert said(work[0]["pieces"]) == (
-        "cost_analysis() counts each loop's body once: 5.00 TFLOP; loops make it 3 times as much; "
+        "cost_analysis() counts each loop's body once: 5.00 TFLOP; with all iterations it is 3 times as much; "
         "of the finished program it says 4.50 TFLOP and 1.00 GB, on-chip memory counted too"
     )
     _, blocks = costs("tpu v5p:4x4x4", cost=replace(counted, stated=None, once_flops=1.5e13, work=()))

@@ -15,6 +15,7 @@ import pytest
 
 from shardviz.errors import CompileCrashed, ShardvizError
 from shardviz.explorer import snapshot
+from shardviz.explorer.apply import legal_axes
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import VIEWS, Explorer
 from shardviz.records import Value
@@ -128,7 +129,9 @@ def test_menus_agree_with_the_state(explorer):
     say(explorer, op="add_axis", name="odd", size=3)
     for value, kind in zip(explorer.report.arguments, explorer.cuts["at"], strict=True):
         for dimension, menu in enumerate(explorer.cuts["kinds"][kind]["choices"]):
-            for choice, code in zip(explorer.state.legal_axes(value.name, dimension), menu, strict=True):
+            for choice, code in zip(
+                legal_axes(explorer.state.now, "argument", value.name, dimension), menu, strict=True
+            ):
                 assert (code == 1) == choice.legal
                 assert code == 1 or choice.reason == (code[0] if choice.move else code)
 
@@ -290,9 +293,8 @@ Arguments: 3 values, 270 kB per device
 
 Findings: 1
   • Shardy saw no all-reduce
-270 kB of arguments
-choose a machine to see whether it fits
-The CPU compiler's plan is 4.20 kB. XLA's CPU compiler plans this; a TPU's or GPU's plan is another."""
+memory: 270 kB of arguments; no machine is chosen
+cpu compiler's plan: 4.20 kB. A TPU's or GPU's compiler makes another plan."""
     )
 
 

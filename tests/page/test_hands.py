@@ -347,6 +347,9 @@ def test_a_plan_is_built_with_the_keyboard_alone(open_page, explorer):
     assert page.focus() == "dim-d_ff" and explorer.state.logical.found.named("d_ff")
     # search, go to what was found, cut it, and take it away again
     press("/")
+    assert page.focus() == "palette-text"
+    keys.type("search the inputs")
+    press("Enter")
     assert page.focus() == "search"
     keys.type("layers up")
     assert page.at("search-found").inner_text() == "6 of 21"
@@ -375,7 +378,7 @@ def test_a_plan_is_built_with_the_keyboard_alone(open_page, explorer):
     press("3")
     assert page.tab.evaluate("document.activeElement.getAttribute('role')") == "tab"
     press("?")
-    assert page.at("help").is_visible() and "search the inputs" in page.at("help").inner_text()
+    assert page.at("help").is_visible() and "find an array, a line" in page.at("help").inner_text()
     press("Escape")
     assert page.at("help").is_hidden()
     explorer.state.rename_dimension("d_ff", name)

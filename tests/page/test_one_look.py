@@ -52,7 +52,31 @@ def test_arrays_are_folded_where_they_are_many_until_one_is_looked_for(open_page
     assert all(not leaf.is_visible() for leaf in leaves.all())
     page.tab.locator(".shardviz").press("/")
     page.tab.keyboard.type("up")
+    page.tab.locator(".sv-hit", has_text="input").first.click()
     assert leaves.first.is_visible()
+
+
+def test_the_palette_finds_arrays_lines_actions_and_settings(page):
+    def hits(text):
+        page.tab.locator(".shardviz").press("/")
+        page.tab.keyboard.type(text)
+        return page.tab.locator(".sv-hit").all_inner_texts()
+
+    assert hits("find the best")[0].split("\n")[:2] == ["action", "Find the best"]
+    page.tab.keyboard.press("Escape")
+    assert page.at("palette").count() == 0
+    assert any(hit.startswith("line") for hit in hits("model.py:3"))
+    page.tab.keyboard.press("Escape")
+    assert any("double data" in hit for hit in hits("double data"))
+    page.tab.keyboard.press("Enter")
+    assert page.edits()[-1] == {"op": "resize_axis", "name": "data", "size": 8}
+    hits("findings")
+    page.tab.keyboard.press("Enter")
+    page.answer()
+    assert page.explorer.tab == "problems" and page.at("palette").count() == 0
+    hits("<w1>")
+    page.tab.keyboard.press("Enter")
+    assert page.at("search").input_value() == "<w1>" and page.at("drawer").is_visible()
 
 
 def test_keys_are_the_pages_after_what_had_the_focus_is_gone(page, plan, monkeypatch):

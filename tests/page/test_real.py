@@ -190,10 +190,10 @@ def slow():
 def compiling(explorer):
     """Waits until a process compiles, and gives its number."""
     deadline = time.monotonic() + 60
-    while (future := explorer.state.future) is None or future.job is None or future.job.pid is None:
+    while (future := explorer.state.loop.future) is None or future.pid is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    return future.job.pid
+    return future.pid
 
 
 def ended(explorer, kind, words, status="failed"):
@@ -234,7 +234,7 @@ def test_the_person_stops_it(slow):
     explorer = slow()
     pid = compiling(explorer)
     say(explorer, op="stop")
-    assert explorer.status["seq"] == 1 and explorer.state.future is None
+    assert explorer.status["seq"] == 1 and explorer.state.loop.future is None
     ended(explorer, CompileStopped, "what is shown is what was known", status="stopped")
     deadline = time.monotonic() + 5
     while psutil.pid_exists(pid) and time.monotonic() < deadline:

@@ -47,11 +47,6 @@ def test_long_shards_are_cut_short_and_say_so():
     assert len(shard_lines(np.zeros((100, 2)), (slice(0, 100), slice(0, 2)))) == 33
 
 
-def test_no_line_is_wider_than_asked_for():
-    shown = Shown(layout((2, 16), ("a",), "a=2"), "", "float32", np.linspace(-1e-7, 1e7, 32).reshape(2, 16))
-    assert max(map(len, shown.text(40).splitlines())) <= 40
-
-
 def test_values_are_fetched_only_from_small_arrays_within_reach():
     def array(**more):
         given = {

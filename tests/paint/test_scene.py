@@ -118,7 +118,7 @@ def test_two_axes_on_a_dimension_have_nested_coordinates():
 def test_padding_is_marked_where_it_is():
     scene = build_scene(layout((10,), ("a",), "a=8"))
     assert [scene.columns.padding(c) for c in range(8)] == [0, 0, 0, 0, 0, 2, 2, 2]
-    assert notes(scene) == ["padding: dimension 0 is 10, 8 shards of 2 hold 6 more; 3 of them nothing but padding"]
+    assert notes(scene) == ["padding: dimension 0 is 10, padded to 16: 8 shards of 2, 3 of them only padding"]
 
 
 def test_a_long_thin_array_still_reads():

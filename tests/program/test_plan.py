@@ -246,7 +246,7 @@ def test_the_newest_edit_of_an_array_is_on_top_and_a_dimension_by_name_is_that_d
             named, known = named.without_edits({what}), known.without_edits({what})
         else:
             named, known = named.with_rules([(what, value)]), known.with_rules([(what, value)])
-    assert PROGRAM.settled(named) == known and hash(PROGRAM.settled(named)) == hash(known)
+    assert PROGRAM._settled(named) == known and hash(PROGRAM._settled(named)) == hash(known)
     again = sv.Plan(known.mesh, P(), edits=known.edits, rules=known.rules, memory=known.memory, cuts=known.cuts)
     assert again == known
     bound = PROGRAM.bind(known)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -17,8 +16,10 @@ import shardviz as sv
 from shardviz import paint
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.paint.png import png_of
+from shardviz.paint.mpl import png_of
 from shardviz.view.picture import picture
+from tests.records.test_report_json import NUMBERS as PLACES
+from tests.records.test_report_json import changed, places
 from tests.view.sample import report
 from tests.view.sanitizer import read as sanitized
 
@@ -54,16 +55,7 @@ def texts() -> list[str]:
     return [report().to_json(), propagated().to_json(stages=False)]
 
 
-def places(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path to whatever stands in JSON."""
-    if path:
-        yield path
-    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    for key, item in items:
-        yield from places(item, (*path, key))
-
-
-def changed(data: Any, paths: list[tuple[Any, ...]], chosen: random.Random) -> Any:
+def distorted(data: Any, paths: list[tuple[Any, ...]], chosen: random.Random) -> Any:
     """With one, two or four places removed, doubled, retyped or taken to an extreme."""
     for _ in range(chosen.choice([1, 1, 1, 2, 4])):
         path = chosen.choice(paths)
@@ -122,7 +114,7 @@ def test_changed_reports_are_refused_by_name_or_shown(texts):
     read = refused = 0
     for attempt in range(2_000):
         which = attempt % len(texts)
-        text = json.dumps(changed(json.loads(texts[which]), paths[which], chosen))
+        text = json.dumps(distorted(json.loads(texts[which]), paths[which], chosen))
         try:
             found = Report.from_json(text)
         except ShardvizError as error:
@@ -136,21 +128,9 @@ def test_changed_reports_are_refused_by_name_or_shown(texts):
 
 @pytest.mark.parametrize("number", [n for n in NUMBERS if not 0 <= n <= (1e30 if isinstance(n, float) else 2**63 - 1)])
 def test_a_number_that_counts_nothing_is_refused_wherever_it_stands(number):
-    plain = report().to_json()
-    for path in places(json.loads(plain)):
-        data = json.loads(plain)
-        holder = data
-        for key in path[:-1]:
-            holder = holder[key]
-        if (
-            path == ("shardviz_report",)
-            or isinstance(holder[path[-1]], bool)
-            or not isinstance(holder[path[-1]], int | float)
-        ):
-            continue
-        holder[path[-1]] = number
+    for path in PLACES:
         with pytest.raises(ShardvizError, match=str(path[0])):
-            Report.from_json(json.dumps(data))
+            Report.from_json(changed(path, number))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +161,7 @@ def test_pictures_of_changed_reports_are_drawn_or_refused(texts):
     for attempt in range(200):
         which = attempt % len(texts)
         try:
-            found = Report.from_json(json.dumps(changed(json.loads(texts[which]), paths[which], chosen)))
+            found = Report.from_json(json.dumps(distorted(json.loads(texts[which]), paths[which], chosen)))
             if attempt < 24:
                 png_of(picture(found, ""))
             picture(found, "kind")
@@ -190,15 +170,8 @@ def test_pictures_of_changed_reports_are_drawn_or_refused(texts):
 
 
 def test_a_whole_number_beyond_64_bits_is_refused_however_it_is_written():
-    plain = report().to_json()
     for path in (("arguments", 0, "shape", 0), ("collectives", 0, "count"), ("plan", "mesh", "sizes", 0)):
-        data = json.loads(plain)
-        holder = data
-        for key in path[:-1]:
-            holder = holder[key]
-        holder[path[-1]] = 1e20
         with pytest.raises(ShardvizError, match=path[0]):
-            Report.from_json(json.dumps(data))
-    data = json.loads(plain)
-    data["cost"]["dot_flops"] = 1e20  # a large model's step on one device
-    assert Report.from_json(json.dumps(data)).cost.dot_flops == 1e20
+            Report.from_json(changed(path, 1e20))
+    large = Report.from_json(changed(("cost", "dot_flops"), 1e20))  # a large model's step on one device
+    assert large.cost.dot_flops == 1e20

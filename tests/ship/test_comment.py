@@ -49,6 +49,11 @@ GH = """\
 echo "$*" >>gh.txt
 case "$*" in *paginate*) cat "$PWD/old.txt" ;; esac
 """
+CURL = """\
+#!/bin/sh
+echo "$*" >>curl.txt
+case "$*" in *per_page*) cat "$PWD/old.json" ;; esac
+"""
 
 
 def git(folder: Path, *words: str) -> str:
@@ -58,7 +63,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A project of one commit, with `shardviz` and a `gh` that notes how it is called."""
+    """A project of one commit, with `shardviz`, and a `gh` and a `curl` that note how they are called."""
     folder, tools = tmp_path / "project", tmp_path / "bin"
     folder.mkdir()
     tools.mkdir()
@@ -67,7 +72,9 @@ def repository(tmp_path: Path) -> Path:
     git(folder, "init", "--quiet")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "--message", "as it was")
-    for name, script in (("shardviz", f'#!/bin/sh\nexec "{sys.executable}" -m shardviz.cli "$@"\n'), ("gh", GH)):
+    python = f'#!/bin/sh\nexec "{sys.executable}"'
+    scripts = {"shardviz": f'{python} -m shardviz.cli "$@"\n', "python": f'{python} "$@"\n', "gh": GH, "curl": CURL}
+    for name, script in scripts.items():
         (tools / name).write_text(script)
         (tools / name).chmod(0o755)
     (folder / "old.txt").write_text("")
@@ -117,6 +124,36 @@ def test_an_action_tells_of_a_gathered_weight_once_and_is_silent_where_nothing_c
     done = run(f"{compare}\n{comment}", repository, **inputs, **github)
     assert done.returncode == 0 and (repository / "shardviz.md").read_text() == ""
     assert (repository / "gh.txt").read_text().splitlines()[-1] == f"api --method DELETE {github['ONE']}/42"
+
+
+@pytest.mark.long
+def test_a_job_of_gitlab_does_the_same(repository: Path):
+    compare, comment, check = yaml.safe_load((ROOT / ".gitlab/shardviz-check.yml").read_text())["shardviz-check"][
+        "script"
+    ]
+    api = {"CI_API_V4_URL": "https://host/api/v4", "CI_PROJECT_ID": "5", "CI_MERGE_REQUEST_IID": "7"}
+    job = {"SHARDVIZ_STEPS": "", "SHARDVIZ_THRESHOLD": "1%", "SHARDVIZ_TOKEN": "t", **api}
+    job["CI_MERGE_REQUEST_DIFF_BASE_SHA"] = git(repository, "rev-parse", "HEAD")
+    others = {"id": 41, "body": "looks good"}, {"id": 42, "body": f"{MARK}\n\nas it was"}
+    notes = "https://host/api/v4/projects/5/merge_requests/7/notes"
+
+    (repository / "model.py").write_text(GATHERED)
+    (repository / "old.json").write_text(json.dumps(others))
+    done = run("\n".join((compare, comment, check)), repository, **job)
+    assert done.returncode == 1 and "all-gather" in done.stdout and "model.py:7" in done.stdout, done.stderr
+    assert (repository / "shardviz.md").read_text().startswith(f"{MARK}\n\n## shardviz: `train` slower, ")
+    (repository / "old.json").write_text(json.dumps(others[:1]))
+    assert run(comment, repository, **job).returncode == 0
+    (repository / "shardviz.md").write_text("")
+    assert run(comment, repository, **job).returncode == 0
+    (repository / "old.json").write_text(json.dumps(others))
+    assert run(comment, repository, **job).returncode == 0
+    assert run(comment, repository, **job | {"SHARDVIZ_TOKEN": ""}).returncode == 0  # which asks nobody
+    calls = [line.partition("PRIVATE-TOKEN: t ")[2] for line in (repository / "curl.txt").read_text().splitlines()]
+    body = "--data-urlencode body@shardviz.md"
+    assert [call for call in calls if "per_page" not in call] == [
+        *(f"--request PUT {notes}/42 {body}", f"--request POST {notes} {body}", f"--request DELETE {notes}/42")
+    ]
 
 
 def test_the_lines_of_both_doors_are_good_shell():

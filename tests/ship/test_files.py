@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 import shardviz as sv
@@ -56,6 +59,27 @@ def test_a_release_is_published_from_upstream_alone_and_by_no_token():
     assert jobs["publish"]["permissions"] == {"id-token": "write"} and workflow["permissions"] == {}
     assert workflow[True].keys() == {"push", "workflow_dispatch"} and [*workflow[True]["push"]] == ["tags"]  # `on`
     assert "secrets." not in (ROOT / ".github/workflows/release.yml").read_text()
+
+
+PUBLISHED = {
+    "github-actions": ".github/actions/check/action.yml",
+    "github-workflows": ".github/workflows/release.yml",
+    "github-issue-forms": ".github/ISSUE_TEMPLATE/w*.yml",
+    "github-issue-config": ".github/ISSUE_TEMPLATE/config.yml",
+    "gitlab-ci": ".gitlab/shardviz-check.yml",
+    "citation-file-format": "CITATION.cff",
+}
+"""The schema that others publish → the files that keep it."""
+
+
+@pytest.mark.parametrize("schema", PUBLISHED)
+def test_what_others_read_is_as_they_say_it_must_be(schema: str):
+    pytest.importorskip("check_jsonschema", reason="no check-jsonschema: pip install 'shardviz[test]'")
+    files = [str(file) for file in ROOT.glob(PUBLISHED[schema])]
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *files]
+    transform = ["--data-transform", "gitlab-ci"] if schema == "gitlab-ci" else []
+    done = subprocess.run([*command, *transform], capture_output=True, text=True, timeout=60)
+    assert files and done.returncode == 0, done.stdout + done.stderr
 
 
 def test_this_version_is_told():

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
+import signal
+import subprocess
 from typing import Any
 
 import click
@@ -14,6 +17,7 @@ from shardviz.cli import main
 from shardviz.cli.frame import cli
 from shardviz.cli.mcp import VERBS, input_schema, server, words
 from shardviz.errors import ShardvizError
+from tests.cli.conftest import command, environment
 
 TRAIN = """\
 [tool.shardviz.steps.train]
@@ -75,6 +79,25 @@ def test_a_check_that_fails_is_an_answer(tmp_path, monkeypatch):
     answer = ask("check", names=["train"])
     assert not answer.is_error and answer.structured_content["ok"] is False
     assert [each["rule"] for each in answer.structured_content["steps"][0]["failures"]] == ["forbid:all-reduce"]
+
+
+@pytest.mark.mcp
+@pytest.mark.skipif(os.name != "posix", reason="signals as POSIX has them")
+def test_it_ends_with_its_input_and_by_an_interruption(tmp_path):
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}) + "\n"
+    pipe = subprocess.PIPE
+    for number, code in ((signal.SIGINT, 130), (None, 0)):
+        start = {"cwd": tmp_path, "env": environment(), "stdin": pipe, "stdout": pipe, "stderr": pipe, "text": True}
+        with subprocess.Popen(command("mcp"), **start) as process:
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert "shardviz" in process.stdout.readline()
+            if number is not None:
+                process.send_signal(number)
+            _, err = process.communicate(timeout=60)
+        assert process.returncode == code and err.strip() == ("shardviz mcp: interrupted" if code else "")
+    assert not list(tmp_path.iterdir())
 
 
 # Without the package.

@@ -53,8 +53,10 @@ def test_the_wheel_has_the_package_the_notebooks_and_the_licence_and_nothing_els
         names = set(archive.namelist())
     info = f"shardviz-{sv.__version__}.dist-info"
     notebooks = {f"shardviz/{name}" for name in files_of(ROOT / "notebooks", "*.ipynb")}
-    about = {f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")}
-    assert names == files_of(ROOT / "shardviz") | notebooks | about
+    vendored = files_of(ROOT / "shardviz" / "page" / "static" / "vendor", "LICENSE-*")
+    licences = {f"licenses/{name}" for name in ("LICENSE", *vendored)}
+    about = {f"{info}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", *licences)}
+    assert names == files_of(ROOT / "shardviz") | notebooks | about and len(vendored) == 2
     assert len(notebooks) >= 7 and "shardviz/py.typed" in names
 
 

@@ -63,7 +63,7 @@ def test_outputs_are_specs(program):
     assert "because of x P('data')" in partly.text() and "not sharded along model" in partly.text()
     with pytest.raises(SpecError, match="'result'"):
         asked.answer(P("data", "model", None))
-    with pytest.raises(ShardvizError, match="how every output is cut"):
+    with pytest.raises(ShardvizError, match="how every output is sharded"):
         sv.exercise(program, sv.Plan(MESH, out_specs=P("data")), ask="outputs")
 
 

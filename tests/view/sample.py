@@ -26,6 +26,12 @@ def value(name, shape, dtype, spec, mesh=MESH, **more) -> Value:
     )
 
 
+def work(phase: str, source: Frame | None, module: str, dot: float, other: float, moved: float) -> Work:
+    dtype = "bfloat16" if dot else "float32"
+    place = {"phase": phase, "source": source, "module": module, "dtype": dtype}
+    return Work(**place, dot_flops=dot, other_flops=other, hbm_bytes=moved)
+
+
 def report(mesh: DeviceMesh = MESH, evil: str = "") -> Report:
     """A report on a mesh of two axes; `evil` is put into every text that comes from outside."""
     one, two = mesh.names
@@ -75,42 +81,10 @@ def report(mesh: DeviceMesh = MESH, evil: str = "") -> Report:
             hbm_bytes=6e12,
             once_hbm_bytes=1e11,
             work=(
-                Work(
-                    phase="backward",
-                    source=at(27),
-                    module=f"mlp{evil}",
-                    dtype="bfloat16",
-                    dot_flops=8e14,
-                    other_flops=1e12,
-                    hbm_bytes=3e12,
-                ),
-                Work(
-                    phase="forward",
-                    source=at(27),
-                    module=f"mlp{evil}",
-                    dtype="bfloat16",
-                    dot_flops=4e14,
-                    other_flops=0.0,
-                    hbm_bytes=2e12,
-                ),
-                Work(
-                    phase="forward",
-                    source=at(20),
-                    module=f"attention{evil}",
-                    dtype="bfloat16",
-                    dot_flops=1e14,
-                    other_flops=0.0,
-                    hbm_bytes=5e11,
-                ),
-                Work(
-                    phase="update",
-                    source=None,
-                    module="",
-                    dtype="float32",
-                    dot_flops=0.0,
-                    other_flops=1e12,
-                    hbm_bytes=5e11,
-                ),
+                work("backward", at(27), f"mlp{evil}", 8e14, 1e12, 3e12),
+                work("forward", at(27), f"mlp{evil}", 4e14, 0.0, 2e12),
+                work("forward", at(20), f"attention{evil}", 1e14, 0.0, 5e11),
+                work("update", None, "", 0.0, 1e12, 5e11),
             ),
         ),
         diagnostics=(

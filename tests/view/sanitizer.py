@@ -10,24 +10,8 @@ import re
 from html.parser import HTMLParser
 
 TAGS = {
-    *(
-        "b",
-        "bdi",
-        "br",
-        "caption",
-        "code",
-        "details",
-        "div",
-        "em",
-        "i",
-        "img",
-        "pre",
-        "small",
-        "span",
-        "strong",
-        "summary",
-    ),
-    *("table", "tbody", "td", "th", "thead", "tr"),
+    *("b", "bdi", "br", "caption", "code", "details", "div", "em", "i", "img", "pre", "small", "span", "strong"),
+    *("summary", "table", "tbody", "td", "th", "thead", "tr"),
 }
 ANYWHERE = {"style", "title"}
 ATTRIBUTES = {

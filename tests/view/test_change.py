@@ -57,13 +57,6 @@ def test_devices_that_keep_different_amounts_are_told_apart():
     assert "devices keeps receives drops 3 28 B 252 B 0 B 0-2 84 B 196 B 0 B" in text
 
 
-@pytest.mark.parametrize("width", [40, 72, 80, 120])
-def test_no_line_is_wider_than_asked_for(width):
-    text = show((64, 64), (("data", "model"), None), "data=16,model=8", after=("model", "data")).text(width)
-    assert max(map(len, text.splitlines())) <= width
-    assert text == show((64, 64), (("data", "model"), None), "data=16,model=8", after=("model", "data")).text(width)
-
-
 def test_a_cut_that_does_not_divide_and_processes_are_said_of_both():
     shown = show((17, 8), (), "data=8", after=("data",), dtype="float32", processes=4)
     text = " ".join(shown.text().split())

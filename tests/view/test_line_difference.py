@@ -37,7 +37,7 @@ def test_the_lines_add_up_to_what_the_cards_differ_by(target):
     def moved(report, cost):
         placed = [c for c in (report.collectives if cost is None else cost.partitioned) if c.source is not None]
         if cost is None:
-            return sum(c.assumed_bytes for c in placed)
+            return sum(c.assumed_sent_bytes for c in placed)
         return sum(c.assumed_seconds for c in placed) + sum(cost.compute_by_line().values())
 
     now, then = moved(state.report, state.cost), moved(*before)

@@ -14,7 +14,7 @@ from shardviz.records import Suggestion
 from shardviz.records.amounts import format_seconds
 from shardviz.study.mends import Mend, Mends, with_finding
 from shardviz.view.document import Section, Table, plain
-from shardviz.view.most import line_document, most_document
+from shardviz.view.most import costs_documents, most_document
 
 
 @pytest.fixture(scope="module")
@@ -108,16 +108,14 @@ def test_a_line_has_its_costs_and_its_mends_alone(state):
         tried=1,
         candidates=1,
     )
-    told = line_document(state.deck, Remedies(of=state.plan, mends=found), gone.source.short)
-    (table,) = told.blocks
+    _, lines = costs_documents(state.deck, Remedies(of=state.plan, mends=found))
+    (table,) = lines[gone.source.short].blocks
     rows = [" ".join(map(plain, row.cells)) for row in table.rows]
     assert len(rows) > 1 and any("all-reduce model" in row and "partial sums" in row and "why?" in row for row in rows)
     assert sum("drop it" in row for row in rows) == 1
     here = state.cost.compute_by_line()[gone.source.file, gone.source.line]
     (products,) = [row for row in rows if "matrix products" in row]
     assert products.startswith(format_seconds(here))
-    (none,) = line_document(state.deck, Remedies(), "nowhere.py:1").blocks
-    assert "No cost" in plain(none.pieces)
 
 
 def test_a_mend_of_the_plan_stands_beside_what_it_lessens(state):

@@ -10,7 +10,7 @@ import pytest
 
 from shardviz import paint
 from shardviz.notation import DeviceMesh
-from shardviz.paint.png import png_of
+from shardviz.paint.mpl import png_of
 from shardviz.paint.svg import svg_of
 from shardviz.view.cost_pictures import KINDS
 from shardviz.view.machine_picture import company_picture, machine_picture

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
@@ -17,7 +18,10 @@ from shardviz import paint
 from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import cost_of
 from shardviz.explorer.explorer import ExplorerState
+from shardviz.layouts import layout
+from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_text
+from shardviz.paint.columns import text_width
 from shardviz.view.document import (
     Beside,
     Block,
@@ -34,12 +38,12 @@ from shardviz.view.document import (
     term,
     words,
 )
-from shardviz.view.explored import memory_brief
 from shardviz.view.glossary import GLOSSARY, markdown
 from shardviz.view.panes import (
     collectives_pane,
     cost_pane,
     found_values,
+    memory_pane,
     problems_pane,
     rules_pane,
     shard_map_pane,
@@ -47,8 +51,10 @@ from shardviz.view.panes import (
 )
 from shardviz.view.placement import device_pane, machine_pane, orders_pane
 from shardviz.view.rosetta import read_rosetta, value_rosetta
+from shardviz.view.show import Shown, ShownUnknown
 from shardviz.view.source import source_pane
 from shardviz.view.subjects import document
+from tests.view.sample import HOSTILE
 from tests.view.sample import report as sample
 from tests.view.sanitizer import read
 
@@ -109,7 +115,7 @@ def told() -> dict[str, Document]:
     return {
         "summary": document(state),
         "cards": document(state.deck),
-        "memory": memory_brief(state),
+        "memory": memory_pane(state),
         "source": source_pane(replace(report, collectives=cost.partitioned), cost),
         "rules": document(rules),
         "rules pane": rules_pane(rules),
@@ -234,6 +240,37 @@ def test_all_media_have_the_cells_of_what_is_no_pane(subject):
     made = document(shown)
     assert missing(made, paint.text(shown), paint.html(shown), paint.json(shown), paint.markdown(shown)) == []
     assert shown.text() == shown.text() and shown.html() == shown.html()
+
+
+WIDE = {
+    **OTHERS,
+    "2048 devices": lambda: sv.show((8192, 4096, 6), ("data", None, "model"), "data=64,model=32", processes=8),
+    "a change of 128": lambda: sv.show((64, 64), (("data", "model"),), "data=16,model=8", after=("model", "data")),
+    "numbers": lambda: Shown(layout((2, 16), ("a",), "a=2"), values=np.linspace(-1e-7, 1e7, 32).reshape(2, 16)),
+}
+
+
+@pytest.mark.parametrize("subject", WIDE)
+def test_no_line_is_wider_than_asked_for(subject):
+    shown = WIDE[subject]()
+    for width in (40, 60, 80, 120):
+        assert max(map(text_width, shown.text(width).splitlines())) <= width
+
+
+EVIL = {HOSTILE: 2, "b": 2}
+EVILS = {
+    "a map": lambda: sv.show((8, 8), (HOSTILE, "b"), EVIL, processes=2),
+    "a change": lambda: sv.show((8, 8), (HOSTILE, "b"), EVIL, after=("b", HOSTILE)),
+    "a tree": lambda: sv.show({HOSTILE: np.zeros((8, 8))}, (HOSTILE,), EVIL),
+    "an unknown": lambda: ShownUnknown((8,), HOSTILE, HOSTILE, HOSTILE, DeviceMesh.of(EVIL)),
+    "notations": lambda: sv.rosetta((HOSTILE,), EVIL),
+}
+
+
+@pytest.mark.parametrize("subject", EVILS)
+def test_names_are_escaped(subject):
+    page = EVILS[subject]().html()
+    assert "<img" not in page and not read(page).images and HOSTILE in " ".join(read(page).text)
 
 
 def test_a_file_cannot_steer_the_terminal():

@@ -105,12 +105,6 @@ def test_what_comes_from_outside_is_escaped():
         found.plot(kind=kind)
 
 
-def test_bundle_has_text_and_html():
-    found = cost()
-    assert set(found._repr_mimebundle_()) == {"text/plain", "text/html"}
-    assert found._repr_mimebundle_(include=["text/plain"]) == {"text/plain": found.text()}
-
-
 @pytest.mark.parametrize("target", MESHES)
 def test_every_place_of_the_mesh_is_drawn_once(target):
     found = made_for(target)

@@ -11,7 +11,7 @@ from shardviz import paint
 from shardviz.errors import ShardvizError
 from shardviz.notation import Spec
 from shardviz.records import Collective, Frame, Value
-from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
+from shardviz.records.amounts import format_bytes, format_count, format_seconds
 from shardviz.records.sums import sum_collectives
 from shardviz.view.collectives import collectives_table, sums_table
 from shardviz.view.document import Block, Document
@@ -29,36 +29,30 @@ def html_of(block: Block) -> str:
     return paint.html(Document(blocks=(block,), mesh=MESH))
 
 
-@pytest.mark.parametrize(
-    ("nbytes", "text"),
-    [
-        (0, "0 B"),
-        (0.5, "0.50 B"),
-        (512, "512 B"),
-        (999, "999 B"),
-        (1000, "1.00 kB"),
-        (1024, "1.02 kB"),
-        (9_994, "9.99 kB"),
-        (9_996, "10.0 kB"),
-        (99_960, "100 kB"),
-        (999_499, "999 kB"),
-        (999_500, "1.00 MB"),
-        (2**25, "33.6 MB"),
-        (1e12, "1.00 TB"),
-        (1e30, "1000000000 ZB"),
-        (None, "not known"),
-    ],
-)
-def test_bytes_are_decimal_with_three_significant_digits(nbytes, text):
-    assert format_bytes(nbytes) == text
+SIZES = {
+    0: "0 B",
+    0.5: "0.50 B",
+    512: "512 B",
+    999: "999 B",
+    1000: "1.00 kB",
+    1024: "1.02 kB",
+    9_994: "9.99 kB",
+    9_996: "10.0 kB",
+    99_960: "100 kB",
+    999_499: "999 kB",
+    999_500: "1.00 MB",
+    2**25: "33.6 MB",
+    1e12: "1.00 TB",
+    1e30: "1000000000 ZB",
+    None: "not known",
+}
 
 
-def test_other_numbers():
-    assert format_count(None) == "count not known"
-    assert format_count(1280) == "1,280"
-    assert format_flops(2.5e15) == "2.50 PFLOP"
+def test_numbers_have_three_significant_digits_and_decimal_units():
+    assert {size: format_bytes(size) for size in SIZES} == SIZES
     seconds = {3: "3.00 s", 0.0104: "10.4 ms", 5.2e-6: "5.20 µs", 0: "0 s", None: "not known"}
     assert {s: format_seconds(s) for s in seconds} == seconds
+    assert format_count(None) == "count not known"
 
 
 def move(kind="all-reduce", axes=("data",), nbytes=16.0, count=1, line=None, **more) -> Collective:

@@ -1,109 +1,36 @@
 // @ts-check
-// The cards: plans side by side, painted from the rows of one table. A click opens a card, Alt and an arrow moves it, a
-// drag onto another one tells their difference; the one that is open is the plan that is being changed.
-import { fill, find, focused, h, isFilling, keeper } from "./dom.js";
-import { documentView, inline, pieces, plain, rowsOf } from "./document.js";
-import { notice } from "./head.js";
-import { drawScatter } from "./scatter.js";
+// The plans side by side: a click opens a card, Alt and an arrow moves it, a drag onto another one tells their difference;
+// the one that is open is the plan that is being changed.
+import { canDelete, Card, Ghost, idOf } from "./card.js";
+import { Documented } from "./document.js";
+import { find, focused } from "./dom.js";
+import { Notice, ui, useContextOf, useTraits } from "./parts.js";
+import { Scatter } from "./scatter.js";
+import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
+import { plain, rowsOf } from "./words.js";
 
-/** @import { Context, Inline, Kept, Row } from "./types.d.ts" */
+/** @import { Context, Row } from "./types.d.ts" */
 
-/** What stands in each cell of a card's row; `view/cards.py` has the same order. */
-const AT = { name: 0, note: 1, step: 2, difference: 3, memory: 4, room: 5, moved: 6, findings: 7, level: 8 };
+const LINGER = 60; // milliseconds on an offer until it is looked at
 
-/**
- * Returns the button that searches, which stands with the verdict.
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function cards(ctx, el) {
-  const list = h("div", { class: "sv-deck", role: "list", "aria-label": "plans" });
-  const tools = h("div", { class: "sv-decktools" });
-  const refusal = h("div");
-  const presets = h("button", { class: "sv-btn", id: "presets", "aria-expanded": "false", onclick: togglePresets });
-  const finder = h("button", { class: "sv-btn sv-primary", id: "find-best", onclick: findBest });
-  const progress = h("div", { class: "sv-hunt", role: "status" });
-  const offered = h("div", { class: "sv-offers-pane", id: "offers-pane", hidden: true });
-  const offersView = documentView(ctx, offered, { offers: { end: takeOf } });
-  tools.append(presets, progress);
-  const picture = h("div", { class: "sv-scatter" });
-  el.append(offered, refusal, h("div", { class: "sv-ledger" }, picture, list, tools));
-  /** The card of which is told why it is as it is. @type {string | null} */
-  let told = null;
-  const reasons = h("div", { class: "sv-offers-pane sv-reasons", id: "card-why", hidden: true });
-  const reasonsView = documentView(ctx, reasons);
-  offered.after(reasons);
-  /** The card whose name is being written. @type {string | null} */
-  let naming = null;
-  /** The card that was open when it was last looked for, and all cards that were there. */
-  let [was, held] = ["", ""];
-  /** The card that is being dragged. @type {string | null} */
-  let dragged = null;
+export function Cards() {
+  const ctx = useTraits("cards", "mesh", "status", "preview", "hovered", "offers", "asked", "gone");
+  const [told, setTold] = useState(/** @type {string | null} */ (null)); // the card of which is told why it is as it is
+  const [naming, setNaming] = useState(/** @type {string | null} */ (null)); // the card whose name is being written
+  const dragged = useRef(/** @type {string | null} */ (null));
+  const list = useRef(/** @type {any} */ (null));
+  const goes = useRef(/** @type {string | null} */ (null)); // the card to which the focus goes
+  const held = useRef({ was: "", now: "", scrolled: 0 });
+  const { at, document: { blocks } } = ctx.get("cards");
+  const rows = rowsOf(blocks);
+  const ids = rows.map(idOf);
+  const { error } = ctx.get("status");
+  const reasons = rows.find((row) => idOf(row) === told && row.detail?.length);
+  const active = list.current && focused(list.current);
+  const inside = active && list.current.contains(active) ? active.getAttribute("data-testid") : null;
 
-  /** @returns {Row[]} */
-  const rows = () => rowsOf(ctx.get("cards").document.blocks);
-  /** @param {Row} row */
-  const idOf = (row) => row.sel?.[1] || "";
-  const ids = () => rows().map(idOf);
-
-  function togglePresets() {
-    ctx.edit({ op: ctx.get("offers").document ? "close_offers" : "offer_presets" });
-  }
-
-  el.addEventListener("keydown", (e) => {
-    if (e.key !== "Escape" || !ctx.get("offers").document) return;
-    togglePresets();
-    presets.focus();
-    e.stopPropagation();
-  });
-
-  function findBest() {
-    ctx.edit({ op: ctx.get("offers").hunt ? "stop_finding" : "find_best" });
-  }
-
-  /** @param {Row} row */
-  function takeOf({ sel }) {
-    if (!sel) return null;
-    const onclick = () => ctx.edit({ op: "take_offer", offer: sel[1] });
-    return h(
-      "button",
-      { class: "sv-btn", id: `take-${sel[1]}`, title: "make it a card and go to it", onclick },
-      "take",
-    );
-  }
-
-  function drawOffers() {
-    const { document, hunt, share, trouble } = ctx.get("offers");
-    presets.textContent = document ? "presets ▾" : "+ preset ▴";
-    presets.setAttribute("aria-expanded", String(Boolean(document)));
-    finder.textContent = hunt ? "■ stop" : "Find the best";
-    finder.title = hunt
-      ? "end the search; what it found stays"
-      : "search meshes and shardings for the shortest step on this machine; what is found becomes a plan below";
-    const bar = h(
-      "span",
-      { class: "sv-track" },
-      h("i", { class: "sv-fill-work", style: { width: `${100 * share}%` } }),
-    );
-    fill(progress, hunt ? [bar, h("small", {}, hunt)] : null, !document && trouble ? h("small", {}, trouble) : null);
-    offered.hidden = !document;
-    if (document) offersView.draw(document);
-  }
-
-  /** @param {string} card */
-  function open(card) {
-    if (card === ctx.get("cards").at) return;
-    ctx.edit({ op: "open_card", card });
-    draw();
-  }
-
-  /** @param {string} card @param {string} name */
-  function named(card, name) {
-    naming = null;
-    if (name.trim()) ctx.edit({ op: "rename_card", card, name });
-    draw();
-    find(list, `card-${card}`)?.focus();
-  }
+  const open = (/** @type {string} */ card) => card !== at && ctx.edit({ op: "open_card", card });
+  const tell = (/** @type {string} */ card) => setTold(told === card ? null : card);
 
   /** The difference of two cards: one is opened, and compared with the other. @param {string} card @param {string} other */
   function compare(card, other) {
@@ -113,276 +40,117 @@ export function cards(ctx, el) {
     ctx.setTab("difference");
   }
 
-  /** @param {string} card @param {number} to */
-  function move(card, to) {
-    if (to >= 0 && to < ids().length) ctx.edit({ op: "move_card", card, to });
+  /** @param {string} card @param {string} name */
+  function named(card, name) {
+    goes.current = card;
+    setNaming(null);
+    if (name.trim()) ctx.edit({ op: "rename_card", card, name });
   }
 
   /** @param {KeyboardEvent} e @param {string} card */
   function keys(e, card) {
     if (e.target !== e.currentTarget) return;
-    const all = ids();
-    const at = all.indexOf(card);
+    const n = ids.indexOf(card);
     const side = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
-    if (side && e.altKey) move(card, at + side);
-    else if (side) find(list, `card-${all[at + side] ?? card}`)?.focus();
+    if (side && e.altKey) ids[n + side] && ctx.edit({ op: "move_card", card, to: n + side });
+    else if (side) find(list.current, `card-${ids[n + side] ?? card}`)?.focus();
     else if (e.key === "Enter" || e.key === " ") open(card);
-    else if (e.key === "F2") name(card);
+    else if (e.key === "F2") setNaming(card);
     else if (e.key === "w") tell(card);
-    else if (e.key === "k" && card === ctx.get("cards").at) ctx.edit({ op: "pin" });
+    else if (e.key === "k" && card === at) ctx.edit({ op: "pin" });
     else if (e.key === "c") ctx.edit({ op: "compare_with", card });
-    else if (e.key === "Delete" && canDelete(card)) ctx.edit({ op: "delete_card", card });
+    else if (e.key === "Delete" && canDelete(ctx, card)) ctx.edit({ op: "delete_card", card });
     else return;
     e.preventDefault();
     e.stopPropagation();
   }
 
-  /** @param {string} card */
-  function name(card) {
-    naming = card;
-    draw();
-    const field = /** @type {HTMLInputElement | null} */ (find(list, "card-name"));
-    field?.focus();
-    field?.select();
-  }
-
-  /** @param {string} card */
-  const canDelete = (card) => card !== "baseline" && card !== ctx.get("cards").at;
-
-  /** @param {string} id @param {string} words @param {string} title @param {() => unknown} act */
-  function tool(id, words, title, act) {
-    const onclick = (/** @type {Event} */ e) => {
-      e.stopPropagation();
-      act();
-    };
-    return h("button", { class: "sv-cardtool", id, title, "aria-label": title, onclick, tabindex: "-1" }, words);
-  }
-
-  /** Says why a card is as it is, or no more. @param {string} card */
-  function tell(card) {
-    told = told === card ? null : card;
-    drawReasons();
-  }
-
-  function drawReasons() {
-    const row = rows().find((each) => idOf(each) === told);
-    reasons.hidden = !row?.detail?.length;
-    if (row?.detail?.length) {
-      const title = [{ t: `Why ${plain(row.cells[AT.name])}`, b: true }];
-      reasonsView.draw({ title, blocks: row.detail });
+  useLayoutEffect(() => {
+    const deck = list.current;
+    const ghost = find(deck, "card-preview");
+    const now = JSON.stringify([at, ids, Boolean(ghost)]);
+    const sought = ghost ?? (at !== held.current.was ? find(deck, `card-${at}`) : null);
+    if (held.current.scrolled) deck.scrollLeft = held.current.scrolled; // a row that was emptied has forgotten it
+    if (now !== held.current.now && sought) {
+      const [card, seen] = [sought, deck].map((each) => each.getBoundingClientRect());
+      deck.scrollLeft += Math.min(0, card.left - seen.left) + Math.max(0, card.right - seen.right);
     }
-  }
-
-  /**
-   * What a person can do with a card.
-   * @param {string} card
-   * @param {string} called
-   * @param {boolean} on
-   * @param {import("./types.d.ts").Block[]} [detail] why it is as it is
-   */
-  function toolsOf(card, called, on, detail) {
-    const { against } = ctx.get("cards");
-    return h(
-      "span",
-      { class: "sv-cardtools" },
-      card === "draft" || on
-        ? tool(`pin-${card}`, "keep", `keep ${called} as a card of its own (k)`, () => ctx.edit({ op: "pin" }))
-        : null,
-      card !== against
-        ? tool(
-          `against-${card}`,
-          "compare",
-          `compare all plans with ${called} (c)`,
-          () => ctx.edit({ op: "compare_with", card }),
-        )
-        : null,
-      detail?.length
-        ? tool(`why-${card}`, "why", `why ${called}: how the search chose it (w)`, () => tell(card))
-        : null,
-      tool(`name-${card}`, "name", `give ${called} a name (F2)`, () => name(card)),
-      canDelete(card)
-        ? tool(`delete-${card}`, "×", `delete ${called} (Delete)`, () => ctx.edit({ op: "delete_card", card }))
-        : null,
-    );
-  }
-
-  /** @param {string} card @param {string} called */
-  function nameOf(card, called) {
-    if (naming !== card) return h("b", { class: "sv-cardname", title: called }, called);
-    /** @type {HTMLInputElement} */
-    const field = h("input", {
-      class: "sv-cardnaming",
-      id: "card-name",
-      value: called,
-      "aria-label": "the card's name",
-      maxlength: 60,
-      onclick: (e) => e.stopPropagation(),
-      onkeydown: (e) => {
-        if (e.key === "Enter") named(card, field.value);
-        else if (e.key === "Escape") named(card, "");
-        e.stopPropagation();
-      },
-      onblur: () => {
-        if (naming === card && !isFilling()) named(card, field.value === called ? "" : field.value);
-      },
-    });
-    return field;
-  }
-
-  /** What would be if the offer that is looked at were taken, as a card that is not there yet. */
-  function ghost() {
-    const { document, of, trouble } = ctx.get("preview");
-    const asked = ctx.get("hovered");
-    if (!asked) return null;
-    const [row] = of === asked && document ? rowsOf(document.blocks) : [];
-    if (of === asked && !document && !trouble) return null; // there is no such offer any more
-    const name = asked.slice(asked.indexOf(" ") + 1);
-    const head = h(
-      "div",
-      { class: "sv-cardhead" },
-      h("span", { class: "sv-soft" }, "if taken:"),
-      h("b", { class: "sv-ghostname", title: name }, name),
-    );
-    const wait = h("p", { class: "sv-soft" }, of === asked && trouble ? trouble : "Shardy is asked …");
-    return h(
-      "div",
-      { class: "sv-card sv-ghost", id: "card-preview", role: "listitem", "aria-label": `if taken: ${name}` },
-      head,
-      row ? insides(row, "preview") : wait,
-    );
-  }
-
-  /** The lines of a card below its head. @param {Row} row @param {string} id @param {import("./types.d.ts").Child} [beside] */
-  function insides({ cells }, id, beside = null) {
-    const { at } = ctx.get("cards");
-    const idOfPart = (/** @type {string} */ part) => at === id ? `kpi-${part}` : `card-${part}-${id}`;
-    const level = plain(cells[AT.level]);
-    return [
-      h(
-        "div",
-        { class: "sv-cardbig" },
-        part("step", cells[AT.step], idOfPart("step")),
-        beside,
-        part("diff", cells[AT.difference], idOfPart("difference")),
-      ),
-      h(
-        "div",
-        { class: "sv-cardrow" },
-        part("memory", cells[AT.memory], idOfPart("memory")),
-        part("moved", cells[AT.moved], idOfPart("moved")),
-      ),
-      h(
-        "div",
-        { class: "sv-cardrow sv-cardfoot" },
-        part("findings", cells[AT.findings], idOfPart("findings")),
-        h("span", { class: "sv-soft", title: pieces(cells[AT.level])[0].tip }, level),
-      ),
-    ];
-  }
-
-  /** A cell, or nothing where it is empty. @param {string} kind @param {Inline} cell @param {string} [id] */
-  function part(kind, cell, id) {
-    return plain(cell) || pieces(cell).length ? h("span", { class: `sv-card${kind}`, id }, inline(ctx, cell)) : null;
-  }
-
-  /** @param {Row} row */
-  function cardOf(row) {
-    const { at, against } = ctx.get("cards");
-    const { cells } = row;
-    const id = idOf(row);
-    const called = plain(cells[AT.name]);
-    const on = isOn(id);
-    const idOfPart = (/** @type {string} */ part) => at === id ? `kpi-${part}` : `card-${part}-${id}`;
-    const compared = id === against && ids().length > 1 ? h("span", { class: "sv-cardbase" }, "the reference") : null;
-    const card = h(
-      "div",
-      {
-        class: `sv-card ${on ? "sv-on" : ""}`,
-        id: `card-${id}`,
-        role: "listitem",
-        tabindex: on ? "0" : "-1",
-        "aria-current": on ? "true" : null,
-        "aria-label": `${called}: ${[AT.step, AT.difference, AT.memory].map((n) => plain(cells[n])).join(", ")}`,
-        draggable: "true",
-        "data-level": plain(cells[AT.level]),
-        onclick: () => open(id),
-        ondblclick: () => name(id),
-        onkeydown: (/** @type {KeyboardEvent} */ e) => keys(e, id),
-        ondragstart: (/** @type {DragEvent} */ e) => {
-          dragged = id;
-          e.dataTransfer?.setData("text/plain", called);
-          e.stopPropagation();
-        },
-        ondragover: (/** @type {DragEvent} */ e) => dragged && e.preventDefault(),
-        ondrop: (/** @type {DragEvent} */ e) => {
-          if (!dragged) return;
-          e.preventDefault();
-          e.stopPropagation();
-          compare(dragged, id);
-          dragged = null;
-        },
-        ondragend: () => dragged = null,
-      },
-      h(
-        "div",
-        { class: "sv-cardhead" },
-        nameOf(id, called),
-        part("note", cells[AT.note], idOfPart("note")),
-        toolsOf(id, called, on, row.detail),
-      ),
-      insides(row, id, compared),
-    );
-    return card;
-  }
-
-  let scrolled = 0; // pixels
-  list.addEventListener("scroll", () => scrolled = list.scrollLeft, { passive: true });
-  const keep = keeper();
-
-  /** Whether a card is open, or asked for. @param {string} id */
-  const isOn = (id) => (ctx.lastAsked("open_card")?.card ?? ctx.get("cards").at) === id;
-
-  /** A card, with all that it shows. @param {Row} row @returns {Kept<HTMLElement>} */
-  function keptCard(row) {
-    const { at, against } = ctx.get("cards");
-    const id = idOf(row);
-    const looks = [at === id, isOn(id), against === id, ids().length > 1, naming === id];
-    const around = [ctx.get("selected"), ctx.get("device")];
-    return [id, JSON.stringify([row, looks, around, ctx.get("mesh").axes]), () => cardOf(row)];
-  }
-
-  function draw() {
-    const { error } = ctx.get("status");
-    list.classList.toggle("sv-many", ids().length > 4);
-    const inside = list.contains(focused(list));
-    const preview = ghost();
-    fill(list, keep(rows().map(keptCard)), preview);
-    const at = ctx.get("cards").at;
-    const now = JSON.stringify([at, ids(), Boolean(preview)]);
-    const sought = preview ?? (at !== was ? find(list, `card-${at}`) : null);
-    if (scrolled) list.scrollLeft = scrolled; // a row that was emptied has forgotten it
-    if (now !== held && sought) {
-      const [card, seen] = [sought, list].map((each) => each.getBoundingClientRect());
-      list.scrollLeft += Math.min(0, card.left - seen.left) + Math.max(0, card.right - seen.right);
+    Object.assign(held.current, { was: at, now });
+    if (goes.current) find(deck, `card-${goes.current}`)?.focus();
+    else if (inside && !deck.contains(focused(deck))) { // it was moved, or has a new id
+      (find(deck, inside) ?? find(deck, `card-${at}`))?.focus();
     }
-    drawScatter(ctx, picture);
-    [was, held] = [at, now];
-    drawReasons();
-    if (inside && !list.contains(focused(list))) find(list, `card-${ctx.get("cards").at}`)?.focus(); // it has a new id
-    fill(refusal, error?.place === "card" ? notice("sv-error", "card-error", error.message) : null);
-  }
+    goes.current = null;
+  });
 
-  for (const key of ["offers", "mesh"]) ctx.on(key, drawOffers);
-  drawOffers();
-  for (const key of ["cards", "mesh", "status", "preview", "hovered"]) ctx.on(key, draw);
-  draw();
-  return finder;
+  const escape = (/** @type {KeyboardEvent} */ e) => {
+    if (e.key !== "Escape" || !ctx.get("offers").document) return;
+    togglePresets(ctx);
+    find(/** @type {HTMLElement} */ (e.currentTarget), "presets")?.focus();
+    e.stopPropagation();
+  };
+  const deck = { open, compare, name: setNaming, named, tell, keys, ids, naming, dragged };
+  const title = reasons && [{ t: `Why ${plain(reasons.cells[0])}`, b: true }];
+  return ui`<div class="sv-strip" inert=${ctx.gone} onkeydown=${escape}>
+      <${Offers} />
+      <div class="sv-offers-pane sv-reasons" data-testid="card-why" hidden=${!reasons}>
+        <${Documented} of=${reasons && { title, blocks: reasons.detail }} /></div><div>${
+    error?.place === "card" &&
+    ui`<${Notice} kind="sv-error" id="card-error" message=${error.message} />`
+  }</div>
+      <div class="sv-ledger">
+        <${Scatter} />
+        <div class="sv-deck ${ids.length > 4 ? "sv-many" : ""}" role="list" aria-label="plans" ref=${list}
+            onscroll=${() => held.current.scrolled = list.current.scrollLeft}>
+          ${rows.map((row) => ui`<${Card} key=${idOf(row)} deck=${deck} row=${row} />`)}<${Ghost} key="ghost" /></div>
+        <${Tools} /></div></div>`;
 }
 
-const LINGER = 60; // milliseconds on an offer until it is looked at
+/** @param {Context} ctx */
+const togglePresets = (ctx) => ctx.edit({ op: ctx.get("offers").document ? "close_offers" : "offer_presets" });
+
+/** The presets that were tried, each with a button that takes it. */
+function Offers() {
+  const ctx = useContextOf();
+  const { document } = ctx.get("offers");
+  const take = (/** @type {Row} */ { sel }) =>
+    sel &&
+    ui`<button class="sv-btn" data-testid="take-${sel[1]}" title="make it a card and go to it" onclick=${() =>
+      ctx.edit({ op: "take_offer", offer: sel[1] })}>take</button>`;
+  return ui`<div class="sv-offers-pane" data-testid="offers-pane" hidden=${!document}>
+      <${Documented} of=${document} editors=${{
+    offers: { end: take },
+  }} /></div>`;
+}
+
+/** What is done to all of them: presets; and how far a search is. */
+function Tools() {
+  const ctx = useContextOf();
+  const { document, hunt, share, trouble } = ctx.get("offers");
+  return ui`<div class="sv-decktools">
+      <button class="sv-btn" data-testid="presets" aria-expanded=${Boolean(document)}
+          onclick=${() => togglePresets(ctx)}>
+        ${document ? "presets ▾" : "+ preset ▴"}</button><div class="sv-hunt" role="status">${
+    hunt &&
+    ui`<span class="sv-track"><i class="sv-fill-work" style=${{
+      width: `${100 * share}%`,
+    }} /></span><small>${hunt}</small>`
+  }${!document && trouble && ui`<small>${trouble}</small>`}</div></div>`;
+}
+
+/** The button that searches, which stands with the verdict. */
+export function Finder() {
+  const ctx = useTraits("offers");
+  const { hunt } = ctx.get("offers");
+  const title = hunt
+    ? "end the search; what it found stays"
+    : "search meshes and shardings for the shortest step on this machine; what is found becomes a plan below";
+  return ui`<button class="sv-btn sv-primary" data-testid="find-best" title=${title} onclick=${() =>
+    ctx.edit({ op: hunt ? "stop_finding" : "find_best" })}>${hunt ? "■ stop" : "Find the best"}</button>`;
+}
 
 /**
- * Asks what an offer would come to while it is pointed at or has the focus.
+ * Asks what an offer would come to while it is pointed at or has the focus; returns how to stop that.
  * @param {Context} ctx
  * @param {HTMLElement} el
  */
@@ -403,4 +171,5 @@ export function watchOffers(ctx, el) {
     clearTimeout(timer);
     ctx.hover(""); // what was looked at is taken, or something else is done
   });
+  return () => clearTimeout(timer);
 }

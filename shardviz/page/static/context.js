@@ -10,10 +10,10 @@ import { arrays } from "./arrays.js";
  * @returns {Context}
  */
 export function context(model) {
-  /** What is to be taken off the model in the end. @type {[event: string, listener: () => void][]} */
-  const listening = [];
+  /** What is to be taken off the model in the end. @type {Set<[event: string, listener: () => void]>} */
+  const listening = new Set();
   /** Who follows what is the page's own. @type {Record<string, (() => void)[]>} */
-  const local = { gone: [], asked: [], twins: [], lit: [] };
+  const local = { gone: [], asked: [], twins: [], lit: [], air: [], choosing: [], sought: [], printing: [] };
   /** By tab: what is to be drawn when it is shown. @type {Map<string, Set<() => void>>} */
   const stale = new Map();
   /** Who is to hear that something has changed. @type {Set<() => void>} */
@@ -40,10 +40,15 @@ export function context(model) {
     }
   }
 
-  /** @type {Model["on"]} */
+  /** @type {(event: string, listener: () => void) => () => void} */
   function follow(event, listener) {
     model.on(event, listener);
-    listening.push([event, listener]);
+    const one = /** @type {[string, () => void]} */ ([event, listener]);
+    listening.add(one);
+    return () => {
+      model.off(event, listener);
+      listening.delete(one);
+    };
   }
 
   /** @type {Model["set"]} */
@@ -69,21 +74,25 @@ export function context(model) {
     twins: true,
     since: 0,
     lit: { lines: [], now: "" },
+    air: "",
+    choosing: false,
+    printing: false,
+    sought: "",
+    source: {},
     arrays: () => {
       throw new Error("the page is not there yet"); // it is below
     },
-    setTwins(on) {
-      ctx.twins = on;
-      local.twins.forEach(soon);
-    },
-    light(lines, now) {
-      ctx.lit = { lines, now };
-      local.lit.forEach(soon);
+    put(key, value) {
+      ctx[key] = value;
+      local[key].forEach(soon);
     },
     get: (key) => model.get(key),
-    on: (key, listener) => {
-      if (key in local) local[key].push(listener);
-      else follow(`change:${key}`, () => soon(listener));
+    on(key, listener) {
+      if (key in local) {
+        local[key].push(listener);
+        return () => void (local[key] = local[key].filter((other) => other !== listener));
+      }
+      return follow(`change:${key}`, () => soon(listener));
     },
     when(tab, draw) {
       if (model.get("tab") === tab) draw();

@@ -43,9 +43,9 @@ export function renew(model, { number, data }) {
 /**
  * Keeps the notebook's copies as new as the explorer, or says that they are older; returns how to stop that.
  * @param {Model} model
- * @param {HTMLElement} el
+ * @param {(words: string) => void} say
  */
-export function watchCopies(model, el) {
+export function watchCopies(model, say) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   function draw() {
@@ -53,7 +53,7 @@ export function watchCopies(model, el) {
     if (copiesOf(model).some(({ number }) => number < newest)) model.send({ ask: "still" });
     const stills = document.querySelectorAll(`[data-shardviz-still="${CSS.escape(model.get("comm_id"))}"]`);
     const old = [...stills].some((still) => Number(still.getAttribute("data-shardviz-at")) < newest);
-    el.textContent = old ? "The copy that this notebook keeps is older than this: run the cell again." : "";
+    say(old ? "The copy that this notebook keeps is older than this: run the cell again." : "");
   }
   function soon() {
     clearTimeout(timer);

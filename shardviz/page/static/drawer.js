@@ -1,52 +1,37 @@
 // @ts-check
 // The drawer beside the views, closed until a person selects something: its shard map, its notations, why.
-import { h } from "./dom.js";
-import { constrain } from "./constrain.js";
-import { shards } from "./panes.js";
-import { why } from "./why.js";
+import { Constrain } from "./constrain.js";
+import { Shards } from "./panes.js";
+import { ui, useTraits } from "./parts.js";
+import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
+import { Why } from "./why.js";
 
-/** @import { Context } from "./types.d.ts" */
+export function Drawer() {
+  const ctx = useTraits("why");
+  const [open, show] = useState(false);
+  const box = useRef(/** @type {any} */ (null));
+  const asks = Boolean(ctx.get("why").name);
+  useLayoutEffect(() => {
+    if (asks) show(true);
+  }, [asks]);
+  ctx.openDrawer = () => show(true);
 
-/**
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function drawer(ctx, el) {
-  const close = h("button", {
-    class: "sv-drawerclose",
-    id: "drawer-close",
-    title: "close (Escape)",
-    "aria-label": "close",
-    onclick: () => open(false),
-  }, "✕");
-  const map = h("div", { id: "map-small" });
-  const chosen = h("div", { class: "sv-drawerbody" });
-  constrain(ctx, chosen);
-  chosen.append(map);
-  const box = h(
-    "aside",
-    { class: "sv-drawer", id: "drawer", "aria-label": "what is selected", hidden: true },
-    close,
-    chosen,
-  );
-  el.append(box);
-  why(ctx, box, chosen);
-  shards(ctx, map, { small: true });
-
-  /** @param {boolean} shown */
-  function open(shown) {
-    if (!shown && ctx.get("why").name) ctx.edit({ op: "close_why" });
-    box.hidden = !shown;
-    if (!shown) /** @type {HTMLElement} */ (box.closest(".shardviz"))?.focus({ preventScroll: true });
+  function close() {
+    if (asks) ctx.edit({ op: "close_why" });
+    show(false);
+    box.current.closest(".shardviz")?.focus({ preventScroll: true });
   }
 
-  box.addEventListener("keydown", (e) => {
+  /** @param {KeyboardEvent} e */
+  function keys(e) {
     if (e.key !== "Escape" || e.defaultPrevented) return;
-    open(false);
+    close();
     e.preventDefault();
     e.stopPropagation();
-  });
-  ctx.openDrawer = () => open(true);
-  ctx.on("why", () => ctx.get("why").name && open(true));
-  return box;
+  }
+  return ui`<aside class="sv-drawer" data-testid="drawer" aria-label="what is selected" hidden=${!open} ref=${box}
+        onkeydown=${keys}>
+      <button class="sv-drawerclose" data-testid="drawer-close" title="close (Escape)" aria-label="close"
+          onclick=${close}>✕</button><div class="sv-drawerbody" hidden=${asks}><${Constrain} /><${Shards} small /></div>
+      <${Why} /></aside>`;
 }

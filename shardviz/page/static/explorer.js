@@ -1,109 +1,100 @@
 // @ts-check
 // The explorer's page. The model's traits are all that it shows; what a person does goes back as edits.
-import { h } from "./dom.js";
+import { Cards, watchOffers } from "./cards.js";
 import { context } from "./context.js";
-import { pieces, plain } from "./document.js";
-import { head } from "./head.js";
-import { followTheme, keep, numbered, seen, withoutKernel } from "./host.js";
-import { cards, watchOffers } from "./cards.js";
-import { mesh } from "./mesh.js";
-import { target } from "./target.js";
+import { Dimensions } from "./dimensions.js";
+import { Banners, Head } from "./head.js";
+import { Keep, numbered, seen, useDark } from "./host.js";
+import { Help, pageKeys, roveIn } from "./keys.js";
 import { lighting } from "./lit.js";
-import { menu } from "./menu.js";
-import { specs } from "./specs.js";
-import { source } from "./source.js";
-import { code, lineFilter, memory, pane, shards, values } from "./panes.js";
-import { machine } from "./machine.js";
-import { rosetta } from "./rosetta.js";
-import { ruleMaker, rules } from "./rules.js";
-import { dimensions } from "./dimensions.js";
-import { drawer } from "./drawer.js";
-import { keys, roveIn } from "./keys.js";
-import { stages } from "./stages.js";
-import { timeline } from "./timeline.js";
-import { waits } from "./waits.js";
-import { places } from "./places.js";
+import { Menu } from "./menu.js";
+import { Mesh } from "./mesh.js";
+import { Palette } from "./palette.js";
+import { Explorer, ui, useTraits } from "./parts.js";
+import { Places } from "./places.js";
+import { Specs } from "./specs.js";
+import { TargetMenu } from "./target.js";
+import { render, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
+import { Asking, useAsking } from "./waits.js";
+import { pieces, plain } from "./words.js";
 
 /** @import { Model } from "./types.d.ts" */
 
-/**
- * @param {{ model: Model, el: HTMLElement }} view
- */
-function render({ model, el }) {
+/** The parts that are one stop of Tab each, and what of them can have the focus. @type {[part: string, selector: string][]} */
+const STOPS = [
+  [
+    ".sv-body",
+    ".sv-top button, .sv-secbar :is(button, input), .sv-dimmore, [data-testid=make-rule-open], .sv-foot button",
+  ],
+  [".sv-centre", ".sv-places button"],
+  [".sv-panel, .sv-drawer", "button, a[href]"],
+  [".sv-strip", ".sv-card, button:not(.sv-cardtool)"],
+];
+
+/** @param {{ model: Model }} props */
+function Page({ model }) {
+  const ctx = useTraits("head", "gone");
+  const root = useRef(/** @type {any} */ (null));
+  const [over, open] = useState(/** @type {"" | "help" | "palette"} */ (""));
+  const dark = useDark(root);
+  const asking = useAsking().shown;
+  // What had the focus may be gone with the answer, as a mend that was taken; the keys are the page's all the same.
+  useLayoutEffect(() => {
+    let used = false;
+    ctx.on("asked", () => used = true);
+    ctx.on("status", () => {
+      if (used && document.activeElement === document.body) root.current.focus({ preventScroll: true });
+    });
+    ctx.watchKernel();
+    const parts = STOPS.flatMap(([part, selector]) =>
+      [...root.current.querySelectorAll(part)].map((el) => /** @type {[HTMLElement, string]} */ ([el, selector]))
+    );
+    const ends = [roveIn(parts), lighting(root.current), watchOffers(ctx, root.current.firstElementChild)];
+    return () => ends.forEach((end) => end());
+  }, []);
+  const help = () => open("help");
+  const body = useMemo(
+    () =>
+      ui`<div class="sv-top"><${Head} /><${Banners} /></div>
+        <div class="sv-side"><${Side} help=${help} /><${Keep} model=${model} /></div><${Places} /><${Cards} />
+        <${Menu} /><${TargetMenu} />`,
+    [],
+  );
+  const name = `explorer${ctx.number > 1 ? ` (${ctx.number})` : ""} of ${plain(ctx.get("head").document.title || [])}`;
+  const looks = ["shardviz", dark && "sv-dark", ctx.gone && "sv-gone", asking && "sv-asked"].filter(Boolean).join(" ");
+  return ui`<div class=${looks} data-testid="shardviz" role="region" tabindex="-1" aria-label=${name} ref=${root}
+        onkeydown=${(
+    /** @type {KeyboardEvent} */ e,
+  ) => pageKeys(ctx, e, over, open)}>
+      <div class="sv-body">${body}</div>${over === "help" && ui`<${Help} close=${() => open("")} />`}
+      ${over === "palette" && ui`<${Palette} close=${() => open("")} help=${help} />`}<${Asking} /></div>`;
+}
+
+/** What is set: the mesh, the machine, the dimensions, the arrays. @param {{ help: () => void }} props */
+function Side({ help }) {
+  const ctx = useTraits("gone");
+  return ui`<div class="sv-left" inert=${ctx.gone}>
+      <${Mesh} help=${help} /><${Dimensions} /><${Specs} what="inputs" /><${Specs} what="outputs" /></div>`;
+}
+
+/** @param {{ model: Model, el: HTMLElement }} view */
+function show({ model, el }) {
   const ctx = context(model);
   const endSeeing = seen(model);
-  const root = h("div", { class: "shardviz", id: "shardviz", role: "region", tabindex: "-1" });
-  el.append(root);
-  const title = () => ctx.get("head").document.title || [];
-  const [number, endNumber] = numbered(pieces(title())[0]?.t || "");
+  const [number, endNumber] = numbered(pieces(ctx.get("head").document.title || [])[0]?.t || "");
   ctx.number = number;
-  const which = number > 1 ? ` (${number})` : "";
-  const entitle = () => root.setAttribute("aria-label", `explorer${which} of ${plain(title())}`);
-  ctx.on("head", entitle);
-  entitle();
-  const top = h("div", { class: "sv-top" });
-  const left = h("div", { class: "sv-left" });
-  const side = h("div", { class: "sv-side" }, left);
-  const centre = h("div", { class: "sv-centre" });
-  const strip = h("div", { class: "sv-strip" });
-  const inner = h("div", { class: "sv-body" }, top, side, centre, strip);
-  root.append(inner);
-  const { actions, end: endHead } = head(ctx, top);
-  actions.append(cards(ctx, strip));
-  watchOffers(ctx, inner);
-  menu(ctx, inner);
-  const { help } = keys(ctx, root);
-  mesh(ctx, left, target(ctx, inner), help);
-  dimensions(ctx, left);
-  specs(ctx, left, "inputs", { detail: ruleMaker(ctx) });
-  specs(ctx, left, "outputs");
-  const endKeeping = keep(model, side);
-  const endWaiting = waits(ctx, root);
-  const { panels, work, show } = places(ctx, centre);
-  const beside = drawer(ctx, work);
-  source(ctx, panels.source);
-  shards(ctx, panels.shards, { small: false });
-  rosetta(ctx, panels.rosetta);
-  values(ctx, panels.values);
-  pane(ctx, panels.collectives, "collectives", { above: () => lineFilter(ctx, "collectives-line", "only ") });
-  memory(ctx, panels.memory);
-  pane(ctx, panels.cost, "costs", { tab: "cost" });
-  machine(ctx, panels.machine);
-  const endTimeline = timeline(ctx, panels.timeline);
-  rules(ctx, panels.rules);
-  pane(ctx, panels.most, "most");
-  pane(ctx, panels.problems, "problems");
-  stages(ctx, panels.stages);
-  pane(ctx, panels.difference, "difference");
-  code(ctx, panels.code);
-  show();
-  ctx.watchKernel();
-  withoutKernel(ctx, root, [actions, side, strip]);
-  const endTheme = followTheme(root);
-  const endLight = lighting(root);
-  const endRoving = roveIn([
-    [
-      inner,
-      ".sv-top button, .sv-secbar :is(button, input), .sv-dimmore, [data-testid=make-rule-open], .sv-foot button",
-    ],
-    [centre, ".sv-places button"],
-    ...[...Object.values(panels), beside].map((
-      part,
-    ) => /** @type {[HTMLElement, string]} */ ([part, "button, a[href]"])),
-    [strip, ".sv-card, button:not(.sv-cardtool)"],
-  ]);
+  const host = document.createElement("div");
+  el.append(host);
+  render(
+    ui`<${Explorer.Provider} value=${ctx}><${Page} model=${model} /><//>`,
+    host,
+  );
   return () => {
-    endRoving();
-    endTimeline();
-    endTheme();
-    endLight();
-    endWaiting();
-    endKeeping();
-    endHead();
+    render(null, host);
     ctx.close();
     endNumber();
     endSeeing();
   };
 }
 
-export default { render };
+export default { render: show };

@@ -1,10 +1,11 @@
 // @ts-check
-// The page that the explorer stands in, of JupyterLab, VS Code, Colab, marimo or whomever: whether it is dark; and what
-// can still be done where no kernel is behind it.
+// The page that the explorer stands in, of JupyterLab, VS Code, Colab, marimo or whomever: whether it is dark, how many
+// views and explorers are on it; and what the explorer knows, kept as a file.
 import { watchCopies } from "./copies.js";
-import { h } from "./dom.js";
+import { ui, useContextOf, useTraits } from "./parts.js";
+import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
-/** @import { Context, Message, Model } from "./types.d.ts" */
+/** @import { Message, Model } from "./types.d.ts" */
 
 /**
  * How light a colour is, 0 to 1; null where it is not there, or hardly.
@@ -42,37 +43,28 @@ export function isDark(root) {
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/**
- * Keeps the theme as that of the page around it; returns how to stop that.
- * @param {HTMLElement} root
- */
-export function followTheme(root) {
-  const draw = () => root.classList.toggle("sv-dark", isDark(root));
-  const watch = new MutationObserver(draw);
-  for (const element of [document.documentElement, document.body]) watch.observe(element, { attributes: true });
-  const media = matchMedia("(prefers-color-scheme: dark)");
-  media.addEventListener("change", draw);
-  draw();
-  return () => {
-    watch.disconnect();
-    media.removeEventListener("change", draw);
-  };
-}
-
-/**
- * Without a kernel nothing can be changed: what would ask it for something is greyed and takes no clicks and no focus;
- * what was answered can be read, scrolled, unfolded and copied.
- * @param {Context} ctx
- * @param {HTMLElement} root
- * @param {HTMLElement[]} asking what does nothing but ask the kernel
- */
-export function withoutKernel(ctx, root, asking) {
-  function draw() {
-    root.classList.toggle("sv-gone", ctx.gone);
-    for (const element of asking) element.inert = ctx.gone;
-  }
-  ctx.on("gone", draw);
-  draw();
+/** Whether the page around is dark, now and when that changes; what is printed is not. @param {{ current: HTMLElement | null }} root */
+export function useDark(root) {
+  const ctx = useContextOf();
+  const [dark, set] = useState(false);
+  useLayoutEffect(() => {
+    const print = matchMedia("print");
+    const draw = () => {
+      set(!print.matches && isDark(/** @type {HTMLElement} */ (root.current)));
+      if (ctx.printing !== print.matches) ctx.put("printing", print.matches);
+    };
+    const watch = new MutationObserver(draw);
+    for (const element of [document.documentElement, document.body]) watch.observe(element, { attributes: true });
+    const media = matchMedia("(prefers-color-scheme: dark)");
+    const all = [media, print];
+    for (const each of all) each.addEventListener("change", draw);
+    draw();
+    return () => {
+      watch.disconnect();
+      for (const each of all) each.removeEventListener("change", draw);
+    };
+  }, []);
+  return dark;
 }
 
 /** How many views each explorer has on this page, by its comm. @type {Map<string, number>} */
@@ -116,49 +108,49 @@ export function numbered(name) {
   return [number, () => used.delete(number)];
 }
 
-/**
- * Buttons that have what the explorer knows downloaded as a file, which the kernel makes; returns how to stop that.
- * @param {Model} model
- * @param {HTMLElement} el
- */
-export function keep(model, el) {
-  const said = h("span", { class: "sv-soft", role: "status", id: "kept" });
-  /** @type {["html" | "json", string, string][]} */
-  const kinds = [
-    ["html", "as a page", "all of this as one HTML file that needs no kernel and no network"],
-    ["json", "as a session", "the cards, the machine and the selection: sv.open goes on with them another day"],
-  ];
-  const buttons = kinds.map(([kind, text, title]) => h("button", { class: "sv-btn", id: `keep-${kind}`, title }, text));
-  let waits = false;
-  /** @param {boolean} waiting */
-  function wait(waiting) {
-    waits = waiting;
-    for (const button of buttons) button.disabled = waiting;
-    said.textContent = waiting ? "being made …" : "";
-  }
-  kinds.forEach(([kind], i) => {
-    buttons[i].onclick = () => {
-      wait(true);
+/** @type {["html" | "json", string, string][]} */
+const KINDS = [
+  ["html", "as a page", "all of this as one HTML file that needs no kernel and no network"],
+  ["json", "as a session", "the cards, the machine and the selection: sv.open goes on with them another day"],
+];
+
+/** Buttons that have what the explorer knows downloaded as a file, which the kernel makes. @param {{ model: Model }} props */
+export function Keep({ model }) {
+  const { gone } = useTraits("gone");
+  const [waits, wait] = useState(false);
+  const [said, say] = useState("");
+  const [copy, sayCopy] = useState("");
+  const asked = useRef(false); // another view may ask for a file too
+  useLayoutEffect(() => {
+    /** @param {Message} [message] */
+    function hear(message) {
+      if (!message?.file || !asked.current) return;
+      const { name, text, why } = message.file;
+      wait(asked.current = false);
+      say(why || `${name}, ${Math.ceil(text.length / 1000)} kB`);
+      if (why) return;
+      const href = URL.createObjectURL(new Blob([text], { type: name.endsWith(".html") ? "text/html" : "text/json" }));
+      Object.assign(document.createElement("a"), { href, download: name }).click();
+      setTimeout(() => URL.revokeObjectURL(href), 60_000);
+    }
+    model.on("msg:custom", hear);
+    const endWatching = watchCopies(model, sayCopy);
+    return () => {
+      model.off("msg:custom", hear);
+      endWatching();
+    };
+  }, []);
+  const buttons = KINDS.map(([kind, words, title]) => {
+    const ask = () => {
+      wait(asked.current = true);
+      say("being made …");
       model.send({ ask: kind });
     };
+    return ui`<button class="sv-btn" data-testid="keep-${kind}" title=${title} disabled=${waits} onclick=${ask}>
+        ${words}</button>`;
   });
-  /** @param {Message} [message] */
-  function hear(message) {
-    if (!message?.file || !waits) return; // another view may have asked for it
-    const { name, text, why } = message.file;
-    wait(false);
-    said.textContent = why || `${name}, ${Math.ceil(text.length / 1000)} kB`;
-    if (why) return;
-    const url = URL.createObjectURL(new Blob([text], { type: name.endsWith(".html") ? "text/html" : "text/json" }));
-    h("a", { href: url, download: name }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 60_000);
-  }
-  model.on("msg:custom", hear);
-  const copy = h("span", { class: "sv-soft", role: "status", id: "copy" });
-  const endWatching = watchCopies(model, copy);
-  el.append(h("div", { class: "sv-foot" }, h("span", { class: "sv-soft" }, "Save "), buttons, said, copy));
-  return () => {
-    model.off("msg:custom", hear);
-    endWatching();
-  };
+  return ui`<div class="sv-foot" inert=${gone}>
+      <span class="sv-soft">${"Save "}</span>${buttons}
+      <span class="sv-soft" role="status" data-testid="kept">${said}</span>
+      <span class="sv-soft" role="status" data-testid="copy">${copy}</span></div>`;
 }

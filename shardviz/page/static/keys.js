@@ -1,13 +1,15 @@
 // @ts-check
 // The keyboard: what the keys do anywhere on the page, the list of them, and parts that are one stop of Tab each.
-import { fill, find, focused, h } from "./dom.js";
+import { ui } from "./parts.js";
+import { focused } from "./dom.js";
+import { useLayoutEffect, useRef } from "./vendor/preact.js";
 
 /** @import { Context } from "./types.d.ts" */
 
 /** @type {[keys: string, words: string][]} */
 const KEYS = [
   ["Tab", "to the next part of the page: the mesh, the dimensions, the inputs, the outputs, the tabs, the plans"],
-  ["/", "search the inputs"],
+  ["/", "find an array, a line, an action or a setting, and go to it or do it"],
   ["← → ↑ ↓", "within a part: to the next axis, slot, row or button; on a branch → opens it and ← closes it"],
   ["Enter", "what can be done here: a slot's menu, an axis's name and size"],
   ["Delete", "empty a slot or a dimension; remove a mesh axis"],
@@ -86,38 +88,45 @@ export function isField(el) {
     el instanceof HTMLSelectElement;
 }
 
+/** The list of the keys. @param {{ close: () => void }} props */
+export function Help({ close }) {
+  const button = useRef(/** @type {any} */ (null));
+  useLayoutEffect(() => {
+    const before = /** @type {HTMLElement | null} */ (focused(button.current));
+    button.current.focus();
+    return () => before?.focus();
+  }, []);
+  return ui`<div class="sv-help" data-testid="help" role="dialog" aria-label="keys">
+      <h2>Keys</h2>
+      <table>${KEYS.map(([key, words]) => ui`<tr><th scope="row"><kbd>${key}</kbd></th><td>${words}</td></tr>`)}</table>
+      <button class="sv-btn" data-testid="help-close" onclick=${close} ref=${button}>close</button></div>`;
+}
+
 /**
  * What the keys do wherever the focus is; and plain keys are kept from JupyterLab, whose command mode would take letters
  * and arrows as its own.
  * @param {Context} ctx
- * @param {HTMLElement} root
+ * @param {KeyboardEvent} e
+ * @param {"" | "help" | "palette"} over what is open over the page
+ * @param {(what: "" | "help" | "palette") => void} open
  */
-export function keys(ctx, root) {
-  const box = h("div", { class: "sv-help", id: "help", role: "dialog", "aria-label": "keys", hidden: true });
-  root.append(box);
-  /** @type {HTMLElement | null} */
-  let before = null;
-
-  /** @param {boolean} shown */
-  function help(shown) {
-    if (shown !== Boolean(box.hidden)) return;
-    box.hidden = !shown;
-    if (!shown) return before?.focus();
-    before = /** @type {HTMLElement | null} */ (focused(root));
-    const close = h("button", { class: "sv-btn", id: "help-close", onclick: () => help(false) }, "close");
-    const rows = KEYS.map(([key, words]) =>
-      h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, key)), h("td", {}, words))
-    );
-    fill(box, h("h2", {}, "Keys"), h("table", {}, rows), close);
-    close.focus();
+export function pageKeys(ctx, e, over, open) {
+  const command = e.ctrlKey || e.metaKey;
+  const target = e.composedPath()[0] ?? null;
+  if (command && !isField(target) && (e.key === "z" || e.key === "Z" || e.key === "y")) {
+    ctx.edit({ op: e.key === "y" || e.shiftKey ? "redo" : "undo" });
+    e.preventDefault();
   }
+  if (!command && !e.altKey && !isField(target) && !e.defaultPrevented) plain();
+  if (!command && !e.altKey && e.key !== "Tab") e.stopPropagation();
+  if (e.ctrlKey && (e.key === "z" || e.key === "y")) e.stopPropagation();
 
-  /** @param {KeyboardEvent} e */
-  function plain(e) {
-    if (e.key === "/") find(root, "search")?.focus();
-    else if (e.key === "?") help(Boolean(box.hidden));
+  function plain() {
+    const root = /** @type {HTMLElement} */ (e.currentTarget);
+    if (e.key === "/") open("palette");
+    else if (e.key === "?") open(over === "help" ? "" : "help");
     else if (e.key === "w" && ctx.get("selected")) ctx.askWhy(ctx.get("selected"));
-    else if (e.key === "Escape" && !box.hidden) help(false);
+    else if (e.key === "Escape" && over) open("");
     else if (e.key === "Escape" && ctx.get("status").error) ctx.edit({ op: "dismiss" });
     else if (/^[1-9]$/.test(e.key)) {
       /** @type {NodeListOf<HTMLElement>} */
@@ -128,23 +137,4 @@ export function keys(ctx, root) {
     } else return;
     e.preventDefault();
   }
-
-  root.addEventListener("keydown", (e) => {
-    const command = e.ctrlKey || e.metaKey;
-    const target = e.composedPath()[0] ?? null;
-    if (command && !isField(target) && (e.key === "z" || e.key === "Z" || e.key === "y")) {
-      ctx.edit({ op: e.key === "y" || e.shiftKey ? "redo" : "undo" });
-      e.preventDefault();
-    }
-    if (!command && !e.altKey && !isField(target) && !e.defaultPrevented) plain(e);
-    if (!command && !e.altKey && e.key !== "Tab") e.stopPropagation();
-    if (e.ctrlKey && (e.key === "z" || e.key === "y")) e.stopPropagation();
-  });
-  // What had the focus may be gone with the answer, as a mend that was taken; the keys are the page's all the same.
-  let used = false;
-  ctx.on("asked", () => used = true);
-  ctx.on("status", () => {
-    if (used && document.activeElement === document.body) root.focus({ preventScroll: true });
-  });
-  return { help: h("button", { class: "sv-btn", id: "help-open", title: "keys (?)", onclick: () => help(true) }, "?") };
 }

@@ -1,14 +1,18 @@
 // @ts-check
 // The machine: a device is picked on its picture or by its number, and an order of the devices chosen. What there is to
 // read beside the picture are Documents.
-import { entry, fill, h } from "./dom.js";
-import { documentView, inline, pieces, stacked } from "./document.js";
-import { notice, waiting } from "./head.js";
-import { legend, picture, sample } from "./picture.js";
+import { Documented } from "./document.js";
+import { Field, Notice, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
+import { Picture } from "./picture.js";
+import { Pieces } from "./pieces.js";
+import { Sample } from "./shapes.js";
+import { useRef } from "./vendor/preact.js";
+import { pieces, stacked } from "./words.js";
 
-/** @import { Context, Edit, OrderKey, Picture, Row } from "./types.d.ts" */
+/** @import { Edit, Machine as Told, OrderKey, Row } from "./types.d.ts" */
 
 const SIDE = [22, 40]; // characters of the columns beside the picture: an axis, and what there is to say of it
+const HINT = "Click a tile: its company along each mesh axis is lit, with the links between them.";
 
 /**
  * The edit that puts the devices in an order; none for one that only its own text says.
@@ -20,138 +24,94 @@ export function ordering(key) {
   return key === "own" ? null : { op: "set_order", order: key };
 }
 
-/**
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function machine(ctx, el) {
-  const [top, box, against, facts, order, more, rides] = Array.from({ length: 7 }, () => h("div", {}));
-  const number = entry({ class: "sv-pickdevice", inputmode: "numeric", id: "pick-device", placeholder: "number" }, go);
-  number.addEventListener("change", go);
-  const typed = entry({ id: "order-text", placeholder: "0,1,3,2 or [2,4]T(1,0)" }, set);
-  typed.setAttribute("aria-label", "the order of the devices: their ids, or a transposed count");
-  const button = { class: "sv-btn", id: "order-set", title: "put the devices in this order", onclick: set };
-  const refused = h("div", {});
-  box.className = "sv-picture";
-  order.setAttribute("role", "radiogroup");
-  order.setAttribute("aria-label", "order of the devices");
-  const side = h(
-    "div",
-    { class: "sv-machineside" },
-    against,
-    h("div", { class: "sv-sec" }, "device ", number),
-    h("div", { id: "company" }, facts),
-    order,
-    h("div", { class: "sv-ownorder" }, typed, h("button", button, "set")),
-    refused,
-  );
-  const middle = h("div", { class: "sv-machinebox" }, box, side);
-  el.append(top, middle, rides, more);
-
-  const titleView = documentView(ctx, top);
-  const ridesView = documentView(ctx, rides, { "axis-rides": { cell: sampled } });
-  const companyView = documentView(ctx, facts, { "device-groups": { cell: sampled, widths: SIDE } });
-  const choosing = { orders: { cell: chooser, widths: [28, 14, 14] }, "order-changes": { widths: SIDE } };
-  const ordersView = documentView(ctx, order, choosing);
-  /** @type {ReturnType<typeof picture> | null} */
-  let view = null;
-  let listed = ""; // the order's text as the kernel said it last; what is typed stays until that changes
-
+export function Machine() {
+  const ctx = useTraits("machine", "company", "status", "device", "gone");
+  const told = useLast(ctx.get("machine"));
+  const { document, picture } = told;
+  const { document: facts, device = -1, picture: ways } = ctx.get("company");
   /** An axis with the sample of its lines or its fill. @param {Row} row @param {number} _ @param {number} column */
   function sampled({ cells }, _, column) {
-    const drawn = ctx.get("machine").picture;
-    const place = column ? -1 : drawn?.axes.indexOf(pieces(cells[0])[0].v[0]) ?? -1;
-    return drawn && place >= 0 ? [sample(ctx, drawn.axes, drawn.keys[place]), " ", inline(ctx, cells[0])] : undefined;
+    const place = column ? -1 : picture?.axes.indexOf(pieces(cells[0])[0].v[0]) ?? -1;
+    if (!picture || place < 0) return undefined;
+    return [
+      ui`<${Sample} ctx=${ctx} axes=${picture.axes} of=${picture.keys[place]} />`,
+      " ",
+      ui`<${Pieces} of=${cells[0]} />`,
+    ];
   }
+  /** A click on a tile picks its device, once more the next on it, and at last none. @param {number[]} devices */
+  const pick = (devices) => ctx.pickDevice(devices[devices.indexOf(ctx.get("device")) + 1] ?? -1);
+  return ui`<${Documented} of=${{ ...document, blocks: [] }} />
+    ${
+    picture && ui`<div class="sv-machinebox"><div class="sv-picture" style=${{
+      "--w": `${picture.width}px`,
+      "--most": `${Math.round(picture.width * 1.15)}px`,
+    }}><${Picture} of=${picture} over=${ways} pressed=${
+      ctx.get(
+        "device",
+      )
+    } id="machine-picture" said="hovered"
+    hint="point at a tile, or click one; with the arrows from tile to tile" pick=${pick} />${
+      picture.notes.map((text) =>
+        ui`<p
+            class="sv-soft">
+          ${text}</p>`
+      )
+    }</div><div class="sv-machineside"><div class="sv-sec">${"device "}<${Number_} device=${device} /></div><div data-testid="company"><${Documented}
+    of=${
+      facts ||
+      { blocks: [{ block: "p", pieces: HINT, quiet: true }] }
+    } editors=${{ "device-groups": { cell: sampled, widths: SIDE } }} /></div>${
+      told.orders && ui`<${Orders}
+            of=${told.orders} />`
+    }</div></div>`
+  }
+    <${Documented} of=${{ blocks: document?.blocks || [] }} editors=${{ "axis-rides": { cell: sampled } }} />
+    ${!document && ui`<${Waiting} />`}`;
+}
 
+/** The number of the device that is picked; an empty field picks none. @param {{ device: number }} props */
+function Number_({ device }) {
+  const ctx = useContextOf();
+  const { devices } = ctx.get("mesh");
+  const value = device < 0 ? "" : String(device);
+  const box = useRef(/** @type {any} */ (null));
+  const go = (/** @type {string} */ typed) => {
+    const text = typed.trim();
+    const known = /^\d+$/.test(text) && Number(text) < devices;
+    if (!text) ctx.pickDevice(-1);
+    else if (!known) box.current.querySelector("input").value = value;
+    else if (Number(text) !== ctx.get("device")) ctx.pickDevice(Number(text));
+  };
+  return ui`<span ref=${box}>
+      <${Field} class="sv-pickdevice" inputmode="numeric" data-testid="pick-device" value=${value} placeholder="number"
+          aria-label="a device, 0 to ${devices - 1}" enter=${go} leave=${go} /></span>`;
+}
+
+/** The orders of the devices, and why the last one was refused. @param {{ of: NonNullable<Told["orders"]> }} props */
+function Orders({ of: { keys, now, document, listed } }) {
+  const ctx = useContextOf();
+  const { error } = ctx.get("status");
+  const box = useRef(/** @type {any} */ (null));
+  const set = () => ctx.edit({ op: "set_order", order: box.current.querySelector("input").value });
   /** What chooses an order. @param {Row} row @param {number} n @param {number} column */
   function chooser({ cells }, n, column) {
-    const { keys, now } = ctx.get("machine").orders || { keys: [], now: -1 };
     if (column || !keys[n]) return undefined;
-    const id = `order-${typeof keys[n] === "string" ? keys[n] : keys[n].join("-")}`;
     const edit = ordering(keys[n]);
-    const onchange = () => edit && ctx.edit(edit);
-    const radio = h("input", { type: "radio", name: "sv-order", id, checked: n === now, onchange });
-    return h("label", { class: "sv-order" }, radio, h("span", {}, inline(ctx, stacked(cells[0]).main)));
+    const id = typeof keys[n] === "string" ? keys[n] : /** @type {string[]} */ (keys[n]).join("-");
+    return ui`<label class="sv-order">
+        <input type="radio" name="sv-order" data-testid="order-${id}" checked=${n === now}
+            onchange=${() => edit && ctx.edit(edit)} /><span><${Pieces} of=${stacked(cells[0]).main} /></span></label>`;
   }
-
-  function set() {
-    ctx.edit({ op: "set_order", order: typed.value });
-  }
-
-  /** Picks the device whose number was typed; an empty field picks none. */
-  function go() {
-    const text = number.value.trim();
-    const known = /^\d+$/.test(text) && Number(text) < ctx.get("mesh").devices;
-    if (!text) ctx.pickDevice(-1);
-    else if (!known) drawNumber();
-    else if (Number(text) !== ctx.get("device")) ctx.pickDevice(Number(text));
-  }
-
-  function drawNumber() {
-    const { device } = ctx.get("company");
-    number.value = device === undefined ? "" : String(device);
-    number.setAttribute("aria-label", `a device, 0 to ${ctx.get("mesh").devices - 1}`);
-  }
-
-  /** A click on a tile picks its device, once more the next on it, and at last none. @param {Picture} data */
-  function drawPicture(data) {
-    const drawn = picture(ctx, data, {
-      id: "machine-picture",
-      said: "hovered",
-      hint: "point at a tile, or click one; with the arrows from tile to tile",
-      pick: (devices) => {
-        const next = devices[devices.indexOf(ctx.get("device")) + 1] ?? -1;
-        ctx.pickDevice(next);
-        drawn.press(next);
-      },
-    });
-    view = drawn;
-    box.style.setProperty("--w", `${data.width}px`);
-    box.style.setProperty("--most", `${Math.round(data.width * 1.15)}px`);
-    fill(box, drawn.element, data.notes.map((text) => h("p", { class: "sv-soft" }, text)));
-  }
-
-  /** The ways of one device's groups over the picture, and its facts beside it. */
-  function drawCompany() {
-    if (!ctx.get("machine").picture || !view) return;
-    const { document, device = -1, picture: ways } = ctx.get("company");
-    const hint = "Click a tile: its company along each mesh axis is lit, with the links between them.";
-    const { difference, against: other } = ctx.get("machine");
-    view.over(ways || difference || null);
-    const head = h("div", { class: "sv-sec" }, `against ${other}, in a step`);
-    fill(against, difference && !ways ? [head, legend(ctx, difference, view, "machine-difference")] : null);
-    view.press(device);
-    drawNumber();
-    companyView.draw(document || { blocks: [{ block: "p", pieces: hint, quiet: true }] });
-  }
-
-  /** The orders, and why the last one was refused. */
-  function drawOrders() {
-    const { orders } = ctx.get("machine");
-    if (!orders) return;
-    ordersView.draw(orders.document);
-    if (orders.listed !== listed) typed.value = listed = orders.listed;
-    const { error } = ctx.get("status");
-    fill(refused, error?.place === "order" ? notice("sv-error", "order-error", error.message, error.detail) : null);
-  }
-
-  function draw() {
-    const { document, picture: drawn } = ctx.get("machine");
-    middle.hidden = !drawn;
-    fill(more, document ? null : waiting(ctx));
-    titleView.draw({ ...document, blocks: [] });
-    if (drawn) {
-      drawPicture(drawn);
-      drawCompany();
-      drawOrders();
-    }
-    ridesView.draw({ blocks: document?.blocks || [] });
-  }
-
-  const update = () => ctx.when("machine", draw);
-  for (const name of ["machine", "gone"]) ctx.on(name, update);
-  ctx.on("company", () => ctx.when("machine", drawCompany));
-  ctx.on("status", () => ctx.when("machine", drawOrders));
-  update();
+  const editors = { orders: { cell: chooser, widths: [28, 14, 14] }, "order-changes": { widths: SIDE } };
+  return ui`<${Documented} of=${document} editors=${editors} role="radiogroup" aria-label="order of the devices" />
+    <div class="sv-ownorder" ref=${box}>
+      <${Field} data-testid="order-text" value=${listed} enter=${set} placeholder="0,1,3,2 or [2,4]T(1,0)"
+          aria-label="the order of the devices: their ids, or a transposed count" />
+      <button class="sv-btn" data-testid="order-set" title="put the devices in this order"
+      onclick=${set}>set</button></div>
+    ${
+    error?.place === "order" &&
+    ui`<${Notice} kind="sv-error" id="order-error" message=${error.message} detail=${error.detail} />`
+  }`;
 }

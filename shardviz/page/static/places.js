@@ -1,122 +1,116 @@
 // @ts-check
 // The centre: tabs, and behind *More* a second row of what is asked for less often. Arrows go along each row.
-import { fill, h } from "./dom.js";
+import { Drawer } from "./drawer.js";
+import { Machine } from "./machine.js";
+import { Code, Collectives, Memory, Pane, Shards, Values } from "./panes.js";
+import { Tab, ui, useContextOf, useTraits } from "./parts.js";
+import { Rosetta } from "./rosetta.js";
+import { Rules } from "./rules.js";
+import { Source } from "./source.js";
+import { Stages } from "./stages.js";
+import { Timeline } from "./timeline.js";
+import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
-/** @import { Context } from "./types.d.ts" */
+/** @import { View } from "./vendor/preact.d.ts" */
+/** @typedef {[key: string, title: string, view: () => View, tip?: string]} Place */
 
-/** @type {[key: string, title: string, tip?: string][]} */
+/** @type {Place[]} */
 export const TABS = [
-  ["source", "Source"],
-  ["timeline", "Timeline"],
-  ["memory", "Memory"],
-  ["collectives", "Collectives"],
-  ["shards", "Shard maps"],
-  ["machine", "Machine"],
+  ["source", "Source", Source],
+  ["timeline", "Timeline", Timeline],
+  ["memory", "Memory", Memory],
+  ["collectives", "Collectives", Collectives],
+  ["shards", "Shard maps", () => ui`<${Shards} />`],
+  ["machine", "Machine", Machine],
 ];
 
-/** @type {[key: string, title: string, tip?: string][]} */
+/** @type {Place[]} */
 export const MORE = [
-  ["most", "Fix", "what costs you most, each with what was tried against it"],
-  ["problems", "Findings"],
-  ["cost", "Cost"],
-  ["difference", "Difference", "to the plan that this one is compared with"],
-  ["values", "Values"],
-  ["stages", "Raw stages", "snapshots of the HLO, and Shardy's passes"],
-  ["rosetta", "Notations", "the selected value's sharding in every notation; and any notation read"],
-  ["rules", "Rules", "specs by a pattern of the arguments' names"],
-  ["code", "Code", "the Python that rebuilds the plan"],
+  ["most", "Fix", () => ui`<${Pane} of="most" />`, "what costs you most, each with what was tried against it"],
+  ["problems", "Findings", () => ui`<${Pane} of="problems" />`],
+  ["cost", "Cost", () => ui`<${Pane} of="costs" />`],
+  ["difference", "Difference", () => ui`<${Pane} of="difference" />`, "to the plan that this one is compared with"],
+  ["values", "Values", Values],
+  ["stages", "Raw stages", Stages, "snapshots of the HLO, and Shardy's passes"],
+  ["rosetta", "Notations", Rosetta, "the selected value's sharding in every notation; and any notation read"],
+  ["rules", "Rules", Rules, "specs by a pattern of the arguments' names"],
+  ["code", "Code", Code, "the Python that rebuilds the plan"],
 ];
 
-/**
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function places(ctx, el) {
-  const badge = h("b", { class: "sv-badge" });
-  const notes = h("span", { class: "sv-notes" });
-  let open = false; // whether the second row was asked for
-  const more = h("button", { class: "sv-tabmore", id: "more", "aria-expanded": "false", onclick: toggle }, "More ▾");
+export function Places() {
+  const ctx = useTraits("tab");
+  const at = ctx.get("tab");
+  const [open, setOpen] = useState(""); // the tab at which the second row was asked for
+  const shown = open === at || MORE.some(([key]) => key === at);
+  useLayoutEffect(() => ctx.shown(at), [at]);
+  return ui`<div class="sv-centre">
+      <div class="sv-places">
+        <div class="sv-tabrow">
+          <${Tabs} of=${TABS} class="sv-tabs" label="views" />
+          <button class="sv-tabmore" data-testid="more" aria-expanded=${shown} onclick=${() =>
+    setOpen(open === at ? "" : at)}>${shown ? "More ▴" : "More ▾"}</button><${FullWindow} /></div>
+        <${Tabs} of=${MORE} class="sv-views" label="more views" hidden=${!shown} /></div>
+      <div class="sv-work">${
+    [...TABS, ...MORE].map(([key, title, view]) => ui`<${Panel} key=${key} name=${key} title=${title} view=${view} />`)
+  }<${Drawer} /></div></div>`;
+}
 
-  function toggle() {
-    open = !open;
-    show();
-  }
-
-  /** @param {KeyboardEvent} e */
-  function arrows(e) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
-    const own = /** @type {HTMLElement} */ (e.currentTarget);
-    const all = /** @type {HTMLElement[]} */ ([...own.querySelectorAll("[role=tab]")]);
-    const to = step && all[all.indexOf(/** @type {HTMLElement} */ (e.target)) + step];
+/** @param {{ of: Place[], class: string, label: string, hidden?: boolean }} props */
+function Tabs({ of, class: look, label, hidden = false }) {
+  const ctx = useContextOf();
+  /** @param {any} e */
+  function keys(e) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[/** @type {string} */ (e.key)];
+    const all = [...e.currentTarget.querySelectorAll("[role=tab]")];
+    const to = step && all[all.indexOf(e.target) + step];
     if (!to) return;
     to.click();
     to.focus();
     e.preventDefault();
     e.stopPropagation();
   }
-
-  /** @param {[key: string, title: string, tip?: string]} view @param {number} n */
-  const tab = ([key, title, tip], n) =>
-    h(
-      "button",
-      { role: "tab", id: `tab-${key}`, title: tip ?? `key ${n + 1}`, onclick: () => ctx.setTab(key) },
-      title,
-      key === "problems" ? [" ", badge, " ", notes] : null,
-    );
-  const all = [...TABS, ...MORE];
-  const tabs = all.map(tab);
-  const panels = all.map(([key, title]) =>
-    h("div", { class: `sv-panel sv-panel-${key}`, role: "tabpanel", id: `panel-${key}`, "aria-label": title })
-  );
-  const first = h("div", { class: "sv-tabs", role: "tablist", "aria-label": "views" });
-  const second = h("div", { class: "sv-views", role: "tablist", "aria-label": "more views" });
-  fill(first, tabs.slice(0, TABS.length));
-  fill(second, tabs.slice(TABS.length));
-  for (const row of [first, second]) row.addEventListener("keydown", arrows);
-  const work = h("div", { class: "sv-work" }, panels);
-  el.append(
-    h("div", { class: "sv-places" }, h("div", { class: "sv-tabrow" }, first, more, fullWindow(el)), second),
-    work,
-  );
-
-  function show() {
-    const at = ctx.get("tab");
-    const within = MORE.some(([key]) => key === at);
-    second.hidden = !open && !within;
-    more.setAttribute("aria-expanded", String(!second.hidden));
-    more.textContent = second.hidden ? "More ▾" : "More ▴";
-    all.forEach(([key], n) => {
-      tabs[n].setAttribute("aria-selected", String(key === at));
-      panels[n].hidden = key !== at;
-    });
-    ctx.shown(at);
-  }
-
-  function count() {
-    const data = ctx.get("problems");
-    badge.textContent = data.problems ? String(data.problems) : "";
-    badge.hidden = !data.problems;
-    notes.textContent = data.notes ? `${data.problems ? "" : "0 "}· ${data.notes}` : "";
-    tabs[all.findIndex(([key]) => key === "problems")].title = data.said;
-  }
-
-  ctx.on("tab", () => {
-    open = false;
-    show();
-  });
-  ctx.on("problems", count);
-  count();
-  return { panels: Object.fromEntries(all.map(([key], n) => [key, panels[n]])), work, show };
+  return ui`<div class=${look} role="tablist" aria-label=${label} hidden=${hidden} onkeydown=${keys}>${
+    of.map(([key, title, , tip], n) =>
+      key === "problems"
+        ? ui`<${Findings} title=${title} />`
+        : ui`<button role="tab" data-testid="tab-${key}" title=${
+          tip ??
+            `key ${n + 1}`
+        } aria-selected=${key === ctx.get("tab")} onclick=${() => ctx.setTab(key)}>${title}</button>`
+    )
+  }</div>`;
 }
 
-/** A button that gives the explorer the whole screen, and takes it back. @param {HTMLElement} el */
-function fullWindow(el) {
-  const root = () => /** @type {HTMLElement} */ (el.closest(".shardviz"));
-  const isFull = () => /** @type {Document | ShadowRoot} */ (el.getRootNode()).fullscreenElement === root();
-  const onclick = () => isFull() ? document.exitFullscreen() : root().requestFullscreen();
-  return h(
-    "button",
-    { class: "sv-full", id: "full-window", title: "the whole screen (Escape leaves it)", onclick },
-    "⤢",
-  );
+/** The tab of the findings, with how many there are. @param {{ title: string }} props */
+function Findings({ title }) {
+  const ctx = useTraits("problems");
+  const { problems, notes, said } = ctx.get("problems");
+  return ui`<button role="tab" data-testid="tab-problems" title=${said} aria-selected=${ctx.get("tab") === "problems"}
+        onclick=${() => ctx.setTab("problems")}>
+      ${title}${" "}<b class="sv-badge" hidden=${!problems}>${
+    problems ||
+    ""
+  }</b>${" "}<span class="sv-notes">${notes && `${problems ? "" : "0 "}· ${notes}`}</span></button>`;
+}
+
+/** What a tab shows: nothing before it was gone to; as it was, while another is shown. @param {{ name: string, title: string, view: () => View }} props */
+function Panel({ name, title, view }) {
+  const here = useContextOf().get("tab") === name;
+  const inside = useRef(/** @type {View} */ (null));
+  if (here) {
+    inside.current ??= ui`<${Tab.Provider} value=${name}><${view} /><//>`;
+  }
+  return ui`<div class="sv-panel sv-panel-${name}" role="tabpanel" data-testid="panel-${name}" aria-label=${title}
+        hidden=${!here}>
+      ${inside.current}</div>`;
+}
+
+/** A button that gives the explorer the whole screen, and takes it back. */
+function FullWindow() {
+  const toggle = (/** @type {any} */ { currentTarget }) => {
+    const root = currentTarget.closest(".shardviz");
+    return root.getRootNode().fullscreenElement === root ? document.exitFullscreen() : root.requestFullscreen();
+  };
+  return ui`<button class="sv-full" data-testid="full-window" title="the whole screen (Escape leaves it)"
+        onclick=${toggle}>⤢</button>`;
 }

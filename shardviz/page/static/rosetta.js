@@ -1,12 +1,14 @@
 // @ts-check
 // One sharding in every notation, as the kernel tells it, its pieces marked; and a field in which any is read.
-import { copyButton, fill, h } from "./dom.js";
 import { axisStyle } from "./chips.js";
-import { documentView, pieces, plain } from "./document.js";
-import { notice, waiting } from "./head.js";
+import { Documented } from "./document.js";
 import { twinsText } from "./menu.js";
+import { CopyButton, Field, Notice, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
+import { useRef, useState } from "./vendor/preact.js";
+import { pieces, plain } from "./words.js";
 
-/** @import { Child, Context, Reading, Row, Table } from "./types.d.ts" */
+/** @import { Reading, Row, Table } from "./types.d.ts" */
+/** @import { View } from "./vendor/preact.d.ts" */
 
 const EXAMPLE = "{devices=[2,4]<=[8]}  ·  #sdy.sharding<@mesh, [{\"data\"}, {}]>  ·  P('data', None)  ·  [data, ·]";
 const MARKED = 4000; // characters of a text whose pieces are marked
@@ -65,9 +67,9 @@ export function marked(text, letters) {
   });
 }
 
-/** A line may end after a comma, and not within a number. @param {string} text @returns {Child[]} */
+/** A line may end after a comma, and not within a number. @param {string} text @returns {View[]} */
 function breaks(text) {
-  return text.split(/(?<=,)/).flatMap((part) => [part, h("wbr")]).slice(0, -1);
+  return text.split(/(?<=,)/).flatMap((part) => [part, ui`<wbr />`]).slice(0, -1);
 }
 
 /** The letters of a notation's row: each piece, and what it means. @param {Row} row */
@@ -76,176 +78,136 @@ function lettersOf({ detail }) {
   return (table?.rows || []).map(({ cells }) => ({ piece: plain(cells[0]), meaning: plain(cells[1]) }));
 }
 
-/**
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function rosetta(ctx, el) {
-  let showOwn = false; // the value's own notations, though something else was read
-  /** The text that was answered last. @type {string | null} */
-  let answered = null;
-  /** @type {HTMLInputElement} */
-  const input = h("input", {
-    type: "text",
-    class: "sv-typed",
-    id: "read",
-    value: ctx.get("reading"),
-    spellcheck: "false",
-    autocomplete: "off",
-    placeholder: EXAMPLE,
-    "aria-label": "a sharding in any notation, to be read on this mesh",
-    onkeydown: (e) => {
-      e.stopPropagation();
-      if (e.key === "Enter") read();
-    },
-    onpaste: () => setTimeout(read),
-    oninput: () => button.disabled = input.value === ctx.get("reading"),
-  });
-  const button = h("button", { class: "sv-btn", id: "read-go", disabled: true, onclick: read }, "read");
-  const empty = () => {
-    input.value = "";
-    read();
-    input.focus();
-  };
-  const clear = h("button", { class: "sv-btn", id: "read-clear", onclick: empty }, "clear");
-  const words = h("div", {});
-  const more = h("div", {});
-  const answer = h("div", { class: "sv-answer", id: "read-answer", role: "status" }, words, more);
-  const tools = h("div", { class: "sv-rostools" });
-  const body = h("div", { class: "sv-ros" });
-  const hint = h("span", { class: "sv-hint" }, "paste one, or type it and press Enter");
-  const title = h("div", { class: "sv-sec" }, "read any notation", hint);
-  el.append(
-    h("div", { class: "sv-reader" }, title, h("div", { class: "sv-readrow" }, input, button, clear), answer),
-    tools,
-    body,
-  );
-  const meanings = h("input", { type: "checkbox", id: "meanings", checked: true });
-  meanings.addEventListener("change", () => body.classList.toggle("sv-bare", !meanings.checked));
-  const answerView = documentView(ctx, words);
-  const view = documentView(ctx, body, { rosetta: { cell: text, end: copying, inside: 1, widths: [17, 60] } });
+export function Rosetta() {
+  const ctx = useTraits("rosetta", "mesh", "status", "gone");
+  const told = useLast(ctx.get("rosetta"));
+  const [own, showOwn] = useState(""); // the text that was read, where the value's own notations are shown all the same
+  const [meanings, showMeanings] = useState(true);
+  const body = useRef(/** @type {any} */ (null));
+  const { document, read, name, label } = told;
+  const other = document && read?.document && !read.same ? read.document : null;
+  const ownShown = Boolean(read) && own === read?.text;
+  const choose = (/** @type {string} */ id, /** @type {View} */ words, /** @type {boolean} */ toOwn) =>
+    ui`<button class="sv-btn" data-testid=${id} aria-pressed=${ownShown === toOwn} onclick=${() =>
+      showOwn(toOwn ? read?.text ?? "" : "")}>${words}</button>`;
 
-  function read() {
-    button.disabled = true;
-    showOwn = false;
-    ctx.read(input.value);
+  /** Lights the piece whose meaning is pointed at. @param {any} e */
+  function light({ target }) {
+    for (const old of body.current.querySelectorAll(".sv-lit")) old.classList.remove("sv-lit");
+    const line = target.closest("[data-testid^=letters-] > tbody > tr");
+    const number = [...line?.parentElement.children || []].indexOf(line);
+    for (const piece of line?.closest("td:has(> .sv-rostext)")?.querySelectorAll(`[data-i="${number}"]`) || []) {
+      piece.classList.add("sv-lit");
+    }
   }
-
-  /** What gives what was read to the selected value. @param {Reading} found */
-  function applying({ apply }) {
-    const { name = "", label, role } = ctx.get("rosetta");
-    const output = role === "output";
-    const arrays = ctx.arrays(output ? "outputs" : "inputs");
-    const place = arrays.byName.get(name)?.place ?? -1;
-    const twins = output || place < 0 || !ctx.twins ? [] : arrays.twins(place).map((at) => arrays.leaves[at].path);
-    const edit = {
-      op: output ? "set_out_spec" : "set_spec",
-      name,
-      spec: apply,
-      ...(twins.length ? { twins: true } : {}),
-    };
-    const attributes = { class: "sv-btn sv-do", id: "read-apply", title: twins.join("\n") || null };
-    const also = twins.length ? ` and ${twinsText(twins)}` : "";
-    return h("button", { ...attributes, onclick: () => ctx.edit(edit) }, "apply to ", h("code", {}, label), also);
-  }
-
-  function drawAnswer() {
-    const { read: found, name } = ctx.get("rosetta");
-    clear.hidden = !input.value && !found;
-    answerView.draw(found?.answer || { blocks: [] });
-    const { error } = ctx.get("status");
-    const here = error && name && error.argument === name && ["argument", "output"].includes(error.place);
-    fill(
-      more,
-      found?.error ? notice("sv-error", "read-error", found.error) : null,
-      found?.apply ? h("p", {}, applying(found)) : null,
-      found && here ? notice("sv-error", "read-refused", error.message, error.detail) : null,
-    );
-  }
-
-  /** A notation's text with its pieces marked: underlined in an axis's colour, lit when its meaning is pointed at.
-   * @param {Row} row @param {number} _ @param {number} column */
-  function text(row, _, column) {
-    const [named] = pieces(row.cells[0]);
-    if (column === 0) return [h("b", {}, named.t), h("small", {}, named.tip)];
-    const [found, rest] = pieces(row.cells[1]);
-    if (found.k !== "code") return undefined;
-    const notation = row.sel?.[1] || "";
-    const letters = lettersOf(row);
-    const names = ctx.get("mesh").axes.map(({ name }) => name);
-    const parts = found.t.length > MARKED
-      ? [{ part: found.t, letter: -1 }]
-      : marked(found.t, letters.map((l) => l.piece));
-    const shown = parts.map(({ part, letter }) => {
-      if (letter === -1) return breaks(part);
-      const axis = axisOf(part, notation, names);
-      return h("span", {
-        "data-i": letter,
-        title: letter === null ? null : letters[letter].meaning,
-        class: `sv-piece ${axis ? "sv-onaxis" : ""}`,
-        style: axis ? axisStyle(ctx, axis) : null,
-      }, breaks(part));
-    });
-    const tabindex = found.t.length > SCROLLED ? "0" : null;
-    const code = h("code", { class: "sv-rostext", id: `text-${notation}`, tabindex }, shown);
-    return [code, rest ? h("p", { class: "sv-soft" }, rest.t) : null];
-  }
-
-  /** What copies a row's text; none where there is none, or not all of it. @param {Row} row */
-  function copying(row) {
-    const [found, ...rest] = pieces(row.cells[1]);
-    const notation = row.sel?.[1] || "";
-    const title = `copy it in this notation: ${plain(row.cells[0])}`;
-    const code = () => /** @type {HTMLElement} */ (body.querySelector(`[data-testid="text-${notation}"]`));
-    return found.k === "code" && !rest.length ? copyButton(code, `copy-${notation}`, title) : null;
-  }
-
-  /** Lights the piece whose meaning is pointed at. @param {MouseEvent} e */
-  function light(e) {
-    for (const old of body.querySelectorAll(".sv-lit")) old.classList.remove("sv-lit");
-    const line = e.target instanceof Element && e.target.closest("[data-testid^=letters-] > tbody > tr");
-    if (!line || !line.parentElement) return;
-    const number = [...line.parentElement.children].indexOf(line);
-    const found = line.closest("td:has(> .sv-rostext)")?.querySelectorAll(`[data-i="${number}"]`) || [];
-    for (const piece of found) piece.classList.add("sv-lit");
-  }
-  body.addEventListener("mouseover", light);
-  body.addEventListener("mouseleave", light);
-
-  function draw() {
-    const { document: own, read: found, name, label } = ctx.get("rosetta");
-    if (!own) return fill(body, waiting(ctx));
-    if (found && found.text !== answered) showOwn = false;
-    answered = found?.text ?? null;
-    drawAnswer();
-    const other = found?.document && !found.same ? found.document : null;
-    const choose = (/** @type {string} */ id, /** @type {Child} */ what, /** @type {boolean} */ toOwn) =>
-      h("button", {
-        class: "sv-btn",
-        id,
-        "aria-pressed": String(showOwn === toOwn),
-        onclick: () => {
-          showOwn = toOwn;
-          draw();
-        },
-      }, what);
-    fill(
-      tools,
-      other && name
-        ? h(
-          "span",
-          { class: "sv-choice", role: "group", "aria-label": "which sharding" },
-          choose("show-read", "what was read", false),
-          choose("show-own", label, true),
-        )
-        : null,
-      h("label", {}, meanings, " what each piece means"),
-    );
-    view.draw(other && !(showOwn && name) ? other : own);
-  }
-
-  const update = () => ctx.when("rosetta", draw);
-  for (const key of ["rosetta", "mesh", "gone"]) ctx.on(key, update);
-  ctx.on("status", () => ctx.when("rosetta", () => ctx.get("rosetta").document && drawAnswer()));
-  update();
+  return ui`<div class="sv-reader">
+      <div class="sv-sec">read any notation<span class="sv-hint">paste one, or type it and press Enter</span></div>
+      <${Reader} read=${(
+    /** @type {string} */ text,
+  ) => (showOwn(""), ctx.read(text))} clears=${Boolean(read)} />
+      <div class="sv-answer" data-testid="read-answer" role="status"><${Answer} of=${read} /></div></div>
+    <div class="sv-rostools">${
+    other && name &&
+    ui`<span class="sv-choice" role="group" aria-label="which sharding">
+        ${choose("show-read", "what was read", false)}${choose("show-own", label, true)}</span>`
+  }<label><input type="checkbox" data-testid="meanings" checked=${meanings} onchange=${(
+    /** @type {any} */ { target },
+  ) =>
+    showMeanings(
+      target.checked,
+    )} />${" what each piece means"}</label></div><div ref=${body} onmouseover=${light} onmouseleave=${light}>${
+    document
+      ? ui`<${Documented} class="sv-ros ${meanings ? "" : "sv-bare"}"
+            of=${other && !(ownShown && name) ? other : document} editors=${EDITORS} />`
+      : ui`<${Waiting} />`
+  }</div>`;
 }
+
+/** The field in which a notation is read. @param {{ read: (text: string) => void, clears: boolean }} props */
+function Reader({ read, clears }) {
+  const ctx = useContextOf();
+  const box = useRef(/** @type {any} */ (null));
+  const [text, type] = useState(ctx.get("reading"));
+  const input = () => box.current.querySelector("input");
+  const go = () => {
+    type(input().value);
+    read(input().value);
+  };
+  const clear = () => {
+    input().value = "";
+    go();
+    input().focus();
+  };
+  return ui`<div class="sv-readrow" ref=${box}>
+      <${Field} class="sv-typed" data-testid="read" value=${ctx.get("reading")} placeholder=${EXAMPLE} enter=${go}
+          aria-label="a sharding in any notation, to be read on this mesh" onpaste=${() => setTimeout(go)} oninput=${(
+    /** @type {any} */ { target },
+  ) => type(target.value)} />
+      <button class="sv-btn" data-testid="read-go" disabled=${text === ctx.get("reading")} onclick=${go}>read</button>
+      <button class="sv-btn" data-testid="read-clear" hidden=${!text && !clears} onclick=${clear}>clear</button></div>`;
+}
+
+/** What was read, and what gives it to the selected value. @param {{ of?: Reading | null }} props */
+function Answer({ of }) {
+  const ctx = useContextOf();
+  const { name = "", label, role } = ctx.get("rosetta");
+  const { error } = ctx.get("status");
+  const here = of && error && name && error.argument === name && ["argument", "output"].includes(error.place);
+  const output = role === "output";
+  const arrays = ctx.arrays(output ? "outputs" : "inputs");
+  const place = arrays.byName.get(name)?.place ?? -1;
+  const twins = output || place < 0 || !ctx.twins ? [] : arrays.twins(place).map((at) => arrays.leaves[at].path);
+  const op = output ? "set_out_spec" : "set_spec";
+  const apply = () => ctx.edit({ op, name, spec: of?.apply, ...(twins.length ? { twins: true } : {}) });
+  return ui`<${Documented} of=${of?.answer} />
+    ${of?.error && ui`<${Notice} kind="sv-error" id="read-error" message=${of.error} />`}${
+    of?.apply &&
+    ui`<p>
+        <button class="sv-btn sv-do" data-testid="read-apply" title=${twins.join("\n") || null} onclick=${apply}>
+          ${"apply to "}<code>${label}</code>${twins.length ? ` and ${twinsText(twins)}` : ""}</button></p>`
+  }
+    ${here && ui`<${Notice} kind="sv-error" id="read-refused" message=${error.message} detail=${error.detail} />`}`;
+}
+
+/** A notation's text with its pieces marked: underlined in an axis's colour, lit when its meaning is pointed at.
+ * @param {{ row: Row }} props */
+function Text({ row }) {
+  const ctx = useContextOf();
+  const [found, rest] = pieces(row.cells[1]);
+  const notation = row.sel?.[1] || "";
+  const letters = lettersOf(row);
+  const names = ctx.get("mesh").axes.map(({ name }) => name);
+  const parts = found.t.length > MARKED
+    ? [{ part: found.t, letter: -1 }]
+    : marked(found.t, letters.map((l) => l.piece));
+  const shown = parts.map(({ part, letter }) => {
+    if (letter === -1) return breaks(part);
+    const axis = axisOf(part, notation, names);
+    return ui`<span data-i=${letter} title=${letter === null ? null : letters[letter].meaning}
+          class="sv-piece ${axis ? "sv-onaxis" : ""}" style=${axis ? axisStyle(ctx, axis) : null}>
+        ${breaks(part)}</span>`;
+  });
+  return ui`<code class="sv-rostext" data-testid="text-${notation}" tabindex=${found.t.length > SCROLLED ? "0" : null}>
+      ${shown}</code>${rest && ui`<p class="sv-soft">${rest.t}</p>`}`;
+}
+
+const EDITORS = {
+  rosetta: {
+    inside: 1,
+    widths: [17, 60],
+    /** @param {Row} row @param {number} _ @param {number} column */
+    cell(row, _, column) {
+      const [{ t, tip }] = pieces(row.cells[0]);
+      if (column === 0) return ui`<b>${t}</b><small>${tip}</small>`;
+      return pieces(row.cells[1])[0].k === "code" ? ui`<${Text} row=${row} />` : undefined;
+    },
+    /** What copies a row's text; none where there is none, or not all of it. @param {Row} row */
+    end(row) {
+      const [found, ...rest] = pieces(row.cells[1]);
+      const notation = row.sel?.[1] || "";
+      const title = `copy it in this notation: ${plain(row.cells[0])}`;
+      return found.k === "code" && !rest.length &&
+        ui`<${CopyButton} of="text-${notation}" id="copy-${notation}" title=${title} />`;
+    },
+  },
+};

@@ -1,33 +1,13 @@
 // @ts-check
 // The rules: what the kernel tells of each, with fields to change them, buttons to move them, and a form for a new one.
-import { entry, find, h } from "./dom.js";
-import { pane } from "./panes.js";
-import { refusal } from "./head.js";
+import { Pane } from "./panes.js";
+import { Field, Refusal, ui, useContextOf, useTraits } from "./parts.js";
+import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
-/** @import { Context, Edit } from "./types.d.ts" */
+/** @import { Edit } from "./types.d.ts" */
 
 const WIDTHS = [5, 30, 30, 8, 6]; // characters of the columns
-
-/**
- * A field that says what was typed once the person is done with it; Escape takes it back.
- * @param {string} id
- * @param {string} label
- * @param {string} value
- * @param {(text: string) => void} done
- */
-function field(id, label, value, done) {
-  const send = () => {
-    if (input.isConnected && input.value !== value) done(input.value);
-  };
-  const input = entry({ id, value, "aria-label": label }, send);
-  input.addEventListener("change", send);
-  input.addEventListener("keydown", (e) => {
-    if (e.key !== "Escape") return;
-    input.value = value;
-    input.blur();
-  });
-  return input;
-}
+const PAUSE = 100; // milliseconds without a key before a pattern is tried
 
 /**
  * What moves and removes a rule: a sign, what it does, and the edit, or null where it cannot.
@@ -45,96 +25,85 @@ export function moves(place, count) {
   ];
 }
 
-/**
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function rules(ctx, el) {
-  let sent = 0; // how many rules there are once the new one is taken
+export function Rules() {
+  const ctx = useContextOf();
   const fields = () => ctx.get("rules").fields || [];
-  const pattern = entry(
-    { id: "rule-new-filter", placeholder: "*kernel", "aria-label": "pattern of the new rule" },
-    add,
-  );
-  const spec = entry(
-    { id: "rule-new-spec", placeholder: "P('data', 'model')", "aria-label": "spec of the new rule" },
-    add,
-  );
-
-  function add() {
-    if (!pattern.value.trim()) return pattern.focus();
-    sent = fields().length + 1;
-    ctx.edit({ op: "add_rule", pattern: pattern.value, spec: spec.value });
-  }
 
   /** @param {unknown} _ @param {number} place @param {number} column */
   function cell(_, place, column) {
-    const { filter, spec: cut } = fields()[place];
-    const change = (/** @type {object} */ what) => ctx.edit({ op: "set_rule", place, ...what });
-    const rule = `of rule ${place + 1}`;
-    if (column === 1 && filter !== null) {
-      return field(`rule-filter-${place}`, `pattern ${rule}`, filter, (typed) => change({ pattern: typed }));
-    }
-    return column === 2
-      ? field(`rule-spec-${place}`, `spec ${rule}`, cut, (typed) => change({ spec: typed }))
-      : undefined;
+    if (!fields()[place] || (column !== 1 && column !== 2)) return undefined;
+    const { filter, spec } = fields()[place];
+    const [name, value, of] = column === 1 ? ["pattern", filter, "filter"] : ["spec", spec, "spec"];
+    const change = (/** @type {string} */ typed) => ctx.edit({ op: "set_rule", place, [name]: typed });
+    return value !== null &&
+        ui`<${Field} value=${value} data-testid="rule-${of}-${place}" leave=${change}
+              aria-label="${name} of rule ${place + 1}" answer=${ctx.get("status").seq} />` || undefined;
   }
 
   /** @param {unknown} _ @param {number} place */
   function end(_, place) {
     return moves(place, fields().length).map(([id, sign, title, edit]) =>
-      h("button", {
-        class: "sv-btn",
-        id: `rule-${id}-${place}`,
-        title,
-        "aria-label": `${title}: rule ${place + 1}`,
-        disabled: !edit,
-        onclick: () => edit && ctx.edit(edit),
-      }, sign)
+      ui`<button class="sv-btn" data-testid="rule-${id}-${place}" title=${title}
+            aria-label="${title}: rule ${place + 1}" disabled=${!edit} onclick=${() => edit && ctx.edit(edit)}>
+          ${sign}</button>`
     );
   }
-
   function above() {
-    if (sent && fields().length >= sent) {
-      pattern.value = spec.value = "";
-      sent = 0;
-    }
     const { error } = ctx.get("status");
-    return error?.place === "rule" ? refusal(ctx, error, "rule-error") : null;
+    return error?.place === "rule" && ui`<${Refusal} error=${error} id="rule-error" />`;
   }
-
-  pane(ctx, el, "rules", { above, editors: { rules: { cell, end, widths: WIDTHS } } });
-  const button = h("button", { class: "sv-btn", id: "rule-add", onclick: add }, "add rule");
-  const { words: count, draw: drawCount } = counting(ctx, pattern, "rule-new-count");
-  ctx.on("trial", drawCount);
-  el.append(h("div", { class: "sv-rulenew" }, pattern, h("span", { class: "sv-soft" }, "→"), spec, button, count));
+  return ui`<${Pane} of="rules" above=${above} editors=${{ rules: { cell, end, widths: WIDTHS } }} /><${NewRule} />`;
 }
 
-const PAUSE = 100; // milliseconds without a key before a pattern is tried
-
-/**
- * What a pattern catches, while it is typed.
- * @param {Context} ctx
- * @param {HTMLInputElement} input
- * @param {string} id
- */
-function counting(ctx, input, id) {
-  const words = h("span", { class: "sv-soft sv-count", id, role: "status" });
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
-  input.addEventListener("input", () => {
-    clearTimeout(timer);
-    timer = setTimeout(() => ctx.attempt(input.value), PAUSE);
-    draw();
+/** The form for a new rule, which is emptied when it is taken. */
+function NewRule() {
+  const ctx = useTraits("rules");
+  const count = ctx.get("rules").fields?.length ?? 0;
+  const [sent, send] = useState(Infinity); // how many rules there are once the new one is taken
+  const form = useRef(/** @type {any} */ (null));
+  const [pattern, type] = useState("");
+  const inputs = () => [...form.current.querySelectorAll("input")];
+  useLayoutEffect(() => {
+    if (count < sent) return;
+    for (const input of inputs()) input.value = "";
+    type("");
+    send(Infinity);
   });
-  function draw() {
-    const { pattern, said = "", names = [], count = 0 } = ctx.get("trial");
-    const fresh = Boolean(pattern) && pattern === input.value;
-    words.textContent = fresh ? said : input.value.trim() ? "…" : "";
-    words.title = fresh ? [...names, ...(count > names.length ? ["…"] : [])].join("\n") : "";
-  }
-  draw();
-  return { words, draw };
+  const add = () => {
+    const [filter, spec] = inputs().map(({ value }) => value);
+    if (!filter.trim()) return inputs()[0].focus();
+    send(count + 1);
+    ctx.edit({ op: "add_rule", pattern: filter, spec });
+  };
+  return ui`<div class="sv-rulenew" ref=${form}>
+      <${Field} data-testid="rule-new-filter" placeholder="*kernel" aria-label="pattern of the new rule" enter=${add}
+          oninput=${(
+    /** @type {any} */ { target },
+  ) =>
+    type(
+      target.value,
+    )} /><span class="sv-soft">→</span>
+      <${Field} data-testid="rule-new-spec" placeholder="P('data', 'model')" aria-label="spec of the new rule"
+          enter=${add} /><button class="sv-btn" data-testid="rule-add" onclick=${add}>add rule</button>
+      <${Count} of=${pattern} id="rule-new-count" /></div>`;
+}
+
+/** What a pattern catches, while it is typed. @param {{ of: string, id: string }} props */
+function Count({ of, id }) {
+  const ctx = useTraits("trial");
+  const { pattern, said = "", names = [], count = 0 } = ctx.get("trial");
+  const fresh = Boolean(pattern) && pattern === of;
+  useLayoutEffect(() => {
+    if (fresh || !of.trim()) return;
+    const timer = setTimeout(() => ctx.attempt(of), PAUSE);
+    return () => clearTimeout(timer);
+  }, [of]);
+  useLayoutEffect(() => {
+    if (of.trim()) ctx.attempt(of);
+  }, []);
+  return ui`<span class="sv-soft sv-count" data-testid=${id} role="status"
+        title=${fresh ? [...names, ...(count > names.length ? ["…"] : [])].join("\n") : ""}>
+      ${fresh ? said : of.trim() ? "…" : ""}</span>`;
 }
 
 /**
@@ -156,52 +125,35 @@ export function patternsOf(path) {
   return [...new Set([...ends.map((end) => end.join(".")), path])];
 }
 
-/**
- * What makes a rule of the selected array: a pattern, what it catches, and a button that adds it with the array's spec.
- * @param {Context} ctx
- * @returns {(name: string) => HTMLElement}
- */
-export function ruleMaker(ctx) {
-  let open = "";
-  let drawCount = () => {}; // of the form that is there
-  ctx.on("trial", () => drawCount());
-  return (name) => {
-    const box = h("div", { class: "sv-rulemaker" });
-    const show = () => {
-      open = name;
-      box.replaceChildren(...form());
-      ctx.attempt(patternsOf(name)[0]);
-      /** @type {HTMLElement | null} */ (find(box, "make-pattern"))?.focus();
-    };
-    function form() {
-      const make = () => {
-        if (!input.value.trim()) return input.focus();
-        open = "";
-        ctx.edit({ op: "make_rule", pattern: input.value, name });
-      };
-      const [value] = patternsOf(name);
-      const label = `pattern of a rule with the spec of ${name}`;
-      const input = entry({ id: "make-pattern", value, placeholder: "*kernel", "aria-label": label }, make);
-      const { words: count, draw } = counting(ctx, input, "make-count");
-      drawCount = draw;
-      const offers = patternsOf(name).map((pattern) =>
-        h("button", {
-          class: "sv-link sv-offered",
-          tabindex: "-1",
-          onclick: () => {
-            input.value = pattern;
-            ctx.attempt(pattern);
-          },
-        }, pattern)
-      );
-      const add = h("button", { class: "sv-btn sv-do", id: "make-rule", onclick: make }, "add rule");
-      return [h("div", { class: "sv-makerow" }, input, add), h("div", {}, count, " · ", offers)];
-    }
-    if (open === name) box.append(...form());
-    else {
-      const title = "one rule for all arrays like this one, with the spec that it has now";
-      box.append(h("button", { class: "sv-link", id: "make-rule-open", title, onclick: show }, "make a rule of it …"));
-    }
-    return box;
+/** What makes a rule of an array: a pattern, what it catches, and a button that adds it with the array's spec. @param {{ name: string }} props */
+export function RuleMaker({ name }) {
+  const ctx = useContextOf();
+  const [open, show] = useState(false);
+  const [pattern, type] = useState(patternsOf(name)[0]);
+  if (!open) {
+    return ui`<div class="sv-rulemaker"><button class="sv-link" data-testid="make-rule-open" onclick=${() =>
+      show(
+        true,
+      )} title="one rule for all arrays like this one, with the spec that it has now">make a rule of it …</button>
+      </div>`;
+  }
+  const make = () => {
+    if (!pattern.trim()) return;
+    show(false);
+    ctx.edit({ op: "make_rule", pattern, name });
   };
+  return ui`<div class="sv-rulemaker">
+      <div class="sv-makerow">
+        <${Field} data-testid="make-pattern" value=${pattern} placeholder="*kernel" enter=${make} grab
+            aria-label="pattern of a rule with the spec of ${name}" oninput=${(
+    /** @type {any} */ { target },
+  ) =>
+    type(
+      target.value,
+    )} /><button class="sv-btn sv-do" data-testid="make-rule" onclick=${make}>add rule</button></div>
+      <div><${Count} of=${pattern} id="make-count" />${" · "}${
+    patternsOf(name).map((each) =>
+      ui`<button class="sv-link sv-offered" tabindex="-1" onclick=${() => type(each)}>${each}</button>`
+    )
+  }</div></div>`;
 }

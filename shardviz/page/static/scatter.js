@@ -1,21 +1,15 @@
 // @ts-check
 // The plans on a scatter of step time against memory, with the memory that a device has as a line; a click opens one.
-import { plain, rowsOf } from "./document.js";
-import { fill, svg } from "./dom.js";
-
-/** @import { Context } from "./types.d.ts" */
+import { ui, useContextOf } from "./parts.js";
+import { plain, rowsOf } from "./words.js";
 
 const [WIDTH, HEIGHT, LEFT, BOTTOM, TOP] = [190, 92, 14, 16, 8]; // pixels
 
-/**
- * Draws it, or nothing where no plan has a time.
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function drawScatter(ctx, el) {
+/** Nothing where no plan has a time. */
+export function Scatter() {
+  const ctx = useContextOf();
   const { points = [], usable, at, document } = ctx.get("cards");
-  el.hidden = !points.length;
-  if (!points.length) return;
+  if (!points.length) return ui`<div class="sv-scatter" hidden />`;
   const rows = rowsOf(document.blocks);
   const most = 1.12 * Math.max(usable ?? 0, ...points.map(({ bytes }) => bytes));
   const slowest = 1.12 * Math.max(...points.map(({ seconds }) => seconds));
@@ -23,28 +17,20 @@ export function drawScatter(ctx, el) {
   const y = (/** @type {number} */ seconds) => HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * seconds / slowest;
   const base = HEIGHT - BOTTOM;
   const dots = points.map(({ card, bytes, seconds, fits }) => {
-    const title = plain(rows.find(({ sel }) => sel?.[1] === card)?.cells[0] ?? card);
     const look = `sv-point ${card === at ? "sv-on" : ""} ${fits === false ? "sv-toomuch" : ""}`;
-    const onclick = () => card !== at && ctx.edit({ op: "open_card", card });
-    return svg(
-      "circle",
-      { class: look, cx: x(bytes), cy: y(seconds), r: card === at ? 5 : 4, onclick },
-      svg("title", {}, title),
-    );
+    return ui`<circle key=${card} class=${look} cx=${x(bytes)} cy=${y(seconds)} r=${card === at ? 5 : 4} onclick=${() =>
+      card !== at && ctx.edit({ op: "open_card", card })}><title>${
+      plain(rows.find(({ sel }) => sel?.[1] === card)?.cells[0] ?? card)
+    }</title></circle>`;
   });
-  const limit = usable
-    ? svg("path", { class: "sv-limit", d: `M${x(usable)} ${TOP - 4}V${base}` }, svg("title", {}, "memory of a device"))
-    : null;
-  fill(
-    el,
-    svg(
-      "svg",
-      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, "aria-hidden": "true" },
-      svg("path", { class: "sv-scatteraxes", d: `M${LEFT} ${TOP - 4}V${base}H${WIDTH}` }),
-      svg("text", { x: 0, y: 0, transform: `translate(9 ${base - 2}) rotate(-90)` }, "step"),
-      svg("text", { x: WIDTH, y: HEIGHT - 3, "text-anchor": "end" }, "memory"),
-      limit,
-      dots,
-    ),
-  );
+  return ui`<div class="sv-scatter">
+      <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" width=${WIDTH} height=${HEIGHT} aria-hidden="true">
+        <path class="sv-scatteraxes" d="M${LEFT} ${TOP - 4}V${base}H${WIDTH}" />
+        <text x="0" y="0" transform="translate(9 ${base - 2}) rotate(-90)">step</text>
+        <text x=${WIDTH} y=${HEIGHT - 3} text-anchor="end">memory</text>
+        ${
+    usable && ui`<path class="sv-limit" d="M${x(usable)} ${TOP - 4}V${base}">
+            <title>memory of a device</title></path>`
+  }
+        ${dots}</svg></div>`;
 }

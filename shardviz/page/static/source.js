@@ -1,13 +1,16 @@
 // @ts-check
 // The person's own source as the kernel tells it: beside each line what it takes of the step. A click opens a line: its
 // values, its collectives, what it costs and why, and the mends that were tried.
-import { fill, find, h, keeper } from "./dom.js";
-import { bar, documentView, inline, pieces, plain } from "./document.js";
-import { waiting } from "./head.js";
+import { Documented } from "./document.js";
+import { find } from "./dom.js";
+import { ui, useAgain, useContextOf, useTraits, Waiting } from "./parts.js";
+import { Bar, Pieces } from "./pieces.js";
+import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
+import { pieces, plain } from "./words.js";
 
-/** @import { Context, Document, Inline, Kept, Line } from "./types.d.ts" */
+/** @import { Inline, Line } from "./types.d.ts" */
 
-const FLASH = 1500; // milliseconds in which a line that was asked for is lit up, also where it is drawn anew
+const FLASH = 1500; // milliseconds in which a line that was asked for is lit up
 const GAP = 3; // lines left out before a gap is shown
 
 /**
@@ -21,182 +24,141 @@ export function gaps(numbers) {
 /** How much of the longest line's share a line has. @param {Line} line */
 export const heatOf = ({ bar = [] }) => bar.reduce((sum, { share }) => sum + share, 0);
 
-/**
- * @param {Context} ctx
- * @param {HTMLElement} el
- */
-export function source(ctx, el) {
-  /** The line that is to be shown as soon as it is there. @type {string | null} */
-  let wanted = null;
-  let flash = { at: "", end: 0 };
-  let placed = false; // whether the hottest line, or one that was asked for, has been brought into sight
-  /** The lines that are open. @type {Set<string>} */
-  const open = new Set();
+export function Source() {
+  const ctx = useTraits("source", "texts", "selected", "mesh", "lines", "lit", "gone");
+  const again = useAgain();
+  const [open, setOpen] = useState(/** @type {string[] | null} */ (null)); // the lines that are open; at first the hottest
+  const [flash, light] = useState(""); // the line that was asked for
+  const box = useRef(/** @type {any} */ (null));
+  const wants = useRef(""); // the line that is to be brought into sight
+  const placed = useRef(false); // whether the hottest line, or one that was asked for, has been brought into sight
+  const source = useKept(ctx.get("source"));
+  const files = source.files;
+  const pane = () => box.current.closest(".sv-panel");
 
-  /** What happens on a line: a value, what is computed, a collective. @param {Inline} said */
-  function event(said) {
-    const found = pieces(said);
-    return h("span", { class: `sv-coll sv-${found[0]?.t}` }, inline(ctx, found));
-  }
-
-  /** A line's number, which leads to what JAX, Shardy and XLA make of it. @param {string} at @param {string} words */
-  function raw(at, words) {
-    const onclick = () => {
-      ctx.query({ line: at, find: "", only: false, at: 0 });
-      ctx.setTab("stages");
-    };
-    const title = `${at} in the raw stages`;
-    return h("button", { class: "sv-no sv-link", id: `raw-${at}`, title, "aria-label": title, onclick }, words);
-  }
-
-  /** @param {string} at */
-  function toggle(at) {
-    if (!open.delete(at)) open.add(at);
-    ctx.openLines([...open]);
-    draw();
-  }
-
-  /**
-   * A line: its number, its share, its text and what it takes; open, also what happens on it, why, and what helps.
-   * @param {Line} line
-   * @param {Inline} text
-   * @param {Document} [costs]
-   */
-  function lineOf(line, text, costs) {
-    const { n, at, bar: parts = [], amount, more, on = [] } = line;
-    const [code] = pieces(text);
-    const [number, words] = [at ? raw(at, n) : h("span", { class: "sv-no" }, n), code.tip || code.t.trim()];
-    const shown = at !== undefined && open.has(at);
-    const attributes = {
-      class: `sv-ln ${at ? "" : "sv-quiet"} ${isAbout(line) ? "sv-sel" : shown ? "sv-shown" : ""}`,
-      id: at && `line-${at}`,
-      "data-thing": at && `line ${at}`,
-      "data-heat": heatOf(line),
-      onclick: at ? () => toggle(at) : undefined,
-    };
-    const said = h("code", { title: words }, code.t);
-    const row = h(
-      "div",
-      attributes,
-      number,
-      parts.length ? bar(ctx, parts) : h("span"),
-      at
-        ? h("button", { class: "sv-opens", id: `open-line-${at}`, "aria-expanded": String(shown), title: words }, said)
-        : said,
-      h("span", { class: "sv-more" }, more ? inline(ctx, more) : null),
-      h("span", { class: "sv-amount" }, amount ? inline(ctx, amount) : null),
-    );
-    if (!shown) return row;
-    const below = h("div", {});
-    if (costs) documentView(ctx, below).draw(costs);
-    return h("div", {}, row, h("div", { class: "sv-in", id: `in-${at}` }, on.map(event), below));
-  }
-
-  /** Whether the selected value is on a line. @param {Line} line */
-  function isAbout({ on = [] }) {
-    return on.some((said) => pieces(said).some((p) => p.sel?.[0] === "value" && p.sel[1] === ctx.get("selected")));
-  }
-
-  /** @type {ReturnType<typeof keeper<HTMLElement>>} */
-  const keep = keeper();
-
-  /** The space where lines are left out. */
-  const gap = () => h("div", { class: "sv-gap", "aria-hidden": "true" }, "⋯");
-
-  function draw() {
-    const { files, none = [] } = ctx.get("source");
-    if (!files) { // the kernel says it when the place is gone to; until then the last answer stays
-      if (!el.childElementCount) fill(el, waiting(ctx));
-      return;
-    }
-    const { files: texts } = ctx.get("texts");
-    if (!placed && !open.size) openHottest(files.flatMap(({ lines }) => lines));
-    const around = JSON.stringify([ctx.get("mesh").axes, ctx.get("selected")]);
-    /** @param {Line} line @param {number} n of its file @param {number} i in it @returns {Kept<HTMLElement>} */
-    const kept = (line, n, i) => {
-      const text = texts?.[n]?.[i] ?? "";
-      const shown = Boolean(line.at && open.has(line.at));
-      const costs = shown ? ctx.get("lines")[line.at ?? ""] : undefined;
-      const looks = JSON.stringify([line, text, shown, costs]);
-      return [`${n} ${line.n}`, `${around} ${looks}`, () => lineOf(line, text, costs)];
-    };
-    const made = keep(files.flatMap(({ lines }, n) => lines.map((line, i) => kept(line, n, i))));
-    let at = 0;
-    const shown = files.map(({ title, lines }) => {
-      const left = gaps(lines.map(({ n }) => Number(n)));
-      const rows = lines.map((_, i) => [left[i] ? gap() : null, made[at++]]);
-      return [h("div", { class: "sv-file" }, title), rows];
-    });
-    fill(el, files.length ? null : h("p", { class: "sv-empty" }, plain(none)), shown);
-    light();
-    if (performance.now() < flash.end) find(el, `line-${flash.at}`)?.classList.add("sv-changed");
-    if (wanted) requestAnimationFrame(toWanted);
-    else if (!placed) requestAnimationFrame(toHottest);
-  }
-
-  /** To the line that was asked for, and lights it up for a moment. */
-  function toWanted() {
-    const row = wanted && find(el, `line-${wanted}`);
-    if (!wanted || !row) return;
-    flash = { at: wanted, end: performance.now() + FLASH };
-    wanted = null;
-    placed = true;
-    el.scrollTop += offset(row) - el.clientHeight / 3;
-    row.classList.remove("sv-changed");
-    void row.offsetWidth; // so that the flash begins anew
-    row.classList.add("sv-changed");
-  }
-
-  /** Lights up the lines that a chain goes through, the one where it is now the most. */
-  function light() {
-    const { lines, now } = ctx.lit;
-    for (const row of el.querySelectorAll(".sv-lit, .sv-now")) row.classList.remove("sv-lit", "sv-now");
-    for (const at of lines) find(el, `line-${at}`)?.classList.add("sv-lit");
-    find(el, `line-${now}`)?.classList.add("sv-now");
-  }
-
-  /** Brings the line where a chain is now into sight. */
-  function toLit() {
-    const row = ctx.lit.now && find(el, `line-${ctx.lit.now}`);
-    if (!row || !el.clientHeight) return;
-    placed = true;
-    const top = offset(row);
-    if (top < 0 || top + row.clientHeight > el.clientHeight) el.scrollTop += top - el.clientHeight / 3;
-  }
-
-  /** Pixels from the top of the pane to a line. @param {HTMLElement} row */
-  const offset = (row) => row.getBoundingClientRect().top - el.getBoundingClientRect().top;
-
-  /** At first the line that takes most is open. @param {Line[]} lines */
-  function openHottest(lines) {
-    const hottest = lines.reduce((a, b) => heatOf(b) > heatOf(a) ? b : a, { n: "" });
-    if (!hottest.at || !heatOf(hottest)) return;
-    open.add(hottest.at);
-    ctx.openLines([...open]);
-  }
-
-  /** At first the line that takes most is in sight; after that the person scrolls. */
-  function toHottest() {
-    const row = find(el, `line-${[...open][0]}`);
-    if (!row || !el.clientHeight) return;
-    placed = true;
-    el.scrollTop = offset(row) - el.clientHeight / 4;
+  /** @param {string[]} next */
+  function show(next) {
+    setOpen(next);
+    ctx.openLines(next);
   }
 
   // From wherever a line is named, to the line.
   ctx.showLine = (at) => {
-    wanted = at;
-    open.add(at);
-    ctx.openLines([...open]);
+    wants.current = at;
+    light(at);
+    show([...new Set([...open || [], at])]);
     ctx.setTab("source");
-    ctx.when("source", draw);
-    requestAnimationFrame(toWanted);
+    again();
   };
-  ctx.on("lit", () => {
-    light();
-    requestAnimationFrame(toLit);
+
+  useLayoutEffect(() => { // at first the line that takes most is open
+    if (!files || open) return;
+    const hottest = files.flatMap(({ lines }) => lines).reduce((a, b) => heatOf(b) > heatOf(a) ? b : a, { n: "" });
+    if (hottest.at && heatOf(hottest)) show([hottest.at]);
   });
-  const update = () => ctx.when("source", draw);
-  for (const key of ["source", "texts", "selected", "mesh", "lines"]) ctx.on(key, update);
-  update();
+  useLayoutEffect(() => { // and in sight; after that the person scrolls
+    const at = wants.current || (!placed.current && open?.[0]) || "";
+    const row = at && find(box.current, `line-${at}`);
+    if (!row || !pane()?.clientHeight) return;
+    const part = wants.current ? 3 : 4;
+    requestAnimationFrame(() => {
+      if (row.isConnected) pane().scrollTop += offset(row) - pane().clientHeight / part;
+    });
+    placed.current = true;
+    wants.current = "";
+  });
+  useLayoutEffect(() => {
+    if (!flash) return;
+    const timer = setTimeout(() => light(""), FLASH);
+    return () => clearTimeout(timer);
+  }, [flash]);
+  useLayoutEffect(() => { // the line where a chain is now comes into sight
+    const row = ctx.lit.now && find(box.current, `line-${ctx.lit.now}`);
+    if (!row || !pane()?.clientHeight) return;
+    placed.current = true;
+    const top = offset(row);
+    if (top < 0 || top + row.clientHeight > pane().clientHeight) pane().scrollTop += top - pane().clientHeight / 3;
+  }, [ctx.lit]);
+
+  /** Pixels from the top of the pane to a line. @param {HTMLElement} row */
+  const offset = (row) => row.getBoundingClientRect().top - pane().getBoundingClientRect().top;
+
+  if (!files) {
+    return ui`<div ref=${box}><${Waiting} /></div>`;
+  }
+  const { files: texts } = ctx.get("texts");
+  ctx.source = { files, texts };
+  const toggle = (/** @type {string} */ at) =>
+    show(open?.includes(at) ? open.filter((each) => each !== at) : [...open || [], at]);
+  return ui`<div ref=${box}>
+      ${files.length ? null : ui`<p class="sv-empty">${plain(source.none || [])}</p>`}
+      ${
+    files.map(({ title, lines }, n) => {
+      const left = gaps(lines.map((line) => Number(line.n)));
+      return ui`<div class="sv-file">${title}</div>${
+        lines.map((line, i) => [
+          left[i] && ui`<div class="sv-gap" aria-hidden="true" key="gap ${line.n}">⋯</div>`,
+          ui`<${One} key=${line.n} line=${line} text=${texts?.[n]?.[i] ?? ""} toggle=${toggle}
+                flash=${flash === line.at} open=${Boolean(line.at && open?.includes(line.at))} />`,
+        ])
+      }`;
+    })
+  }</div>`;
+}
+
+/** The last that had files: while another tab is shown the kernel says nothing. @template {{ files?: unknown }} T @param {T} told @returns {T} */
+function useKept(told) {
+  const last = useRef(told);
+  if (told.files) last.current = told;
+  return last.current;
+}
+
+/**
+ * A line: its number, its share, its text and what it takes; open, also what happens on it, why, and what helps.
+ * @param {{ line: Line, text: Inline, open: boolean, flash: boolean, toggle: (at: string) => void }} props
+ */
+function One({ line, text, open, flash, toggle }) {
+  const ctx = useContextOf();
+  const { n, at, bar = [], amount, more, on = [] } = line;
+  const [code] = pieces(text);
+  const words = code.tip || code.t.trim();
+  const about = on.some((said) =>
+    pieces(said).some(({ sel }) => sel?.[0] === "value" && sel[1] === ctx.get("selected"))
+  );
+  const { lines, now } = ctx.lit;
+  const looks = [
+    !at && "sv-quiet",
+    about ? "sv-sel" : open && "sv-shown",
+    at && lines.includes(at) && "sv-lit",
+    at && at === now && "sv-now",
+    at && flash && "sv-changed",
+  ];
+  const raw = (/** @type {Event} */ e) => {
+    e.stopPropagation();
+    ctx.query({ line: at, find: "", only: false, at: 0 });
+    ctx.setTab("stages");
+  };
+  const label = `${at} in the raw stages`;
+  const said = ui`<code title=${words}>${code.t}</code>`;
+  const row = ui`<div class="sv-ln ${looks.filter(Boolean).join(" ")}" data-testid=${at && `line-${at}`}
+        data-thing=${at && `line ${at}`} data-heat=${heatOf(line)} onclick=${at ? () => toggle(at) : null}>
+      ${
+    at
+      ? ui`<button class="sv-no sv-link" data-testid="raw-${at}" title=${label} aria-label=${label} onclick=${raw}>
+          ${n}</button>`
+      : ui`<span class="sv-no">${n}</span>`
+  }${bar.length ? ui`<${Bar} of=${bar} />` : ui`<span />`}${
+    at
+      ? ui`<button class="sv-opens" data-testid="open-line-${at}" aria-expanded=${open} title=${words}>${said}</button>`
+      : said
+  }<span class="sv-more">${more && ui`<${Pieces} of=${more} />`}</span>
+      <span class="sv-amount">${amount && ui`<${Pieces} of=${amount} />`}</span></div>`;
+  const costs = ctx.get("lines")[at ?? ""];
+  return ui`<div>
+      ${row}
+      ${
+    open && ui`<div class="sv-in" data-testid="in-${at}">
+          ${on.map((each) => ui`<span class="sv-coll sv-${pieces(each)[0]?.t}"><${Pieces} of=${each} /></span>`)}
+          ${costs && ui`<${Documented} of=${costs} />`}</div>`
+  }</div>`;
 }

@@ -1,9 +1,6 @@
 // What the kernel sends (the model's traits, as JSON) and what the page's modules share. Only the type checker reads
 // this file. Numbers come with their text: the page formats nothing.
 
-/** What is kept as long as it shows the same: its key, all that it shows, in words, and how it is made. */
-export type Kept<T> = [key: string, said: string, make: () => T];
-
 /** A mesh axis by its name, or a part of one: `[name, the size of what is before it, its own size]`. */
 export type Axis = string | [string, number, number];
 
@@ -324,9 +321,9 @@ export interface Table {
 /** What a person can change in a table. */
 export interface Editor {
   /** What stands in a column in place of the row's words; nothing where these stay. */
-  cell?: (row: Row, n: number, column: number) => Child | undefined;
+  cell?: (row: Row, n: number, column: number) => unknown;
   /** What stands behind the row. */
-  end?: (row: Row, n: number) => Child;
+  end?: (row: Row, n: number) => unknown;
   /** The column that holds what belongs to a row; none: it stands below the row. */
   inside?: number;
   /** The columns' widths in characters; else they follow from what is in them. */
@@ -426,9 +423,6 @@ export type OrderKey = string | [one: string, other: string];
 /** The machine with the mesh on it; without a picture the document says why there is none. */
 export interface Machine extends Pane {
   picture?: Picture;
-  /** What lies over the picture: links and chips that have more or less than those of another card, and its name. */
-  difference?: Picture;
-  against?: string;
   /** The orders to choose from, a row of the document's table each: their keys, which is the present one, its text. */
   orders?: Told & { keys: OrderKey[]; now: number; listed: string };
 }
@@ -625,7 +619,6 @@ export interface Context {
   gone: boolean;
   /** Whether a change of an argument is made to its twins too; "twins" is told when that changes. */
   twins: boolean;
-  setTwins(on: boolean): void;
   /** When the oldest edit was made that waits for its answer; "asked" is told when one is made. */
   since: number;
   /** The edits that wait for their answers, in order; the same list as long as these are the same. */
@@ -642,8 +635,8 @@ export interface Context {
   hover(offer: string): void;
   get<K extends keyof Traits>(key: K): Traits[K];
   /** Calls `listener` after a trait has changed, once for all that change together; and for "gone", "lit" and the
-   * like, which are the page's own. */
-  on(key: string, listener: () => void): void;
+   * like, which are the page's own. Returns how to stop that. */
+  on(key: string, listener: () => void): () => void;
   /** Draws now if the tab is shown, else when it next is. */
   when(tab: string, draw: () => void): void;
   /** Says that a tab is shown now. */
@@ -673,21 +666,19 @@ export interface Context {
   goStep(step: string): void;
   /** The lines of a chain that is shown, and the one where it is now; "lit" is told when that changes. */
   lit: { lines: string[]; now: string };
-  light(lines: string[], now: string): void;
+  /** The mesh axis that is dragged. */
+  air: string;
+  /** Whether the menu of machines is open. */
+  choosing: boolean;
+  /** Whether the page is printed, all that can be unfolded open. */
+  printing: boolean;
+  /** The input that is looked for. */
+  sought: string;
+  /** The source that was told last, with its texts. */
+  source: { files?: { title: string; lines: Line[] }[]; texts?: Inline[][] };
+  /** Changes something of the page's own, and tells who follows it. */
+  put<K extends "twins" | "lit" | "air" | "choosing" | "sought" | "printing">(key: K, value: Context[K]): void;
   /** Asks whether a kernel is behind the page, now and whenever that may have changed. */
   watchKernel(): void;
   close(): void;
-}
-
-export type Child = Node | string | number | boolean | null | undefined | Child[];
-
-/** Attributes of an element; `on...` are listeners, `style` CSS properties, `id` a data-testid. */
-export interface Props {
-  style?: Record<string, string | number> | null;
-  onclick?: (event: MouseEvent) => unknown;
-  onkeydown?: (event: KeyboardEvent) => unknown;
-  onblur?: (event: FocusEvent) => unknown;
-  oninput?: (event: Event) => unknown;
-  onchange?: (event: Event) => unknown;
-  [attribute: string]: unknown;
 }

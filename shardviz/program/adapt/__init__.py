@@ -20,8 +20,8 @@ Adapter = Callable[[Any, tuple[Any, ...], dict[str, Any], Options], Call | None]
 
 def _own(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
     """What has a method `__shardviz_call__(args, kwargs, options)` makes its own `Call`; the old `pjit` has it."""
-    made = getattr(type(fn), "__shardviz_call__", None)
-    return None if made is None else made(fn, args, kwargs, options)
+    adapt_own = getattr(type(fn), "__shardviz_call__", None)
+    return None if adapt_own is None else adapt_own(fn, args, kwargs, options)
 
 
 ADAPTERS: tuple[Adapter, ...] = (

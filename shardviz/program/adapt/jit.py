@@ -104,7 +104,7 @@ def box_specs(tree: Any) -> list[tuple[Spec | None, DeviceMesh | None]]:
     meta, spmd = sys.modules.get("flax.core.meta"), sys.modules.get("flax.linen.spmd")
     kind = getattr(meta, "AxisMetadata", ())
     is_box = lambda x: isinstance(x, kind)  # noqa: E731
-    found: list[tuple[Spec | None, DeviceMesh | None]] = []
+    specs: list[tuple[Spec | None, DeviceMesh | None]] = []
     for box in jax.tree.leaves(tree, is_leaf=is_box):
         spec = mesh = None
         if is_box(box) and hasattr(box, "get_partition_spec"):
@@ -113,8 +113,8 @@ def box_specs(tree: Any) -> list[tuple[Spec | None, DeviceMesh | None]]:
                 rules = box.rules or spmd.get_logical_axis_rules()
                 spec = spmd.logical_to_mesh_axes(tuple(spec), rules) if rules else None
         both = (None if spec is None else Spec.of(spec), None if mesh is None else DeviceMesh.of(mesh))
-        found += [both] * len(jax.tree.leaves(box))
-    return found
+        specs += [both] * len(jax.tree.leaves(box))
+    return specs
 
 
 def adapt_equinox(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:

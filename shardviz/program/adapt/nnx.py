@@ -169,8 +169,8 @@ def _brings(name: str, given: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
         mesh = DeviceMesh.of(meshes[0])
     elif mesh is None and (around := _jax.context_mesh()) is not None:
         mesh = DeviceMesh.of(around)
-    known = tuple(specs) if any(s is not None for s in specs) else ()
-    return Brings(mesh, known, None, specs_from), pinned
+    brought = tuple(specs) if any(s is not None for s in specs) else ()
+    return Brings(mesh, brought, None, specs_from), pinned
 
 
 def _asked(name: str, given: Given, lifted: Lifted) -> tuple[list[Spec | None], tuple[bool, ...]]:
@@ -395,7 +395,7 @@ def _updates(
     before: dict[Path, Any],
 ) -> list[tuple[Place, Any]]:
     """The new values that come out: what changed, what is donated, and in graph mode what has a sharding."""
-    found = []
+    updates = []
     for path, _, value in entries(state):
         number = lifted.numbers.get(path)
         kept = number is not None and (
@@ -408,19 +408,19 @@ def _updates(
                 if number is not None
                 else Place(near, lifted.leaves[near].path if near is not None else (), path[1:])
             )
-            found.append((place, value))
-    return found
+            updates.append((place, value))
+    return updates
 
 
 def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ...], tuple[bool, ...]]:
     """For each leaf its spec by a prefix that `nnx.jit` takes, and whether the prefix says one at all."""
     prefix = jax.tree.map(lambda s: s if is_spec(s) else None, spec_tree(prefix), is_leaf=is_spec)
-    found = expand(what, prefix, leaves)
+    expanded = expand(what, prefix, leaves)
     specs = tuple(
         s.spec(leaf) if isinstance(s, Rules) else None if s is None else Spec.of(s)
-        for s, leaf in zip(found, jax.tree.leaves(leaves), strict=True)
+        for s, leaf in zip(expanded, jax.tree.leaves(leaves), strict=True)
     )
-    return specs, tuple(s is not None for s in found)
+    return specs, tuple(s is not None for s in expanded)
 
 
 def made(argument: Any) -> Any:

@@ -220,28 +220,28 @@ def _dynamic(told: _jax.PmapWrapping, args: Sequence[Any]) -> tuple[Any, ...]:
 def _mapped_arrays(
     told: _jax.PmapWrapping, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[MappedArray, ...]:
-    given = told.in_axes
-    if isinstance(given, tuple) and told.static_argnums:
-        if len(given) != len(args):
-            raise SpecError(f"{name}: in_axes has {len(given)} entries for {len(args)} positional arguments")
-        given = _dynamic(told, given)
+    in_axes = told.in_axes
+    if isinstance(in_axes, tuple) and told.static_argnums:
+        if len(in_axes) != len(args):
+            raise SpecError(f"{name}: in_axes has {len(in_axes)} entries for {len(args)} positional arguments")
+        in_axes = _dynamic(told, in_axes)
     arguments = _dynamic(told, args), kwargs
     names = jax.tree.leaves(tree_of_names(told.fn, args, kwargs, told.static_argnums))
     try:
-        dims = spread((given, 0), arguments)
+        dims = spread((in_axes, 0), arguments)
     except ValueError as error:
         raise SpecError(
-            f"{name}: in_axes={given} is no pytree prefix of the tuple of positional arguments: {error}"
+            f"{name}: in_axes={in_axes} is no pytree prefix of the tuple of positional arguments: {error}"
         ) from error
-    found = tuple(map(MappedArray, names, map(np.shape, jax.tree.leaves(arguments)), dims))
-    for array in found:
+    arrays = tuple(map(MappedArray, names, map(np.shape, jax.tree.leaves(arguments)), dims))
+    for array in arrays:
         if array.dim is not None and not 0 <= array.dim < len(array.shape):
             raise SpecError(
                 f"{array.name}: in_axes maps its dimension {array.dim}, and it has shape {array.shape}; pmap counts "
                 "dimensions from 0, and None is for an array that every device has whole",
                 argument=array.name,
             )
-    return found
+    return arrays
 
 
 def _out_dims(told: _jax.PmapWrapping, name: str, result: Any) -> list[int | None]:

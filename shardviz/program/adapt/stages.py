@@ -117,8 +117,8 @@ def _lowered(lowered: Any) -> Call:
 
 def held_by(fn: Any) -> Any:
     """A `jax.export.Exported`, or the one that something holds as its attribute `exported`; None for anything else."""
-    found = fn if isinstance(fn, jax.export.Exported) else getattr(fn, "exported", None)
-    return found if isinstance(found, jax.export.Exported) else None
+    exported = fn if isinstance(fn, jax.export.Exported) else getattr(fn, "exported", None)
+    return exported if isinstance(exported, jax.export.Exported) else None
 
 
 def adapt_exported(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
@@ -160,12 +160,12 @@ def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: Device
         TraceError, MeshError: as `stablehlo_program.call_of`.
     """
     names = _jax.symbols_of(exported.in_avals)
-    found: tuple[symbols.Constraint, ...] = ()
+    constraints: tuple[symbols.Constraint, ...] = ()
     if names:
         module = _jax.exported_module(exported.mlir_module_serialized)
         with module.context:
-            found = symbols.constraints(assertions(module), _jax.constraints_of(exported.in_avals))
-    settled = symbols.check(exported.fun_name, names, values, found)
+            constraints = symbols.constraints(assertions(module), _jax.constraints_of(exported.in_avals))
+    settled = symbols.check(exported.fun_name, names, values, constraints)
     shapes = [tuple(_jax.evaluated(d, settled) for d in aval.shape) for aval in exported.in_avals]
     return _exported(exported, shapes, mesh)
 
@@ -236,21 +236,21 @@ def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) ->
     """
 
     def notes(mesh: DeviceMesh, platform: str) -> tuple[Finding, ...]:
-        found = []
+        findings = []
         if devices not in (1, mesh.size):
             text = (
                 f"{name} was exported for {devices} devices, and the mesh {mesh} has {mesh.size}: JAX refuses to call "
                 f"it there. To run it on {mesh.size}, export the function again for a mesh of that size"
             )
-            found.append(Finding("exported-devices", "warning", text))
+            findings.append(Finding("exported-devices", "warning", text))
         calls = "so what it calls by name (custom calls) may be unknown to the compiler that is used here"
         if platform not in platforms:
             text = f"{name} was exported for {', '.join(platforms)} and not for {platform}, {calls}"
-            found.append(Finding("other-platform", "note", text))
+            findings.append(Finding("other-platform", "note", text))
         elif platform != settled:
             text = f"{name} was exported for {', '.join(platforms)}, and its code for {settled} is explored, {calls}"
-            found.append(Finding("other-platform", "note", text))
-        return tuple(found)
+            findings.append(Finding("other-platform", "note", text))
+        return tuple(findings)
 
     return notes
 
@@ -264,8 +264,8 @@ def _told(name: str) -> Callable[[bytes], Any]:
         except ShardvizError:
             raise
         except Exception as error:  # XLA's refinement says it in the text of the cause
-            said = str(error.__cause__ or error)
-            sentence = said[max(said.find("Input shapes do not match"), 0) :].split(" Using the following", 1)[0]
+            message = str(error.__cause__ or error)
+            sentence = message[max(message.find("Input shapes do not match"), 0) :].split(" Using the following", 1)[0]
             raise SpecError(f"{name}: its shapes do not settle: {sentence.splitlines()[0].strip()}") from error
 
     return told

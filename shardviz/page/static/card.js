@@ -1,0 +1,129 @@
+// @ts-check
+// A card: a plan's name, its numbers, what can be done with it; and the one of a plan that is not there yet.
+import { Field, ui, useContextOf } from "./parts.js";
+import { Pieces } from "./pieces.js";
+import { pieces, plain, rowsOf } from "./words.js";
+
+/** @import { Context, Inline, Row } from "./types.d.ts" */
+
+/** What stands in each cell of a card's row; `view/cards.py` has the same order. */
+const AT = { name: 0, note: 1, step: 2, difference: 3, memory: 4, room: 5, moved: 6, findings: 7, level: 8 };
+
+/** What all cards can do. @typedef {{ open: (card: string) => void, compare: (card: string, other: string) => void,
+ *   name: (card: string) => void, named: (card: string, name: string) => void, tell: (card: string) => void,
+ *   keys: (e: KeyboardEvent, card: string) => void, ids: string[], naming: string | null,
+ *   dragged: { current: string | null } }} Deck */
+
+/** @param {Row} row */
+export const idOf = (row) => row.sel?.[1] || "";
+
+/** @param {Context} ctx @param {string} card */
+export const canDelete = (ctx, card) => card !== "baseline" && card !== ctx.get("cards").at;
+
+/** Whether a card is open, or asked for. @param {Context} ctx @param {string} id */
+const isOn = (ctx, id) => (ctx.lastAsked("open_card")?.card ?? ctx.get("cards").at) === id;
+
+/** @param {{ deck: Deck, row: Row }} props */
+export function Card({ deck, row }) {
+  const ctx = useContextOf();
+  const { cells } = row;
+  const [id, called] = [idOf(row), plain(cells[AT.name])];
+  const on = isOn(ctx, id);
+  const compared = id === ctx.get("cards").against && deck.ids.length > 1 &&
+    ui`<span class="sv-cardbase">the reference</span>`;
+  const dragstart = (/** @type {DragEvent} */ e) => {
+    deck.dragged.current = id;
+    e.dataTransfer?.setData("text/plain", called);
+    e.stopPropagation();
+  };
+  const drop = (/** @type {DragEvent} */ e) => {
+    const { current } = deck.dragged;
+    if (!current) return;
+    e.preventDefault();
+    e.stopPropagation();
+    deck.compare(current, id);
+    deck.dragged.current = null;
+  };
+  return ui`<div class="sv-card ${on ? "sv-on" : ""}" data-testid="card-${id}" role="listitem" tabindex="-1"
+        aria-current=${on ? "true" : null} draggable data-level=${plain(cells[AT.level])}
+        aria-label="${called}: ${[AT.step, AT.difference, AT.memory].map((n) => plain(cells[n])).join(", ")}"
+        onclick=${() => deck.open(id)} ondblclick=${() => deck.name(id)} onkeydown=${(/** @type {KeyboardEvent} */ e) =>
+    deck.keys(e, id)} ondragstart=${dragstart} ondrop=${drop} ondragover=${(/** @type {DragEvent} */ e) =>
+    deck.dragged.current && e.preventDefault()} ondragend=${() => deck.dragged.current = null}>
+      <div class="sv-cardhead">${
+    deck.naming === id
+      ? ui`<${Field} class="sv-cardnaming" data-testid="card-name" value=${called} aria-label="the card's name" grab
+            maxlength="60" onclick=${(
+        /** @type {Event} */ e,
+      ) => e.stopPropagation()} escape=${() => deck.named(id, "")} enter=${(/** @type {string} */ name) =>
+        deck.named(id, name)} leave=${(/** @type {string} */ name) => deck.named(id, name)} />`
+      : ui`<b class="sv-cardname" title=${called}>${called}</b>`
+  }<${Part} card=${id} of="note" row=${row} /><${Tools} deck=${deck} row=${row} called=${called} on=${on} /></div>
+      <${Insides} row=${row} id=${id} beside=${compared} /></div>`;
+}
+
+/** What a person can do with a card. @param {{ deck: Deck, row: Row, called: string, on: boolean }} props */
+function Tools({ deck, row, called, on }) {
+  const ctx = useContextOf();
+  const card = idOf(row);
+  const { against } = ctx.get("cards");
+  const tell = () => deck.tell(card);
+  const compare = () => ctx.edit({ op: "compare_with", card });
+  const remove = () => ctx.edit({ op: "delete_card", card });
+  /** @type {[there: boolean, id: string, words: string, title: string, act: () => void][]} */
+  const tools = [
+    [card === "draft" || on, "pin", "keep", `keep ${called} as a card of its own (k)`, () => ctx.edit({ op: "pin" })],
+    [card !== against, "against", "compare", `compare all plans with ${called} (c)`, compare],
+    [Boolean(row.detail?.length), "why", "why", `why ${called}: how the search chose it (w)`, tell],
+    [true, "name", "name", `give ${called} a name (F2)`, () => deck.name(card)],
+    [canDelete(ctx, card), "delete", "×", `delete ${called} (Delete)`, remove],
+  ];
+  return ui`<span class="sv-cardtools">${
+    tools.filter(([there]) => there).map(([, id, words, title, act]) =>
+      ui`<button class="sv-cardtool" key=${id} data-testid="${id}-${card}" title=${title} aria-label=${title}
+            tabindex="-1" onclick=${(
+        /** @type {Event} */ e,
+      ) => (e.stopPropagation(), act())}>
+          ${words}</button>`
+    )
+  }</span>`;
+}
+
+/** The lines of a card below its head. @param {{ row: Row, id: string, beside?: unknown }} props */
+function Insides({ row, id, beside }) {
+  const level = row.cells[AT.level];
+  return ui`<div class="sv-cardbig">
+      <${Part} card=${id} of="step" row=${row} />${beside}
+      <${Part} card=${id} of="difference" look="diff" row=${row} /></div>
+    <div class="sv-cardrow">
+      <${Part} card=${id} of="memory" row=${row} /><${Part} card=${id} of="moved" row=${row} /></div>
+    <div class="sv-cardrow sv-cardfoot">
+      <${Part} card=${id} of="findings" row=${row} />
+      <span class="sv-soft" title=${pieces(level)[0].tip}>${plain(level)}</span></div>`;
+}
+
+/** A cell, or nothing where it is empty. @param {{ card: string, of: keyof typeof AT, look?: string, row: Row }} props */
+function Part({ card, of, look = of, row }) {
+  const ctx = useContextOf();
+  const cell = /** @type {Inline} */ (row.cells[AT[of]]);
+  if (!plain(cell) && !pieces(cell).length) return null;
+  const id = ctx.get("cards").at === card ? `kpi-${of}` : `card-${of}-${card}`;
+  return ui`<span class="sv-card${look}" data-testid=${id}><${Pieces} of=${cell} /></span>`;
+}
+
+/** What would be if the offer that is looked at were taken, as a card that is not there yet. */
+export function Ghost() {
+  const ctx = useContextOf();
+  const { document, of, trouble } = ctx.get("preview");
+  const asked = ctx.get("hovered");
+  if (!asked || (of === asked && !document && !trouble)) return null; // there is no such offer any more
+  const [row] = of === asked && document ? rowsOf(document.blocks) : [];
+  const name = asked.slice(asked.indexOf(" ") + 1);
+  return ui`<div class="sv-card sv-ghost" data-testid="card-preview" role="listitem" aria-label="if taken: ${name}">
+      <div class="sv-cardhead">
+        <span class="sv-soft">if taken:</span><b class="sv-ghostname" title=${name}>${name}</b></div>${
+    row
+      ? ui`<${Insides} row=${row} id="preview" />`
+      : ui`<p class="sv-soft">${of === asked && trouble ? trouble : "Shardy is asked …"}</p>`
+  }</div>`;
+}

@@ -1,0 +1,194 @@
+// @ts-check
+// What every component of the page uses: the explorer that it stands in, fields and buttons, and what a person is told.
+import { createContext, html, useContext, useLayoutEffect, useReducer, useRef, useState } from "./vendor/preact.js";
+
+/** @import { Context, EditError } from "./types.d.ts" */
+/** @import { View } from "./vendor/preact.d.ts" */
+
+/** What a template gives: preact's `html`, by a name that a formatter does not take for a page's text. */
+export const ui = html;
+
+/** The explorer. @type {import("./vendor/preact.d.ts").Shared<Context>} */
+export const Explorer = createContext(/** @type {any} */ (null));
+
+/** The tab that a component is in; empty for none. */
+export const Tab = createContext("");
+
+/** The explorer that a component stands in. */
+export function useContextOf() {
+  return useContext(Explorer);
+}
+
+/**
+ * The explorer, for a component that is drawn again when one of these traits has changed; in a tab that is not shown,
+ * when it is next.
+ * @param {...string} keys
+ */
+export function useTraits(...keys) {
+  const ctx = useContext(Explorer);
+  const tab = useContext(Tab);
+  const again = useAgain();
+  useLayoutEffect(() => {
+    const draw = tab ? () => ctx.when(tab, again) : again;
+    const ends = keys.map((key) => ctx.on(key, draw));
+    return () => ends.forEach((end) => end());
+  }, []);
+  return ctx;
+}
+
+/** What draws a component again. */
+export function useAgain() {
+  const [, again] = useReducer((n) => n + 1, 0);
+  return /** @type {() => void} */ (again);
+}
+
+/**
+ * What a tab was told last: while another one is shown, and until the kernel has answered, that stays.
+ * @template {{ document?: unknown }} T
+ * @param {T} told
+ * @returns {T}
+ */
+export function useLast(told) {
+  const last = useRef(told);
+  if (told.document) last.current = told;
+  return last.current;
+}
+
+/**
+ * A field that shows a value until something else is typed: Enter takes what was typed, Escape takes it back.
+ * @param {{ value?: string, enter?: (text: string) => void, leave?: (text: string) => void, escape?: (input: HTMLInputElement) => void,
+ *   grab?: boolean, answer?: number, [attribute: string]: unknown }} props `leave` is given what was typed, if it is
+ *   something else, once the field is left; `grab`: it has the focus, and its text is selected, when it comes; `answer`: the
+ *   number of the kernel's answer, with which what was typed is gone
+ */
+export function Field({ value = "", enter, leave, escape, grab, answer, ...more }) {
+  const input = useRef(/** @type {any} */ (null));
+  const done = useRef(false); // what was typed is taken or taken back
+  useLayoutEffect(() => {
+    if (input.current.getRootNode().activeElement !== input.current) input.current.value = value;
+  }, [value, answer]);
+  useLayoutEffect(() => {
+    if (!grab) return;
+    input.current.focus();
+    input.current.select();
+  }, []);
+  const onkeydown = (/** @type {KeyboardEvent} */ e) => {
+    if (e.key !== "Enter" && e.key !== "Escape") return;
+    e.stopPropagation();
+    e.preventDefault(); // else the same key does something to what has the focus then
+    const blur = () => input.current.blur();
+    done.current = e.key === "Escape" || Boolean(enter);
+    if (e.key === "Enter") enter ? enter(input.current.value) : blur();
+    else {
+      input.current.value = value;
+      (escape ?? blur)(input.current);
+    }
+  };
+  const onblur = () => {
+    const text = input.current?.value;
+    if (leave && !done.current && input.current?.isConnected && text !== value) leave(text);
+    done.current = false;
+  };
+  return ui`<input type="text" spellcheck=${false} autocomplete="off" ...${more} ref=${input} onkeydown=${onkeydown}
+        onblur=${onblur} />`;
+}
+
+const PAUSE = 120; // milliseconds without a key before it is said what was typed
+
+/**
+ * A field to search with, which says what was typed when no more has been for a moment.
+ * @param {{ value: string, say: (text: string) => void, [attribute: string]: unknown }} props
+ */
+export function SearchField({ say, ...more }) {
+  const timer = useRef(/** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined));
+  const oninput = (/** @type {any} */ { target }) => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => say(target.value), PAUSE);
+  };
+  return ui`<${Field} type="search" class="sv-filter" enter=${() => {}} ...${more} oninput=${oninput} />`;
+}
+
+/**
+ * A button that copies a text; where the page may not (no secure context), it selects the element for the person.
+ * @param {{ of: string, id: string, title: string }} props the test id of the element that has the text
+ */
+export function CopyButton({ of, id, title }) {
+  const [words, say] = useState("copy");
+  const copy = async (/** @type {any} */ { target }) => {
+    const element = target.closest(".shardviz").querySelector(`[data-testid="${CSS.escape(of)}"]`);
+    say(await write(element) ? "copied" : "press Ctrl+C");
+    setTimeout(() => say("copy"), 1500);
+  };
+  return ui`<button class="sv-btn" data-testid=${id} title=${title} onclick=${copy}>${words}</button>`;
+}
+
+/** @param {HTMLElement} element */
+async function write(element) {
+  try {
+    await navigator.clipboard.writeText(element.textContent ?? "");
+    return true;
+  } catch {
+    getSelection()?.selectAllChildren(element);
+    return false;
+  }
+}
+
+/** A place in the source, `model.py:20`, as a link to it. @param {{ at?: string | null }} props */
+export function LineLink({ at }) {
+  const ctx = useContext(Explorer);
+  if (!at) return null;
+  const show = (/** @type {Event} */ e) => {
+    e.stopPropagation();
+    ctx.showLine(at);
+  };
+  return ui`<button class="sv-link sv-soft" title="show this line" data-thing="line ${at}" onclick=${show}>
+      ${at}</button>`;
+}
+
+/** A button that takes the filter by a source line away. @param {{ id: string, words?: string }} props */
+export function LineFilter({ id, words = "" }) {
+  const ctx = useContext(Explorer);
+  const { line } = ctx.get("query");
+  return line &&
+    ui`<button class="sv-btn" data-testid=${id} onclick=${() =>
+      ctx.query({ at: 0, line: "" })}>${words}${line} ×</button>`;
+}
+
+/**
+ * Something that a person is told: a sentence, and what can be done about it.
+ * @param {{ kind: "sv-error" | "sv-warning" | "sv-info", id: string, message: string, detail?: string, children?: View }}
+ *   props the detail is shown when it is asked for
+ */
+export function Notice({ kind, id, message, detail, children }) {
+  return ui`<div class="sv-notice ${kind}" data-testid=${id} role="alert">
+      <span>${message}</span>${children}
+      ${detail && ui`<details><summary>details</summary><pre>${detail}</pre></details>`}</div>`;
+}
+
+/** What stands where the kernel has not said anything yet. */
+export function Waiting() {
+  const { gone } = useTraits("gone");
+  return ui`<p class="sv-empty">${
+    gone
+      ? "No kernel answers here, and this was not on the screen when one did; run the cell again."
+      : "The kernel is asked; it answers when it has ended what it is doing."
+  }</p>`;
+}
+
+/**
+ * A change that was refused: why, the ways on that were tried, and how to be rid of the words.
+ * @param {{ error: EditError, id: string }} props
+ */
+export function Refusal({ error, id }) {
+  const ctx = useContext(Explorer);
+  const ways = (error.ways ?? []).map(({ text, tip, take }, place) =>
+    take
+      ? ui`<button class="sv-btn sv-do" data-testid="way-${place}" title=${tip} onclick=${() =>
+        ctx.edit({ op: "take_way", place })}>${text}</button>`
+      : ui`<span class="sv-soft" title=${tip}>${text}</span>`
+  );
+  return ui`<${Notice} kind="sv-error" id=${id} message=${error.message} detail=${error.detail}>
+      <span class="sv-ways">${ways}</span>
+      <button class="sv-away" data-testid="${id}-away" title="leave it as it was" aria-label="dismiss"
+          onclick=${() => ctx.edit({ op: "dismiss" })}>×</button><//>`;
+}

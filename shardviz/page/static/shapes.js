@@ -1,0 +1,242 @@
+// @ts-check
+// The shapes of a Picture as SVG, with the roles of their fills and strokes.
+import { ui } from "./parts.js";
+import { axisStyle } from "./chips.js";
+
+/** @import { Context, Picture, Shape } from "./types.d.ts" */
+/** @import { View } from "./vendor/preact.d.ts" */
+
+/**
+ * A rectangle that can be pointed at; it has an element of its own where it selects something.
+ * @typedef {{ x: number, y: number, w: number, h: number }} Box
+ * @typedef {Box & { tip: string, keys: number[], button: boolean }} Item
+ */
+
+/** @type {Record<string, string>} */
+const MARKS = {
+  circle: "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
+  square: "M-4.5-4.5H4.5V4.5H-4.5Z",
+  diamond: "M0-6L5.5 0L0 6L-5.5 0Z",
+  up: "M0-5.5L5.5 4.5H-5.5Z",
+  down: "M0 5.5L5.5-4.5H-5.5Z",
+  plus: "M-2-6H2V-2H6V2H2V6H-2V2H-6V-2H-2Z",
+};
+
+let patterns = 0;
+const OWN = Math.random().toString(36).slice(2, 8); // every explorer of a document has modules of its own
+
+/**
+ * What is said of each rectangle: the template with its words put in.
+ * @param {Shape} shape
+ * @returns {string[]}
+ */
+export function tips({ tip = "", words = [], told = [] }) {
+  const [first, ...rest] = tip.split("{}");
+  const found = [];
+  for (let i = 0; rest.length && i < told.length; i += rest.length) {
+    found.push(
+      first + rest.map((/** @type {string} */ part, /** @type {number} */ n) => words[told[i + n]] + part).join(""),
+    );
+  }
+  return found;
+}
+
+/**
+ * The number of the box that is nearest in a direction; -1 where none is.
+ * @param {Box[]} boxes
+ * @param {number} from
+ * @param {[number, number]} way
+ */
+export function nearest(boxes, from, [right, down]) {
+  const { x, y, w, h: high } = boxes[from];
+  let best = -1;
+  let least = Infinity;
+  boxes.forEach((box, n) => {
+    const dx = box.x + box.w / 2 - x - w / 2;
+    const dy = box.y + box.h / 2 - y - high / 2;
+    const ahead = dx * right + dy * down;
+    const far = ahead + 2.5 * Math.abs(dx * down + dy * right);
+    if (ahead > 0.5 && far < least) [best, least] = [n, far];
+  });
+  return best;
+}
+
+/**
+ * What can be pointed at in a picture, in the order of its shapes.
+ * @param {Picture} picture
+ * @returns {Item[]}
+ */
+export function itemsOf({ shapes }) {
+  return shapes.filter(({ kind, told, select }) => kind === "rects" && (told || select)).flatMap((shape) => {
+    const found = tips(shape);
+    const boxes = shape.select ? boxesOf(shape) : boxesOf(shape).slice(0, found.length);
+    return boxes.map((box, n) => ({
+      ...box,
+      tip: found[n],
+      keys: shape.select ? shape.keys[n] : [],
+      button: !!shape.select,
+    }));
+  });
+}
+
+/** x, y, width and height of each rectangle. @param {Shape} shape @returns {Box[]} */
+function boxesOf({ x, y, wide, high }) {
+  const one = (/** @type {any} */ size, /** @type {number} */ n) => (Array.isArray(size) ? size[n] : size);
+  return x.map((/** @type {number} */ left, /** @type {number} */ n) => ({
+    x: left,
+    y: y[n],
+    w: one(wide, n),
+    h: one(high, n),
+  }));
+}
+
+/** The role as part of a class name: all axes have one, with their colours as variables. @param {any} role */
+const word = (role) => (role === undefined || role === null ? "none" : typeof role === "number" ? "axis" : role);
+
+/**
+ * Class and colours of the roles of a fill and a stroke.
+ * @param {Pick<Context, "get">} ctx
+ * @param {string[]} axes
+ * @param {any} fill
+ * @param {any} stroke
+ * @param {boolean} [lit]
+ */
+function look(ctx, axes, fill, stroke, lit = false) {
+  const place = [fill, stroke].find((role) => typeof role === "number");
+  return {
+    class: `sv-f-${word(fill)} sv-s-${word(stroke)} ${lit ? "sv-lit" : ""}`,
+    ...(place === undefined ? {} : { "data-thing": `axis ${axes[place]}`, style: axisStyle(ctx, axes[place]) }),
+  };
+}
+
+/**
+ * The layers of a picture, from the lowest, each with its shapes. Every rectangle that selects something is what `button`
+ * makes of it.
+ * @param {Context} ctx
+ * @param {Picture} picture
+ * @param {(n: number, attributes: object, inside: View) => View} button
+ * @param {Picture | null} [over] another picture, whose shapes lie over this one's
+ * @param {string} [lit] the name of what is lit
+ */
+export function layersOf(ctx, { axes, shapes }, button, over, lit) {
+  let count = 0; // of what can be pointed at
+  /** @type {Map<number, View[]>} */
+  const layers = new Map();
+  const looks = (/** @type {any} */ fill, /** @type {any} */ stroke, /** @type {string} */ name = "") =>
+    look(ctx, axes, fill, stroke, Boolean(name) && name === lit);
+  /** @type {Record<string, (shape: Shape, above: boolean) => View>} */
+  const painters = { rects, lines, marks, labels };
+  for (const [of, above] of /** @type {[Shape[], boolean][]} */ ([[shapes, false], [over?.shapes || [], true]])) {
+    for (const shape of of) {
+      const layer = layers.get(shape.layer || 0) || [];
+      layers.set(shape.layer || 0, layer);
+      layer.push(
+        above ? ui`<g class="sv-over">${painters[shape.kind](shape, true)}</g>` : painters[shape.kind](shape, false),
+      );
+    }
+  }
+  return [...layers].sort(([a], [b]) => a - b).map(([key, inside]) => ui`<g key=${key}>${inside}</g>`);
+
+  /** @param {Shape} shape @param {Box} box @param {number} n */
+  function label({ labels = [], fill, hatch: strokes }, box, n) {
+    return labels[n]
+      ? ui`<text x=${box.x + box.w / 2} y=${box.y + box.h / 2 + 3.3} style=${looks(fill, null).style}
+            class="sv-label sv-on-${word(fill)} ${strokes ? "sv-hatched" : ""}">
+          ${labels[n]}</text>`
+      : null;
+  }
+
+  /** @param {Shape} shape @param {Box} box */
+  function rect({ fill, stroke, corner }, { x, y, w, h }) {
+    return ui`<rect x=${x} y=${y} width=${w} height=${h} rx=${corner} ...${looks(fill, stroke)} />`;
+  }
+
+  /** One element for all of them, or one for each that is selected or laid over others. @param {Shape} shape @param {boolean} above */
+  function rects(shape, above) {
+    const boxes = boxesOf(shape);
+    if (above) {
+      return boxes.map((box, n) =>
+        ui`<g data-key=${shape.keys && shape.keys[n][0]}>${rect(shape, box)}${label(shape, box, n)}</g>`
+      );
+    }
+    if (shape.select) {
+      return boxes.map((box, n) => {
+        const attributes = { "data-testid": `${shape.select}-${shape.keys[n][0]}`, ...deviceOf(shape, n) };
+        return button(count++, attributes, [rect(shape, box), label(shape, box, n)]);
+      });
+    }
+    count += tips(shape).length;
+    const d = boxes.map((box) => `M${box.x} ${box.y}h${box.w}v${box.h}h${-box.w}z`).join("");
+    const pattern = shape.hatch && `sv-hatch-${OWN}-${++patterns}`;
+    return ui`<g>
+        <path d=${d} ...${looks(shape.fill, shape.stroke)} fill-opacity=${shape.strength}
+            stroke-dasharray=${shape.dash} />${
+      pattern &&
+      ui`<pattern id=${pattern} width="6" height="6" patternUnits="userSpaceOnUse">
+          <path d=${shape.hatch} class="sv-hatch" /></pattern>
+        <path d=${d} fill="url(#${pattern})" pointer-events="none" />`
+    }
+        ${boxes.map((box, n) => label(shape, box, n))}</g>`;
+  }
+
+  /** A tile or a cell is its devices. @param {Shape} shape @param {number} n */
+  function deviceOf({ keys, select }, n) {
+    return ["device", "cell", "holder"].includes(select) ? { "data-thing": `device ${keys[n].join(",")}` } : {};
+  }
+
+  /** @param {Shape} shape */
+  function lines({ lines: all, curved, closed, fill, stroke = "line", strength, width = 1, dash, name, tip }) {
+    const d = all.map((/** @type {number[]} */ points) =>
+      `M${points.slice(0, 2)}${curved ? "C" : "L"}${points.slice(2)}${closed ? "Z" : ""}`
+    ).join("");
+    return ui`<path d=${d} ...${looks(fill, stroke, name)} stroke-width=${width} opacity=${strength}
+          stroke-dasharray=${dash} data-name=${name}>
+        ${tip && ui`<title>${tip}</title>`}</path>`;
+  }
+
+  /** @param {Shape} shape */
+  function marks({ at, mark = "circle", size = 10, fill = "ink", stroke, name, tip }) {
+    return ui`<g ...${looks(fill, stroke, name)} data-name=${name}>
+        ${tip && ui`<title>${tip}</title>`}${
+      at.map((/** @type {number[]} */ [x, y]) =>
+        ui`<path d=${MARKS[mark]} vector-effect="non-scaling-stroke"
+              transform="translate(${x},${y}) scale(${size / 10})" />`
+      )
+    }</g>`;
+  }
+
+  /** @param {Shape} shape */
+  function labels({ at, texts, align = "start", size = "normal", ink = "ink", bold, mono, halo, turned, name }) {
+    const style = typeof size === "number" ? { "font-size": `${size}px` } : null;
+    const down = typeof size === "number" ? 0.34 * size : 3.6;
+    const names = [
+      "sv-text",
+      `sv-${size}`,
+      `sv-i-${ink}`,
+      bold && "sv-bold",
+      mono && "sv-mono",
+      halo && "sv-halo",
+      name && name === lit && "sv-lit",
+    ];
+    return ui`<g class=${names.filter(Boolean).join(" ")} style=${style} text-anchor=${align} data-name=${name}>${
+      texts.map((/** @type {string} */ text, /** @type {number} */ n) =>
+        ui`<text x=${at[n][0]} y=${at[n][1] + down} transform=${turned ? `rotate(-90 ${at[n]})` : null}>${text}</text>`
+      )
+    }</g>`;
+  }
+}
+
+/**
+ * A sample of a key: a patch, or a line with its mark.
+ * @param {{ ctx: Context, axes: string[], of: Shape }} props
+ */
+export function Sample({ ctx, axes, of: { fill, stroke, dash, mark } }) {
+  return ui`<svg width="34" height="14" class="sv-sample" aria-hidden="true">${
+    fill !== undefined
+      ? ui`<rect x="10" y="1" width="12" height="12" ...${look(ctx, axes, fill, null)} />`
+      : ui`<path d="M0 7H34" ...${look(ctx, axes, null, stroke)} stroke-width="2.2" stroke-dasharray=${dash} />`
+  }${
+    mark &&
+    ui`<path d=${MARKS[mark]} transform="translate(17,7) scale(.85)" ...${look(ctx, axes, stroke, "ground")} />`
+  }</svg>`;
+}

@@ -1,0 +1,204 @@
+"""A newcomer's hour: lessons 0 to 4 in order, each exercise and each puzzle answered wrong and then right, in
+less than Binder's 2 GB. `SHARDVIZ_LAB_PYTHON` names another environment's Python, such as one of `binder/lock.txt`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.browser.harness import Lab, LabPage
+from tests.browser.views import edits, settled, state, unfold
+
+expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
+
+pytestmark = pytest.mark.long  # five lessons from end to end
+
+BINDER = 2e9
+"""Bytes."""
+
+WEIGHTS = [f"params['layers']['w{i}']-{2 if i == 2 else 1}" for i in (1, 2, 3)]
+
+
+def memory(**sizes: str) -> Callable:
+    def fill(form, page):
+        for name, size in sizes.items():
+            form.get_by_label(name, exact=True).fill(size)
+
+    return fill
+
+
+def collectives(*rows: tuple[str, str, str]) -> Callable:
+    def fill(form, page):
+        for place in range(3):
+            kind, over, size = rows[place] if place < len(rows) else ("none", "", "")
+            form.get_by_label(f"collective {place + 1}").select_option(kind)
+            if over:
+                form.get_by_label("over").nth(place).select_option(over)
+            form.get_by_label("bytes").nth(place).fill(size)
+
+    return fill
+
+
+def cheaper(name: str) -> Callable:
+    return lambda form, page: form.get_by_label(name, exact=True).check()
+
+
+def seconds(text: str) -> Callable:
+    return lambda form, page: form.get_by_label("seconds").fill(text)
+
+
+def outputs(*axes: str) -> Callable:
+    def fill(form, page):
+        for place, axis in enumerate(axes):
+            form.get_by_role("combobox").nth(place).select_option(axis)
+
+    return fill
+
+
+def slots(level: str, *changes: tuple[str, str]) -> Callable:
+    """In a puzzle's explorer: takes axes out of slots (`remove-Y`) and puts others in (`axis-Y`), with the mouse."""
+
+    def fill(form, page):
+        opening = form.get_by_role("button", name="Open the explorer")
+        if opening.is_visible():
+            opening.click()
+            expect(state(form)).to_have_attribute("data-level", level, timeout=60_000)
+            unfold(form)
+        for slot, change in changes:
+            choose(form, page, f"slot-{slot}", change, level)
+
+    return fill
+
+
+def choose(view, page, slot: str, change: str, level: str) -> None:
+    before = edits(view)
+    view.get_by_test_id(slot).click()
+    page.raw.get_by_test_id(f"menu-{change}").click()
+    page.raw.keyboard.press("Escape")
+    settled(view, before, level)
+
+
+# Lesson → its forms: where, a wrong answer, words of what it is told, the right answer.
+LESSONS = {
+    "00_start_here": [
+        (5, memory(x="524 kB"), "data, which has 4 devices", memory(x="1.05 MB")),
+        (
+            7,
+            collectives(("all-gather", "model", "")),
+            "part of the sum",
+            collectives(("all-reduce", "model", "131 kB")),
+        ),
+        (9, cheaper("FSDP"), "saves memory", cheaper("whole")),
+    ],
+    "01_first_light": [
+        (
+            12,
+            memory(params="17.6 GB", momentum="17.6 GB", tokens="131 kB", kept="48 GB"),
+            "divide each array by 64",
+            memory(params="2.2 GB", momentum="2.2 GB", tokens="131 kB", kept="48 GB"),
+        ),
+        (20, slots("propagated"), "first try", slots("propagated", *((w, "axis-data") for w in WEIGHTS))),
+    ],
+    "02_where_the_bytes_lie": [
+        (
+            16,
+            memory(a="262 kB", b="262 kB", c="262 kB", d="524 kB"),
+            "hold replicas",
+            memory(a="262 kB", b="1.05 MB", c="262 kB", d="524 kB"),
+        ),
+        (37, outputs("data", "model"), "stays with its dimension", outputs("model", "data")),
+        (
+            41,
+            slots("partitioned", ("x-0", "axis-data"), ("x-1", "axis-model")),
+            "the transpose exchanges the dimensions",
+            slots(
+                "partitioned",
+                *(("x-0", "remove-data"), ("x-1", "remove-model"), ("x-0", "axis-model"), ("x-1", "axis-data")),
+            ),
+        ),
+    ],
+    "03_a_matrix_product_four_ways": [
+        (9, collectives(("all-reduce", "Y", "")), "lacks a part of x", collectives(("all-gather", "Y", "4.19 MB"))),
+        (13, seconds("1.12 ms"), "there and back", seconds("2.24 ms")),
+        (19, cheaper("equal"), "who multiplies", cheaper("way 4")),
+        (
+            31,
+            slots("partitioned", ("w1-0", "remove-Y"), ("w1-1", "axis-Y")),
+            "way 1 twice",
+            slots("partitioned", ("w2-1", "remove-Y"), ("w2-0", "axis-Y")),
+        ),
+    ],
+    "04_one_model": [
+        (
+            9,
+            memory(w="134 MB", m="4.29 GB", v="4.29 GB", x="33.6 MB", kept="1.95 GB"),
+            "whole on each device",
+            memory(w="2.15 GB", m="4.29 GB", v="4.29 GB", x="33.6 MB", kept="1.95 GB"),
+        ),
+        (
+            19,
+            collectives(("reduce-scatter", "data", "")),
+            "keeps a part",
+            collectives(("all-reduce", "data", "2.15 GB"), ("all-gather", "data", "268 MB")),
+        ),
+        (26, cheaper("tensor parallel"), "adds activations", cheaper("ZeRO")),
+        (
+            30,
+            slots("partitioned"),
+            "first try",
+            slots("partitioned", ("w['up']-1", "axis-data"), ("w['down']-1", "axis-data")),
+        ),
+    ],
+}
+
+
+def mend(view, page) -> None:
+    """Lesson 1: a plan is broken, costs four times as much, and what was tried and helps is taken."""
+
+    def step() -> float:
+        return float(re.findall(r"([\d.]+) s\b", view.locator(".sv-card[aria-current=true]").inner_text())[0])
+
+    expect(state(view)).to_have_attribute("data-level", "partitioned", timeout=60_000)
+    good = step()
+    choose(view, page, "dim-w1:2", "remove-model", "partitioned")
+    bad = step()
+    assert 3.5 < bad / good < 4.5
+    view.get_by_test_id("fix").click()
+    offer = view.get_by_test_id("panel-most").locator("[data-offer^='remedy ']").first
+    expect(offer).to_be_visible(timeout=180_000)
+    before = edits(view)
+    offer.click()
+    settled(view, before, "partitioned")
+    assert step() < bad / 2
+
+
+@pytest.mark.timeout(900)
+def test_the_first_hour(browser, lab: Lab):
+    most = 0
+    for name, forms in LESSONS.items():
+        page = LabPage(browser, lab, width=1280, height=900)
+        try:
+            page.open_notebook(f"{name}.ipynb")
+            page.run_all(300)
+            for place, wrong, words, right in forms:
+                form = page.cell_output(place)
+                reveal = form.get_by_title(re.compile("^ask the compiler"))
+                wrong(form, page)
+                reveal.click()
+                expect(form).to_contain_text(words, timeout=120_000)
+                expect(form).not_to_contain_text("asking the compiler", timeout=120_000)
+                expect(form.get_by_text("★★★")).to_have_count(0)
+                right(form, page)
+                reveal.click()
+                expect(form.get_by_text("★★★").or_(form.get_by_text("100%")).first).to_be_visible(timeout=120_000)
+                most = max(most, lab.memory())
+                page.screenshot(f"{name}_{place}", of=form)
+            if name == "01_first_light":
+                mend(page.cell_output(6), page)
+                most = max(most, lab.memory())
+            page.assert_no_errors()
+        finally:
+            page.close()
+    assert 1e8 < most < BINDER, f"{most / 1e9:.2f} GB"
