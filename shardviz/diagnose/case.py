@@ -68,11 +68,11 @@ class Case(Keeping):
             collectives: some of the report's.
         """
         some = list(collectives)
-        found = {"bytes": sum(c.assumed_bytes for c in some), "runs": float(sum(c.count or 1 for c in some))}
+        numbers = {"bytes": sum(c.assumed_bytes for c in some), "runs": float(sum(c.count or 1 for c in some))}
         if self.cost is not None:
-            found["seconds"] = sum(self._seconds[id(c)] for c in some)
-            found["share"] = found["seconds"] / self.step if self.step else 0.0
-        return found
+            numbers["seconds"] = sum(self._seconds[id(c)] for c in some)
+            numbers["share"] = numbers["seconds"] / self.step if self.step else 0.0
+        return numbers
 
     def grave(self, moved: Mapping[str, float]) -> bool:
         """Whether what moves takes a fiftieth of the step; without a machine, whether it is a twentieth of all bytes.
@@ -94,11 +94,11 @@ class Case(Keeping):
 
     @cached_property
     def _made_at(self) -> dict[tuple[Frame | None, str, str], list[Value]]:
-        found: dict[tuple[Frame | None, str, str], list[Value]] = {}
+        values: dict[tuple[Frame | None, str, str], list[Value]] = {}
         for v in self.report.intermediates:
             short = v.name.partition(".")[0]
-            found.setdefault((v.source, v.dtype, _JAXS.get(short, short)), []).append(v)
-        return found
+            values.setdefault((v.source, v.dtype, _JAXS.get(short, short)), []).append(v)
+        return values
 
     def heavy(self, size: float) -> bool:
         """Whether it is a twentieth of the arguments' bytes on a device, and a hundredth of its memory where known."""
@@ -133,7 +133,7 @@ class Case(Keeping):
         made = [v for v in self._made_at.get((c.source, c.dtype, c.made_by), ()) if whole in (None, v.shape)]
         return made[0] if len({v.name for v in made}) == 1 else None
 
-    def known(self, name: str) -> str:
+    def name_of(self, name: str) -> str:
         """The name, if a value of the report has it."""
         return name if name in self._names else ""
 
@@ -143,8 +143,8 @@ class Case(Keeping):
 
     def value_name(self, c: Collective) -> str:
         """Its name; empty where it is not known."""
-        found = self.value_of(c)
-        return found.name if found is not None else ""
+        value = self.value_of(c)
+        return value.name if value is not None else ""
 
     def constrained(self, c: Collective, spec: Spec | None, *, argument: bool = False) -> tuple[Suggestion, ...]:
         """To constrain what a collective moves to a spec; an argument is given it, where `argument` says so.
@@ -163,9 +163,9 @@ class Case(Keeping):
             return ()
         if self.is_argument(value.name):
             return (Suggestion(kind="argument", target=value.name, spec=spec),) if argument else ()
-        return (self.held(value, spec, value.source or c.source),)
+        return (self.constraint(value, spec, value.source or c.source),)
 
-    def held(self, value: Value, spec: Spec, source: Frame | None) -> Suggestion:
+    def constraint(self, value: Value, spec: Spec, source: Frame | None) -> Suggestion:
         """To constrain a value to a spec at a line."""
         called = value.name if self.is_argument(value.name) else value.label or "what is made"
         return Suggestion(kind="constrain", target=value.name, spec=spec, source=source, called=called)
@@ -186,15 +186,15 @@ class Case(Keeping):
 
     def what(self, c: Collective) -> str:
         """What it moves, for the beginning of a sentence."""
-        found = self.what_inside(c)
-        made = found.startswith((*_MADE.values(), "an array"))
-        return found[0].upper() + found[1:] if made else found
+        text = self.what_inside(c)
+        described = text.startswith((*_MADE.values(), "an array"))
+        return text[0].upper() + text[1:] if described else text
 
     def what_inside(self, c: Collective) -> str:
         """What it moves, for the middle of a sentence."""
-        found = self.value_of(c)
-        if found is not None and (found.label or self.is_argument(found.name)):
-            return found.label or found.name
+        value = self.value_of(c)
+        if value is not None and (value.label or self.is_argument(value.name)):
+            return value.label or value.name
         made = _MADE.get(c.made_by, "an array")
         return f"{made} at {c.source.short}" if c.source else made
 
@@ -224,8 +224,8 @@ class Case(Keeping):
     @cached_property
     def used_axes(self) -> frozenset[str]:
         """The mesh axes that cut a value, that a `shard_map` is manual over, or that a collective spans."""
-        found = {axis_name(a) for v in self.report.values for a in (*(v.spec.axes if v.spec else ()), *v.manual)}
-        return frozenset(found | {axis_name(a) for c in self.report.collectives for a in c.axes or ()})
+        used = {axis_name(a) for v in self.report.values for a in (*(v.spec.axes if v.spec else ()), *v.manual)}
+        return frozenset(used | {axis_name(a) for c in self.report.collectives for a in c.axes or ()})
 
     @cached_property
     def argument_bytes(self) -> float:
@@ -265,10 +265,10 @@ def noted(rule: str, text: str, severity: str = "note", **more: Any) -> tuple[Fi
 
 def moved_words(numbers: Mapping[str, float]) -> str:
     """`33.6 MB on each device in a step, 0.21 s (4 % of the step)`: what moves, as `Case.moved` has it."""
-    said = f"{format_bytes(numbers['bytes'])} on each device in a step"
+    text = f"{format_bytes(numbers['bytes'])} on each device in a step"
     if "seconds" in numbers:
-        said += f", {format_seconds(numbers['seconds'])} ({numbers['share']:.1%} of the step)"
-    return said
+        text += f", {format_seconds(numbers['seconds'])} ({numbers['share']:.1%} of the step)"
+    return text
 
 
 _MADE = {
@@ -302,7 +302,7 @@ def _whole(shard: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[int, .
     return tuple(n * way for n, way in zip(shard, ways, strict=True))
 
 
-def axes_said(axes: Iterable[Any]) -> str:
+def quoted_axes(axes: Iterable[Any]) -> str:
     """`'data' and 'model'`."""
     names = [repr(axis_name(a)) for a in axes]
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -46,15 +46,15 @@ def compiler_warnings(
         mesh: the mesh, to say shardings in its axes.
         arguments: the names of the compiled program's arguments.
     """
-    found: dict[tuple[str, ...], Finding] = {}
+    findings: dict[tuple[str, ...], Finding] = {}
     for match in _GIVEN_UP.finditer(stderr):
         if match["name"].startswith(_TRIED):
             continue
         made = _made(match["name"], match["rest"], before)
-        found.setdefault(
+        findings.setdefault(
             (match["name"], match["before"], match["after"]), _given_up(match, made, before, mesh, arguments)
         )
-    return tuple(found.values())
+    return tuple(findings.values())
 
 
 def _given_up(
@@ -157,8 +157,8 @@ def _made(name: str, rest: str, module: Module | None) -> tuple[Computation, Ins
     number = _PARAMETER.match(rest)
     if number is not None:
         entry = module.entry
-        found = entry.parameters.get(int(number[1]))
-        return (entry, found) if found is not None and f'op_name="{found.op_name}"' in rest else None
+        parameter = entry.parameters.get(int(number[1]))
+        return (entry, parameter) if parameter is not None and f'op_name="{parameter.op_name}"' in rest else None
     for computation in module.computations.values():
         if (instruction := computation.by_name.get(name)) is not None:
             return computation, instruction
@@ -220,10 +220,10 @@ def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
         over: bytes that are too much on one device.
         kept: bytes that the traced program keeps for the backward pass, where that is known.
     """
-    found = []
+    ways = []
     fresh = memory.outputs - memory.aliased
     if fresh > 0.05 * memory.takes and memory.aliased < memory.arguments:
-        found.append(
+        ways.append(
             f"donate the arguments that the step replaces (donate_argnums), which saves up to {format_bytes(fresh)}"
         )
     # what XLA stacks for the backward pass it writes by dynamic_update_slice
@@ -235,16 +235,16 @@ def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
             if seen > kept
             else f"{format_bytes(kept)} of it"
         )
-        found.append(
+        ways.append(
             f"keep less for the backward pass ({what}): a smaller batch, jax.checkpoint with a stricter policy, or a "
             "constraint that shards what is kept along another mesh axis"
         )
     elif memory.temporaries > memory.arguments:
-        found.append("a smaller batch, or a constraint that shards the largest temporaries along another mesh axis")
+        ways.append("a smaller batch, or a constraint that shards the largest temporaries along another mesh axis")
     if memory.hbm and memory.arguments > 0.25 * memory.hbm:
-        found.append(f"shard the arguments along more mesh axes (they alone are {format_bytes(memory.arguments)})")
-    found.append(f"more devices, or chips with more memory ({format_bytes(over)} a device are missing)")
-    return found
+        ways.append(f"shard the arguments along more mesh axes (they alone are {format_bytes(memory.arguments)})")
+    ways.append(f"more devices, or chips with more memory ({format_bytes(over)} a device are missing)")
+    return ways
 
 
 def _alive(value: Alive) -> str:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from shardviz.diagnose.case import Case, and_others, axes_said, moved_words, nbytes, severity, total_bytes
+from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
 from shardviz.diagnose.siblings import better_specs
 from shardviz.diagnose.specs import divides
 from shardviz.notation import Spec
@@ -66,7 +66,7 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
     argument, result = max(wrong, key=lambda pair: nbytes(pair[1]))
     asked = case.report.plan.out_specs.get(result.name) is not None
     tree = common_path([a.name for a, _ in wrong])
-    all_said = f"{plural(many, 'array')} of {tree} come back sharded otherwise: " if many > 1 else ""
+    all_of_tree = f"{plural(many, 'array')} of {tree} come back sharded otherwise: " if many > 1 else ""
     numbers = {"bytes": size, "results": float(many)}
     moves = case.moved(_moved_out(case, [r for _, r in wrong]))
     if "seconds" in moves and moves["runs"]:
@@ -84,7 +84,7 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
     yield Finding(
         f"comes-back-otherwise:{result.name}",
         severity(size >= 0.01 * case.argument_bytes and not _mended_elsewhere(case, wrong)),
-        f"The step compiles twice: {all_said}{argument.name} goes in as {argument.spec} and comes out as "
+        f"The step compiles twice: {all_of_tree}{argument.name} goes in as {argument.spec} and comes out as "
         f"{result.spec}, {format_bytes(size)} a device.{moved}",
         why=("the plan asks for the result so" if asked else "the plan gives the result no spec, so the compiler chose")
         + "; `jax.jit` compiles the second call again for the new sharding, and refuses the array where `in_shardings` "
@@ -172,7 +172,7 @@ def gathered_results(case: Case) -> Iterator[Finding]:
         f"result-gathered:{v.name}",
         severity(case.heavy(held - parts) or (moves["runs"] and case.grave(moves))),
         f"The plan asks for {v.name}{others} as {v.spec}, and the program computes it as {spec}: it is gathered over "
-        f"{axes_said(axes)}, {format_bytes(held)} on each device where {format_bytes(parts)} would do"
+        f"{quoted_axes(axes)}, {format_bytes(held)} on each device where {format_bytes(parts)} would do"
         + (f". This communicates {moved_words(moves)}." if moves["runs"] else "."),
         why="`out_specs` ask for the whole result on each device; returned as it is computed, it moves nothing",
         value=v.name,

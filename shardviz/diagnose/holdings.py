@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from shardviz.costs.batch import inputs_of
-from shardviz.diagnose.case import Case, and_others, at_line, axes_said, moved_words, nbytes, severity, total_bytes
+from shardviz.diagnose.case import Case, and_others, at_line, moved_words, nbytes, quoted_axes, severity, total_bytes
 from shardviz.diagnose.specs import first_cut_further, free, further
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name, axis_size
@@ -36,7 +36,7 @@ def whole_batch(case: Case) -> Iterator[Finding]:
         if v.spec is None or v.spec.axes or v.manual or not v.shape:
             continue
         tries = ((axis, first_cut_further(v, axis, mesh)) for axis, size in mesh.shape.items() if size > 1)
-        axis, mend = next((found for found in tries if found[1] is not None), ("", None))
+        axis, mend = next((each for each in tries if each[1] is not None), ("", None))
         if mend is None:
             continue
         yield Finding(
@@ -86,7 +86,7 @@ def whole_activation(case: Case) -> Iterator[Finding]:
         yield Finding(
             f"whole-activation:{v.source.short if v.source else v.name}",
             "warning",
-            f"{v.label or 'An activation'}{where} is replicated along {axes_said(axes)}, "
+            f"{v.label or 'An activation'}{where} is replicated along {quoted_axes(axes)}, "
             f"along which the batch is sharded{others}: {format_bytes(taken)} on each of the "
             f"{plural(many, 'device')}; sharded too, it would take {format_bytes(saved)} less on each.",
             why="a constraint asks for it, an operation cannot run along a sharded batch, or the other operand uses "
@@ -95,7 +95,9 @@ def whole_activation(case: Case) -> Iterator[Finding]:
             value=v.name,
             axes=axes,
             numbers={"bytes": taken, "saved_bytes": saved, "size": float(many)},
-            mends=tuple(dict.fromkeys(case.held(each, _by_batch(each.spec, axes), each.source) for each in (first, v))),
+            mends=tuple(
+                dict.fromkeys(case.constraint(each, _by_batch(each.spec, axes), each.source) for each in (first, v))
+            ),
         )
 
 
@@ -119,7 +121,7 @@ def padded(case: Case) -> Iterator[Finding]:
     """
     report, mesh = case.report, case.report.mesh
     held = case.argument_bytes + report.residual_bytes
-    found: dict[tuple[int, tuple[Axis, ...]], list[tuple[float, int, Value]]] = defaultdict(list)
+    uneven: dict[tuple[int, tuple[Axis, ...]], list[tuple[float, int, Value]]] = defaultdict(list)
     for v in report.intermediates:
         if v.spec is None or v.manual or not v.shape or nbytes(v) < 0.01 * held:
             continue
@@ -127,8 +129,8 @@ def padded(case: Case) -> Iterator[Finding]:
             ways = math.prod(axis_size(a, mesh) for a in dim)
             if size % ways and size >= 1:
                 waste = 1 - size / (-(-size // ways) * ways)
-                found[size, dim].append((nbytes(v) * waste, d, v))
-    for (size, dim), rows in found.items():
+                uneven[size, dim].append((nbytes(v) * waste, d, v))
+    for (size, dim), rows in uneven.items():
         wasted, d, v = max(rows, key=lambda row: row[0])
         ways = math.prod(axis_size(a, mesh) for a in dim)
         better = -(-size // ways) * ways
@@ -144,7 +146,7 @@ def padded(case: Case) -> Iterator[Finding]:
             f"padded:{size}:{axes_words(dim)}",
             severity(share >= 0.1 and nbytes(v) >= _SHARE * held),
             f"Dimension {d} of {v.label or 'an intermediate'}{where}{others}, {size:,} long, is sharded {ways} ways "
-            f"along {axes_said(dim)}, which do not divide it: {share:.1%} of each such array is padding, "
+            f"along {quoted_axes(dim)}, which do not divide it: {share:.1%} of each such array is padding, "
             f"{format_bytes(wasted)} of {format_bytes(v.bytes_per_device)} on each device; {better:,} would divide.",
             why="all shards have the same shape, so the last ones hold padding, and take as long as the others",
             source=v.source,
@@ -175,7 +177,7 @@ def result_whole(case: Case) -> Iterator[Finding]:
                 f"result-whole:{v.name if v is not None else case.place(c)}",
                 severity(case.heavy(case.left(c))),
                 f"{v.name if v is not None else 'A result'}, {list(c.array)}, comes out replicated on the "
-                f"{plural(ways, 'device')} along {axes_said(was)}, {format_bytes(case.left(c))} on each, since "
+                f"{plural(ways, 'device')} along {quoted_axes(was)}, {format_bytes(case.left(c))} on each, since "
                 f"{size:,} does not divide by {ways}; {better:,} would.",
                 why="it is computed sharded, with padding, but JAX returns equal shards only and gathers it silently: "
                 f"{moved_words(numbers)}",
@@ -193,7 +195,7 @@ def kept_whole(case: Case) -> Iterator[Finding]:
     report = case.report
     held = case.argument_bytes + report.residual_bytes
     over = case.cost is not None and case.cost.needs.fits is False
-    found: dict[tuple[Frame | None, str, Spec | None], list[Value]] = defaultdict(list)
+    kept: dict[tuple[Frame | None, str, Spec | None], list[Value]] = defaultdict(list)
     for residual in report.residuals:
         v = residual.value
         if not residual.takes_memory or nbytes(v) < _KEPT * held or v.spec is None:
@@ -201,9 +203,9 @@ def kept_whole(case: Case) -> Iterator[Finding]:
         for axis, size in report.mesh.shape.items():
             spec = further(v, axis, report.mesh) if size > 1 and axis not in v.manual else None
             if spec is not None:
-                found[v.source, axis, _inside_spec(spec, len(v.shape) - len(_inside(case, v)))].append(v)
+                kept[v.source, axis, _inside_spec(spec, len(v.shape) - len(_inside(case, v)))].append(v)
                 break
-    for (source, axis, inner), values in found.items():
+    for (source, axis, inner), values in kept.items():
         size, name = report.mesh.shape[axis], made_name(case, values[0])
         called = next((v.label for v in report.intermediates if v.name == name), "") or "the value"
         mend = Suggestion(kind="constrain", target=name, spec=inner, source=source, called=called)
@@ -241,8 +243,8 @@ def _candidates(case: Case, v: Value) -> list[Value]:
 
 def _inside(case: Case, v: Value) -> tuple[int, ...]:
     """The shape of one slice of what a loop stacks, or the shape itself."""
-    found = _candidates(case, v)
-    return found[0].shape if found else v.shape
+    candidates = _candidates(case, v)
+    return candidates[0].shape if candidates else v.shape
 
 
 def _inside_spec(spec: Spec, depth: int) -> Spec | None:
@@ -252,5 +254,5 @@ def _inside_spec(spec: Spec, depth: int) -> Spec | None:
 
 def made_name(case: Case, v: Value) -> str:
     """The name of the intermediate that is kept."""
-    found = _candidates(case, v)
-    return found[-1].name if found else ""
+    candidates = _candidates(case, v)
+    return candidates[-1].name if candidates else ""

@@ -77,7 +77,7 @@ def levels_differ(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[
     rule = "a tenth of a device's communication in a step"
     ours, theirs = (_moved(report.collectives) for report in (propagated, partitioned))
     least = max(SHARE * max(sum(ours.values()), sum(theirs.values())), SMALL * total_bytes(partitioned.arguments))
-    said = [
+    rows = [
         ("Collectives", axis, ours[axis], theirs[axis], "bytes", rule)
         for axis in propagated.mesh.names
         if abs(theirs[axis] - ours[axis]) > least
@@ -85,11 +85,11 @@ def levels_differ(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[
     if propagated.cost is not None and partitioned.cost is not None:
         flops = propagated.cost.dot_flops, partitioned.cost.dot_flops
         if abs(flops[1] - flops[0]) > SHARE * max(flops):
-            said.append(("Matrix products", "", *flops, "flops", "a tenth of them"))
+            rows.append(("Matrix products", "", *flops, "flops", "a tenth of them"))
     sizes = total_bytes(propagated.outputs), total_bytes(partitioned.outputs)
     if abs(sizes[1] - sizes[0]) > SHARE * max(sizes):
-        said.append(("Results", "", *sizes, "bytes", "a tenth of them"))
-    return tuple(_differ(*each) for each in said)
+        rows.append(("Results", "", *sizes, "bytes", "a tenth of them"))
+    return tuple(_differ(*each) for each in rows)
 
 
 def _differ(what: str, axis: str, before: float, after: float, unit: str, rule: str) -> Finding:

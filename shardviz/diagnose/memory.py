@@ -36,7 +36,7 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
     layers = _layers(case)
     policies = {name: each for name, each in _policies(case, layers).items() if each[0] > 0.05 * kept}
     most, least = ("", "") if layers.looped else ("at most ", "at least ")
-    said = "; ".join(
+    savings = "; ".join(
         f"`{name}` would keep {most}{format_bytes(kept - saved)} ({least}{format_bytes(saved)} less) and recompute "
         f"{_again(case, flops)}"
         for name, (saved, flops) in policies.items()
@@ -48,13 +48,13 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
         numbers |= {f"{name}_saved_bytes": saved, f"{name}_flops": flops}
     mends = [Suggestion(kind="checkpoint", policy=name) for name in policies]
     if policies and not layers.tried:
-        said += ". Nothing here tries that: no loop and no jax.checkpoint of the function says where a layer begins"
+        savings += ". Nothing here tries that: no loop and no jax.checkpoint of the function says where a layer begins"
         policy = list(policies)[-1]
         text = f"put `jax.checkpoint(layer, policy=jax.checkpoint_policies.{policy})` in place of a layer's function"
         mends = [Suggestion(kind="code", source=heaviest.value.source, text=text)]
     why = f"most of it is {_named(heaviest, layers)}"
-    if said:
-        why += f". With jax.checkpoint around each layer, {said}"
+    if savings:
+        why += f". With jax.checkpoint around each layer, {savings}"
     elif layers.count == 1:
         why += (
             ". No line runs for several layers, so what jax.checkpoint would save depends on where it stands: around "

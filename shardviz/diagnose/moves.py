@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, and_others, axes_said, moved_words, severity
+from shardviz.diagnose.case import Case, and_others, moved_words, quoted_axes, severity
 from shardviz.diagnose.specs import divides, steps_along
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name, axis_size
@@ -44,35 +44,35 @@ _ALONG = {
 def moves(case: Case) -> Iterator[Finding]:
     """Communication that is not needed, each set of like collectives as one finding."""
     for name, rule in _RULES.items():
-        found: dict[tuple[object, ...], list[Collective]] = {}
+        groups: dict[tuple[object, ...], list[Collective]] = {}
         for c in case.report.collectives:
             if c.origin == "partitioner" and c.axes and "windowed" not in c.facts and rule(case, c, (c,)) is not None:
                 change = c.before, c.after, c.array
                 apart = () if rule is _along else change if None not in change else (c.kind, c.axes, c.dtype, c.shape)
                 key = (c.axes,) if name in _EVERYWHERE else (case.value_name(c), c.source, apart)
-                found.setdefault(key, []).append(c)
-        for alike in found.values():
+                groups.setdefault(key, []).append(c)
+        for alike in groups.values():
             finding = _finding(case, name, alike)
             if finding.numbers["bytes"] >= 1e-3 * case.moved_bytes:
                 yield finding
 
 
 def _finding(case: Case, name: str, alike: Sequence[Collective]) -> Finding:
-    """A finding about collectives that are alike: what is said of the first is followed by what they communicate."""
+    """A finding about collectives that are alike: the diagnosis of the first is followed by what they communicate."""
     c = alike[0]
-    said = _RULES[name](case, c, alike)
-    assert said is not None
-    numbers = {**case.moved(alike), **said.numbers}
+    diagnosis = _RULES[name](case, c, alike)
+    assert diagnosis is not None
+    numbers = {**case.moved(alike), **diagnosis.numbers}
     return Finding(
         f"{name}:{case.place(c)}",
         severity(case.grave(numbers) and not c.conditional),
-        f"{said.text}. This communicates {moved_words(numbers)}.",
-        why=said.why,
+        f"{diagnosis.text}. This communicates {moved_words(numbers)}.",
+        why=diagnosis.why,
         source=c.source,
         value=case.value_name(c),
         axes=c.axes or (),
         numbers=numbers,
-        mends=tuple(said.mends),
+        mends=tuple(diagnosis.mends),
     )
 
 
@@ -83,15 +83,15 @@ def sums_in_part(case: Case) -> Iterator[Finding]:
     most compilers for TPUs and GPUs turn the one into the other.
     """
     report = case.report
-    found = [c for c in report.collectives if c.kind == "all-reduce" and "scattered" in c.facts and c.axes]
+    sums = [c for c in report.collectives if c.kind == "all-reduce" and "scattered" in c.facts and c.axes]
     compiled = bool(report.target_collectives) and report.target != "cpu"
     if compiled:
-        found = [c for c in found if any(run.collective.kind == "all-reduce" for run in report.runs_as(c.name))]
-    numbers = case.moved(found)
-    if not found or numbers["bytes"] < 0.01 * case.moved_bytes:
+        sums = [c for c in sums if any(run.collective.kind == "all-reduce" for run in report.runs_as(c.name))]
+    numbers = case.moved(sums)
+    if not sums or numbers["bytes"] < 0.01 * case.moved_bytes:
         return
-    heaviest = max(found, key=lambda c: c.assumed_bytes)
-    others = f", and so are {plural(len(found) - 1, 'other')}" if len(found) > 1 else ""
+    heaviest = max(sums, key=lambda c: c.assumed_bytes)
+    others = f", and so are {plural(len(sums) - 1, 'other')}" if len(sums) > 1 else ""
     half = "a reduce-scatter, which sends each device its own part only, communicates half as much; "
     left = f"the compiler for {report.target} kept the all-reduce: write `jax.lax.psum_scatter` in a shard_map"
     mostly = (
@@ -102,13 +102,13 @@ def sums_in_part(case: Case) -> Iterator[Finding]:
     yield Finding(
         f"sum-kept-in-part:{case.place(heaviest)}",
         severity(compiled),
-        f"{case.what(heaviest)} is all-reduced over {axes_said(heaviest.axes or ())}, though each device keeps only "
+        f"{case.what(heaviest)} is all-reduced over {quoted_axes(heaviest.axes or ())}, though each device keeps only "
         f"its own part of it{others}. This communicates {moved_words(numbers)}.",
         why=half + (left if compiled else mostly),
         source=heaviest.source,
         value=case.value_name(heaviest),
         axes=heaviest.axes or (),
-        numbers={**numbers, "collectives": float(len(found)), "saved_bytes": numbers["bytes"] / 2},
+        numbers={**numbers, "collectives": float(len(sums)), "saved_bytes": numbers["bytes"] / 2},
         mends=(mend,) if compiled else (),
     )
 
@@ -128,7 +128,7 @@ def _gathered(c: Collective) -> tuple[Axis, ...]:
     return tuple(a for a in c.before.axes if axis_name(a) not in after) or c.axes or ()
 
 
-class _Said(NamedTuple):
+class _Diagnosis(NamedTuple):
     """What a rule says of collectives that are alike: what is wrong, why, what to try, and numbers of its own."""
 
     text: str
@@ -137,14 +137,14 @@ class _Said(NamedTuple):
     numbers: Mapping[str, float] = MappingProxyType({})
 
 
-def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if not _gathers(c) or c.kind == "all-reduce" or "loop-invariant" not in c.facts or (c.count or 2) < 2:
         return None
     if case.runs_as_once(c):
         return None
     extra = c.operand_bytes * sum((each.count or 1) - 1 for each in alike)
-    return _Said(
-        f"{case.what(c)} is gathered over {axes_said(_gathered(c))} in each of "
+    return _Diagnosis(
+        f"{case.what(c)} is gathered over {quoted_axes(_gathered(c))} in each of "
         f"{plural(c.count or 1, 'run')} of a loop, though it is the same each time",
         "it enters the loop sharded, and each run gathers it; gathered once before the loop, it would "
         f"take {format_bytes(case.left(c))} of each device's memory for as long as the loop runs",
@@ -153,12 +153,12 @@ def _each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said |
     )
 
 
-def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if not _gathers(c) or "stack" not in c.facts:
         return None
     held = sum(case.left(each) - each.operand_bytes for each in alike)
     each_run = "one slice of each" if len(alike) > 1 else "one slice of it"
-    return _Said(
+    return _Diagnosis(
         f"All of {case.what_inside(c)}{and_others(alike, 'other stack')} is gathered on each device before a loop that "
         f"reads {each_run} in each run, which takes {format_bytes(held)} more memory on each device",
         "something outside the loop asks for it replicated; gathered slice by slice inside the loop, only one slice "
@@ -168,11 +168,11 @@ def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | No
     )
 
 
-def _then_summed(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+def _then_summed(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if not _gathers(c) or "reduced" not in c.facts:
         return None
-    return _Said(
-        f"{case.what(c)} is gathered over {axes_said(_gathered(c))} only to be summed over the dimension that was "
+    return _Diagnosis(
+        f"{case.what(c)} is gathered over {quoted_axes(_gathered(c))} only to be summed over the dimension that was "
         "sharded",
         "a constraint asks for the replicated array before the sum; each device could sum its own shard, and only the "
         "sums would be communicated",
@@ -180,22 +180,22 @@ def _then_summed(case: Case, c: Collective, alike: Sequence[Collective]) -> _Sai
     )
 
 
-def _part_of_sum(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+def _part_of_sum(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if c.kind != "all-reduce" or "sliced" not in c.facts:
         return None
-    return _Said(
-        f"All devices along {axes_said(c.axes or ())} get a whole sum of which only a part is read",
+    return _Diagnosis(
+        f"All devices along {quoted_axes(c.axes or ())} get a whole sum of which only a part is read",
         "the sum is all-reduced and then sliced; sliced before the sum, or scattered so that each device keeps its own "
         "part (`jax.lax.psum_scatter` in a shard_map), it would communicate less",
         (Suggestion(kind="code", source=c.source, text="take the slice before the sum"),),
     )
 
 
-def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if "undone" not in c.facts:
         return None
     between = f" ({c.before} to {c.after} and back)" if c.before is not None and c.after is not None else ""
-    return _Said(
+    return _Diagnosis(
         f"{case.what(c)} is resharded and then back again, and nothing uses it in between{between}",
         "two constraints, or a constraint and a reader of the array, disagree about its sharding",
         case.constrained(c, c.before)
@@ -203,7 +203,7 @@ def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> _
     )
 
 
-def _again(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+def _again(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if "again" not in c.facts:
         return None
     first = next(
@@ -212,8 +212,8 @@ def _again(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | No
     if first is not None and _made_one(case, first, c):
         return None
     where = f" (first for {first.source.short})" if first is not None and first.source is not None else ""
-    return _Said(
-        f"{case.what(c)} is gathered over {axes_said(c.axes or ())} a second time in the same pass{where}",
+    return _Diagnosis(
+        f"{case.what(c)} is gathered over {quoted_axes(c.axes or ())} a second time in the same pass{where}",
         "two places need it replicated, and each gathers it for itself; a constraint where it is computed serves both",
         case.constrained(c, c.after) or (Suggestion(kind="code", source=c.source, text=_once(case, c)),),
     )
@@ -238,7 +238,7 @@ def _same_array(one: Collective, other: Collective) -> bool:
     return key(one) == key(other)
 
 
-def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if c.kind not in ("all-to-all", "collective-permute", "all-gather") or "asked" in c.facts or "undone" in c.facts:
         return None
     culprit = next((op for op in c.read_by if op in _ALONG), "")
@@ -255,9 +255,9 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | No
         better = -(-first // ways) * ways
         sizes = f"; the first of the new dimensions is {first:,}, and were it {better:,}, {ways} would divide it"
         more = {"size": float(better)}
-    return _Said(
+    return _Diagnosis(
         f"A {_ALONG[culprit]} runs along a dimension of {case.what_inside(c)} that is sharded along "
-        f"{axes_said(c.axes or ())}, so the array is resharded for it",
+        f"{quoted_axes(c.axes or ())}, so the array is resharded for it",
         f"the shards of the result begin elsewhere in that dimension than those of the operand{sizes}; with another "
         "dimension sharded, the array could stay where it is",
         case.constrained(c, c.after, argument=True) or case.elsewhere(c),
@@ -293,26 +293,26 @@ def _first_of_new(case: Case, c: Collective) -> int | None:
     return None
 
 
-def _update(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+def _update(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if c.kind not in ("all-gather", "all-to-all") or "dynamic_update_slice" not in c.read_by or "asked" in c.facts:
         return None
     if _is_put_into_a_stack(case, c):
         return None
-    return _Said(
-        f"An update in place of {case.what_inside(c)} first gathers it over {axes_said(c.axes or ())}",
+    return _Diagnosis(
+        f"An update in place of {case.what_inside(c)} first gathers it over {quoted_axes(c.axes or ())}",
         "the update runs along a sharded dimension, so it may fall on any device; with another dimension sharded, each "
         "device writes its own part",
         case.elsewhere(c) or case.constrained(c, c.after, argument=True),
     )
 
 
-def _summed_each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+def _summed_each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if c.kind != "all-reduce" or "accumulated" not in c.facts or (c.count or 2) < 2 or case.runs_as_once(c):
         return None
-    axes = axes_said(c.axes or ())
+    axes = quoted_axes(c.axes or ())
     once, all_runs = sum(each.operand_bytes for each in alike), sum(each.assumed_bytes for each in alike)
     others = and_others(alike, "other array")
-    return _Said(
+    return _Diagnosis(
         f"The partial sums of {case.what_inside(c)}{others} are added over {axes} in each of "
         f"{plural(c.count or 1, 'run')} of a loop, although only the total after the loop is used",
         "the loop adds it to a total, and the total could be summed over the devices once, after the loop: "
@@ -328,7 +328,7 @@ def _summed_each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> 
     )
 
 
-def _operands_unlike(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+def _operands_unlike(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     together = sorted(set(c.read_by) & _TOGETHER)
     if not together or "asked" in c.facts or c.kind == "all-reduce" or c.before is None or c.after is None:
         return None
@@ -341,7 +341,7 @@ def _operands_unlike(case: Case, c: Collective, alike: Sequence[Collective]) -> 
     if not wrong or set(map(axis_name, now.axes)) - set(map(axis_name, better.axes)):
         return None
     v = wrong[0]
-    return _Said(
+    return _Diagnosis(
         f"{v.name} is sharded as {now}, and an operation takes it together with an array that is sharded as {better} "
         f"({', '.join(together)}), so one of the two is resharded",
         "what is computed element by element must be sharded alike; given the spec of what it meets, the argument "
@@ -353,7 +353,7 @@ def _operands_unlike(case: Case, c: Collective, alike: Sequence[Collective]) -> 
 _TOGETHER = frozenset(("add", "subtract", "multiply", "divide", "maximum", "minimum", "select"))
 
 
-def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | None:
+def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis | None:
     if c.kind not in ("collective-permute", "all-to-all") or "convolution" not in c.read_by:
         return None
     mesh, names = case.report.mesh, [axis_name(a) for a in c.axes or ()]
@@ -367,10 +367,10 @@ def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | Non
     if not batched:
         return None  # there are too few images to share them out
     (first, spec), *others = batched
-    text = f"give {plural(len(batched), 'argument')} the batch's dimension sharded along {axes_said(names)}"
+    text = f"give {plural(len(batched), 'argument')} the batch's dimension sharded along {quoted_axes(names)}"
     resharded = "; other images are resharded for that" if any(c.kind == "all-to-all" for c in alike) else ""
-    return _Said(
-        f"A convolution exchanges the borders of its shards (halos) over {axes_said(names)}, as {first}"
+    return _Diagnosis(
+        f"A convolution exchanges the borders of its shards (halos) over {quoted_axes(names)}, as {first}"
         f"{and_others(batched)} is sharded along a dimension that it runs along{resharded}",
         "each device needs its neighbours' rows; with the batch sharded in place of height or width, each device "
         "convolves whole images",
@@ -378,7 +378,7 @@ def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Said | Non
     )
 
 
-_RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Said | None]] = {
+_RULES: dict[str, Callable[[Case, Collective, Sequence[Collective]], _Diagnosis | None]] = {
     "gathered-each-run": _each_run,
     "stack-gathered": _stack,
     "gathered-then-summed": _then_summed,

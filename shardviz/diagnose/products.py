@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, and_others, axes_said, moved_words, nbytes, severity
+from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity
 from shardviz.diagnose.specs import divides, moved_off, over_all
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
@@ -55,8 +55,8 @@ def repeated_work(case: Case) -> Iterator[Finding]:
             lost *= 1 - 1 / size
             more = {"seconds": lost, "share": lost / case.step if case.step else 0.0}
         time = f", {format_seconds(more['seconds'])} ({more['share']:.1%} of the step)" if more else ""
-        lines, said = _lines(same), axes_said(axes)
-        inside = {axis_name(a) for p in same if case.known(p.value) for a in report.value(p.value).manual} & set(axes)
+        lines, said = _lines(same), quoted_axes(axes)
+        inside = {axis_name(a) for p in same if case.name_of(p.value) for a in report.value(p.value).manual} & set(axes)
         yield Finding(
             f"repeated-work:{', '.join(axes)}",
             severity(share >= enough and more.get("share", 1.0) >= _SLOWER),
@@ -66,7 +66,7 @@ def repeated_work(case: Case) -> Iterator[Finding]:
             if inside
             else f"neither operand nor the result is sharded along {said} there",
             source=lines[0] if lines else None,
-            value=case.known(same[0].value),
+            value=case.name_of(same[0].value),
             axes=tuple(axes),
             numbers={"flops": flops, "saved_flops": wasted, "share_of_flops": share, "size": float(size), **more},
             mends=(_shared_out(lines[0] if lines else None, said),) if inside else tuple(_further(case, axes)),
@@ -139,10 +139,10 @@ def _unfitting(
     yield Finding(
         f"{kind.rule}:{lines[0].short if lines else p.value}",
         severity(case.grave(numbers)),
-        kind.text.format(*map(axes_said, axes), line=_said(lines), weight=what) + f" {moved_words(numbers)}.",
-        why=kind.why.format(*map(axes_said, axes), weight=what),
+        kind.text.format(*map(quoted_axes, axes), line=_said(lines), weight=what) + f" {moved_words(numbers)}.",
+        why=kind.why.format(*map(quoted_axes, axes), weight=what),
         source=p.source,
-        value=case.known(p.value),
+        value=case.name_of(p.value),
         axes=tuple(dict.fromkeys(axis for some in axes for axis in some)),
         numbers=numbers,
         mends=tuple(dict.fromkeys(mends)),
@@ -329,7 +329,7 @@ def small_tiles(case: Case) -> Iterator[Finding]:
             f"is used, for {share:.1%} of the step's FLOPs.",
             why="the unit takes as long for a part of a tile as for a whole one",
             source=p.source,
-            value=case.known(p.value),
+            value=case.name_of(p.value),
             numbers={"flops": flops, "share_of_flops": share, "size": float(p.shard[worst]), "tile": float(tile)},
         )
 

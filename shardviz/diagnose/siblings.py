@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, and_others, axes_said, moved_words, nbytes, severity, total_bytes
+from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
 from shardviz.diagnose.specs import divides, free, moved_off, over_all, recut, steps_along
 from shardviz.kept import Keeping, cached_property
 from shardviz.layouts import itemsize
@@ -100,7 +100,7 @@ def _saved(case: Case, row: _Recut) -> float:
 
 def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
     group = _Group(case, rows)
-    axes = axes_said(group.more_axes)
+    axes = quoted_axes(group.more_axes)
     many = math.prod(case.report.mesh.shape[axis] for axis in group.more_axes)
     where = f"on the {plural(many, 'device')} along {axes}"
     if len({_Group(case, [row]).more_axes for row in rows}) > 1:
@@ -337,7 +337,7 @@ def read_in_slices(case: Case) -> Iterator[Finding]:
         trees[root if inside else str(row.spec)].append(row)  # arguments of one array each, by what they had better be
     for rows in trees.values():
         group = _Group(case, rows)
-        axes = axes_said(group.more_axes)
+        axes = quoted_axes(group.more_axes)
         yield group.finding(
             "read-in-slices",
             f"{group.what} replicated along {axes}, {group.held} on each device, and each device reads only its own "
@@ -374,13 +374,13 @@ def stepped_along(case: Case) -> Iterator[Finding]:
     for axes, values in by_axes.items():
         size, first = total_bytes(values), max(values, key=nbytes)
         recut_to = [(v.name, spec) for v in values if (spec := moved_off(v, axes, case.report.mesh)) is not None]
-        text = f"shard another dimension of {plural(len(recut_to), 'array')} along {axes_said(axes)}"
+        text = f"shard another dimension of {plural(len(recut_to), 'array')} along {quoted_axes(axes)}"
         numbers = {"bytes": size, "arrays": float(len(values))}
         yield Finding(
             f"steps-along:{first.name}",
             severity(size >= _SHARE * case.argument_bytes),
             f"A loop steps along the first dimension of {first.name}{and_others(values)}, which is sharded along "
-            f"{axes_said(axes)}: each run needs a slice that only some devices have, {format_bytes(size)} on each "
+            f"{quoted_axes(axes)}: each run needs a slice that only some devices have, {format_bytes(size)} on each "
             "device in all.",
             why="all devices need each slice in its turn, so it is communicated; with another dimension sharded, each "
             "device has its own part of every slice",
