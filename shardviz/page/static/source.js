@@ -33,6 +33,7 @@ export function Source() {
   const wants = useRef(""); // the line that is to be brought into sight
   const placed = useRef(false); // whether the hottest line, or one that was asked for, has been brought into sight
   const source = useKept(ctx.get("source"));
+  const { files: texts } = useKept(ctx.get("texts"));
   const files = source.files;
   const pane = () => box.current.closest(".sv-panel");
 
@@ -86,7 +87,6 @@ export function Source() {
   if (!files) {
     return ui`<div ref=${box}><${Waiting} /></div>`;
   }
-  const { files: texts } = ctx.get("texts");
   ctx.source = { files, texts };
   const toggle = (/** @type {string} */ at) =>
     show(open?.includes(at) ? open.filter((each) => each !== at) : [...open || [], at]);
