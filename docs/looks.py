@@ -107,7 +107,8 @@ def main(folder: Path, names: list[str]) -> None:
                 for kernel in lab.kernels():
                     kernel.kill()
                 expect(view.get_by_test_id("gone")).to_be_visible(timeout=30_000)
-                page.raw.get_by_role("button", name="Ok").click()  # JupyterLab says so too
+                page.raw.wait_for_timeout(1500)
+                page.raw.keyboard.press("Escape")  # JupyterLab says so too, in a dialog
             for width, height in SIZES:
                 page.raw.set_viewport_size({"width": width, "height": height})
                 for theme, title in THEMES.items():
