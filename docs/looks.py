@@ -45,7 +45,9 @@ OWN = "explorer = show(step, params, x, mesh='data=16', target='tpu v5e:4x4')\ne
 BAD = "explorer = show(step, params, x, **bad)\nexplorer"
 MANY = """explorer = show(deep, many, array(1024, 256), mesh="data=4,model=2", target="tpu v5e:2x4", level="propagated")
 explorer"""
-LARGE = "explorer = show(sv.gallery.llama('70b', batch=512, mesh='data=256,model=8'), target='tpu v5p:8x16x16')\nexplorer"
+LARGE = (
+    "explorer = show(sv.gallery.llama('70b', batch=512, mesh='data=256,model=8'), target='tpu v5p:8x16x16')\nexplorer"
+)
 GPU = "explorer = show(step, params, x, mesh='data=4,model=4', target='gpu h100:2x8')\nexplorer"
 
 
@@ -105,6 +107,8 @@ def main(folder: Path, names: list[str]) -> None:
                 for kernel in lab.kernels():
                     kernel.kill()
                 expect(view.get_by_test_id("gone")).to_be_visible(timeout=30_000)
+                page.raw.wait_for_timeout(1500)
+                page.raw.keyboard.press("Escape")  # JupyterLab says so too, in a dialog
             for width, height in SIZES:
                 page.raw.set_viewport_size({"width": width, "height": height})
                 for theme, title in THEMES.items():

@@ -74,9 +74,9 @@ def test_the_palette_finds_arrays_lines_actions_and_settings(page):
     page.tab.keyboard.press("Enter")
     page.answer()
     assert page.explorer.tab == "problems" and page.at("palette").count() == 0
-    hits("<w1>")
-    page.tab.keyboard.press("Enter")
-    assert page.at("search").input_value() == "<w1>" and page.at("drawer").is_visible()
+    hits(W1)
+    page.tab.locator(".sv-hit", has_text="input").first.click()
+    assert page.at("search").input_value() == W1 and page.at("drawer").is_visible()
 
 
 def test_keys_are_the_pages_after_what_had_the_focus_is_gone(page, plan, monkeypatch):

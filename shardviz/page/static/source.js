@@ -8,7 +8,7 @@ import { Bar, Pieces } from "./pieces.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 import { pieces, plain } from "./words.js";
 
-/** @import { Inline, Line } from "./types.d.ts" */
+/** @import { Document, Inline, Line } from "./types.d.ts" */
 
 const FLASH = 1500; // milliseconds in which a line that was asked for is lit up
 const GAP = 3; // lines left out before a gap is shown
@@ -33,6 +33,9 @@ export function Source() {
   const wants = useRef(""); // the line that is to be brought into sight
   const placed = useRef(false); // whether the hottest line, or one that was asked for, has been brought into sight
   const source = useKept(ctx.get("source"));
+  const { files: texts } = useKept(ctx.get("texts"));
+  const costs = useRef(ctx.get("lines"));
+  if (ctx.get("source").files) costs.current = ctx.get("lines");
   const files = source.files;
   const pane = () => box.current.closest(".sv-panel");
 
@@ -86,7 +89,6 @@ export function Source() {
   if (!files) {
     return ui`<div ref=${box}><${Waiting} /></div>`;
   }
-  const { files: texts } = ctx.get("texts");
   ctx.source = { files, texts };
   const toggle = (/** @type {string} */ at) =>
     show(open?.includes(at) ? open.filter((each) => each !== at) : [...open || [], at]);
@@ -98,7 +100,9 @@ export function Source() {
       return ui`<div class="sv-file">${title}</div>${
         lines.map((line, i) => [
           left[i] && ui`<div class="sv-gap" aria-hidden="true" key="gap ${line.n}">⋯</div>`,
-          ui`<${One} key=${line.n} line=${line} text=${texts?.[n]?.[i] ?? ""} toggle=${toggle}
+          ui`<${One} key=${line.n} line=${line} text=${texts?.[n]?.[i] ?? ""} costs=${
+            costs.current[line.at ?? ""]
+          } toggle=${toggle}
                 flash=${flash === line.at} open=${Boolean(line.at && open?.includes(line.at))} />`,
         ])
       }`;
@@ -115,9 +119,9 @@ function useKept(told) {
 
 /**
  * A line: its number, its share, its text and what it takes; open, also what happens on it, why, and what helps.
- * @param {{ line: Line, text: Inline, open: boolean, flash: boolean, toggle: (at: string) => void }} props
+ * @param {{ line: Line, text: Inline, costs?: Document, open: boolean, flash: boolean, toggle: (at: string) => void }} props
  */
-function One({ line, text, open, flash, toggle }) {
+function One({ line, text, costs, open, flash, toggle }) {
   const ctx = useContextOf();
   const { n, at, bar = [], amount, more, on = [] } = line;
   const [code] = pieces(text);
@@ -153,7 +157,6 @@ function One({ line, text, open, flash, toggle }) {
       : said
   }<span class="sv-more">${more && ui`<${Pieces} of=${more} />`}</span>
       <span class="sv-amount">${amount && ui`<${Pieces} of=${amount} />`}</span></div>`;
-  const costs = ctx.get("lines")[at ?? ""];
   return ui`<div>
       ${row}
       ${
