@@ -117,7 +117,7 @@ def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> b
         if isinstance(user, Block) and [caller.kind for caller in user.callers] == ["call"]:
             value = user.callers[0].results[place]
             continue
-        if not is_reshard(user):
+        if isinstance(user, Block) or not is_reshard(user):
             return False
         value = user.result
         after, rank = graph.cut(value, manual) or Spec(), len(value.shape)
