@@ -16,7 +16,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from shardviz import _jax
-from shardviz.diagnose.case import at_line, axes_said, severity
+from shardviz.diagnose.case import at_line, quoted_axes, severity
 from shardviz.program.contexts import MeshAsked
 from shardviz.program.variance import Unreplicated
 from shardviz.records import Finding, Frame, Suggestion
@@ -77,7 +77,7 @@ def not_the_same(results: Iterable[Unreplicated]) -> tuple[Finding, ...]:
 
 def _computed_by_all(result: Unreplicated) -> Finding:
     """That each device multiplies the whole of an operand with all that is passed around."""
-    axes, many = axes_said(result.axes), math.prod(result.sizes)
+    axes, many = quoted_axes(result.axes), math.prod(result.sizes)
     lines = ", ".join(line.short for line in result.products[:_MOST_LINES])
     saved = result.flops * (1 - 1 / many)
     source = result.products[0] if result.products else result.source
@@ -102,7 +102,7 @@ def _computed_by_all(result: Unreplicated) -> Finding:
 
 
 def _not_the_same(result: Unreplicated) -> Finding:
-    axes, many = axes_said(result.axes), math.prod(result.sizes)
+    axes, many = quoted_axes(result.axes), math.prod(result.sizes)
     where = at_line(result.source)
     if result.moved:
         text = (
@@ -111,7 +111,7 @@ def _not_the_same(result: Unreplicated) -> Finding:
         )
     elif result.summed:
         text = (
-            f"A sum{where} is never reduced over {axes_said(result.summed)}: each of the {many} devices along {axes} "
+            f"A sum{where} is never reduced over {quoted_axes(result.summed)}: each of the {many} devices along {axes} "
             "holds a partial sum, and the shard_map returns one device's as the whole."
         )
     else:
