@@ -364,7 +364,12 @@ FAULTS = {
     ),
     "columns after columns": Fault(
         fn=pair,
-        args=lambda n: (array(16 * n, 64 * n), array(64 * n, 16 * n), array(16 * n, 16 * n)),
+        args=lambda n: tuple(
+            array(
+                rows * n, columns * n, dtype=jnp.bfloat16 if n > 1 else jnp.float32
+            )  # TPUs gather float32 as bfloat16
+            for rows, columns in ((16, 64), (64, 16), (16, 16))
+        ),
         specs=(P(None, "model"), P(None, "model"), P("data")),
         good=(P(None, "model"), P("model"), P("data")),
         rules=("unpaired",),
