@@ -20,6 +20,7 @@ from shardviz.program.call import Call
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.roles import roles
 from shardviz.program.trace import Argument
+from shardviz.program.variance import unreplicated
 from shardviz.records import Alive, Collective, Finding, Frame, PlanRecord, Use, Value, Work
 from shardviz.records.phases import phase
 from shardviz.records.source import assigned, module_of
@@ -201,6 +202,7 @@ def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh) -> tuple[Fi
     findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks) + diagnose.mesh_asked(traced.asked)
     idle = [p.target for place, p in enumerate(traced.placed) if place not in lowered.placed]
     findings += diagnose.without_effect([(target.label, target.frame) for target in idle])
+    findings += diagnose.not_the_same(unreplicated(traced))
     findings += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)
     findings += diagnose.large_constants(traced.constants, rows, mesh.size)
     return findings + diagnose.own_partitioning(

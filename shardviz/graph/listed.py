@@ -13,7 +13,7 @@ Bytes of main memory are those of fusions:
 | what is computed element by element | is computed where it is read, from what it comes from |
 | ... of a product, for another product or for a collective | is written by the product, in its own place |
 | ... for two fusions, of more bytes than it has twice itself | is written by the first, and read by the second |
-| ... ... and the first is a matrix product, which gives no operand | is written by a fusion before that |
+| ... ... more than three times, where the first is a matrix product, which gives no operand | is written before that |
 | ... for a barrier, or a product of what is gathered, mostly a loop over its parts | is written |
 | ... for a collective, a loop, or as a result | is written |
 | slices | read their part; updates in place write theirs |
@@ -513,13 +513,15 @@ class Listing:
         return None
 
     def _is_shared(self, node: _Node, fusion: _Fusion) -> bool:
-        """Whether another fusion computes a node too, of more bytes than to write and read it."""
-        others = [each for each in (node.fusion, node.product) if each not in (None, fusion) and self._is_open(each)]
-        return bool(others) and 2 * node.size <= sum(each.size for each in _memory(node))
+        """Whether another fusion computes a node too, and to compute it twice takes more bytes than to write it."""
+        if not any(each not in (None, fusion) and self._is_open(each) for each in (node.fusion, node.product)):
+            return False
+        again = sum(each.size for each in _memory(node))
+        return 3 * node.size < again if self._is_open(node.product) else 2 * node.size <= again
 
-    def _is_open(self, fusion: _Fusion) -> bool:
+    def _is_open(self, fusion: _Fusion | None) -> bool:
         """Whether a fusion is in a block that is still read."""
-        return fusion.slot is not None and fusion.slot.scope in self._scopes
+        return fusion is not None and fusion.slot is not None and fusion.slot.scope in self._scopes
 
     def _write_apart(self, node: _Node) -> None:
         """Has a node written by the first that computed it; before a product, which gives none of its operands."""
@@ -561,7 +563,7 @@ class Listing:
                 nodes.append((node, limit))
                 continue
             node.fusion = node.fusion or fusion
-            if feeds and not (node.product is not None and self._is_open(node.product)):
+            if feeds and not self._is_open(node.product):
                 node.product = fusion
             fusion.computed.add(node)
             if node.is_slice:
@@ -589,7 +591,7 @@ def _memory(node: _Node) -> Iterator[_Node]:
         if each.in_memory:
             yield each
             continue
-        nodes += [operand for operand in each.operands if operand not in seen]
+        nodes += [operand for operand in dict.fromkeys(each.operands) if operand not in seen]
         seen.update(each.operands)
 
 

@@ -188,7 +188,7 @@ def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> Se
     rows = tuple(_order(option, options[0]) for option in options)
     choices = Table(columns=heads, rows=rows, noun="order", folds="never", name="orders")
     changes = () if options[0].now else _changes(options[0], cost)
-    lead = placed_words(cost.placement).removeprefix("device order: ") + (f"; {MAY_DIFFER}" if cost.as_run else "")
+    lead = placed_words(cost.placement) + (f"; {MAY_DIFFER}" if cost.as_run else "")
     return Section(title="Order of the devices", lead=(words(lead),), blocks=(choices, *changes), name="order")
 
 

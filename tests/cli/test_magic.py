@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -12,8 +14,9 @@ import shardviz as sv
 
 
 @pytest.fixture
-def shell():
+def shell(monkeypatch):
     """An IPython with the extension loaded."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # the shell puts its own there
     shell = InteractiveShell()
     shell.run_line_magic("load_ext", "shardviz")
     yield shell

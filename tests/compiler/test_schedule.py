@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
+from jax.sharding import PartitionSpec as P
 
+import shardviz as sv
 from shardviz.compiler.module import parse
 from shardviz.compiler.schedule import is_scheduled, schedule_of
 from shardviz.records.schedule import Schedule
@@ -310,10 +313,28 @@ def test_what_is_computed_element_by_element_is_fused():
     # a product writes what is made of it alone; with another array that array is read too
     assert bytes_of(product, f"ROOT %t = {SHAPE} tanh(%p)") == [3.0]
     assert bytes_of(product, f"%t = {SHAPE} tanh(%p)", f"ROOT %q = {SHAPE} {DOT.format('%t', '%b')}") == [3.0, 3.0]
-    # a sum of three for two products: written by the first, as to compute it again would read more
+    # a sum for two products, which give none of their operands: to compute it again reads less than to write it apart
     total = (f"%s = {SHAPE} add(%a, %b)", f"%s2 = {SHAPE} multiply(%s, %s)")
     twice = (f"%one = {SHAPE} {DOT.format('%s2', '%b')}", f"ROOT %two = {SHAPE} {DOT.format('%s2', '%one')}")
-    assert bytes_of(*total, *twice) == [4.0, 3.0]
+    assert bytes_of(*total, *twice) == [3.0, 4.0]
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize("target", ["tpu v5e:2x2", "tpu v5p:2x2x1"])
+def test_a_sum_for_two_products_is_computed_twice_or_written_as_by_the_compiler(target):
+    """It is written where it is of more than three arrays."""
+
+    def step(b, *arrays):
+        total = sum(arrays[1:], arrays[0])
+        square = total * total
+        return square @ (square @ b)
+
+    for count in (1, 2, 3, 4):
+        array = jax.ShapeDtypeStruct((8192, 8192), "bfloat16")  # beyond what VMEM keeps
+        program, plan = sv.trace(step, *[array] * (count + 1)), sv.Plan({"x": 4}, (P(),) * (count + 1))
+        levels = program.propagate(plan, target), program.compile(plan, target)
+        listed, compiled = ([entry.hbm_bytes for entry in report.schedule] for report in levels)
+        assert listed == compiled and len(listed) == (3 if count > 3 else 2), count
 
 
 def test_a_reduction_of_what_a_fusion_makes_is_that_fusions():

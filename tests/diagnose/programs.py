@@ -129,7 +129,7 @@ def there_and_on(x):
 
 
 def there_and_back_in_a_layer(x):
-    layer = jax.checkpoint(lambda x: constrained(jnp.tanh(x), P()))  # here
+    layer = jax.checkpoint(lambda each: constrained(jnp.tanh(each), P()))  # here
     return jax.lax.scan(lambda x, _: (layer(x), None), x, length=4)[0]
 
 

@@ -59,14 +59,14 @@ def test_joined_arrays_are_written_and_padded_ones_are_not():
 
 
 def test_what_two_products_read_is_written_before_them_where_that_is_fewer_bytes():
-    """A product gives its own result and none of its operands, so that a fusion before both adds up."""
+    """A product gives none of its operands; so a fusion before both adds up, or each product does."""
 
-    def both(x, y, a, b):
-        h = x + y
+    def both(a, b, *arrays):
+        h = sum(arrays[1:], arrays[0])
         return h @ a, h @ b
 
-    report = listed(both, *4 * [(1024, 1024)])
-    assert moved(report, 0) == (3 + 3 + 3) * 4 * MIB
+    assert moved(listed(both, *4 * [(1024, 1024)]), 0) == (4 + 4) * 4 * MIB
+    assert moved(listed(both, *6 * [(1024, 1024)]), 0) == (5 + 3 + 3) * 4 * MIB
     alone = listed(lambda x, y, a: (x + y) @ a, *3 * [(1024, 1024)])
     assert moved(alone, 0) == 4 * 4 * MIB
 

@@ -215,7 +215,7 @@ def test_an_order_that_breaks_rings_says_so():
     view = machine_view(cost)["orders"]
     assert view["keys"][view["now"]] == "row-major" and "now" in rows(view, "orders")[view["now"]][2]
     assert view["listed"] == "[128]T(0)"
-    assert "the mesh's own" in said(table(view["document"]["blocks"], "order")["lead"])
+    assert "device order: the mesh's own" in said(table(view["document"]["blocks"], "order")["lead"])
     changes = {axis: words.split("– by mesh_utils: ") for axis, words in rows(view, "order-changes")}
     assert changes["model"][1].startswith("ring of 16 along y")
     assert changes["model"][0].startswith("line of 8 along x, line of 2 along y")

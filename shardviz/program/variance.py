@@ -1,0 +1,277 @@
+"""What differs from device to device inside a `shard_map`, and results that are said not to.
+
+With `check_vma=False` JAX takes it on trust that a result whose `out_specs` leaves out a mesh axis is the same on every
+device along it. Here each value of the body is followed: along which axes it may differ, and along which it is a sum of
+which every device holds its own part only.
+
+    x: P(None, 'model')    w: P('model')    y = x @ w       y differs along 'model': each device's own part of a sum
+                                            psum(y, 'model')                      the same on all again
+
+What a permutation brings round a ring may be the same on all devices in the end, which this does not see: such results
+are marked. If they are the same, each device has computed all of them: the products of what goes round with what is
+the same on all devices are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from jax.extend import core as jex_core
+
+from shardviz import _jax
+from shardviz.notation import Spec
+from shardviz.notation.spec import axis_name
+from shardviz.program.trace import Traced, first_frame
+from shardviz.records import Frame
+
+_Dims = tuple[frozenset[str], ...]
+_NONE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Unreplicated:
+    """A result of a `shard_map` that is said to be the same along mesh axes and may not be.
+
+    Attributes:
+        axes: these axes.
+        summed: those of them along which it is a sum of which each device holds its own part.
+        moved: whether a permutation between devices is part of it, which may make it the same after all.
+        source: the line of the sum, or of what makes the result.
+        number: which result it is.
+        shape, nbytes: of one device.
+        sizes: how many devices each axis has.
+        flops: of one device, in the products of what is passed around with what is the same on all devices.
+        products: the lines of these products.
+    """
+
+    axes: tuple[str, ...]
+    summed: tuple[str, ...]
+    moved: bool
+    source: Frame | None
+    number: int
+    shape: tuple[int, ...]
+    nbytes: float
+    sizes: tuple[int, ...]
+    flops: float = 0.0
+    products: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Value:
+    """What is known of a value: the axes that it may differ along, those that it is a part of a sum over (and the sum's
+    line), the axes that cut each of its dimensions where that is known, and the axes that it was moved along.
+    """
+
+    axes: frozenset[str] = _NONE
+    sums: tuple[tuple[str, Frame | None], ...] = ()
+    dims: _Dims | None = None
+    moved: frozenset[str] = _NONE
+    source: Frame | None = field(default=None, compare=False)
+
+
+@lru_cache(maxsize=8)
+def unreplicated(traced: Traced) -> tuple[Unreplicated, ...]:
+    """All such results of a traced program's `shard_map`s that are not checked by JAX."""
+    return () if traced.closed is None else tuple(_walk(traced.closed.jaxpr, ()))
+
+
+def _walk(jaxpr: Any, around: tuple[Any, ...]) -> Iterator[Unreplicated]:
+    for equation in jaxpr.eqns:
+        infos = (equation.source_info, *around)
+        if equation.primitive.name == "shard_map" and not equation.params["check_vma"]:
+            yield from _results(equation, infos)
+        for inner in _jax.sub_jaxprs(equation.params):
+            yield from _walk(inner, infos)
+
+
+def _results(equation: Any, infos: tuple[Any, ...]) -> Iterator[Unreplicated]:
+    mesh, params = equation.params["mesh"].shape, equation.params
+    manual = {a for a in params["newly_manual_axes"] if mesh[a] > 1}
+    body = params["jaxpr"]
+    given = [_given(v, spec, manual) for v, spec in zip(body.invars, params["in_specs"], strict=True)]
+    reading = _Body(infos)
+    results = zip(body.outvars, reading.run(body, given), params["out_specs"], strict=True)
+    for number, (var, value, spec) in enumerate(results):
+        said = manual - {axis_name(a) for a in Spec.of(spec).axes}
+        for wrong in filter(None, (sorted(value.axes & said - value.moved), sorted(value.axes & said & value.moved))):
+            summed = {axis: line for axis, line in value.sums if axis in wrong}
+            shape = tuple(var.aval.shape)
+            line = next(iter(summed.values())) if summed else value.source
+            again = [row for row in reading.products.values() if row.repeated & set(wrong) & value.moved]
+            yield Unreplicated(
+                axes=tuple(wrong),
+                summed=tuple(summed),
+                moved=wrong[0] in value.moved,
+                source=line or first_frame(infos),
+                number=number,
+                shape=shape,
+                nbytes=float(math.prod(shape) * var.aval.dtype.itemsize),
+                sizes=tuple(mesh[a] for a in wrong),
+                flops=sum(row.flops for row in again),
+                products=tuple(dict.fromkeys(row.source for row in again if row.source is not None)),
+            )
+
+
+def _given(var: Any, spec: Any, manual: set[str]) -> _Value:
+    rank = len(var.aval.shape)
+    dims = tuple(frozenset(axis_name(a) for a in dim) & manual for dim in Spec.of(spec, rank).dims)
+    return _Value(axes=frozenset().union(*dims), dims=dims)
+
+
+class _Product(NamedTuple):
+    """A matrix product of a body: its line, its FLOPs on one device, and the axes along which all devices do it."""
+
+    source: Frame | None
+    flops: float
+    repeated: frozenset[str]
+
+
+class _Body:
+    """One reading of a body."""
+
+    def __init__(self, around: tuple[Any, ...]):
+        self.around = around
+        self.times = 1
+        self.products: dict[int, _Product] = {}
+
+    def run(self, jaxpr: Any, given: Sequence[_Value]) -> list[_Value]:
+        """What is known of a jaxpr's results, from what is known of its arguments."""
+        known: dict[Any, _Value] = dict(zip(jaxpr.invars, given, strict=True))
+        read = lambda atom: _Value() if isinstance(atom, jex_core.Literal) else known.get(atom, _Value())  # noqa: E731
+        for equation in jaxpr.eqns:
+            line = first_frame((equation.source_info, *self.around))
+            made = self._made(equation, [read(atom) for atom in equation.invars], line)
+            known.update((var, replace(v, source=line)) for var, v in zip(equation.outvars, made, strict=True))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def _made(self, equation: Any, ins: list[_Value], line: Frame | None) -> list[_Value]:
+        name, params, outs = equation.primitive.name, equation.params, len(equation.outvars)
+        axes = _names(params.get("axes", params.get("axis_name", ())))
+        grouped = params.get("axis_index_groups") is not None
+        if name.startswith(("psum", "pmax", "pmin")) or name in ("all_gather", "all_gather_invariant", "pbroadcast"):
+            return [v if grouped else _same(v, axes) for v in ins]
+        if name in ("reduce_scatter", "psum_scatter"):
+            return [replace(_same(v, axes), axes=v.axes | axes, dims=None) for v in ins]
+        if name in ("ppermute", "all_to_all", "ragged_all_to_all"):
+            every = _union(ins)
+            return [replace(every, axes=every.axes | axes, moved=every.moved | axes, dims=None)] * outs
+        if name == "axis_index":
+            return [_Value(axes=axes, dims=())]
+        if name in ("pvary", "pcast"):
+            return ins
+        if name == "scan":
+            return self._scan(equation, ins)
+        if name == "while":
+            return self._while(params, ins)
+        if name == "cond":
+            branches = [self.run(_open(b), ins[1:]) for b in params["branches"]]
+            return [_union([ins[0], *same]) for same in zip(*branches, strict=True)]
+        inner = [j for j in _jax.sub_jaxprs(params) if len(j.invars) == len(ins) and len(j.outvars) == outs]
+        if len(inner) == 1 and name != "shard_map":
+            return self.run(inner[0], ins)
+        return [self._one(equation, ins, line)] * outs
+
+    def _one(self, equation: Any, ins: list[_Value], line: Frame | None) -> _Value:
+        """What an operation without collectives gives."""
+        every, dims, summed = _union(ins), None, _NONE
+        name, params = equation.primitive.name, equation.params
+        if name == "dot_general":
+            own = frozenset().union(*(v.axes - v.moved for v in ins))
+            summed_over = (equation.invars[0].aval.shape[d] for d in params["dimension_numbers"][0][0])
+            flops = 2.0 * self.times * math.prod(equation.outvars[0].aval.shape) * math.prod(summed_over)
+            self.products[id(equation)] = _Product(line, flops, every.moved - own)
+        if name == "dot_general" and ins[0].dims is not None and ins[1].dims is not None:
+            (left, right), (b_left, b_right) = params["dimension_numbers"]
+            summed = frozenset().union(*(ins[0].dims[d] for d in left), *(ins[1].dims[d] for d in right))
+            batch = tuple(ins[0].dims[a] | ins[1].dims[b] for a, b in zip(b_left, b_right, strict=True))
+            dims = (*batch, *_left(ins[0].dims, (*left, *b_left)), *_left(ins[1].dims, (*right, *b_right)))
+        elif name.startswith("reduce_") and "axes" in params and ins[0].dims is not None:
+            gone = params["axes"]
+            summed = frozenset().union(*(ins[0].dims[d] for d in gone)) if name == "reduce_sum" else _NONE
+            dims = _left(ins[0].dims, gone)
+        elif name == "transpose" and ins[0].dims is not None:
+            dims = tuple(ins[0].dims[d] for d in params["permutation"])
+        elif name == "broadcast_in_dim" and ins[0].dims is not None:
+            put = dict(zip(params["broadcast_dimensions"], ins[0].dims, strict=True))
+            dims = tuple(put.get(d, _NONE) for d in range(len(params["shape"])))
+        elif all(v.aval.shape == equation.outvars[0].aval.shape for v in equation.invars if v.aval.shape):
+            dims = _together(ins, equation)
+        sums = dict(every.sums) | dict.fromkeys(sorted(summed), line)
+        return replace(every, dims=dims, sums=tuple(sums.items()))
+
+    def _scan(self, equation: Any, ins: list[_Value]) -> list[_Value]:
+        body = _open(equation.params["jaxpr"])  # its last arguments and results are slices of what is scanned
+        sliced = sum(len(i.aval.shape) != len(o.aval.shape) for i, o in zip(body.invars, equation.invars, strict=True))
+        many = sum(len(i.aval.shape) == len(o.aval.shape) for i, o in zip(body.outvars, equation.outvars, strict=True))
+        consts = len(ins) - sliced - many
+        over = [replace(v, dims=v.dims[1:] if v.dims else None) for v in ins[consts + many :]]
+        carry, outs = ins[consts : consts + many], []
+        around, self.times = self.times, self.times * equation.params["length"]
+        for _ in range(2 + len(carry)):
+            outs = self.run(body, [*ins[:consts], *carry, *over])
+            after = [_joined(a, b) for a, b in zip(carry, outs, strict=False)]
+            if after == carry:
+                break
+            carry = after
+        self.times = around
+        return [*carry, *(replace(v, dims=None) for v in outs[many:])]
+
+    def _while(self, params: dict[str, Any], ins: list[_Value]) -> list[_Value]:
+        tested, fixed = params["cond_nconsts"], params["body_nconsts"]
+        carry = ins[tested + fixed :]
+        for _ in range(2 + len(carry)):
+            outs = self.run(_open(params["body_jaxpr"]), [*ins[tested : tested + fixed], *carry])
+            (ends,) = self.run(_open(params["cond_jaxpr"]), [*ins[:tested], *carry])
+            after = [replace(_joined(a, b), axes=a.axes | b.axes | ends.axes) for a, b in zip(carry, outs, strict=True)]
+            if after == carry:
+                break
+            carry = after
+        return carry
+
+
+def _names(axes: Any) -> frozenset[str]:
+    return frozenset((axes,) if isinstance(axes, str) else (a for a in axes if isinstance(a, str)))
+
+
+def _same(value: _Value, axes: frozenset[str]) -> _Value:
+    """A value that was made the same along axes."""
+    left = tuple(pair for pair in value.sums if pair[0] not in axes)
+    return replace(value, axes=value.axes - axes, sums=left, moved=value.moved - axes, dims=None)
+
+
+def _union(values: Iterable[_Value]) -> _Value:
+    """What follows for a result from all that it is made of."""
+    found = list(values)
+    sums = {axis: line for v in found for axis, line in v.sums}
+    axes, moved = (frozenset().union(*sets) for sets in ((v.axes for v in found), (v.moved for v in found)))
+    return _Value(axes, tuple(sums.items()), None, moved)
+
+
+def _joined(one: _Value, other: _Value) -> _Value:
+    return replace(_union([one, other]), dims=one.dims if one.dims == other.dims else None)
+
+
+def _together(ins: list[_Value], equation: Any) -> _Dims | None:
+    """The dimensions of an elementwise result."""
+    rank = len(equation.outvars[0].aval.shape)
+    whole = [v for v, atom in zip(ins, equation.invars, strict=True) if len(atom.aval.shape) == rank]
+    if any(v.dims is None for v, atom in zip(ins, equation.invars, strict=True) if not _is_literal(atom)):
+        return None
+    return tuple(frozenset().union(*(v.dims[d] for v in whole if v.dims)) for d in range(rank))
+
+
+def _is_literal(atom: Any) -> bool:
+    return isinstance(atom, jex_core.Literal)
+
+
+def _left(dims: _Dims, gone: Iterable[int]) -> _Dims:
+    taken = set(gone)
+    return tuple(dim for d, dim in enumerate(dims) if d not in taken)
+
+
+def _open(jaxpr: Any) -> Any:
+    return getattr(jaxpr, "jaxpr", jaxpr)
