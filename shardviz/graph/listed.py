@@ -200,15 +200,14 @@ class _Node:
 class Listing:
     """The schedule of a program, made as its operations are read in order."""
 
-    def __init__(self, bytes_of: Callable[[Any], float], entry_of: Callable[[Any], Scheduled], *, on_chip: bool = True):
+    def __init__(self, bytes_of: Callable[[Any], float], entry_of: Callable[[Any], Scheduled]):
         """Reads nothing yet.
 
         Args:
             bytes_of: array → its bytes on one device.
             entry_of: operation that has no entries → that of its work, where it is a fusion of its own.
-            on_chip: say what a chip's own memory can keep.
         """
-        self._bytes_of, self._entry_of, self._on_chip = bytes_of, entry_of, on_chip
+        self._bytes_of, self._entry_of = bytes_of, entry_of
         self._nodes: dict[Value, _Node] = {}
         self._scopes: list[_Scope] = []
 
@@ -242,8 +241,7 @@ class Listing:
         rows = [
             (entry, held) for slot, held in zip(scope.slots, alive, strict=True) for entry in (*slot.done, *slot.begun)
         ]
-        if self._on_chip:
-            _keep_on_chip([entry for entry, _ in rows])
+        _keep_on_chip([entry for entry, _ in rows])
         entries = [_held(entry.scheduled if isinstance(entry, _Fusion) else entry, held) for entry, held in rows]
         moving = (e for e in entries if e.kind != "work" or e.flops or e.hbm_bytes or e.opaque)
         return (*moving, *(_held(entry, alive[-1]) for entry in scope.waiting.values()))

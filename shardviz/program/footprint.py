@@ -1,25 +1,83 @@
-"""About how much memory a program takes on one device, told from its propagated schedule, before any compiler plans it.
+"""About how much memory a program takes on one device, told from the propagated module, before any compiler plans it.
 
-    needed = arguments + the most that the schedule holds at one moment, less what a chip keeps in a memory of its own
+The module is read in program order, every call and loop entered, and each value is either *held* in a buffer or *made
+again* where it is used, as a compiler's fusions do. What multiplies, reduces, gathers, updates or communicates gives a
+buffer. What is computed element by element is made again from the buffers that it comes from, unless it is smaller than
+these. A buffer is alive from where it is made to its last use; one that a loop uses is alive as long as the loop runs.
+Beside a matrix product stands what XLA's partitioner makes whole for it (`made_whole`).
 
-The schedule (`graph.listed`) holds what fusions write until it is read last. It is main memory alone, which is what
-compilers compare with what there is: a TPU's compiler fills the chip's own memory (VMEM) with such values. It is an
-estimate: a compiler orders operations otherwise and holds what is cheaper to hold. Of 154 plans of many kinds of
-programs (the presets in `docs/promised_and_compiled.py` on 8 chips of v5e and 64 of v5p, and the gallery's), the chip's
-compiler takes between `LESS` below it and `MORE` above it for nine of ten, and just about it in the median.
+    needed = arguments + outputs that take no donated argument's place + the most of the buffers alive at one moment
+
+A TPU keeps an array of a convolution in tiles of its batch and its features, in the order that pads less: 8 images of
+256 x 256 x 24 take 5.3 times their bytes (24 of 128 places of a tile). Other arrays' dimensions are ordered so that
+next to nothing is padded, as the layouts that v5e's and v5p's compilers chose show.
+
+It is main memory alone, which is what compilers compare with what there is: what a TPU's compiler would make in the
+chip's own memory (`buffers.py`) is left out where that can tell. It is an estimate: a compiler orders operations
+otherwise and holds what is cheaper to hold. Of 138 plans of eleven kinds of programs (the presets in
+`docs/promised_and_compiled.py` on 8 chips of v5e and 64 of v5p), the chip's compiler takes between `LESS` below it and
+`MORE` above it for nine of ten; the gallery's on v5p are within a quarter (`tests/benchmarks/test_search.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from shardviz.records.schedule import Scheduled
+from jax.extend.mlir.dialects import sdy
+
+from shardviz.graph import Block, Value
+from shardviz.layouts import itemsize
+from shardviz.layouts.uneven import shard_shape
+from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.spec import DEVICE_MEMORY
+from shardviz.program.buffers import Buffer, most_alive, on_chip
+from shardviz.program.graph import MlirGraph, MlirOperation
+from shardviz.program.lower import Lowered
+from shardviz.program.made_whole import made_whole
+from shardviz.records import PlanRecord
 
 LESS, MORE = 0.4, 0.9
 """The shares of an estimate by which nine of ten compilers' plans take less at most, and more."""
 SMALL = 50e6
 """Bytes about which an estimate may be off however small the program: as much as v5p's compiler puts into VMEM."""
+_TOLD = 0.05
+"""A chip's own memory that is a smaller share of what is alive is not told from the rest."""
+
+_MADE = frozenset(
+    (
+        *("stablehlo.dot_general", "stablehlo.convolution", "chlo.ragged_dot", "stablehlo.reduce"),
+        *("stablehlo.reduce_window", "stablehlo.select_and_scatter", "stablehlo.gather", "stablehlo.scatter"),
+        *("stablehlo.sort", "stablehlo.custom_call", "stablehlo.fft", "stablehlo.rng_bit_generator"),
+        *("stablehlo.cholesky", "stablehlo.triangular_solve", "chlo.top_k"),
+        *("sdy.all_gather", "sdy.all_to_all", "sdy.collective_permute", "sdy.reduce_scatter"),
+        *("stablehlo.all_gather", "stablehlo.all_to_all", "stablehlo.collective_permute", "stablehlo.reduce_scatter"),
+    )
+)
+"""Operations whose result is held."""
+_PRODUCTS = frozenset(("stablehlo.dot_general", "stablehlo.convolution", "chlo.ragged_dot"))
+_USED_TWICE = _PRODUCTS | {"stablehlo.reduce"}
+"""Operations whose operands are held where something else uses them too."""
+_CHEAP = frozenset(
+    (
+        *("stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim"),
+        *("stablehlo.slice", "stablehlo.dynamic_slice", "sdy.all_slice", "sdy.sharding_constraint"),
+    )
+)
+"""Operations that are done again wherever their result is read."""
+_HELD = _MADE | {"stablehlo.while", "func.call", "stablehlo.dynamic_update_slice"}
+_WHOLE = Spec()
+_THIN = 8
+"""A product that sums over fewer elements is computed element by element."""
+_IN_PLACE = frozenset(("sdy.all_reduce", "stablehlo.all_reduce"))
+"""Operations whose result may take the place of their operand."""
+_LANES, _ROWS = 128, 8
+"""A tile of a TPU's memory; a dimension of fewer than eight is padded to four, two or one."""
+_SHARE = 0.75
+"""A value that is smaller than this share of what it is made from is held itself."""
 
 
 @dataclass(frozen=True)
@@ -27,28 +85,19 @@ class Footprint:
     """An estimate of the memory that a program takes on one device, in bytes.
 
     Attributes:
-        arguments: the arguments that it uses, as the plan shards them.
-        made: the most of what it makes that is held at one moment in main memory, results included.
+        arguments: the arguments that it uses, as the plan cuts them.
+        outputs: the outputs that take no donated argument's place.
+        temporaries: the most of what it makes that is alive at one moment in main memory.
     """
 
     arguments: float
-    made: float
-
-    @classmethod
-    def of(cls, arguments: float, schedule: Iterable[Scheduled], room: float = 0.0) -> Footprint:
-        """The estimate for a schedule.
-
-        Args:
-            arguments: bytes of the arguments.
-            schedule: what one device does.
-            room: bytes of its own memory that a chip's compiler fills with values (a TPU's VMEM).
-        """
-        return cls(arguments, max(0.0, _most_alive(schedule) - room))
+    outputs: float
+    temporaries: float
 
     @property
     def needed(self) -> float:
         """Bytes in all."""
-        return self.arguments + self.made
+        return self.arguments + self.outputs + self.temporaries
 
     @property
     def margin(self) -> tuple[float, float]:
@@ -57,6 +106,347 @@ class Footprint:
         return min(1.0, max(LESS, small)), max(MORE, small)
 
 
-def _most_alive(schedule: Iterable[Scheduled]) -> float:
-    """The most that a schedule holds at one moment."""
-    return max((max(entry.alive_bytes or 0.0, _most_alive(entry.body)) for entry in schedule), default=0.0)
+def footprint(graph: MlirGraph, lowered: Lowered, bound: PlanRecord, room: float = 0.0) -> Footprint:
+    """The estimate for a propagated program; its context is entered and the lock held.
+
+    Args:
+        graph: the program after propagation.
+        lowered: the program.
+        bound: the plan.
+        room: bytes of its own memory that a chip's compiler fills with values (a TPU's VMEM).
+    """
+    walk = _Buffers(graph, bound.mesh, tiled=room > 0)
+    kept = zip(lowered.traced.arguments, graph.entry.arguments, _unused(lowered), strict=True)
+    held = [
+        (a, walk.bytes_of(value, compact=True))
+        for a, value, unused in kept
+        if not unused and bound.in_memory.get(a.name, DEVICE_MEMORY) == DEVICE_MEMORY
+    ]
+    returned = walk.run()
+    donated = sorted((size for a, size in held if a.donated), reverse=True)
+    outputs = 0.0
+    for output, value in zip(lowered.traced.outputs, returned, strict=True):
+        size = walk.bytes_of(value, compact=True)
+        if bound.out_memory.get(output.name, DEVICE_MEMORY) != DEVICE_MEMORY:
+            continue
+        if size in donated:
+            donated.remove(size)
+        else:
+            outputs += size
+            walk.place(value, size)
+    return Footprint(sum(size for _, size in held), outputs, walk.peak(room))
+
+
+def _unused(lowered: Lowered) -> tuple[bool, ...]:
+    found = lowered.__dict__.get("unused")  # asked before the lock was taken
+    return (False,) * len(lowered.traced.arguments) if found is None else found
+
+
+_Roots = tuple[Buffer, ...]
+
+
+class _Buffers:
+    """One reading of a module: which buffers there are, and when."""
+
+    def __init__(self, graph: MlirGraph, mesh: DeviceMesh, tiled: bool = False):
+        self.graph, self.mesh, self.tiled = graph, mesh, tiled
+        self.time = 0
+        self.manual: tuple[Axis, ...] = ()
+        self.buffers: list[Buffer] = []
+        self.fixed: list[Buffer] = []
+        self.loops = 0
+        self.roots: dict[Value, _Roots] = {}
+        self.sizes: dict[Any, float] = {}
+        self.images: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.last: set[MlirOperation] = set()
+
+    def run(self) -> tuple[Value, ...]:
+        """Reads the main function; what it returns."""
+        for argument in self.graph.entry.arguments:
+            self.fixed.append(Buffer(self.bytes_of(argument), 0, 0, fixed=True))
+            self.roots[argument] = (self.fixed[-1],)
+        self.last = _last_steps(self.graph.entry)
+        return self.read(self.graph.entry)
+
+    def place(self, returned: Value, size: float) -> None:
+        """Notes that a returned value is made in its output's place, which is counted."""
+        roots = self._of(returned)
+        if len(roots) == 1 and not roots[0].fixed and roots[0].size == size:
+            roots[0].size = 0.0
+
+    def peak(self, room: float) -> float:
+        """The most bytes of buffers that are alive at one moment in main memory.
+
+        Args:
+            room: bytes of a chip's own memory.
+        """
+        most = most_alive(self.buffers)
+        if room < _TOLD * most:
+            return most
+        return most_alive(self.buffers, on_chip([*self.buffers, *self.fixed], room))
+
+    def read(self, block: Block, inside: bool = False) -> tuple[Value, ...]:
+        """Reads a block; what it returns.
+
+        Args:
+            block: the block.
+            inside: what it returns is used when what is around it uses that.
+        """
+        for op in block.operations:
+            self.visit(op)
+        if not inside:
+            self.use([v for v in block.returned if v.owner not in self.last])
+        return block.returned
+
+    def visit(self, op: MlirOperation) -> None:
+        self.time += 2
+        if op.kind in ("call", "named-computation"):
+            self._through(op)
+        elif op.kind == "manual-computation":
+            around = self.manual
+            self.manual = (*around, *sdy.ManualAxesAttr(op.attributes["manual_axes"]))
+            self._through(op)
+            self.manual = around
+        elif op.kind == "while":
+            self._while(op)
+        elif op.blocks:
+            self._branches(op)
+        else:
+            self._plain(op, op.name)
+
+    def _plain(self, op: MlirOperation, name: str) -> None:
+        operands = op.operands
+        if self.tiled and name == "stablehlo.convolution":
+            around = op.convolution
+            for value, dims in ((operands[0], around.input), (op.results[0], around.output)):
+                self.images[value.shape] = dims[:2]
+            roots, size = self._of(operands[0]), self.bytes_of(operands[0])
+            if len(roots) != 1 or roots[0].fixed or roots[0].size != size:
+                self.use(operands[:1])
+                self.roots[operands[0]] = self._hold(size, self.time)
+        if self.loops and name in _USED_TWICE:
+            for value in operands:
+                self._kept(value, name)
+        if op in self.last:
+            self._use_early(operands)
+        else:
+            self.use(operands)
+        if name == "stablehlo.dot_general":
+            for value, spec in made_whole(self.graph, op, self.manual):
+                self._hold(self._cut_by(value, spec), self.time)
+        if name in _MADE and not (name == "stablehlo.dot_general" and _is_thin(op)):
+            for result in op.results:
+                self.roots[result] = self._hold(self.bytes_of(result), self.time)
+                self.roots[result][0].product = name in _PRODUCTS
+            return
+        if name == "stablehlo.dynamic_update_slice":
+            given = self._of(operands[0])
+            whole = self.bytes_of(op.results[0])
+            alone = len(given) == 1 and not given[0].fixed and given[0].size >= whole
+            self.roots[op.results[0]] = given if alone else self._hold(whole, self.time)
+            return
+        if name == "stablehlo.optimization_barrier":
+            for result, value in zip(op.results, operands, strict=True):
+                self.roots[result] = self._of(value)
+            return
+        roots = self._made_from(operands)
+        counted = sum([b.size for b in roots if not b.fixed])
+        if not counted:
+            self.roots.update(dict.fromkeys(op.results, roots))
+            return
+        for result in op.results:
+            self.roots[result] = self._elementwise(result, name, operands, roots, counted)
+
+    def _made_from(self, operands: Sequence[Value]) -> _Roots:
+        """The buffers that operands are made from."""
+        several = [found for value in operands if (found := self.roots.get(value))]
+        if len(several) < 2:
+            return several[0] if several else ()
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(several)))
+
+    def _elementwise(
+        self, result: Value, name: str, operands: Sequence[Value], roots: _Roots, counted: float
+    ) -> _Roots:
+        """What is computed element by element: made again where it is used, unless it is smaller than what it is from.
+
+        What is made of a product at once, and of nothing else that is held, the product's own fusion writes.
+        """
+        size = self.bytes_of(result)
+        real = [b for b in roots if not b.fixed]
+        if len(real) == 1 and real[0].product and self._alone(operands, real[0]):
+            if size <= real[0].size:
+                real[0].size = size
+            elif self.loops or _used_twice(result):
+                roots = self._hold(size, self.time + 1, light=True)
+                roots[0].product = True
+            return roots
+        if name in _IN_PLACE or (size < _SHARE * counted and not _only_reduced(result)):
+            return self._hold(size, self.time + 1, light=name not in _IN_PLACE)
+        return roots
+
+    def _alone(self, operands: Sequence[Value], buffer: Buffer) -> bool:
+        """Whether a buffer is used by one value alone, which is used here and nowhere else."""
+        through = [value for value in operands if buffer in self._of(value)]
+        return len(through) == 1 and len(through[0].uses) == 1
+
+    def _kept(self, value: Value, name: str) -> None:
+        """Holds an operand that would be made again for a product or a reduction, and once more elsewhere."""
+        real = [b for b in self._of(value) if not b.fixed]
+        maker = value.maker
+        if not real or maker is None or maker.name in _HELD or len(value.uses) < 2:
+            return
+        if name == "stablehlo.reduce" and maker.name in _CHEAP:
+            return
+        size = self.bytes_of(value)
+        if len(real) > 1 or real[0].size != size or not real[0].product:
+            for buffer in real:
+                buffer.last = max(buffer.last, self.time)
+            self.roots[value] = self._hold(size, self.time, light=True)
+
+    def _hold(self, size: float, start: int, *, light: bool = False) -> _Roots:
+        made = Buffer(size, start, start, light=light)
+        self.buffers.append(made)
+        return (made,)
+
+    def use(self, values: Iterable[Value]) -> None:
+        """Notes that values are used now."""
+        for value in values:
+            for buffer in self._of(value):
+                buffer.last = self.time
+                buffer.used.append(self.time)
+
+    def _use_early(self, values: Sequence[Value]) -> None:
+        """Notes that values are used by one of the last steps, which is done as soon as what it needs is there."""
+        buffers = [b for value in values for b in self._of(value) if not b.fixed]
+        ready = max((b.start for b in buffers), default=0)
+        for buffer in buffers:
+            buffer.last = max(buffer.last, ready)
+
+    def _of(self, value: Value) -> _Roots:
+        return self.roots.get(value, ())
+
+    def _through(self, op: MlirOperation) -> None:
+        """A block that runs once, with the operands as its arguments."""
+        (block,) = op.blocks
+        for argument, value in zip(block.arguments, op.operands, strict=True):
+            self.roots[argument] = self._of(value)
+        returned = self.read(block, inside=True)
+        for result, value in zip(op.results, returned, strict=True):
+            self.roots[result] = self._of(value)
+
+    def _branches(self, op: MlirOperation) -> None:
+        """Branches, of which one runs: they are taken one after the other."""
+        self.use(op.operands)
+        returned = [self.read(block) for block in op.blocks]
+        for place, result in enumerate(op.results):
+            roots = (b for values in returned for b in self._of(values[place]))
+            self.roots[result] = tuple(dict.fromkeys(roots))
+
+    def _while(self, op: MlirOperation) -> None:
+        """A loop: what it hands on is held, and what it only reads is alive until it ends."""
+        condition, body = op.blocks
+        operands = op.operands
+        self.use(operands)
+        start = self.time
+        carried: list[_Roots] = []
+        for place, value in enumerate(operands):
+            stays = body.returned[place] is body.arguments[place]
+            roots, size = self._of(value), self.bytes_of(value)
+            own = len(roots) == 1 and not roots[0].fixed and roots[0].size == size
+            if (not stays and not own) or (stays and len(roots) > 1):
+                roots = self._hold(size, start)
+            carried.append(roots)
+            self.roots[body.arguments[place]] = self.roots[condition.arguments[place]] = roots
+        self.loops += 1
+        self.read(condition)
+        returned = self.read(body)
+        self.loops -= 1
+        self.time += 2
+        for place, value in enumerate(returned):
+            given = carried[place]
+            made = self._of(value)
+            if value is body.arguments[place] or made == given:
+                continue
+            if len(made) == 1 and made[0].start > start and given[0].last < made[0].start:
+                made[0].size = max(0.0, made[0].size - given[0].size)  # it is written where the old value was
+        for buffer in self.buffers:
+            if buffer.start <= start <= buffer.last:
+                buffer.last = self.time
+        for result, roots in zip(op.results, carried, strict=True):
+            self.roots[result] = roots
+
+    def bytes_of(self, value: Value, compact: bool = False) -> float:
+        """Bytes of a value on one device.
+
+        Args:
+            value: the value.
+            compact: it is an argument or a result of the program, which are not padded.
+        """
+        return self._cut_by(value, self.graph.cut(value, self.manual) or _WHOLE, compact)
+
+    def _cut_by(self, value: Value, spec: Spec, compact: bool = False) -> float:
+        if value.is_token:
+            return 0.0
+        tile = () if compact else self.images.get(value.shape, ())
+        key = value.shape, value.dtype, spec, tile
+        size = self.sizes.get(key)
+        if size is None:
+            shard = shard_shape(value.shape, spec, self.mesh)
+            size = self.sizes[key] = float(math.prod(shard) * itemsize(value.dtype)) * _padding(shard, tile)
+        return size
+
+
+def _padding(shard: Sequence[int], tile: Sequence[int]) -> float:
+    """By how many times a TPU's tiles are larger than what lies in them.
+
+    Args:
+        shard: the shape on one device.
+        tile: the two dimensions that its tiles may be of; empty where nothing is padded.
+    """
+    sizes = [shard[d] for d in tile]
+    orders = [(lanes, rows) for lanes, rows in (sizes, sizes[::-1]) if lanes * rows] if sizes else []
+    return min((_filled(lanes, _LANES) * _filled(rows, _rows(rows)) for lanes, rows in orders), default=1.0)
+
+
+def _rows(size: int) -> int:
+    return min(_ROWS, 1 << (size - 1).bit_length())
+
+
+def _filled(size: int, unit: int) -> float:
+    return -(-size // unit) * unit / size
+
+
+def _used_twice(value: Value) -> bool:
+    """Whether a value, or what is made of it alone element by element, is used more than once, as softmax uses it."""
+    shape = value.shape
+    while len(value.uses) == 1:
+        op, _ = value.uses[0]
+        if isinstance(op, Block) or op.name in _MADE or (op.blocks and op.kind != "call"):
+            return False
+        alike = [r for r in op.results if r.shape == shape]
+        if not alike:
+            return False
+        value = alike[0]
+    return len(value.uses) > 1
+
+
+def _last_steps(block: Block) -> set[MlirOperation]:
+    """What is computed element by element for what is returned alone, as an update is: it can be done early."""
+    last: set[MlirOperation] = set()
+    for op in reversed(block.operations):
+        if op.name in _HELD or op.name in _IN_PLACE or len(op.native.regions) or not op.results:
+            continue
+        users = (user for result in op.results for user, _ in result.uses)
+        if all(isinstance(user, Block) or user in last for user in users):
+            last.add(op)
+    return last
+
+
+def _only_reduced(value: Value) -> bool:
+    """Whether a value is summed up and nothing else: the sum makes it as it goes."""
+    return all(isinstance(user, MlirOperation) and user.kind == "reduce" for user, _ in value.uses)
+
+
+def _is_thin(product: MlirOperation) -> bool:
+    """Whether a matrix product sums over a few elements only."""
+    return math.prod(product.operands[0].shape[d] for d in product.contraction.summed[0]) < _THIN

@@ -26,6 +26,7 @@ from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.donations import Shard, is_donated, set_donations
 from shardviz.program.explicit import type_spec
+from shardviz.program.library_lines import give_lines
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import MESH, attributes_of, leave_out_constraints, main_of, set_mesh, symbol_of
 from shardviz.program.trace import Argument, Traced, cannot_lower, first_frame
@@ -316,7 +317,7 @@ def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) 
 
 def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
     """The module under a plan as `jax.jit` gives it to the compiler, as bytecode: without the arguments that no result
-    needs, and with the memories that arrays lie in.
+    needs, with the memories that arrays lie in, and with the lines that JAX leaves out.
     """
     unused = lowered.unused
     with lowered.entered(), ir.Location.unknown():
@@ -326,6 +327,7 @@ def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
             _place(main, lowered.traced, bound)
         if any(unused):
             _leave_out(main, unused)
+        give_lines(module)
         module.verify()  # as in `edited`
         return _jax.bytecode(module)
 

@@ -21,7 +21,7 @@ from jax.extend.mlir.passmanager import PassManager
 from shardviz import _jax, processes
 from shardviz.notation import Spec
 from shardviz.program.explicit import mark_types
-from shardviz.program.footprint import Footprint
+from shardviz.program.footprint import Footprint, footprint
 from shardviz.program.graph import PROPAGATED, MlirGraph
 from shardviz.program.lower import Lowered, edited
 from shardviz.program.module import items, walk
@@ -135,11 +135,10 @@ def sketch(
         lowered, bound, flops: as for `propagate`.
         room: bytes of its own memory that a chip's compiler fills with values.
     """
-    unused = lowered.unused
-    propagated, reading = _propagate(lowered, bound, flops, None, brief=True)
-    with lowered.entered():
-        arguments = reading.argument_bytes(bound, unused)
-    return propagated, Footprint.of(arguments, reading.schedule, room)
+    _ = lowered.unused  # which takes the lock
+    found, memory = _propagate(lowered, bound, flops, None, room)
+    assert memory is not None
+    return found, memory
 
 
 def _propagate(
@@ -147,8 +146,8 @@ def _propagate(
     bound: PlanRecord,
     flops: Mapping[str, float] | None,
     make: Callable[[], ir.Operation] | None,
-    brief: bool = False,
-) -> tuple[Propagated, Reading]:
+    room: float | None = None,  # where only what costs is read
+) -> tuple[Propagated, Footprint | None]:
     with lowered.entered(), ir.Location.unknown():
         start = time.perf_counter()
         module = prepared(lowered, bound) if make is None else make()
@@ -156,14 +155,15 @@ def _propagate(
         run(module)
         done = time.perf_counter()
         graph = MlirGraph(module)
-        reading = Reading(graph, lowered, bound.mesh, flops or {}, brief=brief)
+        reading = Reading(graph, lowered, bound.mesh, flops or {}, brief=room is not None)
         outputs = reading.outputs()
         seconds = {"edit": edit - start, "shardy": done - edit, "read": time.perf_counter() - done}
         values = tuple(reading.values), tuple(reading.shown)
         found = *values, tuple(reading.collectives), tuple(reading.products), reading.tally.rows
         counts = reading.unknown_loops, reading.reshards_left
-        ends = (reading.read_as(), reading.computed_as()) if not brief else ({}, {})
-        return Propagated(outputs, *found, *counts, reading.schedule, seconds, module, graph, *ends), reading
+        ends = (reading.read_as(), reading.computed_as()) if room is None else ({}, {})
+        propagated = Propagated(outputs, *found, *counts, reading.schedule, seconds, module, graph, *ends)
+        return propagated, None if room is None else footprint(graph, lowered, bound, room)
 
 
 def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:

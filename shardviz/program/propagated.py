@@ -13,7 +13,7 @@ FLOPs follow from one device's shapes. Dimensions that do not divide are padded,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -33,14 +33,14 @@ from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.record import Sharding
 from shardviz.notation.sdy import axis_lists
-from shardviz.notation.spec import DEVICE_MEMORY, axis_name, axis_size
+from shardviz.notation.spec import axis_name, axis_size
 from shardviz.program.explicit import type_of
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
-from shardviz.records import Collective, Factor, Frame, PlanRecord, Product, Value, WorkTally
+from shardviz.records import Collective, Factor, Frame, Product, Value, WorkTally
 from shardviz.records.kernels import Array, Known
 from shardviz.records.phases import phase
 from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heaviest
@@ -95,31 +95,6 @@ def _span(op: MlirOperation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, .
     return span(kind, table, mesh)
 
 
-def _images(graph: MlirGraph) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The shape of what each convolution takes and gives, and its dimensions of the batch and of the features."""
-    for op in graph.operations:
-        if op.kind == "convolution":
-            dims = op.convolution
-            yield op.operands[0].shape, dims.input[:2]
-            yield op.result.shape, dims.output[:2]
-
-
-_LANES, _ROWS = 128, 8
-"""A tile of a TPU's memory; a dimension of fewer than eight is padded to four, two or one."""
-
-
-def padding(sizes: Sequence[int]) -> float:
-    """By how many times the tiles of a TPU's image are larger than what lies in them.
-
-    Args:
-        sizes: its batch and its features on one device, which lie in the order that pads less; empty for no image.
-    """
-    filled = lambda size, unit: -(-size // unit) * unit / size  # noqa: E731
-    rows = lambda size: min(_ROWS, 1 << (size - 1).bit_length())  # noqa: E731
-    orders = [(one, other) for one, other in (sizes, sizes[::-1]) if one * other] if sizes else []
-    return min((filled(one, _LANES) * filled(other, rows(other)) for one, other in orders), default=1.0)
-
-
 def _reduces_several(op: MlirOperation | None) -> bool:
     """Whether an operation is a reduction of several arrays at once."""
     return op is not None and op.name == "stablehlo.reduce" and len(op.results) > 1
@@ -162,7 +137,6 @@ class Reading(Walker):
         self.known = Known(flops, lowered.traced.estimates)
         self.mesh, self.traced = mesh, lowered.traced
         self.on_tpu = lowered.platform == "tpu"
-        self.images = dict(_images(graph)) if self.on_tpu else {}
         self.made: dict[Any, Any] = {}  # a collective of the block that is read → its result
         self.again: dict[Any, Any] = {}  # the result of the same collective, made again → the first one's
         self.values: list[Value] = []  # all that the program makes
@@ -175,7 +149,7 @@ class Reading(Walker):
         self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()
-        self.listing = Listing(self._bytes_of, self._computed, on_chip=not brief)
+        self.listing = Listing(self._bytes_of, self._computed)
         self.locations = lowered.locations
         self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
         self.schedule = self._block(self.main)
@@ -188,7 +162,10 @@ class Reading(Walker):
             self.made = around
 
     def _block(self, block: Block, given: Sequence[GraphValue] = ()) -> Schedule:
-        """Reads a block that has a schedule of its own."""
+        """Reads a block that has a schedule of its own, which nobody needs of a brief reading."""
+        if self.brief:
+            self.read(block)
+            return ()
         self.listing.open(block, given)
         return self.listing.close(self.read(block), self._donated() if block is self.main else ())
 
@@ -196,13 +173,6 @@ class Reading(Walker):
         """Bytes on one device of each argument whose memory a result may take."""
         arguments = zip(self.traced.arguments, self.main.arguments, strict=True)
         return [self._bytes_of(value) for argument, value in arguments if argument.donated]
-
-    def argument_bytes(self, bound: PlanRecord, unused: Sequence[bool]) -> float:
-        """Bytes on one device of the arguments that the program uses and a plan leaves in the device's memory."""
-        rows = zip(self.traced.arguments, self.main.arguments, unused, strict=True)
-        used = ((argument.name, value) for argument, value, is_unused in rows if not is_unused)
-        here = (value for name, value in used if bound.in_memory.get(name, DEVICE_MEMORY) == DEVICE_MEMORY)
-        return sum(map(self._bytes_of, here))
 
     def visit(self, op: MlirOperation) -> None:
         name, before, entries = op.name, len(self.collectives), Schedule()
@@ -222,7 +192,7 @@ class Reading(Walker):
             flops, stands_in = product_flops(op, self._shard_of), self._phase(op, place)
             module = module_of(place.name_stack, place.frame)
             self.tally.add(stands_in, place.frame, module, product_dtype(op), self.around.times * flops)
-            side = 0 if self.brief else shortest_side(op, self._shard_of)
+            side = shortest_side(op, self._shard_of)
             entries = self._works(op, place.frame, stands_in, {product_dtype(op): flops}, side)
             if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
@@ -241,8 +211,13 @@ class Reading(Walker):
                 entries = self._branches(blocks)
         elif op.blocks:
             with self.inside(op) as (block,):
-                self.listing.same(block.arguments, op.operands)
-                self.listing.same(op.results, self.read(block))
+                if self.brief:
+                    self.read(block)
+                else:
+                    self.listing.same(block.arguments, op.operands)
+                    self.listing.same(op.results, self.read(block))
+            return
+        if self.brief:
             return
         if op.results and op.results[0] in self.again:
             self.listing.same(op.results, (self.again[op.results[0]],))
@@ -265,20 +240,15 @@ class Reading(Walker):
 
     def _computed(self, op: MlirOperation) -> Scheduled:
         """Work of an operation that computes element by element."""
-        if self.brief:
-            return Scheduled(kind="work", name=op.kind)
         place = op.place or self.place(op)
         return Scheduled(kind="work", name=op.kind, source=place.frame, phase=self._phase(op, place))
 
     def _bytes_of(self, value: GraphValue) -> float:
-        """Bytes of a value on one device; of an image of a TPU's convolution with the padding of its tiles."""
         spec = self.graph.cut(value, self.around.manual)
-        tile = self.images.get(value.shape, ()) if self.images and value.owner is not self.main else ()
-        key = value.shape, value.dtype, spec, tile
+        key = value.shape, value.dtype, spec
         size = self.sizes.get(key)
         if size is None:
-            shard = (0,) if value.is_token else shard_shape(value.shape, spec or Spec(), self.mesh)
-            elements = math.prod(shard) * padding([shard[d] for d in tile])
+            elements = 0 if value.is_token else math.prod(shard_shape(value.shape, spec or Spec(), self.mesh))
             size = self.sizes[key] = float(elements and elements * itemsize(value.dtype))
         return size
 

@@ -188,7 +188,7 @@ class Scorer:
 def _traffic(report: Report, memory: Footprint) -> float:
     """Bytes that one device reads and writes: arguments, outputs, and what is made in between twice."""
     outs = sum(v.bytes_per_device or 0.0 for v in report.outputs if not v.on_host)
-    return memory.arguments + outs + 2 * memory.made
+    return memory.arguments + outs + 2 * memory.temporaries
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -121,11 +121,8 @@ LARGE = {("resnet", 64), ("resnet", 512), ("gpt_2021", 64), ("gpt_2021", 512)}
 
 @pytest.mark.tpu
 @pytest.mark.parametrize("devices", SIZES)
-def test_the_compilers_plan_is_within_the_margin_of_the_memory_estimate(devices):
-    """Main memory against main memory: the compiler's `needed` leaves out what is in VMEM, and so does the estimate.
-
-    The margin holds for nine of ten plans of any program; the gallery's are all in it.
-    """
+def test_the_memory_estimate_is_within_a_quarter_of_the_compilers_plan(devices):
+    """Main memory against main memory: the compiler's `needed` leaves out what is in VMEM, and so does the estimate."""
     topology, *sizes = SIZES[devices]
     for name, make in PROGRAMS.items():
         if (name, devices) in LARGE:
@@ -137,6 +134,5 @@ def test_the_compilers_plan_is_within_the_margin_of_the_memory_estimate(devices)
         share, vmem = about.needed / memory.needed, memory.on_chip / hunt.machine.chip.needs("vmem_bytes")
         said = f"{about.needed / 1e9:8.3f} of {memory.needed / 1e9:8.3f} GB, {share:.2f}"
         print(f"{name:9s} {devices:4d}: {said}; {vmem:.0%} of VMEM besides")
-        less, more = about.margin
-        assert 1 - less <= 1 / share <= 1 + more, (name, devices)
+        assert 0.75 <= share <= 1.25, (name, devices)
         assert vmem <= 1.001, (name, devices)  # and some KB of SMEM
