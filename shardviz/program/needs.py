@@ -63,7 +63,7 @@ class Quarrel(NamedTuple):
         if self.result:
             both = f"{op} makes {name} with {dim} {now}, and what reads it wants that {then}"
         else:
-            both = f"{op} takes {name} with {dim} {now}, and it comes with that {then}"
+            both = f"{op} takes {name} with {dim} {now}, and gets it with that dimension {then}"
         if busy := list(self._busy(named)):
             _, _, axis, where = min(busy, key=lambda each: each[:2])
             taken = f"{axis} is taken by {where}, another dimension of the operation"

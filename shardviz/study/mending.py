@@ -108,9 +108,10 @@ def mends(
         TargetError, MeshError: as `sv.cost`. What a plan tried raises is in `not_offered`.
 
     Examples:
-        >>> import shardviz as sv
+        >>> import jax, shardviz as sv
         >>> mlp = sv.gallery.mlp()
-        >>> mends = sv.mends(mlp.program, mlp.program.propagate(mlp.plan), "tpu v5e:2x4", findings=1)
+        >>> plan = mlp.plan.with_spec("x", jax.sharding.PartitionSpec())  # each device computes the whole batch
+        >>> mends = sv.mends(mlp.program, mlp.program.propagate(plan), "tpu v5e:2x4", findings=1)
         >>> mends[0].level, mends[0].difference.same
         ('partitioned', False)
     """

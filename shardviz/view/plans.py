@@ -192,7 +192,8 @@ def sweep_document(sweep: Sweep) -> Document:
         noun="point",
     )
     what = f"level {sweep.level}; {_STEP_TIMES}; memory on one device"
-    left = f"{plural(sweep.left, 'point')} not evaluated; previous= continues the sweep" if sweep.left else ""
+    missing = f"{plural(sweep.left, 'point')} not evaluated: in Python, sv.sweep(..., previous=this) evaluates the rest"
+    left = missing if sweep.left else ""
     over = words(f"over {', '.join(sweep.over)}", quiet=True)
     title = (words(plural(len(sweep.rows), "point"), strong=True), over)
     return Document(title=title, blocks=(*notes(what), rows, *notes(left)))

@@ -586,6 +586,7 @@ def test_explicit_axes_say_it_in_types():
     assert "change the arguments' specs" in " ".join(why.text().split())
 
 
+@pytest.mark.long
 def test_what_is_asked_about_is_the_value_of_the_report(llama, moe):
     """Numbers on operations change nothing: an axis that cuts a value in the report is explained, no other is."""
     for example in (llama, moe):

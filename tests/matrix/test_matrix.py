@@ -13,6 +13,8 @@ from tests.ask.counting import count
 from tests.matrix.cases import DEVICES, KINDS, MODES
 from tests.truth import counted
 
+pytestmark = pytest.mark.long
+
 CASES = [(kind, mode, devices) for kind in KINDS for mode in MODES for devices in DEVICES]
 
 

@@ -67,6 +67,7 @@ def name(way, mesh):
     return f"{way}@{mesh['data']}x{mesh['model']}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("way", "mesh"), CASES)
 def test_new_values_are_cut_as_flax_cuts_them(reports, truth, way, mesh):
     report, facts = reports(way, mesh), truth(name(way, mesh))["specs"]
@@ -80,6 +81,7 @@ def test_new_values_are_cut_as_flax_cuts_them(reports, truth, way, mesh):
         assert {o.name.removeprefix("updated.") for o in report.outputs} == facts.keys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("way", "mesh"), CASES)
 def test_collectives_are_those_of_flaxs_own_compile(reports, truth, way, mesh):
     report = reports(way, mesh)
@@ -88,6 +90,7 @@ def test_collectives_are_those_of_flaxs_own_compile(reports, truth, way, mesh):
     assert found or (way == "tree mode" and mesh["data"] == 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("way", "mesh"), CASES)
 def test_the_sharded_step_gives_the_values_of_one_device(truth, way, mesh):
     alone, sharded = truth("alone"), truth(name(way, mesh))["values"]

@@ -110,6 +110,7 @@ def without_seconds(found):
     return [(dict(r.point), plain(r), r.trouble) for r in found.rows]
 
 
+@pytest.mark.long
 def test_a_process_that_dies_takes_no_point_along(tmp_path):
     def deadly(batch, often):
         if batch == 64 and (often or not (tmp_path / "died").exists()):
