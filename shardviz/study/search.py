@@ -129,8 +129,8 @@ def search(
     Examples:
         >>> import shardviz as sv
         >>> mlp = sv.gallery.mlp()
-        >>> search = sv.search(mlp.program, "tpu v5e:2x4", seconds=5, level="propagated", most=10)
-        >>> search.floor.seconds <= search.best.cost.seconds <= search.offers[1].cost.seconds
+        >>> search = sv.search(mlp.program, "tpu v5e:2x4", plan=mlp.plan, seconds=5, level="propagated", most=10)
+        >>> search.best.cost.seconds <= sv.cost(mlp.program.propagate(mlp.plan), "tpu v5e:2x4").seconds
         True
     """
     if level not in ASKED:
