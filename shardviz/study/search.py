@@ -26,6 +26,7 @@ from shardviz.ask.program import Program, arrays, named_axes, own_plan, state_of
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs import Machine
 from shardviz.costs.machine import machine_of
+from shardviz.costs.step_cost import cost_of
 from shardviz.errors import CompileStopped, ShardvizError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.plan import Plan
@@ -566,24 +567,32 @@ class Searching(Trying[Search]):
         return True
 
     def _likely(self, count: int) -> list[Found]:
-        """The best candidates by their estimate, where no compiler has accepted any."""
-        found: dict[tuple[str, str], Found] = {}
-        hopeful = [each for each in self.tried.values() if self._finalists.may_fit(each)]
-        for each in sorted(hopeful or self.tried.values(), key=lambda t: t.score.rank):
-            if len(found) == count:
+        """The best candidates by their estimate, where no compiler has accepted any.
+
+        The given plan stands before them where none of them is quicker as it is propagated.
+        """
+        likely: dict[tuple[str, str], Found] = {}
+        hopeful = [each for each in self.tried.values() if self._finalists.may_fit(each)] or list(self.tried.values())
+        for each in sorted(hopeful, key=lambda t: t.score.rank):
+            if len(likely) == count:
                 break
-            if each.alike not in found and (made := self._as_found(each)) is not None:
-                found[each.alike] = made
-        return list(found.values())
+            if each.alike not in likely and (estimated := self._as_found(each)) is not None:
+                likely[each.alike] = estimated
+        offers = list(likely.values())
+        given = self._as_found(self._given) if self._given in hopeful else None
+        if given is not None and all(given.seconds <= each.seconds for each in offers):
+            return [given, *(each for each in offers if each is not given)][:count]
+        return offers
 
     def _as_found(self, each: Tried) -> Found | None:
         if id(each) not in self._estimated:
             try:
-                report, cost = self.program.propagate(each.plan), self.scorer.cost(self.space.plan(each.choice))[0]
+                report = self.program.propagate(each.plan)
             except ShardvizError:
                 return None
-            said = margin_of(each)
-            self._estimated[id(each)] = Found(tried=each, report=report, cost=cost, accepted=None, verdict=said)
+            cost = cost_of(report, self.machine)
+            verdict = margin_of(each)
+            self._estimated[id(each)] = Found(tried=each, report=report, cost=cost, accepted=None, verdict=verdict)
         return self._estimated[id(each)]
 
 
