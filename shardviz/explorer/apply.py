@@ -59,27 +59,17 @@ class Answers:
         self._kept: dict[Plan, dict[Machine, Known]] = {}
 
     def known(self, plan: Plan, choice: MachineChoice) -> Known:
-        """What is known of a plan on a machine; Shardy is asked where nothing is.
-
-        Raises:
-            ShardvizError: if the plan does not fit the program.
-        """
+        """What is known of a plan on a machine; Shardy is asked where nothing is. A `ShardvizError` where the plan does
+        not fit."""
         known = self._kept_of(plan, choice.machine) or self._propagated(plan, choice)
         known = self.on(plan, known, choice.machine)
         self.keep(plan, known)
         return known
 
     def of_step(self, now: Snapshot, step: UndoStep, always: bool = False) -> Known | None:
-        """What is known of a step: at least Shardy's answer; None where it is the present one.
-
-        Args:
-            now: what is known.
-            step: a plan and a machine.
-            always: a plan that says the same in other words is another one too.
-
-        Raises:
-            ShardvizError: if the plan does not fit the program.
-        """
+        """What is known of a step's plan on its machine, at least Shardy's answer; None where the step is the present
+        one. With `always`, a plan that says the same in other words is another one too. A `ShardvizError` where the
+        plan does not fit."""
         known = now.known if step.plan == now.plan else self._kept_of(step.plan, step.machine)
         bound = self.program.bind(step.plan) if known is None else known.bound
         if bound is now.bound or not (always or bound != now.bound):
@@ -219,11 +209,8 @@ def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
 
 
 def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
-    """The plan that an edit asks for; it is not checked against the program.
-
-    Raises:
-        ShardvizError: if the edit makes no sense, as of an argument that there is not.
-    """
+    """The plan that an edit asks for, not checked against the program. A `ShardvizError` where the edit makes no
+    sense."""
     plan, mesh = now.plan, now.plan.mesh
     match edit:
         case e.SetSpec(name, spec):
@@ -355,13 +342,8 @@ def legal_axes(now: Snapshot, role: str, name: str, dimension: int) -> tuple[cha
 
 
 def twins(now: Snapshot, name: str, layers: bool = False) -> tuple[Role, ...]:
-    """An argument's twins that are sharded alike, as (`argument` or `output`, name); see `arrays.py`.
-
-    Args:
-        now: what is known.
-        name: the argument's tree path.
-        layers: only those of other layers.
-    """
+    """An argument's twins that are sharded alike, as (`argument` or `output`, name): all, or those of other layers
+    alone."""
     return tuple(kin(now.report, now.logical.found).twins(name, now.bound, layers))
 
 
@@ -546,15 +528,8 @@ def refused(
     dimension: int | None = None,
     wanted: Plan | None = None,
 ) -> Snapshot:
-    """What is known once an edit was refused: why, at its place, and the ways on.
-
-    Args:
-        now: what was known.
-        error: why it was refused.
-        place, subject, dimension: where; see `Snapshot.error`.
-        ask: what is asked for the ways on.
-        wanted: the plan that was refused.
-    """
+    """What is known once an edit was refused: why, at which `place`, `subject` and `dimension` (see `Snapshot.error`),
+    and the ways on from the plan that was `wanted`."""
     axis = subject if place == "mesh" else None
     ways = () if wanted is None else ways_on(ask.program, wanted, now.bound, axis or "")
     if place == "target" and subject:

@@ -119,16 +119,8 @@ class Kin:
     own: Mapping[Role, str]
 
     def twins(self, name: str, bound: PlanRecord | None = None, layers: bool = False) -> Iterator[Role]:
-        """An argument's twins, as (`argument` or `output`, name).
-
-        Args:
-            name: the argument's tree path.
-            bound: the plan; then only those that it cuts alike.
-            layers: only the same leaf of other layers.
-
-        Raises:
-            SpecError: if the plan has no such argument.
-        """
+        """An argument's twins; with a plan (`bound`) those that it shards alike, with `layers` the same leaf of other
+        layers. A `SpecError` where the plan has no such argument."""
         own: Role = ("argument", name)
         if bound is not None and name not in bound.in_specs:
             raise SpecError(f"the program has no argument {name!r}", argument=name)
@@ -196,11 +188,9 @@ def kin_of(arguments: Arrays, outputs: Arrays, dimensions: Named = ()) -> Kin:
 def layers_of(arrays: Arrays, deepest: int = 1) -> Mapping[_Path, int]:
     """The branches that are layers → which of them are alike, by a number.
 
-    A layer has siblings that are alike in all that is below them, and differ from it by a number only.
-
-    Args:
-        arrays: tree path and shape of each.
-        deepest: how many segments are never a layer's: the argument's name, and of a result its place in the tuple.
+    A layer has siblings that are alike in all that is below them, and differ from it by a number only. The first
+    segments of a path, `deepest` of them, are never a layer's: an argument's name, and of a result its place in the
+    tuple.
     """
     paths = [segments(name) for name, _ in arrays]
     inside: dict[_Path, list[int]] = defaultdict(list)

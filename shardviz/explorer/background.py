@@ -140,12 +140,8 @@ class Background:
             self.follow(frozenset({"progress"}))
 
     def follow(self, changed: frozenset[str]) -> None:
-        """What follows from a change: an answer of another plan goes, and what helps is tried when nothing more has
-        changed for a moment.
-
-        Args:
-            changed: the names of the `Snapshot`'s parts that are new.
-        """
+        """What follows from a change of these parts of the `Snapshot`: an answer about another plan goes, and what
+        helps is tried when nothing more has changed for a moment."""
         now = self._board.now
         if not changed & {"plan", "report", "machine", "progress"}:
             return
@@ -318,13 +314,8 @@ class Background:
         )
 
     def _elsewhere(self, name: str, find: Callable[[], T], put: Callable[[T | None, str], None]) -> None:
-        """Has something found on another thread; where no event loop runs, here.
-
-        Args:
-            name: what it is.
-            find: finds it.
-            put: takes it, or why there is none, where the state's owner is.
-        """
+        """Has something found on another thread (here, where no event loop runs); `put` takes it, or why there is none,
+        where the state's owner is."""
 
         def run() -> None:
             found, trouble = None, f"internal error of shardviz while it looked for the {name}"
@@ -436,16 +427,8 @@ class Background:
 
 
 def searches(program: Program, plan: Plan, machine: Machine) -> Iterator[Search]:
-    """What a search knows after each of its steps, at level propagated: a card that is opened is compiled, not before.
-
-    Args:
-        program: the program.
-        plan: what the search begins with, where it has as many devices as the machine.
-        machine: the machine.
-
-    Raises:
-        ShardvizError: as `search`.
-    """
+    """What a search knows after each of its steps, at level propagated (a card that is opened is compiled, not before).
+    It begins with a plan where that has as many devices as the machine."""
     first = plan if plan.mesh.size == machine.size else None
     searching = search(program, machine, seconds=HUNT, plan=first, level="propagated", stream=True)
     state = searching.state

@@ -83,11 +83,8 @@ class Known(Keeping):
         return planned and "finished" not in self.report.stages
 
     def priced(self, level: str = "") -> tuple[MachineChoice, StepCost | None]:
-        """The machine with what is wrong with it, and what the step costs there.
-
-        Args:
-            level: of the report that is priced; empty for the highest.
-        """
+        """The machine with what is wrong with it, and what the step costs there by a level's report (empty: the
+        highest's)."""
         level = level or self.level
         return self.once(level, lambda: self.choice.priced(self.reports[level], self.whole))
 
@@ -172,11 +169,7 @@ class Deck:
         return self.card(self.against)
 
     def card(self, name: str) -> Card:
-        """A card by its id.
-
-        Raises:
-            ShardvizError: if there is none; the message lists those that there are.
-        """
+        """A card by its id; the `ShardvizError` where there is none lists those that there are."""
         match = next((card for card in self.cards if card.id == name), None)
         if match is None:
             have = ", ".join(repr(card.id) for card in self.cards)
@@ -200,14 +193,7 @@ class Deck:
         return replace(after._with_draft(_draft(plan, known)), at=DRAFT)
 
     def returned(self, plan: Plan, known: Known, at: str, draft: tuple[Plan, Known] | None) -> Deck:
-        """An undo or a redo led back to a plan.
-
-        Args:
-            plan: the plan.
-            known: what is known of it.
-            at: the card that it was then.
-            draft: the draft of then, with what is known of it.
-        """
+        """An undo or a redo led back to a plan, to the card that it was then, and to the draft of then."""
         alike = [card for card in self.cards if card.id != DRAFT and card.plan == plan]
         there = next((card for card in alike if card.id == at), alike[0] if alike else None)
         if there is None:
@@ -248,11 +234,7 @@ class Deck:
         return self._with(replace(self.card(which), plan=plan, known=known, note=note, why=why))
 
     def renamed(self, which: str, name: str) -> Deck:
-        """A card gets another name.
-
-        Raises:
-            ShardvizError: if the name is empty, too long, or another card's.
-        """
+        """A card gets another name; a `ShardvizError` where that is empty, too long, or another card's."""
         name = " ".join(name.split())
         if not name or len(name) > LONGEST_NAME:
             raise ShardvizError(f"a card's name has 1 to {LONGEST_NAME} characters, not {len(name)}")
@@ -272,11 +254,7 @@ class Deck:
         return replace(self, cards=(*others[:place], card, *others[place:]))
 
     def deleted(self, which: str) -> Deck:
-        """Without a card that is not the one that is being changed.
-
-        Raises:
-            ShardvizError: for the baseline, or the card that is being changed.
-        """
+        """Without a card; a `ShardvizError` for the baseline and for the card that is being changed."""
         card = self.card(which)
         if which == BASELINE:
             raise ShardvizError("the baseline stays: it is the plan as it was given")
@@ -316,11 +294,7 @@ class Deck:
         return replace(replace(self, at=DRAFT).pinned(), at=self.at)
 
     def _fresh(self, name: str) -> tuple[Deck, Card]:
-        """A card with an id and a name that no other has.
-
-        Raises:
-            ShardvizError: if there are too many cards.
-        """
+        """A card with an id and a name that no other has; a `ShardvizError` where there are too many cards."""
         kept = sum(card.id != DRAFT for card in self.cards)
         if kept >= MOST_CARDS - 1:
             raise ShardvizError(f"{kept} cards are kept, and at most {MOST_CARDS - 1} can be; delete one first")

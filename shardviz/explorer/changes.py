@@ -50,14 +50,7 @@ class AxisChoice:
 
 
 def choices(shape: Sequence[int], spec: Spec, mesh: DeviceMesh, dimension: int) -> tuple[AxisChoice, ...]:
-    """For each axis of the mesh, whether it may be added to a dimension of an array.
-
-    Args:
-        shape: the array's shape.
-        spec: how the array is sharded now, one entry a dimension.
-        mesh: the mesh.
-        dimension: the dimension to add to.
-    """
+    """For each axis of the mesh, whether it may be added to a dimension of an array, sharded by `spec` now."""
     return tuple(_choice(shape, spec, mesh, dimension, axis) for axis in mesh.names)
 
 
@@ -127,18 +120,8 @@ def changed_rule(old: Rule, pattern: str | None, spec: str | None) -> Rule:
 
 
 def parse_spec(text: str, name: str) -> Spec | None:
-    """Reads a spec as a person types it: `P('data', None)`, `('data',)`, `P(data, (model, x))`, or `None`.
-
-    Args:
-        text: what was typed.
-        name: the argument that it is for, for the message.
-
-    Returns:
-        The spec; None for `None` and for nothing.
-
-    Raises:
-        SpecError: if the text is no spec.
-    """
+    """Reads a spec as a person types it: `P('data', None)`, `('data',)`, `P(data, (model, x))`; None for `None` and
+    nothing. A `SpecError` of the argument `name` for any other text."""
     if text.strip() in ("", "None"):
         return None
     what = f"{name!r}: cannot read {excerpt(text, 80)!r}"
@@ -153,11 +136,7 @@ def parse_spec(text: str, name: str) -> Spec | None:
 
 
 def named(values: Iterable[Value], name: str, what: str) -> Value:
-    """The value of a name.
-
-    Raises:
-        SpecError: if there is none.
-    """
+    """The value of a name; a `SpecError` where there is none."""
     for value in values:
         if value.name == name:
             return value

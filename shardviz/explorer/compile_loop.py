@@ -73,8 +73,8 @@ class CompileLoop:
         self.inbox = Inbox()
         self.future: ReportFuture | None = None
         self._submit, self._tell, self._debounce = submit, tell, debounce
-        self._alarm: Alarm | None = None
         self._pending: Task | None = None
+        self._newer: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._turn = self._due = 0
         self._began = 0.0
         self._seconds: float | None = None
@@ -85,11 +85,21 @@ class CompileLoop:
         if not self.expected(task).busy:
             return
         self._pending = task
-        fire = partial(self._fire, self._turn)
+        self._newer = queue.SimpleQueue()
         try:
-            self._alarm = Alarm(self._debounce, lambda: self.inbox.post(fire))
+            threading.Thread(target=self._wait, args=(self._turn, self._newer), daemon=True).start()
         except RuntimeError:  # the system gives no thread: then as soon as this change is taken
-            self.inbox.post(fire)
+            self.inbox.post(partial(self._fire, self._turn))
+
+    def _wait(self, turn: int, newer: queue.SimpleQueue[None]) -> None:
+        """Starts the task of a turn unless something newer is said in time; on a thread of its own.
+
+        No `threading.Timer`: its `cancel` takes a lock in Python, which an interrupt that comes just then leaves taken.
+        """
+        try:
+            newer.get(timeout=self._debounce)
+        except queue.Empty:
+            self.inbox.post(partial(self._fire, turn))
 
     @staticmethod
     def expected(task: Task) -> Progress:
@@ -116,9 +126,7 @@ class CompileLoop:
         done again."""
         self._turn += 1
         self._pending = None
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._newer.put(None)
         if self.future is not None and not self.future.done():
             self.future.stop()
         self.future = None
@@ -194,35 +202,6 @@ class CompileLoop:
         if self._seconds is None:
             self._seconds = time.monotonic() - self._began
         return self._seconds
-
-
-class Alarm:
-    """Calls something after a while, on a thread of its own, unless it is cancelled before.
-
-    A `threading.Timer` is cancelled under a lock that is taken in Python: where an interrupt comes just then, the lock
-    stays taken, and whoever cancels once more waits for ever. Here a message is put into a queue, in one step of C.
-
-    Args:
-        seconds: how long from now.
-        call: what is called.
-
-    Raises:
-        RuntimeError: if the system gives no thread.
-    """
-
-    def __init__(self, seconds: float, call: Callable[[], None]):
-        self._cancelled: queue.SimpleQueue[None] = queue.SimpleQueue()
-        threading.Thread(target=self._wait, args=(seconds, call), name="shardviz-alarm", daemon=True).start()
-
-    def cancel(self) -> None:
-        """Has it never call; nothing where it has called already."""
-        self._cancelled.put(None)
-
-    def _wait(self, seconds: float, call: Callable[[], None]) -> None:
-        try:
-            self._cancelled.get(timeout=seconds)
-        except queue.Empty:
-            call()
 
 
 def _stopped() -> CompileStopped:

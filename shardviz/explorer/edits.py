@@ -464,20 +464,13 @@ EDITS: Mapping[str, type[_Edit]] = {_op(kind.__name__): kind for kind in get_arg
 
 
 def read(message: Any) -> PageEdit:
-    """The edit that a page's message asks for.
-
-    Raises:
-        ShardvizError: if there is no such edit, or these are not its fields.
-    """
+    """The edit that a page's message asks for; a `ShardvizError` where there is no such edit, or these are not its
+    fields."""
     return fitting(message, PageEdit, "an edit")
 
 
 def fitting(value: Any, kind: Any, what: str) -> Any:
-    """What a page sent, as a type has it.
-
-    Raises:
-        ShardvizError: if it does not fit; it begins with `what` was sent.
-    """
+    """What a page sent, as a type has it; a `ShardvizError` that begins with `what` was sent where it does not fit."""
     try:
         read = msgspec.convert(value, kind)
         json.dumps(value, ensure_ascii=False).encode()  # half a letter (a surrogate) can be sent nowhere

@@ -203,14 +203,8 @@ class ExplorerState:
         self.select(name)
 
     def restore(self, deck: Callable[[Callable[[Plan], Known]], Deck]) -> None:
-        """Takes the cards of an explorer that was saved, of which the one that is open has the present plan.
-
-        Args:
-            deck: makes them, given what tells what is known of a plan.
-
-        Raises:
-            ShardvizError: if one of the plans does not fit the program.
-        """
+        """Takes the cards of a saved explorer, which `deck` makes, given what tells what is known of a plan. The card
+        that is open has the present plan. A `ShardvizError` where one of the plans does not fit the program."""
         self.loop.inbox.run(lambda: self.put(deck=deck(lambda plan: self.asking.known(plan, self.now.machine))))
 
     # What can be asked without a change.
@@ -220,15 +214,9 @@ class ExplorerState:
         return applying.caught(self.plan, pattern, self.program)
 
     def looked_at(self, what: str, name: str) -> Offer | None:
-        """What an offer comes to, before it is taken: Shardy is asked where nobody knows.
-
-        Args:
-            what: `offer`, a preset, or `remedy`, a mend of the plan as it is now.
-            name: its name, or a mend's action.
-
-        Returns:
-            It, with what is known of its plan, or why that cannot be; None where there is no such offer any more.
-        """
+        """What an `offer` (a preset, by its name) or a `remedy` (a mend of the present plan, by its action) comes to
+        before it is taken, or why that cannot be: Shardy is asked where nobody knows. None where it is no longer
+        there."""
         offer = next((o for o in self.now.offers.items if what == "offer" and o.name == name), None)
         if what == "remedy" and self.now.remedies.of == self.plan:
             mend = next((m for m in self.now.remedies.items if m.action == name), None)
@@ -245,10 +233,8 @@ class ExplorerState:
     # How what is known is replaced: as a whole, and told once.
 
     def subscribe(self, callback: Callable[[frozenset[str]], None]) -> None:
-        """Has `callback` called after each change with the names of the `Snapshot`'s parts that are new.
-
-        `mesh` is among the names where the plan has another mesh. A change is told once, however much follows from it.
-        """
+        """Has `callback` called once after each change, with the names of the `Snapshot`'s parts that are new, and
+        `mesh` where the plan has another mesh."""
         self._subscribers.append(callback)
 
     def put(self, **parts: Any) -> None:

@@ -198,13 +198,8 @@ def _plan(plan: Plan, bound: PlanRecord, program: Program) -> _Plan:
 def read_session(
     path: str | os.PathLike[str], program: Program | None = None, target: str | Machine | None = None, **options: Any
 ) -> ExplorerState | SavedSession:
-    """The explorer that was saved in a file.
-
-    Args:
-        path: of the file.
-        program: whose plans they are; None to look at them only.
-        target: another machine than the one that was saved; needed for one with a chip of one's own.
-        **options: of `ExplorerState`.
+    """The explorer that was saved in a file; without its program a `SavedSession`, to be looked at only. `target` is
+    another machine than the saved one (a chip of one's own needs it), `options` are `ExplorerState`'s.
 
     Raises:
         ShardvizError: if the file cannot be read, is none of a session, is damaged, or is of another program.

@@ -46,11 +46,8 @@ class Logical:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def renamed(self, old: str, new: str) -> Logical:
-        """The same with one dimension called otherwise.
-
-        Raises:
-            ShardvizError: if there is none of that name, or one of the new name.
-        """
+        """The same with one dimension called otherwise; a `ShardvizError` where there is none, or one of the new
+        name."""
         if self.found is None:
             raise ShardvizError("the logical dimensions are not known yet")
         if not new.strip():
@@ -82,9 +79,8 @@ class Cut:
 
 
 def cuts(dimensions: Dimensions, bound: PlanRecord, arguments: Iterable[Value]) -> tuple[Cut, ...]:
-    """How a plan cuts each logical dimension that arguments have: those of the data first, and layers, which are seldom
-    cut, last.
-    """
+    """How a plan cuts each logical dimension that arguments have: the data's first; layers, which are seldom cut,
+    last."""
     values = {value.name: value for value in arguments}
     all_cuts = (_cut(each, bound, values) for each in dimensions if each.arguments)
     return tuple(sorted(all_cuts, key=lambda cut: (cut.dimension.stacked, not cut.dimension.of)))

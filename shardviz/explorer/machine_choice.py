@@ -69,12 +69,7 @@ class MachineChoice:
 
     @classmethod
     def of(cls, machine: Machine, mesh: DeviceMesh) -> MachineChoice:
-        """The machine for a mesh: itself, a larger or smaller one of the same chip, or itself with what is wrong.
-
-        Args:
-            machine: the machine that was chosen.
-            mesh: the mesh as it is now.
-        """
+        """The machine for a mesh: itself, a larger or smaller one of the same chip, or itself with what is wrong."""
         remark = trouble = ""
         fits = _fits(machine, mesh)
         if not fits and (other := grown(machine, mesh.size)) is not None:
@@ -104,12 +99,7 @@ class MachineChoice:
         return self.machine if self.fits and _nameable(self.machine) else "cpu"
 
     def priced(self, report: Report, whole: WholeStep) -> tuple[MachineChoice, StepCost | None]:
-        """What a report's step costs there, if that is known, and the choice with its `trouble` for that report.
-
-        Args:
-            report: a report of a mesh for which this is the choice.
-            whole: what is known of a whole step.
-        """
+        """What a report's step costs there, if that is known, and the choice with its `trouble` for that report."""
         if self.machine.chip.kind == "cpu" or not self.fits:
             return self, None
         try:
@@ -120,16 +110,8 @@ class MachineChoice:
 
 
 def read(target: str | Machine, mesh: DeviceMesh) -> Machine:
-    """A machine for a mesh from a target, as `machine_of` reads it.
-
-    Args:
-        target: such as `tpu v5p:4x4x4`, `v5p`, `v5p-64`, `gpu h100:8x8`, `cpu` or `attached`.
-        mesh: the mesh that it is for.
-
-    Raises:
-        TargetError: if there is no such chip or topology.
-        MeshError: if the machine has another number of devices than the mesh; the message has what would do.
-    """
+    """A machine for a mesh, from a target as `machine_of` reads it. A `TargetError` for an unknown chip or topology; a
+    `MeshError` that has what would do for another number of devices."""
     machine = machine_of(target, mesh.size)
     if not _fits(machine, mesh):
         other = grown(machine, mesh.size)

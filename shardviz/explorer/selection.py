@@ -86,18 +86,12 @@ class Match:
 
 
 def counterpart(value: Value, here: Sequence[Value], there: Sequence[Value], *, names: bool = False) -> Match | None:
-    """The value of another report that is this one.
+    """The value among another report's intermediates (`there`) that is this one, which stands among its own report's
+    (`here`).
 
-    Args:
-        value: the value.
-        here: the intermediates of its own report.
-        there: the intermediates of the other report.
-        names: whether a name means the same in both, as in two reports of the same level.
-
-    Returns:
-        The match; of several that are alike the one of the same name (with `names`), else of the same variable in the
-        source, else of the same place among those that are alike. None where the other report has none: the compiler
-        has put it into another one, or made it up at its own level only.
+    Of several that are alike the one of the same name (where `names` mean the same in both), else of the same variable
+    in the source, else of the same place among them. None where the compiler has put it into another value, or made it
+    up at its own level only.
     """
     alike = _alike(value, there)
     if not alike:

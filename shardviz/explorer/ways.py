@@ -51,14 +51,9 @@ class Way:
 
 
 def ways(program: Program, wanted: Plan, now: PlanRecord, axis: str = "") -> tuple[Way, ...]:
-    """The ways on from a plan that was refused because something does not divide; none where that is not why.
-
-    Args:
-        program: the program.
-        wanted: the plan that was refused.
-        now: the plan that stands; a way that leads back to it is none.
-        axis: the mesh axis whose size was to be changed, where that was the change.
-    """
+    """The ways on from a plan that was refused because something does not divide; none where that is not why. None of
+    them leads back to the plan that stands (`now`). `axis` is the mesh axis whose size was to be changed, if that was
+    it."""
     try:
         uneven = program._undivided(wanted)
     except ShardvizError:
@@ -72,13 +67,8 @@ def ways(program: Program, wanted: Plan, now: PlanRecord, axis: str = "") -> tup
 
 
 def ways_to(program: Program, plan: Plan, target: str) -> tuple[Way, ...]:
-    """The ways on from a target that was refused because it has another number of devices than the mesh: a mesh of as
-    many, one axis of which has another size.
-
-    Args:
-        program, plan: the program, and the plan as it is.
-        target: what was asked for.
-    """
+    """The ways on from a target that was refused because it has another number of devices than the plan's mesh: a mesh
+    of as many, one axis of which has another size."""
     mesh = plan.mesh
     try:
         machine = machine_of(target, mesh.size)

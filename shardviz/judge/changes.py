@@ -110,15 +110,11 @@ def match_collectives(
     *,
     of: str = "b",
 ) -> tuple[CollectiveChange, ...]:
-    """Which collectives differ, matched by meaning; the largest difference of bytes first.
+    """Which collectives of two reports differ, matched by meaning; the largest difference of bytes first. `line_before`
+    and `line_after` give the text of a source line, `of` is the name of the second report.
 
     The bytes and runs of all changes add up to the difference of the totals. Before and after swapped, the changes are
     the same with before and after swapped.
-
-    Args:
-        before, after: the collectives of two reports.
-        line_before, line_after: their source lines.
-        of: the name of the second.
     """
     olds, news = _by_meaning(before, line_before), _by_meaning(after, line_after)
     found = [
@@ -161,13 +157,8 @@ def _pairs(
     *,
     alike: bool,
 ) -> list[tuple[Meaning, Meaning]]:
-    """Which of those that are gone has which of those that have come in its place: the nearest in bytes first.
-
-    Args:
-        gone, come: what only one side has.
-        of: what both must have in common.
-        alike: both must move the same, too.
-    """
+    """Which of those that are gone has which of those that have come in its place, the nearest in bytes first: both
+    have in common what `of` tells, and move the same where they must be `alike`."""
     candidates = [
         (abs(olds.bytes - news.bytes), sorted((_order(old), _order(new))), old, new)
         for old, olds in gone.items()

@@ -161,13 +161,7 @@ def _read(file: Path) -> Golden:
 
 
 def differences(golden: Golden, now: Golden, tolerance: Mapping[str, str | float]) -> Iterator[str]:
-    """In what a report differs from a golden, a line of text each.
-
-    Args:
-        golden: what the file says.
-        now: what the report says, `golden_of`.
-        tolerance: what → how much it may differ, as a share of the golden's number or `5%`; see `TOLERANCES`.
-    """
+    """In what a report (`now`) differs from a golden, a line of text each; `tolerance` as of `check_golden`."""
     for what in ("program", "level", "target", "mesh"):
         if golden[what] != now[what]:
             yield f"{what}: {_shown(golden[what])} → {_shown(now[what])}"

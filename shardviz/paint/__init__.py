@@ -51,20 +51,8 @@ def svg(subject: Any, kind: str = "", *, dark: bool | None = None) -> str:
 
 @paints("plot")
 def plot(subject: Any, ax: Any = None, kind: str = "", *, dark: bool = False) -> Any:
-    """A subject's picture drawn with matplotlib, which is loaded only then.
-
-    Args:
-        subject: what to draw.
-        ax: where; the Axes of a new figure if None.
-        kind: which of its pictures, where it has several.
-        dark: colours for a dark page.
-
-    Returns:
-        The Axes.
-
-    Raises:
-        ShardvizError: for an object that nobody draws.
-    """
+    """A subject's picture, of a kind where it has several, drawn with matplotlib (loaded only then) on these Axes or on
+    those of a new figure, which it returns."""
     from shardviz.paint.mpl import draw
 
     return draw(picture(subject, kind), ax, dark=dark)

@@ -35,11 +35,8 @@ PICTURES = (".svg", ".png", ".pdf")
 
 
 def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str | bytes:
-    """What a file of this name is to hold, by its ending; pictures have a `kind` and may be for a dark page.
-
-    Raises:
-        ShardvizError: for another ending, and where a picture is asked for of what has none.
-    """
+    """What a file of this name is to hold, by its ending; pictures have a `kind` and may be for a dark page. A
+    `ShardvizError` for another ending, and where a picture is asked for of what has none."""
     ending = Path(path).suffix.lower()
     if ending in TEXTS:
         if kind:

@@ -126,9 +126,5 @@ def ink_on(role: int | str | None, dark: bool) -> str:
 
 
 def axis_colours(mesh: Any) -> dict[str, AxisColour]:
-    """Axis name → `AxisColour`, in mesh order. More than eight axes repeat the hues with other hatches.
-
-    Raises:
-        MeshError: if `mesh` is no mesh.
-    """
+    """Axis name → `AxisColour`, in mesh order. More than eight axes repeat the hues with other hatches."""
     return {name: axis_colour(place) for place, name in enumerate(DeviceMesh.of(mesh).names)}

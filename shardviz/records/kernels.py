@@ -73,13 +73,8 @@ class Known:
         config: str,
         source: Frame | None,
     ) -> float | None:
-        """FLOPs of one run of a call on one device; None where nobody says.
-
-        Args:
-            name: `kernel_name`.
-            target, operands, results, config: as for `call_flops`.
-            source: the line that it stems from.
-        """
+        """FLOPs of one run of a call on one device, which stems from a line; None where nobody says. Arguments as
+        `call_flops`."""
         for key in (name, target):
             if key in self.given:
                 return float(self.given[key])

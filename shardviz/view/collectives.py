@@ -104,16 +104,8 @@ def sums_table(
     brief: bool = False,
     most: int = 10,
 ) -> Table:
-    """A bar for each group of collectives, divided by mesh axes.
-
-    Args:
-        collectives: of a report, or of a cost.
-        key: `axes`, `source`, `phase` or `kind`, as `sum_collectives`.
-        line_text: gives a source line's text.
-        timed: bars of seconds in a step on the target, not of bytes.
-        brief: without the columns of runs and kinds.
-        most: rows that are shown.
-    """
+    """A bar for each group of collectives by `axes`, `source`, `phase` or `kind`, divided by mesh axes: of seconds in a
+    step on the target where `timed`, else of bytes. `brief` leaves the columns of runs and kinds out."""
     totals = sum_collectives(collectives, key, order="seconds" if timed else "bytes")
     longest = max((_amount(t, timed) for t in totals), default=0.0) or 1.0
     what, of = ("in a step", "seconds") if timed else ("operand bytes", "operand bytes per device")
@@ -167,20 +159,9 @@ def collectives_table(
     most: int = MOST,
     name: str = "",
 ) -> Table:
-    """Each collective in the order given; its time on the target where any is known, with the formula below it.
-
-    Args:
-        collectives: of a report, or of a cost.
-        line_text: gives a source line's text; without it only file and line number stand there.
-        runs: what the target runs in a collective's place, a column more.
-        compact: phase and source line stand below the kind, not in columns of their own.
-        asks: whether it can be asked of each why it is there.
-        most: rows that are shown.
-        name: as `Table.name`.
-
-    Returns:
-        Bytes are operand bytes on one device, the total and the time are over the whole step.
-    """
+    """Each collective in the order given: operand bytes of a run on one device, total and time over the whole step, the
+    formula below. `runs` adds a column of what the target runs in its place; `compact` puts phase and line below the
+    kind; with `asks` it can be asked of each why it is there; without `line_text` a line is its number only."""
     timed = any(c.seconds is not None for c in collectives)
 
     def source(c: Collective) -> Piece:

@@ -190,11 +190,7 @@ def _line_name(total: WorkTotal | CollectiveTotal, line: Callable[[Frame], str])
 
 
 def collective_bars(report: Report, by: str = "axes", limit: int = 12) -> Picture:
-    """Operand bytes of collectives on one device in a step, by `axes` or `source`; a note counts the bars left out.
-
-    Raises:
-        ShardvizError: for another `by`.
-    """
+    """Operand bytes of collectives on one device in a step, by `axes` or `source`; a note counts the bars left out."""
     if by not in ("axes", "source"):
         raise ShardvizError(f"collectives by {by!r}: by is 'axes' or 'source'")
     totals = sum_collectives(report.collectives, by)

@@ -248,11 +248,8 @@ class Document:
 
 @singledispatch
 def document(subject: Any) -> Document:
-    """What there is to say of a subject: a report, a cost, a comparison, ... Each builder registers its own here.
-
-    Raises:
-        ShardvizError: for an object that nobody has a builder for.
-    """
+    """What there is to say of a subject: a report, a cost, a comparison, ... Each builder registers its own here; a
+    `ShardvizError` for what nobody has a builder for."""
     raise ShardvizError(f"shardviz cannot show a {type(subject).__name__}")
 
 

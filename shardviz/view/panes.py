@@ -83,11 +83,9 @@ Query = Mapping[str, Any]
 def found_values(report: Report, changed: Collection[str], query: Query) -> list[tuple[str, Value]]:
     """The role and the record of each value that a query finds.
 
-    Args:
-        report: where they are.
-        changed: the names that the last change cut differently.
-        query: `text` (words that must all occur in the name, label, operation, source or spec), `changed` (only those),
-            `line` (only those of a source line, `model.py:20`), `sort` (`program` or `bytes`).
+    The query has `text` (words that must all occur in the name, label, operation, source or spec), `changed` (only the
+    values that the last change resharded), `line` (only those of a source line, `model.py:20`), `sort` (`program` or
+    `bytes`).
     """
     asked, line = str(query.get("text") or "").lower().split(), query.get("line") or ""
     matches = [
@@ -127,13 +125,9 @@ def values_pane(report: Report, matches: Sequence[tuple[str, Value]], changed: C
 
 
 def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Document:
-    """The collectives, the longest first (without a cost: the most bytes), and their sums as bars.
-
-    Args:
-        report: whose collectives, with their seconds where there is a cost (`StepCost.partitioned`).
-        cost: what the step costs on a machine.
-        query: `line`, to see only those of a source line (`model.py:20`).
-    """
+    """The collectives, the longest first (without a cost: the most bytes), and their sums as bars; of a source line
+    alone where the query has one (`line`). The report's have their seconds where there is a cost
+    (`StepCost.partitioned`)."""
     if not report.collectives:
         predicted = "Shardy's propagation needs no collective; waiting for XLA's partitioner."
         none = predicted if report.level == "propagated" else "No communication between devices."
@@ -329,15 +323,9 @@ _BESIDE = 400.0
 def shard_map_pane(
     report: Report, name: str, remark: str = "", room: tuple[float, float] | None = None, device: int = -1
 ) -> Document:
-    """Which device holds which slice of a value, which hold copies, and whom a picked device talks with.
-
-    Args:
-        report: where the value is.
-        name: the value's name; empty where none is selected.
-        remark: what is to be said about which value this is, or why there is none.
-        room: pixels that there are for the picture, across and down; None for as much as it needs.
-        device: the place in the mesh of a device that is picked; below 0 for none.
-    """
+    """Which device holds which slice of a value, which hold copies, and whom a picked device (its place in the mesh;
+    below 0 for none) talks with. `remark`: which value this is, or why there is none. `room`: pixels for the picture,
+    across and down; None for as much as it needs."""
     value = found_value(report, name)[1]
     if value is None:
         missing = f"{name} does not occur at this level; select another value."

@@ -562,15 +562,8 @@ def shifted(shape: Shape, dx: float, dy: float) -> Shape:
 
 @singledispatch
 def picture(subject: Any, kind: str = "") -> Picture:
-    """The Picture of a subject, by the builder that is registered for its type.
-
-    Args:
-        subject: what is shown.
-        kind: which of its pictures, where it has several.
-
-    Raises:
-        ShardvizError: if there is no such picture.
-    """
+    """The Picture of a subject, of a kind where it has several, by the builder that is registered for its type; a
+    `ShardvizError` where there is none."""
     raise ShardvizError(f"shardviz cannot draw a {type(subject).__name__}")
 
 

@@ -120,12 +120,7 @@ def rosetta(anything: Any, mesh: Any = None, rank: int | None = None) -> ShownRo
 
 
 def sharding_of(value: Value, mesh: Any) -> Sharding:
-    """How a value of a report is sharded on the report's mesh.
-
-    Raises:
-        MeshError: if `mesh` is none.
-        SpecError: where the report does not say how it is sharded.
-    """
+    """How a value of a report is sharded on the report's mesh; a `SpecError` where the report does not say."""
     if value.manual:
         mesh = DeviceMesh.of(mesh)
         return Sharding.from_spec(value.spec or Spec(), mesh, len(value.shape), manual=value.manual)

@@ -339,12 +339,8 @@ class Subject:
 
 
 def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Subject:
-    """What `show` takes, no pytree, as a `Subject`; `spec` and `mesh` override its own, `name` is for what has none.
-
-    Raises:
-        ShardvizError: if it has no shape, or no mesh is given and it has none.
-        SpecError, ParseError, MeshError: if the sharding cannot be read.
-    """
+    """What `show` takes, no pytree, as a `Subject`; `spec` and `mesh` override its own, `name` is for what has none. A
+    `ShardvizError` where it has no shape or no mesh, or its sharding cannot be read."""
     shape, own_name, dtype = _shape_of(array_or_shape)
     plain = Subject(name=own_name or name, shape=shape, dtype=dtype)
     sharding, where, lack, unknown = (*_unpack(spec), "", "") if spec is not None else _own(array_or_shape)
@@ -384,11 +380,8 @@ def _is_shape(thing: Any) -> bool:
 
 
 def _unpack(sharding: Any) -> tuple[Any, Any]:
-    """(how it cuts, the mesh that it is over or None) of any sharding.
-
-    A `NamedSharding` is its spec and its mesh; everything else is handed on as it is, for `layout` to read, which knows
-    whether it has a mesh of its own.
-    """
+    """(how it cuts, the mesh that it is over or None) of any sharding: a `NamedSharding` is its spec and its mesh,
+    everything else is left to `layout` to read."""
     if not isinstance(sharding, Sharding) and hasattr(sharding, "spec") and hasattr(sharding, "mesh"):
         return sharding.spec, sharding.mesh
     return sharding, None

@@ -57,16 +57,11 @@ def stages_shown(
     waits: str = "",
     trouble: str = "",
 ) -> Shown:
-    """A text as a query asks for it.
+    """A text of the plan (`stages`) as a query asks for it, beside those of the card that it is compared with
+    (`others`, None for none; `other` is its name).
 
-    Args:
-        stages: the plan's texts, in order.
-        others: those of the card that it is compared with, as far as they are there; None where there is no other.
-        other: the name of that card.
-        query: `stage` (a name), `find` (words that a line must have), `line` (of the source, `model.py:20`), `against`
-            (`stage` or `card`), `only` (what is different alone), `at` (the first row).
-        waits: what is still awaited; empty for nothing.
-        trouble: why there are no more.
+    The query has `stage` (a name), `find` (words that a line must have), `line` (of the source, `model.py:20`),
+    `against` (`stage` or `card`), `only` (what is different alone), `at` (the first row).
     """
     blocks: list[Block] = []
     if trouble:
