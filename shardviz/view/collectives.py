@@ -25,7 +25,6 @@ from shardviz.view.document import (
     axes,
     bar,
     code,
-    count,
     line,
     moved,
     nbytes,
@@ -107,17 +106,24 @@ def sums_table(
     """A bar for each group of collectives by `axes`, `source`, `phase` or `kind`, divided by mesh axes: of seconds in a
     step on the target where `timed`, else of bytes. `brief` leaves the columns of runs and kinds out."""
     totals = sum_collectives(collectives, key, order="seconds" if timed else "bytes")
-    longest = max((_amount(t, timed) for t in totals), default=0.0) or 1.0
     what, of = ("in a step", "seconds") if timed else ("operand bytes", "operand bytes per device")
 
-    def cut(t: CollectiveTotal) -> Piece:
-        return bar(Part(share=_amount(p, timed) / longest, axes=p.axes, tip=_said(p, timed)) for p in t.parts)
+    def amount(t: CollectiveTotal) -> float:
+        return t.assumed_seconds if timed else t.bytes
 
+    def stretch(part: CollectiveTotal) -> Part:
+        text = (format_seconds if timed else format_bytes)(amount(part))
+        return Part(share=amount(part) / longest, axes=part.axes, tip=f"{text} over {axes_words(part.axes)}")
+
+    def text(t: CollectiveTotal) -> str:
+        return format_seconds(amount(t)) + (" + not known" if t.untimed else "") if timed else t.bytes_text
+
+    longest = max(map(amount, totals), default=0.0) or 1.0
     return table(
         totals,
         ("", lambda t: _key(t, key, line_text)),
-        ("", cut),
-        (right(what), lambda t: words(_text(t, timed), strong=True, tip=t.sentence)),
+        ("", lambda t: bar(map(stretch, t.parts))),
+        (right(what), lambda t: words(text(t), strong=True, tip=t.sentence)),
         None if brief else (right("runs"), lambda t: t.runs_text),
         None if brief else (wrapped("kinds"), lambda t: words(", ".join(t.kinds), quiet=True)),
         caption=f"{_SUMS[key]}, {of} in a step",
@@ -132,21 +138,6 @@ def _key(total: CollectiveTotal, key: str, line_text: LineText | None) -> Piece:
     if key == "source":
         return line(total.key if isinstance(total.key, Frame) else None, line_text or "")
     return words(total.label)
-
-
-def _amount(total: CollectiveTotal, timed: bool) -> float:
-    return total.assumed_seconds if timed else total.bytes
-
-
-def _text(total: CollectiveTotal, timed: bool) -> str:
-    if not timed:
-        return total.bytes_text
-    return format_seconds(total.assumed_seconds) + (" + not known" if total.untimed else "")
-
-
-def _said(part: CollectiveTotal, timed: bool) -> str:
-    amount = format_seconds(part.assumed_seconds) if timed else format_bytes(part.bytes)
-    return f"{amount} over {axes_words(part.axes)}"
 
 
 def collectives_table(
@@ -188,7 +179,7 @@ def collectives_table(
         ("axes", over),
         ("result", lambda c: shape(c.shape, dtype=c.dtype, tip="the result on one device")),
         (right("operand bytes"), lambda c: nbytes(c.operand_bytes)),
-        (right("count"), lambda c: count(c.count)),
+        (right("count"), lambda c: format_count(c.count)),
         (right("total per device"), lambda c: words(total_text(c), strong=True)),
         (right("time"), lambda c: seconds(c.total_seconds, strong=True, tip=c.formula or "")) if timed else None,
         (wrapped("final HLO"), runs.cell) if runs else None,

@@ -50,11 +50,12 @@ _WHAT = {
     "other type": "of another element type",
     "other phase": "in another phase",
 }
-_FORMATS = {"FLOP": format_flops, "bytes": format_bytes, "s": format_seconds, "runs": lambda n: format_count(_whole(n))}
-
-
-def _whole(number: float | None) -> int | None:
-    return None if number is None else round(number)
+_FORMATS = {
+    "FLOP": format_flops,
+    "bytes": format_bytes,
+    "s": format_seconds,
+    "runs": lambda number: format_count(None if number is None else round(number)),
+}
 
 
 def amount_text(number: float | None, unit: str) -> str:
@@ -101,6 +102,10 @@ def _who(comparison: Comparison, name: str) -> Inline:
     return (code(name, strong=True), *first, mesh_axes(comparison.meshes[name]), target, *options)
 
 
+_Number = tuple[Amount, dict[str, Amount]]
+"""The first of a number's amounts, and all of them by the report that they are of."""
+
+
 def amounts_table(comparison: Comparison, groups: Collection[str] = tuple(_TITLES)) -> Table:
     """A row a number of these groups, a column a report; from the second report on with its difference to the
     baseline."""
@@ -108,40 +113,37 @@ def amounts_table(comparison: Comparison, groups: Collection[str] = tuple(_TITLE
     for amount in (a for a in comparison.amounts if a.group in groups):
         by_name.setdefault((amount.group, amount.name), {})[amount.of] = amount
     rows = [each for each in by_name.values() if any(a.before or a.after for a in each.values())]
-    firsts = [next(iter(each.values())) for each in rows]
-    heads = {id(first) for n, first in enumerate(firsts) if n == 0 or firsts[n - 1].group != first.group}
+    rows = [(next(iter(each.values())), each) for each in rows]
+    heads = {id(first) for n, (first, _) in enumerate(rows) if n == 0 or rows[n - 1][0].group != first.group}
 
-    def group(each: dict[str, Amount]) -> Piece:
-        first = next(iter(each.values()))
-        return words(_TITLES[first.group] if id(first) in heads else "", strong=True)
+    def name(row: _Number) -> Inline:
+        over = row[0].name.startswith("operand bytes over")
+        return (words("operand bytes over"), axes(row[0].axes)) if over else words(row[0].name)
 
-    def name(each: dict[str, Amount]) -> Inline:
-        first = next(iter(each.values()))
-        over = first.name.startswith("operand bytes over")
-        return (words("operand bytes over"), axes(first.axes)) if over else words(first.name)
+    def after(of: str, row: _Number) -> str:
+        return amount_text(row[1][of].after, row[0].unit) if of in row[1] else ""
 
-    def before(each: dict[str, Amount]) -> str:
-        first = next(iter(each.values()))
-        return amount_text(first.before, first.unit)
+    def difference(of: str, row: _Number) -> Piece:
+        return difference_piece(row[1][of], strong=True) if of in row[1] else words("")
 
-    def after(of: str, each: dict[str, Amount]) -> str:
-        return amount_text(each[of].after, each[of].unit) if of in each else ""
-
-    def difference(of: str, each: dict[str, Amount]) -> Piece:
-        return _difference(each[of]) if of in each else words("")
-
-    columns = [(right(comparison.names[0]), before)]
+    columns = [(right(comparison.names[0]), lambda row: amount_text(row[0].before, row[0].unit))]
     for of in comparison.names[1:]:
         columns += [(right(of), partial(after, of)), (right("difference"), partial(difference, of))]
-    caption = "On one device, in a step"
-    return table(rows, ("", group), ("", name), *columns, caption=caption, noun="number", name="amounts")
+    return table(
+        rows,
+        ("", lambda row: words(_TITLES[row[0].group] if id(row[0]) in heads else "", strong=True)),
+        ("", name),
+        *columns,
+        caption="On one device, in a step",
+        noun="number",
+        name="amounts",
+    )
 
 
-def _difference(amount: Amount) -> Piece:
-    text = difference_text(amount)
-    if not amount.difference:
-        return words(text, quiet=True)
-    return words(text, strong=True, tone="bad" if amount.difference > 0 else "good")
+def difference_piece(amount: Amount, strong: bool = False) -> Piece:
+    """A difference in the colour of more or less."""
+    tone = "" if not amount.difference else "bad" if amount.difference > 0 else "good"
+    return words(difference_text(amount), quiet=not tone, strong=strong and bool(tone), tone=tone)
 
 
 def _specs_section(comparison: Comparison) -> Section:
@@ -157,7 +159,7 @@ def _specs_section(comparison: Comparison) -> Section:
         ("before", lambda group: _side(group[0].before, group[0].after)),
         ("after", lambda group: _side(group[0].after, group[0].before)),
         (right("per device"), lambda group: nbytes_difference(group[0].bytes)),
-        ("type and shape", lambda group: _typed(group[0].after or group[0].before)),
+        ("type and shape", _typed),
         most=_MOST_SPECS,
         noun="change",
         name="specs",
@@ -165,15 +167,16 @@ def _specs_section(comparison: Comparison) -> Section:
     return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} with a different spec")
 
 
+def _typed(group: Sequence[ValueChange]) -> Piece:
+    value = group[0].after or group[0].before
+    return words("") if value is None else shape(value.shape, dtype=value.dtype)
+
+
 def _names(group: Sequence[ValueChange]) -> tuple[Piece, ...]:
     first, names = group[0], ", ".join(change.name for change in group)
     more = (words(f"and {len(group) - 1} more", quiet=True, tip=names),) if len(group) > 1 else ()
     role = () if first.role == "argument" else (words(first.role, quiet=True),)
     return (code(shorten(first.name, 44), tip=first.name), *more, *role)
-
-
-def _typed(value: Value | None) -> Piece:
-    return words("") if value is None else shape(value.shape, dtype=value.dtype)
 
 
 def _side(value: Value | None, other: Value | None) -> Inline:

@@ -23,7 +23,7 @@ from shardviz.errors import ShardvizError
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.records import Frame, Value
-from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds, format_shape
+from shardviz.records.amounts import format_bytes, format_seconds, format_shape
 from shardviz.records.collectives import axes_words
 from shardviz.records.sums import NO_SOURCE
 from shardviz.view.glossary import GLOSSARY
@@ -312,19 +312,9 @@ def nbytes(amount: float | None, *, strong: bool = False, tip: str = "") -> Piec
     return words(format_bytes(amount), strong=strong, tip=tip)
 
 
-def flops(amount: float | None, *, strong: bool = False, tip: str = "") -> Piece:
-    """FLOPs."""
-    return words(format_flops(amount), strong=strong, tip=tip)
-
-
 def seconds(amount: float | None, *, strong: bool = False, tip: str = "") -> Piece:
     """A time."""
     return words(format_seconds(amount), strong=strong, tip=tip)
-
-
-def count(amount: int | None, *, tip: str = "") -> Piece:
-    """How often, or how many."""
-    return words(format_count(amount), tip=tip)
 
 
 def shape(sizes: Sequence[int] | None, *, dtype: str = "", tip: str = "") -> Piece:

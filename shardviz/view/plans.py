@@ -21,6 +21,7 @@ from shardviz.study.sweep import Sweep, SweepRow, value_text
 from shardviz.view.comparison import difference_text, signed_text
 from shardviz.view.document import (
     Block,
+    Cell,
     Document,
     Inline,
     Piece,
@@ -94,7 +95,8 @@ def cost_table_document(compared: CostTable) -> Document:
         if key == "mesh":
             return mesh_axes(compared.costs[name].mesh)
         text, marked = texts[name].get(key, ""), name in best[key]
-        return words(f"★ {text}" if marked else text, strong=marked, tip=_tip(compared.costs[name], key))
+        tips = {"memory": compared.costs[name].needs.verdict, "target": str(compared.costs[name].machine)}
+        return words(f"★ {text}" if marked else text, strong=marked, tip=tips.get(key, ""))
 
     above = "; ".join(f"{_SAME[key]} {text}" for key, text in same.items())
     programs = ", ".join(dict.fromkeys(cost.program for cost in costs))
@@ -115,17 +117,12 @@ def cost_table_document(compared: CostTable) -> Document:
     )
 
 
-def _tip(cost: StepCost, column: str) -> str:
-    """What a number is made of."""
-    return {
-        "lower": f"compute {format_seconds(cost.step.compute)}, HBM {format_seconds(cost.step.memory)}, "
-        f"communication {format_seconds(cost.step.communication)}",
-        "memory": cost.needs.verdict,
-        "target": str(cost.machine),
-    }.get(column, "")
-
-
 # Presets, and sweeps: a row a point, failures and misfits among them.
+
+
+def _priced(cell: Callable[[StepCost], Cell]) -> Callable[[Preset | SweepRow], Cell]:
+    """A column of what a cost says; empty where there is no cost."""
+    return lambda each: "" if each.cost is None else cell(each.cost)
 
 
 @document.register
@@ -138,8 +135,8 @@ def presets_document(presets: Presets) -> Document:
         (wrapped("what it does"), lambda each: words(each.words, tip=each.cut)),
         (right("arguments"), lambda each: format_bytes(total_bytes(each.report.arguments)[0]) if each.report else ""),
         (right("communication"), _moved),
-        (right("memory"), _memory_of_usable) if timed else None,
-        (right("step"), lambda each: step_words(each.cost) if each.cost else "") if timed else None,
+        (right("memory"), _priced(_memory_of_usable)) if timed else None,
+        (right("step"), _priced(step_words)) if timed else None,
         ("level", _confirmed) if timed else None,
         (wrapped(), lambda each: words(each.trouble, tone="bad")),
         noun="preset",
@@ -164,12 +161,8 @@ def _confirmed(each: Preset) -> Piece:
     return words(f"{each.report.level}{more}", tone="warn" * bool(more))
 
 
-def _memory_of_usable(each: Preset) -> Piece:
-    if each.cost is None:
-        return words("")
-    return words(
-        memory_text(each.cost), tone="bad" if each.cost.needs.fits is False else "", tip=each.cost.needs.verdict
-    )
+def _memory_of_usable(cost: StepCost) -> Piece:
+    return words(memory_text(cost), tone="bad" if cost.needs.fits is False else "", tip=cost.needs.verdict)
 
 
 def _moved(each: Preset | SweepRow) -> str:
@@ -183,10 +176,10 @@ def sweep_document(sweep: Sweep) -> Document:
     rows = table(
         sweep.rows,
         *((name, lambda each, name=name: code(value_text(each.point[name]))) for name in sweep.over),
-        (right("step"), lambda each: step_words(each.cost) if each.cost else ""),
-        (right("memory"), _memory_held),
+        (right("step"), _priced(step_words)),
+        (right("memory"), _priced(lambda cost: words(cost.needs.text, tip=cost.needs.verdict))),
         (right("communication"), lambda each: format_bytes(each.cost.total.bytes) if each.cost else _moved(each)),
-        (right("tokens/s"), _tokens),
+        (right("tokens/s"), _priced(_tokens)),
         (wrapped(), lambda each: _verdict(each, each in front, each is best)),
         marked=lambda each: each is best,
         noun="point",
@@ -199,16 +192,8 @@ def sweep_document(sweep: Sweep) -> Document:
     return Document(title=title, blocks=(*notes(what), rows, *notes(left)))
 
 
-def _tokens(each: SweepRow) -> str:
-    rate = None if each.cost is None else each.cost.tokens_per_s
-    return "" if rate is None else format_number(rate)
-
-
-def _memory_held(each: SweepRow) -> Piece:
-    if each.cost is None:
-        return words("")
-    needs = each.cost.needs
-    return words(needs.text, tip=needs.verdict)
+def _tokens(cost: StepCost) -> str:
+    return "" if cost.tokens_per_s is None else format_number(cost.tokens_per_s)
 
 
 def _verdict(each: SweepRow, front: bool, best: bool) -> Inline:

@@ -33,7 +33,6 @@ from shardviz.view.document import (
     bar,
     code,
     document,
-    flops,
     line,
     mesh_axes,
     nbytes,
@@ -376,9 +375,6 @@ def work_blocks(cost: Cost, memory: str, line_text: LineText) -> tuple[Block, ..
 def _work_table(what: str, totals: Sequence[WorkTotal], cost: Cost, memory: str, line_text: LineText) -> Table:
     most = max((t.flops for t in totals), default=0.0) or 1.0
 
-    def amount(t: WorkTotal) -> Piece:
-        return words(f"{t.at_least}{format_flops(t.flops)}") if t.at_least else flops(t.flops)
-
     def name(t: WorkTotal) -> Piece:
         if what != "line":
             return words(str(t.key), strong=True)
@@ -386,7 +382,7 @@ def _work_table(what: str, totals: Sequence[WorkTotal], cost: Cost, memory: str,
 
     return table(
         totals,
-        (right("FLOPs"), amount),
+        (right("FLOPs"), lambda t: f"{t.at_least}{format_flops(t.flops)}"),
         (right("share"), lambda t: f"{t.flops / cost.flops:.1%}" if cost.flops else ""),
         (right(memory), lambda t: nbytes(t.hbm_bytes or 0.0)) if cost.hbm_bytes is not None else None,
         ("", lambda t: bar([Part(share=t.flops / most, role="work")])),

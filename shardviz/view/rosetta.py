@@ -27,48 +27,34 @@ from shardviz.notation.spec import KINDS
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, format_shape, plural
 from shardviz.view.document import (
-    Column,
+    Block,
     Document,
     Inline,
     Piece,
-    Row,
-    Table,
     code,
     document,
     mesh_axes,
     paragraph,
-    row,
     shape,
     shorten,
+    table,
     words,
+    wrapped,
 )
 from shardviz.visible import Visible
 
 NAMES = {
-    "pspec": "PartitionSpec",
-    "short": "short",
-    "book": "the scaling book's",
-    "hlo-v1": "HLO V1, device list",
-    "hlo-v2": "HLO V2, iota",
-    "hlo-v3": "HLO V3, named",
-    "proto": "OpSharding",
-    "sdy": "Shardy",
-    "pmap": "pmap's ShardingSpec",
+    "pspec": ("PartitionSpec", "in JAX programs"),
+    "short": ("short", "in shardviz"),
+    "book": ("the scaling book's", "in the scaling book"),
+    "hlo-v1": ("HLO V1, device list", "in XLA's dumps, any device order"),
+    "hlo-v2": ("HLO V2, iota", "in XLA's dumps"),
+    "hlo-v3": ("HLO V3, named", "in the newest XLA's dumps"),
+    "proto": ("OpSharding", "in serialised programs"),
+    "sdy": ("Shardy", "in lowered StableHLO"),
+    "pmap": ("pmap's ShardingSpec", "in old pmap programs"),
 }
-"""What people call the notations."""
-
-MET = {
-    "pspec": "in JAX programs",
-    "short": "in shardviz",
-    "book": "in the scaling book",
-    "hlo-v1": "in XLA's dumps, any device order",
-    "hlo-v2": "in XLA's dumps",
-    "hlo-v3": "in the newest XLA's dumps",
-    "proto": "in serialised programs",
-    "sdy": "in lowered StableHLO",
-    "pmap": "in old pmap programs",
-}
-"""Where people meet them."""
+"""What people call the notations, and where they meet them."""
 
 MOST_CHARACTERS = 320
 """Characters of a sharding's text that are shown; longer ones (device lists) say how much is left."""
@@ -136,11 +122,18 @@ def told(shown: ShownRosetta, most: int = MOST_CHARACTERS) -> Document:
     cut, mesh = shown.sharding, shown.sharding.mesh
     where = "the mesh" if mesh.names else "one device" if mesh.size == 1 else "a mesh with no axes"
     over = (mesh_axes(mesh),) if mesh.names else ()
-    columns = (Column("notation"), Column("the sharding in it", wrap=True))
-    rows = tuple(_row(notation_row, most) for notation_row in shown.rows)
-    table = Table(columns=columns, rows=rows, folds="never", name="rosetta")
+    rows = table(
+        shown.rows,
+        ("notation", _name),
+        (wrapped("the sharding in it"), lambda each: _written(each, most)),
+        detail=_letters,
+        selects=lambda each: ("rosetta", each.notation),
+        most=48,
+        folds="never",
+        name="rosetta",
+    )
     title = (_cut(cut), words(f"on {where}"), *over, words(", in every notation"))
-    return Document(title=title, blocks=(table,), mesh=mesh)
+    return Document(title=title, blocks=(rows,), mesh=mesh)
 
 
 def _cut(cut: Sharding) -> Piece:
@@ -149,25 +142,30 @@ def _cut(cut: Sharding) -> Piece:
     return code(text, tip=str(cut)) if plain else Piece(text=text, kind="spec", value=cut.spec)
 
 
-def _row(notation_row: Said, most: int) -> Row:
-    text: Inline = (words("not possible:", strong=True, quiet=True), words(notation_row.why, quiet=True))
-    if notation_row.text is not None:
-        left = len(notation_row.text) - most
-        rest = f"… and {left:,} more characters; sv.sharding(…).to({notation_row.notation!r}) gives all of it"
-        text = (
-            Piece(text=notation_row.text[:most], kind="code", whole=True),
-            *([words(rest, quiet=True)] if left > 0 else []),
-        )
-    letters = tuple(
-        row(code(shorten(letter.piece, _MOST_PIECE), strong=True), words(letter.meaning))
-        for letter in notation_row.letters
+def _name(each: Said) -> Piece:
+    name, met = NAMES[each.notation]
+    return words(name, strong=True, tip=met)
+
+
+def _written(each: Said, most: int) -> Inline:
+    """The sharding in a notation, at most so many characters of it; or why the notation cannot say it."""
+    if each.text is None:
+        return words("not possible:", strong=True, quiet=True), words(each.why, quiet=True)
+    left = len(each.text) - most
+    rest = f"… and {left:,} more characters; sv.sharding(…).to({each.notation!r}) gives all of it"
+    return Piece(text=each.text[:most], kind="code", whole=True), *([words(rest, quiet=True)] if left > 0 else [])
+
+
+def _letters(each: Said) -> tuple[Block, ...]:
+    """What each piece of the text means."""
+    pieces = table(
+        each.letters,
+        ("", lambda letter: code(shorten(letter.piece, _MOST_PIECE), strong=True)),
+        (wrapped(), lambda letter: letter.meaning),
+        most=48,
+        name=f"letters-{each.notation}",
     )
-    columns = (Column(""), Column("", wrap=True))
-    pieces = (Table(columns=columns, rows=letters, name=f"letters-{notation_row.notation}"),) if letters else ()
-    name = words(
-        NAMES.get(notation_row.notation, notation_row.notation), strong=True, tip=MET.get(notation_row.notation, "")
-    )
-    return row(name, text, detail=pieces, selects=("rosetta", notation_row.notation))
+    return (pieces,) if pieces.rows else ()
 
 
 # The explorer's pane: a value's sharding, and whatever a person pastes, read.

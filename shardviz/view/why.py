@@ -11,11 +11,11 @@ from itertools import groupby
 from typing import Any
 
 from shardviz.explorer.snapshot import Asked
-from shardviz.judge.comparison import Amount, Comparison
+from shardviz.judge.comparison import Comparison
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 from shardviz.records.why import AxisWhy, Cause, CollectiveWhy, Contest, Effect, Hop, Source, Way, Why
-from shardviz.view.comparison import difference_text
+from shardviz.view.comparison import difference_piece
 from shardviz.view.document import (
     Block,
     Cell,
@@ -358,7 +358,8 @@ def _changes(answer: Why, changes: Mapping[int, Comparison]) -> Section:
         number, cause = each
         if cause.source.role in _FOLLOWS or number not in changes:
             return words("")
-        return _difference(next((a for a in changes[number].amounts if a.name == name), None))
+        difference = next((a for a in changes[number].amounts if a.name == name), None)
+        return words("–", quiet=True) if difference is None else difference_piece(difference)
 
     without = table(
         enumerate(answer.causes),
@@ -375,10 +376,3 @@ def _changes(answer: Why, changes: Mapping[int, Comparison]) -> Section:
     folds = (section(each.names[1], *document(each).blocks, fold="closed") for each in changes.values())
     lead = words("in the whole program, on one device in a step, propagated again", quiet=True)
     return section("What would change", without, *folds, lead=lead, name="changes")
-
-
-def _difference(amount: Amount | None) -> Piece:
-    if amount is None:
-        return words("–", quiet=True)
-    tone = "" if not amount.difference else "bad" if amount.difference > 0 else "good"
-    return words(difference_text(amount), quiet=not tone, tone=tone)
