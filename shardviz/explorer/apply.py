@@ -22,7 +22,7 @@ from shardviz.explorer import changes
 from shardviz.explorer import edits as e
 from shardviz.explorer.arrays import Role, kin
 from shardviz.explorer.cards import LONGEST_NAME, Deck, Known
-from shardviz.explorer.compile_loop import CompileLoop, Task
+from shardviz.explorer.compile_loop import CompileLoop, CompileTask
 from shardviz.explorer.logical import standing
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
@@ -31,12 +31,11 @@ from shardviz.explorer.ways import ways as ways_on
 from shardviz.explorer.ways import ways_to
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
 from shardviz.program.intermediates import as_propagated
-from shardviz.records import Collective, Value
+from shardviz.records import Value
 from shardviz.records.report import LEVELS
 
 if TYPE_CHECKING:
     from shardviz.ask.program import Program
-    from shardviz.judge.report import Report
     from shardviz.program.plan import Plan
 
 log = logging.getLogger(__name__)
@@ -104,10 +103,10 @@ class Answers:
         """How far a plan's report goes: less than is wanted where nothing here compiles for the machine."""
         return "partitioned" if self.goal == "compiled" and not machine.compilable else self.goal
 
-    def task(self, plan: Plan, known: Known) -> Task:
+    def task(self, plan: Plan, known: Known) -> CompileTask:
         """What is to be compiled."""
         machine = known.choice
-        return Task(
+        return CompileTask(
             plan=plan,
             target=machine.compiled_for,
             reach=self.reach(machine),
@@ -120,7 +119,7 @@ class Answers:
 class Compile:
     """A compile is to be made: a moment later, or at once."""
 
-    task: Task
+    task: CompileTask
     at_once: bool = False
 
 
@@ -469,7 +468,8 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
         case e.TryRemedies():
             return Applied(now, (Begin("mend"),))
         case e.AskWhy(name, axis):
-            subject = _named(name, axis, now.report)
+            moved = () if axis else now.report.collectives  # an axis is asked of values alone
+            subject = next((each for each in (*moved, *now.report.values) if each.name == name), None)
             asked = Asked(of=now.plan, name=name, axis=axis)
             if subject is None:
                 what = "value" if axis else "value or collective"
@@ -508,12 +508,6 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             task = replace(ask.task(now.plan, now.known), finish=True, due=LEVELS.index("compiled"))
             return Applied(now, (Compile(task, at_once=True),))
     raise TypeError(f"{edit} is no edit")
-
-
-def _named(name: str, axis: str, report: Report) -> Value | Collective | None:
-    """What has a name in a report; an axis is asked of values alone."""
-    moved = () if axis else report.collectives
-    return next((each for each in (*moved, *report.values) if each.name == name), None)
 
 
 # What was refused.

@@ -83,15 +83,11 @@ def mesh_with_axis(mesh: DeviceMesh, name: str, size: int) -> DeviceMesh:
 
 def mesh_with_size(mesh: DeviceMesh, name: str, size: int) -> DeviceMesh:
     """The mesh with another number of devices along one axis."""
-    place = _place(mesh, name)
+    if name not in mesh.names:
+        raise MeshError(f"the mesh {mesh} has no axis {name!r}; it has {', '.join(map(repr, mesh.names)) or 'none'}")
+    place = mesh.names.index(name)
     sizes = (*mesh.sizes[:place], size, *mesh.sizes[place + 1 :])
     return DeviceMesh(mesh.names, sizes, mesh.types, in_order=mesh.in_order)
-
-
-def _place(mesh: DeviceMesh, axis: str) -> int:
-    if axis not in mesh.names:
-        raise MeshError(f"the mesh {mesh} has no axis {axis!r}; it has {', '.join(map(repr, mesh.names)) or 'none'}")
-    return mesh.names.index(axis)
 
 
 def with_rules(plan: Plan, place: int, change: Callable[[list[Rule]], Any]) -> Plan:

@@ -1,10 +1,11 @@
 """The compile loop: one compile at a time, for the newest plan, a moment after the last change.
 
-Each plan makes a `Task`. `later` waits until there has been no newer one for a moment, then the compile is started; its
-milestones and its end are delivered as `Progress`, some with a report. Answers for an older task are dropped.
-Compiles answer on threads of their own, so their answers pass through an `Inbox`, which runs one call at a time.
+Each plan makes a `CompileTask`. `later` waits until there has been no newer one for a moment, then the compile is
+started; its milestones and its end are delivered as `Progress`, some with a report. Answers for an older task are
+dropped. Compiles answer on threads of their own, so their answers pass through an `Inbox`, which runs one call at a
+time.
 
->>> task = Task(plan=None, target="cpu", reach="partitioned", due=2, place="8 simulated devices")
+>>> task = CompileTask(plan=None, target="cpu", reach="partitioned", due=2, place="8 simulated devices")
 >>> CompileLoop.expected(task)
 Progress(status='propagating', message="asking XLA's partitioner", busy=True, trouble=None)
 """
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class CompileTask:
     """A compile to be made.
 
     Attributes:
@@ -66,20 +67,20 @@ class CompileLoop:
 
     def __init__(
         self,
-        submit: Callable[[Task, OnReport | None], ReportFuture],
+        submit: Callable[[CompileTask, OnReport | None], ReportFuture],
         tell: Callable[[Progress, Report | None], None],
         debounce: float,
     ):
         self.inbox = Inbox()
         self.future: ReportFuture | None = None
         self._submit, self._tell, self._debounce = submit, tell, debounce
-        self._pending: Task | None = None
+        self._pending: CompileTask | None = None
         self._newer: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._turn = self._due = 0
         self._began = 0.0
         self._seconds: float | None = None
 
-    def later(self, task: Task) -> None:
+    def later(self, task: CompileTask) -> None:
         """Drops the older task, and starts this one's compile when there has been no newer one for a moment."""
         self._begin()
         if not self.expected(task).busy:
@@ -102,7 +103,7 @@ class CompileLoop:
             self.inbox.post(partial(self._fire, turn))
 
     @staticmethod
-    def expected(task: Task) -> Progress:
+    def expected(task: CompileTask) -> Progress:
         """The progress of a task until its compile is started."""
         if task.reach == "propagated" or task.due > LEVELS.index(task.reach):
             return Progress(LEVELS[max(task.due - 1, LEVELS.index("propagated"))], seconds=0.0)
@@ -112,7 +113,7 @@ class CompileLoop:
         """Starts a compile that waits for its moment."""
         self.inbox.run(partial(self._fire, self._turn))
 
-    def now(self, task: Task) -> None:
+    def now(self, task: CompileTask) -> None:
         """Drops the older task, and starts this one's compile at once."""
         self._begin()
         self._start(task)
@@ -142,7 +143,7 @@ class CompileLoop:
         if turn == self._turn and self._pending is not None:
             self._start(self._pending)
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task: CompileTask) -> None:
         if task.reach == "propagated":
             return
         turn, self._due = self._turn, task.due
@@ -161,7 +162,7 @@ class CompileLoop:
                 return
             raise
 
-    def _reached(self, turn: int, task: Task, report: Report) -> None:
+    def _reached(self, turn: int, task: CompileTask, report: Report) -> None:
         """Tells of a report that is news."""
         level = LEVELS.index(report.level)
         if turn != self._turn or level < self._due:
@@ -171,7 +172,7 @@ class CompileLoop:
         message = f"compiling for {task.place}; the memory plan follows" if more else ""
         self._tell(Progress(report.level, message, busy=more, seconds=None if more else self._elapsed), report)
 
-    def _ended(self, turn: int, task: Task, future: ReportFuture) -> None:
+    def _ended(self, turn: int, task: CompileTask, future: ReportFuture) -> None:
         if turn != self._turn or future is not self.future:
             return
         self.future = None

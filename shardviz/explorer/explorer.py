@@ -26,13 +26,13 @@ from shardviz.explorer import apply as applying
 from shardviz.explorer.apply import Answers, Begin, Compile, Effect, End, apply, internal, refused
 from shardviz.explorer.background import Background
 from shardviz.explorer.cards import Deck, Known
-from shardviz.explorer.compile_loop import CompileLoop, Task
+from shardviz.explorer.compile_loop import CompileLoop, CompileTask
 from shardviz.explorer.edits import EDITS, Edit
 from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
 from shardviz.explorer.snapshot import Offer, Progress, Snapshot, UndoStep
-from shardviz.explorer.ways import Way
+from shardviz.explorer.ways import WayOn
 from shardviz.judge.report import Report
 from shardviz.records.report import ASKED, LEVELS, PlanRecord
 
@@ -163,7 +163,7 @@ class ExplorerState:
     busy: bool = _read("progress.busy")
     failure: dict[str, str] | None = _read("progress.failure")
     error: dict[str, Any] | None = _read("error")
-    ways: tuple[Way, ...] = _read("ways")
+    ways: tuple[WayOn, ...] = _read("ways")
     logical: Logical = _read("logical")
     remark: str = _read("selection.remark")
     deck: Deck = _read("deck")
@@ -331,7 +331,7 @@ class ExplorerState:
             raise trouble if isinstance(trouble, CompileError) else CompileError(f"no {level} report: {self.message}")
         return self.report
 
-    def _submit(self, task: Task, on_report: OnReport | None) -> ReportFuture:
+    def _submit(self, task: CompileTask, on_report: OnReport | None) -> ReportFuture:
         return self.program.submit(
             task.plan,
             level=task.reach,

@@ -52,7 +52,7 @@ _Name = Annotated[str, Meta(max_length=10_000)]
 _Pattern = Annotated[str, Meta(max_length=_MOST_PATTERN)]
 
 
-class _Array(msgspec.Struct, forbid_unknown_fields=True):
+class _SavedArray(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     dtype: str
     shape: tuple[int, ...]
@@ -61,7 +61,7 @@ class _Array(msgspec.Struct, forbid_unknown_fields=True):
         return f"{self.dtype} {format_shape(self.shape)}"
 
 
-class _Plan(msgspec.Struct, forbid_unknown_fields=True):
+class _SavedPlan(msgspec.Struct, forbid_unknown_fields=True):
     """A plan: `bound` says it all; `rules` catch the arguments of `ruled`."""
 
     bound: PlanRecord
@@ -71,21 +71,21 @@ class _Plan(msgspec.Struct, forbid_unknown_fields=True):
     constraints: tuple[Constrain, ...] = ()
 
 
-class _Card(msgspec.Struct, forbid_unknown_fields=True):
+class _SavedCard(msgspec.Struct, forbid_unknown_fields=True):
     id: _Name
     name: _Name
-    plan: _Plan
+    plan: _SavedPlan
     reports: tuple[msgspec.Raw, ...]
     note: _Name = ""
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _SessionFile(msgspec.Struct, forbid_unknown_fields=True):
     shardviz_session: int
     program: str
-    arguments: tuple[_Array, ...]
-    outputs: tuple[_Array, ...]
+    arguments: tuple[_SavedArray, ...]
+    outputs: tuple[_SavedArray, ...]
     target: _Name
-    cards: Annotated[tuple[_Card, ...], Meta(min_length=1, max_length=MOST_CARDS)]
+    cards: Annotated[tuple[_SavedCard, ...], Meta(min_length=1, max_length=MOST_CARDS)]
     at: str
     against: str
     made: Annotated[int, Meta(ge=0, lt=2**31)]
@@ -147,7 +147,7 @@ Looked = ExplorerState | SavedSession
 def session_json(state: ExplorerState) -> str:
     """An explorer's cards, machine and selection as JSON text."""
     deck, report = state.deck, state.report
-    file = _File(
+    file = _SessionFile(
         shardviz_session=SCHEMA_VERSION,
         program=state.program.name,
         arguments=_arrays(report.arguments),
@@ -164,11 +164,11 @@ def session_json(state: ExplorerState) -> str:
     return msgspec.json.encode(file).decode()
 
 
-def _arrays(values: Iterable[Value]) -> tuple[_Array, ...]:
-    return tuple(_Array(v.name, v.dtype, tuple(v.shape)) for v in values)
+def _arrays(values: Iterable[Value]) -> tuple[_SavedArray, ...]:
+    return tuple(_SavedArray(v.name, v.dtype, tuple(v.shape)) for v in values)
 
 
-def _card(card: Card, deck: Deck, program: Program) -> _Card:
+def _card(card: Card, deck: Deck, program: Program) -> _SavedCard:
     """A card with its report, and that of the level at which it is compared; the open one has its intermediates too."""
     known = card.known
     levels = {known.level, equal_level(known, deck.other.known)} - {""}
@@ -178,11 +178,13 @@ def _card(card: Card, deck: Deck, program: Program) -> _Card:
     if card.id != deck.at:
         reports = [dataclasses.replace(report, intermediates=()) for report in reports]
     kept = tuple(msgspec.Raw(report.to_json(stages=False).encode()) for report in reports)
-    return _Card(id=card.id, name=card.name, note=card.note, plan=_plan(card.plan, known.bound, program), reports=kept)
+    return _SavedCard(
+        id=card.id, name=card.name, note=card.note, plan=_plan(card.plan, known.bound, program), reports=kept
+    )
 
 
-def _plan(plan: Plan, bound: PlanRecord, program: Program) -> _Plan:
-    kept = _Plan(bound=bound, constraints=plan.constraints)
+def _plan(plan: Plan, bound: PlanRecord, program: Program) -> _SavedPlan:
+    kept = _SavedPlan(bound=bound, constraints=plan.constraints)
     few = 0 < len(plan.rules) <= _MOST_RULES
     if few and all(isinstance(rule.filter, str) and len(rule.filter) <= _MOST_PATTERN for rule in plan.rules):
         own = {name for name, _ in plan.edits} | {member.path for member, _ in plan.cuts}
@@ -226,7 +228,7 @@ def read_session(
     return state
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> _SessionFile:
     content = read_whole(path)
     try:
         head = msgspec.json.decode(content)
@@ -239,7 +241,7 @@ def _read(path: Path) -> _File:
             "explorer.save('session.json') writes one, and a newer shardviz may read a newer one"
         )
     try:
-        file = msgspec.json.decode(content, type=_File)
+        file = msgspec.json.decode(content, type=_SessionFile)
     except (msgspec.ValidationError, ShardvizError, RecursionError) as error:
         raise ShardvizError(f"{path.name}: this shardviz session is damaged: {error}") from error
     ids = [card.id for card in file.cards]
@@ -254,11 +256,11 @@ def _read(path: Path) -> _File:
     return file
 
 
-def _deck(file: _File, cards: Iterable[Card]) -> Deck:
+def _deck(file: _SessionFile, cards: Iterable[Card]) -> Deck:
     return Deck(tuple(cards), at=file.at, against=file.against, made=file.made)
 
 
-def _known_card(card: _Card, machine: Machine, whole: WholeStep) -> Card:
+def _known_card(card: _SavedCard, machine: Machine, whole: WholeStep) -> Card:
     """A card as it was, its plan a `PlanRecord`."""
     reports = [Report.from_json(bytes(raw).decode()) for raw in card.reports]
     bound = card.plan.bound
@@ -268,7 +270,7 @@ def _known_card(card: _Card, machine: Machine, whole: WholeStep) -> Card:
     return Card(id=card.id, name=card.name, note=card.note, plan=plan, known=known)
 
 
-def _plan_of(kept: _Plan) -> Plan:
+def _plan_of(kept: _SavedPlan) -> Plan:
     bound, ruled = kept.bound, set(kept.ruled)
     return Plan(
         bound.mesh,
@@ -283,7 +285,7 @@ def _plan_of(kept: _Plan) -> Plan:
     )
 
 
-def _check_same(file: _File, program: Program, plan: Plan) -> None:
+def _check_same(file: _SessionFile, program: Program, plan: Plan) -> None:
     """Raises where the arguments are others than those that the plans are for."""
     report = program.propagate(Plan(plan.mesh, variant=plan.variant))
     for what, kept, values in (

@@ -24,7 +24,7 @@ from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice
 from shardviz.explorer.selection import Selection
 from shardviz.explorer.texts import Stages
-from shardviz.explorer.ways import Way
+from shardviz.explorer.ways import WayOn
 from shardviz.judge.report import Report
 from shardviz.records.report import LEVELS, PlanRecord
 from shardviz.study.mends import Mend, Mends
@@ -274,7 +274,7 @@ class Snapshot:
     timelines: Timelines = field(default_factory=Timelines)
     logical: Logical = field(default_factory=Logical)
     error: dict[str, Any] | None = None
-    ways: tuple[Way, ...] = ()
+    ways: tuple[WayOn, ...] = ()
 
     @property
     def plan(self) -> Plan:

@@ -34,7 +34,7 @@ _FARTHEST = 4  # times an axis's size: no larger one is offered
 
 
 @dataclass(frozen=True)
-class Way:
+class WayOn:
     """A way on.
 
     Attributes:
@@ -50,7 +50,7 @@ class Way:
     machine: Machine | None = None
 
 
-def ways(program: Program, wanted: Plan, now: PlanRecord, axis: str = "") -> tuple[Way, ...]:
+def ways(program: Program, wanted: Plan, now: PlanRecord, axis: str = "") -> tuple[WayOn, ...]:
     """The ways on from a plan that was refused because something does not divide; none where that is not why. None of
     them leads back to the plan that stands (`now`). `axis` is the mesh axis whose size was to be changed, if that was
     it."""
@@ -66,7 +66,7 @@ def ways(program: Program, wanted: Plan, now: PlanRecord, axis: str = "") -> tup
     return (*dropped, *filter(None, resized), *_padded(uneven, wanted.mesh))
 
 
-def ways_to(program: Program, plan: Plan, target: str) -> tuple[Way, ...]:
+def ways_to(program: Program, plan: Plan, target: str) -> tuple[WayOn, ...]:
     """The ways on from a target that was refused because it has another number of devices than the plan's mesh: a mesh
     of as many, one axis of which has another size."""
     mesh = plan.mesh
@@ -74,24 +74,25 @@ def ways_to(program: Program, plan: Plan, target: str) -> tuple[Way, ...]:
         machine = machine_of(target, mesh.size)
     except ShardvizError:
         return ()
-    offered: list[Way] = []
+    offered: list[WayOn] = []
     for name, size in mesh.shape.items():
         many, left = divmod(machine.size * size, mesh.size)
         if not left and many != size:
             resized = mesh_with_size(mesh, name, many)
             text = f"with {name}={many}: {plural(resized.size, 'device')}"
-            offered.append(Way(text, f"{machine.text}, and the mesh {resized.text}", plan.with_mesh(resized), machine))
+            tip = f"{machine.text}, and the mesh {resized.text}"
+            offered.append(WayOn(text, tip, plan.with_mesh(resized), machine))
     return tuple(way for way in offered if _leads_on(program, way))
 
 
-def _leads_on(program: Program, way: Way, now: PlanRecord | None = None) -> bool:
+def _leads_on(program: Program, way: WayOn, now: PlanRecord | None = None) -> bool:
     try:
         return way.plan is not None and program.bind(way.plan) != now
     except ShardvizError:
         return False
 
 
-def _dropped(wanted: Plan, uneven: Sequence[Undivided]) -> Way:
+def _dropped(wanted: Plan, uneven: Sequence[Undivided]) -> WayOn:
     """What does not divide is sharded along as many of its axes as divide it."""
     specs: dict[tuple[str, str], Spec] = {}
     gone: dict[str, None] = {}
@@ -105,23 +106,23 @@ def _dropped(wanted: Plan, uneven: Sequence[Undivided]) -> Way:
         specs[role, path] = replace(spec, dims=dims)
     of = lambda which: {path: spec for (role, path), spec in specs.items() if role == which}  # noqa: E731
     plan = wanted.with_edits(of("argument"), of("output"))
-    return Way(
+    return WayOn(
         f"drop {' and '.join(gone)} where it does not divide ({plural(len(specs), 'array')})",
         ", ".join(path for _, path in specs),
         plan,
     )
 
 
-def _resized(wanted: Plan, uneven: Sequence[Undivided], axis: str) -> Iterator[list[Way]]:
+def _resized(wanted: Plan, uneven: Sequence[Undivided], axis: str) -> Iterator[list[WayOn]]:
     """A mesh axis takes another size: the nearest below that may fit, then those above, the nearest first."""
     mesh = wanted.mesh
     last = next(axis_name(axes[-1]) for (_, _, d), _, spec in uneven if (axes := spec.dims[d]))
     name = axis if axis in mesh.names else last
     fitting = sizes(name, mesh.shape[name], uneven, mesh)
 
-    def way(size: int) -> Way:
+    def way(size: int) -> WayOn:
         tip = f"the next size of {name!r} that fits"
-        return Way(f"take {name}={size}", tip, wanted.with_mesh(mesh_with_size(mesh, name, size)))
+        return WayOn(f"take {name}={size}", tip, wanted.with_mesh(mesh_with_size(mesh, name, size)))
 
     below = [size for size in reversed(fitting) if size < mesh.shape[name]]
     above = [size for size in fitting if size > mesh.shape[name]]
@@ -140,7 +141,7 @@ def sizes(name: str, size: int, uneven: Sequence[Undivided], mesh: DeviceMesh) -
     return [n for n in whole if all(length % (n * other) == 0 for length, other in rest)]
 
 
-def _padded(uneven: Sequence[Undivided], mesh: DeviceMesh) -> Iterator[Way]:
+def _padded(uneven: Sequence[Undivided], mesh: DeviceMesh) -> Iterator[WayOn]:
     """Sizes that would divide, for the person to take in the program."""
     larger: dict[int, int] = {}
     for (_, _, dimension), size, spec in uneven:
@@ -148,7 +149,7 @@ def _padded(uneven: Sequence[Undivided], mesh: DeviceMesh) -> Iterator[Way]:
         larger[size] = max(larger.get(size, 0), -(-size // count) * count)
     if 0 < len(larger) <= _NAMED:
         words = (f"{size:,} to {new:,} (+{_percent(new / size - 1)} %)" for size, new in larger.items() if size)
-        yield Way(f"or pad {', '.join(words)} in the program", "the arrays are the program's own: trace it with them")
+        yield WayOn(f"or pad {', '.join(words)} in the program", "the arrays are the program's own: trace it with them")
 
 
 def _percent(share: float) -> str:

@@ -39,7 +39,7 @@ _Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _Number = Annotated[float, Meta(ge=0, le=sys.float_info.max)]  # JSON as Python reads it has infinity and NaN
 
 
-class _Moved(TypedDict):
+class _GoldenCollective(TypedDict):
     """Collectives of one meaning, as a golden file has them."""
 
     kind: str
@@ -50,7 +50,7 @@ class _Moved(TypedDict):
     bytes: _Number
 
 
-class _File(TypedDict):
+class _GoldenFile(TypedDict):
     """What a golden file holds."""
 
     shardviz_golden: int
@@ -60,7 +60,7 @@ class _File(TypedDict):
     mesh: dict[str, _Count]
     arguments: dict[str, str]
     outputs: dict[str, str]
-    collectives: list[_Moved]
+    collectives: list[_GoldenCollective]
     flops: _Number | None
     memory: dict[str, _Count]
 
@@ -155,7 +155,7 @@ def _read(file: Path) -> Golden:
     if version != SCHEMA_VERSION:
         raise ShardvizError(f"{file.name} is no golden file of version {SCHEMA_VERSION} (found {version!r})")
     try:
-        return msgspec.to_builtins(msgspec.convert(golden, _File))
+        return msgspec.to_builtins(msgspec.convert(golden, _GoldenFile))
     except msgspec.ValidationError as error:
         raise ShardvizError(f"golden file {file.name} is damaged: {error}; write it anew with update=True") from error
 

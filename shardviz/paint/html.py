@@ -442,22 +442,14 @@ def _mesh(piece: Piece, colours: Colours) -> str:
     return mono(sizes) if sizes else outside(piece.text)
 
 
-def _spec(piece: Piece, colours: Colours) -> str:
-    return spec_html(piece.value, colours)
-
-
-def _bar(piece: Piece, colours: Colours) -> str:
-    return bar_html(piece.value, colours)
-
-
 _PIECES = {
     "words": lambda piece, _: outside(piece.text),
     "term": lambda piece, _: explained(outside(piece.text), piece.tip),
     "code": lambda piece, _: mono(_indented(piece), one_line=len(piece.text) <= _ONE_LINE),
     "axes": _axes,
     "mesh": _mesh,
-    "spec": _spec,
-    "bar": _bar,
+    "spec": lambda piece, colours: spec_html(piece.value, colours),
+    "bar": lambda piece, colours: bar_html(piece.value, colours),
     "line": _line,
 }
 

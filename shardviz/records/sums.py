@@ -155,10 +155,6 @@ class CollectiveTotal:
         return f"{self.runs:,}" + (f"; {COUNT_NOT_KNOWN} for {self.unknown:,}" if self.unknown else "")
 
 
-def _line_label(frame: Frame | None) -> str:
-    return NO_SOURCE if frame is None else frame.short
-
-
 def _over(kind: str, axes: tuple[Axis, ...] | None) -> str:
     return f"{kind} over {axes_words(axes)}"
 
@@ -166,7 +162,7 @@ def _over(kind: str, axes: tuple[Axis, ...] | None) -> str:
 # key → (what a collective is summed by, that in plain text)
 _COLLECTIVE_KEYS: Mapping[str, tuple[Callable[[Collective], Any], Callable[[Any], str]]] = {
     "axes": (lambda c: c.axes, axes_words),
-    "source": (lambda c: c.source and c.source.bare, _line_label),
+    "source": (lambda c: c.source and c.source.bare, lambda frame: NO_SOURCE if frame is None else frame.short),
     "kind": (lambda c: c.kind, str),
     "kind_axes": (lambda c: (c.kind, c.axes), lambda key: _over(*key)),
     "phase": (lambda c: c.phase, str),

@@ -236,10 +236,10 @@ def _bound(cost: StepCost) -> str:
     return f"bound by {times_text}" if times_text else ""
 
 
-def signed(amount: float, text: str, *, of: str, tip: str = "", strong: bool = True) -> Piece:
+def signed(amount: float, text: str, *, of: str) -> Piece:
     """A difference of which more is worse: `▲ 17.9 s`, `▼ 0.54 s`."""
     arrow, tone = ("▲", "bad") if amount > 0 else ("▼", "good")
-    return words(f"{arrow} {text}", strong=strong, tone=tone, tip=tip or of)
+    return words(f"{arrow} {text}", strong=True, tone=tone, tip=of)
 
 
 def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator[Piece]:
@@ -337,7 +337,8 @@ def moved_pieces(known: Known, other: Known | None = None, level: str = "") -> I
     main = [t for t in totals if t.unknown or amount(t) >= least][:_MOST_MOVED]
     for total in main:
         yield axes(total.axes)
-        yield words(text(total), tip=_moved_tip(total))
+        sent = f"{format_bytes(total.sent_bytes)} sent by each device in a step"
+        yield words(text(total), tip=f"{sent}; {total.sentence}")
     left = [t for t in totals if t not in main]
     if left:
         yield words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {text(t)}" for t in left))
@@ -346,10 +347,6 @@ def moved_pieces(known: Known, other: Known | None = None, level: str = "") -> I
         yield from _ratio(here.step.communication, there.step.communication, level, format_seconds)
     elif other is not None:
         yield from _ratio(_bytes(known.reports[level]), _bytes(other.reports[level]), level, format_bytes)
-
-
-def _moved_tip(total: CollectiveTotal) -> str:
-    return f"{format_bytes(total.sent_bytes)} sent by each device in a step; {total.sentence}"
 
 
 def _ratio(now: float, then: float, level: str, form: Callable[[float], str]) -> Iterator[Piece]:

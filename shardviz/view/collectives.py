@@ -144,7 +144,7 @@ def collectives_table(
     collectives: Sequence[Collective],
     *,
     line_text: LineText | None = None,
-    runs: Runs | None = None,
+    runs: TargetRuns | None = None,
     compact: bool = False,
     asks: bool = False,
     most: int = MOST,
@@ -265,7 +265,7 @@ def run_differences(run: TargetCollective, of: Collective | None) -> str:
 
 
 @dataclass(frozen=True)
-class Runs:
+class TargetRuns:
     """What a target runs in the place of each of the partitioner's collectives.
 
     Attributes:

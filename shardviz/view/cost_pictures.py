@@ -2,7 +2,7 @@
 
 >>> list(KINDS)
 ['step', 'roofline', 'memory', 'traffic', 'machine', 'work']
->>> moved = bars([("data", (Stretch(0.5, 0),), "20 ms"), ("model", (Stretch(1.0, 1),), "40 ms")], title="moved")
+>>> moved = bars([("data", (BarPart(0.5, 0),), "20 ms"), ("model", (BarPart(1.0, 1),), "40 ms")], title="moved")
 >>> [round(shape.wide) for shape in moved.shapes if isinstance(shape, Rects)]
 [180, 360]
 """
@@ -34,7 +34,7 @@ _STEP, _THICK = 30.0, 18.0
 
 
 @dataclass(frozen=True)
-class Stretch:
+class BarPart:
     """A part of a bar: its share of the longest bar, what it is filled with, and its hatch."""
 
     share: float
@@ -42,7 +42,7 @@ class Stretch:
     hatch: int | None = None
 
 
-Bar = tuple[str, Sequence[Stretch], str]
+Bar = tuple[str, Sequence[BarPart], str]
 """The name before a bar, its parts one after the other, and the words behind it."""
 Bound = tuple[float, str, int]
 """An upright line through the bars: its share of the longest, its words above, its dash."""
@@ -88,13 +88,13 @@ def _bounds(bounds: Sequence[Bound], left: float, foot: float) -> Iterator[Shape
         yield Labels(at=((x - 5 if before else x + 5, y),), texts=(text,), align=align, size="small")
 
 
-def axes_part(mesh: DeviceMesh, axes: Sequence[Axis] | None, share: float, other: Role = "muted") -> Stretch:
+def axes_part(mesh: DeviceMesh, axes: Sequence[Axis] | None, share: float, other: Role = "muted") -> BarPart:
     """A stretch in the colour and hatch of the first of the axes; in the colour `other` where there are none."""
     first = axis_name(axes[0]) if axes else None
     if first not in mesh.names:
-        return Stretch(share, other)
+        return BarPart(share, other)
     place = mesh.names.index(first)
-    return Stretch(share, place, place)
+    return BarPart(share, place, place)
 
 
 def step_bars(cost: StepCost) -> Picture:
@@ -104,16 +104,16 @@ def step_bars(cost: StepCost) -> Picture:
     whole = max(step.seconds, step.upper) or 1.0
     memory = ("" if cost.hbm_exact else "at least ") + format_seconds(step.memory)
     compute = format_seconds(None if cost.flops is None else step.compute)
-    rows: list[Bar] = [("compute", (Stretch(step.compute / whole),), compute)]
-    rows.append(("HBM traffic", (Stretch(step.memory / whole),), memory))
+    rows: list[Bar] = [("compute", (BarPart(step.compute / whole),), compute)]
+    rows.append(("HBM traffic", (BarPart(step.memory / whole),), memory))
     parts = [axes_part(cost.mesh, m.key if isinstance(m.key, tuple) else (), m.seconds / whole) for m in moved]
     rows += [(f"over {m.label}", (part,), format_seconds(m.seconds)) for m, part in zip(shown, parts, strict=False)]
     if rest:
         seconds = sum(m.seconds for m in rest)
-        rows.append((f"over {len(rest)} more", (Stretch(seconds / whole, "muted"),), format_seconds(seconds)))
+        rows.append((f"over {len(rest)} more", (BarPart(seconds / whole, "muted"),), format_seconds(seconds)))
     alt = "Step time: " + "; ".join(f"{name} {text}" for name, _, text in rows) + f". {headline(cost)}."
     upper = f"at least {format_seconds(step.upper)}" if cost.upper is None else format_seconds(cost.upper)
-    rows.append(("no overlap", (Stretch(max(step.compute, step.memory) / whole), *parts), upper))
+    rows.append(("no overlap", (BarPart(max(step.compute, step.memory) / whole), *parts), upper))
     bounds: list[Bound] = [(cost.lower / whole, f"at least: {format_seconds(cost.lower)}", 2)]
     if cost.seconds is not None:
         bounds = [(cost.seconds / whole, f"the step: {step_words(cost)}", 1)]
@@ -133,11 +133,11 @@ def memory_bar(cost: StepCost) -> Picture:
     needs, chip = cost.needs, cost.machine.chip
     whole = max(needs.total, needs.usable or 0.0) or 1.0
     parts = list(zip(needs.parts.items(), _MEMORY_LOOKS, strict=False))
-    stretches = [Stretch(size / whole, *look) for (_, size), look in parts]
+    stretches = [BarPart(size / whole, *look) for (_, size), look in parts]
     keys = [Key(text=f"{what} {format_bytes(size)}", fill=f, hatch=h) for (what, size), (f, h) in parts]
     left = 1 - sum(part.share for part in stretches)
     if not needs.complete and left > 0:
-        stretches.append(Stretch(left, "tile"))
+        stretches.append(BarPart(left, "tile"))
         keys.append(Key(text="temporaries: not known", fill="tile"))
     bounds = []
     if needs.usable is not None:
@@ -160,7 +160,7 @@ def work_bars(cost: StepCost) -> Picture:
     most = max((t.flops for t in shown), default=0.0) or 1.0
     rows: list[Bar] = []
     for total in shown:
-        parts = [Stretch(flops / most, phase, _PHASE_HATCHES[phase]) for phase, flops in _phases(cost, total)]
+        parts = [BarPart(flops / most, phase, _PHASE_HATCHES[phase]) for phase, flops in _phases(cost, total)]
         share = f"{total.at_least}{format_flops(total.flops)} · {total.flops / counted.flops:.0%}" if counted else ""
         rows.append((_line_name(total, cost.line), parts, share))
     phases = (phase_words(counted) if counted is not None else "") or f"not counted at level {cost.level}"

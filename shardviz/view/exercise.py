@@ -122,7 +122,7 @@ def result_document(result: Result) -> Document:
         ("answer", lambda graded: words(graded.given or ("nothing" if graded.verdict else ""), quiet=not graded.given)),
         (wrapped("right"), lambda graded: graded.right or "does not exist"),
         (wrapped(), lambda graded: words(graded.verdict, tone=_tone(graded))),
-        (right("points"), _points),
+        (right("points"), lambda it: f"{format_number(it.points)} of {format_number(it.of)}" if _tone(it) else ""),
         most=48,
         first=40,
         noun="answer",
@@ -151,10 +151,6 @@ def _tone(graded: Graded) -> str:
     if not graded.of and not graded.points:
         return ""
     return "bad" if graded.points < graded.of or graded.points < 0 else "good"
-
-
-def _points(graded: Graded) -> str:
-    return f"{format_number(graded.points)} of {format_number(graded.of)}" if _tone(graded) else ""
 
 
 def _why(graded: Graded) -> Iterable[Block]:

@@ -33,7 +33,7 @@ DENSE = 12.0
 
 
 @dataclass(frozen=True)
-class Node:
+class Tile:
     """What is drawn as one tile: a chip, a GPU, or a block of chips or a host that stands for several.
 
     Attributes:
@@ -51,7 +51,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Frame:
+class Outline:
     """An outline around tiles: a `plane` or a `slice` of a torus, a `host`, an NVLink `domain`.
 
     Attributes:
@@ -65,7 +65,7 @@ class Frame:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Floor:
+class FloorPlan:
     """A machine with a mesh on it: what stands where.
 
     Attributes:
@@ -85,9 +85,9 @@ class Floor:
     width: float
     height: float
     tile: tuple[float, float]
-    nodes: tuple[Node, ...]
+    nodes: tuple[Tile, ...]
     node_of: np.ndarray
-    frames: tuple[Frame, ...]
+    frames: tuple[Outline, ...]
     links: dict[str | None, list[tuple[int, int]]]
     wraps: dict[str | None, list[tuple[int, float, float]]]
     switch: dict[int, float]
@@ -115,7 +115,7 @@ def axis_between(mesh: DeviceMesh, one: int, other: int) -> str | None:
 
 
 @lru_cache(maxsize=8)
-def floor(placed: Placement) -> Floor:
+def floor(placed: Placement) -> FloorPlan:
     """Where everything stands on a machine with a mesh on it."""
     return _torus(placed) if placed.machine.chip.kind == "tpu" else _hosts(placed)
 
@@ -135,11 +135,11 @@ def blocks(machine: Machine) -> tuple[int, int, int]:
     return block[0], block[1], block[2]
 
 
-def _torus(placed: Placement) -> Floor:
+def _torus(placed: Placement) -> FloorPlan:
     machine = placed.machine
     block = blocks(machine)
     nx, ny, nz = (n // b for n, b in zip(machine.shape, block, strict=True))
-    per_row = _per_row(machine.num_slices, nx, nz)
+    per_row = max(1, min(machine.num_slices, 1 if nx > 16 else 2 if nx > 8 or nz > 1 else 4))
     titled = machine.num_slices > 1
     flat = nz == 1
     margin = 20.0 if any(machine.wrap) else 10.0
@@ -177,27 +177,27 @@ def _torus(placed: Placement) -> Floor:
     for part in range(machine.num_slices):
         x0, y0 = part % per_row * wide, part // per_row * high
         if titled:
-            frames.append(Frame("slice", box(x0 + 3, y0 + 3, wide - 6, high - 6), f"slice {part}"))
+            frames.append(Outline("slice", box(x0 + 3, y0 + 3, wide - 6, high - 6), f"slice {part}"))
         for z in range(nz):
             if not flat:
                 ends = [at(part, x, y, z) for x, y in ((0, 0), (nx - 1, 0), (nx - 1, ny - 1), (0, ny - 1))]
                 w, h = tile[0] * 0.75, tile[1] * 0.8
                 grown = zip(ends, ((-w, -h), (w, -h), (w, h), (-w, h)), strict=True)
                 layer = f"z={z}" if block[2] == 1 else f"z={z * block[2]}-{(z + 1) * block[2] - 1}"
-                frames.append(Frame("plane", tuple((x + dx, y + dy) for (x, y), (dx, dy) in grown), layer))
+                frames.append(Outline("plane", tuple((x + dx, y + dy) for (x, y), (dx, dy) in grown), layer))
             for y, x in itertools.product(range(ny), range(nx)):
                 number = ((part * nz + z) * ny + y) * nx + x
                 text = _where(machine, (x, y, z), block, rank, sorted({int(hosts[p]) for p in held[number]}))
                 text += f", slice {part}" if titled else ""
                 chip = zip((x, y, z), block, machine.chip.host_bounds, strict=True)
                 shade = sum(i * b // bound for i, b, bound in chip) % 2
-                nodes.append(Node(*at(part, x, y, z), tuple(held[number]), text, shade))
+                nodes.append(Tile(*at(part, x, y, z), tuple(held[number]), text, shade))
     links, wraps = _links(placed, block, (nx, ny, nz), lean, plane)
     wraps = {} if not flat and lean[1] < DENSE else wraps
     grain = f"a tile is {_of_block(machine, block)}; all {machine.size:,} devices are too many to draw"
     grain = "" if block == (1, 1, 1) else grain
     rows = -(-machine.num_slices // per_row)
-    return Floor(
+    return FloorPlan(
         width=wide * min(per_row, machine.num_slices),
         height=high * rows,
         tile=tile,
@@ -210,11 +210,6 @@ def _torus(placed: Placement) -> Floor:
         grain=grain,
         block=block,
     )
-
-
-def _per_row(slices: int, nx: int, nz: int) -> int:
-    most = 1 if nx > 16 else 2 if nx > 8 or nz > 1 else 4
-    return max(1, min(slices, most))
 
 
 def _of_block(machine: Machine, block: tuple[int, int, int]) -> str:
@@ -266,7 +261,7 @@ def _links(
     return links, wraps
 
 
-def _hosts(placed: Placement) -> Floor:
+def _hosts(placed: Placement) -> FloorPlan:
     """GPUs on their hosts; where there are too many, a tile for each host."""
     machine = placed.machine
     hosts, per_host = machine.topology
@@ -300,7 +295,7 @@ def _hosts(placed: Placement) -> Floor:
     group_wide = columns * (host_wide + 6) + 10
     group_high = lines * (host_high + 6) + (24 + bar if together else 6)
     group_row = max(1, int((WIDE + 20) // group_wide)) if together else 1
-    nodes: list[Node] = [Node(0, 0, (), "")] * many
+    nodes: list[Tile] = [Tile(0, 0, (), "")] * many
     frames, switch = [], {}
     for host in range(hosts):
         group, index = (host // domain_hosts, host % domain_hosts) if together else (0, host)
@@ -309,10 +304,10 @@ def _hosts(placed: Placement) -> Floor:
         y0 = gy + (20 if together else 4) + index // across * (host_high + 6)
         if together and index == 0:
             frames.append(
-                Frame("domain", box(gx + 2, gy + 2, group_wide - 2, group_high - 2), f"NVLink domain {group}")
+                Outline("domain", box(gx + 2, gy + 2, group_wide - 2, group_high - 2), f"NVLink domain {group}")
             )
         if not whole_hosts:
-            frames.append(Frame("host", box(x0, y0, host_wide, host_high), f"host {host}"))
+            frames.append(Outline("host", box(x0, y0, host_wide, host_high), f"host {host}"))
         bar_y = gy + group_high - bar / 2 - 3 if together else y0 + host_high - 5
         for i in range(inside):
             number = host if whole_hosts else host * per_host + i
@@ -322,12 +317,12 @@ def _hosts(placed: Placement) -> Floor:
             places = tuple(sorted(int(where[d]) for d in listed))
             text = f"host {host}" + (f", NVLink domain {group}" if together else "")
             text = f"{text}, {plural(per_host, 'GPU')}" if whole_hosts else f"GPU {i} of {text}"
-            nodes[number] = Node(x, y, places, text)
+            nodes[number] = Tile(x, y, places, text)
             switch[number] = bar_y
     grain = f"a tile is a host of {per_host} GPUs; all {machine.size:,} are too many to draw" if whole_hosts else ""
     wide = min(group_row, groups) * (group_wide + 8) if together else group_wide + 4
     high = -(-groups // group_row) * (group_high + 8) + 4
-    return Floor(
+    return FloorPlan(
         width=wide,
         height=high,
         tile=(size, size - 3),

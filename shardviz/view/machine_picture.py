@@ -22,7 +22,7 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, way
 from shardviz.view.document import device_ranges
-from shardviz.view.machine import Floor, Node, floor
+from shardviz.view.machine import FloorPlan, Tile, floor
 from shardviz.view.picture import Key, Labels, Lines, Marks, Picture, Point, Rects, Role, Shape, dash_of, text_wide
 
 MOST_CYCLED = 8
@@ -101,7 +101,7 @@ def company_picture(placed: Placement, place: int) -> Picture:
     )
 
 
-def tile_words(placed: Placement, node: Node) -> tuple[str, str]:
+def tile_words(placed: Placement, node: Tile) -> tuple[str, str]:
     """The devices on a tile with their places along the mesh axes, and where in the machine it is."""
     place, *others = node.places
     if floor(placed).grain or others:
@@ -118,12 +118,12 @@ def _by_axis(links: dict) -> list[tuple[str | None, list]]:
     return sorted(links.items(), key=lambda item: (item[0] is not None, item[0] or ""))
 
 
-def _ends(stand: Floor, pair: tuple[int, int]) -> tuple[Point, Point]:
+def _ends(stand: FloorPlan, pair: tuple[int, int]) -> tuple[Point, Point]:
     one, other = (stand.nodes[n] for n in pair)
     return (one.x, one.y), (other.x, other.y)
 
 
-def _frames(stand: Floor) -> Iterator[Shape]:
+def _frames(stand: FloorPlan) -> Iterator[Shape]:
     """Outlines, each with its name."""
     outer: dict[str, Any] = {"stroke": "muted", "dash": 1}
     looks: dict[str, dict[str, Any]] = {"slice": outer, "domain": outer, "host": {"stroke": "line"}}
@@ -144,7 +144,7 @@ def _frames(stand: Floor) -> Iterator[Shape]:
         )
 
 
-def _stubs(stand: Floor, stubs: list[tuple[int, float, float]], role: Role) -> list[Shape]:
+def _stubs(stand: FloorPlan, stubs: list[tuple[int, float, float]], role: Role) -> list[Shape]:
     """Wraparound links: short lines with open ends."""
     wide, high = stand.tile
     stub = max(wide, high) / 2 + 7
@@ -160,7 +160,7 @@ def _stubs(stand: Floor, stubs: list[tuple[int, float, float]], role: Role) -> l
     ]
 
 
-def _tiles(placed: Placement, stand: Floor, shade: int) -> Rects:
+def _tiles(placed: Placement, stand: FloorPlan, shade: int) -> Rects:
     """The tiles of one shade."""
     nodes = [node for node in stand.nodes if node.shade == shade]
     keys = tuple(node.places if len(node.places) <= MOST_CYCLED else node.places[:1] for node in nodes)
@@ -176,14 +176,14 @@ def _tiles(placed: Placement, stand: Floor, shade: int) -> Rects:
     )
 
 
-def _lit(stand: Floor, numbers: list[int], fill: Role) -> Rects:
+def _lit(stand: FloorPlan, numbers: list[int], fill: Role) -> Rects:
     """Tiles once more, filled."""
     nodes = [stand.nodes[n] for n in numbers]
     keys = tuple(node.places[:1] for node in nodes)
     return Rects(**_boxes(stand, nodes), fill=fill, keys=keys, layer=_MEMBERS)
 
 
-def _boxes(stand: Floor, nodes: list[Node]) -> dict[str, Any]:
+def _boxes(stand: FloorPlan, nodes: list[Tile]) -> dict[str, Any]:
     """Corners, size and labels of tiles."""
     wide, high = stand.tile
     return {
@@ -196,20 +196,20 @@ def _boxes(stand: Floor, nodes: list[Node]) -> dict[str, Any]:
     }
 
 
-def _arc_name(stand: Floor, arc: Arc) -> Labels:
+def _arc_name(stand: FloorPlan, arc: Arc) -> Labels:
     half = text_wide(arc.text, "small") * 0.55
     at = min(max(arc.name_at[0], half), stand.width - half), arc.name_at[1]
     look: dict[str, Any] = {"align": "middle", "size": "small", "bold": True, "halo": True}
     return Labels(at=(at,), texts=(arc.text,), layer=_NAMES, **look)
 
 
-def _label(node: Node, tile: tuple[float, float]) -> str:
+def _label(node: Tile, tile: tuple[float, float]) -> str:
     """The devices of a tile where there is room for their numbers."""
     text = " ".join(map(str, node.places)) if len(node.places) <= 2 else ""
     return text if len(text) * 5.8 <= tile[0] else ""
 
 
-def _drops(stand: Floor, nodes: list[int]) -> list[tuple[Point, ...]]:
+def _drops(stand: FloorPlan, nodes: list[int]) -> list[tuple[Point, ...]]:
     """From each member down to the bar of its domain's switch, and the bars."""
     bars: dict[float, list[float]] = {}
     lines: list[tuple[Point, ...]] = []
@@ -220,7 +220,7 @@ def _drops(stand: Floor, nodes: list[int]) -> list[tuple[Point, ...]]:
     return lines + [((min(xs), bar), (max(xs), bar)) for bar, xs in bars.items()]
 
 
-def _notes(placed: Placement, stand: Floor) -> Iterator[str]:
+def _notes(placed: Placement, stand: FloorPlan) -> Iterator[str]:
     """What the picture's signs mean."""
     if stand.grain:
         yield stand.grain
@@ -256,7 +256,7 @@ class Arc:
 
 
 @dataclass(frozen=True)
-class Group:
+class AxisGroup:
     """The group of a device along a mesh axis.
 
     Attributes:
@@ -278,7 +278,7 @@ class Group:
     text: str
 
 
-def company(placed: Placement, place: int) -> tuple[Group, ...]:
+def company(placed: Placement, place: int) -> tuple[AxisGroup, ...]:
     """The groups of the device at a place of the mesh, one for each mesh axis of more than one device."""
     return tuple(
         _group(placed, floor(placed), place, axis, name)
@@ -287,7 +287,7 @@ def company(placed: Placement, place: int) -> tuple[Group, ...]:
     )
 
 
-def _group(placed: Placement, stand: Floor, place: int, axis: int, name: str) -> Group:
+def _group(placed: Placement, stand: FloorPlan, place: int, axis: int, name: str) -> AxisGroup:
     grid = np.arange(placed.mesh.size).reshape(placed.mesh.sizes)
     index = list(np.unravel_index(place, placed.mesh.sizes))
     index[axis] = slice(None)  # type: ignore[call-overload]
@@ -315,7 +315,7 @@ def _group(placed: Placement, stand: Floor, place: int, axis: int, name: str) ->
             far.setdefault((int(node[one]), int(node[other])))
     domains = machine.chip.kind == "gpu" and route.per_domain > 1
     text = f"{device_ranges(members)}: {route}"
-    return Group(name, members, tuple(hops), tuple(arcs.values()), tuple(far), domains, text)
+    return AxisGroup(name, members, tuple(hops), tuple(arcs.values()), tuple(far), domains, text)
 
 
 def _ring(machine: Machine, route: Route, devices: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -339,7 +339,7 @@ def _ring(machine: Machine, route: Route, devices: np.ndarray) -> Iterator[tuple
                 yield int(along[-1]), int(along[0])
 
 
-def _hops(placed: Placement, stand: Floor, one: int, other: int) -> Iterator[tuple[tuple[int, int], int, bool]]:
+def _hops(placed: Placement, stand: FloorPlan, one: int, other: int) -> Iterator[tuple[tuple[int, int], int, bool]]:
     """The nodes of each link of the way between two devices of a slice, its axis, and whether it wraps."""
     machine = placed.machine
     coords, part = machine.coords(), int(machine.slices()[one])
@@ -357,7 +357,7 @@ def _hops(placed: Placement, stand: Floor, one: int, other: int) -> Iterator[tup
             yield pair, along, abs(a[along] - b[along]) > 1
 
 
-def _arc(stand: Floor, pair: tuple[int, int], along: int, right: bool) -> Arc:
+def _arc(stand: FloorPlan, pair: tuple[int, int], along: int, right: bool) -> Arc:
     """A curve for a wraparound link, which bulges away from the tiles between its ends."""
     one, other = sorted((stand.nodes[n] for n in pair), key=lambda n: (n.x, n.y))
     bulge = 14 + 0.12 * (abs(other.x - one.x) + abs(other.y - one.y))

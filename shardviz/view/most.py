@@ -68,7 +68,7 @@ class _Entry:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _ComparedStep:
     """The open card's step, and the one that it is compared with: at one level, or None."""
 
     known: Known
@@ -76,7 +76,7 @@ class _Step:
     before: StepCost | None
 
     @classmethod
-    def of(cls, deck: Deck) -> _Step:
+    def of(cls, deck: Deck) -> _ComparedStep:
         known, other = deck.now.known, deck.other.known
         alike = deck.other is not deck.now and equal_level(known, other) == known.level
         return cls(known, known.cost(), other.cost(known.level) if alike else None)
@@ -133,7 +133,7 @@ def most_document(deck: Deck, remedies: Remedies) -> Document:
 
 def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str, Document]]:
     """`most_document`, and for each source line with a cost or a finding its own: line (`model.py:20`) → Document."""
-    step = _Step.of(deck)
+    step = _ComparedStep.of(deck)
     entries, apart = step.entries(remedies, deck.now.plan)
     lines: dict[str, list[_Entry]] = {}
     for entry in (*entries, *apart):
@@ -162,7 +162,7 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
     return most, by_line
 
 
-def _table(step: _Step, entries: Sequence[_Entry], name: str, at: str = "") -> Table:
+def _table(step: _ComparedStep, entries: Sequence[_Entry], name: str, at: str = "") -> Table:
     """The rows; those of one line without the column of lines."""
     tried = any(piece for entry in entries for piece in _try(entry))
     return table(
@@ -276,7 +276,7 @@ def _by_bytes(known: Known) -> Sequence[Spending]:
     return sorted(rows, key=lambda spent: -spent.bytes)
 
 
-def _lines(entry: _Entry, step: _Step) -> set[str]:
+def _lines(entry: _Entry, step: _ComparedStep) -> set[str]:
     """The source lines that a row is about."""
     frames: list[Frame | None] = []
     if entry.spent is not None:
@@ -288,7 +288,7 @@ def _lines(entry: _Entry, step: _Step) -> set[str]:
     return {frame.short for frame in frames if frame is not None}
 
 
-def _computing(step: _Step, lines: set[tuple[str, int]]) -> Iterator[Frame]:
+def _computing(step: _ComparedStep, lines: set[tuple[str, int]]) -> Iterator[Frame]:
     for each in () if step.cost is None or step.cost.counted is None else step.cost.counted.work:
         if each.source is not None and (each.source.file, each.source.line) in lines:
             yield each.source
@@ -297,7 +297,7 @@ def _computing(step: _Step, lines: set[tuple[str, int]]) -> Iterator[Frame]:
 # What stands in them.
 
 
-def _place(entry: _Entry, step: _Step) -> tuple[Piece, ...]:
+def _place(entry: _Entry, step: _ComparedStep) -> tuple[Piece, ...]:
     spent, finding = entry.spent, entry.finding
     source = spent.source if spent is not None else finding.source if finding is not None else None
     if spent is not None and spent.lines:
@@ -313,7 +313,7 @@ def _detail(finding: Finding | None) -> tuple[Block, ...]:
     return (*whole, *((paragraph(finding.why, quiet=True),) if finding.why else ()))
 
 
-def _amount(entry: _Entry, step: _Step, at: str = "") -> tuple[Piece, ...]:
+def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> tuple[Piece, ...]:
     """`0.28 s`; without a time its bytes."""
     spent, finding, mend = entry.spent, entry.finding, entry.mend
     if spent is not None:
@@ -335,7 +335,7 @@ def _amount(entry: _Entry, step: _Step, at: str = "") -> tuple[Piece, ...]:
     return (words(text, strong=True, tone=tone, tip=tip),)
 
 
-def _own(spent: Spending, step: _Step, at: str) -> float | None:
+def _own(spent: Spending, step: _ComparedStep, at: str) -> float | None:
     """The compute of one line, where that is asked for."""
     if not at or not spent.lines:
         return None
@@ -343,7 +343,7 @@ def _own(spent: Spending, step: _Step, at: str) -> float | None:
     return sum(spent.lines[place] for place in places)
 
 
-def _difference(spent: Spending | None, step: _Step) -> tuple[Piece, ...]:
+def _difference(spent: Spending | None, step: _ComparedStep) -> tuple[Piece, ...]:
     """`+17.4 s` where it takes that much longer than on the other card; in chip-seconds where the chips differ."""
     cost, other = step.cost, step.before
     if spent is None or spent.before is None or cost is None or other is None:
@@ -358,7 +358,7 @@ def _difference(spent: Spending | None, step: _Step) -> tuple[Piece, ...]:
     return (words(f"{sign}{form(abs(here - before))}", tone=tone, tip=f"{form(before)} there"),)
 
 
-def _sentence(entry: _Entry, step: _Step, at: str) -> Iterator[Piece]:
+def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[Piece]:
     """What a row says: what is spent and why, the finding, or what a mend alone brings."""
     spent, finding = entry.spent, entry.finding
     if spent is not None:
@@ -378,7 +378,7 @@ def _sentence(entry: _Entry, step: _Step, at: str) -> Iterator[Piece]:
         yield from _brings(entry.mend)
 
 
-def _spent(spent: Spending, step: _Step, at: str) -> Iterator[Piece]:
+def _spent(spent: Spending, step: _ComparedStep, at: str) -> Iterator[Piece]:
     """`all-reduce data: partial sums are added across devices · 2.10 s on the link, 1.49 s of it hidden · 80 runs`."""
     cost, own = step.cost, _own(spent, step, at)
     if spent.what == "collective":
@@ -429,7 +429,7 @@ def _loss(spent: Spending, cost: StepCost | None) -> Iterator[Piece]:
         yield words(f"· {format_seconds(loss.busy)} {where}, {hidden} hidden: {share}")
 
 
-def _cause(spent: Spending, step: _Step) -> Iterator[Piece]:
+def _cause(spent: Spending, step: _ComparedStep) -> Iterator[Piece]:
     """Why a collective is there: the array that it gathers, where that has a name, else what its kind is for."""
     arguments = {v.name for v in step.known.report.arguments}
     names = [*dict.fromkeys(c.operand for c in spent.collectives if c.operand in arguments)]

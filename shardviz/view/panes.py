@@ -21,7 +21,7 @@ from shardviz.program.bind import RulesTable
 from shardviz.records import Alive, Memory, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape, plural
 from shardviz.records.sums import total_of
-from shardviz.view.collectives import Runs, collectives_table, runs_text, sums_table
+from shardviz.view.collectives import TargetRuns, collectives_table, runs_text, sums_table
 from shardviz.view.document import (
     Beside,
     Block,
@@ -134,7 +134,7 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
         return Document(blocks=(paragraph(none, quiet=True, name="collectives-none"),), mesh=report.mesh)
     blocks: list[Block] = [_moved_words(report, cost)]
     final, line = runs_text(report), query.get("line") or ""
-    runs = Runs(report, {c.name: c for c in cost.collectives} if cost is not None and cost.as_run else {})
+    runs = TargetRuns(report, {c.name: c for c in cost.collectives} if cost is not None and cost.as_run else {})
     if final:
         blocks.append(_runs_words(final, cost))
     sums = [

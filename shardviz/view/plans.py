@@ -129,13 +129,17 @@ def _priced(cell: Callable[[StepCost], Cell]) -> Callable[[Preset | SweepRow], C
 def presets_document(presets: Presets) -> Document:
     """A row for each preset: what it shards, and its costs by Shardy and the cost model."""
     timed = any(each.cost is not None for each in presets.rows)
+
+    def memory(cost: StepCost) -> Piece:
+        return words(memory_text(cost), tone="bad" if cost.needs.fits is False else "", tip=cost.needs.verdict)
+
     rows = table(
         presets.rows,
         ("preset", lambda each: code(each.name, strong=True)),
         (wrapped("what it does"), lambda each: words(each.words, tip=each.cut)),
         (right("arguments"), lambda each: format_bytes(total_bytes(each.report.arguments)[0]) if each.report else ""),
         (right("communication"), _moved),
-        (right("memory"), _priced(_memory_of_usable)) if timed else None,
+        (right("memory"), _priced(memory)) if timed else None,
         (right("step"), _priced(step_words)) if timed else None,
         ("level", _confirmed) if timed else None,
         (wrapped(), lambda each: words(each.trouble, tone="bad")),
@@ -159,10 +163,6 @@ def _confirmed(each: Preset) -> Piece:
     was = each.predicted.step.seconds
     more = f", {format_seconds(was)} predicted" if abs(each.cost.step.seconds - was) > 0.05 * was else ""
     return words(f"{each.report.level}{more}", tone="warn" * bool(more))
-
-
-def _memory_of_usable(cost: StepCost) -> Piece:
-    return words(memory_text(cost), tone="bad" if cost.needs.fits is False else "", tip=cost.needs.verdict)
 
 
 def _moved(each: Preset | SweepRow) -> str:
@@ -418,7 +418,7 @@ _WIDE, _HIGH, _LEFT, _TOP = 420.0, 240.0, 70.0, 10.0
 
 
 @dataclass(frozen=True)
-class _Point:
+class _Plotted:
     """A plan: the seconds of its step, the bytes on a device, whether it is on the front, and its tip."""
 
     seconds: float
@@ -427,7 +427,7 @@ class _Point:
     tip: str = ""
 
 
-def _plane(points: Sequence[_Point]) -> tuple[Callable[[float, float], Point], list[Shape]]:
+def _plane(points: Sequence[_Plotted]) -> tuple[Callable[[float, float], Point], list[Shape]]:
     """Where seconds and bytes stand; and the axes with their ends, the front joined by a line, a square a point."""
     longest, most = max((p.seconds for p in points), default=1.0), max((p.bytes for p in points), default=1.0)
 
@@ -456,7 +456,7 @@ def _chart(shapes: Sequence[Shape], **more: Any) -> Picture:
 def _(sweep: Sweep, kind: str = "") -> Picture:
     """Step time against memory: a square a row, with its point; the front joined by a line."""
     rows = [each for each in sweep.rows if each.time is not None and each.memory is not None]
-    points = [_Point(each.time or 0.0, each.memory or 0.0, each in sweep.pareto) for each in rows]
+    points = [_Plotted(each.time or 0.0, each.memory or 0.0, each in sweep.pareto) for each in rows]
     at, shapes = _plane(points)
     named = [(at(p.seconds, p.bytes), each.label) for p, each in zip(points, rows, strict=True) if p.ahead]
     shapes.append(Labels(at=tuple((x + 8, y - 8) for (x, y), _ in named), texts=tuple(text for _, text in named)))
@@ -473,7 +473,7 @@ def _(sweep: Sweep, kind: str = "") -> Picture:
 def _(search: Search, kind: str = "") -> Picture:
     """Step time against memory: a square a candidate, the front joined by a line, the chip's memory as a bound."""
     front, near, best = search.front, _near(search), search.best
-    points = [_Point(each.score.seconds, each.score.needed, each in front, _told(each)) for each in near]
+    points = [_Plotted(each.score.seconds, each.score.needed, each in front, _told(each)) for each in near]
     at, shapes = _plane(points)
     usable = next((each.score.usable for each in near if each.score.usable), None)
     if usable is not None and usable <= max(p.bytes for p in points):

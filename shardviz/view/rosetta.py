@@ -187,7 +187,7 @@ def value_rosetta(report: Report, name: str, remark: str = "") -> Document:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class PastedSharding:
     """What a pasted text was read as.
 
     Attributes:
@@ -206,14 +206,14 @@ class Reading:
     error: str = ""
 
 
-def read_rosetta(report: Report, name: str, text: str) -> Reading:
+def read_rosetta(report: Report, name: str, text: str) -> PastedSharding:
     """What a text in any notation is on the report's mesh, and what it would do to the value with this name."""
     role, value = found_value(report, name)
     try:
         check_size(text, MOST_PASTED, "this text", "characters")
         cut = sharding(text, report.mesh)
     except ShardvizError as error:
-        return Reading(answer=Document(), error=str(error))
+        return PastedSharding(answer=Document(), error=str(error))
     holds, same, apply, why = "", False, "", "select an argument or an output to apply it to"
     if value is not None:
         try:
@@ -236,7 +236,7 @@ def read_rosetta(report: Report, name: str, text: str) -> Reading:
         blocks.append(paragraph(f"It cannot be applied: {why}.", quiet=True, name="read-cannot"))
     shown = told(ShownRosetta(cut), MOST_ON_PAGE)
     title = (words("What was read,", strong=True), words("in every notation"))
-    return Reading(
+    return PastedSharding(
         answer=Document(blocks=tuple(blocks), mesh=report.mesh),
         document=replace(shown, title=title),
         same=same,

@@ -40,7 +40,7 @@ _TITLE = "Devices by slice"
 
 
 @dataclass(frozen=True)
-class Box:
+class Patch:
     """Neighbouring devices that hold the same.
 
     Attributes:
@@ -66,19 +66,19 @@ def grid_of(mesh: DeviceMesh) -> tuple[int, int]:
     return mesh.size // across, across
 
 
-def boxes(scene: Scene) -> list[Box]:
+def boxes(scene: Scene) -> list[Patch]:
     """The devices of a scene in boxes of neighbours that hold the same cell; those that hold nothing are in none."""
     ids = scene.mesh.ids()
     cell_of = np.full(int(ids.max()) + 1, -1)
     cell_of[scene.held.reshape(scene.cells, -1)] = np.arange(scene.cells)[:, None]
-    whole: list[Box] = []
-    growing: dict[tuple[int, int, int], Box] = {}  # by first column, columns and cell: boxes that end at the last row
+    whole: list[Patch] = []
+    growing: dict[tuple[int, int, int], Patch] = {}  # by first column, columns and cell: boxes that end at the last row
     for r, row in enumerate(cell_of[ids].reshape(grid_of(scene.mesh)).tolist()):
         below, c = {}, 0
         for cell, same in itertools.groupby(row):
             many = len(list(same))
             key, c = (c, many, cell), c + many
-            above = growing.pop(key, Box((r, key[0]), (0, many), cell))
+            above = growing.pop(key, Patch((r, key[0]), (0, many), cell))
             below[key] = replace(above, size=(above.size[0] + 1, many))
         whole += growing.values()
         growing = below
@@ -164,7 +164,7 @@ def _number(scene: Scene, cell: int) -> str:
     return ",".join(f"{first}-{first + more}" if more else str(first) for first, more in ends)
 
 
-def _corners(some: Sequence[Box], wide: float, high: float) -> dict[str, Any]:
+def _corners(some: Sequence[Patch], wide: float, high: float) -> dict[str, Any]:
     return {
         "x": tuple(_LEFT + box.at[1] * wide for box in some),
         "y": tuple(_TOP + box.at[0] * high for box in some),
@@ -173,7 +173,7 @@ def _corners(some: Sequence[Box], wide: float, high: float) -> dict[str, Any]:
     }
 
 
-def _rects(scene: Scene, some: Sequence[Box], size: tuple[float, float]) -> Rects:
+def _rects(scene: Scene, some: Sequence[Patch], size: tuple[float, float]) -> Rects:
     """Boxes; a click picks the first device of a box."""
     places = np.arange(scene.mesh.size).reshape(grid_of(scene.mesh))
     held = [places[b.at[0] : b.at[0] + b.size[0], b.at[1] : b.at[1] + b.size[1]].ravel() for b in some]

@@ -44,6 +44,7 @@ _PHASES = {"forward": "fwd", "backward": "bwd", "rematerialised": "remat", "upda
 _LATER = ("transpose(", "rematted_computation")
 _COLUMNS = (Column("", right=True), Column(""), Column(""), Column("", right=True))
 _DIFFERENCE = Column("", right=True)
+_COMPUTE = "matrix products of this line, forward, backward and recomputed, in a step"
 
 
 def source_pane(report: Report, cost: StepCost | None = None, against: LineDifference | None = None) -> Document:
@@ -68,7 +69,9 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
             moved, computed = collectives.get(at, []), computes.get(at, 0.0)
             frame = next((each.source for each in (*held, *moved) if each.source is not None), None)
             parts = _share(computed, most, moved, cost)
-            below = [*_values(held, frame), *_computes(computed), *_moves(moved, frame, at, against)]
+            compute = (words("compute"), words(format_seconds(computed), strong=True, tip=_COMPUTE))
+            products = (paragraph(*compute),) if computed else ()
+            below = [*_values(held, frame), *products, *_moves(moved, frame, at, against)]
             amount = computed + moves.get(at, 0.0)
             more = [_amount(amount, cost, hot=amount > _HOT * most)]
             more += [] if against is None else [against.said(at)]
@@ -146,12 +149,6 @@ def _values(values: Sequence[Value], frame: Frame | None) -> Iterator[Paragraph]
             more = ("values of", frame.short)
             pieces.append(words(f"+{left}", quiet=True, tip="all values of this line", selects=more))
         yield paragraph(*pieces)
-
-
-def _computes(seconds: float) -> Iterator[Paragraph]:
-    if seconds:
-        tip = "matrix products of this line, forward, backward and recomputed, in a step"
-        yield paragraph(words("compute"), words(format_seconds(seconds), strong=True, tip=tip))
 
 
 def _moves(

@@ -14,7 +14,7 @@ from typing import Any
 from shardviz.records.amounts import plural
 from shardviz.records.stages import Stage, StageLine
 from shardviz.study.line_changes import LineChange, changes
-from shardviz.view.document import Block, Column, Document, Inline, Piece, Row, Table, code, paragraph, row, words
+from shardviz.view.document import Block, Column, Document, Piece, Row, Table, notes, paragraph, row, words
 
 MOST_ROWS = 160
 _LONGEST = 420
@@ -26,7 +26,7 @@ Query = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class StagesShown:
     """What a page shows of the texts.
 
     Attributes:
@@ -56,22 +56,17 @@ def stages_shown(
     *,
     waits: str = "",
     trouble: str = "",
-) -> Shown:
+) -> StagesShown:
     """A text of the plan (`stages`) as a query asks for it, beside those of the card that it is compared with
     (`others`, None for none; `other` is its name).
 
     The query has `stage` (a name), `find` (words that a line must have), `line` (of the source, `model.py:20`),
     `against` (`stage` or `card`), `only` (what is different alone), `at` (the first row).
     """
-    blocks: list[Block] = []
-    if trouble:
-        blocks.append(paragraph(words(trouble, tone="warn"), name="stages-trouble"))
-    if waits:
-        blocks.append(paragraph(waits, quiet=True, name="stages-busy"))
+    blocks: list[Block] = [paragraph(words(trouble, tone="warn"), name="stages-trouble")] if trouble else []
+    blocks += [paragraph(waits, quiet=True, name="stages-busy")] if waits else []
     if not stages:
-        return Shown(
-            document=Document(blocks=tuple(blocks) or (paragraph("There is no program text yet.", quiet=True),))
-        )
+        return StagesShown(document=Document(blocks=tuple(blocks) or notes("There is no program text yet.")))
     stage = next((s for s in stages if s.name == query.get("stage")), stages[-1])
     place = stages.index(stage)
     before = stages[place - 1] if place and stages[place - 1].kind == stage.kind else None
@@ -81,23 +76,22 @@ def stages_shown(
     if against == "card" and alike is None and not waits:
         blocks.append(paragraph(f"{other} has no such text: it did not get this far, or this pass changed nothing."))
     base = before if against == "stage" else alike if against == "card" else None
-    all_rows = _unchanged(stage.lines) if base is None else _changes(base.lines, stage.lines)
+    same = (LineChange("same", n, line.text) for n, line in enumerate(stage.lines))
+    all_rows = [*same] if base is None else _changes(base.lines, stage.lines)
     chosen = _chosen(all_rows, stage.lines, query, base is not None)
     at = max(0, min(int(query.get("at") or 0), (max(0, len(chosen) - 1) // MOST_ROWS) * MOST_ROWS))
     shown = chosen[at : at + MOST_ROWS]
     rows = tuple(_row(change, stage.lines) for change in shown)
     title = (words(stage.title, strong=True), words(stage.told, quiet=True))
-    lead: list[Inline] = []
-    if base is not None:
-        named = base.title if against == "stage" else other
-        lead.append(tuple(_counted(all_rows, named)))
+    named = base.title if base is not None and against == "stage" else other
+    lead = () if base is None else (tuple(_counted(all_rows, named)),)
     if not rows:
         blocks.append(paragraph("No line matches.", quiet=True, name="stages-none"))
     else:
         table = Table(columns=COLUMNS, rows=rows, first=24, most=MOST_ROWS, noun="line", folds="never", name="stage")
         blocks.insert(0, table)
-    return Shown(
-        document=Document(title=title, lead=tuple(lead), blocks=tuple(blocks)),
+    return StagesShown(
+        document=Document(title=title, lead=lead, blocks=tuple(blocks)),
         name=stage.name,
         names=tuple((s.name, s.title, s.kind) for s in stages),
         against=str(against),
@@ -105,10 +99,6 @@ def stages_shown(
         at=at,
         found=len(chosen),
     )
-
-
-def _unchanged(lines: Sequence[StageLine]) -> list[LineChange]:
-    return [LineChange("same", n, line.text) for n, line in enumerate(lines)]
 
 
 @lru_cache(maxsize=6)
@@ -172,16 +162,12 @@ def _text(change: LineChange) -> list[Piece]:
     text, tone = change.text, _MARKS[change.kind][1]
     tip = text.strip()[:1200] if len(text) > _LONGEST else ""
     if change.kind != "other" or change.marked is None:
-        return [_code(_clipped(text), tone="" if change.kind == "same" else tone, tip=tip)]
+        return [_code(text, "" if change.kind == "same" else tone, tip)]
     start, end = change.marked
     parts = ((text[:start], ""), (text[start:end], "warn"), (text[end:], ""))
-    return [_code(_clipped(part.rstrip()), tone=mark, tip=tip) for part, mark in parts if part.strip()]
+    return [_code(part.rstrip(), mark, tip) for part, mark in parts if part.strip()]
 
 
-def _code(text: str, tone: Any = "", tip: str = "") -> Piece:
-    piece = code(text, tip=tip)
-    return Piece(text=piece.text, kind="code", tone=tone, strong=bool(tone), tip=tip)
-
-
-def _clipped(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+def _code(text: str, tone: Any, tip: str) -> Piece:
+    clipped = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return Piece(text=clipped, kind="code", tone=tone, strong=bool(tone), tip=tip)

@@ -33,7 +33,7 @@ WORDS = (
 
 
 @dataclass(frozen=True)
-class Table:
+class Exchange:
     """Who sends how many bytes to whom in a step.
 
     Attributes:
@@ -49,19 +49,19 @@ class Table:
     along: str | None = None
 
 
-def tables_of(cost: StepCost) -> list[Table]:
+def tables_of(cost: StepCost) -> list[Exchange]:
     """One table of devices up to 64 of them, else one for each mesh axis; one of zeros where there is one device."""
     names = list(cost.mesh.names)
     if cost.mesh.size <= MOST_DEVICES:
         places = cost.mesh.coordinates()
         apart = places[:, None, :] != places[None, :, :]
         which = np.where(apart.sum(axis=2) == 1, np.argmax(apart, axis=2) if names else -1, -1)
-        return [Table("device to device", traffic(cost), which)]
+        return [Exchange("device to device", traffic(cost), which)]
     tables = [
-        Table(f"along {name}, place to place", sent, np.full(sent.shape, names.index(name)), name)
+        Exchange(f"along {name}, place to place", sent, np.full(sent.shape, names.index(name)), name)
         for name, sent in axis_traffic(cost).items()
     ]
-    return tables or [Table("one device", np.zeros((1, 1)), np.full((1, 1), -1))]
+    return tables or [Exchange("one device", np.zeros((1, 1)), np.full((1, 1), -1))]
 
 
 def strengths(values: np.ndarray, most: float) -> np.ndarray:
@@ -93,7 +93,7 @@ def traffic_figure(cost: StepCost) -> Picture:
     return dataclasses.replace(shown, title=title, alt=alt, axes=cost.mesh.names, keys=keys, notes=WORDS)
 
 
-def _picture(cost: StepCost, table: Table) -> Picture:
+def _picture(cost: StepCost, table: Exchange) -> Picture:
     values, block = merged(table.values)
     size = len(values)
     along = table.axis[::block, ::block] if block > 1 else table.axis
