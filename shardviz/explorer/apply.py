@@ -31,7 +31,6 @@ from shardviz.explorer.ways import ways as ways_on
 from shardviz.explorer.ways import ways_to
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
 from shardviz.program.intermediates import as_propagated
-from shardviz.records import Value
 from shardviz.records.report import LEVELS
 
 if TYPE_CHECKING:
@@ -321,23 +320,12 @@ def read_spec(spec: Any, name: str) -> Spec | None:
 
 def spec_of(now: Snapshot, role: str, name: str, dimension: int) -> Spec:
     """The spec of an `argument` or `output` as it is now, an entry a dimension, of which there must be this one."""
-    value = value_of(now, role, name)
+    value = changes.named(now.report.arguments if role == "argument" else now.report.outputs, name, role)
     own = (now.bound.in_specs if role == "argument" else now.bound.out_specs).get(name)
     spec = Spec.of(value.spec if own is None else own, len(value.shape))
     if not 0 <= dimension < len(spec.dims):
         raise SpecError(f"{name!r} has no dimension {dimension}; it has {len(spec.dims)}", argument=name)
     return spec
-
-
-def value_of(now: Snapshot, role: str, name: str) -> Value:
-    """The `argument` or `output` of a name."""
-    return changes.named(now.report.arguments if role == "argument" else now.report.outputs, name, role)
-
-
-def legal_axes(now: Snapshot, role: str, name: str, dimension: int) -> tuple[changes.AxisChoice, ...]:
-    """For each mesh axis, whether it may be added to a dimension of an `argument` or `output`, and why not."""
-    spec, value = spec_of(now, role, name, dimension), value_of(now, role, name)
-    return changes.choices(value.shape, spec, now.plan.mesh, dimension)
 
 
 def twins(now: Snapshot, name: str, layers: bool = False) -> tuple[Role, ...]:

@@ -341,20 +341,8 @@ class Snapshot:
 
 _BY_VALUE = ("machine", "progress", "selection", "changed")  # made anew at every step, often the same again
 PARTS = (
-    *(
-        "plan",
-        "report",
-        "cost",
-        "deck",
-        "history",
-        "offers",
-        "remedies",
-        "why",
-        "stages",
-        "timelines",
-        "logical",
-        "error",
-    ),
+    *("plan", "report", "cost", "deck", "history", "offers", "remedies"),
+    *("why", "stages", "timelines", "logical", "error"),
     *_BY_VALUE,
 )
 

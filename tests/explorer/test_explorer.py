@@ -19,7 +19,7 @@ from shardviz.errors import (
     SpecError,
     TraceError,
 )
-from shardviz.explorer.apply import legal_axes
+from shardviz.explorer.changes import choices
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.machine_choice import MachineChoice
 from shardviz.explorer.selection import Selection
@@ -221,21 +221,26 @@ def test_the_last_axis_can_be_removed(state):
     assert state.report.mesh.size == 1 and not state.report.mesh.names
 
 
+def legal_axes(state, name, dimension):
+    """Whether each mesh axis may be added to a dimension of an argument."""
+    return choices(state.report.value(name).shape, state.bound.in_specs[name], state.plan.mesh, dimension)
+
+
 def test_legal_axes_say_why_not(state):
-    assert [(c.axis, c.legal, c.reason, c.move) for c in legal_axes(state.now, "argument", W1, 0)] == [
+    assert [(c.axis, c.legal, c.reason, c.move) for c in legal_axes(state, W1, 0)] == [
         ("data", True, "", False),
         ("model", False, "already shards dimension 1 of this array", True),
     ]
-    assert [c.reason for c in legal_axes(state.now, "argument", W1, 1)] == ["", "already shards this dimension"]
+    assert [c.reason for c in legal_axes(state, W1, 1)] == ["", "already shards this dimension"]
     state.add_axis("odd", 3)
-    assert legal_axes(state.now, "argument", W1, 1)[2].reason == "512 is not divisible by 'model'=2 x 'odd'=3 = 6"
+    assert legal_axes(state, W1, 1)[2].reason == "512 is not divisible by 'model'=2 x 'odd'=3 = 6"
 
 
 @pytest.mark.parametrize("name", ["x", W1, "params['w2']"])
 @pytest.mark.parametrize("dimension", [0, 1])
 def test_whatever_is_offered_is_taken_and_whatever_is_not_is_refused(state, name, dimension):
     state.add_axis("odd", 3)
-    for choice in legal_axes(state.now, "argument", name, dimension):
+    for choice in legal_axes(state, name, dimension):
         here = state.bound.in_specs[name].dims[dimension]
         taken = state.set_dim(name, dimension, (*here, choice.axis))
         assert taken == choice.legal, (choice, state.error)

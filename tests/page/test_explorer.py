@@ -15,7 +15,7 @@ import pytest
 
 from shardviz.errors import CompileCrashed, ShardvizError
 from shardviz.explorer import snapshot
-from shardviz.explorer.apply import legal_axes
+from shardviz.explorer.changes import choices
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import VIEWS, Explorer
 from shardviz.records import Value
@@ -127,11 +127,10 @@ def test_selection_goes_both_ways(explorer):
 
 def test_menus_agree_with_the_state(explorer):
     say(explorer, op="add_axis", name="odd", size=3)
+    specs, mesh = explorer.state.bound.in_specs, explorer.state.plan.mesh
     for value, kind in zip(explorer.report.arguments, explorer.cuts["at"], strict=True):
         for dimension, menu in enumerate(explorer.cuts["kinds"][kind]["choices"]):
-            for choice, code in zip(
-                legal_axes(explorer.state.now, "argument", value.name, dimension), menu, strict=True
-            ):
+            for choice, code in zip(choices(value.shape, specs[value.name], mesh, dimension), menu, strict=True):
                 assert (code == 1) == choice.legal
                 assert code == 1 or choice.reason == (code[0] if choice.move else code)
 
