@@ -148,12 +148,8 @@ class Pjit:
         return jitted.trace(*placed, **named)
 
     def __shardviz_call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call:
-        """What `sv.trace` and `sv.explore` make of a call: the axis resources are the plan, on the call site's mesh.
-
-        Raises:
-            TraceError: if arguments with resources are given by name, or `options` says again what pjit was told.
-            SpecError: if the resources do not fit the arguments.
-        """
+        """What `sv.trace` and `sv.explore` make of a call: the axis resources are the plan, on the call site's mesh. A
+        `SpecError` or `TraceError` where the resources do not fit the arguments."""
         if options:
             raise TraceError(f"{self.name} is a pjit function, which has static_argnums and donate_argnums of its own")
         self.dynamic(args, kwargs)
@@ -171,11 +167,8 @@ class Pjit:
         return replace(call, keeps_unused=self.keep_unused)
 
     def dynamic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments that are not static, as `jax.jit` has them.
-
-        Raises:
-            TraceError: if an argument with resources is given by its name, or there are fewer than the numbers say.
-        """
+        """The arguments that are not static, as `jax.jit` has them. A `TraceError` where one with resources is given by
+        name, or there are fewer than the numbers say."""
         if kwargs and self.in_axis_resources is not UNSPECIFIED:
             raise TraceError(
                 f"pjit takes positional arguments only, where there are resources for them: {self.name} was called "
@@ -192,14 +185,11 @@ class Pjit:
         return positional, {k: v for k, v in kwargs.items() if k not in self.options.static_argnames}
 
     def in_specs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any, Spec | None]]:
-        """(tree path, array, spec) of every array among the arguments; `FROM_GDA` is resolved.
+        """(tree path, array, spec) of every array among the arguments; `FROM_GDA` is resolved. The spec is None where
+        resources are left out and the array has no sharding of its own.
 
-        The spec is None where resources are left out and the array has no sharding of its own.
-
-        Raises:
-            SpecError: if the resources are no prefix of the arguments, if there is `FROM_GDA` for what has no sharding
-                of its own, or if an array is partitioned otherwise than its resource says.
-            TraceError: as `dynamic`.
+        A `SpecError` where the resources are no prefix of the arguments, there is `FROM_GDA` for what has no sharding
+        of its own, or an array is partitioned otherwise than its resource says.
         """
         positional, keyword = self.dynamic(args, kwargs)
         names = tree_of_names(self.fun, args, keyword, self.options.static_places(self.fun, len(args)))
@@ -216,11 +206,7 @@ class Pjit:
         return [(name, x, resolved(name, x, resource)) for name, x, resource in leaves]
 
     def result(self, result: Any, mesh: DeviceMesh) -> Any:
-        """The result as it is, its resources found to fit.
-
-        Raises:
-            SpecError: if they do not.
-        """
+        """The result as it is; a `SpecError` where its resources do not fit."""
         names = jax.tree_util.tree_map_with_path(lambda path, _: "result" + jax.tree_util.keystr(path), result)
         specs = expand("out_axis_resources", self.out_axis_resources, names)
         for name, x, spec in zip(jax.tree.leaves(names), jax.tree.leaves(result), specs, strict=True):

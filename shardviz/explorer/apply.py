@@ -44,13 +44,8 @@ MOST_KEPT = 64
 
 
 class Answers:
-    """A program, asked about one plan after another; what was answered is answered again at once.
-
-    Args:
-        program: the program.
-        goal: how far to go with each plan: `propagated`, `partitioned` or `compiled`.
-        whole: what a person says of a whole step.
-    """
+    """A program, asked about one plan after another, each as far as the `goal` (`propagated`, `partitioned` or
+    `compiled`). What was answered is answered again at once. `whole` is what a person says of a whole step."""
 
     def __init__(self, program: Program, goal: str, whole: WholeStep):
         self.program, self.goal, self.whole = program, goal, whole

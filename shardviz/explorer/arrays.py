@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import TYPE_CHECKING, Any
 
 from shardviz.errors import SpecError
@@ -68,25 +68,20 @@ class Branch:
 @lru_cache(maxsize=_KEPT)
 def tree(names: tuple[str, ...]) -> tuple[Branch, ...]:
     """The rows of a tree of paths, depth first, in the order given."""
-    inside: dict[str, list[int]] = {}
-    parted: list[tuple[str, ...]] = []
-    for place, name in enumerate(names):
-        parts, path = segments(name), ""
-        parted.append(parts)
-        for part in parts[:-1]:
-            path += part
-            inside.setdefault(path, []).append(place)
+    branches = [list(accumulate(segments(name)[:-1])) for name in names]  # the paths of those above each leaf
+    inside: dict[str, list[int]] = defaultdict(list)
+    for place, paths in enumerate(branches):
+        for path in paths:
+            inside[path].append(place)
     rows: list[Branch] = []
-    open_paths: list[str] = []
-    for name, parts in zip(names, parted, strict=True):
-        path = ""
-        for depth, part in enumerate(parts[:-1]):
-            path += part
-            if open_paths[depth : depth + 1] != [path]:
-                open_paths[depth:] = [path]
-                rows.append(Branch(path, part, depth, inside[path]))
-        del open_paths[len(parts) - 1 :]
-        rows.append(Branch(name, parts[-1] if parts else name, max(0, len(parts) - 1)))
+    above: list[str] = []  # the branches that are open
+    for name, paths in zip(names, branches, strict=True):
+        for depth, path in enumerate(paths):
+            if above[depth : depth + 1] != [path]:
+                above[depth:] = [path]
+                rows.append(Branch(path, segments(path)[-1], depth, inside[path]))
+        del above[len(paths) :]
+        rows.append(Branch(name, (segments(name) or (name,))[-1], len(paths)))
     return tuple(rows)
 
 

@@ -32,15 +32,8 @@ _WAIT = 0.05
 
 
 class Chore:
-    """Work in slices.
-
-    Args:
-        inbox: whose owner does it.
-        steps: the work; what it yields is of no matter. It is closed when the chore is stopped.
-
-    Attributes:
-        running: whether more is to be done.
-    """
+    """Work in slices: a generator whose steps an inbox's owner does. What it yields is of no matter; it is closed when
+    the chore is stopped. `running` says whether more is to be done."""
 
     def __init__(self, inbox: Inbox, steps: Generator[Any, None, None]):
         self._inbox, self._steps = inbox, steps

@@ -55,9 +55,8 @@ class CompileLoop:
     """Runs the newest task's compile, and tells how it goes.
 
     Args:
-        submit: starts a task's compile. It is given the task, and what to call with each report (None: only the last
-            one matters).
-        tell: what to call with the progress, and with a report where one has come.
+        submit: starts a task's compile, given the task and what to call with each report (None: only the last matters).
+        tell: called with the progress, and with a report where one has come.
         debounce: seconds without a newer task before a compile is started.
 
     Attributes:

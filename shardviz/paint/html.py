@@ -15,9 +15,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
 from html import escape
-from typing import Any
 
 from shardviz.notation import Axis, Spec, axis_name
 from shardviz.notation.spec import axis_text
@@ -147,18 +145,11 @@ def _figure(block: Figure, look: Look) -> str:
     caption = f'<div style="font-weight:600">{outside(block.caption)}</div>' if block.caption else ""
     if look.draw is not None and isinstance(block.of, Picture):
         return f"<figure>{caption}{look.draw(block.of)}</figure>"
-    drawn = figure_html(block.of)
+    drawn = _listing(block.of) if isinstance(block.of, Listing) else _picture(block.of)
     return f"<figure>{caption}{drawn}</figure>" if look.page else caption + drawn
 
 
-@singledispatch
-def figure_html(of: Any) -> str:
-    """What is drawn, in HTML, by the function registered for its type; else its description."""
-    return f'<div style="{QUIET}">{outside(getattr(of, "alt", ""))}</div>'
-
-
-@figure_html.register
-def _(of: Listing) -> str:
+def _listing(of: Listing) -> str:
     style = f"{MONO};white-space:pre;overflow-x:auto;margin:4px 0 12px 0;padding:8px 10px;border:{HAIRLINE}"
     return f'<pre style="{style}">{escape(steerless(of.text))}</pre>'
 
@@ -166,8 +157,7 @@ def _(of: Listing) -> str:
 # Pictures: a grid is a table; what else there is has no place where a sanitizer looks on.
 
 
-@figure_html.register
-def _(of: Picture) -> str:
+def _picture(of: Picture) -> str:
     """Its grids as tables, in as many cells as are no more than 147 kB, and its notes; else its description."""
     if not of.grids:
         return f'<div style="{QUIET}">{outside(of.alt)}</div>'

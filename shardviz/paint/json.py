@@ -11,13 +11,11 @@ value, `b` strong, `q` quiet, `tone`, `tip`, `sel` what it selects. An axis is a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import singledispatch
 from typing import Any
 
 from shardviz.notation import Axis, Spec
 from shardviz.paint.outside import steerless, told
 from shardviz.view.document import Beside, Block, Document, Inline, Listing, Paragraph, Part, Piece, Row, Section, Table
-from shardviz.view.picture import Picture
 
 Json = dict[str, Any]
 
@@ -55,23 +53,8 @@ def _block(block: Block) -> Json:
         )
     if isinstance(block, Beside):
         return {"block": "beside", "blocks": blocks_json(block.blocks)}
-    return _given(block="figure", caption=block.caption, of=figure_json(block.of), name=block.name)
-
-
-@singledispatch
-def figure_json(of: Any) -> Json:
-    """What is drawn, for the page, by the function registered for its type; else its description."""
-    return {"alt": getattr(of, "alt", "")}
-
-
-@figure_json.register
-def _(of: Listing) -> Json:
-    return {"lines": steerless(of.text)}
-
-
-@figure_json.register
-def _(of: Picture) -> Json:
-    return of.to_json()
+    drawn = {"lines": steerless(block.of.text)} if isinstance(block.of, Listing) else block.of.to_json()
+    return _given(block="figure", caption=block.caption, of=drawn, name=block.name)
 
 
 def _table(table: Table) -> Json:

@@ -14,8 +14,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from functools import singledispatch
-from typing import Any
 
 from shardviz.paint.columns import columns, pad, text_width, wrap
 from shardviz.paint.outside import isolated, steerless, told
@@ -66,8 +64,8 @@ def said(inline: Inline) -> str:
     return joined(pieces, [steerless(plain(p)) if p.whole else isolated(told(plain(p))) for p in pieces])
 
 
-def _wrapped(text: str, width: int | None, indent: str = "  ") -> list[str]:
-    return wrap(text, width or PROSE, indent)
+def _wrapped(text: str, width: int | None) -> list[str]:
+    return wrap(text, width or PROSE, "  ")
 
 
 def _blocks(blocks: Iterable[Block], width: int | None, *, top: bool) -> list[str]:
@@ -95,20 +93,11 @@ def _block(block: Block, width: int | None) -> list[str]:
     return [] if block.brief else figure_lines(block.of, width).splitlines()
 
 
-@singledispatch
-def figure_lines(of: Any, width: int | None) -> str:
-    """What is drawn, in plain text, by the function registered for its type; else its description."""
-    return "\n".join(_wrapped(getattr(of, "alt", ""), width))
-
-
-@figure_lines.register
-def _(of: Listing, width: int | None) -> str:
-    return steerless(of.text)
-
-
-@figure_lines.register
-def _(of: Picture, width: int | None) -> str:
-    """Its grids as tables of lines, the columns that are too many merged; its description where it has none."""
+def figure_lines(of: Picture | Listing, width: int | None) -> str:
+    """A Picture's grids as tables of lines, the columns that are too many merged (its description where it has none),
+    or the lines of a Listing."""
+    if isinstance(of, Listing):
+        return steerless(of.text)
     width = width or _WIDTH
     if not of.grids:
         return "\n".join(_wrapped(of.alt, width))

@@ -200,7 +200,7 @@ class Beside:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Something drawn, a `Picture`, or lines to be copied, a `Listing`; its painter is found by its type.
+    """Something drawn, a `Picture`, or lines to be copied, a `Listing`.
 
     Attributes:
         of: what is drawn.

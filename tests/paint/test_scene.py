@@ -132,14 +132,6 @@ def test_unreduced_is_said():
     assert any("partial sums" in line and "b" in line for line in notes(build_scene(cut)))
 
 
-def test_a_picture_in_words():
-    text = describe(build_scene(layout((8192, 4096), ("data", None), "data=8,model=4")))
-    assert text == (
-        "Array [8192, 4096] on mesh data=8,model=4, 32 devices: sharded 8 ways into shards of [1024, 4096] "
-        "(dimension 0 along data); each slice is on 4 devices."
-    )
-
-
 @given(layouts(), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
 def test_a_merged_cell_holds_the_devices_of_its_slice(cut, rows, columns, panels):
     scene = coarsen(build_scene(cut), rows=rows, columns=columns, panels=panels)

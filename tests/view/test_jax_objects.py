@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+
+from tests.truth import answers_of
 
 SCRIPT = """
 import json, random
@@ -81,12 +79,7 @@ print(json.dumps({"wrong": wrong[:3], "kinds": kinds}))
 
 
 def test_hovering_says_where_jax_puts_the_slices():
-    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT], env=env, cwd=root, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    eight = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    found = json.loads(answers_of("-W", "ignore", "-c", SCRIPT, **eight))
     assert found["wrong"] == []
     assert len(found["kinds"]) == 14 and found["kinds"]["GSPMDSharding"] == 40

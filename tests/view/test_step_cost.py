@@ -84,16 +84,6 @@ def test_collectives_alike_stand_in_one_row_and_none_is_lost():
     assert times == sorted(times, reverse=True)
 
 
-@pytest.mark.parametrize("target", MESHES)
-def test_html_survives_the_sanitizer_and_says_the_same(target):
-    found = made_for(target)
-    said = words(paint.html(found))
-    for c in found.collectives:
-        assert c.formula is not None and " ".join(c.formula.split()) in said
-    assert format_seconds(found.lower) in said and str(found.machine) in said
-    assert all(str(path) in said for path in found.placement.paths)
-
-
 def test_what_comes_from_outside_is_escaped():
     mesh = DeviceMesh((f"data{HOSTILE}", f"model{HOSTILE}"), (8, 8))
     found = cost_of(report(mesh, HOSTILE), "tpu v5p:4x4x4")
