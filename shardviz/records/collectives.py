@@ -184,10 +184,7 @@ class Collectives(tuple[Collective, ...]):
     lines: Mapping[str, Mapping[int, str]]
 
     def __new__(cls, of: Iterable[Collective] = (), lines: Mapping[str, Mapping[int, str]] | None = None) -> Self:
-        """Args:
-        of: the collectives.
-        lines: file → line number → text of the source.
-        """
+        """`lines`: file → line number → text of the source."""
         self = super().__new__(cls, of)
         self.lines = lines or {}
         return self

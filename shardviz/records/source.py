@@ -76,16 +76,12 @@ _FUNCTION = re.compile(r"(?:^|\.)([A-Za-z_]\w*)(?:\.__\w+__)?$")
 
 
 def module_of(name_stack: str, source: Frame | None = None) -> str:
-    """The module or function of the person's program that an operation stands in.
+    """The module or function of the person's program that an operation stands in, from JAX's name stack (the
+    operation's own name last) and its line.
 
-    Args:
-        name_stack: JAX's, with the operation's own name last.
-        source: the line that it stems from.
-
-    Returns:
-        The names of modules and of `jax.named_scope`s, joined by `/`. Where there is none, the function that the line
-        is in (of a method `__call__`, its class); empty where that is not known either. What JAX puts in for loops,
-        transforms, jitted functions and einsums is left out, and so are names that begin with an underscore.
+    The names of modules and of `jax.named_scope`s, joined by `/`. Where there is none, the function that the line is in
+    (of a method `__call__`, its class); empty where that is not known either. What JAX puts in for loops, transforms,
+    jitted functions and einsums is left out, and so are names that begin with an underscore.
     """
     return _scopes(name_stack) or ("" if source is None else _function(source.function))
 

@@ -387,20 +387,14 @@ def table(
     marked: Callable[[T], bool] = lambda record: False,
     **more: Any,
 ) -> Table:
-    """A row for each record; each column has its head, and what it says of a record.
+    """A row for each record; each column has its head, and what it says of a record; None is a column that is left out.
 
     >>> both = table([("w", 512)], ("name", lambda r: r[0]), (right("per device"), lambda r: nbytes(r[1])))
     >>> [plain(cell) for cell in both.rows[0].cells]
     ['w', '512 B']
 
-    Args:
-        records: what there are rows for.
-        columns: the columns; None for one that is left out.
-        most: as `Table.most`; None for all.
-        first: as `Table.first`; as many as `most` if None.
-        kept: records that rows are made of, the others being only counted; None for all.
-        detail, selects, marked: as of `Row`, for each record.
-        more: other attributes of the table.
+    `most` and `first` are as of `Table` (None: all, and as many as `most`); only so many records as `kept` have rows,
+    the others are counted. `detail`, `selects` and `marked` are as of `Row`, for each record; `more` as of `Table`.
     """
     every, shown = list(records), [column for column in columns if column is not None]
     rows = tuple(

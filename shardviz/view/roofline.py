@@ -28,7 +28,6 @@ class Roof:
         axis: the mesh axis whose colour it has; None for HBM.
         intensity: FLOPs that the program does for each byte; None where it moves none, or the FLOPs are not known.
         attained: FLOPs a second that the roof allows it; None likewise.
-        seconds: what its bytes take in a step.
         title: `model: 180 GB/s, knee at 2.55 k FLOPs a byte`.
         verdict: what the program's place says.
     """
@@ -37,7 +36,6 @@ class Roof:
     axis: str | None
     intensity: float | None
     attained: float | None
-    seconds: float
     title: str
     verdict: str
 
@@ -60,11 +58,6 @@ class Roofline:
     y: tuple[float, float]
     rate: str
     left_out: str
-
-    @property
-    def text(self) -> str:
-        """It in words."""
-        return f"Roofline, {self.rate}. " + " ".join(f"{roof.title}: {roof.verdict}." for roof in self.roofs)
 
 
 def roofline_of(cost: StepCost) -> Roofline:
@@ -107,7 +100,6 @@ def _roof(cost: StepCost, knee: Knee, seconds: float, flops: float) -> Roof:
         first if first in cost.mesh.names and knee.name != "HBM" else None,
         at,
         None if at is None else knee.attainable(at),
-        seconds,
         f"{knee.name}: {format_rate(knee.bytes_per_s)}, knee at {format_number(knee.intensity)} FLOPs a byte",
         verdict,
     )
@@ -151,7 +143,7 @@ def roofline_picture(cost: StepCost) -> Picture:
         height=HIGH,
         shapes=tuple(shapes),
         title=f"{cost.program} on {cost.machine.text}: roofline",
-        alt=roofline.text,
+        alt=f"Roofline, {roofline.rate}. " + " ".join(f"{roof.title}: {roof.verdict}." for roof in roofline.roofs),
         axes=cost.mesh.names,
         keys=tuple(keys),
         notes=(roofline.left_out,) if roofline.left_out else (),

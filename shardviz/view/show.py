@@ -222,7 +222,7 @@ def show(
         if not _is_array(array) or (mesh is None and one is None and not _says_sharding(array)):
             left_out.append(name)
         else:
-            every.append(_shown(read_one(array, one, mesh, name=name), processes))
+            every.append(read_one(array, one, mesh, processes, name=name))
     left_out += [shown.title for shown in every if isinstance(shown, ShownUnknown)]
     if len(left_out) == len(leaves):
         raise ShardvizError(
@@ -254,8 +254,8 @@ def _report(
         return _one(report.value(leaf), spec, report.mesh, after, None, processes)
     if spec is not None or after is not None:
         raise ShardvizError("show(report): spec and after are for one value; name it, such as leaf=\"params['w']\"")
-    every = [_shown(read_one(value, None, report.mesh), processes) for value in report.arguments]
-    chosen = None if leaf is None else _shown(read_one(report.value(leaf), None, report.mesh), processes)
+    every = [read_one(value, None, report.mesh, processes) for value in report.arguments]
+    chosen = None if leaf is None else read_one(report.value(leaf), None, report.mesh, processes)
     left_out = [shown.title for shown in every if isinstance(shown, ShownUnknown)]
     if len(left_out) < len(every):
         return _tree(every, left_out, chosen)
@@ -265,30 +265,22 @@ def _report(
 
 
 def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any, processes: Processes) -> Map | ShownChange:
-    subject = read_one(array, spec, mesh)
+    shown = read_one(array, spec, mesh, processes)
     if dtype is not None:
-        subject = replace(subject, dtype=str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)))
-        itemsize(subject.dtype)
-    shown = _shown(subject, processes)
+        shown = replace(shown, dtype=str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)))
+        itemsize(shown.dtype)
     if after is None:
         return shown
+    shape, own_mesh = (shown.layout.shape, shown.layout.mesh) if isinstance(shown, Shown) else (shown.shape, shown.mesh)
     asked, where = _unpack(after)
     if where is None and not isinstance(asked, Sharding):
-        where = shown.layout.mesh if isinstance(shown, Shown) else shown.mesh
-    then = _shown(replace(read_one(subject.shape, asked, where), name=subject.name, dtype=subject.dtype), processes)
+        where = own_mesh
+    then = replace(read_one(shape, asked, where, processes), title=shown.title, dtype=shown.dtype)
     for word, one in (("before", shown), ("after", then)):
         if isinstance(one, ShownUnknown):
             raise SpecError(f"show(after=...): the resharding is not known, because {word} the change {one.why}")
     assert isinstance(shown, Shown) and isinstance(then, Shown)
     return ShownChange(replace(shown, values=None), then)
-
-
-def _shown(subject: Subject, processes: Processes) -> Map:
-    if subject.unknown:
-        mesh = None if subject.mesh is None else DeviceMesh.of(subject.mesh)
-        return ShownUnknown(subject.shape, subject.unknown, subject.name, subject.dtype, mesh)
-    cut = layout(subject.shape, subject.sharding, subject.mesh)
-    return Shown(cut, subject.name, subject.dtype, subject.values, _processes(cut, processes))
 
 
 def _flatten(tree: Any, spec: Any) -> tuple[list[str], list[Any], list[Any]]:
@@ -312,52 +304,36 @@ def _is_spec(thing: Any) -> bool:
     return not isinstance(thing, dict | list)
 
 
-# What `show` is given, read into one record.
+# What `show` is given, read.
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Subject:
-    """One array to be drawn.
-
-    Attributes:
-        name: what it is called; may be empty.
-        shape: its global shape.
-        dtype: its element type's name, or None where it is not known.
-        sharding: how it is sharded, in any notation that `layout` reads.
-        mesh: the mesh, in any form that `DeviceMesh.of` reads.
-        values: the array's elements where they are few and all within reach, else None.
-        unknown: where nobody has said yet how it is cut, who decides; else "".
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str | None
-    sharding: Any = None
-    mesh: Any = None
-    values: np.ndarray | None = None
-    unknown: str = ""
-
-
-def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Subject:
-    """What `show` takes, no pytree, as a `Subject`; `spec` and `mesh` override its own, `name` is for what has none. A
+def read_one(
+    array_or_shape: Any, spec: Any = None, mesh: Any = None, processes: Processes = None, *, name: str = ""
+) -> Map:
+    """What `show` takes, no pytree, as its map; `spec` and `mesh` override its own, `name` is for what has none. A
     `ShardvizError` where it has no shape or no mesh, or its sharding cannot be read."""
     shape, own_name, dtype = _shape_of(array_or_shape)
-    plain = Subject(name=own_name or name, shape=shape, dtype=dtype)
+    title = own_name or name
+
+    def undecided(who: str, mesh: Any) -> ShownUnknown:
+        return ShownUnknown(shape, who, title, dtype, None if mesh is None else DeviceMesh.of(mesh))
+
     sharding, where, lack, unknown = (*_unpack(spec), "", "") if spec is not None else _own(array_or_shape)
     if unknown and (mesh is None or isinstance(array_or_shape, Value)):
-        return replace(plain, mesh=where if mesh is None else mesh, unknown=unknown)
+        return undecided(unknown, where if mesh is None else mesh)
     mesh = where if mesh is None else mesh
     if mesh is None and sharding is not None and is_plain(sharding):
         lack = lack or "a spec alone does not say how many devices its axes have"
     if mesh is None and lack:
-        raise ShardvizError(f"show({plain.name or list(shape)}): {lack}; give a mesh, such as mesh={{'data': 8}}")
+        raise ShardvizError(f"show({title or list(shape)}): {lack}; give a mesh, such as mesh={{'data': 8}}")
     if spec is None and isinstance(array_or_shape, Value) and array_or_shape.manual:
         sharding = Sharding.from_spec(sharding or Spec(), DeviceMesh.of(mesh), len(shape), manual=array_or_shape.manual)
     if not is_plain(sharding) and not isinstance(sharding, Sharding):
         sharding, mesh = read_sharding(sharding, mesh, len(shape)), None
     if isinstance(sharding, Sharding) and (unknown := _undecided(sharding)):
-        return replace(plain, mesh=sharding.mesh, unknown=unknown)
-    return replace(plain, sharding=sharding, mesh=mesh, values=_values(array_or_shape))
+        return undecided(unknown, sharding.mesh)
+    cut = layout(shape, sharding, mesh)
+    return Shown(cut, title, dtype, _values(array_or_shape), _processes(cut, processes))
 
 
 def _says_sharding(thing: Any) -> bool:
