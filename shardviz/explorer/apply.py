@@ -124,7 +124,7 @@ class StopCompile:
 
 @dataclass(frozen=True)
 class Begin:
-    """A chore of `background.py` is to begin, in the place of the one of its name that goes on.
+    """A chore of `background.py` is to begin; a running one of the same name is ended.
 
     Attributes:
         chore: `presets`, `hunt`, `mend`, `why`, `without`, `passes` or `dimensions`.

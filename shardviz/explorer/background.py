@@ -115,7 +115,7 @@ class Background:
                 self._begin(chore, (steps | {"passes": self._make_passes})[chore]())
 
     def _begin(self, name: str, steps: Steps, delay: float = 0.0) -> None:
-        """Begins a chore in the place of the one of this name."""
+        """Begins a chore; one of the same name is ended first."""
         self.end(name)
         self.chores[name] = Chore(self._inbox, steps)
         self.chores[name].start(delay)
@@ -237,7 +237,7 @@ class Background:
         self._offers(hunt="", share=0.0)
 
     def _show(self, state: Search, best: Found) -> None:
-        """Makes the best so far a card, or puts it in the place of the one that was; not of one that a person is at."""
+        """Makes the search's best plan a card, in the place of its card before, unless a person is at that one."""
         now, here = self._board.now, self._card
         known, deck = self._board.asking.known(best.plan, now.machine), now.deck
         note = f"found: {plural(len(state.tried), 'plan')} tried"
@@ -296,7 +296,7 @@ class Background:
         self._elsewhere("why", find, lambda found, trouble: put(busy=False, **(found or {"trouble": trouble})))
 
     def _without(self, cause: int) -> Steps:
-        """Finds what would change if a cause of the answer did not say its axis."""
+        """Finds what would change in the program if a cause of the answer did not ask for its axis."""
         yield
         asked = self._board.now.why
         try:

@@ -77,7 +77,8 @@ class Known(Keeping):
 
     @property
     def finishable(self) -> bool:
-        """Whether a finished compile would tell more: a compiler has planned the memory, it fits, and that is all."""
+        """Whether a compile that runs to its end would tell more: the compiler has planned the memory, the plan fits,
+        and the compile was stopped there."""
         memory = self.report.memory
         planned = self.level == "compiled" and not self.carried and memory is not None and memory.fits is not False
         return planned and "finished" not in self.report.stages
@@ -215,7 +216,7 @@ class Deck:
     # What a person does with the cards.
 
     def pinned(self, name: str = "") -> Deck:
-        """The plan as it is now as a card of its own: the draft gets an id and a name; of another card, a copy."""
+        """Keeps the present plan as a card of its own: the draft gets an id and a name, any other card is copied."""
         deck, card = self._fresh(name)
         kept = replace(card, plan=self.now.plan, known=self.now.known, note=self.now.note if self.at == DRAFT else "")
         if self.at == DRAFT:
@@ -273,7 +274,7 @@ class Deck:
         return replace(self, cards=tuple(card if c.id == card.id else c for c in self.cards))
 
     def _with_draft(self, draft: Card | None) -> Deck:
-        """With this draft, in the place of the one that there was."""
+        """With this draft, which replaces the one before."""
         if draft is None:
             return self._without(DRAFT)
         if self.draft is not None:
@@ -287,7 +288,7 @@ class Deck:
         return replace(self, cards=tuple(c for c in self.cards if c.id != which), against=against)
 
     def _kept_draft(self) -> Deck:
-        """The draft under a name of its own; where another card has its plan, that one is enough."""
+        """Keeps the draft under a name of its own, unless another card has the same plan."""
         draft = self.card(DRAFT)
         if any(card.id != DRAFT and card.plan == draft.plan for card in self.cards):
             return self._without(DRAFT)

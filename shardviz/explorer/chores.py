@@ -26,21 +26,21 @@ from shardviz.study.trying import WAITING
 _SLICE = 0.02
 """Seconds of work before others are asked."""
 _PAUSE = 0.02
-"""Seconds in which others are: a message passes through several turns of a kernel's loop before it is answered."""
+"""Seconds for others: a message passes through several turns of a kernel's loop before it is answered."""
 _WAIT = 0.05
-"""Seconds until it is asked again whether what a step waits for is there."""
+"""Seconds until a waiting step is tried again."""
 
 
 class Chore:
-    """Work in slices: a generator whose steps an inbox's owner does. What it yields is of no matter; it is closed when
-    the chore is stopped. `running` says whether more is to be done."""
+    """Work in slices: a generator whose steps run where the inbox's owner is. What a step yields is ignored, and the
+    generator is closed when the chore is stopped. `running` says whether work is left."""
 
     def __init__(self, inbox: Inbox, steps: Generator[Any, None, None]):
         self._inbox, self._steps = inbox, steps
         self.running = True
 
     def start(self, delay: float = 0.0) -> None:
-        """Begins, some seconds later where an event loop runs; then it returns at once."""
+        """Starts the work. Under an event loop it returns at once, and the work begins after `delay` seconds."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -51,7 +51,7 @@ class Chore:
         loop.call_later(delay, self._slice, loop)
 
     def stop(self) -> None:
-        """Ends it; what is under way is not gone on with."""
+        """Stops the work: the step that is running is its last."""
         if self.running:
             self.running = False
             with suppress(ValueError):  # it stops itself: then it ends by itself too
@@ -63,7 +63,7 @@ class Chore:
             loop.call_later(_WAIT if waits else _PAUSE, self._slice, loop)
 
     def _work(self) -> bool:
-        """Some steps; whether the last of them can do nothing but wait."""
+        """Runs steps for the time of a slice; whether the last step can only wait."""
         until, waits = time.monotonic() + _SLICE, False
         try:
             while self.running and not waits and time.monotonic() < until:

@@ -92,9 +92,10 @@ class CompileLoop:
             self.inbox.post(partial(self._fire, self._turn))
 
     def _wait(self, turn: int, newer: queue.SimpleQueue[None]) -> None:
-        """Starts the task of a turn unless something newer is said in time; on a thread of its own.
+        """Waits on a thread of its own, then starts the task of a turn, unless a newer task has come meanwhile.
 
-        No `threading.Timer`: its `cancel` takes a lock in Python, which an interrupt that comes just then leaves taken.
+        A `threading.Timer` would not do: its `cancel` takes a lock in Python, which a Ctrl-C at that moment leaves
+        locked.
         """
         try:
             newer.get(timeout=self._debounce)
@@ -122,8 +123,8 @@ class CompileLoop:
         self._began, self._seconds = time.monotonic(), None
 
     def cancel(self) -> None:
-        """Drops the task; answers to it that still come belong to an older turn. Where this is interrupted, it can be
-        done again."""
+        """Drops the task; answers to it that come later belong to an older turn. After a Ctrl-C in the midst of it, it
+        can be called again."""
         self._turn += 1
         self._pending = None
         self._newer.put(None)
@@ -237,10 +238,10 @@ class Inbox:
         self._news = threading.Event()
 
     def run(self, change: Callable[[], T]) -> T:
-        """Holds off all posted calls while `change` changes the state; they run afterwards.
+        """Runs `change` while all posted calls wait; they run afterwards.
 
-        Python lets an interrupt in at calls only, and there is none between a lock or a count and what puts it back: so
-        this is no context manager in Python, whose end is a call.
+        This is a function that takes a function, and no context manager: a Ctrl-C can arrive at every call in Python,
+        and to leave a context manager is a call, so what it has to put back could be left undone.
         """
         with suppress(RuntimeError):  # there is no running loop in a script
             self._loop = asyncio.get_running_loop()
@@ -268,7 +269,7 @@ class Inbox:
             self._news.set()
 
     def drain(self) -> None:
-        """Runs what was posted. Where another thread holds the state, that one runs it when it lets go."""
+        """Runs the posted calls. While another thread holds the state, that thread runs them when it lets go."""
         while not self._calls.empty():
             if not self._lock.acquire(blocking=False):
                 return

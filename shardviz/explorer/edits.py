@@ -160,7 +160,7 @@ class CutDimension(PlanEdit, frozen=True):
 
 
 class RenameDimension(_Edit, frozen=True):
-    """Calls a logical dimension otherwise. The plan stays as it is, so there is nothing to undo."""
+    """Renames a logical dimension. The plan stays the same, so there is nothing to undo."""
 
     refused_at: ClassVar[str] = "dimension"
     about: ClassVar[str] = "old"
@@ -177,7 +177,7 @@ class _MeshEdit(PlanEdit, frozen=True):
 
 
 class AddAxis(_MeshEdit, frozen=True):
-    """Adds a mesh axis, the minor one. A size that is text was typed, and is no number: the mesh says why not."""
+    """Adds a mesh axis, the minor one. A size that is text was typed and is no number: the mesh says what is wrong."""
 
     name: Text
     size: Whole | Text
@@ -258,7 +258,7 @@ class AddRule(_RuleEdit, frozen=True):
 
 
 class MakeRule(_RuleEdit, frozen=True):
-    """Adds a rule, the first, with the spec that an argument has now; what it catches loses edits of its own."""
+    """Adds a first rule, with the spec that an argument has now; edits of the arguments that it catches are dropped."""
 
     pattern: Text
     name: Text
@@ -347,7 +347,7 @@ class MoveCard(CardEdit, frozen=True):
 
 
 class DeleteCard(CardEdit, frozen=True):
-    """Deletes a card; neither the baseline nor the one that is open."""
+    """Deletes a card, but neither the baseline nor the open one."""
 
     card: Text
 
@@ -382,7 +382,8 @@ class CloseOffers(_Edit, frozen=True):
 
 
 class FindBest(_Edit, frozen=True):
-    """Searches the best plan for the machine; what it finds are cards, which get better as it goes on."""
+    """Searches for the best plan on the machine; the plans that it finds are cards, which improve as the search goes
+    on."""
 
 
 class StopFinding(_Edit, frozen=True):
@@ -403,7 +404,7 @@ class AskWhy(_Edit, frozen=True):
 
 
 class AskWithout(_Edit, frozen=True):
-    """Asks what would change in the whole program if a cause of the answer, from 0, did not say its axis."""
+    """Asks what would change in the whole program if one cause of the answer (from 0) did not ask for its axis."""
 
     cause: Whole
 
@@ -421,7 +422,7 @@ class Stop(_Edit, frozen=True):
 
 
 class Recompile(_Edit, frozen=True):
-    """Compiles the plan as it is once more, after a stop or a failure."""
+    """Compiles the present plan again, after a stop or a failure."""
 
 
 class Finish(_Edit, frozen=True):
@@ -442,7 +443,7 @@ class Select(_Edit, frozen=True):
 
 
 class ShowPasses(_Edit, frozen=True):
-    """Has the plan compiled once more for its target, with what each of XLA's passes makes of it."""
+    """Compiles the plan again for its target, and records the program after each of XLA's passes."""
 
 
 PageEdit = (

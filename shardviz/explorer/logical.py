@@ -46,8 +46,8 @@ class Logical:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def renamed(self, old: str, new: str) -> Logical:
-        """The same with one dimension called otherwise; a `ShardvizError` where there is none, or one of the new
-        name."""
+        """The same with one dimension renamed; a `ShardvizError` where there is no such dimension, or one has the new
+        name already."""
         if self.found is None:
             raise ShardvizError("the logical dimensions are not known yet")
         if not new.strip():

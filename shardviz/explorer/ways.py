@@ -130,7 +130,7 @@ def _resized(wanted: Plan, uneven: Sequence[Undivided], axis: str) -> Iterator[l
 
 
 def sizes(name: str, size: int, uneven: Sequence[Undivided], mesh: DeviceMesh) -> list[int]:
-    """The sizes of a mesh axis by which all these dimensions would divide, up to some times the one that it has."""
+    """The sizes of a mesh axis that divide all these dimensions, up to a few times its present size."""
     rest = []
     for (_, _, dimension), length, spec in uneven:
         axes = spec.dims[dimension]
@@ -142,7 +142,7 @@ def sizes(name: str, size: int, uneven: Sequence[Undivided], mesh: DeviceMesh) -
 
 
 def _padded(uneven: Sequence[Undivided], mesh: DeviceMesh) -> Iterator[WayOn]:
-    """Sizes that would divide, for the person to take in the program."""
+    """Sizes that would divide, which only the person can give the program."""
     larger: dict[int, int] = {}
     for (_, _, dimension), size, spec in uneven:
         count = math.prod(axis_size(a, mesh) for a in spec.dims[dimension])

@@ -158,7 +158,8 @@ def _listing(of: Listing) -> str:
 
 
 def _picture(of: Picture) -> str:
-    """Its grids as tables, in as many cells as are no more than 147 kB, and its notes; else its description."""
+    """A picture's grids as tables, of so many cells that they take at most 147 kB, and its notes; else its
+    description."""
     if not of.grids:
         return f'<div style="{QUIET}">{outside(of.alt)}</div>'
     painted: list[tuple[Picture, str]] = []

@@ -96,7 +96,7 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
 
 
 def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
-    """A card that is not there yet: what the offer would give, compared with the open card, as far as it was tried."""
+    """The card that an offer would become, compared with the open card, as far as the offer was tried."""
     would = Card(id="preview", name=offer.name, plan=offer.plan, known=known)
     card, tried = _cards([would], replace(deck, against=deck.at), name="preview"), offer.tried
     if tried is not None and tried.seconds and LEVELS.index(tried.level) > LEVELS.index(known.level):

@@ -192,7 +192,7 @@ def _walked(cost: StepCost) -> Document:
 
 
 def _settled(part: Any) -> Any:
-    """A part of a document without the links that ask the kernel: on a kept page nobody would answer."""
+    """A part of a document without links that ask the kernel, since a saved page has none."""
     if isinstance(part, tuple):
         return tuple(_settled(each) for each in part if not _asks(each))
     if isinstance(part, Row):

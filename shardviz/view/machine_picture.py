@@ -177,7 +177,7 @@ def _tiles(placed: Placement, stand: FloorPlan, shade: int) -> Rects:
 
 
 def _lit(stand: FloorPlan, numbers: list[int], fill: Role) -> Rects:
-    """Tiles once more, filled."""
+    """The same tiles again, filled with a colour."""
     nodes = [stand.nodes[n] for n in numbers]
     keys = tuple(node.places[:1] for node in nodes)
     return Rects(**_boxes(stand, nodes), fill=fill, keys=keys, layer=_MEMBERS)

@@ -70,7 +70,7 @@ def machine_pane(cost: StepCost) -> Document:
 
 
 def without_machine(why: str, missing: str, name: str) -> Document:
-    """What to do where there is no machine: `why` there is none, and what simulated devices are `missing`."""
+    """What to do where there is no machine; `why` there is none, and what simulated devices lack (`missing`)."""
     none = why or f"No machine is chosen: the devices are simulated, with no {missing}."
     such = words(", such as tpu v5p:4x4x4 or gpu h100:8x8", quiet=True)
     return Document(blocks=(paragraph(none, name=name), paragraph(CHOOSE, such)))

@@ -75,7 +75,7 @@ def _members(of: Dimension) -> str:
 
 
 def _conflicts(of: Dimension) -> str:
-    """Which arrays have it several times; empty where none has."""
+    """Which arrays have the dimension several times; empty where none has."""
     if not of.conflicts:
         return ""
     first = list(of.conflicts.items())[:4]

@@ -344,7 +344,7 @@ def asked_document(asked: Asked) -> Document | None:
 
 
 def _changes(answer: Why, changes: Mapping[int, Comparison]) -> Section:
-    """What would change in the whole program without each cause, as far as that was asked."""
+    """What would change in the whole program without each cause, for the causes that were asked about."""
 
     def values(each: tuple[int, Cause]) -> Piece:
         number, cause = each
