@@ -247,13 +247,17 @@ def on_files(files, config):
     return files
 
 
+PATIENCE = 300.0
+"""Seconds that a compile may take: a machine that builds the site may do other things besides."""
+
+
 def explorer_page() -> str:
     """The explorer of the README's first command, as the page that `explorer.save` writes."""
     import shardviz as sv
 
     llama = sv.gallery.llama("70b")
-    explorer = sv.explore(llama, target="tpu v5p:4x4x4")
-    explorer.wait("compiled" if has_tpu_compiler() else "partitioned")
+    explorer = sv.explore(llama, target="tpu v5p:4x4x4", timeout=PATIENCE)
+    explorer.wait("compiled" if has_tpu_compiler() else "partitioned", timeout=PATIENCE)
     text = saved(explorer.save)
     explorer.close()
     return text

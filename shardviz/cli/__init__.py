@@ -5,5 +5,22 @@
 
 from __future__ import annotations
 
-from shardviz.cli import arrays, asking, comment, here, judging, mcp, skill  # each adds its verbs
-from shardviz.cli.frame import run as main
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; Ctrl-C while the verbs are being imported is told like any other.
+
+    Args:
+        argv: the words after `shardviz`; the process's own where None.
+
+    Returns:
+        The exit code: see `shardviz.cli.frame`.
+    """
+    try:
+        from shardviz.cli.verbs import run
+    except KeyboardInterrupt:
+        print("shardviz: interrupted", file=sys.stderr)
+        return 130
+    return run(argv)

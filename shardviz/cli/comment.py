@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardviz.cli.frame import Answer, verb
 from shardviz.cli.judging import read_report
-from shardviz.cli.schemas import Changed, CommentData, StepChange
 from shardviz.cli.steps import OPTIONS, STEPS, project, step_of, wanted
 from shardviz.errors import ShardvizError
+
+if TYPE_CHECKING:
+    from shardviz.cli.schemas import StepChange
 
 _BETTER_WORSE = {
     "step": ("faster", "slower"),
@@ -51,6 +53,8 @@ def comment(names: tuple[str, ...], base: str, head: str | None, threshold: str,
 
     It is Markdown. Nothing is printed where nothing changes by the threshold.
     """
+    from shardviz.cli.schemas import CommentData
+
     least = _share(threshold)
     pairs = _of_files(names, base, head) if head else _of_revisions(names, base, given)
     changes = [change for pair in pairs if (change := changed(*pair, threshold=least))]
@@ -103,6 +107,7 @@ def changed(
     Returns:
         None if nothing did.
     """
+    from shardviz.cli.schemas import Changed, StepChange
     from shardviz.judge.comparison import compare
     from shardviz.paint.markdown import markdown_of
     from shardviz.records.findings import SEVERITIES

@@ -14,6 +14,7 @@ A verb is a function that returns an `Answer`. Its result goes to standard outpu
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import click
@@ -141,18 +143,18 @@ def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Calla
         def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **given: Any) -> int:
             click.get_current_context().obj.quiet = quiet
             answer = function(**given)
-            text = answer.json() if as_json else answer.text(width or columns())
+            text, code = answer.json() if as_json else answer.text(width or columns()), answer.code
             try:
                 if text:
                     click.echo(text, color=colours() or None)
                 sys.stdout.flush()
-            except BrokenPipeError as error:  # `shardviz report ... | head`: whoever read has enough
+            except BrokenPipeError:  # `shardviz report ... | head`: whoever read has enough, of this; not of the files
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                raise click.exceptions.Exit(141) from error
+                code = 128 + signal.SIGPIPE
             for path in out:
                 answer.write(path)
                 progress(f"wrote {path}")
-            return answer.code
+            return code
 
         for option in reversed((*options, *_OUTPUT)):
             run = option(run)
@@ -255,8 +257,16 @@ def _signals(state: State) -> Iterator[None]:
         yield
         return
 
-    def interrupted(*_: Any) -> None:
+    again: list[threading.Timer] = []
+
+    def interrupted(_: int, frame: FrameType | None) -> None:
         state.interrupted = True
+        dropping = {getattr(callback, "__code__", None) for callback in gc.callbacks}
+        if any(each.f_code in dropping for each, _ in traceback.walk_stack(frame)):
+            # Python drops what a callback of its garbage collector raises, and JAX has one: again when it has returned.
+            again.append(threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)))
+            again[-1].start()
+            return
         raise KeyboardInterrupt
 
     def ended(*_: Any) -> None:
@@ -269,5 +279,7 @@ def _signals(state: State) -> Iterator[None]:
     try:
         yield
     finally:
+        for timer in again:
+            timer.cancel()
         for number, handler in old.items():
             signal.signal(number, handler)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 
-BYTES = {"pred": 1, "s8": 1, "u8": 1, "s32": 4, "u32": 4, "bf16": 2, "f16": 2, "f32": 4, "f64": 8, "s64": 8}
+BYTES = {"pred": 1, "bool": 1, "s8": 1, "u8": 1, "s32": 4, "u32": 4, "bf16": 2, "f16": 2, "f32": 4, "f64": 8, "s64": 8}
 NUMPY = {"pred": "bool", "s32": "int32", "u32": "uint32", "bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 KINDS = "all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute"
 LINE = re.compile(rf"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ({KINDS})\((.*)$", re.M)

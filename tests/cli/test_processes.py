@@ -118,6 +118,20 @@ def test_what_is_interrupted_leaves_nothing_behind(project, words):
     assert git(project, "worktree", "list").count("\n") == 0
 
 
+def test_an_interruption_while_the_verbs_are_imported_is_told():
+    press = (
+        "import signal, sys\n"
+        "class Press:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'shardviz.cli.frame': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Press())\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from shardviz.cli import main; sys.exit(main(['--help']))"
+    )
+    done = subprocess.run([sys.executable, "-c", press], env=environment(), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "shardviz: interrupted\n")
+
+
 def test_python_runs_it_as_a_module():
     done = subprocess.run(
         [sys.executable, "-m", "shardviz.cli", "--version"],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
 import shutil
 import signal
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import click
@@ -17,8 +19,8 @@ from msgspec import json as msgspec_json
 
 import shardviz as sv
 from shardviz.cli import main
-from shardviz.cli.frame import cli
 from shardviz.cli.schemas import SCHEMAS, schema_of
+from shardviz.cli.verbs import cli
 from shardviz.costs.timeline import Timeline
 from shardviz.paint.columns import text_width
 from tests.cli.conftest import MODEL
@@ -184,6 +186,32 @@ def test_an_interruption_exits_with_130_and_leaves_nothing(folder, capsys, monke
     assert code == 130 and files(folder) - before == known
     assert all(json.loads((folder / file).read_text())["left"] == 2 for file in known)
     assert capsys.readouterr().err.endswith(f"shardviz {verb}: interrupted\n")
+
+
+def test_an_interruption_inside_a_callback_of_the_garbage_collector_is_not_lost(folder, monkeypatch, capsys):
+    """Python drops an exception of such a callback; JAX has one, in which Ctrl-C often comes while it traces."""
+    pressed = []
+
+    def callback(*_):
+        if not pressed:
+            pressed.append(signal.raise_signal(signal.SIGINT))
+
+    def asked():
+        gc.callbacks.append(callback)
+        gc.collect()
+        for _ in range(200):
+            time.sleep(0.1)
+
+    monkeypatch.setattr("shardviz.compiler.targets.targets", asked)
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    start = time.perf_counter()
+    try:
+        code = main(("targets",))
+    finally:
+        signal.signal(signal.SIGINT, old)
+        gc.callbacks.remove(callback)
+    assert pressed and code == 130 and time.perf_counter() - start < 15
+    assert capsys.readouterr().err.strip() == "shardviz targets: interrupted"
 
 
 def test_compare_says_what_differs_and_that_nothing_does(run, reports):

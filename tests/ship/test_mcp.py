@@ -14,8 +14,8 @@ import click
 import pytest
 
 from shardviz.cli import main
-from shardviz.cli.frame import cli
 from shardviz.cli.mcp import VERBS, input_schema, server, words
+from shardviz.cli.verbs import cli
 from shardviz.errors import ShardvizError
 from tests.cli.conftest import command, environment
 

@@ -13,8 +13,9 @@ import click
 import pytest
 
 from shardviz.cli import main
-from shardviz.cli.frame import State, cli
+from shardviz.cli.frame import State
 from shardviz.cli.skill import guide
+from shardviz.cli.verbs import cli
 from shardviz.diagnose.findings import RULES
 from tests.diagnose import faulty_programs as programs
 from tests.diagnose.faulty_programs import FAULTS
