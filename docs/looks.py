@@ -2,8 +2,8 @@
 
     python docs/looks.py [FOLDER]        # from the project's root, some minutes; FOLDER is artifacts/looks
 
-Each state is taken in a window of 1440 x 900 and one of 1280 x 800, light and dark. It needs Chromium and the extras
-`lab` and `test`.
+Each state is taken in a window of 1440 x 900 and one of 1280 x 800, light and dark. Two of the four, smaller, are kept
+in docs/looks/ for the page docs/looks.md. It needs Chromium and the extras `lab` and `test`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import Locator, expect, sync_playwright
 
 from tests.browser.harness import ARTIFACTS, CHROMIUM_FLAGS, LabPage, running_lab
 from tests.browser.views import go, state
 
 SIZES = ((1440, 900), (1280, 800))
+KEPT = {(1440, "light"), (1280, "dark")}
+SMALL = Path(__file__).parent / "looks"
 CHANGE = "(theme) => jupyterapp.commands.execute('apputils:change-theme', {theme})"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
@@ -92,6 +95,7 @@ LOOKS: dict[str, tuple[str, Callable[[Locator], object]]] = {
 def main(folder: Path, names: list[str]) -> None:
     """Takes all of them."""
     folder.mkdir(parents=True, exist_ok=True)
+    SMALL.mkdir(exist_ok=True)
     with running_lab() as lab, sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(CHROMIUM_FLAGS))
         for name in names or LOOKS:
@@ -118,8 +122,12 @@ def main(folder: Path, names: list[str]) -> None:
                     if name == "mend":
                         page.raw.mouse.move(5, 400)
                         act(view)
-                    page.raw.screenshot(path=folder / f"{name}_{width}_{theme}.png")
-                    print(folder / f"{name}_{width}_{theme}.png", flush=True)
+                    taken = folder / f"{name}_{width}_{theme}.png"
+                    page.raw.screenshot(path=taken)
+                    print(taken, flush=True)
+                    if (width, theme) in KEPT:
+                        small = Image.open(taken).resize((1000, 1000 * height // width), Image.Resampling.LANCZOS)
+                        small.save(SMALL / f"{name}_{theme}.webp", quality=70, method=6)
             page.raw.evaluate(
                 "(theme) => jupyterapp.commands.execute('apputils:change-theme', {theme})", THEMES["light"]
             )

@@ -321,8 +321,8 @@ class Explorer(Delivered):
 
 # What the page shows as Documents.
 
-_SMALL = (300.0, 190.0)  # pixels of the shard map beside the source
-_LARGE = (560.0, 420.0)  # and of the one in its own pane, where it is too large to be read whole
+_SMALL = (264.0, 160.0)  # pixels of the shard map beside the source
+_LARGE = (530.0, 420.0)  # and of the one in its own pane, where it is too large to be read whole
 
 
 def _head(explorer: Explorer) -> Json:
@@ -345,11 +345,14 @@ def _cards(explorer: Explorer) -> Json:
 
 
 def _most(explorer: Explorer) -> Json:
-    """How many mends there are; where they are looked at, what costs most, what belongs to no row first."""
-    document, explorer._costs = costs_documents(explorer.state.deck, explorer.state.now.remedies)
+    """How many mends there are, and whether all were tried; where they are looked at, what costs most: what belongs to
+    no row first."""
+    remedies = explorer.state.now.remedies
+    document, explorer._costs = costs_documents(explorer.state.deck, remedies)
     blocks = sorted(document.blocks, key=lambda block: not isinstance(block, Section))
     shown = pane(replace(document, blocks=tuple(blocks))) if explorer.tab == "most" else {}
-    return {**shown, "mends": sum(_mends(block) for block in blocks)}
+    tried = remedies.of == explorer.state.plan and remedies.mends is not None and not remedies.busy
+    return {**shown, "mends": sum(_mends(block) for block in blocks), "tried": tried}
 
 
 def _mends(block: Block) -> int:

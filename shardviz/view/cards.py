@@ -42,6 +42,7 @@ from shardviz.view.document import (
 from shardviz.view.report import CPU_CAUTION, CPU_DETAIL
 from shardviz.view.step_cost import (
     BOUND_WORDS,
+    SAME,
     band_words,
     level_words,
     memory_words,
@@ -260,7 +261,7 @@ def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator
             spent = one.step.seconds * chips / (two.step.seconds * before)
             tip = f"{against}: {chips:,} chips for {step_words(one)}, {before:,} for {step_words(two)} there"
             yield signed(spent - 1, f"{format_change(spent)} chip-seconds", of=tip)
-        elif format_seconds(abs(later)) == "0 s" or abs(later) < 5e-4 * max(two.lower, 1e-12):
+        elif format_seconds(abs(later)) == "0 s" or abs(later) < SAME * max(two.lower, 1e-12):
             yield words("the same time", quiet=True, tip=against)
         else:
             yield signed(later, format_seconds(abs(later)), of=against)

@@ -40,7 +40,7 @@ from shardviz.view.document import (
     wrapped,
 )
 from shardviz.view.placement import CHOOSE
-from shardviz.view.step_cost import pair
+from shardviz.view.step_cost import SAME, pair
 
 MOST = 14
 _LEAST = 0.001  # of the step
@@ -484,9 +484,9 @@ def _try(entry: _Entry) -> Iterator[Piece]:
 def _saved(mend: Mend, tip: str = "") -> list[Piece]:
     """`−17.4 s` `+2 GB memory`, without a time `−41 GB of communication`; what the mend is for comes first."""
     amounts = []
-    if mend.seconds:
+    if mend.seconds and abs(mend.seconds) >= SAME * (mend.step or 0.0):
         amounts.append(_signed(-mend.seconds, format_seconds(abs(mend.seconds)), tip))
-    elif mend.bytes:
+    elif mend.bytes and not mend.seconds:
         amounts.append(_signed(-mend.bytes, f"{format_bytes(abs(mend.bytes))} of communication", tip))
     if abs(mend.memory) >= 0.5e6:
         predicted = "" if mend.level == "compiled" else "predicted, before a compiler plans it"

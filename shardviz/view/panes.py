@@ -39,6 +39,7 @@ from shardviz.view.document import (
     value_spec,
     words,
 )
+from shardviz.view.picture import LETTERS
 from shardviz.view.placement import CHOOSE, without_machine
 from shardviz.view.program import of_rules
 from shardviz.view.report import (
@@ -346,9 +347,9 @@ def shard_map_pane(
         why = paragraph(texts or "its sharding is not known at this level", quiet=True)
         return Document(title=title, lead=(lead,), blocks=(why,), mesh=report.mesh)
     size = words(f"→ {format_shape(cut.shard_shape)} · {format_bytes(value.bytes_per_device)} per device", quiet=True)
-    drawn, slices = shard_map(Shown(cut, name, value.dtype), device), build_scene(cut)
+    drawn, slices = shard_map(Shown(cut, name, value.dtype), device, room and room[0]), build_scene(cut)
     if room is not None:
-        drawn = drawn.within((room[0], 2 * room[1]))
+        drawn = drawn.within((room[0], 2 * room[1]), LETTERS)
     merged = sum(len(grid.cells) for grid in drawn.grids) < slices.cells and not cut.maximal
     figure: Block = Figure(of=tinted(drawn) if merged else drawn, name="cells")
     if merged and room is not None and room[0] >= _BESIDE:

@@ -223,6 +223,8 @@ class Head:
 _BAR, _GAP, _DOWN = 19.0, 5.0, 1.5  # the thickness of a head, the space beside it, and a line's height in letters
 SMALLEST = 7.4
 """Pixels of the smallest letters in cells that can be read."""
+LETTERS = 12.0
+"""Pixels of the smallest letters on the explorer's page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -471,12 +473,12 @@ class Picture:
             drawn = self.coarser(*limits)  # type: ignore[misc]
         return drawn
 
-    def within(self, room: tuple[float, float]) -> Picture:
-        """The finest whose cells can be read where it is made to fit so many pixels across and down."""
+    def within(self, room: tuple[float, float], letters: float = SMALLEST) -> Picture:
+        """The finest whose cells have such letters at least where it is made to fit so many pixels across and down."""
 
         def reads(drawn: Picture) -> bool:
             scale = min(1.0, room[0] / drawn.width, room[1] / drawn.height)
-            return all(grid.size * scale >= SMALLEST for grid in drawn.grids)
+            return (scale == 1 or letters < LETTERS) and all(grid.size * scale > letters - 0.01 for grid in drawn.grids)
 
         return self.fitted(reads)
 

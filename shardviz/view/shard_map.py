@@ -12,6 +12,8 @@ device is picked, outlines of its groups stand over the cells, one an axis, with
 from __future__ import annotations
 
 import itertools
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -52,7 +54,20 @@ from shardviz.view.layouts import (
     tree_blocks,
     uneven_words,
 )
-from shardviz.view.picture import LIMITS, Grid, Head, Labels, Lines, Picture, Role, Shape, picture, shifted, text_wide
+from shardviz.view.picture import (
+    LETTERS,
+    LIMITS,
+    Grid,
+    Head,
+    Labels,
+    Lines,
+    Picture,
+    Role,
+    Shape,
+    picture,
+    shifted,
+    text_wide,
+)
 from shardviz.view.scene import Scene, Side, build_scene, coarsen, contents, copies_along, describe, group_along, notes
 from shardviz.view.show import Shown, ShownChange, ShownTree, ShownUnknown
 
@@ -60,6 +75,8 @@ MOST = 1280.0
 """Pixels of a map each way."""
 _LETTER = 0.66  # the width of a monospace character, as a share of its size
 _LEAST, _LARGEST = 9.0, 13.3  # pixels of letters in cells
+_BRIEF = 5  # letters of a cell that are kept where the room is given
+_SIDE = 90.0  # about how many pixels the heads beside the cells take then
 _MOST_KEYS = 4096  # devices of a mesh that can be picked one by one; in a larger one the first of each cell can be
 _BETWEEN, _GAP, _FOOT, _CARD = 70.0, 28.0, 38.0, 5.0  # pixels
 _OUTLINES = 5  # their layer
@@ -67,9 +84,10 @@ _INSETS = 1.4, 3.4
 """Pixels from a cell's edge to the outline of a picked device's own cell, and of those of its groups."""
 
 
-def shard_map(shown: Shown, device: int = -1) -> Picture:
+def shard_map(shown: Shown, device: int = -1, room: float | None = None) -> Picture:
     """Which device holds which slice, untitled, with a picked device's groups outlined (its place in the mesh; below 0
-    for none). The finest picture within 1,280 pixels each way; its `coarser` gives those with fewer cells."""
+    for none). The finest picture within 1,280 pixels each way; its `coarser` gives those with fewer cells. With
+    so many pixels of `room` across the letters are larger: a cell of many devices names the first, its tip all."""
     fine = build_scene(shown.layout, shown.hosts)
     scenes: dict[tuple[int, ...], Scene] = {}  # many limits give the same cells
     pictures: dict[tuple[int, ...], Picture] = {}
@@ -81,14 +99,14 @@ def shard_map(shown: Shown, device: int = -1) -> Picture:
     def coarser(*limits: int) -> Picture:
         few = merged(*limits)
         if few.held.shape not in pictures:
-            pictures[few.held.shape] = replace(_drawn(few, device), coarser=coarser)
+            pictures[few.held.shape] = replace(_drawn(few, device, room=room), coarser=coarser)
         return pictures[few.held.shape]
 
     if inside := contents(fine, shown.values):
         first = replace(_drawn(fine, device, inside), coarser=coarser)
         if max(first.width, first.height) <= MOST:
             return first
-    return coarser(*next((limits for limits in LIMITS if _fits(merged(*limits))), LIMITS[-1]))
+    return coarser(*next((limits for limits in LIMITS if _fits(merged(*limits), room)), LIMITS[-1]))
 
 
 @picture.register
@@ -304,14 +322,21 @@ def _moved(report: Report, name: str) -> Piece:
 # The panels of a map.
 
 
-def _drawn(scene: Scene, device: int, inside: Sequence[Sequence[str]] = ()) -> Picture:
+def _texts(scene: Scene, room: float | None) -> list[str]:
+    """What each cell says: `0-3,8-11`, briefly, where the room is given, `0…`."""
+    short = lambda text: text if len(text) <= _BRIEF else f"{re.split('[-, ]', text)[0]}…"  # noqa: E731
+    return list(scene.labels if room is None else map(short, scene.labels))
+
+
+def _drawn(scene: Scene, device: int, inside: Sequence[Sequence[str]] = (), room: float | None = None) -> Picture:
     """All panels of a scene, as nearly square as they fit, with the outlines of a picked device."""
-    frame = _frame(scene, max(map(len, scene.labels)), inside)
+    texts = _texts(scene, room)
+    frame = _frame(scene, max(map(len, texts)), inside, room)
     width, height, across = _arranged(scene, frame)
     step = (width + _GAP) / across, height / -(-len(scene.devices) // across)
     grids = [
         shifted(grid, n % across * step[0] + frame.left, n // across * step[1] + frame.top)
-        for n, grid in enumerate(_panels(scene, frame, inside))
+        for n, grid in enumerate(_panels(scene, frame, texts, inside))
     ]
     outlines = _outlines(scene, grids, device) if 0 <= device < scene.mesh.size else ()  # type: ignore[arg-type]
     return Picture(
@@ -333,18 +358,20 @@ def _arranged(scene: Scene, frame: Grid) -> tuple[float, float, int]:
     return min(sizes, key=lambda size: max(size[0], 1.5 * size[1]))
 
 
-def _fits(scene: Scene) -> bool:
+def _fits(scene: Scene, room: float | None) -> bool:
     """Whether all panels are within the most pixels; mostly the first cell's label alone is too wide for that."""
-    size = lambda longest: max(_arranged(scene, _frame(scene, longest))[:2])  # noqa: E731
+    size = lambda longest: max(_arranged(scene, _frame(scene, longest, room=room))[:2])  # noqa: E731
+    if room is not None:
+        return size(_BRIEF) <= MOST
     first = scene.label(scene.devices[0, 0, 0].tolist())
     return size(len(first)) <= MOST and size(max(map(len, scene.labels))) <= MOST
 
 
-def _frame(scene: Scene, longest: int, inside: Sequence[Sequence[str]] = ()) -> Grid:
+def _frame(scene: Scene, longest: int, inside: Sequence[Sequence[str]] = (), room: float | None = None) -> Grid:
     """What all panels of a scene have in common, with labels of so many letters; where they stand is that of the
     first."""
     cut = scene.layout
-    cards, size, wide, high = _cell(scene, longest, inside)
+    cards, size, wide, high = _cell(scene, longest, inside, room)
     apart = cut.partial_sums * cut.manual_ways > 1
     return Grid(
         texts=(),
@@ -367,14 +394,13 @@ def _frame(scene: Scene, longest: int, inside: Sequence[Sequence[str]] = ()) -> 
     )
 
 
-def _panels(scene: Scene, frame: Grid, inside: Sequence[Sequence[str]]) -> Iterator[Grid]:
+def _panels(scene: Scene, frame: Grid, texts: list[str], inside: Sequence[Sequence[str]]) -> Iterator[Grid]:
     """The panels of a scene, each with its first cell at 0, 0."""
     mesh, (panels, rows, columns, many) = scene.mesh, scene.devices.shape
     places = np.zeros(int(mesh.ids().max()) + 1, int)
     places[mesh.ids()] = np.arange(mesh.size)
     held = places[scene.held].reshape(scene.cells, -1)
     keys = list(map(tuple, (held if mesh.size <= _MOST_KEYS else held[:, :1]).tolist()))
-    texts = list(scene.labels)
     for n, lines in enumerate(inside):
         texts[n] = "\n".join((texts[n], *lines))
     who = [f"device{'s' * (many > 1)} {label}" for label in scene.labels]
@@ -402,7 +428,9 @@ def _panels(scene: Scene, frame: Grid, inside: Sequence[Sequence[str]]) -> Itera
         )
 
 
-def _cell(scene: Scene, longest: int, inside: Sequence[Sequence[str]]) -> tuple[tuple[Role, ...], float, float, float]:
+def _cell(
+    scene: Scene, longest: int, inside: Sequence[Sequence[str]], room: float | None
+) -> tuple[tuple[Role, ...], float, float, float]:
     """The cards behind each cell, the size of its letters, and its width and height."""
     cut, (panels, rows, columns) = scene.layout, scene.devices.shape[:3]
     behind = (min(cut.replicas, 3) - 1) * scene.stacked
@@ -411,9 +439,10 @@ def _cell(scene: Scene, longest: int, inside: Sequence[Sequence[str]]) -> tuple[
     longest = max(longest, *(len(line) for lines in inside for line in lines)) if inside else longest
     least = (longest + 1.2) * _LETTER, 1.5 * (1 + max(map(len, inside), default=0))
     spare = _CARD * (behind + 1) if behind else 0.0
-    big = 340.0 if panels == 1 else 190.0
-    wide = max(big * min(1, 1 / scene.aspect) / columns, _LEAST * least[0] + spare)
-    high = max(big * min(1, scene.aspect) / rows, _LEAST * least[1] + spare)
+    big = min(340.0 if panels == 1 else 190.0, math.inf if room is None else room - _SIDE)
+    letters = _LEAST if room is None else LETTERS
+    wide = max(big * min(1, 1 / scene.aspect) / columns, letters * least[0] + spare)
+    high = max(big * min(1, scene.aspect) / rows, letters * least[1] + spare)
     return cards, min(_LARGEST, (wide - spare) / least[0], (high - spare) / least[1]), wide, high
 
 

@@ -51,6 +51,8 @@ from shardviz.view.placement import axes_section, orders_section
 from shardviz.view.report import phase_words, traffic_words, work_blocks
 from shardviz.view.values import beside_words
 
+SAME = 1e-3
+"""The share of a step below which a difference is none: three digits do not show it, and no prediction is as exact."""
 BOUND_WORDS = {"memory": "HBM traffic", "nothing": "nothing known"}
 _MOST_COLLECTIVES = 40
 

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { ordering } from "../../shardviz/page/static/machine.js";
-import { choiceText, isLegal, swapped, twinsText } from "../../shardviz/page/static/menu.js";
+import { choiceText, isLegal, swapped, twinsText } from "../../shardviz/page/static/choices.js";
 import { halved, parseSize } from "../../shardviz/page/static/mesh.js";
 import { patternsOf } from "../../shardviz/page/static/rules.js";
 import { neighbour } from "../../shardviz/page/static/target.js";

@@ -205,3 +205,17 @@ UNREADABLE = """(pane) => {
   }
   return bad;
 }"""
+
+# Texts below 12 pixels, those of pictures as large as they are drawn.
+SMALL = """(pane) => {
+  const small = [];
+  const walker = document.createTreeWalker(pane, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const el = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !el.checkVisibility()) continue;
+    const drawn = el.closest("svg") && el.getScreenCTM();
+    const size = parseFloat(getComputedStyle(el).fontSize) * (drawn ? Math.hypot(drawn.a, drawn.b) : 1);
+    if (size < 11.95) small.push(`${size.toFixed(1)} px: ${walker.currentNode.data.trim()}`);
+  }
+  return small;
+}"""

@@ -1,7 +1,7 @@
 // @ts-check
 import test from "node:test";
 import assert from "node:assert/strict";
-import { nearest, tips } from "../../shardviz/page/static/shapes.js";
+import { nearest, tips } from "../../shardviz/page/static/items.js";
 
 test("a tip's words are put into its template", () => {
   const shape = { tip: "{} sends {} nothing", words: ["a", "b"], told: [0, 1, 1, 0] };

@@ -11,7 +11,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.page.explorer import Explorer
 from shardviz.paint import text as summary
 from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, TargetCollective, Value, Work
-from tests.page.page import UNREADABLE
+from tests.page.page import SMALL, UNREADABLE
 
 pytestmark = pytest.mark.browser
 TABS = ("source", "most", "shards", "rosetta", "values", "collectives", "memory", "problems", "code")
@@ -197,6 +197,7 @@ def test_every_table_fits_its_pane(open_page, crowd):
         page.answer()
         for width in page.widths(760, 1000, 1060, 1280, 1520):
             assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], (tab, width)
+            assert page.at("shardviz").evaluate(SMALL) == [], (tab, width)
     page.go("values")
     page.answer()
     assert page.at("values-table").locator("tr").nth(1).get_by_title(LONG).count(), "the whole name is in a title"

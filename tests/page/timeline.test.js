@@ -1,7 +1,8 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { itemAt, ruler } from "../../shardviz/page/static/lanes.js";
+import { itemAt } from "../../shardviz/page/static/lanes.js";
+import { ruler } from "../../shardviz/page/static/waits.js";
 
 test("a ruler has round times, in the unit of its step", () => {
   for (

@@ -1,7 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { axisOf, marked } from "../../shardviz/page/static/rosetta.js";
+import { axisOf, marked } from "../../shardviz/page/static/marked.js";
 import { moves } from "../../shardviz/page/static/rules.js";
 import { gaps, heatOf } from "../../shardviz/page/static/source.js";
 

@@ -3,7 +3,7 @@
 import { Chip, cutText } from "./chips.js";
 import { find, focused } from "./dom.js";
 import { dragged, dropped, marking } from "./drag.js";
-import { isLegal } from "./menu.js";
+import { isLegal } from "./choices.js";
 import { Field, Refusal, ui, useContextOf, useTraits } from "./parts.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 

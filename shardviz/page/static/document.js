@@ -3,6 +3,7 @@
 import { LineLink, ui, useAgain, useTraits } from "./parts.js";
 import { Figure } from "./picture.js";
 import { actOf, isSelected, nameOf, Pieces, things } from "./pieces.js";
+import { Term } from "./terms.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 import { isName, isShort, plain, stacked, widths } from "./words.js";
 
@@ -88,10 +89,15 @@ function Table({ doc, of, path }) {
   const { columns, rows = [], caption, more, noun, name } = of;
   const { end, widths: own } = doc.editors[name || ""] || {};
   const folds = of.folds && rows.some(({ detail }) => detail) ? FOLD : 0;
-  const chars = [...(own || widths({ columns, rows })), ...(end ? [14] : [])].map((n, i) => i ? n : n + folds);
+  const most = doc.wide <= LEAST[1] ? 34 : doc.wide <= LEAST[2] ? 40 : Infinity; // so that numbers keep their room
+  const chars = [...(own || widths({ columns, rows })), ...(end ? [14] : [])].map((n, i) =>
+    Math.min(most, i ? n : n + folds)
+  );
   const total = chars.reduce((sum, n) => sum + n, 0);
   const least = LEAST[columns.length > 7 ? 3 : columns.length > 5 ? 2 : columns.length > 3 ? 1 : 0];
-  const heads = columns.map(({ title = "", right }) => ui`<th scope="col" class=${right && "sv-num"}>${title}</th>`);
+  const heads = columns.map(({ title = "", right, tip }) =>
+    ui`<th scope="col" class=${right && "sv-num"}>${tip ? ui`<${Term} text=${title} means=${tip} />` : title}</th>`
+  );
   return ui`${caption && ui`<h3 class="sv-sec">${caption}</h3>`}
     <table class="sv-table sv-doctable ${doc.wide <= least ? "sv-cards" : ""}" data-testid=${name}
         style=${{ "max-width": `${Math.max(48, 1.5 * total)}ch` }}>

@@ -3,6 +3,7 @@
 import { Cards, watchOffers } from "./cards.js";
 import { context } from "./context.js";
 import { Dimensions } from "./dimensions.js";
+import { keepFocus } from "./dom.js";
 import { Banners, Head } from "./head.js";
 import { Keep, numbered, seen, useDark } from "./host.js";
 import { Help, pageKeys, roveIn } from "./keys.js";
@@ -14,6 +15,8 @@ import { Explorer, ui, useTraits } from "./parts.js";
 import { Places } from "./places.js";
 import { Specs } from "./specs.js";
 import { TargetMenu } from "./target.js";
+import { Meaning } from "./terms.js";
+import { Tour } from "./tour.js";
 import { render, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { Asking, useAsking } from "./waits.js";
 import { pieces, plain } from "./words.js";
@@ -24,10 +27,10 @@ import { pieces, plain } from "./words.js";
 const STOPS = [
   [
     ".sv-body",
-    ".sv-top button, .sv-secbar :is(button, input), .sv-dimmore, [data-testid=make-rule-open], .sv-foot button",
+    ".sv-top :is(button, .sv-term), .sv-secbar :is(button, input), .sv-dimmore, [data-testid=make-rule-open], .sv-foot button",
   ],
   [".sv-centre", ".sv-places button"],
-  [".sv-panel, .sv-drawer", "button, a[href]"],
+  [".sv-panel, .sv-drawer", "button, a[href], .sv-term"],
   [".sv-strip", ".sv-card, button:not(.sv-cardtool)"],
 ];
 
@@ -35,28 +38,27 @@ const STOPS = [
 function Page({ model }) {
   const ctx = useTraits("head", "gone");
   const root = useRef(/** @type {any} */ (null));
-  const [over, open] = useState(/** @type {"" | "help" | "palette"} */ (""));
+  const [over, open] = useState(/** @type {import("./keys.js").Over} */ (""));
   const dark = useDark(root);
   const asking = useAsking().shown;
-  // What had the focus may be gone with the answer, as a mend that was taken; the keys are the page's all the same.
   useLayoutEffect(() => {
-    let used = false;
-    ctx.on("asked", () => used = true);
-    ctx.on("status", () => {
-      if (used && document.activeElement === document.body) root.current.focus({ preventScroll: true });
-    });
     ctx.watchKernel();
     const parts = STOPS.flatMap(([part, selector]) =>
       [...root.current.querySelectorAll(part)].map((el) => /** @type {[HTMLElement, string]} */ ([el, selector]))
     );
-    const ends = [roveIn(parts), lighting(root.current), watchOffers(ctx, root.current.firstElementChild)];
+    const ends = [
+      keepFocus(root.current),
+      roveIn(parts),
+      lighting(root.current),
+      watchOffers(ctx, root.current.firstElementChild),
+    ];
     return () => ends.forEach((end) => end());
   }, []);
-  const help = () => open("help");
+  const tour = () => open("tour");
   const body = useMemo(
     () =>
       ui`<div class="sv-top"><${Head} /><${Banners} /></div>
-        <div class="sv-side"><${Side} help=${help} /><${Keep} model=${model} /></div><${Places} /><${Cards} />
+        <div class="sv-side"><${Side} tour=${tour} /><${Keep} model=${model} /></div><${Places} /><${Cards} />
         <${Menu} /><${TargetMenu} />`,
     [],
   );
@@ -66,15 +68,18 @@ function Page({ model }) {
         onkeydown=${(
     /** @type {KeyboardEvent} */ e,
   ) => pageKeys(ctx, e, over, open)}>
-      <div class="sv-body">${body}</div>${over === "help" && ui`<${Help} close=${() => open("")} />`}
-      ${over === "palette" && ui`<${Palette} close=${() => open("")} help=${help} />`}<${Asking} /></div>`;
+      <div class="sv-body">${body}</div>${over === "help" && ui`<${Help} close=${() => open("")} tour=${tour} />`}
+      ${over === "palette" && ui`<${Palette} close=${() => open("")} />`}
+      ${
+    over === "tour" && ui`<${Tour} close=${() => open("")} keys=${() => open("help")} />`
+  }<${Meaning} /><${Asking} /></div>`;
 }
 
-/** What is set: the mesh, the machine, the dimensions, the arrays. @param {{ help: () => void }} props */
-function Side({ help }) {
+/** What is set: the mesh, the machine, the dimensions, the arrays. @param {{ tour: () => void }} props */
+function Side({ tour }) {
   const ctx = useTraits("gone");
   return ui`<div class="sv-left" inert=${ctx.gone}>
-      <${Mesh} help=${help} /><${Dimensions} /><${Specs} what="inputs" /><${Specs} what="outputs" /></div>`;
+      <${Mesh} tour=${tour} /><${Dimensions} /><${Specs} what="inputs" /><${Specs} what="outputs" /></div>`;
 }
 
 /** @param {{ model: Model, el: HTMLElement }} view */

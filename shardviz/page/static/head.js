@@ -3,6 +3,7 @@
 import { Finder } from "./cards.js";
 import { Notice, ui, useTraits } from "./parts.js";
 import { Pieces } from "./pieces.js";
+import { Term } from "./terms.js";
 import { useRef } from "./vendor/preact.js";
 import { secondsText, useTicks } from "./waits.js";
 import { pieces, plain } from "./words.js";
@@ -26,7 +27,7 @@ export function Head() {
   const [program] = pieces(document.title || []);
   const all = verdict.blocks.flatMap(paragraph);
   const sentence = all.find(({ name }) => name === "verdict")?.pieces || [];
-  const { mends = 0 } = ctx.get("most");
+  const { mends = 0, tried } = ctx.get("most");
   return ui`<div class="sv-head">
       <div class="sv-program">
         <div class="sv-title">
@@ -45,8 +46,8 @@ export function Head() {
       )
   }</div><div class="sv-actions" inert=${ctx.gone}><button class="sv-btn" data-testid="fix" onclick=${() =>
     ctx.setTab("most")} title="what costs you most${
-    mends ? ", and what was tried and helps" : "; nothing that was tried helps yet"
-  }">Fix (${mends})</button><${Finder} /></div></div>`;
+    mends ? ", and what was tried and helps" : tried ? "; nothing that was tried helps" : "; what helps is being tried"
+  }">${mends || tried ? `Fix (${mends})` : "Fix"}</button><${Finder} /></div></div>`;
 }
 
 /** At which level of truth the answer is, and how fresh. */
@@ -72,11 +73,13 @@ function Level() {
   const stop = () => ctx.edit({ op: "stop" });
   return ui`<div class="sv-level ${ctx.get("targets").kind === "cpu" ? "" : "sv-onmachine"}" data-testid="level"
         role="status" aria-live="polite">
-      <div class="sv-levelname" title=${LEVELS[level] || ""} data-level=${level} data-busy=${
+      <div class="sv-levelname" data-level=${level} data-busy=${
     String(
       busy,
     )
-  } data-seq=${status.seq}><span class="sv-dot sv-${level} ${busy ? "sv-busy" : ""}" aria-hidden="true" />${level}</div>
+  } data-seq=${status.seq}><span class="sv-dot sv-${level} ${
+    busy ? "sv-busy" : ""
+  }" aria-hidden="true" /><${Term} text=${level} means=${LEVELS[level] || ""} /></div>
       <small>${
     busy
       ? ui`<${Doing} of=${status} />${" "}${said}${" "}

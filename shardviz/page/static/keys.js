@@ -5,6 +5,7 @@ import { focused } from "./dom.js";
 import { useLayoutEffect, useRef } from "./vendor/preact.js";
 
 /** @import { Context } from "./types.d.ts" */
+/** @typedef {"" | "help" | "palette" | "tour"} Over */
 
 /** @type {[keys: string, words: string][]} */
 const KEYS = [
@@ -31,7 +32,8 @@ const KEYS = [
 export function rove(el, selector) {
   const items = reachable(el, selector);
   const was = el.dataset.at;
-  const now = items.find((item) => item.dataset.testid === was) ?? items[0];
+  const now = items.find((item) => item.dataset.testid === was) ?? items.find((item) => !item.matches(".sv-term")) ??
+    items[0];
   for (const item of items) {
     const index = item === now ? "0" : "-1";
     if (item.getAttribute("tabindex") !== index) item.setAttribute("tabindex", index);
@@ -88,8 +90,8 @@ export function isField(el) {
     el instanceof HTMLSelectElement;
 }
 
-/** The list of the keys. @param {{ close: () => void }} props */
-export function Help({ close }) {
+/** The list of the keys. @param {{ close: () => void, tour: () => void }} props */
+export function Help({ close, tour }) {
   const button = useRef(/** @type {any} */ (null));
   useLayoutEffect(() => {
     const before = /** @type {HTMLElement | null} */ (focused(button.current));
@@ -99,7 +101,8 @@ export function Help({ close }) {
   return ui`<div class="sv-help" data-testid="help" role="dialog" aria-label="keys">
       <h2>Keys</h2>
       <table>${KEYS.map(([key, words]) => ui`<tr><th scope="row"><kbd>${key}</kbd></th><td>${words}</td></tr>`)}</table>
-      <button class="sv-btn" data-testid="help-close" onclick=${close} ref=${button}>close</button></div>`;
+      <button class="sv-btn" data-testid="help-close" onclick=${close} ref=${button}>close</button>${" "}
+      <button class="sv-btn" data-testid="help-tour" onclick=${tour}>tour</button></div>`;
 }
 
 /**
@@ -107,8 +110,8 @@ export function Help({ close }) {
  * and arrows as its own.
  * @param {Context} ctx
  * @param {KeyboardEvent} e
- * @param {"" | "help" | "palette"} over what is open over the page
- * @param {(what: "" | "help" | "palette") => void} open
+ * @param {Over} over what is open over the page
+ * @param {(what: Over) => void} open
  */
 export function pageKeys(ctx, e, over, open) {
   const command = e.ctrlKey || e.metaKey;

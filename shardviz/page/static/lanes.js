@@ -1,6 +1,8 @@
 // @ts-check
 // The lanes of a timeline: where each lies, and how they are painted on a canvas.
 
+import { ruler } from "./waits.js";
+
 /** @import { TimedCard, TimedEvent, Timelines } from "./types.d.ts" */
 
 /**
@@ -14,18 +16,8 @@ const [RULER, HEAD] = [22, 26]; // pixels of a row: time, a card's head
 const [BAND, HIGH, HELD] = [14, 20, 56]; // loops, a lane, memory
 const ROOM = 80; // pixels between two times
 const LEAST = 0.7; // pixels of the shortest event
-const UNITS = /** @type {const} */ ([[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]]);
 /** What is drawn over a fill, in tiles of six pixels. @type {Record<string, string>} */
 const HATCHES = { rises: "M-1 7L7 -1", falls: "M-1 -1L7 7", down: "M3 0V6", dots: "M2 3H4" };
-
-/** Round times for a ruler: the step between them, and how each is said. @param {number} least seconds of a step */
-export function ruler(least) {
-  const power = 10 ** Math.floor(Math.log10(least));
-  const step = power * ([1, 2, 5].find((times) => times * power >= least) ?? 10);
-  const [unit, name] = UNITS.find(([size]) => step > size * 0.999) ?? UNITS[3];
-  const digits = Math.max(0, Math.ceil(Math.log10(unit / step) - 1e-6));
-  return { step, say: (/** @type {number} */ at) => `${(at / unit).toFixed(digits)} ${name}` };
-}
 
 /**
  * The place of the item at a time, of items that are in order; else of the nearest within some room, or -1.

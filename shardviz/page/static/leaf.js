@@ -3,7 +3,7 @@
 import { OPS } from "./arrays.js";
 import { Chip, cutText, shapeText } from "./chips.js";
 import { dragged, dropped, marking } from "./drag.js";
-import { isLegal, twinsText } from "./menu.js";
+import { isLegal, twinsText } from "./choices.js";
 import { Field, Refusal, ui, useContextOf } from "./parts.js";
 import { RuleMaker } from "./rules.js";
 

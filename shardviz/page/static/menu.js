@@ -2,58 +2,12 @@
 // The menu of one dimension: the axes that cut it, in order, and those that may be added, or why they may not.
 import { OPS } from "./arrays.js";
 import { axisName, axisText, Chip } from "./chips.js";
+import { choiceText, isLegal, swapped, twinsOf, twinsText } from "./choices.js";
 import { find, focused } from "./dom.js";
 import { ui, useTraits } from "./parts.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
-/** @import { Axis, Choice, Context, MeshAxis, Opening, What } from "./types.d.ts" */
-
-/**
- * Whether an axis may go into a dimension, from elsewhere in the spec or anew.
- * @param {Choice | undefined} choice
- */
-export function isLegal(choice) {
-  return choice === 1 || Array.isArray(choice);
-}
-
-/**
- * What the menu says of an axis.
- * @param {Choice} choice
- * @param {MeshAxis} axis
- */
-export function choiceText(choice, axis) {
-  if (choice === 1) return `sharded ${axis.size} ways`;
-  return Array.isArray(choice) ? `move it here: it ${choice[0]}` : choice;
-}
-
-/**
- * A list with the items at two places exchanged.
- * @template T
- * @param {T[]} items
- * @param {number} i
- * @param {number} j
- */
-export function swapped(items, i, j) {
-  return items.map((item, at) => (at === i ? items[j] : at === j ? items[i] : item));
-}
-
-/**
- * What an edit of an array says of its twins; nothing if it has none.
- * @param {Context} ctx
- * @param {What} what
- * @param {number} place
- * @param {boolean} layers whether it is done to all layers whatever the person said of twins
- * @returns {{ twins?: boolean, layers?: boolean }}
- */
-export function twinsOf(ctx, what, place, layers) {
-  if (what !== "inputs" || !ctx.arrays(what).twins(place).length) return {};
-  return layers && !ctx.twins ? { twins: false, layers: true } : { twins: ctx.twins };
-}
-
-/** Twins in a few words. @param {string[]} names */
-export function twinsText(names) {
-  return names.length === 1 ? `its twin ${names[0]}` : `its ${names.length} twins, such as ${names[0]}`;
-}
+/** @import { Axis, Choice, Context, MeshAxis, Opening } from "./types.d.ts" */
 
 /**
  * What the menu is of: its words, the axes that cut it, what may be added, and the edits that change it.

@@ -26,8 +26,8 @@ export function halved(size) {
   return size % 2 ? Math.max(1, size - 1) : size / 2;
 }
 
-/** @param {{ help: () => void }} props what shows the list of the keys */
-export function Mesh({ help }) {
+/** @param {{ tour: () => void }} props what begins the tour */
+export function Mesh({ tour }) {
   const ctx = useTraits("mesh", "status");
   const axes = useRef(/** @type {any} */ (null));
   const { axes: all, devices } = ctx.get("mesh");
@@ -47,7 +47,7 @@ export function Mesh({ help }) {
         <span>
           <${Past} op="undo" sign="↶" keys="Ctrl+Z" any=${undo} />
           <${Past} op="redo" sign="↷" keys="Ctrl+Shift+Z" any=${redo} /></span>
-        <button class="sv-btn" data-testid="help-open" title="keys (?)" onclick=${help}>?</button></span></div>
+        <button class="sv-btn" data-testid="tour-open" title="a tour of two minutes" aria-label="tour" onclick=${tour}>?</button></span></div>
     <div class="sv-mesh" ref=${axes}>
       ${all.map((axis) => ui`<${Axis} key=${axis.name} axis=${axis} />`)}<${Adder} /><${TargetButton} /></div>
     <div>${error?.place === "mesh" && ui`<${Refusal} error=${error} id="mesh-error" />`}</div><${TargetNotes} />`;

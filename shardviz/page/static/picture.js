@@ -1,7 +1,8 @@
 // @ts-check
 // Any Picture of the kernel: pointed at, walked with the arrow keys, and selected; with its legend.
 import { ui, useContextOf } from "./parts.js";
-import { itemsOf, layersOf, nearest, Sample } from "./shapes.js";
+import { itemsOf, nearest } from "./items.js";
+import { layersOf, Sample } from "./shapes.js";
 import { useMemo, useRef, useState } from "./vendor/preact.js";
 
 /** @import { Figure as Block, Picture as Data } from "./types.d.ts" */

@@ -2,6 +2,7 @@
 // The pieces of a Document's cells and lines, each with its look, and what a click on one does.
 import { Axes, axisName, axisStyle, Chip, SpecChips } from "./chips.js";
 import { LineLink, ui, useContextOf } from "./parts.js";
+import { Term } from "./terms.js";
 import { pieces, spaced } from "./words.js";
 
 /** @import { Bar as Stretch, Context, Inline, Piece, Query, Selects } from "./types.d.ts" */
@@ -71,6 +72,7 @@ function One({ of }) {
   const { t, k, v, tip, sel } = of;
   if (k === "line") return ui`<${Place} of=${of} />`;
   if (k === "bar") return ui`<${Bar} of=${v} />`;
+  if (k === "term" && tip) return ui`<${Term} text=${t} means=${tip} class=${classOf(of)} ...${things(sel)} />`;
   const attributes = { class: classOf(of), title: tip, ...things(sel) };
   if (k === "axes" && v?.length) return ui`<span ...${attributes}><${Axes} axes=${v} /></span>`;
   if (k === "mesh" && v?.length) {

@@ -118,3 +118,11 @@ export function useRows(items, { height, row, stays }) {
     },
   };
 }
+
+/** The class that lights what an answer changed, once: nothing where it is not this drawing's. @param {unknown} told */
+export function useFlash(told) {
+  const last = useRef({ told, turn: 0 });
+  const fresh = told !== last.current.told;
+  last.current = { told, turn: last.current.turn + Number(fresh) };
+  return fresh ? `sv-changed sv-turn${last.current.turn % 2}` : "";
+}

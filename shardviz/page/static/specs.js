@@ -3,10 +3,11 @@
 import { OPS } from "./arrays.js";
 import { find } from "./dom.js";
 import { Branch, Leaf } from "./leaf.js";
-import { twinsOf } from "./menu.js";
-import { Field, Refusal, ui, useContextOf, useTraits } from "./parts.js";
-import { useRows } from "./rows.js";
-import { FILTERS, itemsOf } from "./tree.js";
+import { twinsOf } from "./choices.js";
+import { Refusal, ui, useContextOf, useTraits } from "./parts.js";
+import { useFlash, useRows } from "./rows.js";
+import { Search, Twins } from "./search.js";
+import { itemsOf } from "./tree.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
 /** @import { Edit, Item, What } from "./types.d.ts" */
@@ -86,46 +87,6 @@ export function Specs({ what }) {
           find({ text: "", filter: "" })}>show all</button></div>`
   }
       ${shown && ui`<${Rows} what=${what} items=${items} fold=${fold} list=${list} />`}</div>`;
-}
-
-/** Whether what is done to an array is done to its twins too. @param {{ shown: boolean }} props */
-function Twins({ shown }) {
-  const ctx = useContextOf();
-  const title = "what is done to an array is done to its twins too: the same leaf of momentum, of other optimizer " +
-    "state and of every layer, where it is sharded alike";
-  return ui`<label class="sv-twinscheck" title=${title} hidden=${!shown}>
-      <input type="checkbox" data-testid="twins" checked=${ctx.twins} onchange=${(
-    /** @type {any} */ { target },
-  ) => ctx.put("twins", target.checked)} />${" optimizer state too"}</label>`;
-}
-
-/**
- * @param {{ view: { text: string, filter: string }, find: (change: { text?: string, filter?: string }) => void,
- *   shown: boolean, down: () => void, said: string }} props `down` goes to the arrays
- */
-function Search({ view, find, shown, down, said }) {
-  const ctx = useContextOf();
-  const dimensions = ctx.get("dimensions").rows.map(({ name }, i) => [`=${i}`, `with ${name}`]);
-  const onkeydown = (/** @type {KeyboardEvent} */ e) => {
-    if (e.key !== "ArrowDown") return;
-    down();
-    e.preventDefault();
-  };
-  const clear = (/** @type {HTMLInputElement} */ input) => find({ text: input.value = "" });
-  return ui`<div class="sv-searchbar" onkeydown=${onkeydown}>
-      <${Field} type="search" class="sv-filter" data-testid="search" value=${view.text} placeholder="search the inputs"
-          aria-label="search the inputs by path; arrow down goes to them" enter=${() => {}} escape=${clear} oninput=${(
-    /** @type {any} */ { target },
-  ) =>
-    find({
-      text: target.value,
-    })} />
-      <select data-testid="filter" aria-label="which inputs are shown" hidden=${!shown} value=${view.filter}
-          onchange=${(
-    /** @type {any} */ { target },
-  ) => find({ filter: target.value })}>
-        ${[...FILTERS, ...dimensions].map(([value, text]) => ui`<option value=${value}>${text}</option>`)}</select>
-      <span class="sv-soft sv-found" data-testid="search-found" role="status">${said}</span></div>`;
 }
 
 /** The rows, and what the keys do in them.
@@ -236,12 +197,4 @@ function Rows({ what, items, fold, list }) {
       : ui`<${Branch} key=${item.key} ...${own} fold=${() => fold(item.key, !item.closed)} />`;
   }
   return rows.body;
-}
-
-/** The class that lights what an answer changed, once: nothing where it is not this drawing's. @param {unknown} told */
-function useFlash(told) {
-  const last = useRef({ told, turn: 0 });
-  const fresh = told !== last.current.told;
-  last.current = { told, turn: last.current.turn + Number(fresh) };
-  return fresh ? `sv-changed sv-turn${last.current.turn % 2}` : "";
 }

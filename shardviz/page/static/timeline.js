@@ -1,9 +1,9 @@
 // @ts-check
 // The step as it would run, the open card's and the other's on one scale: lanes on a canvas that is zoomed, moved and
 // walked with keys. An event is as wide as all that it takes of the step.
-import { axisStyle, Chip } from "./chips.js";
 import { Documented } from "./document.js";
 import { itemAt, lanesOf, paint } from "./lanes.js";
+import { Looks, Names } from "./legend.js";
 import { ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
 import { Pieces } from "./pieces.js";
 import { useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
@@ -14,7 +14,6 @@ import { useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 const NEAR = 4; // pixels around what is pointed at
 const DEEPEST = 1e7; // times that it can be zoomed
 const HINT = "The wheel zooms, a drag moves. Keys: + and − zoom, the arrows go from event to event, Enter selects.";
-const OF_AXES = ["", "falls", "dots", "down"]; // the hatch of an axis by its place, as its bars have it
 
 export function Timeline() {
   const ctx = useTraits("timeline", "mesh", "gone");
@@ -196,45 +195,4 @@ function Steps({ told }) {
     chosen &&
     ui`<code>${chosen[5]}</code>${" "}<${Pieces} of=${told.chosen[told.kinds[chosen[3]][3]]} />`
   }</p><${Looks} of=${told.looks} /><p class="sv-soft sv-tlnotes">${`${told.notes.join("; ")}.`}</p></div>`;
-}
-
-/** What stands beside the lanes.
- * @param {Pick<ReturnType<typeof lanesOf>, "lanes" | "heads"> & { zoom: (times: number) => void, whole: () => void }} props */
-function Names({ lanes, heads, zoom, whole }) {
-  /** @type {[id: string, words: string, title: string, act: () => void][]} */
-  const tools = [
-    ["in", "+", "zoom in (+)", () => zoom(2)],
-    ["out", "−", "zoom out (−)", () => zoom(0.5)],
-    ["whole", "whole step", "the whole step (Home)", whole],
-  ];
-  return ui`<div class="sv-tlnames"><div class="sv-tltools">${
-    tools.map(([id, words, title, act]) =>
-      ui`<button class="sv-btn" data-testid="timeline-${id}" title=${title} aria-label=${title} onclick=${act}>
-          ${words}</button>`
-    )
-  }</div>${
-    heads.map(({ y, card: { name, said, rests } }) =>
-      ui`<div class="sv-tlhead" style=${{ top: `${y}px` }}><b>${name} ${said}</b><span>${rests}</span></div>`
-    )
-  }${
-    lanes.filter(({ name }) => name).map(({ y, name, axis, busy, title }) => {
-      const [before, after] = axis ? name.split(axis) : [name, ""];
-      return ui`<div class="sv-tlname" title=${title || null} style=${{ top: `${y}px` }}>
-          <span>${before}${axis && ui`<${Chip} axis=${axis} />`}${after}</span>
-          <span class="sv-soft">${busy}</span></div>`;
-    })
-  }</div>`;
-}
-
-/** The legend, whose samples the canvas takes its colours from. @param {{ of: Timelines["looks"] }} props */
-function Looks({ of }) {
-  const ctx = useContextOf();
-  const axes = ctx.get("mesh").axes.map(({ name }) => name);
-  return ui`<ul class="sv-tllegend" data-testid="timeline-legend">${
-    of.map(([text, kind, hatch]) => {
-      const style = kind === "axis" ? axisStyle(ctx, axes[hatch ?? 0]) : null;
-      const strokes = kind === "axis" ? OF_AXES[(hatch ?? 0) % OF_AXES.length] : kind === "hbm" ? "down" : "";
-      return ui`<li><i class="sv-tl-${kind}" style=${style} data-hatch=${strokes} />${text}</li>`;
-    })
-  }</ul>`;
 }

@@ -271,7 +271,7 @@ export type Selects = [kind: string, id: string];
 /** A few words, or something small with a look of its own; `view/document.py` says what each field is for. */
 export interface Piece {
   t: string;
-  k?: "code" | "axes" | "mesh" | "spec" | "bar" | "line";
+  k?: "term" | "code" | "axes" | "mesh" | "spec" | "bar" | "line";
   // deno-lint-ignore no-explicit-any
   v?: any;
   b?: boolean;
@@ -296,6 +296,7 @@ export interface Column {
   title?: string;
   right?: boolean;
   wrap?: boolean;
+  tip?: string;
 }
 
 export interface Row {
@@ -521,7 +522,7 @@ export interface Traits {
   /** The presets that were tried, while they are open; how far a search is, 0 to 1, and what it does. */
   offers: Pane & { hunt: string; share: number; trouble: string };
   /** What the step waits for, the dearest first. */
-  most: Pane & { mends: number };
+  most: Pane & { mends: number; tried?: boolean };
   /** By line that is open in the source, what it costs and what helps. */
   lines: Record<string, Document>;
   /** The lines that are open in the source. */
