@@ -18,7 +18,6 @@ def read_export(data: bytes, *, any_type: bool = False) -> Any:
     Only bytes are read. Of pytree nodes it makes those that this process has registered with `jax.export`.
 
     Args:
-        data: the file.
         any_type: take a tuple for a pytree node that is not registered.
 
     Raises:

@@ -16,9 +16,6 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 def names_of(traced: Any) -> tuple[tuple[str | None, ...], tuple[str | None, ...]]:
     """The tree paths of a trace's arguments and results, as `jax.jit` itself names them in its messages.
 
-    Args:
-        traced: what `jax.jit(f).trace(...)` returns.
-
     Returns:
         One name or None a flat argument, and one or None a flat result.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -129,18 +129,21 @@ def mlir_context() -> ir.Context:
     return mlir.make_ir_context()
 
 
-def walk(op: ir.Operation, visit: Callable[[ir.Operation], Any]) -> None:
-    """Visits an operation and all in it, in post-order.
+def walk(op: ir.Operation) -> list[ir.Operation]:
+    """An operation and all that is inside it, each operation before those inside it."""
+    operations: list[ir.Operation] = []
 
-    Raises:
-        KeyboardInterrupt: where one comes meanwhile; MLIR makes a RuntimeError of what its callbacks raise.
-    """
+    def visit(each: ir.Operation) -> Any:
+        operations.append(each)
+        return ir.WalkResult.ADVANCE
+
     try:
-        op.walk(visit, ir.WalkOrder.POST_ORDER)
-    except RuntimeError as error:
+        op.walk(visit, ir.WalkOrder.PRE_ORDER)
+    except RuntimeError as error:  # what MLIR makes of an interrupt inside its callbacks
         if str(error).rstrip(": \n").endswith("KeyboardInterrupt"):
             raise KeyboardInterrupt from None
         raise
+    return operations
 
 
 def bytecode(module: ir.Operation) -> bytes:

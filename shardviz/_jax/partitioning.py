@@ -69,7 +69,6 @@ def answer(
 
     Args:
         params: one of `Partitionings.met`.
-        mesh: the plan's mesh.
         ins, outs: how Shardy cuts operands and results, of full rank.
 
     Raises:

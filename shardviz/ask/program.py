@@ -42,7 +42,6 @@ from shardviz.program.plan import Plan
 from shardviz.program.plan_code import plan_code
 from shardviz.program.roles import new_values, resharded, roles
 from shardviz.program.signature import CallSignature
-from shardviz.program.stablehlo import only_updated
 from shardviz.program.trace import Argument, Constraint
 from shardviz.records import PlanRecord, Variant
 from shardviz.records.stages import Stage
@@ -622,7 +621,7 @@ def resharded_state(program: Program, plan: Plan) -> dict[str, str]:
 
 def update_arguments(program: Program) -> frozenset[str]:
     """The arguments that only the update uses: an optimizer's state. Empty where there is no backward pass."""
-    return only_updated(program._lowerings.lowered)
+    return roles(program._lowerings.lowered).optimizer
 
 
 def arrays(program: Program, plan: Plan | None = None) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:

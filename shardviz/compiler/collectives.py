@@ -30,17 +30,8 @@ _CARRIERS = frozenset(("parameter", "while", "tuple", "call", "conditional", "op
 """Operations whose name says less of a value than that of what hands it on."""
 _TRANSPARENT = frozenset(
     (
-        "convert",
-        "copy",
-        "bitcast",
-        "reshape",
-        "transpose",
-        "slice",
-        "dynamic-slice",
-        "pad",
-        "get-tuple-element",
-        "copy-start",
-        "copy-done",
+        *("convert", "copy", "bitcast", "reshape", "transpose", "slice", "dynamic-slice", "pad"),
+        *("get-tuple-element", "copy-start", "copy-done"),
         *(name for kind in uses.RESHARDS for name in (kind, f"{kind}-start", f"{kind}-done")),
     )
 )
@@ -203,19 +194,8 @@ def _signature(op: HloOperation) -> tuple[str, str, int]:
 
 _USER_OPS = frozenset(
     (
-        "psum",
-        "psum2",
-        "psum_invariant",
-        "pmax",
-        "pmin",
-        "all_gather",
-        "all_gather_invariant",
-        "all_to_all",
-        "ppermute",
-        "reduce_scatter",
-        "psum_scatter",
-        "pbroadcast",
-        "ragged_all_to_all",
+        *("psum", "psum2", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant", "reduce_scatter"),
+        *("psum_scatter", "all_to_all", "ragged_all_to_all", "ppermute", "pbroadcast"),
     )
 )
 """JAX's collectives: their names end the name stack of what a person wrote."""

@@ -54,11 +54,7 @@ def target_collectives(
     """The collectives as the target runs them, in program order.
 
     Args:
-        optimized: the optimised module.
-        mesh: the mesh.
-        partitioned: the collectives of the partitioner's module.
-        after: that module.
-        before, arguments: as for `collectives`.
+        partitioned, after: the partitioner's collectives, and its module.
         slices: the slice of the device at each place of the mesh, where there are several. The TPU's compiler then
             writes a program for one slice, whose devices it counts from 0; between slices it sends and receives.
     """
@@ -131,7 +127,6 @@ def on_slices(found: Collective, mesh: DeviceMesh, slices: Sequence[int], device
 
     Args:
         found: the collective, whose groups count the devices of one slice from 0.
-        mesh: the whole mesh.
         slices: the slice of the device at each place of the mesh.
         devices: how many devices the program is for.
     """

@@ -321,10 +321,7 @@ def alive_at_peak(
     alive then; where that was only passed on (a loop's parameter), after the one that was made there before or after.
 
     Args:
-        buffers: the buffer assignment, with its live ranges.
-        module: the optimised module.
         arguments: the entry parameters' names by number.
-        most: how many values, at most.
     """
     heaviest = buffers.held()[:most]
     wanted = {value.name for _, values in heaviest for value in values}

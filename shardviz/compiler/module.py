@@ -46,15 +46,8 @@ _OPERAND_TOKEN = re.compile(_STRING + r"|[{}\[\]()]|, ?")
 _METADATA = re.compile(r'(?<!\w)(\w++)=(?:"((?>(?:[^"\\]++|\\.)*))"|([^\s"{}]++))')
 _OP_NAME = re.compile(r'metadata=\{op_name="([^"\\]*)"')
 _CALLED = (
-    "to_apply",
-    "calls",
-    "condition",
-    "body",
-    "branch_computations",
-    "true_computation",
-    "false_computation",
-    "called_computations",
-    "async_wrapped_computation",
+    *("to_apply", "calls", "condition", "body", "branch_computations", "true_computation", "false_computation"),
+    *("called_computations", "async_wrapped_computation"),
 )
 CALLERS = frozenset(("while", "call", "fusion", "conditional", "async-start", "custom-call"))
 """Opcodes that run a computation as a whole."""

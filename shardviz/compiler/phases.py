@@ -12,6 +12,7 @@ from shardviz.graph import Block, Flow
 from shardviz.kept import cached_property
 from shardviz.records import Frame
 from shardviz.records.phases import is_differentiated, phase
+from shardviz.records.source import module_of
 
 _FAR = 8
 
@@ -78,6 +79,13 @@ class Phases:
                 call = inner.callers[0]
                 self._prefixes[inner] = _within(self._prefixes[call.block], call.native.op_name)
         return self._prefixes[inwards[0] if inwards else block]
+
+    def place_of(self, operation: HloOperation) -> tuple[str, Frame | None, str]:
+        """Where in the person's program an operation stems from: phase, line and module."""
+        computation = self.module.computations[operation.block.name]
+        where, named = named_instruction(self.module, computation, operation.native)
+        name_stack, source = self.full_name(self.graph.blocks[where.name], named), self.module.source(named)
+        return self(operation, name_stack), source, module_of(name_stack, source)
 
     def source_around(self, operation: HloOperation) -> Frame | None:
         """The line of the innermost call around an operation, itself included, that has one."""

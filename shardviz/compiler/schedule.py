@@ -35,7 +35,6 @@ from shardviz.compiler.memory import Buffers
 from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
-from shardviz.compiler.work import Places
 from shardviz.graph import Block, Value, trip_counts
 from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, shortest, shortest_side
 from shardviz.graph.listed import Listing
@@ -79,7 +78,6 @@ class _Reading:
     def __init__(self, module: Module, known: Known, moments: Sequence[tuple[str, int]]):
         self.graph, self.known, self.scheduled = graph_of(module), known, is_scheduled(module)
         self.phases, self.trips = Phases(module), trip_counts(self.graph)
-        self.place_of = Places(module, self.phases)
         self.listing = Listing(_nbytes, lambda op: self._entry(op, "work"))
         self._moments = {name: moment for moment, (name, _) in enumerate(moments)}
         self._alive, self._moment = [alive for _, alive in moments], 0  # the first moment that no entry has yet
@@ -194,7 +192,7 @@ class _Reading:
             )
 
     def _entry(self, op: HloOperation, kind: Any, name: str = "", **fields: Any) -> Scheduled:
-        phase, source, _ = self.place_of(op)
+        phase, source, _ = self.phases.place_of(op)
         if source is None and op.kind == "custom-call":
             source = self.phases.source_around(op)
         if (moment := self._moments.get(op.native.name)) is not None:

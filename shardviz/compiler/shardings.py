@@ -78,11 +78,6 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
 def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | None, tuple[int, ...] | None]:
     """The spec and the shard shape that an HLO sharding gives an array.
 
-    Args:
-        text: the sharding of one array.
-        shape: the array's shape.
-        mesh: the mesh whose axes to name.
-
     Returns:
         The spec, or None where no PartitionSpec says it; and the shard's shape by XLA's rule, `ceil(size / tiles)`, or
         None where the text does not say it.
@@ -103,9 +98,7 @@ def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tu
     """The axes along which an HLO sharding is manual, and the spec over the others (None where none are left).
 
     Args:
-        text: the sharding of one array.
         shape: the array's shape, one device's along the manual axes.
-        mesh: the mesh whose axes to name.
     """
     if "manual" not in text:
         return (), None
@@ -120,9 +113,6 @@ def output_shardings(before: Module) -> tuple[str, ...]:
 
     The compiler takes the outputs' shardings from the entry's root just before it partitions; afterwards the text has
     them no longer.
-
-    Args:
-        before: the module before partitioning.
 
     Returns:
         One text an output array, tuples flattened; `{replicated}` where nothing says otherwise.

@@ -271,11 +271,7 @@ _SHARED_BY_ALL = {
 
 
 def gpu_config(chip: str) -> str | None:
-    """A GPU's description in protobuf's text form, for `jax.experimental.topologies`; None for one that is not known.
-
-    Args:
-        chip: the chip's short name, such as `h100`.
-    """
+    """A GPU's description (`h100`) in protobuf's text form, for `jax.experimental.topologies`; None if not known."""
     gpu = GPUS.get(chip)
     if gpu is None:
         return None

@@ -45,12 +45,7 @@ def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:
 
 
 def facts(op: HloOperation, origins: Origins) -> tuple[str, ...]:
-    """`loop-invariant`, `sliced`, `scattered` and `windowed`, as HLO says it.
-
-    Args:
-        op: the collective.
-        origins: follows values through `SAME_EACH_RUN`.
-    """
+    """`loop-invariant`, `sliced`, `scattered` and `windowed`, as HLO says it."""
     if _windowed(op):
         return ("windowed",)
     names = ["loop-invariant"] if op.operands and is_invariant(op, origins) else []

@@ -28,13 +28,12 @@ from typing import NamedTuple
 
 from shardviz.compiler.graph import HloOperation, graph_of
 from shardviz.compiler.module import Module
-from shardviz.compiler.phases import Phases, named_instruction
+from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
 from shardviz.graph import Block, heaviest_runs, trip_counts
 from shardviz.graph.flops import Call, OtherFlops, call_of, product_dtype, product_flops
-from shardviz.records import Cost, Frame, Work, WorkTally
+from shardviz.records import Cost, Work, WorkTally
 from shardviz.records.kernels import Known
-from shardviz.records.source import module_of
 from shardviz.records.work import joined
 
 
@@ -73,12 +72,12 @@ def count_flops(module: Module, phases: Phases | None = None, known: Known | Non
         call = call_of(op, op.native.op_name, phases.source_around(op), known)
         return None if call is None else _Row(op, call.flops or 0.0, call=call)
 
-    counted, place_of, tally = _Counted(module, count), Places(module, phases), WorkTally()
+    counted, tally = _Counted(module, count), WorkTally()
     for row, times in counted.rows:
         op, call = row.op, row.call
         dtype = call.dtype if call else product_dtype(op) if row.dot else op.results[0].dtype
         opaque = (call.name,) if call and call.flops is None else ()
-        phase, source, where = place_of(op)
+        phase, source, where = phases.place_of(op)
         source = source or (phases.source_around(op) if call else None)
         tally.add(phase, source, where, dtype, times * row.dot, times * row.other, opaque=opaque)
     rows = tally.rows
@@ -105,9 +104,9 @@ def count_bytes(module: Module) -> ByteCount:
         size = moved_bytes(op)
         return _Row(op, moved=size) if size else None
 
-    counted, place_of, tally = _Counted(module, count, fused=False), Places(module, Phases(module)), WorkTally()
+    counted, phases, tally = _Counted(module, count, fused=False), Phases(module), WorkTally()
     for row, times in counted.rows:
-        tally.add(*place_of(row.op), _largest_dtype(row.op), hbm_bytes=times * row.moved)
+        tally.add(*phases.place_of(row.op), _largest_dtype(row.op), hbm_bytes=times * row.moved)
     rows = tally.rows
     return ByteCount(sum(row.hbm_bytes or 0.0 for row in rows), counted.once, rows)
 
@@ -152,23 +151,6 @@ class _Counted:
         """What all costs, each loop's body run once."""
         runs = heaviest_runs(self.graph, self._cost, {}, fused=self.fused)
         return float(sum(times * self._cost(block) for block, times in runs.items()))
-
-
-class Places:
-    """Says where in the person's program an operation stems from: phase, line and module."""
-
-    def __init__(self, module: Module, phases: Phases):
-        self.module, self.phases = module, phases
-        self.known: dict[tuple[str, int], tuple[Frame | None, str]] = {}
-
-    def __call__(self, op: HloOperation) -> tuple[str, Frame | None, str]:
-        where, named = named_instruction(self.module, self.module.computations[op.block.name], op.native)
-        name_stack = self.phases.full_name(self.phases.graph.blocks[where.name], named)
-        frame_id = named.stack_frame_id
-        if (name_stack, frame_id) not in self.known or not frame_id:
-            source = self.module.source(named)
-            self.known[name_stack, frame_id] = source, module_of(name_stack, source)
-        return self.phases(op, name_stack), *self.known[name_stack, frame_id]
 
 
 def _largest_dtype(op: HloOperation) -> str:

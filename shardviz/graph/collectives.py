@@ -16,9 +16,7 @@ def span(
     """The mesh axes and the number of devices in a group.
 
     Args:
-        kind: the collective's.
         devices: an array: groups x members, or for a permutation pairs of source and target.
-        mesh: the mesh.
         whole: whether the devices are all of the mesh's, and not one slice's.
 
     Returns:

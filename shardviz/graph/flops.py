@@ -98,12 +98,7 @@ def product_dtype(op: Operation) -> str:
 
 
 def product_sizes(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> Sizes:
-    """Batch, rows, what is summed over, and columns of a matrix product.
-
-    Args:
-        op: the product.
-        shard_of: as for `product_flops`.
-    """
+    """Batch, rows, what is summed over, and columns of a matrix product."""
     left, right = shard_of(op.array(0)), shard_of(op.array(1))
     (summed, others), (batch, other_batch) = op.contraction
     return (
@@ -117,9 +112,6 @@ def product_sizes(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -
 def shortest_side(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> int:
     """The shortest of a product's rows, columns and what is summed over; of a convolution what is summed for one number
     that comes out, since it may have other dimensions as a window; 0 where not known.
-
-    Args:
-        op, shard_of: as for `product_flops`.
     """
     if op.kind in ("dot", "scaled-dot"):
         return min(product_sizes(op, shard_of)[1:])
@@ -161,9 +153,6 @@ def call_of(
     """What is known of the FLOPs of a custom call; None for one that computes nothing.
 
     Args:
-        op: the call.
-        name_stack: JAX's name stack of it.
-        source: the person's line that it stems from.
         known: what a person and the kernels' authors say.
         array_of: gives one device's array of an operand or a result.
     """

@@ -48,8 +48,6 @@ class Flow:
         """Reads the graph.
 
         Args:
-            graph: the program.
-            names: of its operations.
             by_calls: tell the values of a function apart by the calls that lead to it; else each is one for all calls.
         """
         self._names, self._by_calls = names, by_calls

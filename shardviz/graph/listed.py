@@ -215,7 +215,6 @@ class Listing:
         """Begins a block that has a schedule of its own: the main one, a loop's body, a branch.
 
         Args:
-            block: the block.
             given: what a loop begins with; what stays the same and comes from nothing in memory is computed inside.
         """
         self._scopes.append(_Scope(bool(given)))

@@ -63,10 +63,6 @@ def trip_counts(graph: Graph) -> Trips:
 def runs(graph: Graph, trips: Trips | None = None) -> dict[Block, Runs]:
     """How often each block runs in one run of the entry.
 
-    Args:
-        graph: the program.
-        trips: `trip_counts(graph)`, where it is there already.
-
     Returns:
         Block → `Runs`, of those that the entry reaches.
     """
@@ -94,7 +90,6 @@ def heaviest_runs(
     """How often each block runs in one run of the entry, where every conditional takes the branch that costs most.
 
     Args:
-        graph: the program.
         cost: block → what its own operations cost in one run.
         trips: how many trips each loop makes; a loop that is not in it, or is not known, makes one, and its condition
             is asked once.

@@ -58,7 +58,6 @@ class Origins:
         """Where a value was made.
 
         Args:
-            at: the value.
             within: blocks whose arguments nothing is followed beyond.
 
         Returns:

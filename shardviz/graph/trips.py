@@ -35,7 +35,6 @@ def trip_count(loop: Operation, calls: tuple[Operation, ...] = (), origins: Orig
     """How many trips a `while` makes.
 
     Args:
-        loop: the loop.
         calls: the calls that lead to it, the outermost first; empty where they are not known.
         origins: `Origins(KEEPS)`, to share what it has found out already.
 

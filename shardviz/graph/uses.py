@@ -78,7 +78,6 @@ def is_invariant(op: Operation, origins: Origins, calls: Sequence[Operation] = (
     """Whether an operation in a loop is given the same first operand in each run of the loop.
 
     Args:
-        op: the operation.
         origins: follows values through `SAME_EACH_RUN`.
         calls: the calls that lead to it, the outermost first; empty where they are not known.
     """

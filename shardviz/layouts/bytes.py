@@ -54,12 +54,7 @@ class ArrayBytes:
 
 
 def array_bytes(cut: Layout, dtype: Any) -> ArrayBytes:
-    """The bytes that an array takes on each device and on all of them.
-
-    Args:
-        cut: where its slices lie.
-        dtype: the type of its elements.
-    """
+    """The bytes that an array takes on each device and on all of them."""
     size, shard, elements = itemsize(dtype), math.prod(cut.shard_shape), cut.elements
     return ArrayBytes(
         array=math.prod(cut.shape) * size,

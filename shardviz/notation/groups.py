@@ -132,7 +132,6 @@ def axes_of(groups: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | None:
 
     Args:
         groups: integers, groups x members, as `parse_groups` gives them.
-        mesh: the mesh.
 
     Returns:
         Axes, and parts of axes as (name, sizes before it, size), major to minor in the order of the group's members (in
@@ -154,7 +153,6 @@ def axes_of_pairs(pairs: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | Non
 
     Args:
         pairs: integers, pairs x 2: the source and the target of each message.
-        mesh: the mesh.
 
     Returns:
         The axes, in mesh order, on which the source and the target of any pair differ; None where a device is not on

@@ -120,7 +120,6 @@ def split_tuple(text: str, most: int | None = None) -> tuple[str, ...]:
     """The shardings in a tuple's sharding, `{{replicated}, {devices=[2,1]<=[2]}}`, as text; of one array's, that one.
 
     Args:
-        text: the text.
         most: how many are read; None for any number, as a program may have.
 
     Raises:
@@ -316,12 +315,7 @@ def write_v2(cut: Sharding) -> Iterator[Piece]:
 
 
 def check_tiled(cut: Sharding, name: str) -> None:
-    """Raises where a tile assignment cannot say it.
-
-    Args:
-        cut: the record.
-        name: the notation, for the message.
-    """
+    """Raises where a tile assignment cannot say it."""
     if any(cut.open):
         raise SpecError(f"{cut}: {name} has no open dimensions; Shardy and HLO V3 have")
     _check_named(cut, name)

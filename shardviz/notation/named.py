@@ -84,7 +84,6 @@ def read_lists(it: Scanner, kinds: Sequence[str], before: str = "") -> Lists:
     """Axes behind the dimensions, `, replicated={"a"}, unreduced=max{"b"}`, each of `kinds` at most once.
 
     Args:
-        it: the text.
         kinds: what may be listed.
         before: a word that ends the lists.
 

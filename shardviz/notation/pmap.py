@@ -172,9 +172,6 @@ class ShardingSpec:
     def indices(self, shape: Sequence[int]) -> tuple[tuple[int | slice, ...], ...]:
         """What each device holds of an array: a slice a dimension, or a number for one that is unstacked.
 
-        Args:
-            shape: the array's shape.
-
         Raises:
             SpecError: if a dimension does not divide, or the rank is another.
         """

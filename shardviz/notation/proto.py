@@ -310,7 +310,6 @@ def read(message: Message, mesh: DeviceMesh | None, rank: int | None = None) -> 
     """Reads an `OpSharding`.
 
     Args:
-        message: the message.
         mesh: the mesh to say it in; None for one axis `devices`.
         rank: the array's rank, where known.
 

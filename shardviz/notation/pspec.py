@@ -68,7 +68,6 @@ def parse(text: str, what: str, *, bare: bool = False) -> tuple[Spec, list[bool]
     Nothing is evaluated: the text is read as a Python expression.
 
     Args:
-        text: the text.
         what: what it is, for messages.
         bare: names may stand without quotes, and a single entry or a list for the tuple.
 

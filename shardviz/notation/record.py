@@ -212,13 +212,6 @@ class Sharding:
         columns = [digits(dim, self.mesh) for dim in self.spec.dims]
         return np.stack(columns, 1) if columns else np.zeros((self.mesh.size, 0), np.int64)
 
-    def groups(self, kind: str) -> np.ndarray:
-        """For each place the least place that it forms a subgroup with: `unreduced` or `manual`."""
-        if self.assignment is not None:
-            return self.assignment.groups(kind)
-        axes = self.unreduced if kind == "unreduced" else self.manual
-        return np.arange(self.mesh.size) - places(axes, self.mesh)[digits(axes, self.mesh)]
-
     def tiling(self) -> Tiling:
         """The same cut as a tile assignment, the subgroups in the order replicated, manual, unreduced.
 

@@ -272,7 +272,6 @@ def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) 
     Args:
         spec: the spec, for the message.
         every: where each axis stands (such as `dimension 0`), and the axis.
-        mesh: the mesh.
 
     Raises:
         SpecError: with what was found, and what would do.
@@ -312,8 +311,6 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
     Args:
         name: the array's tree path, for the message.
         shape: the array's global shape.
-        spec: the spec to check.
-        mesh: the mesh.
         divide: also ask that every dimension divides, as arguments and results of `jax.jit` must.
 
     Raises:

@@ -40,7 +40,6 @@ def axes_along(places: np.ndarray | Iterable[int], mesh: DeviceMesh) -> tuple[Ax
 
     Args:
         places: places on the mesh, in row-major numbering; only differences matter.
-        mesh: the mesh.
 
     Returns:
         Axes and parts of axes, major to minor; axes of size 1 are never named. None where the list is no such count.
@@ -232,7 +231,6 @@ def tiling_of(
     Args:
         dims: the axes of each dimension, major to minor.
         special: the subgroups that are no copies: `manual` or `unreduced`, and their axes.
-        mesh: the mesh.
 
     Returns:
         Dimensions first, then the copies, then the special subgroups; a subgroup of one is left out.

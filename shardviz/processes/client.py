@@ -523,12 +523,7 @@ def submit(
 
 
 def begin(job: Job, *, timeout: float | None = None, memory_limit: float | None = None) -> None:
-    """Starts a `Job` that was made before; who is interrupted in this has stopped it.
-
-    Args:
-        job: the job; it is begun once.
-        timeout, memory_limit: as `submit`.
-    """
+    """Starts a `Job` that was made before; who is interrupted in this has stopped it."""
     job.created = time.monotonic()
     try:
         payload = pickle.dumps(job.request, pickle.HIGHEST_PROTOCOL)

@@ -60,12 +60,7 @@ def full(folder: Path) -> str:
 
 
 def of_files(folder: Path, stderr: str) -> str | None:
-    """What kept a process from writing its files, as far as its folder and its words show it; None for nothing.
-
-    Args:
-        folder: where its files are.
-        stderr: what it wrote to its standard error.
-    """
+    """What kept a process from writing its files, as far as its folder and its words show it; None for nothing."""
     if refusal := _FILES.search(stderr):
         if refusal[0] in ("No space left on device", "Disk quota exceeded"):
             return f"{full(folder)} ({refusal[0]}); free some, or set TMPDIR"

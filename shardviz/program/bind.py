@@ -31,11 +31,6 @@ from shardviz.visible import Visible
 def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
     """The plan with a full-rank spec for every argument and every output; None is the compiler's choice.
 
-    Args:
-        plan: the plan.
-        call: what was traced, with the plan that it brings.
-        traced: its trace on the plan's mesh.
-
     Raises:
         SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
     """
@@ -98,11 +93,7 @@ def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
 
 
 def argument_specs(plan: Plan, call: Call, known: Traced, *, divide: bool = True) -> dict[str, Spec]:
-    """A full-rank spec for every argument; arguments and errors as `bind`.
-
-    Args:
-        divide: every dimension must divide.
-    """
+    """A full-rank spec for every argument; arguments and errors as `bind`."""
     by_rule = _ruled(plan, call, known, _given(plan, call, known))
     specs = _overridden(plan, "argument", known.arguments, by_rule)
     checked = {}

@@ -47,12 +47,7 @@ class Buffer:
 
 
 def most_alive(buffers: Iterable[Buffer], without: Collection[Buffer] = ()) -> float:
-    """The most bytes of buffers that are alive at one moment.
-
-    Args:
-        buffers: the buffers.
-        without: those of them that are elsewhere.
-    """
+    """The most bytes of buffers that are alive at one moment."""
     elsewhere = set(without)
     counted = [b for b in buffers if b not in elsewhere]
     events = [(b.start, 0, b.size) for b in counted] + [(b.last, 1, -b.size) for b in counted]
@@ -68,7 +63,6 @@ def on_chip(buffers: Iterable[Buffer], room: float) -> list[Buffer]:
 
     Args:
         buffers: all that are used, those of arguments too.
-        room: bytes of that memory.
     """
     small = [b for b in buffers if 0 < b.size <= room]
     taken = np.zeros(1 + max((max(b.last, *b.used, 0) for b in small), default=0))

@@ -41,14 +41,7 @@ _UNTRIED = (
 
 
 def axis_why(trial: Perturbed, key: Key, axis: str, named: Named) -> AxisWhy:
-    """Why a mesh axis is on a value, or is not.
-
-    Args:
-        trial: the program under its plan, entered.
-        key: the value.
-        axis: the mesh axis.
-        named: what values are called.
-    """
+    """Why a mesh axis is on a value, or is not."""
     node = trial.base.node(key)
     target = next((cut for cut in node.dims if cut.carries(axis)), None)
     if target is not None:

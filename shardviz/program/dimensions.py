@@ -367,8 +367,6 @@ def _data(members: Set[Member], arrays: Mapping[tuple[str, str], _Array], state:
     """`batch` or `sequence` of a dimension of data; empty for any other.
 
     Args:
-        members: what the dimension's members are.
-        arrays: all arrays.
         state: the arguments that are no data; see `_state`.
         hidden: the dimensions that a `shard_map` or `pmap` uses up, or a loop steps along: what is inside sees none.
     """

@@ -62,7 +62,6 @@ def donations(
 
     Args:
         donated: number → argument.
-        results: every result.
         one_device: whether the mesh is one device, for which there is nothing to choose.
 
     Returns:
@@ -101,7 +100,6 @@ def set_donations(
 
     Args:
         main: the function, on which one or the other says of an argument that it is donated.
-        arguments, results: all of them.
         unused: for each argument whether `jax.jit` leaves it out before it decides.
         one_device: whether the mesh is one device.
     """

@@ -146,15 +146,11 @@ _NOTE = "type_sharding"
 
 def mark_types(module: ir.Operation) -> None:
     """Notes on every operation the sharding that its result's type has."""
-
-    def visit(op: ir.Operation) -> Any:
+    for op in _jax.walk(module):
         if op.name == "sdy.sharding_constraint":
             maker = op.operands[0].owner
             if not isinstance(maker, ir.Block) and maker.location.attr == op.location.attr:
                 maker.attributes[_NOTE] = op.attributes["sharding"]
-        return ir.WalkResult.ADVANCE
-
-    _jax.walk(module, visit)
 
 
 def type_of(op: ir.Operation) -> Spec | None:

@@ -145,10 +145,6 @@ class ExportRecord:
 def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
     """What an export is.
 
-    Args:
-        exported: a `jax.export.Exported`.
-        file_bytes: the size of its file, if it was read from one.
-
     Raises:
         ParseError: if its module cannot be read.
     """

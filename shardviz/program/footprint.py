@@ -107,16 +107,13 @@ class Footprint:
 
 
 def footprint(graph: MlirGraph, lowered: Lowered, bound: PlanRecord, room: float = 0.0) -> Footprint:
-    """The estimate for a propagated program; its context is entered and the lock held.
+    """The estimate for a propagated program; its context is entered, the lock held, and `lowered.unused` known.
 
     Args:
-        graph: the program after propagation.
-        lowered: the program.
-        bound: the plan.
         room: bytes of its own memory that a chip's compiler fills with values (a TPU's VMEM).
     """
     walk = _Buffers(graph, bound.mesh, tiled=room > 0)
-    kept = zip(lowered.traced.arguments, graph.entry.arguments, _unused(lowered), strict=True)
+    kept = zip(lowered.traced.arguments, graph.entry.arguments, lowered.unused, strict=True)
     held = [
         (a, walk.bytes_of(value, compact=True))
         for a, value, unused in kept
@@ -135,11 +132,6 @@ def footprint(graph: MlirGraph, lowered: Lowered, bound: PlanRecord, room: float
             outputs += size
             walk.place(value, size)
     return Footprint(sum(size for _, size in held), outputs, walk.peak(room))
-
-
-def _unused(lowered: Lowered) -> tuple[bool, ...]:
-    found = lowered.__dict__.get("unused")  # asked before the lock was taken
-    return (False,) * len(lowered.traced.arguments) if found is None else found
 
 
 _Roots = tuple[Buffer, ...]
@@ -175,11 +167,7 @@ class _Buffers:
             roots[0].size = 0.0
 
     def peak(self, room: float) -> float:
-        """The most bytes of buffers that are alive at one moment in main memory.
-
-        Args:
-            room: bytes of a chip's own memory.
-        """
+        """The most bytes of buffers that are alive at one moment in main memory."""
         most = most_alive(self.buffers)
         if room < _TOLD * most:
             return most
@@ -189,7 +177,6 @@ class _Buffers:
         """Reads a block; what it returns.
 
         Args:
-            block: the block.
             inside: what it returns is used when what is around it uses that.
         """
         for op in block.operations:
@@ -379,7 +366,6 @@ class _Buffers:
         """Bytes of a value on one device.
 
         Args:
-            value: the value.
             compact: it is an argument or a result of the program, which are not padded.
         """
         return self._cut_by(value, self.graph.cut(value, self.manual) or _WHOLE, compact)
@@ -400,7 +386,6 @@ def _padding(shard: Sequence[int], tile: Sequence[int]) -> float:
     """By how many times a TPU's tiles are larger than what lies in them.
 
     Args:
-        shard: the shape on one device.
         tile: the two dimensions that its tiles may be of; empty where nothing is padded.
     """
     sizes = [shard[d] for d in tile]

@@ -162,11 +162,7 @@ class MlirGraph(Graph):
     """
 
     def __init__(self, module: ir.Operation):
-        """Reads it; its context is entered.
-
-        Args:
-            module: the module.
-        """
+        """Reads it; its context is entered."""
         self.module, self.functions = module, functions_of(module)
         blocks = {symbol: Block(symbol) for symbol in self.functions}
         super().__init__(blocks["main"], blocks)
@@ -180,7 +176,6 @@ class MlirGraph(Graph):
         """The spec of a value; None for one that is whole on every device.
 
         Args:
-            value: the value.
             manual: the axes of the manual computations around it, which the spec of their arguments leaves out.
         """
         maker = value.maker

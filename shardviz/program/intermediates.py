@@ -247,10 +247,6 @@ def extract(file: str, extent: Extent) -> str:
 def located(wanted: Intermediate, made: Sequence[Made]) -> Target:
     """Where in the source a value is that a function makes.
 
-    Args:
-        wanted: the value.
-        made: what the function made when it was traced.
-
     Raises:
         SpecError: if there is no such value, or there are several; the message says which there are.
     """

@@ -68,11 +68,6 @@ def place(module, rules):
 def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
     """Python source that runs a program as a plan has it.
 
-    Args:
-        bound: the plan, bound to the program.
-        traced: the program's trace on the plan's mesh.
-        call: what was traced.
-
     Raises:
         SpecError: if a spec cuts by a part of a mesh axis, which no PartitionSpec says.
     """

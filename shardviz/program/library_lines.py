@@ -17,7 +17,8 @@ from itertools import islice
 
 from jax.extend.mlir import ir
 
-from shardviz.program.module import symbol_of, walk
+from shardviz import _jax
+from shardviz.program.module import symbol_of
 
 _NAMED = re.compile(r'^loc\("(?:[^"\\]|\\.)*"')
 _LINE = re.compile(r'"(?:[^"\\]|\\.)*":\d+:')
@@ -30,7 +31,7 @@ def give_lines(module: ir.Operation) -> None:
     lineless = {name for name, op in functions.items() if name != "main" and not _has_lines(op)}
     calls: dict[str, list[tuple[str, str]]] = {name: [] for name in lineless}  # callee → (caller, location of the call)
     for caller, function in functions.items() if lineless else ():
-        for op in walk(function):
+        for op in _jax.walk(function):
             if op.name == "func.call" and (callee := ir.FlatSymbolRefAttr(op.attributes["callee"]).value) in lineless:
                 calls[callee].append((caller, str(op.location)))
     lines: dict[str, set[str]] = {}
@@ -45,12 +46,12 @@ def give_lines(module: ir.Operation) -> None:
 
     for name in lineless:
         if len(lines_of(name)) == 1 and _LINE.search(at := next(iter(lines_of(name)))):
-            for op in walk(functions[name]):
+            for op in _jax.walk(functions[name]):
                 op.location = ir.Module.parse(f"module {{}} {_at(at, str(op.location))}").operation.location
 
 
 def _has_lines(function: ir.Operation) -> bool:
-    return any(_LINE.search(str(op.location)) for op in islice(walk(function), 1, None))
+    return any(_LINE.search(str(op.location)) for op in islice(_jax.walk(function), 1, None))
 
 
 def _at(call: str, own: str) -> str:

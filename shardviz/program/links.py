@@ -21,12 +21,13 @@ from typing import Any, NamedTuple
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
+from shardviz import _jax
 from shardviz.graph import Value
 from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
-from shardviz.program.module import Place, attributes_of, spec_of, walk
+from shardviz.program.module import Place, attributes_of, spec_of
 from shardviz.program.propagate import chlo_rule
 from shardviz.program.propagated import Reading
 from shardviz.program.stablehlo import Walker
@@ -431,7 +432,7 @@ def number_of(op: Any) -> int:
 def tag(module: ir.Operation) -> None:
     """Numbers every operation of a module."""
     i64 = ir.IntegerType.get_signless(64)
-    for number, op in enumerate(walk(module)):
+    for number, op in enumerate(_jax.walk(module)):
         op.attributes[TAG] = ir.IntegerAttr.get(i64, number)
 
 

@@ -155,11 +155,7 @@ def lower(
     """Lowers a trace on a mesh; its constraints' meshes become this one, and `jax.debug` callbacks are left out.
 
     Args:
-        traced: what to lower.
-        mesh: the mesh.
-        target: what for.
         partitionings: what becomes of operations that say themselves how they are partitioned.
-        unanswered: as `Lowered.unanswered`.
 
     Raises:
         TraceError: if the program calls back to Python for a value, or JAX cannot lower an operation of it.
@@ -221,15 +217,7 @@ def _unmarked(module: Any) -> tuple[int | None, ...]:
 
 def _constraints(module: ir.Operation) -> list[ir.Operation]:
     """The sharding constraints of a module, in the order of a walk."""
-    constraints: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> Any:
-        if op.name == "sdy.sharding_constraint":
-            constraints.append(op)
-        return ir.WalkResult.ADVANCE
-
-    _jax.walk(module, visit)
-    return constraints
+    return [op for op in _jax.walk(module) if op.name == "sdy.sharding_constraint"]
 
 
 def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) -> None:
@@ -284,8 +272,6 @@ def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) 
     To be called with the lock held and its context entered.
 
     Args:
-        lowered: the program.
-        bound: the plan.
         of: what is copied, in place of the program's own module.
     """
     module = (lowered.module.operation if of is None else of).clone()

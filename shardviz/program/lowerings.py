@@ -67,7 +67,6 @@ class Lowerings:
         """Traces the call at once where that can be done without a plan.
 
         Args:
-            call: what to trace.
             mesh: the mesh that a person gave; None for that which the call brings.
             opened: leave the sharding constraints inside it out.
 
@@ -160,8 +159,6 @@ class Lowerings:
         """The call lowered for a target, on the mesh of its trace: `lower.edited` puts the plan's in its place.
 
         Args:
-            plan: whose mesh it is lowered on.
-            target: what for.
             anywhere: where JAX does not lower it for that, any other platform will do: kernels are written for one.
 
         Raises:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -209,9 +209,10 @@ def mesh_in(module: Any) -> DeviceMesh | None:
 
 def leave_out_constraints(module: ir.Operation) -> None:
     """Takes every sharding constraint out of a module, in place."""
-    for op in [op for op in walk(module) if op.name == "sdy.sharding_constraint"]:
-        op.results[0].replace_all_uses_with(op.operands[0])
-        op.operation.erase()
+    for op in _jax.walk(module):
+        if op.name == "sdy.sharding_constraint":
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
 
 
 def with_one_mesh(module: Any) -> Any:
@@ -265,12 +266,6 @@ def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[s
 def write_over(module: Any, own: DeviceMesh, mesh: DeviceMesh, name: str) -> None:
     """Writes another mesh's axes into every sharding of a module, in its place.
 
-    Args:
-        module: the module; its context is entered.
-        own: its mesh.
-        mesh: the mesh to write them over.
-        name: the function's name, for messages.
-
     Raises:
         MeshError: if the sizes of the two do not go together.
     """
@@ -316,7 +311,7 @@ def _reference(axis: str) -> str:
 
 def _rewrite(module: Any, change: Callable[[str], str]) -> None:
     """Changes the text of every Shardy attribute in a module, the meshes themselves left alone."""
-    for op in walk(module.operation):
+    for op in _jax.walk(module.operation):
         if op.name in ("sdy.mesh", "builtin.module"):
             continue
         if op.name == "func.func":
@@ -442,15 +437,6 @@ def _settle_platform(block: Any, arguments: list[Any], attributes: list[dict[str
     return 1
 
 
-def walk(operation: ir.Operation) -> Iterator[ir.Operation]:
-    """Every operation inside another, itself first."""
-    yield operation
-    for region in operation.regions:
-        for block in region.blocks:
-            for op in block.operations:
-                yield from walk(op.operation)
-
-
 def items(operation: ir.Operation) -> list[tuple[str, Any]]:
     """An operation's attributes by name, but for a constant's value: no sharding is in it, and MLIR's Python has no
     words for complex ones. What iterating over attributes gives differs between versions.
@@ -463,7 +449,7 @@ def items(operation: ir.Operation) -> list[tuple[str, Any]]:
 def custom_calls(module: Any) -> Counter[str]:
     """How often each target of a custom call stands in a module."""
     targets: Counter[str] = Counter()
-    for op in walk(module.operation):
+    for op in _jax.walk(module.operation):
         if op.name == "stablehlo.custom_call":
             targets[ir.StringAttr(op.attributes["call_target_name"]).value] += 1
     return targets
@@ -472,7 +458,7 @@ def custom_calls(module: Any) -> Counter[str]:
 def assertions(module: Any) -> list[str]:
     """The messages of the checks that a module makes of its arguments' shapes."""
     messages = []
-    for op in walk(module.operation):
+    for op in _jax.walk(module.operation):
         if op.name == "stablehlo.custom_call" and "error_message" in op.attributes:
             messages.append(ir.StringAttr(op.attributes["error_message"]).value)
     return messages

@@ -145,7 +145,6 @@ def quarrels_of(node: Node, is_named: Callable[[Node], bool] = lambda _: True) -
     """Where what makes a value disagrees along its dimensions, and where what reads it wants it otherwise.
 
     Args:
-        node: the value.
         is_named: whether a value has a name of its own; what has none is a step on the way to the value.
     """
     every = [q for n in _unnamed(node, is_named) if n.maker for q in quarrels(n.maker) if q.dim_of(n) is not None]
@@ -209,14 +208,7 @@ class Reason:
 
 
 def reason(links: Links, moved: Key, collective: Collective, named: Named) -> Reason:
-    """Why a collective is there.
-
-    Args:
-        links: the plan propagated.
-        moved: what the collective moves.
-        collective: its record.
-        named: what values are called.
-    """
+    """Why a collective is there."""
     kind = collective.kind
     ends: dict[str, Any] = {"before": collective.before, "after": collective.after}
     if collective.origin == "user":

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.passmanager import PassManager
 
 from shardviz import _jax
 from shardviz.errors import ShardvizError
@@ -24,10 +23,9 @@ from shardviz.program.graph import cut_of
 from shardviz.program.lower import Lowered, LowerFor, lower
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import call_target
-from shardviz.program.propagate import prepared, rehearse
+from shardviz.program.propagate import prepared, rehearse, run
 from shardviz.records import PlanRecord
 
-_PIPELINE = "builtin.module(sdy-propagation-pipeline,sdy-close-shardings)"
 _Cut = tuple[tuple[Spec, ...], tuple[Spec, ...]]
 
 
@@ -41,7 +39,6 @@ class Asking:
         """
         Args:
             plain: the program with these operations as what they compute.
-            target: what it is lowered for.
         """
         self.plain, self.target = plain, target
         self.asked: Lowered | None = None
@@ -107,25 +104,21 @@ def _cuts(asked: Lowered, bound: PlanRecord) -> dict[int, tuple[_Cut, ...]]:
     by_number: dict[int, dict[_Cut, None]] = {}
     with asked.entered(), ir.Location.unknown():
         module = prepared(asked, bound)
-        passes = PassManager.parse(_PIPELINE)
-        passes.enable_verifier(False)
-        passes.run(module)
+        run(module, None)
 
         def cut(value: Any) -> Spec:
             spec = Spec.of(cut_of(value), len(ir.RankedTensorType(value.type).shape))
             keep = lambda axes: tuple(a for a in axes if axis_size(a, bound.mesh) > 1)  # noqa: E731
             return spec.with_dims(tuple(map(keep, spec.dims)))
 
-        def visit(op: ir.Operation) -> Any:
-            if op.name == "stablehlo.custom_call" and call_target(op) == _jax.PARTITIONED_CALL:
+        for op in _jax.walk(module):
+            if op.name != "stablehlo.custom_call" or call_target(op) != _jax.PARTITIONED_CALL:
+                continue
+            around = op.parent
+            while around is not None and around.name != "sdy.manual_computation":
+                around = around.operation.parent
+            if around is None:
                 number = int(ir.StringAttr(op.attributes["backend_config"]).value)
-                around = op.parent
-                while around is not None and around.name != "sdy.manual_computation":
-                    around = around.operation.parent
-                if around is None:
-                    cuts = tuple(map(cut, op.operands)), tuple(map(cut, op.results))
-                    by_number.setdefault(number, {})[cuts] = None
-            return ir.WalkResult.ADVANCE
-
-        _jax.walk(module, visit)
+                cuts = tuple(map(cut, op.operands)), tuple(map(cut, op.results))
+                by_number.setdefault(number, {})[cuts] = None
     return {number: tuple(cuts) for number, cuts in by_number.items()}

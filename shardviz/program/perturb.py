@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
+from shardviz import _jax
 from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import axis_name
 from shardviz.program.links import RULES, Cut, Key, Links, Node, number_of, tag
 from shardviz.program.lower import Lowered, sdy_spec
-from shardviz.program.module import MESH, attributes_of, main_of, place_of, spec_of, walk
+from shardviz.program.module import MESH, attributes_of, main_of, place_of, spec_of
 from shardviz.program.propagate import RESHARDS, prepared, run
 from shardviz.records import Frame, PlanRecord
 from shardviz.records.why import Source
@@ -124,7 +125,7 @@ class Perturbed:
                 if _SHARDING in entry:
                     yield Sharding(role, array.name, spec_of(entry[_SHARDING]), None, (place,))
         lines: dict[Any, Sharding] = {}  # a line's constraint, on the way forward and on the way back
-        for op in walk(self.module):
+        for op in _jax.walk(self.module):
             if op.name == "sdy.sharding_constraint":
                 role, written = "type" if self._is_type(op) else "constraint", [op.attributes["sharding"]]
             elif op.name == "sdy.manual_computation":
@@ -182,10 +183,6 @@ class Perturbed:
 
         The shapes inside a shard_map follow from its specs. So what its specs say is taken away around it alone: a
         constraint between it and what it takes or gives says the same but for the axis.
-
-        Args:
-            gone, given: the sources.
-            forced: arrays that get a constraint, and which.
         """
         if self.pause is not None:
             self.pause()
@@ -244,8 +241,6 @@ def _edited(attribute: Any, changes: Sequence[tuple[Source, bool]], closed: Coll
     """A `#sdy.sharding` with sources' axes put in or taken out; what is open stays open, and priorities stay.
 
     Args:
-        attribute: the sharding.
-        changes: the sources, and whether they are put in.
         closed: dimensions that are closed, whatever they were.
     """
     spec = spec_of(attribute)
@@ -294,4 +289,4 @@ def _constrain(op: ir.Operation, place: int, sharding: Any, *, operand: bool) ->
 
 def _numbered(module: ir.Operation, numbers: Collection[int]) -> list[ir.Operation]:
     """The operations of a module that have one of these numbers."""
-    return [op for op in walk(module) if number_of(op) in numbers]
+    return [op for op in _jax.walk(module) if number_of(op) in numbers]

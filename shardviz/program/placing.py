@@ -27,9 +27,6 @@ def operations(
 ) -> tuple[_jax.Made, ...]:
     """The operations that the lines of a call's function ask for, in order.
 
-    Args:
-        traced, call, mesh, types, places: as `with_places`.
-
     Raises:
         TraceError: if the program has no Python any more.
     """
@@ -53,12 +50,6 @@ def with_places(
     wanted: Sequence[Intermediate],
 ) -> Traced:
     """The trace of a call with a mark at each value that is to be constrained.
-
-    Args:
-        traced: the trace without them.
-        call, mesh, types, places: what it was made of; see `trace`.
-        made: its operations.
-        wanted: the values.
 
     Raises:
         SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.

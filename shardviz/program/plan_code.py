@@ -31,8 +31,6 @@ def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[s
     filter cannot be written (a function) is not: then what the rules say is spelled out too.
 
     Args:
-        plan, bound: the plan, and what it says of the program.
-        traced: the program.
         ruled: the arguments whose spec a rule says.
     """
     ins, outs = traced.in_tree[0], traced.out_tree

@@ -24,7 +24,7 @@ from shardviz.program.explicit import mark_types
 from shardviz.program.footprint import Footprint, footprint
 from shardviz.program.graph import PROPAGATED, MlirGraph
 from shardviz.program.lower import Lowered, edited
-from shardviz.program.module import items, walk
+from shardviz.program.module import items
 from shardviz.program.propagated import Reading
 from shardviz.records import Collective, PlanRecord, Product, Value, Work
 from shardviz.records.schedule import Schedule
@@ -83,9 +83,6 @@ def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
 
     Shardy ends its process where one of its checks fails. Where no process can be had, nothing is rehearsed.
 
-    Args:
-        lowered, bound: the program and the plan.
-
     Raises:
         CompileError: if the process died or Shardy refused the program.
     """
@@ -115,12 +112,11 @@ def propagate(
     """Runs Shardy on a program under a plan, here.
 
     Args:
-        lowered: the program.
-        bound: the plan.
         flops: kernel name or call target → FLOPs of one run on one device, as a person says.
         make: makes the module to run on, where that is not the program's under the plan; called with the lock held.
     """
-    return _propagate(lowered, bound, flops, make)[0]
+    with lowered.entered(), ir.Location.unknown():
+        return _propagated(lowered, bound, flops or {}, make)
 
 
 def sketch(
@@ -132,38 +128,46 @@ def sketch(
     """As `propagate`, of which only what costs is read (no intermediates), and about how much memory it takes.
 
     Args:
-        lowered, bound, flops: as for `propagate`.
         room: bytes of its own memory that a chip's compiler fills with values.
     """
     _ = lowered.unused  # which takes the lock
-    found, memory = _propagate(lowered, bound, flops, None, room)
-    assert memory is not None
-    return found, memory
+    with lowered.entered(), ir.Location.unknown():
+        propagated = _propagated(lowered, bound, flops or {}, brief=True)
+        return propagated, footprint(propagated.graph, lowered, bound, room)
 
 
-def _propagate(
+def _propagated(
     lowered: Lowered,
     bound: PlanRecord,
-    flops: Mapping[str, float] | None,
-    make: Callable[[], ir.Operation] | None,
-    room: float | None = None,  # where only what costs is read
-) -> tuple[Propagated, Footprint | None]:
-    with lowered.entered(), ir.Location.unknown():
-        start = time.perf_counter()
-        module = prepared(lowered, bound) if make is None else make()
-        edit = time.perf_counter()
-        run(module)
-        done = time.perf_counter()
-        graph = MlirGraph(module)
-        reading = Reading(graph, lowered, bound.mesh, flops or {}, brief=room is not None)
-        outputs = reading.outputs()
-        seconds = {"edit": edit - start, "shardy": done - edit, "read": time.perf_counter() - done}
-        values = tuple(reading.values), tuple(reading.shown)
-        found = *values, tuple(reading.collectives), tuple(reading.products), reading.tally.rows
-        counts = reading.unknown_loops, reading.reshards_left
-        ends = (reading.read_as(), reading.computed_as()) if room is None else ({}, {})
-        propagated = Propagated(outputs, *found, *counts, reading.schedule, seconds, module, graph, *ends)
-        return propagated, None if room is None else footprint(graph, lowered, bound, room)
+    flops: Mapping[str, float],
+    make: Callable[[], ir.Operation] | None = None,
+    *,
+    brief: bool = False,
+) -> Propagated:
+    start = time.perf_counter()
+    module = prepared(lowered, bound) if make is None else make()
+    edited = time.perf_counter()
+    run(module)
+    ran = time.perf_counter()
+    graph = MlirGraph(module)
+    reading = Reading(graph, lowered, bound.mesh, flops, brief=brief)
+    outputs = reading.outputs()
+    return Propagated(
+        outputs=outputs,
+        values=tuple(reading.values),
+        shown=tuple(reading.shown),
+        collectives=tuple(reading.collectives),
+        products=tuple(reading.products),
+        work=reading.tally.rows,
+        unknown_loops=reading.unknown_loops,
+        reshards_left=reading.reshards_left,
+        schedule=reading.schedule,
+        seconds={"edit": edited - start, "shardy": ran - edited, "read": time.perf_counter() - ran},
+        module=module,
+        graph=graph,
+        read={} if brief else reading.read_as(),
+        computed={} if brief else reading.computed_as(),
+    )
 
 
 def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
@@ -177,20 +181,13 @@ def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
     _pass(module, _PROPAGATION)
     if then is None:
         return
-
-    def keep(op: ir.Operation) -> Any:
+    for op in _jax.walk(module):
         if _SHARDING in op.attributes:
             op.attributes[PROPAGATED] = op.attributes[_SHARDING]
-        return ir.WalkResult.ADVANCE
-
-    def drop(op: ir.Operation) -> Any:
+    _pass(module, then)
+    for op in _jax.walk(module):
         if PROPAGATED in op.attributes and op.attributes[PROPAGATED] == op.attributes[_SHARDING]:
             del op.attributes[PROPAGATED]
-        return ir.WalkResult.ADVANCE
-
-    _jax.walk(module, keep)
-    _pass(module, then)
-    _jax.walk(module, drop)
 
 
 _SHARDING = "sdy.sharding"
@@ -221,17 +218,13 @@ def _simplified(lowered: Lowered) -> ir.Operation:
     merges = lowered.platform != "cpu"  # XLA's CPU compiler leaves a reduction of a reduction as it is
     reductions: list[ir.Operation] = []
     broadcasts: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> Any:
+    for op in _jax.walk(module):
         if op.name.startswith("chlo.") and _RULE not in op.attributes and (rule := chlo_rule(op)) is not None:
             op.attributes[_RULE] = rule
         elif op.name == "stablehlo.broadcast_in_dim":
             broadcasts.append(op)
         elif merges and op.name == "stablehlo.reduce":
             reductions.append(op)
-        return ir.WalkResult.ADVANCE
-
-    _jax.walk(module, visit)
     for op in reductions:
         _merge(op)
     for op in filter(_repeats_nothing, broadcasts):
@@ -329,7 +322,7 @@ def text_of(propagated: Propagated, lowered: Lowered) -> str:
     """The propagated module as text, without source locations."""
     with lowered.entered():
         module = propagated.module.clone()
-        for op in walk(module):
+        for op in _jax.walk(module):
             if PROPAGATED in op.attributes:
                 del op.attributes[PROPAGATED]
         return module.get_asm(enable_debug_info=False)

@@ -37,7 +37,7 @@ from shardviz.notation.spec import axis_name, axis_size
 from shardviz.program.explicit import type_of
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
-from shardviz.program.module import Place, group_axes, spec_of
+from shardviz.program.module import Place, attributes_of, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
 from shardviz.records import Collective, Factor, Frame, Product, Value, WorkTally
@@ -46,37 +46,21 @@ from shardviz.records.phases import phase
 from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heaviest
 from shardviz.records.source import module_of
 
-SKIPPED = {
-    "sdy.constant",
-    "stablehlo.constant",
-    "stablehlo.while",
-    "stablehlo.return",
-    "func.return",
-    "func.call",
-    "func.func",
-    "sdy.mesh",
-    "stablehlo.case",
-    "stablehlo.optimization_barrier",
-    "sdy.all_slice",
-    "sdy.return",
-    "sdy.manual_computation",
-}
+SKIPPED = frozenset(
+    (
+        *("sdy.constant", "stablehlo.constant", "stablehlo.while", "stablehlo.case", "func.call"),
+        *("sdy.manual_computation", "sdy.all_slice", "stablehlo.optimization_barrier"),
+    )
+)
 """Operations that make no value of their own: constants, loops and branches, whose insides are read, and ends."""
 
-TRIVIAL = {
-    "stablehlo.convert",
-    "stablehlo.reshape",
-    "stablehlo.transpose",
-    "stablehlo.dynamic_slice",
-    "stablehlo.slice",
-    "stablehlo.broadcast_in_dim",
-    "sdy.sharding_constraint",
-    "sdy.all_slice",
-    "sdy.all_gather",
-    "sdy.all_to_all",
-    "sdy.collective_permute",
-    "sdy.reshard",
-}
+TRIVIAL = frozenset(
+    (
+        *("stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim"),
+        *("stablehlo.slice", "stablehlo.dynamic_slice", "sdy.all_slice", "sdy.sharding_constraint", "sdy.reshard"),
+        *("sdy.all_gather", "sdy.all_to_all", "sdy.collective_permute"),
+    )
+)
 """Operations whose result is their operand, moved or a part of it."""
 _MOVED = frozenset(name.partition(".")[2].replace("_", "-") for name in TRIVIAL)
 
@@ -125,9 +109,6 @@ class Reading(Walker):
         """Reads it.
 
         Args:
-            graph: the module's operations; its context is entered.
-            lowered: the program.
-            mesh: the plan's mesh.
             flops: as `propagate` takes them.
             brief: only what costs is wanted: no values, no names of what a collective moves, and passes by name stacks
                 alone.
@@ -304,7 +285,6 @@ class Reading(Walker):
         """What the two factors of a product are, and where their cuts do not fit each other; nothing where they do.
 
         Args:
-            op: the product.
             alone: whether an axis cuts what is summed over in one factor, and nothing of the other.
         """
         manual, (summed, batched) = self.around.manual, op.contraction
@@ -612,11 +592,6 @@ class Reading(Walker):
 
     def _shard_of(self, value: GraphValue) -> tuple[int, ...]:
         """One device's shape; what has no sharding is whole on every device."""
-        maker = value.maker
-        if maker is not None and len(maker.results) == 1 and "sdy.sharding" in (attributes := maker.native.attributes):
-            sharded = self.cuts.get((value.shape, value.dtype, attributes["sdy.sharding"], self.around.manual, 0))
-            if sharded is not None:
-                return sharded.shard
         return shard_shape(value.shape, self.graph.cut(value, self.around.manual) or Spec(), self.mesh)
 
     def _operand(self, value: GraphValue) -> str:
@@ -644,21 +619,10 @@ class Reading(Walker):
 
     def outputs(self) -> tuple[Spec, ...]:
         """How every output is cut."""
-        main = self.graph.functions["main"]
-        traced = self.traced
-        entries = (
-            ir.ArrayAttr(main.attributes["res_attrs"])
-            if "res_attrs" in main.attributes
-            else [None] * len(traced.outputs)
-        )
-        specs = []
-        specs_by: dict[tuple[Any, int], Spec] = {}
-        for output, entry in zip(traced.outputs, entries, strict=True):
-            attributes = None if entry is None else ir.DictAttr(entry)
-            sharding = attributes["sdy.sharding"] if attributes is not None and "sdy.sharding" in attributes else None
-            like = sharding, len(output.shape)
-            if like not in specs_by:
-                spec = Spec.of(None if sharding is None else spec_of(sharding), like[1])
-                specs_by[like] = spec.with_dims(spec.dims[: like[1]])  # a PRNG key has a hidden dimension
-            specs.append(specs_by[like])
+        outputs, specs = self.traced.outputs, []
+        entries = attributes_of(self.graph.functions["main"], "res_attrs", len(outputs))
+        for output, entry in zip(outputs, entries, strict=True):
+            rank = len(output.shape)
+            spec = Spec.of(spec_of(entry["sdy.sharding"]) if "sdy.sharding" in entry else None, rank)
+            specs.append(spec.with_dims(spec.dims[:rank]))  # a PRNG key has a hidden dimension
         return tuple(specs)

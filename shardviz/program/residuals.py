@@ -34,11 +34,7 @@ from shardviz.records.phases import phase
 
 _MADE_HERE = {"stablehlo.constant", "sdy.constant", "stablehlo.iota"}
 _MOVED = {  # the value as it was made is what is kept, not what this gathers or moves of it
-    "sdy.all_gather",
-    "sdy.all_to_all",
-    "sdy.collective_permute",
-    "sdy.reshard",
-    "stablehlo.optimization_barrier",
+    *("sdy.all_gather", "sdy.all_to_all", "sdy.collective_permute", "sdy.reshard", "stablehlo.optimization_barrier")
 }
 _CUT = {"sdy.all_reduce", "sdy.all_slice", "sdy.reduce_scatter", "sdy.sharded_to_unreduced", "sdy.sharding_constraint"}
 _KEPT = {"forward": "kept", "update": "outside", "argument": "argument", "carried": "argument", "constant": "constant"}
@@ -78,11 +74,6 @@ class _Origin:
 
 def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tuple[Residual, ...]:
     """Every value that is kept for the backward pass, and every one that is made again for it.
-
-    Args:
-        propagated: what Shardy found; its module is read.
-        lowered: the program.
-        bound: the plan.
 
     Returns:
         Rows in the order in which the backward pass first uses them; none for a program without a backward pass.

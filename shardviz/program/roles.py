@@ -10,12 +10,11 @@ Nothing is taken from names like `opt_state`; but which result is which argument
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from functools import lru_cache
+from typing import Any
 
 from shardviz.graph import Value
 from shardviz.notation import Spec
@@ -50,23 +49,7 @@ class Roles:
     becomes: Mapping[str, str]
 
 
-T = TypeVar("T")
-
-
-def _once(find: Callable[[Lowered], T]) -> Callable[[Lowered], T]:
-    """Keeps what is found of a lowered program as long as that lives."""
-    kept: WeakKeyDictionary[Lowered, T] = WeakKeyDictionary()
-
-    @functools.wraps(find)
-    def once(lowered: Lowered) -> T:
-        if lowered not in kept:
-            kept[lowered] = find(lowered)
-        return kept[lowered]
-
-    return once
-
-
-@_once
+@lru_cache(maxsize=8)
 def roles(lowered: Lowered) -> Roles:
     """The roles of a lowered program's arguments and results."""
     traced = lowered.traced
@@ -83,7 +66,7 @@ def roles(lowered: Lowered) -> Roles:
     return Roles(True, traced.outputs, frozenset(optimizer), backward, news | updates)
 
 
-@_once
+@lru_cache(maxsize=8)
 def gradients(lowered: Lowered) -> frozenset[str]:
     """The names of the results that the backward pass makes."""
     if not lowered.traced.differentiated:
@@ -112,7 +95,6 @@ def new_values(arguments: Iterable[Argument], outputs: Sequence[Argument], *, al
     its shape and type; of several, in order. What only a place in a list tells counts where the whole list comes out.
 
     Args:
-        arguments, outputs: the arrays.
         alone: pair by shape and type alone what stands in no tree, donated or not.
     """
     arguments = [a for a in arguments if a.shape]

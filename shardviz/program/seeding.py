@@ -46,7 +46,6 @@ from shardviz.program.module import (
     place_of,
     set_mesh,
     spec_of,
-    walk,
 )
 from shardviz.program.propagate import PIPELINE
 
@@ -194,7 +193,7 @@ class Opened:
                 caught[axis].members.add(Member(role, name, d))
         einsums: dict[Any, tuple[str, Spec]] = {}  # the last value of each → its letters, and how it is cut
         manual = iter(self._whole)
-        for op in walk(module):
+        for op in _jax.walk(module):
             moved: Iterable[str] = ()
             if op.name in ("stablehlo.dot_general", "stablehlo.transpose") and "sdy.sharding" in op.attributes:
                 stack = self._place(op).name_stack
@@ -254,7 +253,7 @@ def _smallest_factor(size: int) -> int:
 
 def _manual(module: ir.Operation) -> Iterator[ir.Operation]:
     """The `shard_map`s of a module."""
-    return (op for op in walk(module) if op.name == "sdy.manual_computation")
+    return (op for op in _jax.walk(module) if op.name == "sdy.manual_computation")
 
 
 def _shardings(op: ir.Operation, name: str) -> Sequence[Any]:

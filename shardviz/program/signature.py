@@ -172,8 +172,6 @@ def tree_of_names(
     """The arguments with a name in place of every leaf: `params['w']`, `rest[0]`.
 
     Args:
-        fn: the function whose parameters they are.
-        args, kwargs: what it is called with.
         static: numbers of the positional arguments that are no data; these are left out.
     """
     rows = enumerate(zip(parameter_names(fn, len(args)), args, strict=True))

@@ -11,14 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardviz.graph import KEEPS, Block, Flow, Origins, Value, trip_count
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program.graph import MlirGraph, MlirOperation, functions_of
-from shardviz.program.lower import Lowered
+from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.module import Place, place_of, within
 from shardviz.records.phases import phase
 
@@ -107,7 +105,6 @@ class Walker:
         """Reads nothing yet.
 
         Args:
-            graph: the program.
             locations: as for `Places`.
         """
         self.graph = graph
@@ -179,22 +176,3 @@ def _differs(block: Block) -> bool:
 def flow_of(graph: MlirGraph, locations: dict[Any, Any]) -> Flow:
     """What is made of what in a program, those of a function once for each way to call it."""
     return Flow(graph, Places(locations))
-
-
-def only_updated(lowered: Lowered) -> frozenset[str]:
-    """The arguments that nothing uses but the update of a train step, such as an optimizer's moments."""
-    traced = lowered.traced
-    if not traced.differentiated:
-        return frozenset()
-    with lowered.entered():
-        main = functions_of(lowered.module.operation)["main"].regions[0].blocks[0]
-
-        def phases(value: ir.Value) -> set[str]:
-            stacks = (place_of(use.owner.location, lowered.locations).name_stack for use in value.uses)
-            return {phase(stack) for stack in stacks}
-
-        return frozenset(
-            argument.name
-            for argument, value in zip(traced.arguments, main.arguments, strict=True)
-            if phases(value) == {"update"}
-        )

@@ -32,7 +32,6 @@ from shardviz.program.module import (
     mesh_in,
     place_of,
     spec_of,
-    walk,
     with_one_mesh,
     write_over,
 )
@@ -195,7 +194,7 @@ class _Reading:
         self.gspmd = ""
         self.main = main_of(module)
         self.places: dict[Any, Place] = {}
-        for op in walk(module.operation):  # each function once, where a Walker would read it for each call
+        for op in _jax.walk(module.operation):  # each function once, where a Walker would read it for each call
             self._visit(op, place_of(op.location, self.places))
         if self.gspmd:
             raise TraceError(

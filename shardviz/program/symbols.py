@@ -94,7 +94,6 @@ def check(
     """The values of a program's symbolic dimensions.
 
     Args:
-        name: the function's name.
         symbols: the dimensions that want a value.
         given: the person's values.
         found: the constraints on them.

@@ -209,7 +209,6 @@ def staged(
     """The `jax.stages.Traced` of a call.
 
     Args:
-        call, mesh, types, places: as `trace`.
         watch: what is told of each operation.
 
     Raises:

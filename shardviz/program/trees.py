@@ -67,7 +67,6 @@ def spread(prefix: Any, tree: Any, is_entry: Callable[[Any], bool] = lambda x: x
 
     Args:
         prefix: the prefix; None in it is an entry like any other.
-        tree: the tree.
         is_entry: which nodes of the prefix are entries, though they may look like branches.
 
     Raises:

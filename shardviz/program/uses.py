@@ -48,8 +48,6 @@ def surroundings(
     """What makes a collective's operand and what reads its result, past other reshards.
 
     Args:
-        graph: the program.
-        op: the collective.
         calls: the calls that lead to it, the outermost first.
         manual: the axes of the manual computations around it.
         origins: follows values through `SAME_EACH_RUN`.

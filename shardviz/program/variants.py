@@ -37,7 +37,6 @@ def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
     """The call with donated what some arrays are in: JAX donates whole arguments of the function.
 
     Args:
-        call, traced: the call, and its trace.
         names: tree paths of arrays, or names of arguments.
 
     Raises:
@@ -64,7 +63,6 @@ def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, bett
     """The call with a logical dimension of another length in all arguments.
 
     Args:
-        call, traced: the call, and its trace.
         dimension: the dimension.
         size: how long it is where it is to be changed; where it is some times as long, it stays so many times as long.
         better: the new length.
@@ -97,7 +95,6 @@ def checkpointing(call: Call, policy: str) -> Call:
     get the policy instead.
 
     Args:
-        call: the call.
         policy: a name in `jax.checkpoint_policies`, of one that takes no settings.
 
     Raises:
@@ -112,10 +109,6 @@ def checkpointing(call: Call, policy: str) -> Call:
 
 def reconstraining(call: Call, traced: Traced, changes: Iterable[Reconstrained]) -> Call:
     """The call with some of the function's own sharding constraints left out, or with other specs.
-
-    Args:
-        call, traced: the call, and its trace.
-        changes: the constraints, as they are and as they are to be.
 
     Raises:
         ShardvizError: if there is no such constraint, or the program was traced before it came here.
@@ -154,8 +147,6 @@ def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tu
     """What a person writes so that a program has a checkpoint policy as here, and where.
 
     Args:
-        traced: the program with the policy.
-        policy: the policy.
         most: how many lines of each kind are named at most.
     """
     lines = checkpoint_lines(traced)
@@ -174,7 +165,6 @@ def differentiated(call: Call, what: str, **how: Any) -> Call:
     """The call of what `jax.grad` or `jax.value_and_grad` makes of the function.
 
     Args:
-        call: the call.
         what: `grad` or `value_and_grad`.
         how: what JAX is to be given besides.
 

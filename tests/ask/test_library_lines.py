@@ -11,7 +11,6 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import _jax
 from shardviz.program.lower import ELSEWHERE, edited_bytecode
-from shardviz.program.module import walk
 
 SHAPE, WEIGHT = jax.ShapeDtypeStruct((64, 1024), jnp.float32), jax.ShapeDtypeStruct((1024, 512), jnp.float32)
 COLUMNS = sv.Plan("a=4", (P(None, "a"),))
@@ -62,7 +61,7 @@ def test_the_compiler_is_given_the_line_of_each_call():
     given = edited_bytecode(program._lowerings.lower(COLUMNS, ELSEWHERE[0]), program.bind(COLUMNS))
     module = _jax.module_from(given)
     with module.context:
-        sums = [str(op.location) for op in walk(module.operation) if "reduce_window_sum" in str(op.location)]
+        sums = [str(op.location) for op in _jax.walk(module.operation) if "reduce_window_sum" in str(op.location)]
     first = running.__code__.co_firstlineno
     lines = [re.findall(rf'"{re.escape(__file__)}":(\d+)', at)[:1] for at in sums]
     assert all(lines)

@@ -231,7 +231,6 @@ def _standing(objects: Sequence[Any], arrays: Mapping[Path, Leaf]) -> list[dict[
     """For each object the arrays in it, those among them that an earlier one shares too: path in the object → array.
 
     Args:
-        objects: the objects.
         arrays: path in their common state (the object's number first) → array, each once.
     """
     variable = load().Variable

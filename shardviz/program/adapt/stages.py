@@ -151,7 +151,6 @@ def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: Device
     """An export as a `Call`.
 
     Args:
-        exported: the export.
         values: a value for every symbolic dimension.
         mesh: the mesh to write its shardings over; None for its own.
 
@@ -229,8 +228,6 @@ def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) ->
     """What JAX would say to a call of the export on a plan's mesh and platform.
 
     Args:
-        name: the function's name.
-        platforms: those that it was exported for.
         settled: the one whose code is explored.
         devices: how many it was exported for; one that is for one device runs on any number.
     """
