@@ -343,7 +343,7 @@ def _two(subject: _Subject, none: Plan) -> Any:
         f"{both} of {len(weights)} matrices are sharded in two dimensions, along {others[-1]} and {last}, "
         "and stay where they are: the activations are communicated, which pays where tokens are few"
     )
-    return plan, text, _sharded("the matrices", weights, (others[-1], last), _MOST)
+    return plan, text, _sharded("the matrices", weights, (others[-1], last), _MOST), _stay(weights)
 
 
 def _three(subject: _Subject, none: Plan) -> Any:
@@ -479,6 +479,20 @@ def _sharded(what: str, arrays: Sequence[Argument], axes: Sequence[str], least: 
 def _between(subject: _Subject) -> Promise:
     """That most of the layers' matrix products are sharded along the last axis."""
     return _sharded("the matrices' bytes", subject.weights(), (subject.last,), _MOST)
+
+
+def _stay(arrays: Sequence[Argument]) -> Promise:
+    """That none of the arrays is gathered."""
+
+    def broken(report: Report) -> str:
+        names = {a.name for a in arrays}
+        gathered = (c for c in report.collectives if c.kind == "all-gather" and c.operand in names)
+        if (first := next(gathered, None)) is None:
+            return ""
+        at = f" at {first.source.short}" if first.source else ""
+        return f"{first.operand} is gathered{at}, where a constraint or another array has the axis"
+
+    return broken
 
 
 def _every(what: str, dimensions: Sequence[Dimension], axis: str) -> Promise:

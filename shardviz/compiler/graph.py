@@ -145,6 +145,11 @@ class HloOperation(Operation):
         return any(len(size) == 3 and size[2] != "0" for size in sizes)
 
     @property
+    def compares(self) -> bool:
+        """Whether a scatter puts one element into each row: XLA has made that a comparison before it partitions."""
+        return False
+
+    @property
     def contraction(self) -> Contraction:
         """How the factors of a matrix product meet."""
         sides = [(self._numbers(f"{side}_contracting_dims"), self._numbers(f"{side}_batch_dims")) for side in _SIDES]

@@ -10,14 +10,17 @@ Bytes of main memory are those of fusions:
 | what | in memory |
 |---|---|
 | products, reductions, gathers, sorts, kernels | read their operands and write their results: one fusion each |
+| a scatter of one element into each row | is a comparison with each index, element by element |
 | what is computed element by element | is computed where it is read, from what it comes from |
 | ... of a product, for another product or for a collective | is written by the product, in its own place |
 | ... for two fusions, of more bytes than it has twice itself | is written by the first, and read by the second |
 | ... ... more than three times, where the first is a matrix product, which gives no operand | is written before that |
-| ... for a barrier, or a product of what is gathered, mostly a loop over its parts | is written |
+| ... for a barrier | is written |
+| ... for a product of what is gathered, or whose sum is scattered: mostly a loop over its parts | is written |
 | ... for a collective, a loop, or as a result | is written |
 | slices | read their part; updates in place write theirs |
 | a reduction of what a fusion gives or reads, element by element | is that fusion's too |
+| a softmax of a product of fewer bytes: exponentials, summed, of what lies below each row's largest | is the product's |
 | a loop's first values that never change and come from nothing in memory | are computed inside |
 | ... that the loop fills, part by part | are not written |
 | what fusions and collectives hand on to each other | stays in a chip's own memory, if that has room |
@@ -295,7 +298,7 @@ class Listing:
             self._run(operation, operands, entries)
         elif kind == "dynamic-update-slice":
             self._update(operation, operands)
-        elif kind in _KERNELS or entries or (kind == "pad" and operation.spreads):
+        elif self._is_kernel(operation) or entries:
             entry = entries[0] if entries else self._entry_of(operation)
             self._kernel(operation, operands, entry)
         else:
@@ -303,6 +306,12 @@ class Listing:
             for value in operation.results:
                 node = self._nodes[value] = _Node(self._bytes_of(value), slot, begun, operands, operation)
                 node.is_slice = kind in _SLICES
+
+    def _is_kernel(self, operation: Operation) -> bool:
+        """Whether an operation is a fusion of its own."""
+        if operation.kind == "pad":
+            return operation.spreads
+        return operation.kind in _KERNELS and not (operation.kind == "scatter" and operation.compares)
 
     def _there(self, value: Value) -> None:
         """A value that is in memory from the block's begin on."""
@@ -338,6 +347,7 @@ class Listing:
         for node in operands:
             node.need(slot)
         scatters = operation.kind == "all-reduce" and all(map(self._is_sliced, operation.results))
+        scatters &= all(node.fusion is None or node.fusion.kind != "scatter" for node in operands)
         narrows = operation.kind == "all-gather" and all(map(_is_rounded, operation.results))
         for entry in entries:
             if entry.kind == "begin":
@@ -364,6 +374,12 @@ class Listing:
             and 2 * self._bytes_of(user.results[0]) <= self._bytes_of(value)
             for user in users
         )
+
+    def _is_scattered(self, value: Value) -> bool:
+        """Whether a value is added up over devices and each keeps a slice of the sum."""
+        users = [user for user, _ in value.uses if isinstance(user, Operation)]
+        sums = (all(map(self._is_sliced, user.results)) for user in users if user.kind == "all-reduce")
+        return any(user.kind == "reduce-scatter" for user in users) or any(sums)
 
     def _is_one_sum(self, operation: Operation, operands: list[_Node]) -> bool:
         """Whether two all-reduces are added up and used for nothing else: the second does for both."""
@@ -414,8 +430,8 @@ class Listing:
     def _kernel(self, operation: Operation, operands: list[_Node], entry: Scheduled) -> None:
         kind, fusion = operation.kind, None
         if kind == "reduce":
-            fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS)
-        if kind in _DOTS and any(each.is_gathered for node in operands for each in _memory(node)):
+            fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS) or self._softmax_behind(operands[0])
+        if kind in _DOTS and (self._is_scattered(operation.results[0]) or any(map(_is_of_gathered, operands))):
             self._compute(operands)
         if fusion is None:
             fusion = _Fusion(entry, kind)
@@ -471,7 +487,10 @@ class Listing:
     def _compute(self, nodes: Iterable[_Node]) -> None:
         """Puts what is computed of arrays in memory there too."""
         for node in nodes:
-            if not node.in_memory and node.operation.kind not in _FREE and _comes_from_memory(node):
+            at = node
+            while not at.in_memory and at.operation.kind in _FREE and at.operands:
+                at = at.operands[0]
+            if not at.in_memory and _comes_from_memory(at):
                 self._to_memory(node)
 
     def _write(self, node: _Node) -> None:
@@ -506,6 +525,23 @@ class Listing:
                 continue
             there = fusion.slot.scope is slot.scope and fusion.slot.number >= slot.number
             if there and not any(each.is_summed and each.fusion is fusion for each in memory):
+                return fusion
+        return None
+
+    def _softmax_behind(self, node: _Node) -> _Fusion | None:
+        """The product that goes on to compute a node, where it has reduced its own rows for it and is of fewer bytes.
+
+        It gives the node then, in place of its own result, where nothing has read that yet.
+        """
+        memory = [*_memory(node)]
+        for product in memory:
+            fusion = product.fusion
+            if fusion is None or fusion.kind not in _DOTS or product.is_summed or not self._is_open(fusion):
+                continue
+            reduced = any(each.is_summed and each.fusion is fusion for each in memory)
+            if reduced and product.size < node.size and not product.written:
+                self._read(fusion, node)
+                node.in_memory, node.fusion, node.slot, node.begun = True, fusion, fusion.slot or node.slot, _NONE
                 return fusion
         return None
 
@@ -636,6 +672,10 @@ def _is_filled(value: Value) -> bool:
         value = maker.blocks[0].returned[value.index]
         maker = value.maker
     return maker is not None and maker.kind == "dynamic-update-slice"
+
+
+def _is_of_gathered(node: _Node) -> bool:
+    return any(each.is_gathered for each in _memory(node))
 
 
 def _comes_from_memory(node: _Node) -> bool:

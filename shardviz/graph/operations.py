@@ -198,6 +198,11 @@ class Operation:
         raise NotImplementedError
 
     @property
+    def compares(self) -> bool:
+        """Whether a scatter puts one element into each row: a comparison of the rows' indices with 0, 1, 2, ..."""
+        raise NotImplementedError
+
+    @property
     def met(self) -> Dims:
         """The dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups."""
         raise NotImplementedError

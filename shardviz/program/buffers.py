@@ -14,6 +14,11 @@ v5p's compiler show (the values of memory space 1), not what somebody states:
 40.0
 >>> on_chip(buffers, room=60)  # not beside the product
 []
+
+A value may also lie where an output will be made, one after the other:
+
+>>> in_place_of(buffers, [Buffer(40, 7, 9)]) == [product, mask]  # the scores are made while the product is read
+True
 """
 
 from __future__ import annotations
@@ -76,4 +81,23 @@ def on_chip(buffers: Iterable[Buffer], room: float) -> list[Buffer]:
         if around.size and around.max() + buffer.size <= room:
             taken[life] = around + buffer.size
             found.append(buffer)
+    return found
+
+
+def in_place_of(buffers: Iterable[Buffer], outputs: Iterable[Buffer]) -> list[Buffer]:
+    """Those that lie where an output will be made: the largest first, each in the smallest place that is free then.
+
+    Args:
+        buffers: what may lie there.
+        outputs: the outputs' places, each from when it is made.
+    """
+    places = [(place, list[Buffer]()) for place in sorted(outputs, key=lambda place: place.size)]
+    found = []
+    for buffer in sorted(buffers, key=lambda b: -b.size):
+        for place, there in places:
+            before = place.size >= buffer.size and buffer.last < place.start
+            if before and all(buffer.last < b.start or b.last < buffer.start for b in there):
+                there.append(buffer)
+                found.append(buffer)
+                break
     return found

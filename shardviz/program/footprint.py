@@ -4,7 +4,9 @@ The module is read in program order, every call and loop entered, and each value
 again* where it is used, as a compiler's fusions do. What multiplies, reduces, gathers, updates or communicates gives a
 buffer. What is computed element by element is made again from the buffers that it comes from, unless it is smaller than
 these. A buffer is alive from where it is made to its last use; one that a loop uses is alive as long as the loop runs.
-Beside a matrix product stands what XLA's partitioner makes whole for it (`made_whole`).
+Beside a matrix product stands what XLA's partitioner makes whole for it (`made_whole`). Partial sums that are added to
+each other, as the gradients of an array that is read twice, are kept until they are: XLA adds first, and sums once over
+the devices. What is dead before an output is made may lie in that output's place.
 
     needed = arguments + outputs that take no donated argument's place + the most of the buffers alive at one moment
 
@@ -34,7 +36,7 @@ from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY
-from shardviz.program.buffers import Buffer, most_alive, on_chip
+from shardviz.program.buffers import Buffer, in_place_of, most_alive, on_chip
 from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.made_whole import made_whole
@@ -44,6 +46,8 @@ LESS, MORE = 0.4, 0.9
 """The shares of an estimate by which nine of ten compilers' plans take less at most, and more."""
 SMALL = 50e6
 """Bytes about which an estimate may be off however small the program: as much as v5p's compiler puts into VMEM."""
+_SMALL = 0.01
+"""A buffer that is a smaller share of what is alive is not looked for in an output's place."""
 _TOLD = 0.05
 """A chip's own memory that is a smaller share of what is alive is not told from the rest."""
 
@@ -74,6 +78,9 @@ _THIN = 8
 """A product that sums over fewer elements is computed element by element."""
 _IN_PLACE = frozenset(("sdy.all_reduce", "stablehlo.all_reduce"))
 """Operations whose result may take the place of their operand."""
+_SUMS = frozenset(("sdy.all_reduce", "sdy.reduce_scatter"))
+"""Operations that add up partial sums."""
+_SLICED = frozenset(("sdy.all_slice", "stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose"))
 _LANES, _ROWS = 128, 8
 """A tile of a TPU's memory; a dimension of fewer than eight is padded to four, two or one."""
 _SHARE = 0.75
@@ -87,7 +94,8 @@ class Footprint:
     Attributes:
         arguments: the arguments that it uses, as the plan cuts them.
         outputs: the outputs that take no donated argument's place.
-        temporaries: the most of what it makes that is alive at one moment in main memory.
+        temporaries: the most of what it makes that is alive at one moment in main memory, and lies in no place where an
+            output will be made.
     """
 
     arguments: float
@@ -131,7 +139,7 @@ def footprint(graph: MlirGraph, lowered: Lowered, bound: PlanRecord, room: float
         else:
             outputs += size
             walk.place(value, size)
-    return Footprint(sum(size for _, size in held), outputs, walk.peak(room))
+    return Footprint(sum(size for _, size in held), outputs, walk.temporaries(room))
 
 
 _Roots = tuple[Buffer, ...]
@@ -146,6 +154,7 @@ class _Buffers:
         self.manual: tuple[Axis, ...] = ()
         self.buffers: list[Buffer] = []
         self.fixed: list[Buffer] = []
+        self.outputs: list[Buffer] = []
         self.loops = 0
         self.roots: dict[Value, _Roots] = {}
         self.sizes: dict[Any, float] = {}
@@ -161,17 +170,26 @@ class _Buffers:
         return self.read(self.graph.entry)
 
     def place(self, returned: Value, size: float) -> None:
-        """Notes that a returned value is made in its output's place, which is counted."""
+        """Notes that a returned value has its own place from when it can be made; others may lie there before."""
         roots = self._of(returned)
+        ready = max((b.start for b in roots if not b.fixed), default=self.time)
         if len(roots) == 1 and not roots[0].fixed and roots[0].size == size:
-            roots[0].size = 0.0
+            roots[0].size = 0.0  # it is made there
+        else:
+            ready += 1  # what it is made from may lie there
+        self.outputs.append(Buffer(size, ready, self.time + 1))
 
-    def peak(self, room: float) -> float:
-        """The most bytes of buffers that are alive at one moment in main memory."""
-        most = most_alive(self.buffers)
-        if room < _TOLD * most:
-            return most
-        return most_alive(self.buffers, on_chip([*self.buffers, *self.fixed], room))
+    def temporaries(self, room: float) -> float:
+        """The most bytes of buffers that are alive at one moment in main memory, and lie in no output's place.
+
+        Args:
+            room: bytes of a chip's own memory.
+        """
+        most, away = most_alive(self.buffers), set[Buffer]()
+        if room >= _TOLD * most:
+            away.update(on_chip([*self.buffers, *self.fixed], room))
+        large = [b for b in self.buffers if b.size > _SMALL * most and b not in away]
+        return most_alive(self.buffers, away.union(in_place_of(large, self.outputs)))
 
     def read(self, block: Block, inside: bool = False) -> tuple[Value, ...]:
         """Reads a block; what it returns.
@@ -203,6 +221,8 @@ class _Buffers:
 
     def _plain(self, op: MlirOperation, name: str) -> None:
         operands = op.operands
+        if name in _SUMS:
+            self._sum_later(op)
         if self.tiled and name == "stablehlo.convolution":
             around = op.convolution
             for value, dims in ((operands[0], around.input), (op.results[0], around.output)):
@@ -275,6 +295,22 @@ class _Buffers:
         """Whether a buffer is used by one value alone, which is used here and nowhere else."""
         through = [value for value in operands if buffer in self._of(value)]
         return len(through) == 1 and len(through[0].uses) == 1
+
+    def _sum_later(self, op: MlirOperation) -> None:
+        """Keeps the operands of other sums until now, where the sums are added: XLA adds first, and sums once."""
+        added = _after_slices(op.results[0])
+        if added is None or added.name != "stablehlo.add":
+            return
+        makers = [value.maker for value in added.operands]
+        while makers:
+            maker = makers.pop()
+            if maker is None or maker is op or len(maker.results[0].uses) > 1:
+                continue
+            if maker.name in _SUMS:
+                if _axes_summed(maker) == _axes_summed(op):
+                    self.use(maker.operands)
+            elif maker.name in _SLICED or maker.name == "stablehlo.add":
+                makers += [value.maker for value in maker.operands]
 
     def _kept(self, value: Value, name: str) -> None:
         """Holds an operand that would be made again for a product or a reduction, and once more elsewhere."""
@@ -430,6 +466,24 @@ def _last_steps(block: Block) -> set[MlirOperation]:
 def _only_reduced(value: Value) -> bool:
     """Whether a value is summed up and nothing else: the sum makes it as it goes."""
     return all(isinstance(user, MlirOperation) and user.kind == "reduce" for user, _ in value.uses)
+
+
+def _after_slices(value: Value) -> MlirOperation | None:
+    """What uses a value alone, after each device has taken its slice."""
+    while len(value.uses) == 1:
+        user, _ = value.uses[0]
+        if not isinstance(user, MlirOperation):
+            return None
+        if user.name not in _SLICED:
+            return user
+        (value,) = user.results
+    return None
+
+
+def _axes_summed(op: MlirOperation) -> str:
+    """The axes that a sum of partial sums is along."""
+    name = "reduction_axes" if op.name == "sdy.all_reduce" else "reduce_scatter_axes"
+    return str(op.attributes[name])
 
 
 def _is_thin(product: MlirOperation) -> bool:

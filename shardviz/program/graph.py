@@ -116,6 +116,14 @@ class MlirOperation(Operation):
         return any(self._integers("interior_padding", ()))
 
     @property
+    def compares(self) -> bool:
+        """Whether a scatter puts one element into each row: a comparison of the rows' indices with 0, 1, 2, ..."""
+        updates, result = self.operands[-1], self.results[0]
+        one = math.prod(updates.shape) == math.prod(result.shape[:-1])
+        rows = ", ".join(map(str, range(len(result.shape) - 1)))
+        return one and f"input_batching_dims = [{rows}]" in str(self.attributes["scatter_dimension_numbers"])
+
+    @property
     def met(self) -> Dims:
         """The dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups."""
         met = ",".join(_MET.findall(str(self.attributes["ragged_dot_dimension_numbers"])))

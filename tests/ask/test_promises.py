@@ -92,6 +92,13 @@ def test_what_is_not_kept_is_not_offered_and_says_why():
     assert row.trouble in found.text()
 
 
+def test_where_the_function_gathers_its_matrices_none_is_said_to_stay():
+    """The 8B's constraints shard its activations' batch, so 2-D tensor parallel is `fsdp + tensor parallel` there."""
+    (row,) = [r for r in sv.gallery.llama("8b").program.presets(MESHES[1]).rows if r.name == "2-D tensor parallel"]
+    assert "is gathered at llama.py:" in row.trouble and row.report is None
+    assert "2-D tensor parallel" in decode().presets(MESHES[1])
+
+
 def test_a_decode_steps_presets_are_those_of_serving():
     found = decode().presets({"data": 4, "model": 2})
     names = {"data parallel", "tensor parallel", "data + tensor parallel", "KV sequence parallel", "fsdp"}

@@ -15,9 +15,9 @@ import shardviz as sv
 from shardviz.ask.program import sketch
 from shardviz.ask.targeting import resolve_target
 from shardviz.layouts import itemsize
-from shardviz.program.buffers import Buffer, most_alive, on_chip
+from shardviz.program.buffers import Buffer, in_place_of, most_alive, on_chip
 from shardviz.program.footprint import _padding
-from tests.programs import unet
+from tests.programs import graph, translator, unet
 
 
 @st.composite
@@ -50,6 +50,51 @@ def test_main_memory_has_less_by_that_and_no_more_than_there_is_room(buffers, ro
     at = [sum(b.size for b in counted if b.start <= t <= b.last) for t in range(15)]
     assert whole == max(at)
     assert whole - room <= most_alive(counted, without=on_chip(buffers, room)) <= whole
+
+
+@given(some_buffers(), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 14)), max_size=4))
+def test_what_lies_where_an_output_will_be_made_lies_there_before_and_alone(buffers, outputs):
+    places = [Buffer(size, start, 15) for size, start in outputs]
+    found = in_place_of(buffers, places)
+    for moment in range(15):
+        here = sorted((b.size for b in found if b.start <= moment <= b.last), reverse=True)
+        free = sorted((p.size for p in places if p.start > moment), reverse=True)
+        assert len(here) <= len(free) and all(b <= p for b, p in zip(here, free, strict=False))
+
+
+def test_what_is_made_before_an_output_may_lie_in_its_place():
+    """A logit's gradient is as large as the new weights, which are made last; where they are donated, nothing is."""
+    array = jax.ShapeDtypeStruct((1024, 1024), "float32")
+    loss = lambda w, x: jax.nn.logsumexp(x @ w, -1).sum()  # noqa: E731
+    step = lambda w, x: w - jax.grad(loss)(w, x)  # noqa: E731
+    temporaries = [
+        sketch(sv.trace(step, array, array, donate_argnums=donated), sv.Plan({"data": 2}))[1].temporaries
+        for donated in ((), (0,))
+    ]
+    assert temporaries[1] - temporaries[0] == 4 * 1024**2
+
+
+def test_partial_sums_that_are_added_wait_for_each_other():
+    """XLA adds them first and sums them once: both are there, whole, and what the second is added to, as it is made."""
+    rows, ids = jax.ShapeDtypeStruct((4096, 1024), "float32"), jax.ShapeDtypeStruct((4096,), "int32")
+    arrived = lambda x, to: jax.ops.segment_sum(x, to, 1024)  # noqa: E731
+    program = sv.trace(lambda x, y, i, j: arrived(x, i) + arrived(y, j), rows, rows, ids, ids)
+    _, about = sketch(program, sv.Plan({"data": 2}, (P("data"),) * 4, P("data")))
+    assert about.temporaries == 3 * 4 * 1024**2
+
+
+@pytest.mark.long
+@pytest.mark.tpu
+@pytest.mark.parametrize(
+    "make", [lambda: graph(2**18, 2**21, 256, 4), lambda: translator(128, 512, 1024, 16, 64, 32768)]
+)
+def test_sums_and_outputs_lie_where_a_tpus_compiler_has_them(make):
+    program, target = make(), "tpu v5p:4x4x4"
+    plan = program.presets("data=8,model=8")["data parallel"]
+    memory = program.compile(plan, target).memory
+    about = sketch(program, plan, resolve_target(target, plan.mesh).lowered_for, 48 * 2**20)[1]
+    assert about.needed == pytest.approx(memory.takes, rel=0.2)
+    assert about.needed - about.temporaries == pytest.approx(memory.arguments + memory.outputs, rel=0.01)
 
 
 def test_a_small_softmax_is_made_in_vmem_and_a_large_one_is_not():

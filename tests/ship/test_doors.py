@@ -50,7 +50,7 @@ def test_a_report_is_one_in_a_terminal_on_the_page_and_for_agents(capsys, explor
     assert (state.report.collectives, state.report.arguments) == (read.collectives, read.arguments)
     assert state.cost.seconds == report["step"]["seconds"] and state.cost.needs.total == report["step"]["memory_bytes"]
     assert [f.id for f in state.report.findings_on(state.cost)] == [f["id"] for f in report["findings"]]
-    page = json.dumps(explorer.head)
+    page = json.dumps(explorer.head, ensure_ascii=False)
     assert main(["report", "mlp", "--target", TARGET, "--quiet"]) == 0
     told = capsys.readouterr().out
     for amount in (format_seconds(report["step"]["seconds"]), format_bytes(report["step"]["memory_bytes"])):
