@@ -498,7 +498,7 @@ class Mending(Trying[Mends]):
             action=change.action,
             difference=difference,
             level=level,
-            seconds=None if step is None else -(step.difference or 0.0),
+            seconds=None if step is None else _more_than_noise(-(step.difference or 0.0), step.before or 0.0),
             step=None if step is None else step.before,
             bytes=-(moved.difference or 0.0),
             memory=sides[1].needed - sides[0].needed,
@@ -529,6 +529,11 @@ class Mending(Trying[Mends]):
                 removed += [] if left else [finding]
                 less += [finding] if left and all(_costs_less(f, before[finding.id]) for f in left) else []
         return (*removed, *less)
+
+
+def _more_than_noise(seconds: float, step: float) -> float:
+    """Seconds, or none where they are no more than rounding."""
+    return seconds if abs(seconds) > _EQUAL * step else 0.0
 
 
 def _takes_its_place(new: Finding, gone: Finding) -> bool:

@@ -1,7 +1,8 @@
 """What costs you most: one ranked list of what a step spends, each row with its cause and its own mend.
 
 A row is ranked by what the step would lose if it took no time, so that what other work hides sinks; compared with
-another card, each row has its difference. A finding about the same line and axes gives the row its words; any other
+another card, each row has its difference. A finding of memory alone is ranked by its share of what a device needs, as
+if that were its share of the step. A finding about the same line and axes gives the row its words; any other
 finding has a row of its own, a note only if a mend of it helps. A mend stands beside its finding, or beside the
 collectives that it lessens; what mends no row stands apart. A source line has its own rows.
 """
@@ -106,14 +107,14 @@ class _ComparedStep:
                 del left[mend.action], notes[finding.id]
                 mended.append(_Entry(finding=finding, mend=mend))
         first = [entry for entry in mended if _error(entry)]
-        rest = sorted((entry for entry in mended if not _error(entry)), key=_rank)
+        rest = sorted((entry for entry in mended if not _error(entry)), key=self._rank)
         return [*first, *rest], [_Entry(mend=mend) for mend in left.values()]
 
     def _entries(self, findings: Sequence[Finding]) -> Iterator[_Entry]:
         """Errors first; then what is spent, each with its finding; then the other findings."""
         findings = [f for f in findings if f.severity != "note"]
         spent = spendings(self.cost, self.before) if self.cost is not None else _by_bytes(self.known)
-        least = _LEAST * (self.cost.seconds or self.cost.lower) if self.cost is not None else 0.0
+        least = _LEAST * self._seconds
         rows: list[_Entry] = []
         for each in spent:
             if self.cost is None or abs(each.difference) >= least or each.seconds >= least:
@@ -123,7 +124,23 @@ class _ComparedStep:
         rows += [_Entry(finding=f) for f in findings]
         alone = [entry for entry in rows if entry.spent is None and _error(entry)]
         yield from alone
-        yield from sorted((entry for entry in rows if entry not in alone), key=_rank)
+        yield from sorted((entry for entry in rows if entry not in alone), key=self._rank)
+
+    def _rank(self, entry: _Entry) -> tuple[float, float]:
+        spent = entry.spent
+        if spent is not None:
+            return -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
+        return -max(_found_seconds(entry), self._share_saved(entry.finding) * self._seconds), 0.0
+
+    @property
+    def _seconds(self) -> float:
+        return 0.0 if self.cost is None else self.cost.seconds or self.cost.lower
+
+    def _share_saved(self, finding: Finding | None) -> float:
+        """Which share of what a device needs would not be there: it weighs as that share of the step does."""
+        if finding is None or finding.numbers.get("seconds") or self.cost is None or not self.cost.needs.total:
+            return 0.0
+        return min(1.0, finding.numbers.get("saved_bytes", 0.0) / self.cost.needs.total)
 
 
 def most_document(deck: Deck, remedies: Remedies) -> Document:
@@ -216,13 +233,6 @@ def _no_machine(known: Known) -> Iterator[Piece]:
 
 def _error(entry: _Entry) -> bool:
     return entry.spent is None and entry.finding is not None and entry.finding.severity == "error"
-
-
-def _rank(entry: _Entry) -> tuple[float, float]:
-    spent = entry.spent
-    if spent is not None:
-        return -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
-    return -_found_seconds(entry), 0.0
 
 
 def _found_seconds(entry: _Entry) -> float:

@@ -15,6 +15,7 @@ from shardviz.records.amounts import format_seconds
 from shardviz.study.mends import Mend, Mends, with_finding
 from shardviz.view.document import Section, Table, plain
 from shardviz.view.most import costs_documents, most_document
+from tests.diagnose.faulty_programs import FAULTS, LARGE
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,17 @@ def test_a_tried_change_that_no_rule_names_has_a_row_of_what_it_saves(state):
         [dataclasses.replace(found, seconds=1e-5)], lambda m: Suggestion(kind="code", text=m.action)
     )
     assert not small.findings
+
+
+def test_state_that_is_replicated_is_among_the_first_rows():
+    """It costs no time, and more than half of what a device needs."""
+    fault = FAULTS["replicated optimizer"]
+    program = sv.trace(fault.fn, *fault.args(LARGE), donate_argnums=fault.donated)
+    plan = sv.Plan("data=2,model=4", fault.specs, fault.out)
+    state = ExplorerState(program, plan, level="propagated", target="tpu v5e:2x4", debounce=60)
+    (finding,) = [f for f in state.deck.now.known.findings if f.rule in fault.rules]
+    assert not finding.numbers["seconds"] and finding.numbers["saved_bytes"] > 0.5 * state.cost.needs.total
+    assert any(finding.text[:40] in row for row in tables(state)[0][:3])
 
 
 def test_a_mend_of_another_finding_stands_apart(state):
