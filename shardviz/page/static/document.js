@@ -12,6 +12,7 @@ import { isName, isShort, plain, stacked, widths } from "./words.js";
 
 const FOLD = 3; // characters of the sign that a row can be opened
 const SHORT = 10; // characters of a number that is never broken over two lines
+const MOST = 28; // characters of a column of words where there is little room
 const LEAST = [160, 520, 640, 780]; // pixels below which tables of more and more columns show their rows as cards
 
 /** What a document's parts know of it: what is open, what can be changed, its width, and which change is to be seen.
@@ -89,9 +90,9 @@ function Table({ doc, of, path }) {
   const { columns, rows = [], caption, more, noun, name } = of;
   const { end, widths: own } = doc.editors[name || ""] || {};
   const folds = of.folds && rows.some(({ detail }) => detail) ? FOLD : 0;
-  const most = doc.wide <= LEAST[1] ? 34 : doc.wide <= LEAST[2] ? 40 : Infinity; // so that numbers keep their room
+  const narrow = doc.wide <= LEAST[2]; // then words take more lines, and numbers keep their room
   const chars = [...(own || widths({ columns, rows })), ...(end ? [14] : [])].map((n, i) =>
-    Math.min(most, i ? n : n + folds)
+    (narrow ? columns[i]?.right ? n + 3 : Math.min(n, MOST) : n) + (i ? 0 : folds)
   );
   const total = chars.reduce((sum, n) => sum + n, 0);
   const least = LEAST[columns.length > 7 ? 3 : columns.length > 5 ? 2 : columns.length > 3 ? 1 : 0];

@@ -16,7 +16,7 @@ export function Twins({ shown }) {
 
 /**
  * @param {{ view: { text: string, filter: string }, find: (change: { text?: string, filter?: string }) => void,
- *   shown: boolean, down: () => void, said: string }} props `down` goes to the arrays
+ *   shown: boolean, down: () => void, said: string }} props `shown`: whether there are enough to choose; `down` goes to them
  */
 export function Search({ view, find, shown, down, said }) {
   const ctx = useContextOf();

@@ -16,6 +16,8 @@ const HEIGHTS = { leaf: 41, tall: 128, branch: 25 }; // pixels, until a row is m
 const FEW = 14; // arrays that are shown from the start
 const FOLDED = 24; // leaves from which on a tree that is not the first argument's is closed at first
 
+const FOLLOWED = ["mesh", "selected", "kin", "dimensions", "twins", "asked", "status", "air", "sought"];
+
 /** @type {Record<What, { title: string, slot: string, place: "argument" | "output", key: "cuts" | "out_cuts" }>} */
 export const WORDS = {
   inputs: { title: "Inputs", slot: "slot", place: "argument", key: "cuts" },
@@ -25,19 +27,7 @@ export const WORDS = {
 /** @param {{ what: What }} props */
 export function Specs({ what }) {
   const words = WORDS[what];
-  const ctx = useTraits(
-    words.key,
-    what,
-    "mesh",
-    "selected",
-    "kin",
-    "dimensions",
-    "twins",
-    "asked",
-    "status",
-    "air",
-    "sought",
-  );
+  const ctx = useTraits(words.key, what, ...FOLLOWED);
   const arrays = ctx.arrays(what);
   const total = arrays.leaves.length;
   const [opened, open] = useState(total <= FEW); // whether a person sees the arrays; else they are folded until one is looked for
@@ -62,7 +52,8 @@ export function Specs({ what }) {
     return folded.get(key) ?? large;
   }
   const items = shown ? itemsOf(arrays, { ...view, isClosed, isOpen: (key) => folded.get(key) === false }) : [];
-  const many = items.reduce((sum, item) => sum + (item.kind === "leaf" ? item.count : 0), 0);
+  const count = () => items.reduce((sum, item) => sum + (item.kind === "leaf" ? item.count : 0), 0);
+  const said = sought ? `${count()} of ${total}` : "";
   const fold = (/** @type {string} */ key, /** @type {boolean} */ shut) => setFolded(new Map(folded).set(key, shut));
   const down = () => list.current?.querySelector("[tabindex='0']")?.focus();
   return ui`<div class="sv-sec sv-secbar">
@@ -75,7 +66,7 @@ export function Specs({ what }) {
   }</span>
       ${what === "inputs" && ui`<${Twins} shown=${shown} />`}</div>${
     what === "inputs" &&
-    ui`<${Search} view=${view} find=${find} shown=${shown} down=${down} said=${sought ? `${many} of ${total}` : ""} />`
+    ui`<${Search} view=${view} find=${find} shown=${shown && total > 4} down=${down} said=${said} />`
   }
     <div class="sv-specs" role="tree" aria-label=${words.title} hidden=${!shown} ref=${list}>
       ${
