@@ -68,12 +68,12 @@ def on_chip(buffers: Iterable[Buffer], room: float) -> list[Buffer]:
     taken = np.zeros(1 + max((max(b.last, *b.used, 0) for b in small), default=0))
     for buffer in small:
         taken[sorted(set(buffer.used))] += buffer.size
-    found = []
+    chosen = []
     for buffer in sorted((b for b in small if b.light), key=lambda b: (b.last - b.start, b.size)):
         life = slice(buffer.start, buffer.last + 1)
         around = taken[life].copy()
         around[[t - buffer.start for t in set(buffer.used) if buffer.start <= t <= buffer.last]] -= buffer.size
         if around.size and around.max() + buffer.size <= room:
             taken[life] = around + buffer.size
-            found.append(buffer)
-    return found
+            chosen.append(buffer)
+    return chosen
