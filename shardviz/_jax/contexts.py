@@ -2,8 +2,8 @@
 
 What stands around a call decides what it traces to. There are two places for a mesh. `jax.set_mesh` and
 `use_abstract_mesh` fill the one that `jax.sharding.get_abstract_mesh` reads; `with mesh:` fills
-`thread_resources.env.physical_mesh`, which older libraries read. A mesh without devices can stand in both: `Placed` is
-one for the second, whose devices have numbers and are of no use otherwise.
+`thread_resources.env.physical_mesh`, which older libraries read. A mesh without devices can stand in both:
+`StandInMesh` is one for the second, whose devices have numbers and are of no use otherwise.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def under(mesh: AbstractMesh, places: Collection[str] = (SET_MESH,)) -> Iterator
 
 
 @dataclass(frozen=True)
-class _Device:
+class _StandInDevice:
     """A device of a mesh without devices."""
 
     id: int
@@ -97,19 +97,19 @@ class _Device:
     num_cores: int = 1
 
 
-class Placed(Mesh):
+class StandInMesh(Mesh):
     """A `jax.sharding.Mesh` with an abstract mesh's axes, and devices that are none."""
 
     _internal_device_list = None  # pyright: ignore[reportAssignmentType]  # as an AbstractMesh has it
 
 
 @functools.lru_cache(maxsize=64)
-def placed(mesh: AbstractMesh) -> Placed:
-    """The `Placed` of an abstract mesh, always the same one, as JAX knows meshes by identity."""
+def placed(mesh: AbstractMesh) -> StandInMesh:
+    """The `StandInMesh` of an abstract mesh, always the same one, as JAX knows meshes by identity."""
     count = math.prod(mesh.axis_sizes)  # a mesh of no axes is one device, of which JAX says that its size is 0
     devices = np.empty(count, object)
-    devices[:] = [_Device(i) for i in range(count)]
-    stand_in = object.__new__(Placed)
+    devices[:] = [_StandInDevice(i) for i in range(count)]
+    stand_in = object.__new__(StandInMesh)
     stand_in.__dict__.update(
         devices=devices.reshape(mesh.axis_sizes),
         axis_names=mesh.axis_names,

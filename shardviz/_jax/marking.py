@@ -96,7 +96,7 @@ class Watch:
         self._marks, self._variables = marks or {}, variables or {}
         self._is_own = is_own
         self._own: dict[CodeType, tuple[tuple[int | None, ...], ...] | None] = {}
-        self._frames: dict[int, _Frame] = {}
+        self._frames: dict[int, _CallFrame] = {}
         self._waiting: list[tuple[int, FrameType, int, str, Any]] = []
         self._inside = False
 
@@ -170,7 +170,7 @@ class Watch:
     def _line(self, frame: FrameType, below: FrameType | None, places: tuple[tuple[int | None, ...], ...]) -> Line:
         known = self._frames.get(id(frame))
         if known is None:
-            known = self._frames[id(frame)] = _Frame(frame, len(self._frames))
+            known = self._frames[id(frame)] = _CallFrame(frame, len(self._frames))
         first, last, start, end = (n or 0 for n in places[frame.f_lasti // 2])
         run = known.run_at(frame.f_lasti, below)
         code = frame.f_code
@@ -184,7 +184,7 @@ def _of_a_mark() -> bool:
     return _MARK.search(str(source_info_util.current_name_stack())) is not None
 
 
-class _Frame:
+class _CallFrame:
     """A call of a function that is at work, which is held so that no other call can be taken for it."""
 
     def __init__(self, frame: FrameType, number: int):

@@ -129,13 +129,17 @@ def _check_divides(spec: PartitionSpec, shape: Sequence[int], mesh: AbstractMesh
             raise Unanswered(f"a dimension of {size} does not divide by {ways}")
 
 
-def _mapped(found: Partitioned, mesh: AbstractMesh) -> Any:
+def _mapped(partitioned: Partitioned, mesh: AbstractMesh) -> Any:
     return jax.shard_map(
-        found.local, mesh=mesh, in_specs=found.in_specs, out_specs=list(found.out_specs), check_vma=False
+        partitioned.local,
+        mesh=mesh,
+        in_specs=partitioned.in_specs,
+        out_specs=list(partitioned.out_specs),
+        check_vma=False,
     )
 
 
-def _program(found: Partitioned, mesh: AbstractMesh) -> Any:
+def _program(partitioned: Partitioned, mesh: AbstractMesh) -> Any:
     """The operation as its partition function says it, between the shardings that the partitioner sees."""
 
     def held(values: Sequence[Any], specs: Sequence[PartitionSpec]) -> list[Any]:
@@ -143,7 +147,7 @@ def _program(found: Partitioned, mesh: AbstractMesh) -> Any:
         return [jax.lax.with_sharding_constraint(value, NamedSharding(mesh, spec)) for value, spec in cut]
 
     def program(*values: Any) -> list[Any]:
-        return held(_mapped(found, mesh)(*held(values, found.found_in)), found.found_out)
+        return held(_mapped(partitioned, mesh)(*held(values, partitioned.found_in)), partitioned.found_out)
 
     return program
 

@@ -87,7 +87,6 @@ class HloOperation(Operation):
 
     @property
     def collective(self) -> str:
-        """The kind of the collective that it is, or begins; empty for any other operation."""
         return _COLLECTIVES.get(self.kind, "")
 
     @property
@@ -97,7 +96,6 @@ class HloOperation(Operation):
 
     @property
     def goes_on(self) -> bool:
-        """Whether it goes on with an asynchronous operation, or ends one, that another began."""
         if self.kind == "custom-call":
             return _ENDS in self.native.attributes_text
         if self.kind not in _COLLECTIVES:
@@ -140,7 +138,6 @@ class HloOperation(Operation):
 
     @property
     def spreads(self) -> bool:
-        """Whether a pad puts something between the elements too."""
         sizes = (each.split("_") for each in self._attribute("padding").split("x"))
         return any(len(size) == 3 and size[2] != "0" for size in sizes)
 
@@ -151,7 +148,6 @@ class HloOperation(Operation):
 
     @property
     def contraction(self) -> Contraction:
-        """How the factors of a matrix product meet."""
         sides = [(self._numbers(f"{side}_contracting_dims"), self._numbers(f"{side}_batch_dims")) for side in _SIDES]
         (left, left_batch), (right, right_batch) = sides
         rank = self.array(0).shape
@@ -161,7 +157,6 @@ class HloOperation(Operation):
 
     @property
     def met(self) -> Dims:
-        """The dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups."""
         return tuple(d for name in ("contracting", "batch", "group") for d in self._numbers(f"rhs_{name}_dims"))
 
     @property

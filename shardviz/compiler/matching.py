@@ -122,24 +122,24 @@ def _record(run: OptimizedCollective, made: _ByName, several: dict[str, int]) ->
     )
 
 
-def on_slices(found: Collective, mesh: DeviceMesh, slices: Sequence[int], devices: int) -> Collective:
+def on_slices(collective: Collective, mesh: DeviceMesh, slices: Sequence[int], devices: int) -> Collective:
     """A collective within one slice, with the mesh axes that its groups span on all slices.
 
     Args:
-        found: the collective, whose groups count the devices of one slice from 0.
+        collective: the collective, whose groups count the devices of one slice from 0.
         slices: the slice of the device at each place of the mesh.
         devices: how many devices the program is for.
     """
     places = [np.flatnonzero(np.asarray(slices) == s) for s in sorted(set(slices))]
     if len(places) < 2 or {len(p) for p in places} != {devices}:
-        return found
-    if found.kind == "collective-permute":
-        pairs = parse_pairs(found.groups)
-        return dataclasses.replace(found, axes=axes_of_pairs(np.concatenate([p[pairs] for p in places]), mesh))
-    groups = parse_groups(found.groups, devices)
+        return collective
+    if collective.kind == "collective-permute":
+        pairs = parse_pairs(collective.groups)
+        return dataclasses.replace(collective, axes=axes_of_pairs(np.concatenate([p[pairs] for p in places]), mesh))
+    groups = parse_groups(collective.groups, devices)
     if groups.min() < 0:
-        return found
-    return dataclasses.replace(found, axes=axes_of(np.concatenate([p[groups] for p in places]), mesh))
+        return collective
+    return dataclasses.replace(collective, axes=axes_of(np.concatenate([p[groups] for p in places]), mesh))
 
 
 class PartitionedCollective:
@@ -179,18 +179,18 @@ class OptimizedCollective:
         stands_for: names of the partitioner's collectives that it carries out; filled while matching.
     """
 
-    def __init__(self, found: Collective, op: HloOperation, module: Module):
+    def __init__(self, collective: Collective, op: HloOperation, module: Module):
         self.stands_for: list[str] = []
         caller = next(iter(op.block.callers), None)
         self.algorithm = _words(op)
         self.fused = caller is not None and caller.kind == "fusion"
         apart = op.kind.endswith("-start") or (caller is not None and caller.kind == "async-start")
         self.apart = op.is_chained or (apart and not _TOGETHER.search(op.native.attributes_text))
-        self.shown = _scattered(found, op) if self.fused else found
+        self.shown = _scattered(collective, op) if self.fused else collective
         self.family = family(self.shown.kind)
         self.channel = _channel(op.native)
-        self.place = _place(op.native, found, module)
-        self.times = (found.group_size or 1) if found.kind == "all-gather" else 1
+        self.place = _place(op.native, collective, module)
+        self.times = (collective.group_size or 1) if collective.kind == "all-gather" else 1
         self.parts = [
             ("all-gather" if self.family == "reduce" and _is_padded(value) else self.family, self._size(value.elements))
             for value in op.operands
@@ -211,16 +211,16 @@ class OptimizedCollective:
         return sum(size for _, size in self.parts)
 
 
-def _scattered(found: Collective, op: HloOperation) -> Collective:
+def _scattered(collective: Collective, op: HloOperation) -> Collective:
     """A fusion of an all-reduce and the slice that each device keeps is a reduce-scatter."""
     arrays = [value.array for value in op.block.callers[0].results]
     kept = max(arrays, key=lambda array: array.nbytes)
     nbytes = sum(array.nbytes for array in arrays)
-    if found.kind != "all-reduce" or nbytes >= found.result_bytes:
-        return found
+    if collective.kind != "all-reduce" or nbytes >= collective.result_bytes:
+        return collective
     if not any(each.kind == "dynamic-slice" for each in op.block.operations):
-        return found
-    return dataclasses.replace(found, kind="reduce-scatter", shape=kept.dims, result_bytes=nbytes)
+        return collective
+    return dataclasses.replace(collective, kind="reduce-scatter", shape=kept.dims, result_bytes=nbytes)
 
 
 def _is_padded(value: Value) -> bool:
@@ -279,7 +279,7 @@ def _said(instruction: Instruction) -> str:
     text = instruction.attributes_text
     if config := _TPU_ALGORITHM.search(text):
         return " ".join(_TPU_WORDS.findall(config[1]))
-    return next((found[1] for found in _ALGORITHM.finditer(text) if not found[1].endswith("DEFAULT")), "")
+    return next((match[1] for match in _ALGORITHM.finditer(text) if not match[1].endswith("DEFAULT")), "")
 
 
 def algorithms(module: Module) -> dict[str, str]:

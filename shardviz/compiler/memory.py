@@ -84,7 +84,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placed:
+class PlacedValue:
     """A value's name, the part of its tuple, and where it lies."""
 
     name: str
@@ -116,20 +116,20 @@ class Buffers:
         return tuple(_allocation(m, end, gpu) for m, end in zip(matches, ends, strict=False))
 
     @cached_property
-    def placed(self) -> dict[tuple[str, str], Placed]:
+    def placed(self) -> dict[tuple[str, str], PlacedValue]:
         """Every value of main memory, by its name and the part of its tuple."""
         placed = {}
         for number, a in enumerate(self.allocations):
             if a.stands or (a.is_temporary and a.color == 0):
                 for v in _VALUE.finditer(self.text, a.begin, a.end):
                     part = v[2].strip("{}")
-                    placed[v[1], part] = Placed(
+                    placed[v[1], part] = PlacedValue(
                         name=v[1], part=part, allocation=number, offset=int(v[4]), size=int(v[3]), is_table=v[5] == "("
                     )
         return placed
 
     @cached_property
-    def ranges(self) -> tuple[tuple[Placed, int, int], ...]:
+    def ranges(self) -> tuple[tuple[PlacedValue, int, int], ...]:
         """For each value of main memory that is no table its first and last moment."""
         body = self.live_range.partition("BufferLiveRange:")[2].partition("Live ranges at")[0]
         rows = ((self.placed.get((m[1], m[2])), int(m[3]), int(m[4])) for m in _RANGE.finditer(body))
@@ -139,8 +139,8 @@ class Buffers:
     def _alive(self) -> tuple[tuple[int, int], ...]:
         """(Moment, bytes of temporaries that are alive in main memory from then on), wherever that changes."""
         ranges = [row for row in self.ranges if self.allocations[row[0].allocation].is_temporary]
-        begin: dict[int, list[Placed]] = {}
-        end: dict[int, list[Placed]] = {}
+        begin: dict[int, list[PlacedValue]] = {}
+        end: dict[int, list[PlacedValue]] = {}
         for value, first, last in ranges:
             begin.setdefault(first, []).append(value)
             end.setdefault(last + 1, []).append(value)
@@ -183,7 +183,7 @@ class Buffers:
         """Bytes of main memory that are held for the whole step: arguments, outputs and constants."""
         return sum(a.size for a in self.allocations if a.stands)
 
-    def held(self) -> tuple[tuple[Allocation, tuple[Placed, ...]], ...]:
+    def held(self) -> tuple[tuple[Allocation, tuple[PlacedValue, ...]], ...]:
         """What takes main memory at that moment, the heaviest first: for each place its allocation and its values.
 
         Of the values that share a place those that are alive are first, then those that went before and come after
@@ -192,7 +192,7 @@ class Buffers:
         """
         if not self.ranges:
             return ()
-        at: dict[tuple[int, int], list[tuple[Placed, int, int]]] = {}
+        at: dict[tuple[int, int], list[tuple[PlacedValue, int, int]]] = {}
         for row in self.ranges:
             at.setdefault((row[0].allocation, row[0].offset), []).append(row)
         places = []
@@ -204,33 +204,33 @@ class Buffers:
         return tuple(sorted(places, key=lambda row: -largest(row[1])))
 
 
-def largest(values: Iterable[Placed]) -> int:
+def largest(values: Iterable[PlacedValue]) -> int:
     """The bytes of a place, which are those of the largest of its values."""
     return max(v.size for v in values)
 
 
-def _allocation(found: re.Match[str], end: int, gpu: bool) -> Allocation:
-    uses = _SHAPE.sub("", found[2])
+def _allocation(match: re.Match[str], end: int, gpu: bool) -> Allocation:
+    uses = _SHAPE.sub("", match[2])
     stated = _COLOR.search(uses)
     color = int(stated[1]) if stated else 0
     return Allocation(
-        size=int(found[1]),
+        size=int(match[1]),
         color=0 if gpu and color != HOST else color,
         is_argument=", parameter " in uses,
         is_output=", maybe-live-out" in uses,
         is_temporary=", preallocated-temp" in uses,
         is_constant=", constant" in uses,
-        begin=found.start(),
+        begin=match.start(),
         end=end,
     )
 
 
-def _around(rows: Sequence[tuple[Placed, int, int]], moment: int) -> list[Placed]:
+def _around(rows: Sequence[tuple[PlacedValue, int, int]], moment: int) -> list[PlacedValue]:
     """Those of the values at one place that are alive at a moment, then those that touch them in time."""
     alive = [value for value, first, last in rows if first <= moment <= last]
     if not alive:
         return []
-    groups: list[list[Placed]] = []
+    groups: list[list[PlacedValue]] = []
     until = -1
     for value, first, last in sorted(rows, key=lambda row: row[1:]):
         if first > until:
@@ -332,7 +332,7 @@ def alive_at_peak(
 
 def _alive(
     allocation: Allocation,
-    values: Sequence[Placed],
+    values: Sequence[PlacedValue],
     made: dict[str, Instruction],
     entry: dict[str, int],
     module: Module,
@@ -372,7 +372,7 @@ def _teller(instruction: Instruction, module: Module) -> Instruction:
     return module.computations[next(iter(instruction.called.values()))[0]].root
 
 
-def _array(instruction: Instruction, value: Placed) -> tuple[str, tuple[int, ...]]:
+def _array(instruction: Instruction, value: PlacedValue) -> tuple[str, tuple[int, ...]]:
     """The element type and shape of a value; empty where it is no array."""
     shape = element(instruction.shape, tuple(int(n) for n in value.part.split(",") if n))
     return (shape.dtype, shape.dims) if isinstance(shape, Shape) else ("", ())

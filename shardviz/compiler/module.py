@@ -148,8 +148,8 @@ class Instruction:
     @cached_property
     def op_name(self) -> str:
         """JAX's name stack and operation (for an entry parameter, the argument's tree path); empty where not known."""
-        if found := _OP_NAME.search(self.attributes_text):
-            return found[1]
+        if match := _OP_NAME.search(self.attributes_text):
+            return match[1]
         return self.metadata.get("op_name", "") if "op_name" in self.attributes_text else ""
 
     @property
@@ -210,11 +210,11 @@ class Computation:
     @cached_property
     def users(self) -> dict[str, tuple[Instruction, ...]]:
         """Instruction name → the instructions that use it, in program order."""
-        found: dict[str, list[Instruction]] = {}
+        by_name: dict[str, list[Instruction]] = {}
         for instruction in self.instructions:
             for operand in dict.fromkeys(instruction.operands):
-                found.setdefault(operand, []).append(instruction)
-        return {name: tuple(users) for name, users in found.items()}
+                by_name.setdefault(operand, []).append(instruction)
+        return {name: tuple(users) for name, users in by_name.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,7 +334,7 @@ def _is_open(line: str, text: str) -> bool:
     """Whether a line that does not begin as an instruction goes on with one, whose brackets are not all closed."""
     if line.startswith("}") and (line.rstrip() == "}" or line.startswith("}, execution_thread=")):
         return False
-    brackets = [found[0][0] for found in _ATTRIBUTE_TOKEN.finditer(text) if found[0][0] in "{[()]}"]
+    brackets = [token[0][0] for token in _ATTRIBUTE_TOKEN.finditer(text) if token[0][0] in "{[()]}"]
     return sum(1 if bracket in "{[(" else -1 for bracket in brackets) > 0
 
 

@@ -68,11 +68,11 @@ def schedule_of(
     Raises:
         ParseError: if an instruction cannot be read; the message names it.
     """
-    reading = _Reading(module, known or Known(), () if buffers is None else buffers.moments)
+    reading = _ScheduleReader(module, known or Known(), () if buffers is None else buffers.moments)
     return reading.block(reading.graph.entry, donated=donated)
 
 
-class _Reading:
+class _ScheduleReader:
     """One reading of a module."""
 
     def __init__(self, module: Module, known: Known, moments: Sequence[tuple[str, int]]):

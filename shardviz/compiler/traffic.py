@@ -47,7 +47,7 @@ def moved_bytes(op: HloOperation) -> float:
     if kind in _FREE or kind.endswith("-done"):
         return 0.0
     if kind == "fusion":
-        return _Fusion(op).bytes
+        return _FusionTraffic(op).bytes
     if kind in _SLICES:
         part = sum(_stored(value) for value in op.results)
         return _held(op.array(0), part) + _in_main(op.results) + _in_main(op.operands[1:2])
@@ -65,7 +65,7 @@ def moved_bytes(op: HloOperation) -> float:
     return _in_main(op.operands) + _in_main(op.results)
 
 
-class _Fusion:
+class _FusionTraffic:
     """What a fusion reads and writes at its boundary."""
 
     def __init__(self, op: HloOperation):

@@ -114,7 +114,7 @@ def with_shardys(
 
 
 def _matched(
-    found: list[Collective], left: Sequence[int], free: Sequence[Collective], key: Callable[[Collective], object]
+    rows: list[Collective], left: Sequence[int], free: Sequence[Collective], key: Callable[[Collective], object]
 ) -> tuple[list[int], list[Collective]]:
     """Tells each collective with a twin of the same key what the twin knows; gives what is left of both."""
     known: dict[object, list[Collective]] = {}
@@ -123,13 +123,13 @@ def _matched(
     taken: set[int] = set()
     rest = []
     for place in left:
-        twins = known.get(key(found[place]), [])
+        twins = known.get(key(rows[place]), [])
         if not twins:
             rest.append(place)
             continue
         twin = twins.pop(0) if len(twins) > 1 else twins[0]
         taken.add(id(twin))
-        found[place] = _told(found[place], twin)
+        rows[place] = _told(rows[place], twin)
     return rest, [c for c in free if id(c) not in taken]
 
 

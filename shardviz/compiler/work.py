@@ -31,7 +31,7 @@ from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
 from shardviz.graph import Block, heaviest_runs, trip_counts
-from shardviz.graph.flops import Call, OtherFlops, call_of, product_dtype, product_flops
+from shardviz.graph.flops import KernelCall, OtherFlops, call_of, product_dtype, product_flops
 from shardviz.records import Cost, Work, WorkTally
 from shardviz.records.kernels import Known
 from shardviz.records.work import joined
@@ -65,12 +65,12 @@ def count_flops(module: Module, phases: Phases | None = None, known: Known | Non
     """
     phases, known, other_of = phases or Phases(module), known or Known(), OtherFlops(graph_of(module))
 
-    def count(op: HloOperation) -> _Row | None:
+    def count(op: HloOperation) -> _OperationCost | None:
         if op.kind != "custom-call":
             dot, other = product_flops(op), other_of(op)
-            return _Row(op, dot, other) if dot + other else None
+            return _OperationCost(op, dot, other) if dot + other else None
         call = call_of(op, op.native.op_name, phases.source_around(op), known)
-        return None if call is None else _Row(op, call.flops or 0.0, call=call)
+        return None if call is None else _OperationCost(op, call.flops or 0.0, call=call)
 
     counted, tally = _Counted(module, count), WorkTally()
     for row, times in counted.rows:
@@ -100,9 +100,9 @@ def count_bytes(module: Module) -> ByteCount:
         ParseError: if an instruction cannot be read; the message names it.
     """
 
-    def count(op: HloOperation) -> _Row | None:
+    def count(op: HloOperation) -> _OperationCost | None:
         size = moved_bytes(op)
-        return _Row(op, moved=size) if size else None
+        return _OperationCost(op, moved=size) if size else None
 
     counted, phases, tally = _Counted(module, count, fused=False), Phases(module), WorkTally()
     for row, times in counted.rows:
@@ -117,23 +117,23 @@ def with_bytes(cost: Cost, moved: ByteCount) -> Cost:
     return dataclasses.replace(cost, hbm_bytes=moved.bytes, once_hbm_bytes=moved.once, work=work)
 
 
-class _Row(NamedTuple):
+class _OperationCost(NamedTuple):
     """What an operation costs in one run."""
 
     op: HloOperation
     dot: float = 0.0
     other: float = 0.0
     moved: float = 0.0
-    call: Call | None = None
+    call: KernelCall | None = None
 
 
 class _Counted:
     """What the operations of a module cost, and how often each runs."""
 
-    def __init__(self, module: Module, count: Callable[[HloOperation], _Row | None], *, fused: bool = True):
+    def __init__(self, module: Module, count: Callable[[HloOperation], _OperationCost | None], *, fused: bool = True):
         self.graph, self.fused, self._count = graph_of(module), fused, count
         self.trips = trip_counts(self.graph)
-        self._of: dict[Block, list[_Row]] = {}
+        self._of: dict[Block, list[_OperationCost]] = {}
 
     def _cost(self, block: Block) -> float:
         if block not in self._of:
@@ -141,7 +141,7 @@ class _Counted:
         return sum(row.dot + row.other + row.moved for row in self._of[block])
 
     @property
-    def rows(self) -> Iterator[tuple[_Row, int]]:
+    def rows(self) -> Iterator[tuple[_OperationCost, int]]:
         """What costs something, with how often it runs, every conditional in the branch that costs most."""
         for block, times in heaviest_runs(self.graph, self._cost, self.trips, fused=self.fused).items():
             yield from ((row, times) for row in self._of[block] if times)

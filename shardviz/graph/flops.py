@@ -126,7 +126,7 @@ def shortest(sides: Iterable[int]) -> int:
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """A call of a kernel or a library, with what is known of it.
 
     Attributes:
@@ -149,7 +149,7 @@ def whole_array(value: Value) -> Array:
 
 def call_of(
     op: Operation, name_stack: str, source: Frame | None, known: Known, array_of: Callable[[Value], Array] = whole_array
-) -> Call | None:
+) -> KernelCall | None:
     """What is known of the FLOPs of a custom call; None for one that computes nothing.
 
     Args:
@@ -160,7 +160,7 @@ def call_of(
     name = kernel_name(op.target, name_stack)
     count = known.flops(name, op.target, ins, outs, op.config, source)
     side = shortest(a.dims[-1] for a in (*ins, *outs) if len(a.dims) > 1 and "int" not in a.dtype)
-    return None if count == 0 else Call(name, count, factor_dtype(ins, outs), side)
+    return None if count == 0 else KernelCall(name, count, factor_dtype(ins, outs), side)
 
 
 class OtherFlops:

@@ -83,14 +83,14 @@ class Flow:
 
     def _reached(self, starts: Iterable[At], following: _Edges, but: Set[At] = frozenset()) -> set[At]:
         """What the starts lead to through values that are outside and not in `but`, the starts left out."""
-        found: set[At] = set()
+        reached: set[At] = set()
         waiting = list(starts)
         while waiting:
             for at in following.get(waiting.pop(), ()):
-                if at not in found and at not in but and at not in self._inside:
-                    found.add(at)
+                if at not in reached and at not in but and at not in self._inside:
+                    reached.add(at)
                     waiting.append(at)
-        return found
+        return reached
 
     def _connect(self, makers: Sequence[Value], above: Calls, users: Sequence[Value], below: Calls) -> None:
         """From element to element where both have as many; else from each to each."""

@@ -102,8 +102,8 @@ class _Scope:
 
     def __init__(self, is_loop: bool) -> None:
         self.is_loop = is_loop
-        self.arguments: list[_Node] = []
-        self.nodes: list[_Node] = []
+        self.arguments: list[_ListedArray] = []
+        self.nodes: list[_ListedArray] = []
         self.collectives: dict[Any, tuple[Value, ...]] = {}
         self.slots = [_Slot(self, 0)]
         self.waiting: dict[str, Scheduled] = {}
@@ -123,12 +123,12 @@ class _Fusion:
 
     def __init__(self, entry: Scheduled, kind: str = ""):
         self.entry, self.kind = entry, kind
-        self.read: dict[_Node, float] = {}
+        self.read: dict[_ListedArray, float] = {}
         self.written = 0.0
-        self.gives: list[_Node] = []
+        self.gives: list[_ListedArray] = []
         self.on_chip: dict[int, float] = {}
-        self.computed: set[_Node] = set()
-        self.roots: list[tuple[_Node, float | None, bool]] = []
+        self.computed: set[_ListedArray] = set()
+        self.roots: list[tuple[_ListedArray, float | None, bool]] = []
         self.slot: _Slot | None = None
 
     @property
@@ -141,7 +141,7 @@ class _Fusion:
         self.on_chip[room] = self.on_chip.get(room, 0.0) + size
 
 
-class _Node:
+class _ListedArray:
     """An array: in memory, or to be computed from others where it is read.
 
     Attributes:
@@ -173,7 +173,7 @@ class _Node:
         size: float,
         slot: _Slot,
         begun: frozenset[str] = _NONE,
-        operands: Sequence[_Node] = (),
+        operands: Sequence[_ListedArray] = (),
         operation: Any = None,
     ):
         self.size, self.slot, self.begun, self.operands, self.operation = size, slot, begun, operands, operation
@@ -211,7 +211,7 @@ class Listing:
             entry_of: operation that has no entries → that of its work, where it is a fusion of its own.
         """
         self._bytes_of, self._entry_of = bytes_of, entry_of
-        self._nodes: dict[Value, _Node] = {}
+        self._nodes: dict[Value, _ListedArray] = {}
         self._scopes: list[_Scope] = []
 
     def open(self, block: Block, given: Sequence[Value] = ()) -> None:
@@ -248,7 +248,7 @@ class Listing:
         moving = (e for e in entries if e.kind != "work" or e.flops or e.hbm_bytes or e.opaque)
         return (*moving, *(_held(entry, alive[-1]) for entry in scope.waiting.values()))
 
-    def _alive(self, scope: _Scope, returned: list[_Node], donated: list[float]) -> list[float]:
+    def _alive(self, scope: _Scope, returned: list[_ListedArray], donated: list[float]) -> list[float]:
         """Bytes that are held at each of a block's slots, of what is made in it."""
         for slot in scope.slots:
             for fusion in (each for each in slot.done if isinstance(each, _Fusion)):
@@ -304,7 +304,7 @@ class Listing:
         else:
             slot, begun = self._ready(operands)
             for value in operation.results:
-                node = self._nodes[value] = _Node(self._bytes_of(value), slot, begun, operands, operation)
+                node = self._nodes[value] = _ListedArray(self._bytes_of(value), slot, begun, operands, operation)
                 node.is_slice = kind in _SLICES
 
     def _is_kernel(self, operation: Operation) -> bool:
@@ -315,15 +315,15 @@ class Listing:
 
     def _there(self, value: Value) -> None:
         """A value that is in memory from the block's begin on."""
-        node = self._nodes[value] = _Node(self._bytes_of(value), self._scopes[-1].slots[0])
+        node = self._nodes[value] = _ListedArray(self._bytes_of(value), self._scopes[-1].slots[0])
         node.in_memory = node.written = True
 
-    def _node(self, value: Value) -> _Node:
+    def _node(self, value: Value) -> _ListedArray:
         if value not in self._nodes:
             self._there(value)
         return self._nodes[value]
 
-    def _ready(self, nodes: Iterable[_Node]) -> tuple[_Slot, frozenset[str]]:
+    def _ready(self, nodes: Iterable[_ListedArray]) -> tuple[_Slot, frozenset[str]]:
         """Behind which slot of the block nodes are there, and after which collectives."""
         scope, slot, begun = self._scopes[-1], self._scopes[-1].slots[0], _NONE
         for node in nodes:
@@ -332,7 +332,7 @@ class Listing:
                 begun = begun | node.begun if node.begun else begun
         return slot, begun
 
-    def _begin(self, operation: Operation, operands: list[_Node], entries: Schedule, over: Any) -> None:
+    def _begin(self, operation: Operation, operands: list[_ListedArray], entries: Schedule, over: Any) -> None:
         """A collective: what it takes is in memory, and so is what it gives. The same again is none."""
         scope = self._scopes[-1]
         for node in operands:
@@ -381,7 +381,7 @@ class Listing:
         sums = (all(map(self._is_sliced, user.results)) for user in users if user.kind == "all-reduce")
         return any(user.kind == "reduce-scatter" for user in users) or any(sums)
 
-    def _is_one_sum(self, operation: Operation, operands: list[_Node]) -> bool:
+    def _is_one_sum(self, operation: Operation, operands: list[_ListedArray]) -> bool:
         """Whether two all-reduces are added up and used for nothing else: the second does for both."""
         first, second = operands
         waiting = self._scopes[-1].waiting
@@ -399,7 +399,7 @@ class Listing:
             del waiting[name]
         return True
 
-    def _run(self, operation: Operation, operands: list[_Node], entries: Schedule) -> None:
+    def _run(self, operation: Operation, operands: list[_ListedArray], entries: Schedule) -> None:
         """A loop, or the branches of a conditional, which take and give what is in memory."""
         body, loops = operation.blocks[-1], operation.kind == "while"
         for place, node in enumerate(operands):
@@ -421,13 +421,13 @@ class Listing:
             if first.written and (stays or not (self._is_kept(first) or first in operands[:place])):
                 self._nodes[value].place = first.place
 
-    def _slot(self, nodes: Iterable[_Node], done: Iterable[Scheduled | _Fusion]) -> _Slot:
+    def _slot(self, nodes: Iterable[_ListedArray], done: Iterable[Scheduled | _Fusion]) -> _Slot:
         """A new slot, which waits for the collectives whose results are needed."""
         scope, (_, begun) = self._scopes[-1], self._ready(nodes)
         ends = [scope.waiting.pop(name) for name in sorted(begun) if name in scope.waiting]
         return scope.slot([*ends, *done])
 
-    def _kernel(self, operation: Operation, operands: list[_Node], entry: Scheduled) -> None:
+    def _kernel(self, operation: Operation, operands: list[_ListedArray], entry: Scheduled) -> None:
         kind, fusion = operation.kind, None
         if kind == "reduce":
             fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS) or self._softmax_behind(operands[0])
@@ -442,10 +442,10 @@ class Listing:
         for place, node in enumerate(operands):
             self._read(fusion, node, limit if place == 0 else None, kind in _DOTS)
         for value in operation.results:
-            node = self._nodes[value] = _Node(self._bytes_of(value), fusion.slot or self._scopes[-1].slots[-1])
+            node = self._nodes[value] = _ListedArray(self._bytes_of(value), fusion.slot or self._scopes[-1].slots[-1])
             node.in_memory, node.fusion, node.is_summed = True, fusion, kind == "reduce"
 
-    def _update(self, operation: Operation, operands: list[_Node]) -> None:
+    def _update(self, operation: Operation, operands: list[_ListedArray]) -> None:
         """An array that is updated in its place: the part is read and written."""
         whole, part, *_ = operands
         self._to_memory(whole)
@@ -463,16 +463,16 @@ class Listing:
         self._nodes[operation.results[0]] = whole
         whole.slot = fusion.slot or whole.slot
 
-    def _is_kept(self, node: _Node) -> bool:
+    def _is_kept(self, node: _ListedArray) -> bool:
         """Whether an array stays as it is, as an argument of the program does."""
         return node.place in self._scopes[0].arguments
 
-    def _store(self, node: _Node) -> None:
+    def _store(self, node: _ListedArray) -> None:
         """Puts an array into memory, where it stays."""
         node.stored = True
         self._to_memory(node)
 
-    def _to_memory(self, node: _Node) -> None:
+    def _to_memory(self, node: _ListedArray) -> None:
         """Puts an array into memory."""
         if not node.in_memory:
             fusion = node.fusion or self._product_behind(node) or self._fusion_behind(node, _OPEN)
@@ -484,7 +484,7 @@ class Listing:
             node.slot, node.begun = fusion.slot or node.slot, _NONE
         self._write(node)
 
-    def _compute(self, nodes: Iterable[_Node]) -> None:
+    def _compute(self, nodes: Iterable[_ListedArray]) -> None:
         """Puts what is computed of arrays in memory there too."""
         for node in nodes:
             at = node
@@ -493,20 +493,20 @@ class Listing:
             if not at.in_memory and _comes_from_memory(at):
                 self._to_memory(node)
 
-    def _write(self, node: _Node) -> None:
+    def _write(self, node: _ListedArray) -> None:
         if not node.written and node.fusion is not None:
             node.fusion.written += node.size
             node.fusion.gives.append(node)
         node.written = True
 
-    def _write_behind_a_product(self, node: _Node) -> None:
+    def _write_behind_a_product(self, node: _ListedArray) -> None:
         """Has a product write what another fusion needs of it, where that is no larger than its own result."""
         fusion = None if node.in_memory or node.fusion is not None else self._product_behind(node)
         if fusion is not None:
             self._read(fusion, node)
             node.in_memory, node.fusion, node.slot, node.begun = True, fusion, fusion.slot or node.slot, _NONE
 
-    def _product_behind(self, node: _Node) -> _Fusion | None:
+    def _product_behind(self, node: _ListedArray) -> _Fusion | None:
         """The product that writes what is computed of its result in its own place: everything else is there then."""
         if node.in_memory or node.fusion is not None:
             return None
@@ -514,7 +514,7 @@ class Listing:
         fits = any(each.fusion is fusion and node.size <= each.size for each in _memory(node))
         return fusion if fits else None
 
-    def _fusion_behind(self, node: _Node, kinds: frozenset[str]) -> _Fusion | None:
+    def _fusion_behind(self, node: _ListedArray, kinds: frozenset[str]) -> _Fusion | None:
         """A fusion that gives or reads what a node is computed from, and can go on to compute the node."""
         slot, waiting = node.slot, self._scopes[-1].waiting
         if slot.scope is not self._scopes[-1] or any(name in waiting for name in node.begun):
@@ -528,7 +528,7 @@ class Listing:
                 return fusion
         return None
 
-    def _softmax_behind(self, node: _Node) -> _Fusion | None:
+    def _softmax_behind(self, node: _ListedArray) -> _Fusion | None:
         """The product that goes on to compute a node, where it has reduced its own rows for it and is of fewer bytes.
 
         It gives the node then, in place of its own result, where nothing has read that yet.
@@ -545,7 +545,7 @@ class Listing:
                 return fusion
         return None
 
-    def _is_shared(self, node: _Node, fusion: _Fusion) -> bool:
+    def _is_shared(self, node: _ListedArray, fusion: _Fusion) -> bool:
         """Whether another fusion computes a node too, and to compute it twice takes more bytes than to write it."""
         if not any(each not in (None, fusion) and self._is_open(each) for each in (node.fusion, node.product)):
             return False
@@ -556,7 +556,7 @@ class Listing:
         """Whether a fusion is in a block that is still read."""
         return fusion is not None and fusion.slot is not None and fusion.slot.scope in self._scopes
 
-    def _write_apart(self, node: _Node) -> None:
+    def _write_apart(self, node: _ListedArray) -> None:
         """Has a node written by the first that computed it; before a product, which gives none of its operands."""
         first = node.product
         if first is not None and first.slot is not None and self._is_open(first):
@@ -575,7 +575,7 @@ class Listing:
                 self._read(first, *root)
         node.in_memory = True
 
-    def _read(self, fusion: _Fusion, node: _Node, limit: float | None = None, feeds: bool = False) -> None:
+    def _read(self, fusion: _Fusion, node: _ListedArray, limit: float | None = None, feeds: bool = False) -> None:
         """Counts what a fusion reads for an array; `feeds`: it is a product's operand."""
         nodes = [(node, limit)]
         fusion.roots.append((node, limit, feeds))
@@ -617,7 +617,7 @@ def _held(entry: Scheduled, more: float) -> Scheduled:
     return replace(entry, alive_bytes=(entry.alive_bytes or 0.0) + more, body=body)
 
 
-def _memory(node: _Node) -> Iterator[_Node]:
+def _memory(node: _ListedArray) -> Iterator[_ListedArray]:
     """The arrays in memory that a node is computed from."""
     seen, nodes = {node}, [node]
     for each in nodes:
@@ -634,9 +634,9 @@ def _keep_on_chip(rows: Sequence[Scheduled | _Fusion]) -> None:
     What lives shortest goes first, and then what is smallest, each beside what is there already.
     """
     begins = {row.name: n for n, row in enumerate(rows) if isinstance(row, Scheduled) and row.kind == "begin"}
-    makers: dict[_Node, _Fusion] = {}
-    readers: dict[_Node, list[tuple[_Fusion, float]]] = {}
-    places: dict[_Node, list[int]] = {}
+    makers: dict[_ListedArray, _Fusion] = {}
+    readers: dict[_ListedArray, list[tuple[_Fusion, float]]] = {}
+    places: dict[_ListedArray, list[int]] = {}
     for place, row in enumerate(rows):
         if not isinstance(row, _Fusion):
             continue
@@ -674,9 +674,9 @@ def _is_filled(value: Value) -> bool:
     return maker is not None and maker.kind == "dynamic-update-slice"
 
 
-def _is_of_gathered(node: _Node) -> bool:
+def _is_of_gathered(node: _ListedArray) -> bool:
     return any(each.is_gathered for each in _memory(node))
 
 
-def _comes_from_memory(node: _Node) -> bool:
+def _comes_from_memory(node: _ListedArray) -> bool:
     return next(_memory(node), None) is not None

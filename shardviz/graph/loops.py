@@ -67,9 +67,9 @@ def runs(graph: Graph, trips: Trips | None = None) -> dict[Block, Runs]:
         Block → `Runs`, of those that the entry reaches.
     """
     trips = trip_counts(graph) if trips is None else trips
-    found = {graph.entry: Runs(1)}
+    by_block = {graph.entry: Runs(1)}
     for block in _callers_first(graph.entry):
-        outer = found[block]
+        outer = by_block[block]
         for operation in block.operations:
             for place, inner in enumerate(operation.blocks):
                 times, unknown = 1, 0
@@ -79,9 +79,9 @@ def runs(graph: Graph, trips: Trips | None = None) -> dict[Block, Runs]:
                 if outer.times * times > _MOST_RUNS:
                     times, unknown = 1, unknown + 1
                 conditional = outer.conditional or operation.kind == "conditional"
-                one, other = found.get(inner), Runs(outer.times * times, outer.unknown_loops + unknown, conditional)
-                found[inner] = other if one is None else _both(one, other)
-    return found
+                one, other = by_block.get(inner), Runs(outer.times * times, outer.unknown_loops + unknown, conditional)
+                by_block[inner] = other if one is None else _both(one, other)
+    return by_block
 
 
 def heaviest_runs(
@@ -113,12 +113,12 @@ def heaviest_runs(
                 times = 1 if trip is None else trip + (inner is operation.blocks[0])
                 calls[block].append((times, inner))
                 total[block] += times * total[inner]
-    found = dict.fromkeys(order, 0)
-    found[graph.entry] = 1
+    by_block = dict.fromkeys(order, 0)
+    by_block[graph.entry] = 1
     for block in order:
         for times, inner in calls[block]:
-            found[inner] += found[block] * times
-    return found
+            by_block[inner] += by_block[block] * times
+    return by_block
 
 
 def _callers_first(entry: Block, skipped: frozenset[str] = frozenset()) -> list[Block]:

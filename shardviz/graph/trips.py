@@ -57,7 +57,7 @@ class _Data(Exception):
     """A value that integer arithmetic on constants does not give."""
 
 
-class _Node(NamedTuple):
+class _Scalar(NamedTuple):
     """How a scalar is made: HLO's opcode, or `element` of what the loop carries; `detail` is a constant's number, which
     element, or a comparison's direction."""
 
@@ -81,7 +81,7 @@ class _Counters:
     def __init__(self, loop: Operation, calls: tuple[Operation, ...], origins: Origins):
         self._origins, self._loop = origins, loop
         self._numbers: dict[At, int] = {}
-        self.nodes: list[_Node] = []
+        self.nodes: list[_Scalar] = []
         self.updates: dict[int, int] = {}
         self.starts: dict[int, Any] = {}
         condition, body = loop.blocks
@@ -105,17 +105,17 @@ class _Counters:
         if isinstance(maker, Block):
             if maker not in self._loop.blocks:
                 raise _Data
-            node = _Node("element", dtype, (), value.index)
+            node = _Scalar("element", dtype, (), value.index)
         elif maker.kind == "constant":
-            node = _Node("constant", dtype, (), _number(maker.constant, dtype))
+            node = _Scalar("constant", dtype, (), _number(maker.constant, dtype))
         else:
             operands = tuple(self._read(At(operand, calls)) for operand in maker.operands)
-            node = _Node(maker.kind, dtype, operands, maker.direction if maker.kind == "compare" else None)
+            node = _Scalar(maker.kind, dtype, operands, maker.direction if maker.kind == "compare" else None)
             values = [self.nodes[i] for i in operands]
             if not operands:
                 raise _Data
             if all(each.op == "constant" for each in values):
-                node = _Node("constant", dtype, (), _result(node, [each.detail for each in values]))
+                node = _Scalar("constant", dtype, (), _result(node, [each.detail for each in values]))
         self.nodes.append(node)
         self._numbers[at] = len(self.nodes) - 1
         return self._numbers[at]
@@ -202,7 +202,7 @@ def _fits(number: int, dtype: np.dtype[Any]) -> bool:
     return np.iinfo(dtype).min <= number <= np.iinfo(dtype).max
 
 
-def _result(node: _Node, values: Sequence[Any]) -> Any:
+def _result(node: _Scalar, values: Sequence[Any]) -> Any:
     """What an operation gives on numbers."""
     if node.op == "select":
         return values[1] if values[0] else values[2]

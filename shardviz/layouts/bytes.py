@@ -162,8 +162,8 @@ class TreeBytes(Visible):
 
     def less_sharded(self) -> tuple[LessSharded, ...]:
         """The leaves that axes of the mesh could shard further, the one that would save most first."""
-        found = [better for leaf in self.leaves if (better := less_sharded(leaf))]
-        return tuple(sorted(found, key=lambda it: -it.saved_bytes_per_device))
+        improvable = [better for leaf in self.leaves if (better := less_sharded(leaf))]
+        return tuple(sorted(improvable, key=lambda it: -it.saved_bytes_per_device))
 
 
 def tree_bytes(leaves: Mapping[str, tuple[Sequence[int], Any, Any]], mesh: Any = None) -> TreeBytes:

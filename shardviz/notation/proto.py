@@ -24,8 +24,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from shardviz.errors import ParseError, SpecError
 from shardviz.notation.bounds import (
     MOST_AXES,
@@ -202,21 +200,14 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _varints(data: bytes) -> list[int]:
-    """The numbers of a packed list, all at once: seven bits a byte, the lowest first, the last byte below 128."""
-    part = np.frombuffer(data, np.uint8)
-    last = np.flatnonzero(part < 128)
-    if len(part) and (not len(last) or last[-1] != len(part) - 1):
-        raise ParseError("OpSharding: the bytes end within a number")
-    lengths = np.diff(last, prepend=-1)
-    if len(lengths) and lengths.max() > 9:
-        raise ParseError("OpSharding: a number that is negative, or longer than 63 bits")
-    if len(lengths) > MOST_DEVICES:
-        raise ParseError(f"OpSharding: {len(lengths)} numbers; at most {MOST_DEVICES} are read")
-    values = np.zeros(len(last), np.int64)
-    for place in range(int(lengths.max(initial=0))):
-        has = lengths > place
-        values[has] |= (part[(last - lengths + 1 + place)[has]].astype(np.int64) & 127) << (7 * place)
-    return values.tolist()
+    """The numbers of a packed list."""
+    values: list[int] = []
+    at = 0
+    while at < len(data):
+        value, at = _varint(data, at)
+        values.append(value)
+        check_size(values, MOST_DEVICES, "OpSharding", "numbers")
+    return values
 
 
 # From text
@@ -376,9 +367,9 @@ def _partial_kind(message: Message) -> str:
     return kind
 
 
-def _read_named(found: Message, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
+def _read_named(named: Message, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     """A V3 sharding, with a mesh of its own."""
-    theirs = found.get("mesh", [Message()])[-1]
+    theirs = named.get("mesh", [Message()])[-1]
     check_size(theirs.get("axes", ()), MOST_AXES, "OpSharding: its mesh", "axes")
     sizes = [(axis.get("name", [""])[-1], _last(axis, "size")) for axis in theirs.get("axes", [])]
     if math.prod(size for _, size in sizes) > MOST_DEVICES:
@@ -392,9 +383,9 @@ def _read_named(found: Message, mesh: DeviceMesh | None, rank: int | None) -> Sh
     def axes(message: Message, name: str) -> tuple[Axis, ...]:
         return tuple(_read_axis(axis, own) for axis in message.get(name, []))
 
-    dims = [WrittenDimension(axes(dim, "axes"), not _last(dim, "is_closed")) for dim in found.get("dim_shardings", [])]
-    lists = {kind: axes(found, f"{kind}_axes") for kind in ("replicated", "unreduced", "manual")}
-    return build(own, devices, dims, lists | {"kind": _partial_kind(found)}, mesh, rank)
+    dims = [WrittenDimension(axes(dim, "axes"), not _last(dim, "is_closed")) for dim in named.get("dim_shardings", [])]
+    lists = {kind: axes(named, f"{kind}_axes") for kind in ("replicated", "unreduced", "manual")}
+    return build(own, devices, dims, lists | {"kind": _partial_kind(named)}, mesh, rank)
 
 
 def _read_axis(message: Message, mesh: DeviceMesh) -> Axis:

@@ -124,10 +124,10 @@ def read_book(text: str, mesh: DeviceMesh) -> Sharding | None:
     cells: list[str] = []
     at = 0 if inside.strip() else len(inside) + 1
     while at <= len(inside):
-        found = _CELL.match(inside, at)
-        assert found is not None  # it matches nothing at all, too
-        cells.append(found[0])
-        at = found.end() + 1  # behind its comma
+        match = _CELL.match(inside, at)
+        assert match is not None  # it matches nothing at all, too
+        cells.append(match[0])
+        at = match.end() + 1  # behind its comma
     check_size(cells, MOST_DIMENSIONS, given, "dimensions")
     for cell in cells:
         name, underscore, axes = cell.strip().partition("_")

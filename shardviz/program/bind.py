@@ -268,7 +268,7 @@ def _check_constraints(traced: Traced, mesh: DeviceMesh) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class RuleRow:
     """What one rule does.
 
     Attributes:
@@ -302,7 +302,7 @@ class RulesTable(Visible):
         uncaught: (tree path, spec) of the arrays that no rule catches, with the spec that they have anyway.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[RuleRow, ...]
     uncaught: tuple[tuple[str, Spec | None], ...]
 
 
@@ -331,7 +331,7 @@ def rules_table(plan: Plan, call: Call, known: Traced) -> RulesTable:
         except SpecError as error:
             unfit[first].append((leaf.name, str(error)))
     rows = (
-        Row(
+        RuleRow(
             rule=filter_text(rule.filter),
             spec=rule.spec or Spec(),
             wins=tuple(wins[i]),

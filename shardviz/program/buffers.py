@@ -73,15 +73,15 @@ def on_chip(buffers: Iterable[Buffer], room: float) -> list[Buffer]:
     taken = np.zeros(1 + max((max(b.last, *b.used, 0) for b in small), default=0))
     for buffer in small:
         taken[sorted(set(buffer.used))] += buffer.size
-    found = []
+    chosen = []
     for buffer in sorted((b for b in small if b.light), key=lambda b: (b.last - b.start, b.size)):
         life = slice(buffer.start, buffer.last + 1)
         around = taken[life].copy()
         around[[t - buffer.start for t in set(buffer.used) if buffer.start <= t <= buffer.last]] -= buffer.size
         if around.size and around.max() + buffer.size <= room:
             taken[life] = around + buffer.size
-            found.append(buffer)
-    return found
+            chosen.append(buffer)
+    return chosen
 
 
 def in_place_of(buffers: Iterable[Buffer], outputs: Iterable[Buffer]) -> list[Buffer]:
@@ -92,12 +92,12 @@ def in_place_of(buffers: Iterable[Buffer], outputs: Iterable[Buffer]) -> list[Bu
         outputs: the outputs' places, each from when it is made.
     """
     places = [(place, list[Buffer]()) for place in sorted(outputs, key=lambda place: place.size)]
-    found = []
+    chosen = []
     for buffer in sorted(buffers, key=lambda b: -b.size):
         for place, there in places:
             before = place.size >= buffer.size and buffer.last < place.start
             if before and all(buffer.last < b.start or b.last < buffer.start for b in there):
                 there.append(buffer)
-                found.append(buffer)
+                chosen.append(buffer)
                 break
-    return found
+    return chosen

@@ -79,7 +79,7 @@ class Brings:
 
 
 @dataclass(frozen=True)
-class Places:
+class ArrayPlaces:
     """Where the arrays among the arguments stand: one that two modules of flax.nnx share stands at two places.
 
     Attributes:
@@ -176,7 +176,7 @@ class Call:
     leaves: tuple[Leaf, ...] = ()
     signature: CallSignature | None = None
     in_shardings: Any = None
-    places: Places | None = None
+    places: ArrayPlaces | None = None
     bound: tuple[Any, ...] = ()
     keeps_unused: bool = False
     checkpoint: str = ""

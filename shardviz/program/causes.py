@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_size
-from shardviz.program.links import Cut, Key, Link, Links, Named, Node, Rule, Step, reach
+from shardviz.program.links import Cut, FactorRule, Key, Link, Links, Named, Node, Step, reach
 from shardviz.program.perturb import Perturbed, places_of
 from shardviz.records.why import AxisWhy, Cause, End, Giver, Hop, Source, Stop
 
@@ -288,7 +288,7 @@ def _hop(before: Cut, after: Cut, link: Link, named: Named) -> Hop:
     )
 
 
-def _words(step: Step, rule: Rule, before: Cut, after: Cut, factor: int) -> tuple[str, bool]:
+def _words(step: Step, rule: FactorRule, before: Cut, after: Cut, factor: int) -> tuple[str, bool]:
     """What an operation does with a dimension, and whether that goes from a result to an operand."""
     (given, one), (taken, other) = (_called(step, cut, factor) for cut in (before, after))
     if given and taken:

@@ -137,7 +137,7 @@ class Dimensions(tuple[Dimension, ...], Visible):
         return Dimensions(dimensions)
 
 
-class _Array(NamedTuple):
+class _NamedArray(NamedTuple):
     role: str
     path: str
     shape: tuple[int, ...]
@@ -152,8 +152,8 @@ def dimensions(lowered: Lowered) -> Dimensions:
     """
     traced = lowered.traced
     arrays = [
-        *(_Array("argument", a.name, tuple(a.shape), str(a.dtype)) for a in traced.arguments),
-        *(_Array("output", o.name, tuple(o.shape), str(o.dtype)) for o in traced.outputs),
+        *(_NamedArray("argument", a.name, tuple(a.shape), str(a.dtype)) for a in traced.arguments),
+        *(_NamedArray("output", o.name, tuple(o.shape), str(o.dtype)) for o in traced.outputs),
     ]
     sizes = {Member(a.role, a.path, d): size for a in arrays for d, size in enumerate(a.shape)}
     named = {(a.role, a.path): a for a in arrays}
@@ -185,7 +185,7 @@ def dimensions(lowered: Lowered) -> Dimensions:
 
 
 @dataclass
-class _Group:
+class _DimensionGroup:
     members: set[Member]
     letters: Counter[str]
     stacked: bool = False
@@ -196,23 +196,23 @@ class _Group:
     taken: tuple[str, ...] = ()
     moved: set[str] = field(default_factory=set)
 
-    def take(self, other: _Group) -> None:
+    def take(self, other: _DimensionGroup) -> None:
         """Takes in another group."""
         self.members |= other.members
         self.letters += other.letters
         self.moved |= other.moved
 
 
-def _groups(opened: Opened, arrays: Sequence[_Array], sizes: Mapping[Member, int]) -> list[_Group]:
+def _groups(opened: Opened, arrays: Sequence[_NamedArray], sizes: Mapping[Member, int]) -> list[_DimensionGroup]:
     """A group for each seed that no group has yet; those that meet in a dimension become one.
 
     When a seed has been tried, those that are like it but for numbers in their paths, the other layers', are tried
     together, each with an axis of its own.
     """
-    groups: list[_Group] = []
+    groups: list[_DimensionGroup] = []
     grouped: set[Member] = set()
     for axes, members in opened.used_up(sizes).items():
-        groups.append(_Group(members, Counter(dict.fromkeys(axes, 1)), mapped=axes))
+        groups.append(_DimensionGroup(members, Counter(dict.fromkeys(axes, 1)), mapped=axes))
         grouped |= members
     seeds = [Member(a.role, a.path, d) for a in arrays if a.role == "argument" for d in range(len(a.shape))]
     alike: dict[tuple[str, int, int], list[Member]] = {}
@@ -225,7 +225,7 @@ def _groups(opened: Opened, arrays: Sequence[_Array], sizes: Mapping[Member, int
             with opened.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
                 caught = opened.caught(left, sizes) if left else {}
             for seed, (members, letters, moved) in caught.items():
-                group = _Group({m for m in members if sizes.get(m, 0) > 1} | {seed}, letters, moved=moved)
+                group = _DimensionGroup({m for m in members if sizes.get(m, 0) > 1} | {seed}, letters, moved=moved)
                 for other in [g for g in groups if not g.members.isdisjoint(group.members)]:
                     group.take(other)
                     groups.remove(other)
@@ -237,12 +237,12 @@ def _groups(opened: Opened, arrays: Sequence[_Array], sizes: Mapping[Member, int
 # Names.
 
 
-def _joined(groups: Iterable[_Group], key: Callable[[_Group], Any]) -> list[_Group]:
+def _joined(groups: Iterable[_DimensionGroup], key: Callable[[_DimensionGroup], Any]) -> list[_DimensionGroup]:
     """The groups, with those of one key put together; a key of None keeps a group apart, and so does an array that
     would be in the same group twice, as it is between two layers.
     """
-    joined: list[_Group] = []
-    alike: dict[Any, _Group] = {}
+    joined: list[_DimensionGroup] = []
+    alike: dict[Any, _DimensionGroup] = {}
     for group in groups:
         of = key(group)
         if of is None or of not in alike or not _arrays(group).isdisjoint(_arrays(alike[of])):
@@ -254,17 +254,17 @@ def _joined(groups: Iterable[_Group], key: Callable[[_Group], Any]) -> list[_Gro
     return joined
 
 
-def _arrays(group: _Group) -> set[tuple[str, str]]:
+def _arrays(group: _DimensionGroup) -> set[tuple[str, str]]:
     return {(m.role, m.path) for m in group.members}
 
 
-def _stack(group: _Group, sizes: Mapping[Member, int]) -> Any:
+def _stack(group: _DimensionGroup, sizes: Mapping[Member, int]) -> Any:
     """Size and parent path of what a scan runs over; None for any other group."""
     first = min(group.members)
     return (sizes[first], _parent(first.path)) if group.stacked else None
 
 
-def _repeated(group: _Group, sizes: Mapping[Member, int]) -> Any:
+def _repeated(group: _DimensionGroup, sizes: Mapping[Member, int]) -> Any:
     """The members but for the numbers of layers in their paths; None where no path has one.
 
     A number above an array's own name is a layer's. One in the name is a layer's only where all members have the same:
@@ -282,7 +282,7 @@ _KEY = re.compile(r"\[('?)([^\[\]]*)\1\]|\.(\w+)")
 
 def _keys(path: str) -> list[str]:
     head = re.split(r"[\[.]", path, maxsplit=1)[0]
-    return [head, *(found[1] or found[2] for found in _KEY.findall(path[len(head) :]))]
+    return [head, *(match[1] or match[2] for match in _KEY.findall(path[len(head) :]))]
 
 
 def _leaf(path: str) -> str:
@@ -300,7 +300,7 @@ def _parent(path: str) -> str:
 
 
 def _named(
-    groups: Sequence[_Group], sizes: Mapping[Member, int], arrays: Mapping[tuple[str, str], _Array]
+    groups: Sequence[_DimensionGroup], sizes: Mapping[Member, int], arrays: Mapping[tuple[str, str], _NamedArray]
 ) -> Iterator[Dimension]:
     """The groups with their names, the one with the most members first."""
     taken: set[str] = set()
@@ -328,7 +328,9 @@ def _named(
         )
 
 
-def _state(arrays: Sequence[_Array], groups: Sequence[_Group], hidden: Set[Member], differentiated: bool) -> set[str]:
+def _state(
+    arrays: Sequence[_NamedArray], groups: Sequence[_DimensionGroup], hidden: Set[Member], differentiated: bool
+) -> set[str]:
     """The arguments that are parameters, optimizer state and the like, and no data; a tensor that comes alone is data.
 
     Where a derivative is taken, what comes out again is state. Without one that is a cache, which is data. Where there
@@ -349,7 +351,7 @@ def _state(arrays: Sequence[_Array], groups: Sequence[_Group], hidden: Set[Membe
     return apart or largest(others or trees)
 
 
-def _roles(group: _Group) -> Iterator[str]:
+def _roles(group: _DimensionGroup) -> Iterator[str]:
     """What a dimension is called by what it does: `batch`, `sequence`, `layers`, `experts`, or the letter that einsums
     give it.
     """
@@ -363,7 +365,9 @@ def _roles(group: _Group) -> Iterator[str]:
         yield min(group.letters, key=lambda letter: (-group.letters[letter], letter))
 
 
-def _data(members: Set[Member], arrays: Mapping[tuple[str, str], _Array], state: Set[str], hidden: Set[Member]) -> str:
+def _data(
+    members: Set[Member], arrays: Mapping[tuple[str, str], _NamedArray], state: Set[str], hidden: Set[Member]
+) -> str:
     """`batch` or `sequence` of a dimension of data; empty for any other.
 
     Args:
@@ -379,19 +383,21 @@ def _data(members: Set[Member], arrays: Mapping[tuple[str, str], _Array], state:
     return ""
 
 
-def _of_ids(members: Set[Member], arrays: Mapping[tuple[str, str], _Array], hidden: Set[Member], place: int) -> bool:
+def _of_ids(
+    members: Set[Member], arrays: Mapping[tuple[str, str], _NamedArray], hidden: Set[Member], place: int
+) -> bool:
     """Whether token ids, labels or the like have a dimension at this place."""
     ids = (m for m in members if m.role == "argument" and "int" in arrays[m[:2]].dtype)
     return any(d == place and rank <= 2 for d, rank in (_seen(m, arrays, hidden) for m in ids))
 
 
-def _seen(member: Member, arrays: Mapping[tuple[str, str], _Array], hidden: Set[Member]) -> tuple[int, int]:
+def _seen(member: Member, arrays: Mapping[tuple[str, str], _NamedArray], hidden: Set[Member]) -> tuple[int, int]:
     """The place of a dimension among those of its array that are not hidden, and how many these are."""
     shown = [d for d in range(len(arrays[member[:2]].shape)) if member._replace(dimension=d) not in hidden]
     return sum(d < member.dimension for d in shown), len(shown)
 
 
-def _own_names(members: Sequence[Member], arrays: Mapping[tuple[str, str], _Array]) -> Iterator[str]:
+def _own_names(members: Sequence[Member], arrays: Mapping[tuple[str, str], _NamedArray]) -> Iterator[str]:
     """By a member, that of a matrix first: `w1:1`, and with more and more of its path: `layers.w1:1`.
 
     A place in a list is no name: that begins with what the list is called, `params.0:1`. Nor is a word that every layer

@@ -120,7 +120,7 @@ def footprint(graph: MlirGraph, lowered: Lowered, bound: PlanRecord, room: float
     Args:
         room: bytes of its own memory that a chip's compiler fills with values (a TPU's VMEM).
     """
-    walk = _Buffers(graph, bound.mesh, tiled=room > 0)
+    walk = _FootprintWalk(graph, bound.mesh, tiled=room > 0)
     kept = zip(lowered.traced.arguments, graph.entry.arguments, lowered.unused, strict=True)
     held = [
         (a, walk.bytes_of(value, compact=True))
@@ -145,7 +145,7 @@ def footprint(graph: MlirGraph, lowered: Lowered, bound: PlanRecord, room: float
 _Roots = tuple[Buffer, ...]
 
 
-class _Buffers:
+class _FootprintWalk:
     """One reading of a module: which buffers there are, and when."""
 
     def __init__(self, graph: MlirGraph, mesh: DeviceMesh, tiled: bool = False):
@@ -266,7 +266,7 @@ class _Buffers:
 
     def _made_from(self, operands: Sequence[Value]) -> _Roots:
         """The buffers that operands are made from."""
-        several = [found for value in operands if (found := self.roots.get(value))]
+        several = [roots for value in operands if (roots := self.roots.get(value))]
         if len(several) < 2:
             return several[0] if several else ()
         return tuple(dict.fromkeys(itertools.chain.from_iterable(several)))

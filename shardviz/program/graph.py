@@ -93,7 +93,6 @@ class MlirOperation(Operation):
 
     @property
     def target(self) -> str:
-        """What a custom call calls; empty where it says none."""
         return call_target(self)
 
     @property
@@ -112,7 +111,6 @@ class MlirOperation(Operation):
 
     @property
     def spreads(self) -> bool:
-        """Whether a pad puts something between the elements too."""
         return any(self._integers("interior_padding", ()))
 
     @property
@@ -125,13 +123,11 @@ class MlirOperation(Operation):
 
     @property
     def met(self) -> Dims:
-        """The dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups."""
         met = ",".join(_MET.findall(str(self.attributes["ragged_dot_dimension_numbers"])))
         return tuple(map(int, re.findall(r"\d+", met)))
 
     @property
     def convolution(self) -> Convolution:
-        """How a convolution goes over its input."""
         dims = stablehlo.ConvDimensionNumbers(self.attributes["dimension_numbers"])
         many = len(dims.input_spatial_dimensions)
         groups = (ir.IntegerAttr(self.attributes[f"{name}_group_count"]).value for name in ("feature", "batch"))

@@ -297,14 +297,14 @@ def _fits(wanted: Intermediate, file: str, number: int, statement: ast.stmt) -> 
     return any(Frame(file, n).short == asked or f"/{path}:{n}".endswith(f"/{asked}") for n in numbers)
 
 
-def _nearest(wanted: Intermediate, found: list[Target]) -> list[Target]:
+def _nearest(wanted: Intermediate, targets: list[Target]) -> list[Target]:
     """Of several lines with the same text those that are as near to what they were as any: in the same function, and
     then at the same number."""
     number = int(wanted.line.rpartition(":")[2] or 0)
     for same in (lambda t: t.function == wanted.function, lambda t: t.line == number):
-        if kept := [t for t in found if same(t)]:
-            found = kept
-    return found
+        if kept := [t for t in targets if same(t)]:
+            targets = kept
+    return targets
 
 
 def _named(statement: ast.stmt, name: str) -> Iterator[tuple[str, ast.expr]]:
@@ -396,10 +396,10 @@ def _lost(wanted: Intermediate, known: Iterable[tuple[str, int, str]]) -> SpecEr
 
 def runs(target: Target, made: Sequence[Made]) -> list[tuple[int, int]]:
     """The last operation of each time that an expression is evaluated: (its number, which of its lines that is)."""
-    found: dict[tuple[int, int], tuple[int, int]] = {}
+    last: dict[tuple[int, int], tuple[int, int]] = {}
     for row in made:
         for level, line in enumerate(row.lines):
             if line.file == target.file and target.expression.has(line):
-                found[line.frame, line.run] = row.number, level
+                last[line.frame, line.run] = row.number, level
                 break
-    return sorted(found.values())
+    return sorted(last.values())

@@ -173,7 +173,7 @@ class Step:
     array: int = 0
 
     @cached_property
-    def rule(self) -> Rule | None:
+    def rule(self) -> FactorRule | None:
         """The operation's rule; None where it has none, and at a boundary."""
         if self.kind != "rule":
             return None
@@ -181,7 +181,7 @@ class Step:
         rule = (
             attributes[RULE] if RULE in attributes else chlo_rule(self.op.native) if name.startswith("chlo.") else None
         )
-        return None if rule is None else Rule.of(rule)
+        return None if rule is None else FactorRule.of(rule)
 
     @cached_property
     def arrays(self) -> list[tuple[Node, Factors]]:
@@ -220,7 +220,7 @@ Factors = tuple[tuple[int, ...], ...]
 """For each dimension of an array its factors in a rule, the major one first."""
 
 
-class Rule(NamedTuple):
+class FactorRule(NamedTuple):
     """An operation's sharding rule in plain data.
 
     Attributes:
@@ -238,7 +238,7 @@ class Rule(NamedTuple):
     text: str
 
     @classmethod
-    def of(cls, attribute: Any) -> Rule:
+    def of(cls, attribute: Any) -> FactorRule:
         """Reads an `#sdy.op_sharding_rule`."""
         rule = sdy.OpShardingRuleAttr(attribute)
         ins, outs = (

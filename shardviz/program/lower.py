@@ -260,8 +260,8 @@ def with_constraints(traced: Traced, bound: PlanRecord) -> Any:
     def entries(place: int) -> tuple[Any, ...]:
         wanted = wanted_at[place]
         assert wanted is not None  # only drafts have marks beyond those of a plan
-        said = enumerate(wanted.spec.entries())
-        return tuple(PartitionSpec.UNCONSTRAINED if d in wanted.open else entry for d, entry in said)
+        numbered = enumerate(wanted.spec.entries())
+        return tuple(PartitionSpec.UNCONSTRAINED if d in wanted.open else entry for d, entry in numbered)
 
     return _jax.with_marks_as(traced.closed, entries) if traced.placed else traced.closed
 

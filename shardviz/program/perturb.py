@@ -33,7 +33,7 @@ _ENDS = {"argument": "arg_attrs", "output": "res_attrs"}
 _MANUAL = 2**16  # the arrays of a manual computation that a source's place can tell apart
 
 
-class Sharding(NamedTuple):
+class WrittenSharding(NamedTuple):
     """A sharding that is written down; the fields are those of `Source`."""
 
     role: str
@@ -114,17 +114,17 @@ class Perturbed:
         ]
 
     @cached_property
-    def shardings(self) -> list[Sharding]:
+    def shardings(self) -> list[WrittenSharding]:
         """Every sharding that is written down."""
         with ir.Location.unknown():
             return list(self._written())
 
-    def _written(self) -> Iterator[Sharding]:
+    def _written(self) -> Iterator[WrittenSharding]:
         for role in _ENDS:
             for place, (array, entry) in enumerate(self._entries(self.module, role)):
                 if _SHARDING in entry:
-                    yield Sharding(role, array.name, spec_of(entry[_SHARDING]), None, (place,))
-        lines: dict[Any, Sharding] = {}  # a line's constraint, on the way forward and on the way back
+                    yield WrittenSharding(role, array.name, spec_of(entry[_SHARDING]), None, (place,))
+        lines: dict[Any, WrittenSharding] = {}  # a line's constraint, on the way forward and on the way back
         for op in _jax.walk(self.module):
             if op.name == "sdy.sharding_constraint":
                 role, written = "type" if self._is_type(op) else "constraint", [op.attributes["sharding"]]
@@ -138,7 +138,7 @@ class Perturbed:
                 key = role, number if frame is None or role == "type" else frame.bare, str(attribute)
                 places = (*(lines[key].places if key in lines else ()), place)
                 name = "an unknown line" if frame is None else frame.short
-                lines[key] = Sharding(role, name, spec_of(attribute), frame, places)
+                lines[key] = WrittenSharding(role, name, spec_of(attribute), frame, places)
         yield from lines.values()
 
     def _entries(self, module: ir.Operation, role: str) -> list[tuple[Any, dict[str, Any]]]:

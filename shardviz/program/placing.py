@@ -66,8 +66,8 @@ def with_places(
         traced,
         closed=closed,
         placed=tuple(
-            _placed(each, target, [made[number] for number, _ in found])
-            for each, target, found in zip(wanted, targets, picked, strict=True)
+            _placed(each, target, [made[number] for number, _ in evaluations])
+            for each, target, evaluations in zip(wanted, targets, picked, strict=True)
         ),
     )
 
@@ -77,10 +77,10 @@ _Runs = list[tuple[int, int]]
 
 def _there(wanted: Intermediate, target: Target, made: Sequence[_jax.Made]) -> _Runs:
     """The operations whose results are a value, one for each time; and which of their lines it is."""
-    found, name = runs(target, made), f"{target.label!r} at {target.frame.short}"
-    if not found:
+    evaluations, name = runs(target, made), f"{target.label!r} at {target.frame.short}"
+    if not evaluations:
         raise _refused(wanted, f"{name} makes no array of its own; constrain the value that it is")
-    for row in (made[number] for number, _ in found):
+    for row in (made[number] for number, _ in evaluations):
         if row.shape is None:
             one = "constrain one of them where it is used, by its expression"
             raise _refused(wanted, f"{name} makes several arrays ({row.op}); {one}")
@@ -91,7 +91,7 @@ def _there(wanted: Intermediate, target: Target, made: Sequence[_jax.Made]) -> _
                 f"{name} is inside a shard_map over {axes}, where each device has an array of its own; constrain what "
                 "goes into the shard_map or comes out of it",
             )
-    return found
+    return evaluations
 
 
 def _refused(wanted: Intermediate, why: str) -> SpecError:
@@ -111,8 +111,8 @@ def _marked(
     """The jaxpr with marks on these operations' results, and the (number, operation) of those that are still in it."""
     marks: dict[int, list[str]] = {}
     variables: dict[int, tuple[int, str]] = {}
-    for place, (target, found) in enumerate(zip(targets, there, strict=True)):
-        for number, level in found:
+    for place, (target, evaluations) in enumerate(zip(targets, there, strict=True)):
+        for number, level in evaluations:
             marks.setdefault(number, []).append(_jax.mark(place, number))
             if target.variable:
                 variables[number] = level, target.variable
@@ -123,8 +123,8 @@ def _marked(
             f"{traced.name} makes other operations each time that it is traced, so none of them can be found again to "
             "be constrained; constrain the value in the function itself"
         )
-    for target, found in zip(targets, there, strict=True):
-        if target.variable and any(number in watch.misses for number, _ in found):
+    for target, evaluations in zip(targets, there, strict=True):
+        if target.variable and any(number in watch.misses for number, _ in evaluations):
             raise SpecError(
                 f"constrain {target.variable!r}: what {target.frame.short} assigns is not the one array that its last "
                 "operation makes; constrain it in the function that makes it, or where it is used",
@@ -143,8 +143,8 @@ def _surviving(
 ) -> list[_Runs]:
     """The operations that are in the program that JAX keeps: it may trace a loop's body more than once."""
     kept = []
-    for place, (each, target, found) in enumerate(zip(wanted, targets, there, strict=True)):
-        left = [(number, level) for number, level in found if (place, number) in survived]
+    for place, (each, target, evaluations) in enumerate(zip(wanted, targets, there, strict=True)):
+        left = [(number, level) for number, level in evaluations if (place, number) in survived]
         if not left:
             makes = f"no result needs what {target.frame.short} makes, so it is not in the program"
             raise _refused(each, f"{makes}; take the constraint away")

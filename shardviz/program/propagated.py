@@ -13,7 +13,7 @@ FLOPs follow from one device's shapes. Dimensions that do not divide are padded,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from shardviz.notation.spec import axis_name, axis_size
 from shardviz.program.explicit import type_of
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
-from shardviz.program.module import Place, attributes_of, group_axes, spec_of
+from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
 from shardviz.records import Collective, Factor, Frame, Product, Value, WorkTally
@@ -84,7 +84,7 @@ def _reduces_several(op: MlirOperation | None) -> bool:
     return op is not None and op.name == "stablehlo.reduce" and len(op.results) > 1
 
 
-class _Cut(NamedTuple):
+class _CutValue(NamedTuple):
     """What values of one shape, type and sharding have in common, as `Value` has it."""
 
     spec: Spec | None
@@ -126,7 +126,7 @@ class Reading(Walker):
         self.products: list[Product] = []
         self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
         self.reshards_left = 0
-        self.cuts: dict[Any, _Cut] = {}
+        self.cuts: dict[Any, _CutValue] = {}
         self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()
@@ -378,7 +378,7 @@ class Reading(Walker):
 
     def _cut(
         self, shape: tuple[int, ...], dtype: str, attribute: Any, manual: tuple[Axis, ...], place: int = 0
-    ) -> _Cut:
+    ) -> _CutValue:
         spec, text = Spec(((),) * len(shape)), ""
         if attribute is not None:
             sharding = sdy.TensorShardingPerValueAttr(attribute).shardings[place]
@@ -387,7 +387,7 @@ class Reading(Walker):
         if manual:
             notations = {"hlo": Sharding.from_spec(spec, self.mesh, len(shape), manual=manual).to("hlo-v3")}
         shard = shard_shape(shape, spec, self.mesh)
-        return _Cut(
+        return _CutValue(
             spec if not manual or self._left() else None,
             shard,
             math.prod(shard) * itemsize(dtype),
@@ -619,10 +619,17 @@ class Reading(Walker):
 
     def outputs(self) -> tuple[Spec, ...]:
         """How every output is cut."""
-        outputs, specs = self.traced.outputs, []
-        entries = attributes_of(self.graph.functions["main"], "res_attrs", len(outputs))
+        main, outputs = self.graph.functions["main"], self.traced.outputs
+        entries: Iterable[Any] = [None] * len(outputs)
+        if "res_attrs" in main.attributes:
+            entries = map(ir.DictAttr, ir.ArrayAttr(main.attributes["res_attrs"]))
+        specs = []
+        by_sharding: dict[tuple[Any, int], Spec] = {}  # most arrays are sharded as others are
         for output, entry in zip(outputs, entries, strict=True):
-            rank = len(output.shape)
-            spec = Spec.of(spec_of(entry["sdy.sharding"]) if "sdy.sharding" in entry else None, rank)
-            specs.append(spec.with_dims(spec.dims[:rank]))  # a PRNG key has a hidden dimension
+            sharding = entry["sdy.sharding"] if entry is not None and "sdy.sharding" in entry else None
+            key = sharding, len(output.shape)
+            if key not in by_sharding:
+                spec = Spec.of(None if sharding is None else spec_of(sharding), key[1])
+                by_sharding[key] = spec.with_dims(spec.dims[: key[1]])  # a PRNG key has a hidden dimension
+            specs.append(by_sharding[key])
         return tuple(specs)

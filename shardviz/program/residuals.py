@@ -41,7 +41,7 @@ _KEPT = {"forward": "kept", "update": "outside", "argument": "argument", "carrie
 
 
 @dataclass(eq=False, slots=True)
-class _Origin:
+class _MadeAt:
     """Where a value was made.
 
     Attributes:
@@ -68,7 +68,7 @@ class _Origin:
     count: int | None = 1
     layers: int | None = 1
     depth: int = 0
-    stacks: _Origin | None = None
+    stacks: _MadeAt | None = None
     manual: tuple[Axis, ...] = ()
 
 
@@ -81,31 +81,31 @@ def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tu
     if not lowered.traced.differentiated:
         return ()
     with lowered.entered():
-        known, origins = _known(lowered.traced), _Origins(lowered, propagated.graph)
+        known, origins = _known(lowered.traced), _ResidualWalk(lowered, propagated.graph)
         return tuple(_row(o, kind, bound, known) for o, kind in origins.rows())
 
 
-class _Origins(Walker):
+class _ResidualWalk(Walker):
     """Where every value of a propagated module was made, and what the backward pass uses of the other passes."""
 
     def __init__(self, lowered: Lowered, graph: MlirGraph):
         super().__init__(graph, lowered.locations)
-        self.origins: dict[Array, _Origin] = {}
-        self.used: dict[_Origin, str] = {}
+        self.origins: dict[Array, _MadeAt] = {}
+        self.used: dict[_MadeAt, str] = {}
         for value, argument in zip(self.main.arguments, lowered.traced.arguments, strict=True):
-            self.origins[value] = _Origin("argument", value, Place("", None), name=argument.name)
+            self.origins[value] = _MadeAt("argument", value, Place("", None), name=argument.name)
         self.read(self.main)
 
-    def rows(self) -> Iterable[tuple[_Origin, str]]:
+    def rows(self) -> Iterable[tuple[_MadeAt, str]]:
         """What the backward pass uses, and how it comes to have it."""
         for origin, kind in self.used.items():
             if kind != "constant" or origin.value.shape:
                 yield origin, kind
 
-    def _of(self, value: Array) -> _Origin:
+    def _of(self, value: Array) -> _MadeAt:
         origin = self.origins.get(value)
         if origin is None:  # an index of a reduction's own region, say
-            origin = self.origins[value] = _Origin("constant", value, Place("", None))
+            origin = self.origins[value] = _MadeAt("constant", value, Place("", None))
         return origin
 
     def visit(self, op: MlirOperation) -> None:
@@ -141,7 +141,7 @@ class _Origins(Walker):
         kind, short = "constant" if constant else made, name.split(".", 1)[1]
         count, manual = self.around.count, self.around.manual
         for result in op.results:
-            self.origins[result] = _Origin(kind, result, place, short, made, count=count, manual=manual)
+            self.origins[result] = _MadeAt(kind, result, place, short, made, count=count, manual=manual)
         if name == "stablehlo.dynamic_update_slice" and operands[0].made in ("carry", "carried", "constant"):
             self.origins[op.results[0]].stacks = self._written(op.operands[1])
         if op.blocks:  # a branch
@@ -152,14 +152,14 @@ class _Origins(Walker):
     def _pass(self, op: MlirOperation) -> str:
         return phase(self.place(op).name_stack)
 
-    def _written(self, value: Array) -> _Origin:
+    def _written(self, value: Array) -> _MadeAt:
         """What is written into a stack, before a dimension of size one was put in front of it."""
         if value.maker is None or value.maker.kind not in ("broadcast-in-dim", "reshape"):
             return self._of(value)
         (before,) = value.maker.operands
         return self._of(before if math.prod(value.shape) == math.prod(before.shape) else value)
 
-    def _uses(self, operands: list[_Origin], made: str) -> None:
+    def _uses(self, operands: list[_MadeAt], made: str) -> None:
         """Notes what an operation uses of another pass."""
         for origin in operands:
             if made in ("backward", "rematerialised"):
@@ -170,27 +170,27 @@ class _Origins(Walker):
                 elif origin.made == "rematerialised" and made == "backward":
                     self.used.setdefault(origin, "recomputed")
 
-    def _cut(self, op: MlirOperation, origin: _Origin) -> None:
+    def _cut(self, op: MlirOperation, origin: _MadeAt) -> None:
         """A value that is summed over devices, or cut further: that is how it is kept. An argument stays one."""
         result = op.results[0]
         if origin.made not in ("argument", "carry", "carried", "constant"):
             origin = replace(origin, value=result, count=self.around.count)
         self.origins[result] = origin
 
-    def _set(self, values: Iterable[Array], origins: Iterable[_Origin]) -> None:
+    def _set(self, values: Iterable[Array], origins: Iterable[_MadeAt]) -> None:
         self.origins.update(zip(values, origins, strict=True))
 
-    def _manual(self, op: MlirOperation, operands: list[_Origin], place: Place) -> None:
+    def _manual(self, op: MlirOperation, operands: list[_MadeAt], place: Place) -> None:
         """A `shard_map`: inside, arrays are single devices'; what it gives is the whole array again."""
         with self.inside(op) as (block,):
             self._set(block.arguments, operands)
             returned = [self._of(v) for v in self.read(block)]
         for result, origin in zip(op.results, returned, strict=True):
             if origin.made == "argument":
-                origin = _Origin(self._pass(op), result, place, "shard_map", count=self.around.count)
+                origin = _MadeAt(self._pass(op), result, place, "shard_map", count=self.around.count)
             self.origins[result] = replace(origin, value=result, manual=self.around.manual)
 
-    def _while(self, op: MlirOperation, operands: list[_Origin], made: str, place: Place) -> None:
+    def _while(self, op: MlirOperation, operands: list[_MadeAt], made: str, place: Place) -> None:
         """A loop: what it hands on unchanged is what it was given; what it stacks is as many as it runs."""
         count, manual = self.around.count, self.around.manual
         carry = "carried" if made == "update" else "carry"
@@ -199,7 +199,7 @@ class _Origins(Walker):
             for origin, stays, argument, tested in zip(
                 operands, kept, body.arguments, condition.arguments, strict=True
             ):
-                inside = origin if stays else _Origin(carry, argument, place, "while", manual=manual)
+                inside = origin if stays else _MadeAt(carry, argument, place, "while", manual=manual)
                 self.origins[argument] = self.origins[tested] = inside
             self.read(condition)
             ends = [self._of(v) for v in self.read(body)]
@@ -213,7 +213,7 @@ class _Origins(Walker):
                 self.origins[result] = origin
                 continue
             inner = end.stacks or end
-            result_origin = _Origin(made, result, inner.place, inner.op, count=count, manual=manual)
+            result_origin = _MadeAt(made, result, inner.place, inner.op, count=count, manual=manual)
             if not inner.place.name_stack:
                 result_origin.place, result_origin.op = place, "while"
             if end.stacks is not None:
@@ -222,7 +222,7 @@ class _Origins(Walker):
             self.origins[result] = result_origin
 
 
-def _spec(origin: _Origin, bound: PlanRecord) -> Spec:
+def _spec(origin: _MadeAt, bound: PlanRecord) -> Spec:
     """How a value is cut as it was made; one without a sharding is whole on every device."""
     if origin.made == "argument":
         return bound.in_specs[origin.name]
@@ -236,7 +236,7 @@ _Key = tuple[Frame | None, tuple[int, ...], str]
 
 
 @dataclass(frozen=True)
-class _Known:
+class _CheckpointFacts:
     """What a trace says of values, by the line that makes a value, its shape and its dtype.
 
     Attributes:
@@ -249,19 +249,19 @@ class _Known:
 
 
 @lru_cache(maxsize=8)
-def _known(traced: Traced) -> _Known:
+def _known(traced: Traced) -> _CheckpointFacts:
     if traced.closed is None:
-        return _Known({}, frozenset())
+        return _CheckpointFacts({}, frozenset())
     names: dict[_Key, str] = {}
     for name, shape, dtype, frames in _jax.checkpoint_names(traced.closed.jaxpr):
         for frame in frames:
             if frame is not None:
                 names[Frame(*frame), tuple(shape), dtype] = name
     offloaded = _jax.offloaded(traced.closed.jaxpr)
-    return _Known(names, frozenset((Frame(*frame), shape, dtype) for frame, shape, dtype in offloaded))
+    return _CheckpointFacts(names, frozenset((Frame(*frame), shape, dtype) for frame, shape, dtype in offloaded))
 
 
-def _row(origin: _Origin, kind: str, bound: PlanRecord, known: _Known) -> Residual:
+def _row(origin: _MadeAt, kind: str, bound: PlanRecord, known: _CheckpointFacts) -> Residual:
     shape, dtype = origin.value.shape, origin.value.dtype
     spec = Spec.of(_spec(origin, bound), len(shape))
     shard = shard_shape(shape, spec, bound.mesh)

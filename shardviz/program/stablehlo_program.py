@@ -110,7 +110,7 @@ def call_of(
         if mesh is not None and own is not None and not set(own.names) <= set(mesh.names):
             write_over(module, own, mesh, outline.name)
             own = mesh
-        reading = _Reading(module, outline)
+        reading = _ModuleWalk(module, outline)
         called = names(outline.in_tree, outline.kept, located, outline.names)
         traced = reading.traced(called)
         specs, out_specs = reading.specs()
@@ -183,7 +183,7 @@ def result_names(out_tree: Any) -> list[str]:
     return ["result" + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
 
 
-class _Reading:
+class _ModuleWalk:
     """One walk over a module."""
 
     def __init__(self, module: Any, outline: Outline):

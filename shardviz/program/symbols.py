@@ -3,7 +3,7 @@
 A program exported for the shape `(b, 2*b)` works for many values of `b`; to be explored it needs one. The module itself
 checks its arguments' shapes when it runs, and those checks name the constraints, which a file keeps nowhere else.
 
->>> constraint = Constraint.of("4*floordiv(b, 4) == b")
+>>> constraint = SymbolConstraint.of("4*floordiv(b, 4) == b")
 >>> constraint.holds({"b": 8}), constraint.holds({"b": 10})
 (True, False)
 """
@@ -29,7 +29,7 @@ _MOST_TRIED = 20_000
 
 
 @dataclass(frozen=True)
-class Constraint:
+class SymbolConstraint:
     """A constraint on symbolic dimensions, such as `b >= 8`.
 
     Attributes:
@@ -43,7 +43,7 @@ class Constraint:
     right: Any
 
     @classmethod
-    def of(cls, text: str) -> Constraint:
+    def of(cls, text: str) -> SymbolConstraint:
         """A constraint from its text.
 
         Raises:
@@ -65,7 +65,7 @@ class Constraint:
         return set(_WORD.findall(self.text))
 
 
-def constraints(assertions: Iterable[str], written: Iterable[str] = ()) -> tuple[Constraint, ...]:
+def constraints(assertions: Iterable[str], written: Iterable[str] = ()) -> tuple[SymbolConstraint, ...]:
     """The constraints on a program's symbolic dimensions.
 
     Args:
@@ -82,21 +82,21 @@ def constraints(assertions: Iterable[str], written: Iterable[str] = ()) -> tuple
     parsed = []
     for text in reversed(unique.values()):
         try:
-            parsed.append(Constraint.of(text))
+            parsed.append(SymbolConstraint.of(text))
         except (SpecError, ValueError):  # of a form that this version does not know; the module checks it all the same
             continue
     return tuple(parsed)
 
 
 def check(
-    name: str, symbols: Sequence[str], given: Mapping[str, int] | None, found: Sequence[Constraint]
+    name: str, symbols: Sequence[str], given: Mapping[str, int] | None, rules: Sequence[SymbolConstraint]
 ) -> dict[str, int]:
     """The values of a program's symbolic dimensions.
 
     Args:
         symbols: the dimensions that want a value.
         given: the person's values.
-        found: the constraints on them.
+        rules: the constraints on them.
 
     Raises:
         SpecError: naming the dimension that has no value or one that breaks a constraint, and a value that would do.
@@ -109,43 +109,45 @@ def check(
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise SpecError(
                 f"{name}: symbolic dimension {symbol} must be a whole number, not {value!r}; "
-                f"{_would_do(symbols, {}, found)}",
+                f"{_would_do(symbols, {}, rules)}",
                 argument=symbol,
             )
     missing = [symbol for symbol in symbols if symbol not in given]
     if missing:
         known = {k: v for k, v in given.items() if k in symbols}
-        rules = [c.text for c in found if c.names() & set(missing)]
+        texts = [c.text for c in rules if c.names() & set(missing)]
         raise SpecError(
             f"{name}: no value for the symbolic dimension{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
-            f"{' (' + ', '.join(rules) + ')' if rules else ''}; give it a value, "
-            f"{_would_do(symbols, known, found)}",
+            f"{' (' + ', '.join(texts) + ')' if texts else ''}; give it a value, "
+            f"{_would_do(symbols, known, rules)}",
             argument=missing[0],
         )
-    for constraint in found:
+    for constraint in rules:
         if not constraint.holds(given):
             involved = [s for s in symbols if s in constraint.names()]
             values = ", ".join(f"{s}={given[s]}" for s in involved)
             raise SpecError(
                 f"{name}: the symbolic dimension{'s' if len(involved) > 1 else ''} {values} "
                 f"break{'' if len(involved) > 1 else 's'} the constraint {constraint.text}; "
-                f"{_would_do(symbols, given, found)}",
+                f"{_would_do(symbols, given, rules)}",
                 argument=involved[0] if involved else None,
             )
     return {s: int(given[s]) for s in symbols}
 
 
-def _would_do(symbols: Sequence[str], given: Mapping[str, int], found: Sequence[Constraint]) -> str:
-    values = suggestion(symbols, given, found)
+def _would_do(symbols: Sequence[str], given: Mapping[str, int], rules: Sequence[SymbolConstraint]) -> str:
+    values = suggestion(symbols, given, rules)
     if values is None:
         return "no value that would do was found"
     return "try symbols={" + ", ".join(f"{s!r}: {v}" for s, v in values.items()) + "}"
 
 
-def suggestion(symbols: Sequence[str], given: Mapping[str, int], found: Sequence[Constraint]) -> dict[str, int] | None:
+def suggestion(
+    symbols: Sequence[str], given: Mapping[str, int], rules: Sequence[SymbolConstraint]
+) -> dict[str, int] | None:
     """Values that keep every constraint, near to those given; None if a short search finds none."""
     for values in itertools.islice(_candidates(symbols, given), _MOST_TRIED):
-        if all(constraint.holds(values) for constraint in found):
+        if all(constraint.holds(values) for constraint in rules):
             return values
     return None
 

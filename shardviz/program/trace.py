@@ -337,7 +337,7 @@ def _result(name: str | None, index: int) -> str:
 
 
 def _frame(source_info: Any) -> Frame | None:
-    return innermost(Frame(*found) for found in _jax.user_frames(source_info))
+    return innermost(Frame(*frame) for frame in _jax.user_frames(source_info))
 
 
 def first_frame(infos: Iterable[Any]) -> Frame | None:

@@ -61,7 +61,7 @@ class Unreplicated:
 
 
 @dataclass(frozen=True)
-class _Value:
+class _Varying:
     """What is known of a value: the axes that it may differ along, those that it is a part of a sum over (and the sum's
     line), the axes that cut each of its dimensions where that is known, and the axes that it was moved along.
     """
@@ -96,8 +96,10 @@ def _results(equation: Any, infos: tuple[Any, ...]) -> Iterator[Unreplicated]:
     reading = _Body(infos)
     results = zip(body.outvars, reading.run(body, given), params["out_specs"], strict=True)
     for number, (var, value, spec) in enumerate(results):
-        said = manual - {axis_name(a) for a in Spec.of(spec).axes}
-        for wrong in filter(None, (sorted(value.axes & said - value.moved), sorted(value.axes & said & value.moved))):
+        claimed = manual - {axis_name(a) for a in Spec.of(spec).axes}
+        for wrong in filter(
+            None, (sorted(value.axes & claimed - value.moved), sorted(value.axes & claimed & value.moved))
+        ):
             summed = {axis: line for axis, line in value.sums if axis in wrong}
             shape = tuple(var.aval.shape)
             line = next(iter(summed.values())) if summed else value.source
@@ -116,13 +118,13 @@ def _results(equation: Any, infos: tuple[Any, ...]) -> Iterator[Unreplicated]:
             )
 
 
-def _given(var: Any, spec: Any, manual: set[str]) -> _Value:
+def _given(var: Any, spec: Any, manual: set[str]) -> _Varying:
     rank = len(var.aval.shape)
     dims = tuple(frozenset(axis_name(a) for a in dim) & manual for dim in Spec.of(spec, rank).dims)
-    return _Value(axes=frozenset().union(*dims), dims=dims)
+    return _Varying(axes=frozenset().union(*dims), dims=dims)
 
 
-class _Product(NamedTuple):
+class _BodyProduct(NamedTuple):
     """A matrix product of a body: its line, its FLOPs on one device, and the axes along which all devices do it."""
 
     source: Frame | None
@@ -136,19 +138,19 @@ class _Body:
     def __init__(self, around: tuple[Any, ...]):
         self.around = around
         self.times = 1
-        self.products: dict[int, _Product] = {}
+        self.products: dict[int, _BodyProduct] = {}
 
-    def run(self, jaxpr: Any, given: Sequence[_Value]) -> list[_Value]:
+    def run(self, jaxpr: Any, given: Sequence[_Varying]) -> list[_Varying]:
         """What is known of a jaxpr's results, from what is known of its arguments."""
-        known: dict[Any, _Value] = dict(zip(jaxpr.invars, given, strict=True))
-        read = lambda atom: _Value() if isinstance(atom, jex_core.Literal) else known.get(atom, _Value())  # noqa: E731
+        known: dict[Any, _Varying] = dict(zip(jaxpr.invars, given, strict=True))
+        read = lambda atom: _Varying() if isinstance(atom, jex_core.Literal) else known.get(atom, _Varying())  # noqa: E731
         for equation in jaxpr.eqns:
             line = first_frame((equation.source_info, *self.around))
             made = self._made(equation, [read(atom) for atom in equation.invars], line)
             known.update((var, replace(v, source=line)) for var, v in zip(equation.outvars, made, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _made(self, equation: Any, ins: list[_Value], line: Frame | None) -> list[_Value]:
+    def _made(self, equation: Any, ins: list[_Varying], line: Frame | None) -> list[_Varying]:
         name, params, outs = equation.primitive.name, equation.params, len(equation.outvars)
         axes = _names(params.get("axes", params.get("axis_name", ())))
         grouped = params.get("axis_index_groups") is not None
@@ -160,7 +162,7 @@ class _Body:
             every = _union(ins)
             return [replace(every, axes=every.axes | axes, moved=every.moved | axes, dims=None)] * outs
         if name == "axis_index":
-            return [_Value(axes=axes, dims=())]
+            return [_Varying(axes=axes, dims=())]
         if name in ("pvary", "pcast"):
             return ins
         if name == "scan":
@@ -175,7 +177,7 @@ class _Body:
             return self.run(inner[0], ins)
         return [self._one(equation, ins, line)] * outs
 
-    def _one(self, equation: Any, ins: list[_Value], line: Frame | None) -> _Value:
+    def _one(self, equation: Any, ins: list[_Varying], line: Frame | None) -> _Varying:
         """What an operation without collectives gives."""
         every, dims, summed = _union(ins), None, _NONE
         name, params = equation.primitive.name, equation.params
@@ -183,7 +185,7 @@ class _Body:
             own = frozenset().union(*(v.axes - v.moved for v in ins))
             summed_over = (equation.invars[0].aval.shape[d] for d in params["dimension_numbers"][0][0])
             flops = 2.0 * self.times * math.prod(equation.outvars[0].aval.shape) * math.prod(summed_over)
-            self.products[id(equation)] = _Product(line, flops, every.moved - own)
+            self.products[id(equation)] = _BodyProduct(line, flops, every.moved - own)
         if name == "dot_general" and ins[0].dims is not None and ins[1].dims is not None:
             (left, right), (b_left, b_right) = params["dimension_numbers"]
             summed = frozenset().union(*(ins[0].dims[d] for d in left), *(ins[1].dims[d] for d in right))
@@ -203,7 +205,7 @@ class _Body:
         sums = dict(every.sums) | dict.fromkeys(sorted(summed), line)
         return replace(every, dims=dims, sums=tuple(sums.items()))
 
-    def _scan(self, equation: Any, ins: list[_Value]) -> list[_Value]:
+    def _scan(self, equation: Any, ins: list[_Varying]) -> list[_Varying]:
         body = _open(equation.params["jaxpr"])  # its last arguments and results are slices of what is scanned
         sliced = sum(len(i.aval.shape) != len(o.aval.shape) for i, o in zip(body.invars, equation.invars, strict=True))
         many = sum(len(i.aval.shape) == len(o.aval.shape) for i, o in zip(body.outvars, equation.outvars, strict=True))
@@ -220,7 +222,7 @@ class _Body:
         self.times = around
         return [*carry, *(replace(v, dims=None) for v in outs[many:])]
 
-    def _while(self, params: dict[str, Any], ins: list[_Value]) -> list[_Value]:
+    def _while(self, params: dict[str, Any], ins: list[_Varying]) -> list[_Varying]:
         tested, fixed = params["cond_nconsts"], params["body_nconsts"]
         carry = ins[tested + fixed :]
         for _ in range(2 + len(carry)):
@@ -237,25 +239,25 @@ def _names(axes: Any) -> frozenset[str]:
     return frozenset((axes,) if isinstance(axes, str) else (a for a in axes if isinstance(a, str)))
 
 
-def _same(value: _Value, axes: frozenset[str]) -> _Value:
+def _same(value: _Varying, axes: frozenset[str]) -> _Varying:
     """A value that was made the same along axes."""
     left = tuple(pair for pair in value.sums if pair[0] not in axes)
     return replace(value, axes=value.axes - axes, sums=left, moved=value.moved - axes, dims=None)
 
 
-def _union(values: Iterable[_Value]) -> _Value:
+def _union(values: Iterable[_Varying]) -> _Varying:
     """What follows for a result from all that it is made of."""
-    found = list(values)
-    sums = {axis: line for v in found for axis, line in v.sums}
-    axes, moved = (frozenset().union(*sets) for sets in ((v.axes for v in found), (v.moved for v in found)))
-    return _Value(axes, tuple(sums.items()), None, moved)
+    several = list(values)
+    sums = {axis: line for v in several for axis, line in v.sums}
+    axes, moved = (frozenset().union(*sets) for sets in ((v.axes for v in several), (v.moved for v in several)))
+    return _Varying(axes, tuple(sums.items()), None, moved)
 
 
-def _joined(one: _Value, other: _Value) -> _Value:
+def _joined(one: _Varying, other: _Varying) -> _Varying:
     return replace(_union([one, other]), dims=one.dims if one.dims == other.dims else None)
 
 
-def _together(ins: list[_Value], equation: Any) -> _Dims | None:
+def _together(ins: list[_Varying], equation: Any) -> _Dims | None:
     """The dimensions of an elementwise result."""
     rank = len(equation.outvars[0].aval.shape)
     whole = [v for v, atom in zip(ins, equation.invars, strict=True) if len(atom.aval.shape) == rank]

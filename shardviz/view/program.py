@@ -1,7 +1,7 @@
 """What there is to say of how a program is given its specs and called: its rules, its calls, an exported file.
 
->>> from shardviz.program.bind import Row, RulesTable
->>> rule = Row(rule="'*kernel'", spec=Spec.of(("data",)), wins=("a.kernel",), loses=(("b.kernel", 2),))
+>>> from shardviz.program.bind import RuleRow, RulesTable
+>>> rule = RuleRow(rule="'*kernel'", spec=Spec.of(("data",)), wins=("a.kernel",), loses=(("b.kernel", 2),))
 >>> RulesTable((rule,), ())
 rule  filter     spec       matches  wins
    1  '*kernel'  P('data')        2     1
@@ -18,7 +18,7 @@ from itertools import groupby
 from shardviz.compat.export_files import LoadedExport
 from shardviz.compat.recompile import Recompilation
 from shardviz.notation import Spec
-from shardviz.program.bind import Row as Rule
+from shardviz.program.bind import RuleRow as Rule
 from shardviz.program.bind import RulesTable
 from shardviz.program.dimensions import Dimension, Dimensions
 from shardviz.program.exports import ExportedArray, ExportRecord

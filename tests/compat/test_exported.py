@@ -25,7 +25,7 @@ from shardviz.compat import export_files as loading
 from shardviz.compat.export_files import load
 from shardviz.errors import CompileMemoryLimit, MeshError, ParseError, ShardvizError, SpecError, TraceError
 from shardviz.notation import Spec
-from shardviz.program.symbols import Constraint, check, suggestion
+from shardviz.program.symbols import SymbolConstraint, check, suggestion
 
 MESH = sv.mesh(data=2, model=4)
 F32 = jnp.float32
@@ -285,7 +285,7 @@ class TestSymbols:
 
     @given(st.integers(0, 40), st.integers(0, 40))
     def test_the_check_is_jaxs(self, b, n):
-        rules = [Constraint.of(text) for text in ("b >= 2", "4*floordiv(b, 4) == b", "n <= 3*b", "n >= 1")]
+        rules = [SymbolConstraint.of(text) for text in ("b >= 2", "4*floordiv(b, 4) == b", "n <= 3*b", "n >= 1")]
         holds = b >= 2 and b % 4 == 0 and 1 <= n <= 3 * b
         try:
             assert check("f", ("b", "n"), {"b": b, "n": n}, rules) == {"b": b, "n": n} and holds

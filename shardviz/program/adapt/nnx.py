@@ -22,7 +22,16 @@ from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.adapt import stages
-from shardviz.program.call import Brings, Call, Options, Places, abstract_tree, name_of, own_specs, without_shardings
+from shardviz.program.call import (
+    ArrayPlaces,
+    Brings,
+    Call,
+    Options,
+    abstract_tree,
+    name_of,
+    own_specs,
+    without_shardings,
+)
 from shardviz.program.plan import expand, is_spec
 from shardviz.program.rules import Leaf, Rules
 from shardviz.program.signature import parameter_names, parameters_of
@@ -270,7 +279,7 @@ class Lifted:
 
     pure: tuple[tuple[Any, ...], dict[str, Any]]
     leaves: tuple[Leaf, ...]
-    places: Places
+    places: ArrayPlaces
     trees: dict[int | str, tuple[Any, tuple[bool, ...]]]
     graphdef: Any
     treedef: Any
@@ -286,17 +295,17 @@ class Lifted:
         whole = {k: v if k in static else made(v) for k, v in whole.items()}
         flat = {k: jax.tree.flatten(v, is_leaf=is_object) for k, v in whole.items() if k not in static}
         trees = {k: (treedef, tuple(map(is_object, leaves))) for k, (leaves, treedef) in flat.items()}
-        found = [(k, x) for k, (leaves, _) in flat.items() for x in leaves if is_object(x)]
-        if not found and not given.by_nnx:
+        owned = [(k, x) for k, (leaves, _) in flat.items() for x in leaves if is_object(x)]
+        if not owned and not given.by_nnx:
             return None
         if given.how is not None and not given.by_nnx:  # to jax.jit two modules are two, whatever they share
-            found = [(k, load().clone(x)) for k, x in found]
-        graphdef, state = load().split(tuple(x for _, x in found))
+            owned = [(k, load().clone(x)) for k, x in owned]
+        graphdef, state = load().split(tuple(x for _, x in owned))
         state = abstract_tree("the state", state)  # so that nothing keeps a model alive
-        arrays = iter(views(state, len(found), lambda _, __, value: value))
+        arrays = iter(views(state, len(owned), lambda _, __, value: value))
         objects = {path: _leaf(path[1:], value, held) for path, held, value in entries(state)}
-        facts = iter(views(state, len(found), lambda path, _, __: objects[path]))
-        standing = iter(_standing([x for _, x in found], objects))
+        facts = iter(views(state, len(owned), lambda path, _, __: objects[path]))
+        standing = iter(_standing([x for _, x in owned], objects))
         roots = parameter_names(given.fn, len(given.args))
         pure, known, places = dict(whole), {}, {}
         home: dict[int, Leaf] = {}  # a leaf at a place → that of its array
@@ -326,12 +335,14 @@ class Lifted:
         return cls(
             pure=(tuple(pure[i] for i in range(len(given.args))), {k: pure[k] for k in kwargs}),
             leaves=every,
-            places=Places(standing_at, tuple(numbers[id(home[id(leaf)])] for leaf in jax.tree.leaves(standing_at))),
+            places=ArrayPlaces(
+                standing_at, tuple(numbers[id(home[id(leaf)])] for leaf in jax.tree.leaves(standing_at))
+            ),
             trees=trees,
             graphdef=graphdef,
             treedef=jax.tree.structure(state),
-            roots=tuple(k for k, _ in found),
-            states=all(isinstance(x, load().State) for _, x in found),
+            roots=tuple(k for k, _ in owned),
+            states=all(isinstance(x, load().State) for _, x in owned),
             numbers={path: numbers[id(leaf)] for path, leaf in objects.items()},
         )
 

@@ -57,7 +57,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
 
 
 @dataclass(frozen=True)
-class _Given:
+class _StagedTrace:
     """What `Call.fn` is for a function that JAX has traced already."""
 
     traced: Any
@@ -79,7 +79,7 @@ def _traced(traced: Any) -> Call:
         traced.out_tree.unflatten(out_specs),
         f"the shardings that {traced.fun_name} was traced with",
     )
-    return Call(_Given(traced), args, kwargs, traced.fun_name, "traced", brings=brings)
+    return Call(_StagedTrace(traced), args, kwargs, traced.fun_name, "traced", brings=brings)
 
 
 def _lowered(lowered: Any) -> Call:
@@ -159,7 +159,7 @@ def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: Device
         TraceError, MeshError: as `stablehlo_program.call_of`.
     """
     names = _jax.symbols_of(exported.in_avals)
-    constraints: tuple[symbols.Constraint, ...] = ()
+    constraints: tuple[symbols.SymbolConstraint, ...] = ()
     if names:
         module = _jax.exported_module(exported.mlir_module_serialized)
         with module.context:
@@ -221,7 +221,7 @@ def _out_avals(exported: Any, avals: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def mesh_of(exported: Any) -> DeviceMesh | None:
     """The mesh of an export's named shardings; None where it has none."""
-    return specs_of(s for found in _jax.export_shardings(exported) for s in found)[1]
+    return specs_of(s for shardings in _jax.export_shardings(exported) for s in shardings)[1]
 
 
 def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) -> Notes:
