@@ -51,7 +51,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Outline:
+class Border:
     """An outline around tiles: a `plane` or a `slice` of a torus, a `host`, an NVLink `domain`.
 
     Attributes:
@@ -87,7 +87,7 @@ class FloorPlan:
     tile: tuple[float, float]
     nodes: tuple[Tile, ...]
     node_of: np.ndarray
-    frames: tuple[Outline, ...]
+    frames: tuple[Border, ...]
     links: dict[str | None, list[tuple[int, int]]]
     wraps: dict[str | None, list[tuple[int, float, float]]]
     switch: dict[int, float]
@@ -177,14 +177,14 @@ def _torus(placed: Placement) -> FloorPlan:
     for part in range(machine.num_slices):
         x0, y0 = part % per_row * wide, part // per_row * high
         if titled:
-            frames.append(Outline("slice", box(x0 + 3, y0 + 3, wide - 6, high - 6), f"slice {part}"))
+            frames.append(Border("slice", box(x0 + 3, y0 + 3, wide - 6, high - 6), f"slice {part}"))
         for z in range(nz):
             if not flat:
                 ends = [at(part, x, y, z) for x, y in ((0, 0), (nx - 1, 0), (nx - 1, ny - 1), (0, ny - 1))]
                 w, h = tile[0] * 0.75, tile[1] * 0.8
                 grown = zip(ends, ((-w, -h), (w, -h), (w, h), (-w, h)), strict=True)
                 layer = f"z={z}" if block[2] == 1 else f"z={z * block[2]}-{(z + 1) * block[2] - 1}"
-                frames.append(Outline("plane", tuple((x + dx, y + dy) for (x, y), (dx, dy) in grown), layer))
+                frames.append(Border("plane", tuple((x + dx, y + dy) for (x, y), (dx, dy) in grown), layer))
             for y, x in itertools.product(range(ny), range(nx)):
                 number = ((part * nz + z) * ny + y) * nx + x
                 text = _where(machine, (x, y, z), block, rank, sorted({int(hosts[p]) for p in held[number]}))
@@ -304,10 +304,10 @@ def _hosts(placed: Placement) -> FloorPlan:
         y0 = gy + (20 if together else 4) + index // across * (host_high + 6)
         if together and index == 0:
             frames.append(
-                Outline("domain", box(gx + 2, gy + 2, group_wide - 2, group_high - 2), f"NVLink domain {group}")
+                Border("domain", box(gx + 2, gy + 2, group_wide - 2, group_high - 2), f"NVLink domain {group}")
             )
         if not whole_hosts:
-            frames.append(Outline("host", box(x0, y0, host_wide, host_high), f"host {host}"))
+            frames.append(Border("host", box(x0, y0, host_wide, host_high), f"host {host}"))
         bar_y = gy + group_high - bar / 2 - 3 if together else y0 + host_high - 5
         for i in range(inside):
             number = host if whole_hosts else host * per_host + i
