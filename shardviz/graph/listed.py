@@ -20,7 +20,7 @@ Bytes of main memory are those of fusions:
 | ... for a collective, a loop, or as a result | is written |
 | slices | read their part; updates in place write theirs |
 | a reduction of what a fusion gives or reads, element by element | is that fusion's too |
-| a softmax of a product of fewer bytes: exponentials, summed, of what is below each row's largest | is the product's |
+| a softmax of a product of fewer bytes, up to the exponentials and their sums | is the product's, which gives these |
 | a loop's first values that never change and come from nothing in memory | are computed inside |
 | ... that the loop fills, part by part | are not written |
 | what fusions and collectives hand on to each other | stays in a chip's own memory, if that has room |

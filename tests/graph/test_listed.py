@@ -82,6 +82,28 @@ def test_what_goes_through_a_barrier_is_written():
     assert moved(listed(lambda x, a: step(x, a, True), *shapes), 0) == 3 * size + 2 * size
 
 
+def test_one_element_that_is_put_into_each_row_is_compared_where_it_is_read():
+    def step(x, w, labels):
+        return (x + jax.grad(lambda x: jnp.sum(jnp.take_along_axis(x, labels[:, None], 1)))(x)) @ w
+
+    arrays = *(programs.abstract(1024, 1024, dtype="float32") for _ in range(2)), programs.abstract(1024, dtype="int32")
+    report = sv.trace(step, *arrays).propagate(sv.Plan({"x": 1}))
+    assert moved(report, 0) == pytest.approx(3 * 4 * MIB, rel=0.01)  # and the labels
+
+
+@pytest.mark.parametrize(("dtype", "written"), [("bfloat16", 1), ("float32", 2)])
+def test_a_softmax_behind_a_product_of_fewer_bytes_is_the_products(dtype, written):
+    """It gives the exponentials in float32; one of float32 gives its result, of which the exponentials are summed."""
+
+    def step(q, k, v):
+        return jax.nn.softmax((q @ k).astype(jnp.float32)).astype(dtype) @ v
+
+    arrays = (programs.abstract(*shape, dtype=dtype) for shape in ((1024, 128), (128, 1024), (1024, 128)))
+    report = sv.trace(step, *arrays).propagate(sv.Plan({"x": 1}))
+    small = 4 * 1024 * 128 * jnp.dtype(dtype).itemsize
+    assert moved(report, 0) == pytest.approx((written + 1) * 4 * MIB + small, rel=0.01)  # and each row's sum
+
+
 @pytest.mark.parametrize(("dtype", "shorter"), [("float32", 2), ("bfloat16", 1)])
 def test_a_tpu_gathers_for_products_alone_what_they_round_to(dtype, shorter):
     """Of float32 bfloat16, half of the bytes; a GPU does not round."""
