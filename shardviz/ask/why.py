@@ -170,11 +170,17 @@ class Questions:
         asked = {axis: cut.node.key for axis, cut in reversed(why.axes)}  # one operand tells of a sum
         answers = tuple(axis_why(self.trial, key, axis, self.named) for axis, key in asked.items())
         contested = why.quarrel if why.need.kind == "disagree" else None
+        need = why.need
+        if here.kind != of.kind:
+            both = (
+                f"XLA's partitioner makes the {of.kind} where Shardy's propagation has the {here.kind} over these axes"
+            )
+            need = replace(need, words=f"{need.words} {both}; what follows is tried with the {here.kind}.")
         return CollectiveWhy(
             program=report.program,
             mesh=report.mesh,
             collective=here,
-            need=why.need,
+            need=need,
             axes=answers,
             contest=() if contested is None else (self._contest(contested, contested.node, target),),
             ways=self._ways(why, answers, here, target),

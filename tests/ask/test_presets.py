@@ -215,15 +215,17 @@ def test_what_does_not_divide_is_left_whole():
 def test_with_a_target_the_shortest_step_that_may_fit_is_first():
     example = sv.gallery.llama("70b")
     found = example.program.presets(example.mesh, target="tpu v5p:4x4x4")
-    order = [(row.cost.needs.fits is False, row.cost.seconds) for row in found.rows]
-    assert order == sorted(order) and found.rows[0].cost.needs.fits is not False
-    assert found.rows[-1].cost.needs.fits is False  # data parallel, or the sequence: the state alone is 282 GB
-    for row in found.rows:
+    rows = [row for row in found.rows if row.report is not None]
+    assert found.rows[: len(rows)] == tuple(rows) and "is gathered at" in found.rows[-1].trouble  # 2-D tensor parallel
+    order = [(row.cost.needs.fits is False, row.cost.seconds) for row in rows]
+    assert order == sorted(order) and rows[0].cost.needs.fits is not False
+    assert rows[-1].cost.needs.fits is False  # data parallel, or the sequence: the state alone is 282 GB
+    for row in rows:
         assert row.cost.seconds == sv.cost(example.program.propagate(found[row.name]), "tpu v5p:4x4x4").seconds
     text = found.text()
     assert "out of memory" in text and "fsdp + tensor parallel" in text
     gallery = sv.cost(example.program.propagate(example.plan), "tpu v5p:4x4x4").seconds
-    assert min(row.cost.seconds for row in found.rows if row.cost.needs.fits is not False) <= gallery
+    assert min(row.cost.seconds for row in rows if row.cost.needs.fits is not False) <= gallery
 
 
 def test_a_mesh_is_needed():

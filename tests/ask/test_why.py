@@ -26,6 +26,7 @@ from shardviz.records.why import NEEDS, Effect, outcome
 from shardviz.view.document import Paragraph, Section, plain
 from shardviz.view.subjects import document
 from tests.ask import random_programs as random
+from tests.programs import decode
 
 SCOPE = re.compile(r"(?:^|/)(s\d+)(?:/|$)")
 
@@ -504,6 +505,19 @@ def test_a_collective_of_the_partitioner_is_that_of_the_same_line(program):
     (made,), (seen,) = program.partition(PLAN).collectives, program.propagate(PLAN).collectives
     assert made.name != seen.name
     assert program.why(PLAN, made).collective == program.why(PLAN, seen).collective == seen
+
+
+@pytest.mark.long
+def test_where_the_partitioner_makes_another_collective_both_are_named():
+    program = decode()
+    plan = program.presets("data=4,model=2")["fsdp"]
+    answers = [(c, program.why(plan, c)) for c in program.partition(plan).collectives if c.kind == "all-gather"]
+    others = [(c, why) for c, why in answers if why.collective.kind != c.kind]
+    assert others, "Shardy sums what XLA gathers the factors of"
+    for c, why in answers:
+        both = f"makes the {c.kind} where Shardy's propagation has the {why.collective.kind}"
+        assert (both in why.need.words) is (why.collective.kind != c.kind)
+        assert "".join(why.need.words.split()) in "".join(why.text().split())
 
 
 def test_a_shard_map_says_it():
