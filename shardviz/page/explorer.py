@@ -322,7 +322,7 @@ class Explorer(Delivered):
 # What the page shows as Documents.
 
 _SMALL = (264.0, 160.0)  # pixels of the shard map beside the source
-_LARGE = (530.0, 420.0)  # and of the one in its own pane, where it is too large to be read whole
+_LARGE = (450.0, 420.0)  # and of the one in its own pane, where it is too large to be read whole
 
 
 def _head(explorer: Explorer) -> Json:

@@ -93,7 +93,7 @@ export function Tour({ close, keys }) {
   useLayoutEffect(() => {
     if (view) ctx.setTab(view);
     const root = box.current.closest(".shardviz");
-    const about = root.querySelector(at);
+    const about = [at, ".sv-left"].map((each) => root.querySelector(each)).find((el) => el?.checkVisibility());
     about.classList.add("sv-toured");
     const [all, one, own] = [root, about, box.current].map((el) => el.getBoundingClientRect());
     const tops = [one.bottom + GAP, one.top - own.height - GAP, one.bottom - own.height - 2 * GAP];
