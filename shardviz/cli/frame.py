@@ -15,7 +15,6 @@ A verb is a function that returns an `Answer`. Its result goes to standard outpu
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
 import os
 import shutil
@@ -25,7 +24,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import click
@@ -280,19 +278,22 @@ def _signals(state: State) -> Iterator[None]:
 
     again: list[threading.Timer] = []
 
-    def interrupted(_: int, frame: FrameType | None) -> None:
+    def interrupted(*_: Any) -> None:
         state.interrupted = True
-        dropping = {getattr(callback, "__code__", None) for callback in gc.callbacks}
-        if any(each.f_code in dropping for each, _ in traceback.walk_stack(frame)):
-            # Python drops what a callback of its garbage collector raises, and JAX has one: again when it has returned.
-            again.append(threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)))
-            again[-1].start()
-            return
         raise KeyboardInterrupt
+
+    def dropped(unraisable: Any) -> None:
+        if unraisable.exc_type is not KeyboardInterrupt:
+            hook(unraisable)
+            return
+        # Python drops what is raised while it collects garbage, where JAX has a callback: again when that has returned.
+        again.append(threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)))
+        again[-1].start()
 
     def ended(*_: Any) -> None:
         sys.exit(128 + signal.SIGTERM)
 
+    hook, sys.unraisablehook = sys.unraisablehook, dropped
     old = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
     if old[signal.SIGINT] is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, interrupted)
@@ -302,5 +303,6 @@ def _signals(state: State) -> Iterator[None]:
     finally:
         for timer in again:
             timer.cancel()
+        sys.unraisablehook = hook
         for number, handler in old.items():
             signal.signal(number, handler)

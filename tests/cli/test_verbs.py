@@ -198,29 +198,30 @@ def test_an_interruption_exits_with_130_and_leaves_nothing(folder, capsys, monke
     assert capsys.readouterr().err.endswith(f"shardviz {verb}: interrupted\n")
 
 
-def test_an_interruption_inside_a_callback_of_the_garbage_collector_is_not_lost(folder, monkeypatch, capsys):
-    """Python drops an exception of such a callback; JAX has one, in which Ctrl-C often comes while it traces."""
-    pressed = []
+def test_an_interruption_while_garbage_is_collected_is_not_lost(folder, monkeypatch, capsys):
+    """Python drops what its callbacks raise; JAX has one, in which Ctrl-C often comes while it traces."""
+    pressed, waited = [], []
 
     def callback(*_):
         if not pressed:
-            pressed.append(signal.raise_signal(signal.SIGINT))
+            pressed.append("once")
+            signal.raise_signal(signal.SIGINT)
 
     def asked():
         gc.callbacks.append(callback)
         gc.collect()
-        for _ in range(200):
+        for _ in range(600):
             time.sleep(0.1)
+        waited.append("to the end")
 
     monkeypatch.setattr("shardviz.compiler.targets.targets", asked)
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
-    start = time.perf_counter()
     try:
         code = main(("targets",))
     finally:
         signal.signal(signal.SIGINT, old)
         gc.callbacks.remove(callback)
-    assert pressed and code == 130 and time.perf_counter() - start < 15
+    assert pressed and code == 130 and not waited
     assert capsys.readouterr().err.strip() == "shardviz targets: interrupted"
 
 
