@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from shardviz.cli.frame import Answer, progress, quiet, verb
+from shardviz.cli.frame import Answer, Positive, progress, quiet, verb
 from shardviz.cli.naming import resolve
 from shardviz.cli.phrases import collectives_of
 from shardviz.cli.steps import OPTIONS, STEP, Step, importable, load, project, step_names
 from shardviz.errors import ShardvizError
-from shardviz.records.amounts import format_seconds
+from shardviz.records.amounts import format_seconds, plural
 from shardviz.records.collectives import KINDS, axes_words
 from shardviz.records.report import ASKED
 
@@ -109,7 +109,7 @@ def mends(function: str | None, findings: int | None, **given: Any) -> Answer:
 @verb(
     "search",
     *STEP,
-    click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=30.0, help="How long; 30 s."),
+    click.option("--seconds", type=Positive(), default=30.0, help="How long; 30 s."),
     click.option("--keep-mesh", is_flag=True, help="Only plans on the mesh as it is."),
     click.option("--pin", "pins", multiple=True, metavar="NAME=VALUE", help="What must stay: an argument's spec, say."),
     examples="""
@@ -171,7 +171,7 @@ def _pin(text: str, step: Step) -> tuple[str, Any]:
     click.option("--mesh", metavar="AXES", help="The mesh where the points name none."),
     click.option("--target", metavar="MACHINE", help="The machine where the points name none."),
     click.option("--level", type=click.Choice(ASKED), default="propagated", help="How exact; propagated if not given."),
-    click.option("--tokens", type=float, help="Tokens of a step."),
+    click.option("--tokens", type=Positive(), help="Tokens of a step."),
     examples="""
 shardviz sweep gallery:llama --over size=8b --over batch=32,64,128 --target "tpu v5p:4x4x4"
 shardviz sweep model:make --over policy=none,full --over "mesh=data=8,model=8|data=16,model=4"
@@ -195,9 +195,17 @@ def sweep(
 
     importable(project())
     make = resolve("MAKE", function, call=False)
-    grid = dict(map(_values, over))
+    grid: dict[str, list[Any]] = {}
+    for name, values in map(_values, over):
+        if name in grid:
+            raise ShardvizError(f"--over {name}: it is given twice; put all its values behind one")
+        grid[name] = values
     bar = sys.stderr.isatty() and not quiet()
     found = ask(make, grid, mesh=mesh, target=target, level=level, tokens=tokens, progress=bar)
+    if found.rows and not found.left and all(row.trouble for row in found.rows):
+        raise ShardvizError(
+            f"none of the {plural(len(found.rows), 'point')} has an answer; the first: {found.rows[0].trouble}"
+        )
     return Answer(found, record=sweep_data(found))
 
 

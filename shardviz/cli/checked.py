@@ -225,6 +225,22 @@ class Case:
             )
 
 
+def refuse_unknown_axes(cases: Sequence[Case]) -> None:
+    """A collective that is forbidden over an axis that no step has is a slip, and would never fail.
+
+    Raises:
+        ShardvizError: it names the axis.
+    """
+    known = list(dict.fromkeys(axis for case in cases for axis in case.report.mesh.names))
+    for case in cases:
+        for text in case.step.settings.budgets.forbid:
+            for axis in filter(None, map(str.strip, collectives_of(text).get("axes", "").split(","))):
+                if axis not in known:
+                    raise ShardvizError(
+                        f"--forbid {text!r}: no mesh has an axis {axis!r}; there are {', '.join(known)}"
+                    )
+
+
 def _is(rule: str, accepted: str) -> bool:
     return rule == accepted or (accepted.endswith("*") and rule.startswith(accepted[:-1]))
 

@@ -9,12 +9,13 @@ A verb is a function that returns an `Answer`. Its result goes to standard outpu
 | 2 | wrong input, or something is missing here; the message says what, and what to do |
 | 3 | the compiler died or took too long, or shardviz has a fault |
 | 130 | interrupted; nothing is left behind |
+| 141 | who reads standard output has enough; files of `--out` are written all the same |
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
+import math
 import os
 import shutil
 import signal
@@ -23,7 +24,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import click
@@ -32,7 +32,7 @@ import msgspec
 from shardviz.errors import CompileError, CompileRefused, ContractError, ShardvizError
 from shardviz.files import write_whole
 
-DONE, FAILED, WRONG, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, FAILED, WRONG, BROKEN, INTERRUPTED, ENOUGH = 0, 1, 2, 3, 130, 141
 PIPED_WIDTH = 100
 """Columns of the text where no terminal says how many it has."""
 
@@ -141,7 +141,15 @@ def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Calla
 
     def register(function: Callable[..., Answer]) -> click.Command:
         def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **given: Any) -> int:
-            click.get_current_context().obj.quiet = quiet
+            context = click.get_current_context()
+            context.obj.quiet = quiet
+            for parameter in context.command.params:
+                value = given.get(parameter.name or "")
+                if any(
+                    isinstance(word, str) and not word.strip()
+                    for word in (value if isinstance(value, tuple) else (value,))
+                ):
+                    raise click.BadParameter("it is empty; give a value, or leave it out", context, parameter)
             answer = function(**given)
             text, code = answer.json() if as_json else answer.text(width or columns()), answer.code
             try:
@@ -150,7 +158,7 @@ def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Calla
                 sys.stdout.flush()
             except BrokenPipeError:  # `shardviz report ... | head`: whoever read has enough, of this; not of the files
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                code = 128 + signal.SIGPIPE
+                code = ENOUGH
             for path in out:
                 answer.write(path)
                 progress(f"wrote {path}")
@@ -164,6 +172,17 @@ def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Calla
         return cli.command(name, help=function.__doc__, epilog=epilog)(run)
 
     return register
+
+
+class Positive(click.FloatRange):
+    """A finite number above 0."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value!r} is no finite number", param, ctx)
 
 
 @dataclass
@@ -259,19 +278,22 @@ def _signals(state: State) -> Iterator[None]:
 
     again: list[threading.Timer] = []
 
-    def interrupted(_: int, frame: FrameType | None) -> None:
+    def interrupted(*_: Any) -> None:
         state.interrupted = True
-        dropping = {getattr(callback, "__code__", None) for callback in gc.callbacks}
-        if any(each.f_code in dropping for each, _ in traceback.walk_stack(frame)):
-            # Python drops what a callback of its garbage collector raises, and JAX has one: again when it has returned.
-            again.append(threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)))
-            again[-1].start()
-            return
         raise KeyboardInterrupt
+
+    def dropped(unraisable: Any) -> None:
+        if unraisable.exc_type is not KeyboardInterrupt:
+            hook(unraisable)
+            return
+        # Python drops what is raised while it collects garbage, where JAX has a callback: again when that has returned.
+        again.append(threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)))
+        again[-1].start()
 
     def ended(*_: Any) -> None:
         sys.exit(128 + signal.SIGTERM)
 
+    hook, sys.unraisablehook = sys.unraisablehook, dropped
     old = {signal.SIGINT: signal.getsignal(signal.SIGINT), signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
     if old[signal.SIGINT] is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, interrupted)
@@ -281,5 +303,6 @@ def _signals(state: State) -> Iterator[None]:
     finally:
         for timer in again:
             timer.cancel()
+        sys.unraisablehook = hook
         for number, handler in old.items():
             signal.signal(number, handler)

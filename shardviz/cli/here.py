@@ -62,7 +62,9 @@ def doctor() -> Answer:
     epilog="What stands after `--` goes to JupyterLab: shardviz lab -- --ServerApp.ip=0.0.0.0",
 )
 @click.argument("folder", default=DEFAULT_FOLDER, type=click.Path(path_type=Path))
-@click.option("--port", type=int, help="The server's port; the first free one from 8888 if not given.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="The server's port; the first free one from 8888 if not given."
+)
 @click.option("--no-browser", "browser", flag_value=False, default=True, help="Only print the address.")
 @click.pass_obj
 def lab(state, folder: Path, port: int | None, browser: bool) -> int:

@@ -88,7 +88,7 @@ def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[
     It exits with 1 if one fails. With --base, a weight that is gathered now and was not, and a new warning, fail too.
     """
     from shardviz.cli.base import base_of
-    from shardviz.cli.checked import Case, check_document
+    from shardviz.cli.checked import Case, check_document, refuse_unknown_axes
     from shardviz.cli.schemas import CheckData
 
     of = project()
@@ -100,7 +100,7 @@ def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[
                 "or budgets and golden in pyproject.toml"
             )
     with base_of(base, steps, given) if base else contextlib.nullcontext() as before:
-        checked = []
+        cases = []
         for name, settings in steps.items():
             step = step_of(name, settings, of)
             report = step.report()
@@ -114,6 +114,8 @@ def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[
                 update=update,
                 accept=accept,
             )
-            checked.append(case.checked())
+            cases.append(case)
+    checked = [case.checked() for case in cases]
+    refuse_unknown_axes(cases)
     found = CheckData(ok=all(each.ok for each in checked), against=before.name if before else "", steps=checked)
     return Answer(check_document(found), record=found, code=DONE if found.ok else FAILED)

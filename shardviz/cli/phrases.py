@@ -45,7 +45,10 @@ def array_of(text: str) -> tuple[str, tuple[int, ...]]:
     if match is None:
         raise ShardvizError(f"ARRAY {text!r}: expected an element type and a shape, such as 'bf16[8192,4096]'")
     itemsize(match[1])
-    return match[1], tuple(int(size) for size in match[2].split(",") if size.strip())
+    shape = tuple(int(size) for size in match[2].split(",") if size.strip())
+    if any(size >= 2**63 for size in shape):
+        raise ShardvizError(f"ARRAY {text!r}: a dimension has {max(shape)} elements; an array's has fewer than 2^63")
+    return match[1], shape
 
 
 def collectives_of(text: str) -> dict[str, str]:
@@ -57,6 +60,8 @@ def collectives_of(text: str) -> dict[str, str]:
     kind, *rest = _NEXT.split(" " + text.strip())
     kind = kind.strip()
     where = {} if kind in ("", "any") else {"kind": kind}
+    if twice := [word for place, word in enumerate(rest[::2]) if word in rest[: 2 * place : 2]]:
+        raise ShardvizError(f"{text!r}: {twice[0]!r} stands there twice; axes go together, over data,model")
     if kind not in ("any", *KINDS):
         raise ShardvizError(
             f"{text!r}: expected a kind of collective (any, {', '.join(KINDS)}), and behind it what you like of: over "

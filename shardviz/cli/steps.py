@@ -28,7 +28,7 @@ from typing import Any
 import click
 import msgspec
 
-from shardviz.cli.frame import progress
+from shardviz.cli.frame import Positive, progress
 from shardviz.cli.naming import gallery_names, is_name, resolve, value_of
 from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.records.report import ASKED
@@ -151,7 +151,7 @@ OPTIONS = (
     click.option("--target", metavar="MACHINE", help='Such as "tpu v5p:4x4x4" or "gpu h100:2x8".'),
     click.option("--level", type=click.Choice(ASKED), help="How exact; partitioned if not given."),
     click.option("--options", metavar="OPTIONS", help="Compiler options: \"xla_a=1 host-offload\"."),
-    click.option("--tokens", type=float, help="Tokens of a step, for tokens a second."),
+    click.option("--tokens", type=Positive(), help="Tokens of a step, for tokens a second."),
 )  # fmt: skip
 
 

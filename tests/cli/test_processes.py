@@ -38,12 +38,14 @@ def test_what_is_piped_is_the_result_alone_and_json_for_the_next():
     ]
 
 
-def test_a_reader_that_has_enough_is_no_fault():
-    schemas = subprocess.Popen(command("schema"), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def test_a_reader_that_has_enough_is_no_fault_and_files_are_written(tmp_path):
+    words = ("schema", "--out", "schemas.json", "--quiet")
+    schemas = started(tmp_path, *words)
     assert schemas.stdout is not None and schemas.stderr is not None
     schemas.stdout.close()
-    assert schemas.wait(60) == 141 and schemas.stderr.read() == b""
+    assert schemas.wait(60) == 141 and schemas.stderr.read() == ""
     schemas.stderr.close()
+    assert "report" in json.loads((tmp_path / "schemas.json").read_text())
 
 
 def on_a_terminal(width: int, **more: str) -> str:

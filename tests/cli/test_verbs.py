@@ -88,6 +88,16 @@ WRONG = [
     (("doctor", "--all"), "No such option '--all'"),
     (("skill", "jax"), "Got unexpected extra argument (jax)"),
     (("mcp", "--port", "1"), "No such option '--port'"),
+    (("report", "mlp", "--mesh", ""), "Invalid value for '--mesh': it is empty; give a value, or leave it out"),
+    (("report", "mlp", "--tokens", "nan"), "'nan' is no finite number"),
+    (("report", "mlp", "--tokens", "0"), "0.0 is not in the range x>0"),
+    (("why", "mlp", " "), "it is empty"),
+    (("show", "bf16[99999999999999999999]", "P()", "--mesh", "x=2"), "an array's has fewer than 2^63"),
+    (("check", "train", *QUICK, "--forbid", "all-gather over modle"), "no mesh has an axis 'modle'; there are data"),
+    (("check", "train", *QUICK, "--forbid", "any over data over model"), "'over' stands there twice"),
+    (("sweep", "gallery:mlp", "--over", "batch=1", "--over", "batch=2"), "--over batch: it is given twice"),
+    (("sweep", "stranger:make", "--over", "btach=8", "--mesh", "x=2"), "none of the 1 point has an answer; the first"),
+    (("lab", "--port", "99999"), "99999 is not in the range 0<=x<=65535"),
     (("reshard", "stranger:nonesuch", "P()", "P()", "--mesh", "x=2"), "stranger has no 'nonesuch'"),
     (("reshard", "stranger:params", "P('y')", "P()", "--mesh", "x=2"), "the mesh has no axis 'y'"),
 ]  # fmt: skip
@@ -188,29 +198,30 @@ def test_an_interruption_exits_with_130_and_leaves_nothing(folder, capsys, monke
     assert capsys.readouterr().err.endswith(f"shardviz {verb}: interrupted\n")
 
 
-def test_an_interruption_inside_a_callback_of_the_garbage_collector_is_not_lost(folder, monkeypatch, capsys):
-    """Python drops an exception of such a callback; JAX has one, in which Ctrl-C often comes while it traces."""
-    pressed = []
+def test_an_interruption_while_garbage_is_collected_is_not_lost(folder, monkeypatch, capsys):
+    """Python drops what its callbacks raise; JAX has one, in which Ctrl-C often comes while it traces."""
+    pressed, waited = [], []
 
     def callback(*_):
         if not pressed:
-            pressed.append(signal.raise_signal(signal.SIGINT))
+            pressed.append("once")
+            signal.raise_signal(signal.SIGINT)
 
     def asked():
         gc.callbacks.append(callback)
         gc.collect()
-        for _ in range(200):
+        for _ in range(600):
             time.sleep(0.1)
+        waited.append("to the end")
 
     monkeypatch.setattr("shardviz.compiler.targets.targets", asked)
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
-    start = time.perf_counter()
     try:
         code = main(("targets",))
     finally:
         signal.signal(signal.SIGINT, old)
         gc.callbacks.remove(callback)
-    assert pressed and code == 130 and time.perf_counter() - start < 15
+    assert pressed and code == 130 and not waited
     assert capsys.readouterr().err.strip() == "shardviz targets: interrupted"
 
 
