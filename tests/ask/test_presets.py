@@ -10,6 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.ask.program import update_arguments
 from shardviz.errors import MeshError, ShardvizError
 from shardviz.explorer.explorer import ExplorerState
 
@@ -163,6 +164,16 @@ def test_an_optimizers_state_is_what_only_the_update_uses():
     (row,) = (r for r in example.program.presets({"data": 8}).rows if "zero-2" in (r.name, *r.also))
     cut = {str(m.path).split("[")[0] for m, axes in row.plan.cuts if m.role == "argument"}
     assert cut == {"tokens", "optimizer.opt_state"} and not row.trouble
+
+
+def test_a_parameter_that_is_converted_before_the_derivative_is_no_optimizers_state():
+    def step(w, m, x):
+        g = jax.grad(lambda w: ((x.astype(jnp.bfloat16) @ w) ** 2).sum())(w.astype(jnp.bfloat16))
+        m = 0.9 * m + g.astype(jnp.float32)
+        return w - m, m
+
+    square = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    assert update_arguments(sv.trace(step, square, square, square)) == {"m"}
 
 
 def test_experts_are_found_and_cut():
