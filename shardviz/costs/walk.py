@@ -144,7 +144,7 @@ class Walk:
     def _copy(self, begin: float, end: float, share: float) -> None:
         """Goes on with the copies while a share of HBM's bandwidth is free."""
         now = begin
-        while self._copies and share > _ALIKE:
+        while self._copies and share > _ALIKE and (now < end or not self._copies[0][1]):
             copy = self._copies[0]
             task, left = copy[0], copy[1]
             copy[2] = now if copy[2] is None else copy[2]
@@ -159,9 +159,11 @@ class Walk:
             self._copies.popleft()
 
     def _state(self) -> dict[Any, float]:
-        """What is under way, and for how long yet."""
+        """What is under way, for how long yet, and of copies since when."""
         under_way = {name: at - self.now for of in (self._free, self._ends) for name, at in of.items() if at > self.now}
-        return under_way | {place: left for place, (_, left, _) in enumerate(self._copies)}
+        for place, (_, left, begun) in enumerate(self._copies):
+            under_way |= {place: left} if begun is None else {place: left, ("begun", place): self.now - begun}
+        return under_way
 
     def _loop(self, loop: Task) -> None:
         before: dict[Any, float] | None = None

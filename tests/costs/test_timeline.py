@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import msgspec
 import pytest
 import scipy.stats
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax.experimental import pallas as pl
 from jax.sharding import PartitionSpec as P
@@ -143,8 +143,12 @@ def test_a_simulation_by_events_gives_the_same_seconds(tasks: list[Task]):
         assert found.get(lane, 0.0) == pytest.approx(busy.get(lane, 0.0), abs=1e-9), lane
 
 
+BEGUN_AND_NOT_SERVED = loop(2, copy("n1", 0.0), copy("n2", 0.0), work(0.0, 0.0), copy("n3", 0.25), end("n1"))
+
+
 @settings(max_examples=200)
 @given(schedules())
+@example([loop(2, BEGUN_AND_NOT_SERVED, work(0.0, 0.25))])
 def test_busy_and_waiting_add_up_and_no_lane_does_two_things_at_once(tasks: list[Task]):
     walk = Walk(tasks)
     found = sums(walk)
