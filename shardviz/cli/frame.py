@@ -21,6 +21,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -276,19 +277,27 @@ def _signals(state: State) -> Iterator[None]:
         yield
         return
 
-    again: list[threading.Timer] = []
+    dropping: list[Any] = []
 
     def interrupted(*_: Any) -> None:
         state.interrupted = True
         raise KeyboardInterrupt
+
+    def once_more() -> None:
+        while dropping:  # what is raised in there would be lost, too
+            time.sleep(0.01)
+        time.sleep(0.05)
+        if sys.unraisablehook is dropped:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def dropped(unraisable: Any) -> None:
         if unraisable.exc_type is not KeyboardInterrupt:
             hook(unraisable)
             return
         # Python drops what is raised while it collects garbage, where JAX has a callback: again when that has returned.
-        again.append(threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)))
-        again[-1].start()
+        dropping.append("it")
+        threading.Thread(target=once_more, daemon=True).start()
+        dropping.clear()
 
     def ended(*_: Any) -> None:
         sys.exit(128 + signal.SIGTERM)
@@ -301,8 +310,6 @@ def _signals(state: State) -> Iterator[None]:
     try:
         yield
     finally:
-        for timer in again:
-            timer.cancel()
         sys.unraisablehook = hook
         for number, handler in old.items():
             signal.signal(number, handler)
