@@ -301,6 +301,12 @@ def step_of(name: str, settings: Settings, of: Project) -> Step:
     if settings.rules:
         rules = {pattern: _spec("rule", text, plan.mesh) for pattern, text in settings.rules.items()}
         plan = _option("rule", lambda: plan.with_rules(rules))
+        for row in program.rules_table(plan).rows:
+            if not row.caught:
+                names = ", ".join([value.name for value in program.arguments][:3])
+                raise ShardvizError(
+                    f"--rule {row.rule} matches no argument of {name}, whose arguments are {names}, ..."
+                )
     if settings.options:
         plan = _option("options", lambda: plan.with_options(settings.options))
     tokens = getattr(made, "tokens", None) if settings.tokens is None else settings.tokens

@@ -376,6 +376,8 @@ def _parse(text: str) -> DeviceMesh:
                 f"'model=4:Explicit' for an axis type), not {plain[at : at + 30]!r}"
             )
         at = token.end()
+    if plain and not (axes or lists):
+        raise wrong("expected axes as 'name=size', such as 'data=8,model=4'")
     names, sizes, types = zip(*axes, strict=True) if axes else ((), (), ())
     whole, slices = _sizes_and_slices(sizes, names)
     if slices and "slices" in lists:

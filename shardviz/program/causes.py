@@ -379,7 +379,7 @@ def _givers(trial: Perturbed, key: Key, axis: str, ways: Sequence[tuple[Cut, int
     for cut, dim in ways:
         at = next(iter(places_of(cut.node)), None)
         old = shardings.get(at) if at is not None and not cut.node.key.kind.startswith("inside") else None
-        if old is None or cut.carries(axis):
+        if old is None or axis in cut.node.manual or cut.carries(axis):
             continue
         if len(brought) == _MOST_GIVERS or trial.runs >= until:
             return

@@ -77,6 +77,7 @@ def test_a_step_of_the_gallery_takes_arguments_and_a_mesh(run):
         (("report", "stranger:train_step", "--args", "stranger:broken"), "RuntimeError: no data here at "),
         (("report", "stranger:train_step", *GIVEN, "--in-specs", "P('dat'); P()"), "--in-specs: P('dat'): the mesh"),
         (("report", "stranger:train_step", *GIVEN, "--rule", "*up"), "--rule '*up': expected PATTERN=SPEC"),
+        (("report", "stranger:train_step", *GIVEN, "--rule", "*pu=P('data')"), "--rule '*pu' matches no argument of"),
         (("report", "mlp", "--args", "stranger:arguments"), "mlp brings its own; leave them out"),
         (("report", "mlp", "--target", "tpu v5q:2x2"), "there is no chip 'v5q'"),
         (("report", "mlp", "--level", "compild"), "'compild' is not one of 'propagated', 'partitioned', 'compiled'"),

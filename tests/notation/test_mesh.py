@@ -187,7 +187,7 @@ def test_devices_and_their_processes():
             DeviceMesh(("x",), (2,), (), ids)
 
 
-@pytest.mark.parametrize("text", ["x", "x=0", "x=2,x=2", "=2", "x=-1", "x=2;y=2", 3, None, {"x": 1.5}, {1: 2}])
+@pytest.mark.parametrize("text", ["x", ",", "x=0", "x=2,x=2", "=2", "x=-1", "x=2;y=2", 3, None, {"x": 1.5}, {1: 2}])
 def test_what_is_no_mesh(text):
     with pytest.raises(sv.errors.MeshError):
         DeviceMesh.of(text)

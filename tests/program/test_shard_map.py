@@ -292,3 +292,11 @@ def test_what_no_result_needs_has_no_say():
     for report in (lambda p, plan: (p.propagate(plan), p.partition(plan)))(sv.trace(fn, SQUARE), sv.Plan(MESH)):
         assert report.outputs[0].shard_shape == (16, 16) and report.collectives == ()
         assert {v.op for v in report.intermediates} <= {"add"}
+
+
+def test_no_source_is_offered_where_its_axis_is_manual_already():
+    """The gradient of a partly manual function has values inside it that `model` cannot shard: `why` answers there."""
+    program = sv.trace(programs.function("partial-auto", "grad"), *programs.arguments("partial-auto"))
+    plan = program.plan(MESH, in_specs=programs.SPECS["partial-auto"])
+    names = {value.name for value in program.propagate(plan).values}
+    assert len(names) > 8 and all(program.why(plan, name, axis="model").axes for name in names)
