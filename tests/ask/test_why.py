@@ -97,6 +97,7 @@ def unrehearsed(monkeypatch):
     monkeypatch.setattr(shardy, "rehearse", lambda *_, **__: None)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(recipe=random.recipes())
 @hypothesis.example(recipe=random.Recipe(1, (random.Step("scan", (0, 0)),), (("a", None),), (None, "a")))

@@ -124,6 +124,7 @@ def test_one_change_of_the_finding_mends_all_of_it(name):
     assert total_bytes(after.outputs) <= total_bytes(good.outputs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_mended_plan_computes_the_same(name, truth):
     faulty, mended = truth["faults"][name]

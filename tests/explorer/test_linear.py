@@ -86,6 +86,7 @@ def readings(request):
     return found
 
 
+@pytest.mark.long
 def test_reading_what_the_compiler_made(readings):
     for level in ("partitioned", "compiled"):
         counts = [calls(readings[layers][level]) for layers in LAYERS]

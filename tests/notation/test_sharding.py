@@ -109,13 +109,6 @@ def test_places_are_as_defined(cut):
     assert cut.places().tolist() == tile_table(cut.spec, cut.mesh.shape)
     tiling = cut.tiling()
     assert tiling.positions()[:, : cut.rank].tolist() == cut.places().tolist()
-    for kind in ("unreduced", "manual"):
-        rows = {}
-        for label, at in zip(cut.groups(kind), cut.mesh.coordinates().tolist(), strict=True):
-            rows.setdefault(int(label), []).append(at)
-        axes = cut.unreduced if kind == "unreduced" else cut.manual
-        size = np.prod([cut.mesh.shape[a] if isinstance(a, str) else a[2] for a in axes], dtype=int)
-        assert all(len(row) == size for row in rows.values())
 
 
 def what_can_be_said(cut: Sharding) -> dict[str, object]:

@@ -56,6 +56,7 @@ EDITS = [
 ]
 
 
+@pytest.mark.long
 def test_a_change_of_plan_changes_both_alike():
     example = gallery.llama(layers=2)
     plans = [functools.reduce(lambda p, e: p.with_spec(*e), edits.items(), example.plan) for edits in EDITS]

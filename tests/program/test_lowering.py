@@ -46,6 +46,7 @@ def truth(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in gallery.__all__ if name not in ("Example", "published")])
 def test_a_gallery_programs_module_is_that_of_jax(truth, name):
     example = getattr(gallery, name)()

@@ -181,6 +181,7 @@ def test_a_constraint_that_helps_is_that_of_the_function_edited_by_hand(tmp_path
     assert mend.seconds > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("travels", [True, False])
 def test_what_traces_is_tried_in_a_worker_where_this_process_has_other_things_to_do(travels, tmp_path):
     calls = []
@@ -264,6 +265,7 @@ def test_what_makes_room_is_what_the_target_s_compiler_says(batch, enough):
     assert ("too large" in told.text()) is not enough
 
 
+@pytest.mark.long
 def test_without_a_compiler_for_the_target_what_makes_room_is_predicted(monkeypatch):
     program, plan = large(64)
     none = [dataclasses.replace(status, ready=False) for status in targets()]
@@ -301,6 +303,7 @@ def test_a_mend_is_of_the_findings_that_it_removes_or_makes_cheaper_and_of_no_ot
         assert all(mend in told.of(f) for f in mend.findings)
 
 
+@pytest.mark.long
 def test_the_batch_that_nothing_shards_comes_first():
     program = unet(256, 64)
     preset = program.presets("data=4,model=2")["data parallel"]
@@ -312,6 +315,7 @@ def test_the_batch_that_nothing_shards_comes_first():
         assert first.step - first.seconds <= best * (1 + 1e-6)
 
 
+@pytest.mark.long
 def test_a_constraint_of_the_function_s_own_that_fights_the_plan_is_dropped_or_changed(tmp_path):
     sizes = {"layers": 2, "length": 1024, "batch": 64, "mesh": "data=4,model=2"}
     example = sv.gallery.llama("8b", **sizes)
