@@ -654,8 +654,8 @@ def sketch(program: Program, plan: Plan, target: LowerFor = CPU, vmem_bytes: flo
         vmem_bytes: of a chip's own memory, what its compiler fills with values (`Chip.vmem_bytes` for a device).
 
     Returns:
-        A report of level `propagated` with arguments, outputs, collectives and FLOPs alone, and about how much
-        memory it takes.
+        A report of level `propagated` with arguments, outputs, collectives, FLOPs and the schedule alone, and about
+        how much memory it takes.
 
     Raises:
         SpecError, TraceError, CompileError: as `Program.propagate`.

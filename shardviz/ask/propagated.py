@@ -73,7 +73,7 @@ def report_of(
 
 
 def sketch_of(call: Call, bound: PlanRecord, lowered: Lowered, propagated: Propagated) -> Report:
-    """A report with arguments, outputs, collectives and FLOPs alone."""
+    """A report with arguments, outputs, collectives, FLOPs and their schedule alone."""
     return Report(
         level="propagated",
         program=call.name,
@@ -83,6 +83,7 @@ def sketch_of(call: Call, bound: PlanRecord, lowered: Lowered, propagated: Propa
         collectives=Collectives(propagated.collectives),
         cost=_work(propagated),
         timings=propagated.seconds,
+        schedule=propagated.schedule,
     )
 
 

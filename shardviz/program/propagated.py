@@ -143,10 +143,7 @@ class Reading(Walker):
             self.made = around
 
     def _block(self, block: Block, given: Sequence[GraphValue] = ()) -> Schedule:
-        """Reads a block that has a schedule of its own, which nobody needs of a brief reading."""
-        if self.brief:
-            self.read(block)
-            return ()
+        """Reads a block that has a schedule of its own."""
         self.listing.open(block, given)
         return self.listing.close(self.read(block), self._donated() if block is self.main else ())
 
@@ -192,13 +189,8 @@ class Reading(Walker):
                 entries = self._branches(blocks)
         elif op.blocks:
             with self.inside(op) as (block,):
-                if self.brief:
-                    self.read(block)
-                else:
-                    self.listing.same(block.arguments, op.operands)
-                    self.listing.same(op.results, self.read(block))
-            return
-        if self.brief:
+                self.listing.same(block.arguments, op.operands)
+                self.listing.same(op.results, self.read(block))
             return
         if op.results and op.results[0] in self.again:
             self.listing.same(op.results, (self.again[op.results[0]],))

@@ -23,6 +23,8 @@ from shardviz.program.footprint import Footprint
 from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
 
+_HIDDEN = 0.02
+"""The share of communication that counts though the walk hides it: of two steps as long, that with less is better."""
 _TOO_MUCH = 10.0
 """By how much of its time a step is judged longer for each share of the memory that it takes too much."""
 
@@ -42,6 +44,7 @@ class Score:
     """What a plan costs.
 
     Attributes:
+        seconds: of a step, by a walk of its schedule as it is propagated; candidates are ranked by it.
         lower, upper: seconds of a step if all overlaps, and if no communication does.
         compute, memory: seconds of matrix products, and of reading and writing memory.
         moved: what is communicated, the longest first.
@@ -52,6 +55,7 @@ class Score:
         unknown: collectives whose time or count is not known, which are left out.
     """
 
+    seconds: float
     lower: float
     upper: float
     compute: float
@@ -62,15 +66,6 @@ class Score:
     usable: float | None
     margin: tuple[float, float]
     unknown: int = 0
-
-    @property
-    def seconds(self) -> float:
-        """The middle of both bounds, by which candidates are ranked.
-
-        Before the partitioner, a walk of the schedule ranks plans no better: what XLA adds to a plan is not in it yet.
-        The offers are walked, at the level that they were taken to.
-        """
-        return (self.lower + self.upper) / 2
 
     @property
     def over(self) -> float:
@@ -88,13 +83,14 @@ class Score:
 
     @property
     def rank(self) -> float:
-        """What is made least: the seconds, and more for what takes too much memory."""
+        """What is made least: the seconds, a little for communication, and more for what takes too much memory."""
         return self.rank_at(1.0)
 
     def rank_at(self, higher: float) -> float:
         """The rank if so many times the memory is needed as is estimated."""
         over = 0.0 if self.usable is None else max(0.0, self.needed * higher / self.usable - 1)
-        return self.seconds * (1 + _TOO_MUCH * over) + (self.seconds if over else 0.0)
+        seconds = self.seconds + _HIDDEN * self.communication
+        return seconds * (1 + _TOO_MUCH * over) + (seconds if over else 0.0)
 
     @property
     def communication(self) -> float:
@@ -122,6 +118,7 @@ def score_of(cost: StepCost, needed: float, margin: tuple[float, float]) -> Scor
     except TargetError:
         usable = None
     return Score(
+        seconds=cost.step.seconds,
         lower=cost.lower,
         upper=cost.step.upper,
         compute=cost.step.compute,

@@ -587,7 +587,7 @@ class Searching(Trying[Search]):
     def _as_found(self, each: Tried) -> Found | None:
         if id(each) not in self._estimated:
             try:
-                report = self.program.propagate(each.plan)
+                report = self.program.propagate(each.plan, self.machine)
             except ShardvizError:
                 return None
             cost = cost_of(report, self.machine)

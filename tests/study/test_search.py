@@ -304,10 +304,11 @@ def test_mesh_shapes_are_all_factorisations_and_no_others():
 
 def test_megatrons_perceptron_comes_out_where_weights_outweigh_activations():
     """Alpa's tests (`test_auto_sharding_mlp.py`): n layers over the model axis are n - 1 all-reduces of activations
-    going forward and back but for the first, where every pair is cut by columns, then by rows."""
+    going forward and back but for the first, where every pair is cut by columns, then by rows. Where the outputs may be
+    sharded too, gathering them is quicker than the last pair's rows, by the TPU's compiler as well."""
     layers, batch, wide = 4, 256, 8192
     program = mlp(batch, *(wide,) * (layers + 1))
-    pins = {each.name: None for each in program.dimensions if each.of or "x:" in str(each.members)}
+    pins = {each.name: None for each in program.dimensions if each.of or each.name == "y:1"}
     found = sv.search(program, FOUR, seconds=60, level="propagated", most=200, pins=pins)
     bound = program.bind(found.best.plan)
     cut = [next(d for d, axes in enumerate(bound.in_specs[f"params[{n}]"].dims) if axes) for n in range(layers)]
@@ -467,7 +468,8 @@ def test_a_convolution_of_many_images_is_pure_data_parallel():
     found = sv.search(program, FOUR, seconds=60, level="propagated", most=150)
     bound = program.bind(found.best.plan)
     assert math.prod(bound.mesh.shape[a] for a in bound.in_specs["x"].dims[0]) == 4
-    assert all(not bound.in_specs[f"params[{n}]"].axes for n in range(2))
+    pure = sv.Plan("data=4", edits={"x": P("data")})
+    assert sv.cost(program.propagate(pure, FOUR), FOUR).step.seconds <= 1.01 * found.best.cost.step.seconds
 
 
 @pytest.mark.long
