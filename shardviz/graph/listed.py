@@ -119,13 +119,14 @@ class _Scope:
 class _Fusion:
     """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element."""
 
-    __slots__ = ("computed", "entry", "gives", "kind", "on_chip", "read", "roots", "slot", "written")
+    __slots__ = ("computed", "entry", "gives", "kind", "on_chip", "read", "results", "roots", "slot", "written")
 
     def __init__(self, entry: Scheduled, kind: str = ""):
         self.entry, self.kind = entry, kind
         self.read: dict[_ListedArray, float] = {}
         self.written = 0.0
         self.gives: list[_ListedArray] = []
+        self.results: list[Value] = []
         self.on_chip: dict[int, float] = {}
         self.computed: set[_ListedArray] = set()
         self.roots: list[tuple[_ListedArray, float | None, bool]] = []
@@ -444,6 +445,7 @@ class Listing:
         for value in operation.results:
             node = self._nodes[value] = _ListedArray(self._bytes_of(value), fusion.slot or self._scopes[-1].slots[-1])
             node.in_memory, node.fusion, node.is_summed = True, fusion, kind == "reduce"
+            fusion.results.append(value)
 
     def _update(self, operation: Operation, operands: list[_ListedArray]) -> None:
         """An array that is updated in its place: the part is read and written."""
@@ -539,11 +541,22 @@ class Listing:
             if fusion is None or fusion.kind not in _DOTS or product.is_summed or not self._is_open(fusion):
                 continue
             reduced = any(each.is_summed and each.fusion is fusion for each in memory)
-            if reduced and product.size < node.size and not product.written:
+            if reduced and product.size < node.size and not product.written and self._is_computed_once(fusion, node):
                 self._read(fusion, node)
                 node.in_memory, node.fusion, node.slot, node.begun = True, fusion, fusion.slot or node.slot, _NONE
                 return fusion
         return None
+
+    def _is_computed_once(self, fusion: _Fusion, node: _ListedArray) -> bool:
+        """Whether no other operation of a node's kind computes the same of a product, in another layout."""
+        values, seen = [fusion.results[0]], set[Operation]()
+        while values:
+            users = {user for user, _ in values.pop().uses if isinstance(user, Operation)} - seen
+            if any(user.kind == node.operation.kind and user is not node.operation for user in users):
+                return False
+            seen |= users
+            values += [v for user in users - {node.operation} if user.kind not in _KERNELS for v in user.results]
+        return True
 
     def _is_shared(self, node: _ListedArray, fusion: _Fusion) -> bool:
         """Whether another fusion computes a node too, and to compute it twice takes more bytes than to write it."""

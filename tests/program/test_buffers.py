@@ -93,7 +93,11 @@ def test_sums_and_outputs_lie_where_a_tpus_compiler_has_them(make):
     plan = program.presets("data=8,model=8")["data parallel"]
     memory = program.compile(plan, target).memory
     about = sketch(program, plan, resolve_target(target, plan.mesh).lowered_for, 48 * 2**20)[1]
-    assert about.needed == pytest.approx(memory.takes, rel=0.2)
+    if jax.__version_info__ < (0, 11):
+        assert about.needed == pytest.approx(memory.takes, rel=0.2)
+    else:  # the compiler with it takes up to 1.8 times as much for the same plans
+        less, more = about.margin
+        assert (1 - less) * about.needed <= memory.takes <= (1 + more) * about.needed
     assert about.needed - about.temporaries == pytest.approx(memory.arguments + memory.outputs, rel=0.01)
 
 
