@@ -85,8 +85,13 @@ window.drop = async (turn) => {
     new DragEvent(type, { bubbles: true, cancelable: true, dataTransfer: new DataTransfer() }));
   fire(handle, "dragstart");
   const axis = ["model", "data"][turn % 2];
-  const free = [...view().querySelectorAll(".sv-specs .sv-slot.sv-may")].filter((slot) =>
+  const slots = () => [...view().querySelectorAll(".sv-specs .sv-slot.sv-may")].filter((slot) =>
     ![...slot.querySelectorAll(".sv-chip")].some((chip) => chip.textContent === axis));
+  let free = slots();
+  for (let frame = 0; !free.length && frame < 300; frame++) {  // what was opened above, and where it may be dropped
+    await new Promise(requestAnimationFrame);
+    free = slots();
+  }
   const slot = free[(turn * 7) % free.length];
   const id = slot.dataset.testid;
   fire(slot, "dragover");
