@@ -115,7 +115,7 @@ def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[
                 accept=accept,
             )
             cases.append(case)
+    refuse_unknown_axes(cases)  # before a golden is written
     checked = [case.checked() for case in cases]
-    refuse_unknown_axes(cases)
     found = CheckData(ok=all(each.ok for each in checked), against=before.name if before else "", steps=checked)
     return Answer(check_document(found), record=found, code=DONE if found.ok else FAILED)

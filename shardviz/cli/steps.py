@@ -303,10 +303,8 @@ def step_of(name: str, settings: Settings, of: Project) -> Step:
         plan = _option("rule", lambda: plan.with_rules(rules))
         for row in program.rules_table(plan).rows:
             if not row.caught:
-                names = ", ".join([value.name for value in program.arguments][:3])
-                raise ShardvizError(
-                    f"--rule {row.rule} matches no argument of {name}, whose arguments are {names}, ..."
-                )
+                some = ", ".join([value.name for value in program.arguments][:3])
+                raise ShardvizError(f"--rule {row.rule} matches no argument of {name}; its arguments include {some}")
     if settings.options:
         plan = _option("options", lambda: plan.with_options(settings.options))
     tokens = getattr(made, "tokens", None) if settings.tokens is None else settings.tokens

@@ -119,14 +119,14 @@ class _Scope:
 class _Fusion:
     """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element."""
 
-    __slots__ = ("computed", "entry", "gives", "kind", "on_chip", "read", "results", "roots", "slot", "written")
+    __slots__ = ("computed", "entry", "gives", "kind", "on_chip", "read", "result", "roots", "slot", "written")
 
     def __init__(self, entry: Scheduled, kind: str = ""):
         self.entry, self.kind = entry, kind
         self.read: dict[_ListedArray, float] = {}
         self.written = 0.0
         self.gives: list[_ListedArray] = []
-        self.results: list[Value] = []
+        self.result: Value | None = None
         self.on_chip: dict[int, float] = {}
         self.computed: set[_ListedArray] = set()
         self.roots: list[tuple[_ListedArray, float | None, bool]] = []
@@ -445,7 +445,7 @@ class Listing:
         for value in operation.results:
             node = self._nodes[value] = _ListedArray(self._bytes_of(value), fusion.slot or self._scopes[-1].slots[-1])
             node.in_memory, node.fusion, node.is_summed = True, fusion, kind == "reduce"
-            fusion.results.append(value)
+            fusion.result = fusion.result or value
 
     def _update(self, operation: Operation, operands: list[_ListedArray]) -> None:
         """An array that is updated in its place: the part is read and written."""
@@ -481,10 +481,13 @@ class Listing:
             if fusion is None:
                 fusion = _Fusion(self._entry_of(node.operation))
                 fusion.slot = self._slot((node,), (fusion,))
-            self._read(fusion, node)
-            node.in_memory, node.fusion = True, fusion
-            node.slot, node.begun = fusion.slot or node.slot, _NONE
+            self._make(fusion, node)
         self._write(node)
+
+    def _make(self, fusion: _Fusion, node: _ListedArray) -> None:
+        """Has a fusion go on to compute an array, which is in memory when that is done."""
+        self._read(fusion, node)
+        node.in_memory, node.fusion, node.slot, node.begun = True, fusion, fusion.slot or node.slot, _NONE
 
     def _compute(self, nodes: Iterable[_ListedArray]) -> None:
         """Puts what is computed of arrays in memory there too."""
@@ -503,10 +506,8 @@ class Listing:
 
     def _write_behind_a_product(self, node: _ListedArray) -> None:
         """Has a product write what another fusion needs of it, where that is no larger than its own result."""
-        fusion = None if node.in_memory or node.fusion is not None else self._product_behind(node)
-        if fusion is not None:
-            self._read(fusion, node)
-            node.in_memory, node.fusion, node.slot, node.begun = True, fusion, fusion.slot or node.slot, _NONE
+        if (fusion := self._product_behind(node)) is not None:
+            self._make(fusion, node)
 
     def _product_behind(self, node: _ListedArray) -> _Fusion | None:
         """The product that writes what is computed of its result in its own place: everything else is there then."""
@@ -542,14 +543,13 @@ class Listing:
                 continue
             reduced = any(each.is_summed and each.fusion is fusion for each in memory)
             if reduced and product.size < node.size and not product.written and self._is_computed_once(fusion, node):
-                self._read(fusion, node)
-                node.in_memory, node.fusion, node.slot, node.begun = True, fusion, fusion.slot or node.slot, _NONE
+                self._make(fusion, node)
                 return fusion
         return None
 
     def _is_computed_once(self, fusion: _Fusion, node: _ListedArray) -> bool:
         """Whether no other operation of a node's kind computes the same of a product, in another layout."""
-        values, seen = [fusion.results[0]], set[Operation]()
+        values, seen = [fusion.result] if fusion.result else [], set[Operation]()
         while values:
             users = {user for user, _ in values.pop().uses if isinstance(user, Operation)} - seen
             if any(user.kind == node.operation.kind and user is not node.operation for user in users):

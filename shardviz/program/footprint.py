@@ -46,7 +46,7 @@ LESS, MORE = 0.4, 0.9
 """The shares of an estimate by which nine of ten compilers' plans take less at most, and more."""
 SMALL = 50e6
 """Bytes about which an estimate may be off however small the program: as much as v5p's compiler puts into VMEM."""
-_SMALL = 0.01
+_NEGLIGIBLE = 0.01
 """A buffer that is a smaller share of what is alive is not looked for in an output's place."""
 _TOLD = 0.05
 """A chip's own memory that is a smaller share of what is alive is not told from the rest."""
@@ -188,7 +188,7 @@ class _FootprintWalk:
         most, away = most_alive(self.buffers), set[Buffer]()
         if room >= _TOLD * most:
             away.update(on_chip([*self.buffers, *self.fixed], room))
-        large = [b for b in self.buffers if b.size > _SMALL * most and b not in away]
+        large = [b for b in self.buffers if b.size > _NEGLIGIBLE * most and b not in away]
         return most_alive(self.buffers, away.union(in_place_of(large, self.outputs)))
 
     def read(self, block: Block, inside: bool = False) -> tuple[Value, ...]:
