@@ -514,8 +514,9 @@ class Listing:
         if node.in_memory or node.fusion is not None:
             return None
         fusion = self._fusion_behind(node, PRODUCTS)
-        fits = any(each.fusion is fusion and node.size <= each.size for each in _memory(node))
-        return fusion if fits else None
+        if fusion is None or not any(each.fusion is fusion and node.size <= each.size for each in _memory(node)):
+            return None
+        return fusion
 
     def _fusion_behind(self, node: _ListedArray, kinds: frozenset[str]) -> _Fusion | None:
         """A fusion that gives or reads what a node is computed from, and can go on to compute the node."""
@@ -637,8 +638,10 @@ def _memory(node: _ListedArray) -> Iterator[_ListedArray]:
         if each.in_memory:
             yield each
             continue
-        nodes += [operand for operand in dict.fromkeys(each.operands) if operand not in seen]
-        seen.update(each.operands)
+        for operand in each.operands:
+            if operand not in seen:
+                seen.add(operand)
+                nodes.append(operand)
 
 
 def _keep_on_chip(rows: Sequence[Scheduled | _Fusion]) -> None:
