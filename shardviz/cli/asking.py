@@ -69,7 +69,7 @@ def why(words: Sequence[str], axis: str | None, **given: Any) -> Answer:
     wanted: Any = words[-1]
     if wanted.split(" ")[0] in KINDS:
         kept = step.program.propagate(step.plan).collectives
-        which = kept.where(**collectives_of(wanted))
+        which = kept.where(**collectives_of(wanted, argument="VALUE"))
         if not which:
             has = ", ".join(
                 f"{kind} over {axes}" for kind, axes in sorted({(c.kind, axes_words(c.axes)) for c in kept})

@@ -113,12 +113,11 @@ class Case:
             yield Failure(rule="golden", text=str(error).replace("update=True (pytest --update-goldens)", "--update"))
 
     def _forbidden(self, text: str) -> Iterator[Failure]:
+        wanted = collectives_of(text, argument="--forbid")
         try:
-            which = self.report.collectives.where(**collectives_of(text))
+            which = self.report.collectives.where(**wanted)
         except ShardvizError as error:
-            raise ShardvizError(
-                f"--forbid {error}" if str(error).startswith("'") else f"--forbid {text!r}: {error}"
-            ) from error
+            raise ShardvizError(f"--forbid {text!r}: {error}") from error
         if which:
             most = max(which, key=lambda c: c.assumed_bytes)
             listed = (
@@ -234,7 +233,8 @@ def refuse_unknown_axes(cases: Sequence[Case]) -> None:
     known = list(dict.fromkeys(axis for case in cases for axis in case.report.mesh.names))
     for case in cases:
         for text in case.step.settings.budgets.forbid:
-            for axis in filter(None, map(str.strip, collectives_of(text).get("axes", "").split(","))):
+            axes = collectives_of(text, argument="--forbid").get("axes", "")
+            for axis in filter(None, map(str.strip, axes.split(","))):
                 if axis not in known:
                     raise ShardvizError(
                         f"--forbid {text!r}: no mesh has an axis {axis!r}; there are {', '.join(known)}"

@@ -51,20 +51,20 @@ def array_of(text: str) -> tuple[str, tuple[int, ...]]:
     return match[1], shape
 
 
-def collectives_of(text: str) -> dict[str, str]:
+def collectives_of(text: str, *, argument: str) -> dict[str, str]:
     """What `report.collectives.where` takes, of `all-gather over data inside loop at model.py:* larger than 100 MB`.
 
     Raises:
-        ShardvizError: if it names no kind of collective.
+        ShardvizError: it names `argument`, if the text names no kind of collective.
     """
     kind, *rest = _NEXT.split(" " + text.strip())
     kind = kind.strip()
     where = {} if kind in ("", "any") else {"kind": kind}
     if twice := [word for place, word in enumerate(rest[::2]) if word in rest[: 2 * place : 2]]:
-        raise ShardvizError(f"{text!r}: {twice[0]!r} stands there twice; axes go together, over data,model")
+        raise ShardvizError(f"{argument} {text!r}: {twice[0]!r} stands there twice; axes go together, over data,model")
     if kind not in ("any", *KINDS):
         raise ShardvizError(
-            f"{text!r}: expected a kind of collective (any, {', '.join(KINDS)}), and behind it what you like of: over "
+            f"{argument} {text!r}: expected a kind of collective (any, {', '.join(KINDS)}), and behind it what you like of: over "
             "AXES, inside loop, at LINE, by partitioner, in backward, of bfloat16, larger than 100 MB"
         )
     return where | {_WORDS[word]: value.strip() for word, value in zip(rest[::2], rest[1::2], strict=True)}

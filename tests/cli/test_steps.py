@@ -126,9 +126,9 @@ def test_what_is_no_array_is_refused(text):
 
 def test_collectives_are_said_in_words():
     assert array_of("f32[]") == ("f32", ())
-    assert collectives_of("any inside loop") == {"inside": "loop"}
-    assert collectives_of("all-gather of bfloat16 in backward") == {
+    assert collectives_of("any inside loop", argument="VALUE") == {"inside": "loop"}
+    assert collectives_of("all-gather of bfloat16 in backward", argument="VALUE") == {
         "kind": "all-gather", "dtype": "bfloat16", "phase": "backward",
     }  # fmt: skip
     with pytest.raises(ShardvizError, match="'gather inside loop': expected a kind of collective"):
-        collectives_of("gather inside loop")
+        collectives_of("gather inside loop", argument="VALUE")
