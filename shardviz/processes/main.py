@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import pickle
 import shutil
@@ -38,6 +39,7 @@ def main(descriptor: str, root: str) -> None:
     plain_signals()
     kernel = os.getppid()
     _jax.preload()
+    gc.freeze()  # else the first collection in a child writes to, and so copies, every page that it shares
     dumps.sweep_folders()
     line = Connection(int(descriptor))
     children: dict[int, tuple[int, int]] = {}  # process → its job, and where it says what the compiler raised
