@@ -2,9 +2,9 @@
 
 >>> array_of("bf16[8192, 4096]")
 ('bf16', (8192, 4096))
->>> collectives_of("all-gather inside loop larger than 100 MB")
+>>> collectives_of("all-gather inside loop larger than 100 MB", argument="VALUE")
 {'kind': 'all-gather', 'inside': 'loop', 'larger_than': '100 MB'}
->>> collectives_of("all-reduce over data at model.py:* by partitioner")
+>>> collectives_of("all-reduce over data at model.py:* by partitioner", argument="VALUE")
 {'kind': 'all-reduce', 'axes': 'data', 'line': 'model.py:*', 'origin': 'partitioner'}
 """
 
