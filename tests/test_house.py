@@ -319,6 +319,7 @@ print(json.dumps({"found": found, "backend": xla_bridge.backends_are_initialized
     assert facts == {"found": ["cpu", "tpu", "gpu"], "backend": False}
 
 
+@pytest.mark.long
 def test_exploring_starts_no_backend_in_the_kernel():
     """A backend takes hold of the machine's devices, which the kernel's owner may want for something else."""
     facts = in_a_process("""
@@ -339,6 +340,7 @@ print(json.dumps(started))
     assert facts == {"mlp": False, "moe": False, "gpt_2021": False}
 
 
+@pytest.mark.long
 def test_public_names_do_not_depend_on_what_was_imported_before():
     """Importing a room puts it into the package under its own name, where a function of that name may have to be."""
     tree = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
@@ -361,6 +363,7 @@ print(json.dumps([
     assert not wrong, f"once all rooms are imported, shardviz.{wrong[0]} is something else"
 
 
+@pytest.mark.long
 def test_no_name_hides_a_package():
     """`import shardviz.layouts.bytes as b` goes through the attributes, whatever was used or imported before."""
     packages = [module_name(path) for path in MODULES if path.name == "__init__.py"]

@@ -64,7 +64,7 @@ def collectives_of(text: str, *, argument: str) -> dict[str, str]:
         raise ShardvizError(f"{argument} {text!r}: {twice[0]!r} stands there twice; axes go together, over data,model")
     if kind not in ("any", *KINDS):
         raise ShardvizError(
-            f"{argument} {text!r}: expected a kind of collective (any, {', '.join(KINDS)}), and behind it what you like "
-            "of: over AXES, inside loop, at LINE, by partitioner, in backward, of bfloat16, larger than 100 MB"
+            f"{argument} {text!r}: expected a kind of collective (any, {', '.join(KINDS)}), and behind it what you "
+            "like of: over AXES, inside loop, at LINE, by partitioner, in backward, of bfloat16, larger than 100 MB"
         )
     return where | {_WORDS[word]: value.strip() for word, value in zip(rest[::2], rest[1::2], strict=True)}

@@ -116,6 +116,7 @@ def test_an_unused_argument_does_not_keep_a_program_off_its_target():
 # Unused arguments are those that JAX drops.
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(["used", "unused", "multiplied by nothing kept", "in a loop"]), min_size=1, max_size=6))
 def test_unused_arguments_are_those_that_jax_leaves_out(roles):

@@ -465,6 +465,7 @@ def first_sentences(document):
     return [plain(first.pieces) for each in firsts for first in each]
 
 
+@pytest.mark.long
 def test_a_newcomer_can_read_the_first_sentences(llama, program):
     """No HLO names, no words of a compiler's: variables, lines, operations as JAX calls them, axes, dimensions."""
     report = llama.program.propagate(llama.plan)

@@ -92,6 +92,7 @@ def test_a_weight_that_a_change_gathers_is_found_with_its_line(repository, run):
     assert git(repository, "worktree", "list").count("\n") == 0, "nothing is left"
 
 
+@pytest.mark.long
 def test_the_base_is_where_the_working_tree_left_the_branch(repository, run):
     git(repository, "checkout", "--quiet", "main")
     change(repository)

@@ -68,6 +68,7 @@ def on_a_terminal(width: int, **more: str) -> str:
     return text.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.long
 def test_a_terminal_gets_colours_and_its_own_width_unless_it_says_otherwise():
     coloured, plain = on_a_terminal(40), on_a_terminal(40, NO_COLOR="1")
     assert "\x1b[34mdata\x1b[0m" in coloured and "\x1b" not in plain

@@ -270,6 +270,7 @@ KERNEL = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "end",
     [

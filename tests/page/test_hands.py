@@ -126,6 +126,7 @@ def _moment(state):
     return state.level, state.target, state.deck.at, state.deck.against, cards, tuple(state.logical.names.items())
 
 
+@pytest.mark.long
 def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
     """500 of the page's own messages, drawn from what the page shows at that moment."""
     chance = random.Random(7)

@@ -164,6 +164,7 @@ def test_imports_that_are_missing_are_written_too(tmp_path):
     assert said(by_hand.propagate(sv.Plan({"a": 2}))) == said(program.propagate(plan))
 
 
+@pytest.mark.long
 def test_modules_of_flax_are_placed_by_rules(tmp_path):
     """The code is run: every weight is where the plan has it, and a step is done. The weights are zeros, for which
     nothing is compiled, and the step is compiled as fast as that goes."""

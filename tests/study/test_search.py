@@ -302,6 +302,7 @@ def test_mesh_shapes_are_all_factorisations_and_no_others():
     assert sizes == {s for s in itertools.product((1, 2, 4, 8), repeat=3) if math.prod(s) == 8}
 
 
+@pytest.mark.long
 def test_megatrons_perceptron_comes_out_where_weights_outweigh_activations():
     """Alpa's tests (`test_auto_sharding_mlp.py`): n layers over the model axis are n - 1 all-reduces of activations
     going forward and back but for the first, where every pair is cut by columns, then by rows. Where the outputs may be
@@ -358,6 +359,7 @@ def test_megatrons_transformer_comes_out_with_4_all_reduces_a_layer_but_one():
     assert {c.kind for c in sums} == {"all-reduce"} and len(sums) == 4 * layers - 1
 
 
+@pytest.mark.long
 def test_a_shard_map_whose_axes_divide_on_few_meshes_is_searched():
     example = sv.gallery.ring(mesh="data=2,seq=4")
     found = sv.search(example.program, "tpu v5p:2x2x2", seconds=60, level="propagated", most=8)
@@ -388,6 +390,7 @@ def test_what_a_pmap_maps_stays_on_its_axis():
     assert mapped.mapped == ("batch",) and len(mapped.arguments) == 2
 
 
+@pytest.mark.long
 def test_as_long_as_nothing_fits_the_first_candidates_are_tried_however_long_that_takes():
     program = sv.gallery.llama("70b", mesh="data=64,model=8").program
     found = sv.search(program, "tpu v5p:8x8x8", seconds=0.01, level="propagated")
