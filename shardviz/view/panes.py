@@ -34,7 +34,6 @@ from shardviz.view.document import (
     notes,
     paragraph,
     seconds,
-    section,
     shape,
     value_spec,
     words,
@@ -66,7 +65,6 @@ from shardviz.view.step_cost import (
     step_section,
     work_sections,
 )
-from shardviz.view.traffic import WORDS, traffic_pictures
 from shardviz.view.values import beside_words, total_bytes, values_table
 
 PAGE = 200
@@ -287,17 +285,9 @@ def cost_pane(cost: StepCost | None, why: str = "") -> Document:
     if cost.collectives:
         blocks.append(dataclasses.replace(longest_section(cost, waits=True), fold=None))
     blocks += [dataclasses.replace(section, fold=None) for section in work_sections(cost)]
-    blocks += [traffic_section(cost), sources_section(cost)]
+    blocks.append(sources_section(cost))
     lead = (code(cost.machine.text), words(level_words(cost), quiet=True))
     return Document(lead=(lead,), blocks=tuple(blocks), mesh=cost.mesh)
-
-
-def traffic_section(cost: StepCost) -> Section:
-    """Who sends how many bytes to whom."""
-    pictures = traffic_pictures(cost)
-    figures = tuple(Figure(of=each, name=f"traffic-{n}") for n, each in enumerate(pictures))
-    blocks = (Beside(blocks=figures), *notes(WORDS[1])) if figures else notes("One device: no communication.")
-    return section("Traffic in a step", *blocks, lead=words(WORDS[0], quiet=True))
 
 
 # Rules.

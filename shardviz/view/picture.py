@@ -538,18 +538,6 @@ def shortened(text: str, most: int = 24) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def beside(pictures: Sequence[Picture], gap: float = 36.0) -> Picture:
-    """Pictures side by side, each with its title above it."""
-    shapes: list[Shape] = []
-    x, top, high = 0.0, 24.0, 0.0
-    for each in pictures:
-        shapes.append(Labels(at=((x, 8.0),), texts=(each.title,)))
-        shapes += [shifted(shape, x, top) for shape in each.shapes]
-        x += max(each.width, text_wide(each.title)) + gap
-        high = max(high, each.height)
-    return Picture(width=max(x - gap, 1.0), height=top + high, shapes=tuple(shapes))
-
-
 def shifted(shape: Shape, dx: float, dy: float) -> Shape:
     """A shape so much further to the right and down."""
     if isinstance(shape, Rects):
