@@ -253,7 +253,7 @@ def _fill(role: Role) -> str:
 
 
 def _small(grid: Grid, r: int, c: int, text: str, tip: str, fill: Role, around: Role) -> str:
-    style = "padding:1px" + (f";{_fill(fill)}" if fill != around else "") + _edges(grid, r, c)
+    style = "padding:1px" + (f";{_fill(fill)}" if fill != around else "")
     return f'<td style="{style}"{f" title={chr(34)}{escape(tip)}{chr(34)}" if tip else ""}>{escape(text)}</td>'
 
 
@@ -272,10 +272,10 @@ def _large(grid: Grid, r: int, c: int, text: str, tip: str, fill: Role) -> str:
     inside = f"padding:5px 7px;text-align:center;white-space:nowrap;border:{edge};{_fill(fill)}{_hatched(past)}"
     title = f' title="{escape(tip)}"' if tip else ""
     if not grid.cards:
-        return f'<td style="{inside}{_edges(grid, r, c)}"{title}>{shown}</td>'
+        return f'<td style="{inside}"{title}>{shown}</td>'
     shadows = ",".join(f"{3 * n}px {3 * n}px 0 {_shadow(role, n)}" for n, role in enumerate(grid.cards, 1))
     card = f'<div style="{inside};box-shadow:{shadows}">{shown}</div>'
-    return f'<td style="padding:2px 9px 9px 2px;border:0{_edges(grid, r, c)}"{title}>{card}</td>'
+    return f'<td style="padding:2px 9px 9px 2px;border:0"{title}>{card}</td>'
 
 
 def _shadow(role: Role, number: int) -> str:
@@ -294,13 +294,6 @@ def _hatched(past: Sequence[float]) -> str:
     sizes, places = (",".join(texts) for texts in zip(*parts, strict=True))
     image = ",".join([f"url(data:image/png;base64,{_HATCH})"] * len(parts))
     return f";background-image:{image};background-size:{sizes};background-position:{places};background-repeat:no-repeat"
-
-
-def _edges(grid: Grid, r: int, c: int) -> str:
-    """Thick lines above a cell and at its left."""
-    below, right = grid.edges
-    style = f";border-top:3px solid {_GREY}" if (r - 1, c) in below else ""
-    return style + (f";border-left:3px solid {_GREY}" if (r, c - 1) in right else "")
 
 
 # Tables.

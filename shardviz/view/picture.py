@@ -245,7 +245,6 @@ class Grid:
         across, down: what runs along the columns, and along the rows; may be empty.
         caption: what the whole is; may be empty.
         past: the share of each column, and of each row, that lies beyond the end of things and is hatched.
-        edges: cells (row, column) with a thick line below, and cells with one at their right.
         tip, told, select, keys: as of `Rects`, row by row; the first of the parts says most.
     """
 
@@ -268,7 +267,6 @@ class Grid:
     down: str = ""
     caption: str = ""
     past: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
-    edges: tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]] = (frozenset(), frozenset())
     tip: str = ""
     told: tuple[tuple[str, ...], ...] = ()
     select: str = ""
@@ -327,7 +325,6 @@ class Grid:
             yield dataclasses.replace(cells.only(same), fill=fill)
         yield from self._hatched()
         yield from self._texts()
-        yield from self._lines()
         yield from self._heads(self.above, len(self.texts[0]), self.wide, self.across, upright=False)
         yield from self._heads(self.beside, len(self.texts), self.high, self.down, upright=True)
         if self.caption:
@@ -371,15 +368,6 @@ class Grid:
             at, texts = zip(*places, strict=True)
             look = {"ink": ink, "halo": hatched, "layer": self.layer + 2}
             yield Labels(at=at, texts=texts, align="middle", size=self.size, mono=True, **look)
-
-    def _lines(self) -> Iterator[Lines]:
-        """The thick edges."""
-        w, h = self.wide, self.high
-        lines = [((c * w, (r + 1) * h), ((c + 1) * w, (r + 1) * h)) for r, c in sorted(self.edges[0])]
-        lines += [(((c + 1) * w, r * h), ((c + 1) * w, (r + 1) * h)) for r, c in sorted(self.edges[1])]
-        if lines:
-            thick = Lines(lines=tuple(lines), stroke="quiet", width=3, name="edges", layer=self.layer + 3)
-            yield shifted(thick, self.x, self.y)  # type: ignore[misc]
 
     def _heads(
         self, heads: Sequence[Head], count: int, cell: float, name: str, *, upright: bool

@@ -47,7 +47,6 @@ from shardviz.view.layouts import (
     all_axes,
     kept_and_moved,
     move_blocks,
-    process_blocks,
     slice_text,
     spec_pieces,
     spec_words,
@@ -88,7 +87,7 @@ def shard_map(shown: Shown, device: int = -1, room: float | None = None) -> Pict
     """Which device holds which slice, untitled, with a picked device's groups outlined (its place in the mesh; below 0
     for none). The finest picture within 1,280 pixels each way; its `coarser` gives those with fewer cells. With
     so many pixels of `room` across the letters are larger: a cell of many devices names the first, its tip all."""
-    fine = build_scene(shown.layout, shown.hosts)
+    fine = build_scene(shown.layout)
     scenes: dict[tuple[int, ...], Scene] = {}  # many limits give the same cells
     pictures: dict[tuple[int, ...], Picture] = {}
 
@@ -186,7 +185,7 @@ def _(shown: ShownTree, kind: str = "") -> Picture:
 
 @document.register
 def of_shown(shown: Shown) -> Document:
-    """The map, what JAX does with a sharding that does not divide, and what each process holds.
+    """The map, and what JAX does with a sharding that does not divide.
 
     >>> from shardviz.layouts import layout
     >>> Shown(layout((4, 2), ("x",), {"x": 2}), "w", "int8")
@@ -230,8 +229,7 @@ def _side(side: Side) -> tuple[Piece, ...]:
 
 def _besides(shown: Shown, which: str = "") -> tuple[Block, ...]:
     uneven = uneven_words(shown.layout, shown.dtype)
-    refused = (paragraph(uneven, label=which or "uneven"),) if uneven else ()
-    return refused + (process_blocks(shown.hosts, which) if shown.hosts is not None else ())
+    return (paragraph(uneven, label=which or "uneven"),) if uneven else ()
 
 
 @document.register
@@ -389,7 +387,7 @@ def _frame(scene: Scene, longest: int, inside: Sequence[Sequence[str]] = (), roo
         across=_named(scene.columns),
         down=_named(scene.rows),
         past=(_past(scene.columns), _past(scene.rows)),
-        tip="{} on {}" if scene.process_of is None else "{} on {}, {}",
+        tip="{} on {}",
         select="cell",
     )
 
@@ -412,8 +410,7 @@ def _panels(scene: Scene, frame: Grid, texts: list[str], inside: Sequence[Sequen
         f"{index}, padded by {padding}," if padding else index
         for index, padding in zip(scene.slices, scene.paddings, strict=True)
     ]
-    processes = [scene.process_texts] if scene.process_of is not None else []
-    parts = list(zip(slices, who, *processes, strict=True))
+    parts = list(zip(slices, who, strict=True))
     heads = _heads(scene, scene.columns)
     for panel in range(panels):
         own = slice(panel * rows * columns, (panel + 1) * rows * columns)
@@ -422,7 +419,6 @@ def _panels(scene: Scene, frame: Grid, texts: list[str], inside: Sequence[Sequen
             texts=tuple(tuple(texts[n : n + columns]) for n in range(own.start, own.stop, columns)),
             above=(*_own(scene, panel), *heads),
             caption=scene.panel_text(panel),
-            edges=tuple(frozenset(map(tuple, np.argwhere(each[panel]).tolist())) for each in scene.edges),
             told=tuple(parts[own]),
             keys=tuple(keys[own]),
         )

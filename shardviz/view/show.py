@@ -18,28 +18,26 @@ columns: dimension 1, 6, not sharded
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from shardviz.errors import MeshError, ShardvizError, SpecError
+from shardviz.errors import ShardvizError, SpecError
 from shardviz.judge.report import Report
 from shardviz.kept import cached_property
-from shardviz.layouts import Layout, Leaf, Moves, ProcessLayout, TreeBytes, add_up, by_process, itemsize, layout
+from shardviz.layouts import Layout, Leaf, Moves, TreeBytes, add_up, itemsize, layout
 from shardviz.layouts.layout import is_plain
 from shardviz.notation import DeviceMesh, Sharding, Spec
 from shardviz.notation.read import sharding as read_sharding
 from shardviz.program.resharding import moves_between
 from shardviz.records import Value
-from shardviz.records.amounts import format_bytes, format_shape, plural
+from shardviz.records.amounts import format_bytes, format_shape
 from shardviz.visible import Visible, paint
 
 MOST_VALUES = 256
 """Elements; the values of larger arrays are not fetched."""
-
-Processes = int | Sequence[int] | Mapping[int, int] | None
 
 
 class Drawn(Visible):
@@ -63,14 +61,12 @@ class Shown(Drawn):
         title: the array's name; may be empty.
         dtype: the element type, or None where it is not known.
         values: the array's elements, or None where they are many or not within reach.
-        hosts: what each process holds; None where there is one, or nothing says which devices belong together.
     """
 
     layout: Layout
     title: str = ""
     dtype: str | None = None
     values: np.ndarray | None = None
-    hosts: ProcessLayout | None = None
 
     @property
     def size(self) -> str:
@@ -175,7 +171,6 @@ def show(
     after: Any = None,
     leaf: str | None = None,
     dtype: Any = None,
-    processes: Processes = None,
 ) -> Map | ShownTree | ShownChange:
     """The shard map of an array, a shape, a report's value, or a tree of arrays; or of an array before and after.
 
@@ -190,8 +185,6 @@ def show(
         leaf: of a tree, the name of the leaf whose shard map is drawn, the heaviest if None; of a report, the name of
             any argument, output or intermediate.
         dtype: of a shape, the element type, for bytes; overrides an array's own.
-        processes: which devices belong to one process (host): how many each has, counted by device id; or the process
-            of each device in mesh order, or device id → process. None for what a mesh of devices itself says.
 
     Returns:
         A `Shown`, a `ShownTree` for a tree, a `ShownChange` with `after`, a `ShownUnknown` where nobody has said yet
@@ -199,7 +192,7 @@ def show(
 
     Raises:
         SpecError: if no spec is given and the array has none, or it does not fit.
-        MeshError: if `mesh` is no mesh, or `processes` does not fit it.
+        MeshError: if `mesh` is no mesh.
         ShardvizError: if it has no shape, no mesh is given and the array has none, or `leaf` is no leaf.
 
     Examples:
@@ -208,9 +201,9 @@ def show(
         [8, 6] P('data', None) · shard [4, 6] · mesh data=2, 2 devices
     """
     if isinstance(array_or_shape, Report):
-        return _report(array_or_shape, spec, after, leaf, processes)
+        return _report(array_or_shape, spec, after, leaf)
     if _is_array(array_or_shape) or _is_shape(array_or_shape):
-        return _one(array_or_shape, spec, mesh, after, dtype, processes)
+        return _one(array_or_shape, spec, mesh, after, dtype)
     names, leaves, specs = _flatten(array_or_shape, spec)
     if not any(map(_is_array, leaves)):
         read_one(array_or_shape, spec, mesh)  # says what it is not
@@ -222,7 +215,7 @@ def show(
         if not _is_array(array) or (mesh is None and one is None and not _says_sharding(array)):
             left_out.append(name)
         else:
-            every.append(read_one(array, one, mesh, processes, name=name))
+            every.append(read_one(array, one, mesh, name=name))
     left_out += [shown.title for shown in every if isinstance(shown, ShownUnknown)]
     if len(left_out) == len(leaves):
         raise ShardvizError(
@@ -246,16 +239,14 @@ def _tree(every: Sequence[Map], left_out: Sequence[str], chosen: Map | None) -> 
     return replace(tree, chosen=leaves[weights.index(max(weights))])
 
 
-def _report(
-    report: Report, spec: Any, after: Any, leaf: str | None, processes: Processes
-) -> Map | ShownTree | ShownChange:
+def _report(report: Report, spec: Any, after: Any, leaf: str | None) -> Map | ShownTree | ShownChange:
     """A report's arguments as a tree, with the value called `leaf` drawn; that value alone with `spec` or `after`."""
     if leaf is not None and (spec is not None or after is not None):
-        return _one(report.value(leaf), spec, report.mesh, after, None, processes)
+        return _one(report.value(leaf), spec, report.mesh, after, None)
     if spec is not None or after is not None:
         raise ShardvizError("show(report): spec and after are for one value; name it, such as leaf=\"params['w']\"")
-    every = [read_one(value, None, report.mesh, processes) for value in report.arguments]
-    chosen = None if leaf is None else read_one(report.value(leaf), None, report.mesh, processes)
+    every = [read_one(value, None, report.mesh) for value in report.arguments]
+    chosen = None if leaf is None else read_one(report.value(leaf), None, report.mesh)
     left_out = [shown.title for shown in every if isinstance(shown, ShownUnknown)]
     if len(left_out) < len(every):
         return _tree(every, left_out, chosen)
@@ -264,8 +255,8 @@ def _report(
     return chosen
 
 
-def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any, processes: Processes) -> Map | ShownChange:
-    shown = read_one(array, spec, mesh, processes)
+def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any) -> Map | ShownChange:
+    shown = read_one(array, spec, mesh)
     if dtype is not None:
         shown = replace(shown, dtype=str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)))
         itemsize(shown.dtype)
@@ -275,7 +266,7 @@ def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any, processes: Pr
     asked, where = _unpack(after)
     if where is None and not isinstance(asked, Sharding):
         where = own_mesh
-    then = replace(read_one(shape, asked, where, processes), title=shown.title, dtype=shown.dtype)
+    then = replace(read_one(shape, asked, where), title=shown.title, dtype=shown.dtype)
     for word, one in (("before", shown), ("after", then)):
         if isinstance(one, ShownUnknown):
             raise SpecError(f"show(after=...): the resharding is not known, because {word} the change {one.why}")
@@ -307,9 +298,7 @@ def _is_spec(thing: Any) -> bool:
 # What `show` is given, read.
 
 
-def read_one(
-    array_or_shape: Any, spec: Any = None, mesh: Any = None, processes: Processes = None, *, name: str = ""
-) -> Map:
+def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Map:
     """What `show` takes, no pytree, as its map; `spec` and `mesh` override its own, `name` is for what has none. A
     `ShardvizError` where it has no shape or no mesh, or its sharding cannot be read."""
     shape, own_name, dtype = _shape_of(array_or_shape)
@@ -333,7 +322,7 @@ def read_one(
     if isinstance(sharding, Sharding) and (unknown := _undecided(sharding)):
         return undecided(unknown, sharding.mesh)
     cut = layout(shape, sharding, mesh)
-    return Shown(cut, title, dtype, _values(array_or_shape), _processes(cut, processes))
+    return Shown(cut, title, dtype, _values(array_or_shape))
 
 
 def _says_sharding(thing: Any) -> bool:
@@ -459,23 +448,3 @@ def _undecided(record: Sharding) -> str:
         return _THE_COMPILER
     decided = record.unreduced or record.manual or record.replicated or any(n > 1 for n in record.tiles)
     return _ALL_OPEN if record.open and all(record.open) and not decided and record.mesh.size > 1 else ""
-
-
-# Which devices belong to one process.
-
-
-def _processes(cut: Layout, processes: Processes) -> ProcessLayout | None:
-    """What each process holds; None where there is one, or nothing says which devices belong together."""
-    if processes is None and not cut.mesh.process_ids:
-        return None
-    if isinstance(processes, int | np.integer):
-        count = len(cut.device_ids)
-        if isinstance(processes, bool) or processes < 1 or count % processes:
-            raise MeshError(
-                f"processes={processes}: the {plural(count, 'device')} of the mesh {cut.mesh} do not divide into "
-                "processes of that many; give a number that divides them, or the process of each device"
-            )
-        hosts = by_process(cut, np.argsort(np.argsort(cut.device_ids)) // processes)
-    else:
-        hosts = by_process(cut, processes)
-    return hosts if len(hosts.processes) > 1 else None

@@ -86,8 +86,8 @@ def timeline():
 
 
 OTHERS = {
-    "a map": lambda: sv.show((17, 8), ("data",), "data=8", dtype="float32", processes=4),
-    "a change": lambda: sv.show((64, 64), ("data", None), MESH, after=("model", "data"), dtype="bfloat16", processes=4),
+    "a map": lambda: sv.show((17, 8), ("data",), "data=8", dtype="float32"),
+    "a change": lambda: sv.show((64, 64), ("data", None), MESH, after=("model", "data"), dtype="bfloat16"),
     "a tree": lambda: sv.show({"w": leaf((64, 64), "data"), "b": leaf((64,)), "lr": 0.1}),
     "an unknown": lambda: sv.show((8, 6), "{unknown}", "data=4"),
     "notations": lambda: sv.rosetta("P('data', None)", "data=2,model=4"),
@@ -246,7 +246,7 @@ def test_all_media_have_the_cells_of_what_is_no_pane(subject):
 
 WIDE = {
     **OTHERS,
-    "2048 devices": lambda: sv.show((8192, 4096, 6), ("data", None, "model"), "data=64,model=32", processes=8),
+    "2048 devices": lambda: sv.show((8192, 4096, 6), ("data", None, "model"), "data=64,model=32"),
     "a change of 128": lambda: sv.show((64, 64), (("data", "model"),), "data=16,model=8", after=("model", "data")),
     "numbers": lambda: Shown(layout((2, 16), ("a",), "a=2"), values=np.linspace(-1e-7, 1e7, 32).reshape(2, 16)),
 }
@@ -261,7 +261,7 @@ def test_no_line_is_wider_than_asked_for(subject):
 
 EVIL = {HOSTILE: 2, "b": 2}
 EVILS = {
-    "a map": lambda: sv.show((8, 8), (HOSTILE, "b"), EVIL, processes=2),
+    "a map": lambda: sv.show((8, 8), (HOSTILE, "b"), EVIL),
     "a change": lambda: sv.show((8, 8), (HOSTILE, "b"), EVIL, after=("b", HOSTILE)),
     "a tree": lambda: sv.show({HOSTILE: np.zeros((8, 8))}, (HOSTILE,), EVIL),
     "an unknown": lambda: ShownUnknown((8,), HOSTILE, HOSTILE, HOSTILE, DeviceMesh.of(EVIL)),

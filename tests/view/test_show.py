@@ -199,7 +199,7 @@ WIDE = {"模型並行軸": 4, "データ": 2}
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_wide_characters_take_two_columns(width):
     texts = [
-        show((8192, 4096), ("模型並行軸", "データ"), WIDE, processes=4).text(width),
+        show((8192, 4096), ("模型並行軸", "データ"), WIDE).text(width),
         show((8192, 4096), ("模型並行軸", None), WIDE, after=(None, "データ")).text(width),
         show({"層": np.ones((64, 64)), "b": np.ones(8)}, ("データ",), WIDE).text(width),
         show((8, 8), "{unknown}", WIDE).text(width),
