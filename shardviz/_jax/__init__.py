@@ -52,7 +52,6 @@ from shardviz._jax.jaxprs import (
     constraints,
     equations,
     has_shard_map,
-    in_types,
     kernel_estimates,
     leaked,
     memory_kinds,
@@ -69,16 +68,12 @@ from shardviz._jax.jaxprs import (
     user_frames,
 )
 from shardviz._jax.lowering import (
-    LoweredFacts,
     bytecode,
-    compiled_results,
     ir_type,
     lower,
-    lowered_facts,
     mlir_context,
     module_from,
     run_passes,
-    traced_shardings,
     walk,
 )
 from shardviz._jax.marking import (

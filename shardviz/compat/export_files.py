@@ -19,7 +19,7 @@ from shardviz.ask.program import Program
 from shardviz.errors import ParseError, ShardvizError
 from shardviz.files import read_whole
 from shardviz.notation import DeviceMesh
-from shardviz.program.adapt.stages import call_of
+from shardviz.program.adapt.exported import call_of
 from shardviz.program.exports import UNREADABLE, ExportRecord, record_of
 from shardviz.visible import Visible
 

@@ -23,7 +23,7 @@ from shardviz.files import write_whole
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_text
 from shardviz.program import stablehlo_program, symbols
-from shardviz.program.adapt.stages import call_of, mesh_of
+from shardviz.program.adapt.exported import call_of, mesh_of
 from shardviz.program.lower import with_constraints
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import argument_names, assertions, custom_calls, mesh_in
@@ -243,12 +243,12 @@ def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",
 
     Raises:
         ShardvizError: for a platform that JAX does not know.
-        TraceError: if it has no jaxpr any more (it was exported or lowered before), it calls back to Python, or JAX
+        TraceError: if it has no jaxpr any more (it was exported before), it calls back to Python, or JAX
             cannot export it.
     """
     if traced.closed is None:
         raise TraceError(
-            f"{traced.name} was lowered before, so it has no function to export under another plan; export the "
+            f"{traced.name} was exported before, so it has no function to export under another plan; export the "
             "function itself, or keep the file that it came from"
         )
     platforms = (platforms,) if isinstance(platforms, str) else tuple(platforms)

@@ -44,8 +44,8 @@ def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
     """
     wrapped = _jax.unwrap_jit(call.fn)
     if wrapped is None or call.traced_for is not None or call.kind in _NOT_DONATED:
-        lowered = "it was traced or lowered before it came here: say donate_argnums where it is jitted, and trace that"
-        raise ShardvizError(_NOT_DONATED.get(call.kind, lowered))
+        exported = "it was exported before it came here: say donate_argnums where it is jitted, and trace that"
+        raise ShardvizError(_NOT_DONATED.get(call.kind, exported))
     static = call.options.static_places(call.fn, len(call.args))
     places = [i for i in range(len(call.args)) if i not in static]
     trees = zip(places, traced.in_tree[0], strict=True)
@@ -74,7 +74,7 @@ def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, bett
     if call.kind in ("nnx", "state"):
         raise ShardvizError("the shapes of a flax.nnx object stand in its own configuration: change them there")
     if call.traced_for is not None or len(flat) != len(traced.arguments):
-        raise ShardvizError("it was traced or lowered before it came here, for the shapes that it has")
+        raise ShardvizError("it was exported before it came here, for the shapes that it has")
     at: dict[str, set[int]] = {}
     for member in dimension.arguments:
         at.setdefault(member.path, set()).add(member.dimension)
@@ -98,12 +98,12 @@ def checkpointing(call: Call, policy: str) -> Call:
         policy: a name in `jax.checkpoint_policies`, of one that takes no settings.
 
     Raises:
-        ShardvizError: if there is no such policy, or the program was traced before it came here.
+        ShardvizError: if there is no such policy, or the program is an export.
     """
     if policy not in POLICIES:
         raise ShardvizError(f"there is no policy {policy!r}; there are {', '.join(POLICIES)}")
     if call.traced_for is not None:
-        raise ShardvizError("it was traced or lowered before it came here, and keeps what it kept then")
+        raise ShardvizError("it was exported before it came here, and keeps what it kept then")
     return replace(call, checkpoint=policy)
 
 
@@ -111,10 +111,10 @@ def reconstraining(call: Call, traced: Traced, changes: Iterable[Reconstrained])
     """The call with some of the function's own sharding constraints left out, or with other specs.
 
     Raises:
-        ShardvizError: if there is no such constraint, or the program was traced before it came here.
+        ShardvizError: if there is no such constraint, or the program is an export.
     """
     if call.traced_for is not None:
-        raise ShardvizError("it was traced or lowered before it came here, with the constraints that it had then")
+        raise ShardvizError("it was exported before it came here, with the constraints that it had then")
     own = {(c.source.short, c.spec.dims): c.source for c in traced.constraints if c.source is not None}
     for each in changes:
         if (each.line, each.before) not in own:

@@ -235,7 +235,7 @@ class TestExplored:
 
     def test_what_is_exported_cannot_be_exported_again(self, data):
         program = load(data).program()
-        with pytest.raises(TraceError, match="was lowered before"):
+        with pytest.raises(TraceError, match="was exported before"):
             program.export(program.plan())
 
     def test_sv_explore_takes_one(self, data):

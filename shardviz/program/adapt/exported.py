@@ -1,14 +1,12 @@
-"""Programs that JAX has staged: a `jax.stages.Traced` or `Lowered`, and what `jax.export` made.
+"""What `jax.export` made: its module is read and never called.
 
-Of a trace the jaxpr is taken as it is, of the others the module, which is read and never called. An export may be for
-several platforms and for any batch size; one that carries its VJP is a function that can be differentiated again.
-Where a file is not to be trusted, whoever loads it has it read in a process of its own first.
+An export may be for several platforms and for any batch size; one that carries its VJP is a function that can be
+differentiated again. Where a file is not to be trusted, whoever loads it has it read in a process of its own first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,101 +16,10 @@ from shardviz import _jax
 from shardviz.errors import ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh
 from shardviz.program import stablehlo_program, symbols
-from shardviz.program.call import Brings, Call, Notes, Options, abstract_tree, specs_of
+from shardviz.program.call import Call, Notes, Options, abstract_tree, specs_of
 from shardviz.program.module import assertions
 from shardviz.program.signature import signature_from
 from shardviz.records import Finding
-
-STAGES = (jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled)
-
-
-def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
-    """A stage of `jax.jit`: traced, or lowered.
-
-    Raises:
-        TraceError: for a compiled one, in which nothing can be changed; if arguments or options are given, which a
-            stage has already; or as `stablehlo_program.call_of`.
-    """
-    if not isinstance(fn, STAGES):
-        return None
-    kind = type(fn).__name__
-    if args or kwargs or options:
-        given = "arguments" if args or kwargs else ", ".join(options.given())
-        raise TraceError(f"a jax.stages.{kind} has its arguments and options already; leave out the {given}")
-    if isinstance(fn, jax.stages.Compiled):
-        raise TraceError(
-            "a jax.stages.Compiled is finished, so no plan can be tried on it: sv.analyze(compiled) says what is in "
-            "it; for plans give the function, or what its .trace(...) or .lower(...) returned"
-        )
-    if isinstance(fn, jax.stages.Lowered):
-        return _lowered(fn)
-    if not _jax.has_shard_map(fn.jaxpr.jaxpr) and not _jax.in_types(fn):
-        return _traced(fn)
-    try:  # its mesh is part of the jaxpr, so the module that it makes is taken
-        return _lowered(fn.lower(lowering_platforms=("cpu",)))
-    except ShardvizError:
-        raise
-    except Exception as error:  # whatever keeps JAX from lowering it
-        raise TraceError(f"{fn.fun_name} cannot be lowered: {error}") from error
-
-
-@dataclass(frozen=True)
-class _StagedTrace:
-    """What `Call.fn` is for a function that JAX has traced already."""
-
-    traced: Any
-
-    def trace(self, *_args: Any, **_kwargs: Any) -> Any:
-        """The trace that was given."""
-        return self.traced
-
-
-def _traced(traced: Any) -> Call:
-    leaves, tree = jax.tree.flatten(traced.args_info)
-    args, kwargs = tree.unflatten(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in leaves)
-    ins, outs = _jax.traced_shardings(traced)
-    specs, mesh = specs_of(ins[len(ins) - len(leaves) :])
-    out_specs, out_mesh = specs_of(outs)
-    brings = Brings(
-        mesh or out_mesh,
-        specs if any(s is not None for s in specs) else (),
-        traced.out_tree.unflatten(out_specs),
-        f"the shardings that {traced.fun_name} was traced with",
-    )
-    return Call(_StagedTrace(traced), args, kwargs, traced.fun_name, "traced", brings=brings)
-
-
-def _lowered(lowered: Any) -> Call:
-    facts = _jax.lowered_facts(lowered)
-    source = lowered.compiler_ir("stablehlo")
-    if source is None:
-        raise TraceError("this jax.stages.Lowered has no StableHLO; give the function itself")
-    attributes = source.operation.attributes
-    symbol = str(attributes["sym_name"]).strip('"') if "sym_name" in attributes else ""
-    name = facts.name or symbol.removeprefix("jit_") or "lowered"
-    if facts.constants:
-        raise TraceError(
-            f"{name} takes {facts.constants} of its constants as arguments (jax_use_simplified_jaxpr_constants); give "
-            "the function itself"
-        )
-    if symbolic := _jax.symbols_of(facts.avals):
-        raise TraceError(
-            f"{name} has symbolic dimensions ({', '.join(symbolic)}), which a lowering keeps open; export it with "
-            "jax.export and give them values: sv.load(exported).program(symbols=...)"
-        )
-    outline = stablehlo_program.Outline(
-        name=name,
-        kind="lowered",
-        avals=facts.avals,
-        out_avals=facts.out_avals,
-        in_tree=lowered.in_tree,
-        out_tree=lowered.out_tree,
-        kept=facts.kept,
-        donated=tuple(bool(a.donated) for a in jax.tree.leaves(lowered.args_info)),
-        names=facts.names,
-    )
-    copied = _jax.module_from(_jax.bytecode(source.operation))  # JAX keeps its own for its compile
-    return stablehlo_program.call_of(copied, outline)
 
 
 def held_by(fn: Any) -> Any:
@@ -121,7 +28,7 @@ def held_by(fn: Any) -> Any:
     return exported if isinstance(exported, jax.export.Exported) else None
 
 
-def adapt_exported(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
     """A `jax.export.Exported`, or what holds one as its attribute `exported`.
 
     Arguments are needed only where dimensions are symbolic: their shapes say what the symbols stand for.
@@ -179,7 +86,6 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
     platform = platforms.index("cpu") if "cpu" in platforms else 0
     outline = stablehlo_program.Outline(
         name=exported.fun_name,
-        kind="exported",
         avals=avals,
         out_avals=_out_avals(exported, avals),
         in_tree=exported.in_tree,
