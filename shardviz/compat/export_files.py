@@ -56,8 +56,7 @@ class LoadedExport(Visible):
                 in order, multiply to those. None for its own.
 
         Raises:
-            SpecError: if a symbolic dimension has no value, or one that breaks a constraint; the message names a value
-                that would do.
+            SpecError: if a symbolic dimension has no value, or one that breaks a constraint, which the message names.
             MeshError: if its shardings cannot be written over `mesh`.
             TraceError: if it was lowered for GSPMD, or has ordered effects.
         """

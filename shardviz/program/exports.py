@@ -182,7 +182,7 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
         int(exported.calling_convention_version),
         _jax.calling_conventions(),
         _jax.symbols_of(exported.in_avals),
-        tuple(c.text for c in constraints),
+        constraints,
         tuple(
             CustomCall(target, count, target in stable, target in allowed or "ALL" in allowed)
             for target, count in sorted(calls.items())

@@ -25,7 +25,6 @@ from shardviz.compat import export_files as loading
 from shardviz.compat.export_files import load
 from shardviz.errors import CompileMemoryLimit, MeshError, ParseError, ShardvizError, SpecError, TraceError
 from shardviz.notation import Spec
-from shardviz.program.symbols import SymbolConstraint, check, suggestion
 
 MESH = sv.mesh(data=2, model=4)
 F32 = jnp.float32
@@ -265,34 +264,20 @@ class TestSymbols:
         [
             (None, ["b, n", "symbols="]),
             ({"b": 8}, ["n ", "symbols="]),
-            ({"b": 10, "n": 12}, ["b=10", "(b, 4)", "symbols="]),
-            ({"b": 4, "n": 8}, ["b=4", "b>=8"]),
-            ({"b": 16, "n": 12}, ["n=12", "n>=b"]),
+            ({"b": 10, "n": 12}, ["4*floordiv(b, 4) == b", "found -2"]),
+            ({"b": 4, "n": 8}, ["b>=8", "found -4"]),
+            ({"b": 16, "n": 12}, ["n>=b", "found -4"]),
             ({"b": 8, "n": 8, "c": 1}, ["'c'", "b, n"]),
             ({"b": "8", "n": 8}, ["b", "'8'"]),
             ({"b": True, "n": 8}, ["b", "True"]),
         ],
     )
-    def test_values_that_do_not_do_say_what_would(self, symbolic, values, words):
+    def test_values_that_do_not_do_are_told_why(self, symbolic, values, words):
         for source in (symbolic, bytes(symbolic.serialize())):
             with pytest.raises(SpecError) as error:
                 load(source).program(values)
             said = str(error.value).replace(" >= ", ">=")
             assert all(word in said for word in words), said
-            if "try symbols=" in said:
-                proposed = json.loads(said.rsplit("symbols=", 1)[1].replace("'", '"'))
-                assert load(source).program(proposed).arguments
-
-    @given(st.integers(0, 40), st.integers(0, 40))
-    def test_the_check_is_jaxs(self, b, n):
-        rules = [SymbolConstraint.of(text) for text in ("b >= 2", "4*floordiv(b, 4) == b", "n <= 3*b", "n >= 1")]
-        holds = b >= 2 and b % 4 == 0 and 1 <= n <= 3 * b
-        try:
-            assert check("f", ("b", "n"), {"b": b, "n": n}, rules) == {"b": b, "n": n} and holds
-        except SpecError:
-            assert not holds
-        better = suggestion(("b", "n"), {"b": b, "n": n}, rules)
-        assert all(rule.holds(better) for rule in rules)
 
     def test_fixed_dimensions_take_no_values(self, data):
         with pytest.raises(SpecError, match="fixed"):

@@ -17,7 +17,6 @@ from shardviz.errors import ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh
 from shardviz.program import stablehlo_program, symbols
 from shardviz.program.call import Call, Notes, Options, abstract_tree, specs_of
-from shardviz.program.module import assertions
 from shardviz.program.signature import signature_from
 from shardviz.records import Finding
 
@@ -65,13 +64,7 @@ def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: Device
         SpecError: if a symbolic dimension has no value, or one that breaks a constraint.
         TraceError, MeshError: as `stablehlo_program.call_of`.
     """
-    names = _jax.symbols_of(exported.in_avals)
-    constraints: tuple[symbols.SymbolConstraint, ...] = ()
-    if names:
-        module = _jax.exported_module(exported.mlir_module_serialized)
-        with module.context:
-            constraints = symbols.constraints(assertions(module), _jax.constraints_of(exported.in_avals))
-    settled = symbols.check(exported.fun_name, names, values, constraints)
+    settled = symbols.check(exported.fun_name, _jax.symbols_of(exported.in_avals), values)
     shapes = [tuple(_jax.evaluated(d, settled) for d in aval.shape) for aval in exported.in_avals]
     return _exported(exported, shapes, mesh)
 
@@ -122,7 +115,7 @@ def _out_avals(exported: Any, avals: tuple[Any, ...]) -> tuple[Any, ...]:
     try:
         return tuple(jax.tree.leaves(jax.eval_shape(exported.call, *args, **kwargs)))
     except Exception as error:  # a constraint that the module alone knows
-        raise SpecError(f"{exported.fun_name}: {error}") from error
+        raise SpecError(f"{exported.fun_name}: its shapes do not settle: {_sentence(error)}") from error
 
 
 def mesh_of(exported: Any) -> DeviceMesh | None:
@@ -167,8 +160,13 @@ def _told(name: str) -> Callable[[bytes], Any]:
         except ShardvizError:
             raise
         except Exception as error:  # XLA's refinement says it in the text of the cause
-            message = str(error.__cause__ or error)
-            sentence = message[max(message.find("Input shapes do not match"), 0) :].split(" Using the following", 1)[0]
-            raise SpecError(f"{name}: its shapes do not settle: {sentence.splitlines()[0].strip()}") from error
+            raise SpecError(f"{name}: its shapes do not settle: {_sentence(error.__cause__ or error)}") from error
 
     return told
+
+
+def _sentence(error: BaseException) -> str:
+    """Which constraint does not hold, as the program's own check says it."""
+    message = str(error)
+    sentence = message[max(message.find("Input shapes do not match"), 0) :].split(" Using the following", 1)[0]
+    return sentence.splitlines()[0].strip()
