@@ -41,7 +41,6 @@ from shardviz._jax.exports import (
     on_any_platform,
     read_export,
     refined,
-    stable_custom_calls,
     symbols_of,
     unregistered,
 )

@@ -96,13 +96,6 @@ def export_shardings(exported: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return shardings[0], shardings[1]
 
 
-def stable_custom_calls() -> frozenset[str]:
-    """The targets of custom calls that JAX promises to keep: a file that has them can be run for six months."""
-    from jax._src.export import _export
-
-    return frozenset(_export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE)
-
-
 def calling_conventions() -> tuple[int, int]:
     """The oldest and the newest calling convention of exports that this JAX reads."""
     return (
