@@ -38,7 +38,6 @@ from shardviz._jax.exports import (
     export_shardings,
     exported_module,
     is_export_file,
-    on_any_platform,
     read_export,
     refined,
     symbols_of,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -32,17 +31,6 @@ def read_export(data: bytes, *, any_type: bool = False) -> Any:
         return jax.export.deserialize(bytearray(data))
     finally:
         _export.deserialization_registry = registered
-
-
-def on_any_platform(exported: Any) -> Any:
-    """An export, and the derivatives that it carries, to be lowered for platforms that it was not exported for."""
-    anywhere = (*exported.disabled_safety_checks, jax.export.DisabledSafetyCheck.platform())
-    vjp = exported._get_vjp
-    return replace(
-        exported,
-        disabled_safety_checks=anywhere,
-        _get_vjp=None if vjp is None else lambda of: on_any_platform(vjp(of)),
-    )
 
 
 class _AnyType(dict[str, Any]):

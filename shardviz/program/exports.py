@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,13 +130,6 @@ def _array(name: str, aval: Any, sharding: Any, kept: bool) -> ExportedArray:
     return ExportedArray(name, shape, str(aval.dtype), None, "" if sharding is None else str(sharding), kept)
 
 
-def derivatives(exported: Any) -> Iterator[Any]:
-    """The VJP that a file holds, the VJP of that, and so on."""
-    while exported.has_vjp():
-        exported = exported.vjp()
-        yield exported
-
-
 def rehearse(data: bytes, options: Mapping[str, str]) -> None:
     """Does with a file all that the kernel is about to do, in a process that may die of it.
 
@@ -149,8 +142,6 @@ def rehearse(data: bytes, options: Mapping[str, str]) -> None:
     """
     exported = _jax.read_export(data, any_type=True)
     record_of(exported, len(data))
-    for derivative in derivatives(exported):
-        record_of(derivative)
     if "values" in options:
         mesh = DeviceMesh.of(options["mesh"]) if "mesh" in options else None
         call_of(exported, json.loads(options["values"]), mesh)
@@ -250,25 +241,21 @@ def _unregistered(exported: Any) -> str:
     )
 
 
-def write(exported: Any, path: str | os.PathLike[str] | None, vjp_order: int = 0) -> bytes:
+def write(exported: Any, path: str | os.PathLike[str] | None) -> bytes:
     """An export as the bytes of a file, written to `path` if there is one.
 
     Args:
         exported: a `jax.export.Exported`.
         path: where to; None for nowhere.
-        vjp_order: how many orders of the derivative to put in.
 
     Raises:
-        ShardvizError: for an order below 0, a type of pytree that cannot be written, a derivative that does not exist,
-            or a missing folder.
+        ShardvizError: for a type of pytree that cannot be written, or a missing folder.
     """
-    if isinstance(vjp_order, bool) or not isinstance(vjp_order, int) or vjp_order < 0:
-        raise ShardvizError(f"vjp_order={vjp_order!r}: expected 0, 1, 2, ...")
     try:
-        data = bytes(exported.serialize(vjp_order=vjp_order))
+        data = bytes(exported.serialize())
     except ImportError as error:
         raise ShardvizError(f"{error}: pip install flatbuffers") from error
-    except Exception as error:  # a pytree type that is not registered, a function that has no derivative
+    except Exception as error:  # a pytree type that is not registered
         why = _unregistered(exported) or str(error)
         raise TraceError(f"{exported.fun_name} cannot be written: {why}") from error
     if path is not None:

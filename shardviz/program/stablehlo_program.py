@@ -53,7 +53,6 @@ class Outline:
         mesh: the mesh that its shardings are over, where more is known of it than the module tells.
         platform: which of its platforms to settle on.
         notes: as `Call.notes`.
-        fn: from the names of the flat arguments, the program as a Python function; None where there is none.
     """
 
     name: str
@@ -65,7 +64,6 @@ class Outline:
     mesh: DeviceMesh | None = None
     platform: int = 0
     notes: Notes | None = None
-    fn: Callable[[Sequence[str]], Callable[..., Any]] | None = None
 
 
 Refine = Callable[[bytes], Any]
@@ -117,8 +115,7 @@ def call_of(
     )
     traced_for = _TracedFor(traced, own, frozenset(reading.axes))
     args, kwargs = jax.tree.unflatten(outline.in_tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in outline.avals])
-    fn = None if outline.fn is None else outline.fn(called)
-    call = Call(fn, args, kwargs, outline.name, "exported", brings=brings, traced_for=traced_for)
+    call = Call(None, args, kwargs, outline.name, "exported", brings=brings, traced_for=traced_for)
     return call if outline.notes is None else replace(call, notes=outline.notes)
 
 

@@ -178,11 +178,9 @@ def _function(call: Call, what: str) -> Callable[..., Any]:
     if call.kind in ("nnx", "state"):
         raise TraceError(f"{what} of {call.name}: it takes objects of flax.nnx; trace nnx.{what} of the function")
     if not callable(fn):
-        why = f"{call.kind} already"
-        if call.kind == "exported":
-            why = "exported without its VJP, which vjp_order=1 puts into the file"
         raise TraceError(
-            f"{what} of {call.name}: it was {why}, and JAX transforms functions only; trace the function itself"
+            f"{what} of {call.name}: it was {call.kind} already, and JAX transforms functions only; trace the function "
+            "itself"
         )
     return fn
 

@@ -1,7 +1,7 @@
 """What `jax.export` made: its module is read and never called.
 
-An export may be for several platforms and for any batch size; one that carries its VJP is a function that can be
-differentiated again. Where a file is not to be trusted, whoever loads it has it read in a process of its own first.
+An export may be for several platforms and for any batch size. Where a file is not to be trusted, whoever loads it has
+it read in a process of its own first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from shardviz.errors import ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh
 from shardviz.program import stablehlo_program, symbols
 from shardviz.program.call import Call, Notes, Options, abstract_tree, specs_of
-from shardviz.program.signature import signature_from
 from shardviz.records import Finding
 
 
@@ -87,25 +86,8 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
         mesh=mesh_of(exported),
         platform=platform,
         notes=_notes(exported.fun_name, platforms, platforms[platform], int(exported.nr_devices)),
-        fn=_function(exported) if exported.has_vjp() else None,
     )
     return stablehlo_program.call_of(module, outline, mesh=mesh, refine=_told(exported.fun_name))
-
-
-def _function(exported: Any) -> Callable[[Sequence[str]], Callable[..., Any]]:
-    """From its arguments' names: the export as a function, which JAX differentiates by the VJP that it carries."""
-    call = _jax.on_any_platform(exported).call
-
-    def named(names: Sequence[str]) -> Callable[..., Any]:
-        def fn(*args: Any, **kwargs: Any) -> Any:
-            return call(*args, **kwargs)
-
-        fn.__name__ = fn.__qualname__ = exported.fun_name
-        if (signature := signature_from(exported.in_tree.unflatten(names))) is not None:
-            fn.__signature__ = signature  # type: ignore[attr-defined]
-        return fn
-
-    return named
 
 
 def _out_avals(exported: Any, avals: tuple[Any, ...]) -> tuple[Any, ...]:
