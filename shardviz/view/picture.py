@@ -1,9 +1,8 @@
 """A picture as plain geometry: shapes whose looks are roles, to be painted by any medium.
 
 A role is a number, the place of a mesh axis in its mesh (each axis has one colour everywhere), or a word: `ink`,
-`quiet`, `line`, `ground`, `tile`, `shade` (a tile of another host), `muted` (what belongs to no axis), `held0` to
-`held7` (what of an array a device holds, from its first slice to its last), a phase of the step. A painter knows
-colours and fonts; a builder knows neither. Lengths are pixels of a page, y runs downwards.
+`quiet`, `line`, `ground`, `tile`, `shade` (a tile of another host), `muted` (what belongs to no axis), a phase of the
+step. A painter knows colours and fonts; a builder knows neither. Lengths are pixels of a page, y runs downwards.
 
 >>> tiles = Rects(x=(0, 20), y=(0, 0), wide=16, high=16, fill=0, hatch=0, labels=("0", "1"), tip="device {}",
 ...               told=(("0",), ("1",)), select="device", keys=((0,), (1,)))
@@ -236,7 +235,6 @@ class Grid:
         wide, high: of a cell.
         x, y: the left upper corner of the first cell.
         size: pixels of the letters in cells.
-        fill: what each cell is filled with, row by row; or all.
         stroke, dash: the cells' outlines.
         cards: what the cells behind each cell are filled with, which show beyond its right and lower edge.
         copies: how many cells stand in the place of each, where more than one.
@@ -254,7 +252,6 @@ class Grid:
     x: float = 0.0
     y: float = 0.0
     size: float = 9.0
-    fill: Role | tuple[Role, ...] = "tile"
     stroke: Role = "line"
     dash: int | None = None
     cards: tuple[Role, ...] = ()
@@ -318,11 +315,8 @@ class Grid:
         for number, role in reversed(list(enumerate(self.cards, 1))):
             strength = 0.75 if isinstance(role, int) else 1.0
             yield dataclasses.replace(self._rects(number * self.card), fill=role, strength=strength)
-        cells = dataclasses.replace(self._rects(), tip=self.tip, told=self.told, select=self.select, keys=self.keys)
-        fills = self.fill if isinstance(self.fill, tuple) else (self.fill,) * len(cells.x)
-        for fill in dict.fromkeys(fills):
-            same = [n for n, own in enumerate(fills) if own == fill]
-            yield dataclasses.replace(cells.only(same), fill=fill)
+        said = {"tip": self.tip, "told": self.told, "select": self.select, "keys": self.keys}
+        yield dataclasses.replace(self._rects(), fill="tile", **said)
         yield from self._hatched()
         yield from self._texts()
         yield from self._heads(self.above, len(self.texts[0]), self.wide, self.across, upright=False)
