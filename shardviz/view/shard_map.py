@@ -1,4 +1,4 @@
-"""Shard maps: an array's cells and their devices, a change of its sharding, a sharding not known yet.
+"""Shard maps: an array's cells and their devices, and a change of its sharding.
 
 A cell is a slice; where there are too many to be read, it is several neighbouring ones. Each panel is a `Grid`. Where a
 device is picked, outlines of its groups stand over the cells, one an axis, with the axis's colour and dash.
@@ -68,7 +68,7 @@ from shardviz.view.picture import (
     text_wide,
 )
 from shardviz.view.scene import Scene, Side, build_scene, coarsen, contents, copies_along, describe, group_along, notes
-from shardviz.view.show import Shown, ShownChange, ShownTree, ShownUnknown
+from shardviz.view.show import Shown, ShownChange, ShownTree
 
 MOST = 1280.0
 """Pixels of a map each way."""
@@ -160,22 +160,6 @@ def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
 
 
 @picture.register
-def unknown_picture(shown: ShownUnknown, kind: str = "") -> Picture:
-    """An array whose sharding is not known yet: a hatched box, and who decides."""
-    wide, high = 250.0, 86.0
-    look = {"size": 19.0, "stroke": "quiet", "dash": 1, "past": ((1.0,), (0.0,))}
-    mesh = f"mesh {shown.mesh}" if shown.mesh is not None and shown.mesh.names else ""
-    return Picture(
-        width=wide,
-        height=high,
-        shapes=(Grid(texts=(("not known yet",),), wide=wide, high=high, **look),),  # type: ignore[arg-type]
-        title="  ".join(filter(None, (shown.title, shown.typed, "sharding not known yet"))),
-        alt=shown.alt,
-        notes=tuple(filter(None, (mesh, shown.why))),
-    )
-
-
-@picture.register
 def _(shown: ShownTree, kind: str = "") -> Picture:
     return picture(shown.chosen, kind)
 
@@ -230,25 +214,6 @@ def _side(side: Side) -> tuple[Piece, ...]:
 def _besides(shown: Shown, which: str = "") -> tuple[Block, ...]:
     uneven = uneven_words(shown.layout, shown.dtype)
     return (paragraph(uneven, label=which or "uneven"),) if uneven else ()
-
-
-@document.register
-def of_unknown(shown: ShownUnknown) -> Document:
-    """A hatched box, and who decides.
-
-    >>> print(ShownUnknown((8, 6), "the compiler decides", title="y", dtype="float32"))
-    y float32 [8, 6] sharding not known yet
-    <BLANKLINE>
-    ┌───────────────┐
-    │ not known yet │
-    └───────────────┘
-    the compiler decides
-    """
-    mesh = shown.mesh if shown.mesh is not None and shown.mesh.names else None
-    over = () if mesh is None else (words("mesh"), mesh_axes(mesh), words(f"({plural(mesh.size, 'device')})"))
-    head = (words(shown.title, strong=True), code(shown.typed), words("sharding not known yet", strong=True), *over)
-    figure = Figure(of=replace(picture(shown), title="", notes=()))
-    return Document(blocks=(paragraph(*head), figure, paragraph(shown.why, quiet=True)), mesh=mesh)
 
 
 @document.register
