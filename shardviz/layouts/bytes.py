@@ -1,8 +1,8 @@
-"""What an array, or a whole tree of them, costs in bytes, and how much of that is copies and padding.
+"""What a tree of arrays costs in bytes, on each device and in all.
 
->>> cost = array_bytes(layout((1024, 512), ("data", None), {"data": 4, "model": 2}), "float32")
->>> cost.array, cost.per_device, cost.replication, cost.wasted
-(2097152.0, 524288.0, 2, 2097152.0)
+>>> w = Leaf.of("w", layout((1024, 512), ("data", None), {"data": 4, "model": 2}), "float32")
+>>> w.array, w.per_device, add_up([w]).total
+(2097152.0, 524288.0, 4194304.0)
 """
 
 from __future__ import annotations
@@ -18,71 +18,28 @@ from shardviz.layouts.layout import Layout, itemsize
 from shardviz.visible import Visible
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArrayBytes:
-    """The bytes of one array on a mesh. `total == distinct + copies + padding`.
-
-    Attributes:
-        array: bytes of the array, once.
-        per_device: bytes of one shard, padding included: the most that a device holds.
-        total: bytes on all devices together.
-        distinct: bytes that no other device has: the array, times its partial sums and its manual arrays.
-        copies: bytes that another device has too, padding left out.
-        padding: bytes beyond the array's end, on all devices together.
-        replication: how many devices hold each slice (each partial sum of it, where it is unreduced).
-    """
-
-    array: float
-    per_device: float
-    total: float
-    distinct: float
-    copies: float
-    padding: float
-    replication: int
-
-    @property
-    def wasted(self) -> float:
-        """Bytes of copies and padding on all devices together."""
-        return self.copies + self.padding
-
-
-def array_bytes(cut: Layout, dtype: Any) -> ArrayBytes:
-    """The bytes that an array takes on each device and on all of them."""
-    size, shard, elements = itemsize(dtype), math.prod(cut.shard_shape), cut.elements
-    return ArrayBytes(
-        array=math.prod(cut.shape) * size,
-        per_device=shard * size,
-        total=shard * int(np.count_nonzero(cut.holds)) * size,
-        distinct=int(elements[cut.replica_ids == 0].sum()) * size,
-        copies=int(elements[cut.replica_ids > 0].sum()) * size,
-        padding=int((shard - elements[cut.holds]).sum()) * size,
-        replication=cut.replicas,
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """One array of a tree: its tree path, its layout, the type of its elements, its bytes.
-
-    `dtype` and `bytes` are None where the type is not known.
-    """
+    """One array of a tree: its tree path, its layout, and the type of its elements, None where it is not known."""
 
     name: str
     layout: Layout
     dtype: str | None
-    bytes: ArrayBytes | None
 
     @classmethod
     def of(cls, name: str, cut: Layout, dtype: Any = None) -> Leaf:
-        """The leaf of this layout, its bytes reckoned where the type of its elements is given."""
-        if dtype is None:
-            return cls(name, cut, None, None)
-        return cls(name, cut, str(getattr(dtype, "name", None) or dtype), array_bytes(cut, dtype))
+        """The leaf of this layout."""
+        return cls(name, cut, None if dtype is None else str(getattr(dtype, "name", None) or dtype))
+
+    @property
+    def array(self) -> float:
+        """Bytes of the array, once; 0 where the type is not known."""
+        return 0.0 if self.dtype is None else math.prod(self.layout.shape) * itemsize(self.dtype)
 
     @property
     def per_device(self) -> float:
-        """Bytes of one shard; 0 where the type is not known."""
-        return self.bytes.per_device if self.bytes else 0.0
+        """Bytes of one shard, padding included: the most that a device holds; 0 where the type is not known."""
+        return 0.0 if self.dtype is None else self.layout.bytes_per_device(self.dtype)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,17 +59,12 @@ class TreeBytes(Visible):
     @property
     def array(self) -> float:
         """Bytes of all arrays, each once."""
-        return sum(leaf.bytes.array for leaf in self.leaves if leaf.bytes)
+        return sum(leaf.array for leaf in self.leaves)
 
     @property
     def total(self) -> float:
         """Bytes on all devices together."""
         return float(self.per_device.sum())
-
-    @property
-    def wasted(self) -> float:
-        """Bytes of copies and padding on all devices together."""
-        return sum(leaf.bytes.wasted for leaf in self.leaves if leaf.bytes)
 
     def heaviest(self, count: int = 10) -> tuple[Leaf, ...]:
         """The leaves that take most on a device, the heaviest first."""

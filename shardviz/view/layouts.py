@@ -180,7 +180,7 @@ def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, .
     listed = table(
         [leaves[i] for i in sorted(heaviest)],
         ("name", lambda leaf: _name(leaf.name)),
-        (right("per device"), lambda leaf: nbytes(leaf.bytes.per_device if leaf.bytes else None)),
+        (right("per device"), lambda leaf: nbytes(None if leaf.dtype is None else leaf.per_device)),
         (right("ways"), lambda leaf: str(math.prod(leaf.layout.ways))),
         ("type and shape", lambda leaf: shape(leaf.layout.shape, dtype=leaf.dtype or "")),
         ("spec", lambda leaf: spec_pieces(leaf.layout)),
@@ -203,7 +203,7 @@ def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
     text = f"{plural(len(tree.leaves), 'array')}, {format_bytes(tree.array)} in all; {_per_device(tree)}"
     if tree.array:
         text += f" ({format_number(tree.total / tree.array)} copies of each byte on average)"
-    if any(leaf.bytes is None for leaf in tree.leaves):
+    if any(leaf.dtype is None for leaf in tree.leaves):
         text += "; arrays whose type is not known are not counted"
     if left_out:
         text += f"; left out, having no sharding: {', '.join(left_out[:3])}"
