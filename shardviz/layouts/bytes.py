@@ -1,5 +1,6 @@
 """What a tree of arrays costs in bytes, on each device and in all.
 
+>>> from shardviz.layouts import layout
 >>> w = Leaf.of("w", layout((1024, 512), ("data", None), {"data": 4, "model": 2}), "float32")
 >>> w.array, w.per_device, add_up([w]).total
 (2097152.0, 524288.0, 4194304.0)
