@@ -193,19 +193,21 @@ def show(
     every: list[Shown] = []
     left_out = []
     for name, array, one in zip(names, leaves, specs, strict=True):
-        known = _is_array(array) and (mesh is not None or one is not None or _says_sharding(array))
-        shown = read_known(array, one, mesh, name=name) if known else None
-        left_out += [name] * (shown is None)
-        every += [shown] * (shown is not None)
+        says = _is_array(array) and (mesh is not None or one is not None or _says_sharding(array))
+        shown = read_known(array, one, mesh, name=name) if says else None
+        if shown is None:
+            left_out.append(name)
+        else:
+            every.append(shown)
     if len(left_out) == len(leaves):
         raise ShardvizError(
             f"show: none of the {len(leaves)} leaves has a sharding ({', '.join(left_out[:3])}, ...); give a mesh and "
             "a spec, such as show(params, ('data', None), {'data': 8})"
         )
     chosen = next((shown for shown in every if shown.title == leaf), None)
-    if chosen is None and leaf in left_out and _is_array(array := leaves[names.index(leaf)]):
-        read_one(array, specs[names.index(leaf)], mesh, name=leaf)  # says who decides
     if leaf is not None and chosen is None:
+        if leaf in left_out and _is_array(array := leaves[names.index(leaf)]):
+            read_one(array, specs[names.index(leaf)], mesh, name=leaf)  # says who decides
         have = ", ".join(repr(shown.title) for shown in every[:6]) + (", ..." if len(every) > 6 else "")
         raise ShardvizError(f"show(leaf={leaf!r}): no leaf has this name; they are {have}")
     return _tree(every, left_out, chosen)
