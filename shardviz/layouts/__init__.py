@@ -3,4 +3,4 @@
 from shardviz.layouts.bytes import Leaf, TreeBytes, add_up
 from shardviz.layouts.layout import Layout, itemsize, layout
 from shardviz.layouts.moves import Moves, Step, shares
-from shardviz.layouts.uneven import SilentCopies, Uneven, silent_copies, uneven
+from shardviz.layouts.uneven import Uneven, fallback, indivisible, uneven

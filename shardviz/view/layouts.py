@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.layouts import Layout, Moves, TreeBytes, itemsize, silent_copies, uneven
+from shardviz.layouts import Layout, Moves, TreeBytes, fallback, indivisible, itemsize, uneven
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.records.amounts import format_bytes, format_number, format_shape, plural
@@ -90,17 +90,20 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
         sizes = f"{it.smaller} or {it.larger}" if it.smaller else f"{it.larger}"
         causes.append(f"dimension {it.dimension} is {it.size}, not divisible by {it.ways} ({sizes} would be)")
     text = f"JAX refuses this for an argument: {' and '.join(causes)}."
-    copies = silent_copies(layout.shape, layout.spec, layout.mesh, dtype or "int8")
-    if copies is None or layout.manual:
+    if layout.manual:
         return text
+    made = fallback(layout)
 
-    def size(count: float) -> str:
-        return plural(round(count), "element") if dtype is None else format_bytes(count)
+    def size(elements: float) -> str:
+        if dtype is None:
+            return plural(round(elements), "element")
+        return format_bytes(elements * itemsize(dtype))
 
-    actual, asked = size(copies.made_bytes_per_device), size(copies.asked_bytes_per_device)
-    text += f" For a result it silently uses {copies.made.spec}: {actual} on each device instead of {asked}, "
-    text += f"{size(copies.wasted_bytes)} of copies in all"
-    return text + ("; JAX 0.12 stops with an IndivisibleError instead." if copies.breaks else ".")
+    actual, asked = (size(math.prod(cut.shard_shape)) for cut in (made, layout))
+    copies = size(float((made.elements - layout.elements).sum()))
+    text += f" For a result it silently uses {made.spec}: {actual} on each device instead of {asked}, {copies} of "
+    stops = "; JAX 0.12 stops with an IndivisibleError instead" if indivisible(layout, made) else ""
+    return f"{text}copies in all{stops}."
 
 
 def all_axes(layouts: Iterable[Layout]) -> DeviceMesh:
