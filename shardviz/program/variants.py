@@ -26,7 +26,7 @@ _NOT_DONATED = {
     "state": "say donate_argnums where it is jitted, and trace that",
     "nnx": "flax.nnx gives the variables of a donated object back, so its own wrapper has to know: say "
     "nnx.jit(f, donate_argnums=...) and trace that",
-    "exported": "whoever calls an exported program chooses what is donated",
+    "exported": "it was exported before it came here, and who calls an exported program chooses what is donated",
 }
 
 
@@ -40,9 +40,8 @@ def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
         ShardvizError: if the function's own wrapper would have to say it, or an argument is given by keyword.
     """
     wrapped = _jax.unwrap_jit(call.fn)
-    if wrapped is None or call.traced_for is not None or call.kind in _NOT_DONATED:
-        exported = "it was exported before it came here: say donate_argnums where it is jitted, and trace that"
-        raise ShardvizError(_NOT_DONATED.get(call.kind, exported))
+    if wrapped is None or call.kind in _NOT_DONATED:
+        raise ShardvizError(_NOT_DONATED.get(call.kind, _NOT_DONATED["state"]))
     static = call.options.static_places(call.fn, len(call.args))
     places = [i for i in range(len(call.args)) if i not in static]
     trees = zip(places, traced.in_tree[0], strict=True)
