@@ -38,10 +38,8 @@ from shardviz._jax.exports import (
     export_shardings,
     exported_module,
     is_export_file,
-    on_any_platform,
     read_export,
     refined,
-    stable_custom_calls,
     symbols_of,
     unregistered,
 )
@@ -52,7 +50,6 @@ from shardviz._jax.jaxprs import (
     constraints,
     equations,
     has_shard_map,
-    in_types,
     kernel_estimates,
     leaked,
     memory_kinds,
@@ -69,16 +66,12 @@ from shardviz._jax.jaxprs import (
     user_frames,
 )
 from shardviz._jax.lowering import (
-    LoweredFacts,
     bytecode,
-    compiled_results,
     ir_type,
     lower,
-    lowered_facts,
     mlir_context,
     module_from,
     run_passes,
-    traced_shardings,
     walk,
 )
 from shardviz._jax.marking import (

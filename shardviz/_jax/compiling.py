@@ -95,7 +95,7 @@ def finished_numbers(executable: Any) -> dict[str, dict[str, Any] | None]:
     """What XLA says of a finished executable.
 
     Args:
-        executable: what one of the functions above gives, or the `runtime_executable()` of a `jax.stages.Compiled`.
+        executable: what one of the functions above gives.
 
     Returns:
         `memory`: the numbers of `memory_analysis()` by their names; `cost`: those of `cost_analysis()` that are of the

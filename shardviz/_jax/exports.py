@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -32,17 +31,6 @@ def read_export(data: bytes, *, any_type: bool = False) -> Any:
         return jax.export.deserialize(bytearray(data))
     finally:
         _export.deserialization_registry = registered
-
-
-def on_any_platform(exported: Any) -> Any:
-    """An export, and the derivatives that it carries, to be lowered for platforms that it was not exported for."""
-    anywhere = (*exported.disabled_safety_checks, jax.export.DisabledSafetyCheck.platform())
-    vjp = exported._get_vjp
-    return replace(
-        exported,
-        disabled_safety_checks=anywhere,
-        _get_vjp=None if vjp is None else lambda of: on_any_platform(vjp(of)),
-    )
 
 
 class _AnyType(dict[str, Any]):
@@ -94,13 +82,6 @@ def export_shardings(exported: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         named, hlo = getattr(exported, f"_{way}_named_shardings"), getattr(exported, f"{way}_shardings_hlo")
         shardings.append(tuple(n if n is not None else h for n, h in zip(named, hlo, strict=True)))
     return shardings[0], shardings[1]
-
-
-def stable_custom_calls() -> frozenset[str]:
-    """The targets of custom calls that JAX promises to keep: a file that has them can be run for six months."""
-    from jax._src.export import _export
-
-    return frozenset(_export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE)
 
 
 def calling_conventions() -> tuple[int, int]:

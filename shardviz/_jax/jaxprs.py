@@ -352,12 +352,3 @@ def _is_var(atom: Any) -> bool:
 def type_specs(jaxpr: Any) -> tuple[PartitionSpec, ...]:
     """The spec in each result's type."""
     return tuple(atom.aval.sharding.spec for atom in jaxpr.outvars)
-
-
-def in_types(traced: Any) -> bool:
-    """Whether a `jax.stages.Traced` has shardings in the types of its arguments, over Explicit mesh axes."""
-    return any(
-        getattr(getattr(aval, "sharding", None), "mesh", None) is not None
-        and jax.sharding.AxisType.Explicit in (aval.sharding.mesh.axis_types or ())
-        for aval in traced.jaxpr.in_avals
-    )

@@ -174,66 +174,7 @@ def ir_type(aval: Any) -> ir.Type:
     return ir.RankedTensorType.get(aval.shape, mlir.dtype_to_ir_type(aval.dtype))
 
 
-@dataclass(frozen=True)
-class LoweredFacts:
-    """What a `jax.stages.Lowered` knows beside its module.
-
-    Attributes:
-        name: the function's name; empty where it is not known.
-        names: a name or None for each flat argument.
-        avals: an abstract value for each flat argument.
-        out_avals: one for each flat result.
-        kept: which of the arguments the module still has.
-        constants: how many arguments of the module, its first ones, are constants of the program.
-    """
-
-    name: str
-    names: tuple[str | None, ...]
-    avals: tuple[Any, ...]
-    out_avals: tuple[Any, ...]
-    kept: tuple[int, ...]
-    constants: int
-
-
-def lowered_facts(lowered: Any) -> LoweredFacts:
-    """What a `jax.stages.Lowered` knows beside its module."""
-    arguments = lowered._lowering.compile_args
-    avals = tuple(jax.tree.leaves(lowered.in_avals))
-    every = arguments.get("all_args_info")
-    names = tuple(every.debug_info.arg_names or ()) if every is not None else ()
-    constants = len(lowered._lowering.const_args)
-    kept = sorted(k - constants for k in arguments.get("kept_var_idx", range(len(avals))) if k >= constants)
-    named = names[-len(avals) :] if avals and len(names) >= len(avals) else (None,) * len(avals)
-    return LoweredFacts(
-        getattr(every.debug_info, "func_name", "") if every is not None else "",
-        named,
-        avals,
-        tuple(arguments["global_out_avals"]),
-        tuple(kept),
-        constants,
-    )
-
-
-def traced_shardings(traced: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The shardings that a `jax.stages.Traced` was made with, of its flat arguments and results; None where none.
-
-    An argument's is what the function was wrapped with, else its own.
-    """
-    params = traced._params
-    shardings = []
-    for key in ("in_shardings", "out_shardings"):
-        shardings.append([s if isinstance(s, jax.sharding.Sharding) else None for s in params[key]])
-    own = [kind.sharding if isinstance(kind.sharding, NamedSharding) else None for kind in traced._meta_tys_flat]
-    given = shardings[0][len(shardings[0]) - len(own) :]
-    return tuple(g or o for g, o in zip(given, own, strict=True)), tuple(shardings[1])
-
-
 def module_from(data: bytes) -> ir.Module:
     """A module from its bytecode, in a context of its own."""
     with mlir_context():
         return ir.Module.parse(data)
-
-
-def compiled_results(compiled: Any) -> tuple[Any, ...]:
-    """An abstract value for each flat result of a `jax.stages.Compiled`."""
-    return tuple(compiled._executable.out_avals)

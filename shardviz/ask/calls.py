@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import jax
-
-from shardviz.ask.compiled import compiled_report
 from shardviz.ask.program import Program
-from shardviz.errors import ShardvizError, TraceError
+from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.program.adapt import adapt
-from shardviz.program.adapt.nnx import unstaged
 from shardviz.program.plan import Plan
 
 Numbers = int | Iterable[int]
@@ -36,8 +32,8 @@ def trace(
 
     Args:
         fn: a function, a method or anything else that can be called; one that `jax.jit`, `jax.pmap`, the old `pjit`,
-            `nnx.jit` or `equinox.filter_jit` has wrapped; what `jax.export` made of one, or the `jax.stages.Traced` or
-            `Lowered` of one, which have their arguments already.
+            `nnx.jit` or `equinox.filter_jit` has wrapped; what `jax.export` made of one, which has its arguments
+            already.
         args, kwargs: what it is called with: arrays, `jax.ShapeDtypeStruct`s or numbers in pytrees; flax.nnx objects,
             or functions without parameters that make them.
         static_argnums, static_argnames, donate_argnums, donate_argnames: as for `jax.jit`.
@@ -77,8 +73,7 @@ def analyze(
     """Traces, partitions and, for a target, compiles, in one call.
 
     Args:
-        fn, args, kwargs, static_argnums, static_argnames, donate_argnums, donate_argnames: as for `trace`. A
-            `jax.stages.Compiled` is taken too and reported as it is, with nothing else given.
+        fn, args, kwargs, static_argnums, static_argnames, donate_argnums, donate_argnames: as for `trace`.
         mesh: the device mesh, in any form that `sv.mesh` takes; None for the one that the function brings, see
             `Program.plan`.
         in_specs, out_specs: specs for the arguments and the result, as for `Plan`.
@@ -101,14 +96,6 @@ def analyze(
         [('all-reduce', ('model',), 524288.0)]
     """
     options = (static_argnums, static_argnames, donate_argnums, donate_argnames)
-    fn = unstaged(fn)
-    if isinstance(fn, jax.stages.Compiled) and not (args or kwargs or any(options)):
-        if mesh is not None or in_specs is not None or out_specs is not None or target is not None:
-            raise TraceError(
-                "a jax.stages.Compiled is finished: its mesh, specs and target cannot be changed; leave them out, or "
-                "give the function itself"
-            )
-        return compiled_report(fn)
     program = program_of(fn, args, kwargs, mesh, *options).with_flops(flops or {})
     plan = program.plan(mesh, in_specs, out_specs)
     return program.partition(plan) if target is None else program.compile(plan, target)

@@ -1,5 +1,5 @@
-"""The programs that follow from a program: its gradient, itself over a new dimension, and itself with what no plan
-says: donated arguments, a dimension of another length, another checkpoint policy, other constraints.
+"""The programs that follow from a program: its gradient, and itself with what no plan says: donated arguments, a
+dimension of another length, another checkpoint policy, other constraints.
 
 `Program` extends `Derivable`.
 """
@@ -119,30 +119,6 @@ class Derivable:
     def value_and_grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Self:
         """The program of the value and its gradient; arguments and errors as `grad`."""
         return self._of(variants.differentiated(self._call, "value_and_grad", argnums=argnums, has_aux=has_aux))
-
-    def vmap(
-        self,
-        in_axes: Any = 0,
-        out_axes: Any = 0,
-        *,
-        axis_size: int,
-        spmd_axis_name: str | Sequence[str] | None = None,
-    ) -> Self:
-        """The program mapped over a new dimension, as `jax.vmap` maps it; this program's arguments are one example's.
-
-        Args:
-            in_axes: where each argument gets the dimension: an int, or a pytree prefix of the positional arguments
-                with None for what is not mapped. Keyword arguments get it in front.
-            out_axes: the same for the result.
-            axis_size: the size of the new dimension.
-            spmd_axis_name: the mesh axis or axes that shard the new dimension, inside sharding constraints too; None
-                leaves it to the compiler.
-
-        Raises:
-            TraceError: as `grad`.
-            SpecError: if an axis of `spmd_axis_name` shards an argument already.
-        """
-        return self._of(variants.mapped(self._call, in_axes, out_axes, axis_size, spmd_axis_name))
 
     def _with(self, variant: Variant) -> Self:
         """The program with what a variant says."""

@@ -547,19 +547,17 @@ class Program(Derivable):
         plan: Plan,
         path: str | os.PathLike[str] | None = None,
         platforms: Sequence[str] = ("cpu",),
-        vjp_order: int = 0,
     ) -> bytes:
         """The program under the plan as a file of `jax.export`: mesh, specs, names and source lines go into it.
 
         No devices of the mesh are needed. Donation and compiler options are not written down: the caller of the file
-        chooses them. A
-        flax.nnx object becomes a dictionary of its arrays, and what is changed in it a second result, a tuple.
+        chooses them. A flax.nnx object becomes a dictionary of its arrays, and what is changed in it a second result, a
+        tuple.
 
         Args:
             plan: mesh and specs; an output without a spec is left to the compiler that the file meets.
             path: the file to write; None for the bytes alone.
             platforms: for which platforms, some of `cpu`, `tpu`, `cuda`, `rocm`.
-            vjp_order: how many orders of the derivative to put in.
 
         Returns:
             The file's bytes, which `sv.load` reads.
@@ -571,7 +569,7 @@ class Program(Derivable):
             ShardvizError: for an unknown platform, or a path that cannot be written.
         """
         exported = export(self._lowerings.traced(plan), self.bind(plan), platforms)
-        return write_export(exported, path, vjp_order)
+        return write_export(exported, path)
 
 
 def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], opened: bool, variant: Variant) -> Program:

@@ -19,7 +19,7 @@ from shardviz.ask.program import Program
 from shardviz.errors import ParseError, ShardvizError
 from shardviz.files import read_whole
 from shardviz.notation import DeviceMesh
-from shardviz.program.adapt.stages import call_of
+from shardviz.program.adapt.exported import call_of
 from shardviz.program.exports import UNREADABLE, ExportRecord, record_of
 from shardviz.visible import Visible
 
@@ -56,8 +56,7 @@ class LoadedExport(Visible):
                 in order, multiply to those. None for its own.
 
         Raises:
-            SpecError: if a symbolic dimension has no value, or one that breaks a constraint; the message names a value
-                that would do.
+            SpecError: if a symbolic dimension has no value, or one that breaks a constraint, which the message names.
             MeshError: if its shardings cannot be written over `mesh`.
             TraceError: if it was lowered for GSPMD, or has ordered effects.
         """

@@ -1,14 +1,13 @@
-"""`jax.experimental.pjit` of 2021 and 2022 on top of today's `jax.jit`: its signature, its rules, its errors.
+"""`jax.experimental.pjit` of 2021 and 2022, to be explored: its signature, its rules, its errors.
 
 >>> step = pjit(
 ...     lambda x, w: x @ w, in_axis_resources=(PartitionSpec("data"), None), out_axis_resources=PartitionSpec("data")
 ... )
 
-`step(x, w)` runs inside `with mesh:` or after `jax.set_mesh(mesh)`; `sv.explore(step, x, w)` takes it with the mesh of
-the call site, or with any that is named. Three things differ from `jax.jit`: a resource is a PartitionSpec, None
+`sv.explore(step, x, w)` takes it with the mesh of the call site, or with any that is named; what runs is today's
+`jax.jit`, which `program.code(plan)` writes. Three things differ from `jax.jit`: a resource is a PartitionSpec, None
 (replicated, which for `jax.jit` is the compiler's choice) or `FROM_GDA`, the sharding that an argument has already; the
-mesh is that of the call, not that of the wrapping; where there are resources for arguments, these are positional. The
-original ran on GPU and TPU only; this one runs wherever `jax.jit` does.
+mesh is that of the call, not that of the wrapping; where there are resources for arguments, these are positional.
 
 2022 added what is here too: `in_shardings` and `out_shardings` for the resources' names, NamedShardings among them,
 which bring their mesh, and resources that are left out: then an argument keeps its own sharding, a result has the
@@ -19,7 +18,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import threading
 import types
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -27,9 +25,8 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-import numpy as np
 from jax.core import Tracer
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from shardviz import _jax
 from shardviz.errors import MeshError, SpecError, TraceError
@@ -37,9 +34,6 @@ from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.program.call import Brings, Call, Options, abstract, own_specs, without_shardings
 from shardviz.program.plan import expand
 from shardviz.program.signature import tree_of_names
-from shardviz.records import Finding
-
-_around = threading.local()
 
 
 class _Marker:
@@ -83,7 +77,8 @@ def pjit(
         in_shardings, out_shardings: the resources under their later names.
 
     Returns:
-        A callable with `.lower` and `.trace`, as `jax.jit` gives.
+        What `sv.trace`, `sv.analyze` and `sv.explore` take; called while another function is traced, it holds arguments
+        and results as its resources say.
 
     Raises:
         SpecError: for a leaf that is no resource, or that uses a mesh axis twice.
@@ -128,24 +123,31 @@ class Pjit:
         self.out_axis_resources = resources("out_axis_resources", outs)
         if both := set(options.static_argnums) & set(options.donate_argnums):
             raise TraceError(f"pjit: argument {min(both)} cannot be both static and donated; donate only arrays")
-        self._jitted: dict[Any, Any] = {}  # by mesh and shardings
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        jitted, placed, named = self._at_call_site(args, kwargs)
-        return jitted(*placed, **named)
+        if not any(isinstance(x, Tracer) for x in jax.tree.leaves((args, kwargs))):
+            raise TraceError(
+                f"this pjit of {self.name} is explored and not run: sv.trace({self.name}, ...).code(plan) writes the "
+                "jax.jit that runs"
+            )
+        mesh = self.mesh or _jax.context_mesh()
+        if mesh is None:  # in a trace that a plan may repeat on its mesh
+            missing = MeshError(f"pjit of {self.name} needs a mesh where it is called, and there is none")
+            raise TraceError(str(missing)) from missing
+        positional, keyword = self.dynamic(args, kwargs)
+        structure = jax.tree.structure((positional, keyword))
+        positional, keyword = structure.unflatten(_held(self.in_specs(args, kwargs), mesh))
+        dynamic, static = iter(positional), self.options.static_places(self.fun, len(args))
+        args = tuple(a if i in static else next(dynamic) for i, a in enumerate(args))
+        result = self.fun(*args, **{**kwargs, **keyword})
+        names = jax.tree_util.tree_map_with_path(lambda path, _: "result" + jax.tree_util.keystr(path), result)
+        specs = expand("out_axis_resources", self.out_axis_resources, names)
+        leaves, structure = jax.tree.flatten(result)
+        rows = zip(jax.tree.leaves(names), leaves, (None if s is UNSPECIFIED else s for s in specs), strict=True)
+        return structure.unflatten(_held(rows, mesh))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
-
-    def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """`jax.jit`'s `Lowered`, for the mesh of the call site."""
-        jitted, placed, named = self._at_call_site(args, kwargs, run=False)
-        return jitted.lower(*placed, **named)
-
-    def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """`jax.jit`'s `Traced`, for the mesh of the call site."""
-        jitted, placed, named = self._at_call_site(args, kwargs, run=False)
-        return jitted.trace(*placed, **named)
 
     def __shardviz_call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call:
         """What `sv.trace` and `sv.explore` make of a call: the axis resources are the plan, on the call site's mesh. A
@@ -158,12 +160,12 @@ class Pjit:
         around = self.mesh or _jax.context_mesh()
         mesh = own_specs([x for _, x, _ in arrays])[1] if around is None else DeviceMesh.of(around)
         # with its own name and parameters
-        run = functools.wraps(self.fun)(lambda *args, **kwargs: self.inside(*args, **kwargs))
+        run = functools.wraps(self.fun)(lambda *args, **kwargs: self.fun(*args, **kwargs))
         jitted = jax.jit(run, keep_unused=True, **self.options.given())
         outs = map_resources(lambda r: None if r is UNSPECIFIED else r, self.out_axis_resources)
         brings = Brings(mesh, tuple(spec for _, _, spec in arrays), outs, "in_axis_resources")
-        args, kwargs, notes = without_shardings(args), without_shardings(kwargs), lambda mesh, _: _notes(mesh)
-        call = Call(jitted, args, kwargs, self.name, "pjit", self.options, brings, notes)
+        args, kwargs = without_shardings(args), without_shardings(kwargs)
+        call = Call(jitted, args, kwargs, self.name, "pjit", self.options, brings)
         return replace(call, keeps_unused=self.keep_unused)
 
     def dynamic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -205,133 +207,6 @@ class Pjit:
         leaves = zip(jax.tree.leaves(names), jax.tree.leaves((positional, keyword)), leaf_resources, strict=True)
         return [(name, x, resolved(name, x, resource)) for name, x, resource in leaves]
 
-    def result(self, result: Any, mesh: DeviceMesh) -> Any:
-        """The result as it is; a `SpecError` where its resources do not fit."""
-        names = jax.tree_util.tree_map_with_path(lambda path, _: "result" + jax.tree_util.keystr(path), result)
-        specs = expand("out_axis_resources", self.out_axis_resources, names)
-        for name, x, spec in zip(jax.tree.leaves(names), jax.tree.leaves(result), specs, strict=True):
-            if spec is not UNSPECIFIED:
-                check_spec(name, jax.numpy.shape(x), spec, mesh)
-        return result
-
-    def inside(self, *args: Any, **kwargs: Any) -> Any:
-        """The function, in which a pjit over another mesh is an error."""
-        before, _around.mesh = getattr(_around, "mesh", None), _jax.context_mesh()
-        try:
-            return self.fun(*args, **kwargs)
-        finally:
-            _around.mesh = before
-
-    def _at_call_site(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], run: bool = True
-    ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-        """The jitted function for the mesh of the call site, compiled or to be compiled, and the arguments in place."""
-        leaves, tree = jax.tree.flatten(self.dynamic(args, kwargs))
-        mesh = self._mesh(leaves, run)
-        shardings = self._shardings(mesh, args, kwargs)
-        jitted = self._jitted.get((mesh, tree, shardings))
-        if jitted is None:
-            jitted = self._jitted[mesh, tree, shardings] = self._wrapped(mesh, tree.unflatten(shardings)[0])
-        if run and isinstance(mesh, Mesh):
-            leaves = [x if s is None else _placed(x, s) for x, s in zip(leaves, shardings, strict=True)]
-        elif not run:
-            leaves = [_shape_of(x) for x in leaves]
-        positional, keyword = tree.unflatten(leaves)
-        placed, static = iter(positional), self.options.static_places(self.fun, len(args))
-        return jitted, tuple(a if i in static else next(placed) for i, a in enumerate(args)), {**kwargs, **keyword}
-
-    def _shardings(self, mesh: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[NamedSharding | None, ...]:
-        """A sharding for each array among the arguments, found to fit it; None where it is left to the array."""
-        device_mesh = DeviceMesh.of(mesh)
-        shardings: list[NamedSharding | None] = []
-        for name, x, spec in self.in_specs(args, kwargs):
-            if not _is_data(x):
-                raise TraceError(
-                    f"pjit: argument {name} of {self.name} is a {type(x).__name__}: expected an array or a number; "
-                    "name settings in static_argnums"
-                )
-            if self.in_axis_resources is UNSPECIFIED or spec is None:
-                shardings.append(None)
-                continue
-            check_spec(name, jax.numpy.shape(x), spec, device_mesh)
-            sharding = NamedSharding(mesh, PartitionSpec(*spec.entries()))
-            same_partitioning(name, x, sharding)
-            shardings.append(sharding)
-        return tuple(shardings)
-
-    def _wrapped(self, mesh: Any, in_shardings: Any) -> Any:
-        """The function as `jax.jit` wraps it for a mesh, its results' resources looked at when it is traced."""
-        device_mesh = DeviceMesh.of(mesh)
-
-        def out_sharding(path: Any, spec: Any) -> NamedSharding | None:
-            if spec is UNSPECIFIED:
-                return None
-            where = "out_axis_resources" + jax.tree_util.keystr(path)
-            check_spec(where, (1,) * len(spec.dims), spec, device_mesh, divide=False)
-            return NamedSharding(mesh, PartitionSpec(*spec.entries()))
-
-        outs = jax.tree_util.tree_map_with_path(out_sharding, self.out_axis_resources, is_leaf=is_resource)
-
-        @functools.wraps(self.fun)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            return self.result(self.inside(*args, **kwargs), device_mesh)
-
-        ins = {} if self.in_axis_resources is UNSPECIFIED else {"in_shardings": in_shardings}
-        return jax.jit(run, out_shardings=outs, keep_unused=self.keep_unused, **ins, **self.options.given())
-
-    def _mesh(self, leaves: list[Any], run: bool) -> Any:
-        """The mesh of the call site.
-
-        Raises:
-            MeshError: if there is none, or one that this call cannot use.
-            TraceError: if there is none while a function that calls this one is traced.
-        """
-        mesh = self.mesh or _jax.context_mesh()
-        if mesh is None:
-            missing = MeshError(
-                f"pjit of {self.name} needs a mesh where it is called, and there is none: call it inside `with mesh:` "
-                "or after `jax.set_mesh(mesh)`"
-            )
-            if _traced(leaves):  # by a trace that a plan may repeat on its mesh
-                raise TraceError(str(missing)) from missing
-            raise missing
-        if not set(DeviceMesh.of(mesh).types) <= {"Auto"}:
-            raise MeshError(
-                f"pjit of {self.name}: the mesh {DeviceMesh.of(mesh)} has axes that are not Auto, and pjit leaves "
-                "shardings to the compiler; make the mesh with axis_types=(AxisType.Auto,) * number of axes"
-            )
-        outer = getattr(_around, "mesh", None)
-        if outer is not None and not _same(outer, mesh):
-            raise MeshError(
-                f"pjit of {self.name} is called inside a pjit over the mesh {DeviceMesh.of(outer)} and under another, "
-                f"{DeviceMesh.of(mesh)}: the mesh cannot change inside a pjit, so call it under the outer one's"
-            )
-        if run and isinstance(mesh, AbstractMesh) and not _traced(leaves):
-            raise MeshError(
-                f"pjit of {self.name}: the mesh {DeviceMesh.of(mesh)} has no devices to run on; .lower and .trace work "
-                "with it, and a call needs a jax.sharding.Mesh"
-            )
-        if isinstance(mesh, Mesh) and mesh.is_multi_process:
-            local = [x for x in leaves if own_sharding(x) is None and not isinstance(x, Tracer)]
-            if local:
-                raise MeshError(
-                    f"pjit of {self.name}: the mesh {DeviceMesh.of(mesh)} spans several processes and an argument is "
-                    "an array of this process alone. The pjit of the time took it for this process's piece of a larger "
-                    "one; today's JAX has global arrays only, so make one with "
-                    "jax.make_array_from_process_local_data(sharding, array)"
-                )
-        return mesh
-
-
-def _notes(mesh: DeviceMesh) -> tuple[Finding, ...]:
-    if len(set(mesh.process_ids)) < 2:
-        return ()
-    message = (
-        f"the mesh spans {len(set(mesh.process_ids))} processes and all shapes here are global ones; the pjit of the "
-        "time took from each process, and gave it, its own piece of an array, unless it was a GlobalDeviceArray"
-    )
-    return (Finding("pjit-local-views", "note", message),)
-
 
 def _numbers(what: str, argnums: Any) -> tuple[int, ...]:
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -340,34 +215,16 @@ def _numbers(what: str, argnums: Any) -> tuple[int, ...]:
     return tuple(sorted(set(numbers)))
 
 
-def _same(a: Any, b: Any) -> bool:
-    """Whether two meshes are one; of an AbstractMesh only the axes are known."""
-    concrete = isinstance(a, Mesh) and isinstance(b, Mesh)
-    return a == b if concrete else a.shape_tuple == b.shape_tuple
-
-
-def _is_data(x: Any) -> bool:
-    return isinstance(x, bool | int | float | complex) or (hasattr(x, "shape") and hasattr(x, "dtype"))
-
-
-def _placed(x: Any, sharding: NamedSharding) -> Any:
-    """An array of this process partitioned as asked; one that is so already, and a traced one, as it is.
-
-    So that `jax.jit` sees arguments of one kind, and traces once, whatever the arrays come as.
-    """
-    local = isinstance(x, jax.Array | np.ndarray | np.generic) and not isinstance(x, Tracer)
-    return jax.device_put(x, sharding) if local and own_sharding(x) is None else x
-
-
-def _shape_of(x: Any) -> Any:
-    """In place of an array its shape, which is all that lowering needs, so that its devices do not matter."""
-    if isinstance(x, jax.Array) and not isinstance(x, Tracer):
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type)
-    return x
-
-
-def _traced(leaves: list[Any]) -> bool:
-    return any(isinstance(x, Tracer) for x in leaves)
+def _held(rows: Iterable[tuple[str, Any, Spec | None]], mesh: Any) -> list[Any]:
+    """Values (with their names) under a constraint to their specs; those without a spec as they are."""
+    values = []
+    for name, value, spec in rows:
+        if spec is not None:
+            check_spec(name, jax.numpy.shape(value), spec, DeviceMesh.of(mesh))
+            sharding = NamedSharding(mesh, PartitionSpec(*spec.entries()))
+            value = jax.lax.with_sharding_constraint(value, sharding)
+        values.append(value)
+    return values
 
 
 def is_resource(node: Any) -> bool:
@@ -438,11 +295,3 @@ def _mismatch(name: str, own: NamedSharding, resource: Any) -> SpecError:
         f"its resource is {resource}. They must agree: use FROM_GDA, or jax.device_put it first",
         argument=name,
     )
-
-
-def same_partitioning(name: str, x: Any, sharding: NamedSharding) -> None:
-    own = own_sharding(x)
-    if own is None or not isinstance(own.mesh, Mesh) or not isinstance(sharding.mesh, Mesh):
-        return
-    if not own.is_equivalent_to(sharding, len(x.shape)):
-        raise _mismatch(name, own, f"{Spec.of(sharding.spec)} over {DeviceMesh.of(sharding.mesh)}")

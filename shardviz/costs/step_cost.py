@@ -271,8 +271,8 @@ class StepCost(Keeping, Visible):
 
         Args:
             ax: where to draw.
-            kind: `step` (what the time goes to), `roofline`, `memory`, `traffic` (which device gets how many bytes of
-                which), `machine` (the mesh on its chips and links) or `work` (FLOPs by line and phase).
+            kind: `step` (what the time goes to), `roofline`, `memory`, `machine` (the mesh on its chips and links) or
+                `work` (FLOPs by line and phase).
             dark: colours for a dark page.
 
         Raises:

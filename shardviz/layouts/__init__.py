@@ -1,7 +1,6 @@
 """Where the bytes are: which device holds which slice of an array, what it costs, and how it moves."""
 
-from shardviz.layouts.bytes import ArrayBytes, Leaf, LessSharded, TreeBytes, add_up, array_bytes, tree_bytes
+from shardviz.layouts.bytes import Leaf, TreeBytes, add_up
 from shardviz.layouts.layout import Layout, itemsize, layout
 from shardviz.layouts.moves import Moves, Step, shares
-from shardviz.layouts.processes import ProcessLayout, by_process
-from shardviz.layouts.uneven import SilentCopies, Uneven, silent_copies, uneven
+from shardviz.layouts.uneven import Uneven, fallback, indivisible, uneven

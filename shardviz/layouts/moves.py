@@ -1,4 +1,4 @@
-"""From one sharding to another: what each device keeps, receives and drops, and who sends it.
+"""From one sharding to another: what each device keeps, receives and drops.
 
 >>> from shardviz.layouts import layout
 >>> mesh = {"data": 4}
@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 
 from shardviz.errors import MeshError, SpecError
-from shardviz.layouts.layout import Layout, data_keys, itemsize
+from shardviz.layouts.layout import Layout, itemsize
 from shardviz.notation.spec import Axis, Spec, axis_text
 from shardviz.visible import Visible
-
-_MOST_PAIRS = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,16 +106,6 @@ class Moves(Visible):
         size = itemsize(dtype)
         return {"keep": self.keep * size, "receive": self.receive * size, "drop": self.drop * size}
 
-    def traffic(self) -> np.ndarray:
-        """Who sends what: integers, rows of (sending device, receiving device, elements), by device id.
-
-        Where several devices hold a slice, receivers take turns among them. Nothing in it is of partial sums.
-
-        Raises:
-            SpecError: if the array is a partial sum before and not after, or if the table is too large.
-        """
-        return _traffic(self.before, self.after)
-
 
 def shares(before: Layout, after: Layout) -> Moves:
     """What each device keeps, receives and drops; without steps.
@@ -179,33 +167,3 @@ def _check(before: Layout, after: Layout) -> None:
 def _refused(before: Layout, after: Layout, why: str) -> SpecError:
     ends = (str(c.spec) if c.spec is not None else f"a sharding with no spec ({c.why})" for c in (before, after))
     return SpecError(f"from {' to '.join(ends)}: {why}")
-
-
-def _traffic(before: Layout, after: Layout) -> np.ndarray:
-    if before.partial_sums != after.partial_sums:
-        raise _refused(before, after, "partial sums are added up on the way; see the steps")
-    tiles = int(np.prod(before.ways, dtype=np.int64))
-    count = len(before.device_ids)
-    if tiles * count > _MOST_PAIRS:
-        raise SpecError(
-            f"traffic between {count} devices and {tiles} tiles: more than {_MOST_PAIRS} pairs; `receive` has each "
-            "device's total"
-        )
-    pieces = np.ones((count, 1), np.int64)
-    for d, ways in enumerate(before.ways):
-        begin = np.minimum(np.arange(ways) * before.shard_shape[d], before.shape[d])
-        end = np.minimum(begin + before.shard_shape[d], before.shape[d])
-        low = np.maximum(after.starts[:, d, None], begin)
-        high = np.minimum(after.stops[:, d, None], end)
-        pieces = (pieces[:, :, None] * np.maximum(high - low, 0)[:, None, :]).reshape(count, -1)
-    pieces[~after.holds] = 0
-    keys = data_keys(before)
-    own = keys % tiles
-    pieces[before.holds, own[before.holds]] = 0
-    receiver, tile = np.nonzero(pieces)
-    holders = np.flatnonzero(before.holds)
-    table = holders[np.argsort(keys[holders], kind="stable")].reshape(-1, before.replicas)
-    block = keys[receiver] // tiles if not before.maximal else np.zeros_like(receiver)
-    sender = table[block * tiles + tile, after.replica_ids[receiver] % before.replicas]
-    ids = before.device_ids
-    return np.stack([ids[sender], ids[receiver], pieces[receiver, tile]], axis=1)

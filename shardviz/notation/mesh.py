@@ -73,8 +73,6 @@ class DeviceMesh:
         sizes: the number of devices along each.
         types: `Auto`, `Explicit` or `Manual` for each; left empty they are all `Auto`.
         device_ids: the id of the device at each place of the mesh, in row-major order; empty means 0, 1, 2, ...
-        process_ids: the process that each place's device belongs to, where it is known. Two meshes that differ only in
-            this are equal.
         slice_ids: the slice that each place's device is in, where there are several: devices of one slice are joined
             by ICI, slices by the data centre's network (DCN). Empty for one slice. Part of what a mesh is, as it is of
             what it costs.
@@ -88,7 +86,6 @@ class DeviceMesh:
     sizes: tuple[int, ...]
     types: tuple[str, ...] = ()
     device_ids: tuple[int, ...] = ()
-    process_ids: tuple[int, ...] = field(default=(), compare=False, repr=False)
     slice_ids: tuple[int, ...] = ()
     in_order: bool = field(default=False, repr=False)
     by_id: bool = field(default=False, repr=False)
@@ -118,7 +115,7 @@ class DeviceMesh:
         object.__setattr__(self, "types", tuple(self.types) or ("Auto",) * len(self.names))
         if len(self.types) != len(self.names) or any(t not in AXIS_TYPES for t in self.types):
             raise MeshError(f"mesh: axis types must be one of {AXIS_TYPES} for each axis, not {self.types}")
-        for what in ("device_ids", "process_ids", "slice_ids"):
+        for what in ("device_ids", "slice_ids"):
             object.__setattr__(self, what, self._numbers(what))
         if len(set(self.device_ids)) != len(self.device_ids):
             raise MeshError(
@@ -229,7 +226,7 @@ class DeviceMesh:
 
     @property
     def text(self) -> str:
-        """All of the mesh but its processes, as text that `DeviceMesh.of` reads back into an equal mesh.
+        """The mesh as text that `DeviceMesh.of` reads back into an equal mesh.
 
         `str(mesh)` is the axes alone, for messages: it leaves the order of the devices out.
         """
@@ -248,8 +245,7 @@ class DeviceMesh:
             mesh: a `DeviceMesh`; a `jax.sharding.Mesh` or `AbstractMesh`; a mapping from axis name to size, where a
                 size may be a pair, (slices, devices within a slice); or text such as `"data=8,model=4"`, in the form
                 described above, or as HLO, Shardy and JAX print a mesh (`mesh['a'=2,'b'=4]`, `mesh<["a"=2, "b"=4]>`,
-                `Mesh('a': 2, 'b': 4, axis_types=(Auto, Auto))`). A `Mesh` of devices brings their order, processes
-                and slices.
+                `Mesh('a': 2, 'b': 4, axis_types=(Auto, Auto))`). A `Mesh` of devices brings their order and slices.
 
         Raises:
             MeshError: if it is none of these, or describes no mesh.
@@ -274,11 +270,10 @@ class DeviceMesh:
             ids = tuple(int(device.id) for device in devices)
         except (AttributeError, ValueError):  # an AbstractMesh has none, and says so with either
             return cls(tuple(names), tuple(sizes), types)
-        hosts = tuple(int(getattr(device, "process_index", 0)) for device in devices)
         slices = tuple(
             int(device.slice_index) for device in devices if getattr(device, "slice_index", None) is not None
         )
-        return cls(tuple(names), tuple(sizes), types, ids, hosts, slices if len(slices) == len(devices) else ())
+        return cls(tuple(names), tuple(sizes), types, ids, slices if len(slices) == len(devices) else ())
 
 
 def _sizes_and_slices(sizes: Sequence[Any], names: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -131,22 +131,6 @@ class Spec:
         """Other dimensions, and the same partial results; of memories and gradients it says nothing."""
         return Spec(dims, self.unreduced, (), self.unreduced_kind)
 
-    def insert(self, dimension: int, axes: Sequence[Axis] = ()) -> Spec:
-        """With a new dimension, cut along `axes`, before the one that now has this number, as `vmap` adds one.
-
-        Raises:
-            SpecError: if an axis already cuts another dimension, or `dimension` is negative.
-        """
-        if dimension < 0:
-            raise SpecError(f"{self}: a dimension is inserted at 0 or more, not at {dimension}")
-        if twice := [axis for axis in axes if axis in self.axes]:
-            raise SpecError(
-                f"{self}: axis {twice[0]!r} shards it already, so it cannot shard the dimension inserted at "
-                f"{dimension} too; take another mesh axis for that"
-            )
-        dims = Spec.of(self, dimension).dims
-        return self.with_dims((*dims[:dimension], tuple(axes), *dims[dimension:]))
-
     def same_as(self, other: Spec, mesh: DeviceMesh) -> bool:
         """Whether both cut an array in the same way: trailing None and axes of size 1 make no difference."""
         if self == other:

@@ -20,7 +20,7 @@ from shardviz.explorer.files import SavedSession, read_session
 from shardviz.gallery import Example
 from shardviz.judge.report import Report
 from shardviz.page.explorer import Explorer
-from shardviz.program.adapt import has_arguments
+from shardviz.program.adapt.exported import held_by
 from shardviz.program.plan import Plan
 
 
@@ -89,7 +89,7 @@ def explore(
         if given:
             why = "is traced already" if isinstance(fn, Program) else "is an example with arguments of its own"
             raise TraceError(f"{fn.name} {why}, so it takes none here; leave out {', '.join(given)[:200]}")
-    elif not callable(fn) and not has_arguments(fn):
+    elif not callable(fn) and held_by(fn) is None:
         raise TraceError(_nothing_to_explore(fn))
     if isinstance(fn, Example) and plan is None:
         mesh, in_specs, out_specs = (

@@ -22,7 +22,7 @@ from shardviz.notation.spec import axis_text
 from shardviz.paint.columns import clip
 from shardviz.paint.outside import is_turned, steerless, told
 from shardviz.paint.text import blocks
-from shardviz.paint.theme import MUTED, AxisColour, axis_colour, axis_colours, ink_for, ink_on, paint_of
+from shardviz.paint.theme import MUTED, AxisColour, axis_colour, axis_colours, ink_for, paint_of
 from shardviz.records.amounts import plural
 from shardviz.view.document import (
     Beside,
@@ -211,20 +211,19 @@ def _grid(grid: Grid, few: bool) -> str:
         out.append(heads + "".join(f'<th style="{_NAME};{least}">{outside(name)}</th>' for name in names))
     begins = [_begins(head) for head in grid.beside]
     tips = grid.tips if few else [", ".join((first, *more[1:])) for first, *more in grid.told]
-    fills = grid.fill if isinstance(grid.fill, tuple) else (grid.fill,) * len(grid.cells)
     for r, row in enumerate(grid.texts):
         parts = [_span(head, *begin[r], few) for head, begin in zip(grid.beside, begins, strict=True) if r in begin]
         if grid.rows and few:
             parts.append(f'<td style="{_NAME};text-align:right">{outside(grid.rows[r])}</td>')
         first = r * across
-        cells = zip(row, tips[first : first + across] or [""] * across, fills[first : first + across], strict=True)
+        cells = zip(row, tips[first : first + across] or [""] * across, strict=True)
         if few:
             parts += [_large(grid, r, c, *cell) for c, cell in enumerate(cells)]
             out.append("".join(parts))
         else:
-            parts += [_small(grid, r, c, *cell, fills[first]) for c, cell in enumerate(cells)]
+            parts += [_small(*cell) for cell in cells]
             title = "" if grid.told or not grid.rows else f' title="{escape(grid.rows[r])}"'
-            out.append(f'<tr style="{_fill(fills[first])}"{title}>{"".join(parts)}</tr>')
+            out.append(f'<tr style="{_TILE}"{title}>{"".join(parts)}</tr>')
     return _framed(out, "border-collapse:collapse" if few else _CLOSE)
 
 
@@ -247,17 +246,11 @@ def _axis(name: str) -> str:
     return outside(name) if short == name else f'<span title="{escape(steerless(name))}">{outside(short)}</span>'
 
 
-def _fill(role: Role) -> str:
-    """The ground of cells; that of a tile is transparent."""
-    return _TILE if role == "tile" else f"background-color:{paint_of(role, False)};color:{ink_on(role, False)}"
+def _small(text: str, tip: str) -> str:
+    return f'<td style="padding:1px"{f" title={chr(34)}{escape(tip)}{chr(34)}" if tip else ""}>{escape(text)}</td>'
 
 
-def _small(grid: Grid, r: int, c: int, text: str, tip: str, fill: Role, around: Role) -> str:
-    style = "padding:1px" + (f";{_fill(fill)}" if fill != around else "") + _edges(grid, r, c)
-    return f'<td style="{style}"{f" title={chr(34)}{escape(tip)}{chr(34)}" if tip else ""}>{escape(text)}</td>'
-
-
-def _large(grid: Grid, r: int, c: int, text: str, tip: str, fill: Role) -> str:
+def _large(grid: Grid, r: int, c: int, text: str, tip: str) -> str:
     """A cell with its cards, its hatch and its lines."""
     shown, *lines = (escape(line) for line in text.split("\n"))
     past = [share[n] if share else 0.0 for share, n in zip(grid.past, (c, r), strict=True)]
@@ -269,13 +262,13 @@ def _large(grid: Grid, r: int, c: int, text: str, tip: str, fill: Role) -> str:
     if lines:
         values = f'<div style="white-space:pre">{"<br>".join(lines)}</div>'
         shown = f'<div style="font-size:10px;{QUIET}">{shown}</div>{values}'
-    inside = f"padding:5px 7px;text-align:center;white-space:nowrap;border:{edge};{_fill(fill)}{_hatched(past)}"
+    inside = f"padding:5px 7px;text-align:center;white-space:nowrap;border:{edge};{_TILE}{_hatched(past)}"
     title = f' title="{escape(tip)}"' if tip else ""
     if not grid.cards:
-        return f'<td style="{inside}{_edges(grid, r, c)}"{title}>{shown}</td>'
+        return f'<td style="{inside}"{title}>{shown}</td>'
     shadows = ",".join(f"{3 * n}px {3 * n}px 0 {_shadow(role, n)}" for n, role in enumerate(grid.cards, 1))
     card = f'<div style="{inside};box-shadow:{shadows}">{shown}</div>'
-    return f'<td style="padding:2px 9px 9px 2px;border:0{_edges(grid, r, c)}"{title}>{card}</td>'
+    return f'<td style="padding:2px 9px 9px 2px;border:0"{title}>{card}</td>'
 
 
 def _shadow(role: Role, number: int) -> str:
@@ -294,13 +287,6 @@ def _hatched(past: Sequence[float]) -> str:
     sizes, places = (",".join(texts) for texts in zip(*parts, strict=True))
     image = ",".join([f"url(data:image/png;base64,{_HATCH})"] * len(parts))
     return f";background-image:{image};background-size:{sizes};background-position:{places};background-repeat:no-repeat"
-
-
-def _edges(grid: Grid, r: int, c: int) -> str:
-    """Thick lines above a cell and at its left."""
-    below, right = grid.edges
-    style = f";border-top:3px solid {_GREY}" if (r - 1, c) in below else ""
-    return style + (f";border-left:3px solid {_GREY}" if (r, c - 1) in right else "")
 
 
 # Tables.

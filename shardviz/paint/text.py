@@ -142,20 +142,16 @@ def _box(grid: Grid, width: int) -> list[str] | None:
         [[pad(line, inner, "left" if len(cell) > 1 else "right") for line in cell] for cell in row] for row in cells
     ]
     inner = wide
-    rule, indent, (below, right) = "─" * (inner + 2), " " * margin, grid.edges
+    rule, indent = "─" * (inner + 2), " " * margin
     lines = [indent + " " + " ".join(pad(text, inner + 2, "middle") for text in heads)] if heads else []
     lines.append(f"{indent}┌{'┬'.join([rule] * across)}┐")
     several = any(len(cell) > 1 for row in cells for cell in row)
     for r, row in enumerate(cells):
-        thick = [(r - 1, c) in below for c in range(across)]
-        if any(thick):
-            lines.append(f"{indent}│{'┿'.join(('━' if edge else ' ') * (inner + 2) for edge in thick)}│")
-        elif several and r:
+        if several and r:
             lines.append(f"{indent}├{'┼'.join([rule] * across)}┤")
         for n, texts in enumerate(itertools.zip_longest(*row, fillvalue="")):
             head = f" {pad(grid.rows[r] if n == 0 else '', margin - 2, 'right')} " if margin else ""
-            ends = ["┃" if (r, c) in right else "│" for c in range(across)]
-            body = "".join(f" {pad(text, inner, 'middle')} {end}" for text, end in zip(texts, ends, strict=True))
+            body = "".join(f" {pad(text, inner, 'middle')} │" for text in texts)
             lines.append(f"{head}│{body}")
     return [line.rstrip() for line in [*lines, f"{indent}└{'┴'.join([rule] * across)}┘"]]
 

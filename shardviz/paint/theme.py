@@ -98,14 +98,6 @@ ROLES = {
     "rematerialised": ("#7A8795", "#8E9BA8"),
     "backward": ("#9FABB7", "#6B7884"),
     "update": ("#C9D1D9", "#46515C"),
-    "held0": ("#FFF4B8", "#5C5320"),
-    "held1": ("#F0E3A0", "#524C2B"),
-    "held2": ("#DDD3A3", "#494736"),
-    "held3": ("#C9C6AE", "#414342"),
-    "held4": ("#B3BAB9", "#363F4F"),
-    "held5": ("#9DAEC4", "#2A3A5C"),
-    "held6": ("#86A2CF", "#1D346A"),
-    "held7": ("#6F95D9", "#0F2D78"),
 }
 """The colours of a Picture's roles that are words, on a light page and on a dark one."""
 

@@ -5,8 +5,7 @@ and ends jobs. Whoever wants a compile leaves an order. So an interrupt of the k
 only, leaves no job half given and no server half started.
 
 Each job has a folder and a process. The server (`main.py`), a process of one thread with jax imported and no backend
-made, forks the process; where there is no fork, the keeper starts a Python for each job (`worker.py`). A job that no
-process has been at when the server dies is given to the next server, once.
+made, forks the process. A job that no process has been at when the server dies is given to the next server, once.
 
 A fork of the kernel has no threads but its own. It forgets the server, which goes on working for the kernel, and starts
 another when it wants one; what the kernel has asked for is not the fork's to wait for.
@@ -36,7 +35,6 @@ from shardviz import _jax
 from shardviz.processes import dumps, faults, starting
 from shardviz.processes.future import Job, Milestone
 from shardviz.processes.job import REQUEST, Request, Trial
-from shardviz.processes.worker import Spawned
 
 DEFAULT_TIMEOUT = 600.0
 
@@ -79,9 +77,6 @@ class _Child:
     def refused(self) -> str:
         """What the compiler raised; empty for nothing."""
         return self.words
-
-    def release(self) -> None:
-        """Nothing of it is here."""
 
 
 class _Server:
@@ -150,33 +145,6 @@ class _Server:
         self.process.returncode = 0  # not this process's child
 
 
-class _Spawning:
-    """What stands in for the server where there is no fork.
-
-    Raises:
-        OSError: if there is no room.
-    """
-
-    def __init__(self) -> None:
-        self.root = dumps.new_folder()
-        dumps.sweep_folders()
-
-    def begin(self, number: int, folder: Path) -> Spawned:
-        """Starts a process for a job."""
-        return Spawned(self.root, folder)
-
-    def hear(self) -> None:
-        """It says nothing."""
-
-    def end(self, wait: float) -> str:
-        """Leaves nothing behind."""
-        shutil.rmtree(self.root, ignore_errors=True)
-        return ""
-
-    def forget(self) -> None:
-        """There is nothing to let go of."""
-
-
 @dataclass(kw_only=True)
 class _Task:
     """A job that is not done: it waits for its turn, or is at work."""
@@ -186,7 +154,7 @@ class _Task:
     payload: bytes
     timeout: float
     memory_limit: float
-    process: _Child | Spawned | None = None
+    process: _Child | None = None
     folder: Path | None = None
     asked: float = 0.0
     begun: float = 0.0
@@ -225,7 +193,7 @@ class _Keeper:
 
     def __init__(self) -> None:
         self.orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.server: _Server | _Spawning | None = None
+        self.server: _Server | None = None
         self.waiting: list[_Task] = []
         self.running: list[_Task] = []
         self.at_once = max(1, (os.cpu_count() or 2) // 2)
@@ -259,9 +227,6 @@ class _Keeper:
     def forget(self) -> None:
         """Lets go of the server and the jobs, in a fork of the kernel, where this thread is not."""
         self.closing = True
-        for task in self.running:
-            if task.process is not None:
-                task.process.release()
         if self.server is not None:
             self.server.forget()
 
@@ -304,9 +269,11 @@ class _Keeper:
         with contextlib.suppress(OSError):
             self._need()
 
-    def _need(self) -> _Server | _Spawning:
+    def _need(self) -> _Server:
         if self.server is None:
-            self.server = _Server() if forks() else _Spawning()
+            if not hasattr(os, "fork"):
+                raise OSError("this system has no fork; use Linux, macOS or WSL")
+            self.server = _Server()
         return self.server
 
     def stop(self, number: int) -> None:
@@ -341,7 +308,7 @@ class _Keeper:
         if process is None or folder is None or request is None:
             return
         if process.pid is None:
-            if isinstance(process, _Child) and process.trouble:
+            if process.trouble:
                 self._end(task, "failed", error=process.trouble)
             elif (seconds := time.monotonic() - task.asked) > SILENCE:
                 self._lost(f"was ended with the compile server, which had said nothing for {seconds:.0f} s")
@@ -422,9 +389,6 @@ class _Keeper:
             return
         server, self.server = self.server, None
         running, self.running = self.running, []
-        for task in running:
-            if isinstance(task.process, Spawned):
-                task.process.kill()
         words = server.end(wait)
         for task in reversed(running):
             task.process = task.folder = None
@@ -445,11 +409,6 @@ _lock = threading.Lock()
 _keeper: _Keeper | None = None
 _forgotten: list[_Keeper] = []
 _numbers = itertools.count(1)
-
-
-def forks() -> bool:
-    """Whether jobs run in forked children here; `SHARDVIZ_COMPILE=spawn` has each run in a Python of its own."""
-    return hasattr(os, "fork") and os.environ.get("SHARDVIZ_COMPILE", "fork") == "fork"
 
 
 def _here() -> _Keeper:

@@ -1,6 +1,6 @@
 """A compile job: a pure function from a picklable request to the compiler's texts.
 
-The same function runs in a forked child of the compile server, and in a process of its own where there is no fork.
+It runs in a forked child of the compile server.
 """
 
 from __future__ import annotations

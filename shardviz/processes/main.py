@@ -25,7 +25,7 @@ from shardviz.processes.job import REQUEST, refusal
 _POLL = 0.003
 _IDLE = 1.0
 
-REFUSAL_BYTES = 60_000
+_REFUSAL_BYTES = 60_000
 """How much of a compiler's refusal is told: a pipe holds it, so that a child need not wait for its reader."""
 
 
@@ -36,7 +36,7 @@ def main(descriptor: str, root: str) -> None:
         descriptor: the socket's file descriptor.
         root: the folder for jobs; removed at the end.
     """
-    plain_signals()
+    _plain_signals()
     kernel = os.getppid()
     _jax.preload()
     gc.freeze()  # else the first collection in a child writes to, and so copies, every page that it shares
@@ -60,7 +60,7 @@ def main(descriptor: str, root: str) -> None:
                 if ended:
                     del children[pid]
                     with open(words, "rb") as pipe:
-                        refused = (pipe.read(REFUSAL_BYTES) or b"").decode("utf-8", errors="replace")
+                        refused = (pipe.read(_REFUSAL_BYTES) or b"").decode("utf-8", errors="replace")
                     line.send(("ended", number, os.waitstatus_to_exitcode(status), refused, ""))
     except (EOFError, OSError):
         return
@@ -93,14 +93,14 @@ def _fork(folder: Path, line: Connection) -> tuple[int, int]:
             _die_with(server)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             line.close()
-            code = work(folder, say)
+            code = _work(folder, say)
         finally:
             os._exit(code)
     os.close(say)
     return pid, words
 
 
-def work(folder: Path, say: int) -> int:
+def _work(folder: Path, say: int) -> int:
     """Does a job in this process, which is there for it alone.
 
     Args:
@@ -120,7 +120,7 @@ def work(folder: Path, say: int) -> int:
         refused = faults.words(error, "the compiler's process could not write", folder)
     if refused is None:
         return 0
-    os.write(say, refused.encode("utf-8", errors="replace")[:REFUSAL_BYTES])
+    os.write(say, refused.encode("utf-8", errors="replace")[:_REFUSAL_BYTES])
     return 1
 
 
@@ -132,7 +132,7 @@ def _die_with(server: int) -> None:
         os._exit(1)
 
 
-def plain_signals() -> None:
+def _plain_signals() -> None:
     """Takes back what a process inherits of its parent's signals: one that ignores SIGCHLD cannot wait for a child."""
     for name in ("SIGCHLD", "SIGTERM", "SIGHUP", "SIGABRT", "SIGSEGV"):
         if hasattr(signal, name):

@@ -145,7 +145,7 @@ class Call:
         args, kwargs: `jax.ShapeDtypeStruct`s in pytrees, and static values.
         name: what to call it.
         kind: what it was given as: `function`, `jit`, `pjit`, `nnx`, `state` (of flax.nnx), `shard_map`, `pmap`,
-            `exported`, `lowered`.
+            `exported`.
         options: which arguments are static or donated.
         brings: the plan that it comes with.
         notes: from a plan's mesh and the platform that it is lowered for (`cpu`, `tpu`, `cuda`), what there is to say
@@ -160,7 +160,7 @@ class Call:
             itself; empty for none.
         constraints: the function's own sharding constraints that are traced otherwise, and their lines.
         keeps_unused: whether arguments that no result needs stay in the program, as with `jax.jit(keep_unused=True)`.
-        traced_for: for a program that JAX has lowered already: gives its `Traced` on a mesh without tracing.
+        traced_for: for a program that was exported: gives its `Traced` on a mesh without tracing.
         tally: how often the function was traced, for this call and those made of it.
     """
 

@@ -1,14 +1,14 @@
 """Files of `jax.export`: what one says of its function, as plain data, and how a program under a plan becomes one.
 
-No devices are needed to write one: mesh, specs and names go into it. An `ExportRecord` holds everything that JAX wrote
-down: arguments and results, symbolic dimensions and their constraints, custom calls, platforms, calling convention.
+No devices are needed to write one: mesh, specs and names go into it. An `ExportRecord` holds what a file says of
+sharding: arguments and results, symbolic dimensions and their constraints, platforms.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,30 +23,16 @@ from shardviz.files import write_whole
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_text
 from shardviz.program import stablehlo_program, symbols
-from shardviz.program.adapt.stages import call_of, mesh_of
+from shardviz.program.adapt.exported import call_of, mesh_of
 from shardviz.program.lower import with_constraints
 from shardviz.program.meshes import abstract_mesh
-from shardviz.program.module import argument_names, assertions, custom_calls, mesh_in
+from shardviz.program.module import argument_names, assertions, mesh_in
 from shardviz.program.signature import signature_from
 from shardviz.program.trace import Traced
 from shardviz.program.trees import plain
 from shardviz.records import PlanRecord
 
 UNREADABLE = "its StableHLO cannot be read"
-
-CONVENTIONS: Mapping[int, str] = {
-    1: "the module is MHLO as text",
-    2: "the module is a portable StableHLO artifact",
-    3: "the module may be for several platforms, told apart by its first argument",
-    4: "StableHLO with its own compatibility guarantees",
-    5: "functions of TensorFlow may be called from inside",
-    6: "disabled safety checks are written down",
-    7: "shapes are settled before compiling, and checked by assertions in the module",
-    8: "the module says whether it uses shape polymorphism; only then are its shapes settled",
-    9: "effects are written down; ordered ones pass a token from each to the next",
-    10: "the module says whether it was lowered for Shardy or for GSPMD",
-}
-"""Calling-convention version → what came with it."""
 
 
 @dataclass(frozen=True)
@@ -71,42 +57,17 @@ class ExportedArray:
 
 
 @dataclass(frozen=True)
-class CustomCall:
-    """Calls by name into the run time, which the file itself does not define.
-
-    Attributes:
-        target: the name.
-        count: how often it stands in the module.
-        stable: whether JAX promises to keep what it means.
-        allowed: whether the check for that was switched off for it when it was exported.
-    """
-
-    target: str
-    count: int
-    stable: bool
-    allowed: bool = False
-
-
-@dataclass(frozen=True)
 class ExportRecord:
-    """Everything that `jax.export` wrote down of a function.
+    """What `jax.export` wrote down of a function, as far as its sharding is concerned.
 
     Attributes:
         name: the function's name.
         arguments, results: every array.
-        in_tree, out_tree: their trees, as JAX writes them.
         mesh: the mesh of its shardings, where they have names.
         devices: for how many devices it was lowered.
         platforms: for which platforms.
-        version: its calling convention.
-        supported: the oldest and the newest calling convention that this JAX reads.
         symbols: the symbolic dimensions.
         constraints: what must hold of them.
-        custom_calls: what it calls by name.
-        ordered_effects, unordered_effects: side effects.
-        vjp_order: how many orders of the derivative are inside; None for an export that was not read from a file, which
-            has as many as are asked for.
-        disabled_checks: the safety checks that were switched off.
         module_bytes: the size of its StableHLO.
         file_bytes: the size of the file; None for an export that was not read from one.
     """
@@ -114,32 +75,13 @@ class ExportRecord:
     name: str
     arguments: tuple[ExportedArray, ...]
     results: tuple[ExportedArray, ...]
-    in_tree: str
-    out_tree: str
     mesh: DeviceMesh | None
     devices: int
     platforms: tuple[str, ...]
-    version: int
-    supported: tuple[int, int]
     symbols: tuple[str, ...] = ()
     constraints: tuple[str, ...] = ()
-    custom_calls: tuple[CustomCall, ...] = ()
-    ordered_effects: tuple[str, ...] = ()
-    unordered_effects: tuple[str, ...] = ()
-    vjp_order: int | None = 0
-    disabled_checks: tuple[str, ...] = ()
     module_bytes: int = 0
     file_bytes: int | None = None
-
-    @property
-    def is_supported(self) -> bool:
-        """Whether this JAX reads its calling convention."""
-        return self.supported[0] <= self.version <= self.supported[1]
-
-    @property
-    def meaning(self) -> str:
-        """What came with its calling convention; empty for one that is newer than this shardviz."""
-        return CONVENTIONS.get(self.version, "")
 
 
 def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
@@ -155,10 +97,7 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
     with module.context:
         named = argument_names(module, len(exported.module_kept_var_idx))
         constraints = symbols.constraints(assertions(module), _jax.constraints_of(exported.in_avals))
-        calls = custom_calls(module)
         mesh = mesh_of(exported) or mesh_in(module)
-    allowed = {target for check in exported.disabled_safety_checks if (target := check.is_custom_call())}
-    stable = _jax.stable_custom_calls()
     ins, outs = _jax.export_shardings(exported)
     kept = tuple(exported.module_kept_var_idx)
     names = stablehlo_program.names(exported.in_tree, kept, named)
@@ -174,23 +113,11 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
                 stablehlo_program.result_names(exported.out_tree), exported.out_avals, outs, strict=True
             )
         ),
-        str(exported.in_tree),
-        str(exported.out_tree),
         mesh,
         int(exported.nr_devices),
         tuple(exported.platforms),
-        int(exported.calling_convention_version),
-        _jax.calling_conventions(),
         _jax.symbols_of(exported.in_avals),
-        tuple(c.text for c in constraints),
-        tuple(
-            CustomCall(target, count, target in stable, target in allowed or "ALL" in allowed)
-            for target, count in sorted(calls.items())
-        ),
-        tuple(map(str, exported.ordered_effects)),
-        tuple(map(str, exported.unordered_effects)),
-        None if file_bytes is None else sum(1 for _ in derivatives(exported)),
-        tuple(map(str, exported.disabled_safety_checks)),
+        constraints,
         len(exported.mlir_module_serialized),
         file_bytes,
     )
@@ -201,13 +128,6 @@ def _array(name: str, aval: Any, sharding: Any, kept: bool) -> ExportedArray:
     if isinstance(sharding, jax.sharding.NamedSharding):
         return ExportedArray(name, shape, str(aval.dtype), Spec.of(sharding.spec, len(shape)), "", kept)
     return ExportedArray(name, shape, str(aval.dtype), None, "" if sharding is None else str(sharding), kept)
-
-
-def derivatives(exported: Any) -> Iterator[Any]:
-    """The VJP that a file holds, the VJP of that, and so on."""
-    while exported.has_vjp():
-        exported = exported.vjp()
-        yield exported
 
 
 def rehearse(data: bytes, options: Mapping[str, str]) -> None:
@@ -222,8 +142,6 @@ def rehearse(data: bytes, options: Mapping[str, str]) -> None:
     """
     exported = _jax.read_export(data, any_type=True)
     record_of(exported, len(data))
-    for derivative in derivatives(exported):
-        record_of(derivative)
     if "values" in options:
         mesh = DeviceMesh.of(options["mesh"]) if "mesh" in options else None
         call_of(exported, json.loads(options["values"]), mesh)
@@ -243,12 +161,12 @@ def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",
 
     Raises:
         ShardvizError: for a platform that JAX does not know.
-        TraceError: if it has no jaxpr any more (it was exported or lowered before), it calls back to Python, or JAX
+        TraceError: if it has no jaxpr any more (it was exported before), it calls back to Python, or JAX
             cannot export it.
     """
     if traced.closed is None:
         raise TraceError(
-            f"{traced.name} was lowered before, so it has no function to export under another plan; export the "
+            f"{traced.name} was exported before, so it has no function to export under another plan; export the "
             "function itself, or keep the file that it came from"
         )
     platforms = (platforms,) if isinstance(platforms, str) else tuple(platforms)
@@ -323,25 +241,21 @@ def _unregistered(exported: Any) -> str:
     )
 
 
-def write(exported: Any, path: str | os.PathLike[str] | None, vjp_order: int = 0) -> bytes:
+def write(exported: Any, path: str | os.PathLike[str] | None) -> bytes:
     """An export as the bytes of a file, written to `path` if there is one.
 
     Args:
         exported: a `jax.export.Exported`.
         path: where to; None for nowhere.
-        vjp_order: how many orders of the derivative to put in.
 
     Raises:
-        ShardvizError: for an order below 0, a type of pytree that cannot be written, a derivative that does not exist,
-            or a missing folder.
+        ShardvizError: for a type of pytree that cannot be written, or a missing folder.
     """
-    if isinstance(vjp_order, bool) or not isinstance(vjp_order, int) or vjp_order < 0:
-        raise ShardvizError(f"vjp_order={vjp_order!r}: expected 0, 1, 2, ...")
     try:
-        data = bytes(exported.serialize(vjp_order=vjp_order))
+        data = bytes(exported.serialize())
     except ImportError as error:
         raise ShardvizError(f"{error}: pip install flatbuffers") from error
-    except Exception as error:  # a pytree type that is not registered, a function that has no derivative
+    except Exception as error:  # a pytree type that is not registered
         why = _unregistered(exported) or str(error)
         raise TraceError(f"{exported.fun_name} cannot be written: {why}") from error
     if path is not None:

@@ -12,7 +12,6 @@ again, of fixed shape, in order; `write_over` writes another mesh's axes into ev
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -444,15 +443,6 @@ def items(operation: ir.Operation) -> list[tuple[str, Any]]:
     names = [n if isinstance(n, str) else n.name for n in operation.attributes]
     constant = operation.name in ("stablehlo.constant", "sdy.constant")
     return [(name, operation.attributes[name]) for name in names if not (constant and name == "value")]
-
-
-def custom_calls(module: Any) -> Counter[str]:
-    """How often each target of a custom call stands in a module."""
-    targets: Counter[str] = Counter()
-    for op in _jax.walk(module.operation):
-        if op.name == "stablehlo.custom_call":
-            targets[ir.StringAttr(op.attributes["call_target_name"]).value] += 1
-    return targets
 
 
 def assertions(module: Any) -> list[str]:

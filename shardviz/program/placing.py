@@ -32,7 +32,7 @@ def operations(
     """
     if call.traced_for is not None or traced.closed is None:
         raise TraceError(
-            f"{traced.name} was traced or lowered before it came here, so no line of it can be constrained; explore "
+            f"{traced.name} was exported before it came here, so no line of it can be constrained; explore "
             "the function itself"
         )
     watch = _jax.Watch(is_own)

@@ -47,31 +47,23 @@ class Outline:
 
     Attributes:
         name: the function's name.
-        kind: what it was given as: `exported` or `lowered`.
         avals, out_avals: abstract values of the flat arguments, of fixed shape, and of the flat results.
         in_tree, out_tree: the tree of (positional arguments, keyword arguments), and of the result.
         kept: which of the arguments the module still takes.
-        donated: for each argument whether its buffer may be reused.
-        names: a name or None for each argument, where the module does not tell.
         mesh: the mesh that its shardings are over, where more is known of it than the module tells.
         platform: which of its platforms to settle on.
         notes: as `Call.notes`.
-        fn: from the names of the flat arguments, the program as a Python function; None where there is none.
     """
 
     name: str
-    kind: str
     avals: tuple[Any, ...]
     out_avals: tuple[Any, ...]
     in_tree: Any
     out_tree: Any
     kept: tuple[int, ...]
-    donated: tuple[bool, ...] = ()
-    names: tuple[str | None, ...] = ()
     mesh: DeviceMesh | None = None
     platform: int = 0
     notes: Notes | None = None
-    fn: Callable[[Sequence[str]], Callable[..., Any]] | None = None
 
 
 Refine = Callable[[bytes], Any]
@@ -111,7 +103,7 @@ def call_of(
             write_over(module, own, mesh, outline.name)
             own = mesh
         reading = _ModuleWalk(module, outline)
-        called = names(outline.in_tree, outline.kept, located, outline.names)
+        called = names(outline.in_tree, outline.kept, located)
         traced = reading.traced(called)
         specs, out_specs = reading.specs()
     traced = replace(traced, mesh=own)
@@ -119,12 +111,11 @@ def call_of(
         mesh or own or DeviceMesh(("device",), (1,)),
         specs if any(s is not None for s in specs) else (),
         jax.tree.unflatten(outline.out_tree, out_specs),
-        f"the shardings that {outline.name} was {outline.kind} with",
+        f"the shardings that {outline.name} was exported with",
     )
     traced_for = _TracedFor(traced, own, frozenset(reading.axes))
     args, kwargs = jax.tree.unflatten(outline.in_tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in outline.avals])
-    fn = None if outline.fn is None else outline.fn(called)
-    call = Call(fn, args, kwargs, outline.name, outline.kind, brings=brings, traced_for=traced_for)
+    call = Call(None, args, kwargs, outline.name, "exported", brings=brings, traced_for=traced_for)
     return call if outline.notes is None else replace(call, notes=outline.notes)
 
 
@@ -154,26 +145,21 @@ class _TracedFor:
         return self.traced
 
 
-def names(
-    in_tree: Any, kept: Sequence[int], located: Sequence[str | None], known: Sequence[str | None] = ()
-) -> list[str]:
-    """A name for each flat argument: what its location says, what is known otherwise, or its tree path; no name twice.
+def names(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -> list[str]:
+    """A name for each flat argument: what its location says, or its tree path; no name twice.
 
     Args:
         in_tree: the tree of (positional arguments, keyword arguments).
         kept: which of the arguments the module takes.
         located: the names that it has for those.
-        known: a name or None for every argument.
     """
     positional, keyword = jax.tree.unflatten(in_tree, list(range(in_tree.num_leaves)))
     paths = jax.tree_util.tree_flatten_with_path(positional)[0]
     trees = ["args" + jax.tree_util.keystr(path) for path, _ in paths]
     for path, _ in jax.tree_util.tree_flatten_with_path(keyword)[0]:
         trees.append(f"{path[0].key}{jax.tree_util.keystr(path[1:])}")
-    named: list[str | None] = list(known) or [None] * len(trees)
-    for flat, name in zip(kept, located, strict=True):
-        named[flat] = name or named[flat]
-    unique = [name or path for name, path in zip(named, trees, strict=True)]
+    named = dict(zip(kept, located, strict=True))
+    unique = [named.get(flat) or path for flat, path in enumerate(trees)]
     return unique if len(set(unique)) == len(unique) else trees
 
 
@@ -199,8 +185,7 @@ class _ModuleWalk:
         if self.gspmd:
             raise TraceError(
                 f"{outline.name} was lowered for GSPMD: it has the sharding {self.gspmd}, and none that Shardy reads. "
-                f"{'Export' if outline.kind == 'exported' else 'Lower'} it again with jax_use_shardy_partitioner=True, "
-                "JAX's default"
+                "Export it again with jax_use_shardy_partitioner=True, JAX's default"
             )
 
     def _visit(self, op: ir.Operation, place: Place) -> None:
@@ -235,8 +220,8 @@ class _ModuleWalk:
         attributes = attributes_of(self.main, "arg_attrs", len(called))
         donated = [any(k in a for k in ("jax.buffer_donor", "tf.aliasing_output")) for a in attributes]
         ins = tuple(
-            Argument(name, tuple(a.shape), str(a.dtype), gone or (outline.donated[i] if outline.donated else False))
-            for i, (name, a, gone) in enumerate(zip(called, outline.avals, donated, strict=True))
+            Argument(name, tuple(a.shape), str(a.dtype), gone)
+            for name, a, gone in zip(called, outline.avals, donated, strict=True)
         )
         outs = tuple(
             Argument(name, tuple(a.shape), str(a.dtype), memory_kind=kind)
@@ -260,7 +245,7 @@ class _ModuleWalk:
             None,
             self.sized,
             _jax.bytecode(self.module.operation),
-            keeps=tuple(outline.kind != "lowered" or i in outline.kept for i in range(len(ins))),
+            keeps=(True,) * len(ins),
         )
 
     def specs(self) -> tuple[tuple[Spec | None, ...], list[Spec | None]]:

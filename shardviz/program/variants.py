@@ -1,5 +1,5 @@
 """The same function called or written a little otherwise: with arguments donated, with a dimension of another length,
-with its layers under `jax.checkpoint`, or with other sharding constraints; differentiated, or mapped by `jax.vmap`.
+with its layers under `jax.checkpoint`, or with other sharding constraints; differentiated.
 
 No plan says these, as they stand in the person's call or code. Each is another `Call`, which is traced anew.
 """
@@ -7,13 +7,11 @@ No plan says these, as they stand in the person's call or code. Each is another 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from shardviz import _jax
 from shardviz.errors import ShardvizError, TraceError
@@ -21,7 +19,6 @@ from shardviz.notation import Spec
 from shardviz.program.call import Call, Options
 from shardviz.program.dimensions import Dimension
 from shardviz.program.trace import Traced, first_frame
-from shardviz.program.trees import spread
 from shardviz.records import Frame, Reconstrained
 from shardviz.records.paths import segments
 
@@ -29,7 +26,7 @@ _NOT_DONATED = {
     "state": "say donate_argnums where it is jitted, and trace that",
     "nnx": "flax.nnx gives the variables of a donated object back, so its own wrapper has to know: say "
     "nnx.jit(f, donate_argnums=...) and trace that",
-    "exported": "whoever calls an exported program chooses what is donated",
+    "exported": "it was exported before it came here, and who calls an exported program chooses what is donated",
 }
 
 
@@ -43,9 +40,8 @@ def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
         ShardvizError: if the function's own wrapper would have to say it, or an argument is given by keyword.
     """
     wrapped = _jax.unwrap_jit(call.fn)
-    if wrapped is None or call.traced_for is not None or call.kind in _NOT_DONATED:
-        lowered = "it was traced or lowered before it came here: say donate_argnums where it is jitted, and trace that"
-        raise ShardvizError(_NOT_DONATED.get(call.kind, lowered))
+    if wrapped is None or call.kind in _NOT_DONATED:
+        raise ShardvizError(_NOT_DONATED.get(call.kind, _NOT_DONATED["state"]))
     static = call.options.static_places(call.fn, len(call.args))
     places = [i for i in range(len(call.args)) if i not in static]
     trees = zip(places, traced.in_tree[0], strict=True)
@@ -74,7 +70,7 @@ def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, bett
     if call.kind in ("nnx", "state"):
         raise ShardvizError("the shapes of a flax.nnx object stand in its own configuration: change them there")
     if call.traced_for is not None or len(flat) != len(traced.arguments):
-        raise ShardvizError("it was traced or lowered before it came here, for the shapes that it has")
+        raise ShardvizError("it was exported before it came here, for the shapes that it has")
     at: dict[str, set[int]] = {}
     for member in dimension.arguments:
         at.setdefault(member.path, set()).add(member.dimension)
@@ -98,12 +94,12 @@ def checkpointing(call: Call, policy: str) -> Call:
         policy: a name in `jax.checkpoint_policies`, of one that takes no settings.
 
     Raises:
-        ShardvizError: if there is no such policy, or the program was traced before it came here.
+        ShardvizError: if there is no such policy, or the program is an export.
     """
     if policy not in POLICIES:
         raise ShardvizError(f"there is no policy {policy!r}; there are {', '.join(POLICIES)}")
     if call.traced_for is not None:
-        raise ShardvizError("it was traced or lowered before it came here, and keeps what it kept then")
+        raise ShardvizError("it was exported before it came here, and keeps what it kept then")
     return replace(call, checkpoint=policy)
 
 
@@ -111,10 +107,10 @@ def reconstraining(call: Call, traced: Traced, changes: Iterable[Reconstrained])
     """The call with some of the function's own sharding constraints left out, or with other specs.
 
     Raises:
-        ShardvizError: if there is no such constraint, or the program was traced before it came here.
+        ShardvizError: if there is no such constraint, or the program is an export.
     """
     if call.traced_for is not None:
-        raise ShardvizError("it was traced or lowered before it came here, with the constraints that it had then")
+        raise ShardvizError("it was exported before it came here, with the constraints that it had then")
     own = {(c.source.short, c.spec.dims): c.source for c in traced.constraints if c.source is not None}
     for each in changes:
         if (each.line, each.before) not in own:
@@ -174,46 +170,6 @@ def differentiated(call: Call, what: str, **how: Any) -> Call:
     return _transformed(call, what, getattr(jax, what)(_function(call, what), **how), call.args, call.kwargs)
 
 
-def mapped(call: Call, in_axes: Any, out_axes: Any, axis_size: int, spmd_axis_name: str | Sequence[str] | None) -> Call:
-    """The call of what `jax.vmap` makes of the function; arguments as `Program.vmap`.
-
-    Raises:
-        TraceError: if there is no plain function to be transformed, or `in_axes` do not fit its arguments.
-        SpecError: if an axis of `spmd_axis_name` shards an argument already.
-    """
-    static = call.options.static_places(call.fn, len(call.args))
-    fixed = {n: call.kwargs[n] for n in call.options.static_argnames if n in call.kwargs}
-    kwargs = {n: value for n, value in call.kwargs.items() if n not in fixed}
-    fn, places = functools.partial(_function(call, "vmap"), **fixed), in_axes
-    if not isinstance(in_axes, int | None):
-        places = tuple(in_axes)
-    elif static:
-        places = tuple(None if i in static else in_axes for i in range(len(call.args)))
-    positional = (in_axes,) * len(call.args) if isinstance(places, int | None) else places
-    axes = (spmd_axis_name,) if isinstance(spmd_axis_name, str) else tuple(spmd_axis_name or ())
-    try:
-        at = [spread(axis, a) for axis, a in zip(positional, call.args, strict=True)]
-    except ValueError as error:
-        raise TraceError(f"vmap of {call.name}: in_axes={in_axes!r} does not fit its arguments: {error}") from error
-    at_keyword = {n: spread(0, value) for n, value in kwargs.items()}
-    args = tuple(_stacked(a, dims, axis_size) for a, dims in zip(call.args, at, strict=True))
-    dims = [d for i, each in enumerate(at) if i not in static for d in each]
-    dims += [d for n in sorted(kwargs) for d in at_keyword[n]]
-    specs = call.brings.in_specs or (None,) * len(dims)
-    vmapped = _transformed(
-        replace(call, fn=fn, kwargs=kwargs, options=replace(call.options, static_argnames=())),
-        "vmap",
-        jax.vmap(fn, places, out_axes, axis_size=axis_size, spmd_axis_name=axes or None),
-        args,
-        {n: _stacked(value, at_keyword[n], axis_size) for n, value in kwargs.items()},
-    )
-    brought = tuple(
-        spec if d is None or (spec is None and not axes) else (spec or Spec()).insert(d, axes)
-        for spec, d in zip(specs, dims, strict=True)
-    )
-    return replace(vmapped, brings=replace(vmapped.brings, in_specs=brought if any(brought) else ()))
-
-
 def _function(call: Call, what: str) -> Callable[..., Any]:
     """The function to be transformed, jit's wrapping taken off."""
     wrapped = _jax.unwrap_jit(call.fn)
@@ -221,11 +177,9 @@ def _function(call: Call, what: str) -> Callable[..., Any]:
     if call.kind in ("nnx", "state"):
         raise TraceError(f"{what} of {call.name}: it takes objects of flax.nnx; trace nnx.{what} of the function")
     if not callable(fn):
-        why = f"{call.kind} already"
-        if call.kind == "exported":
-            why = "exported without its VJP, which vjp_order=1 puts into the file"
         raise TraceError(
-            f"{what} of {call.name}: it was {why}, and JAX transforms functions only; trace the function itself"
+            f"{what} of {call.name}: it was {call.kind} already, and JAX transforms functions only; trace the function "
+            "itself"
         )
     return fn
 
@@ -254,14 +208,3 @@ def _transformed(call: Call, what: str, fn: Any, args: tuple[Any, ...], kwargs: 
         in_shardings=None,
         traced_for=None,
     )
-
-
-def _stacked(tree: Any, places: Sequence[int | None], size: int) -> Any:
-    """The tree's arrays with a new dimension each; None for none."""
-    leaves, structure = jax.tree.flatten(tree)
-    for n, (x, at) in enumerate(zip(leaves, places, strict=True)):
-        if at is not None:
-            shape = list(np.shape(x))
-            shape.insert(at % (len(shape) + 1), size)
-            leaves[n] = jax.ShapeDtypeStruct(tuple(shape), jnp.result_type(x))
-    return structure.unflatten(leaves)

@@ -1,7 +1,7 @@
 """The pictures of a step's cost, most of them bars: time, memory, FLOPs by line; and collectives by axes or by line.
 
 >>> list(KINDS)
-['step', 'roofline', 'memory', 'traffic', 'machine', 'work']
+['step', 'roofline', 'memory', 'machine', 'work']
 >>> moved = bars([("data", (BarPart(0.5, 0),), "20 ms"), ("model", (BarPart(1.0, 1),), "40 ms")], title="moved")
 >>> [round(shape.wide) for shape in moved.shapes if isinstance(shape, Rects)]
 [180, 360]
@@ -25,7 +25,6 @@ from shardviz.view.placement import placed_words
 from shardviz.view.report import PHASES, phase_words
 from shardviz.view.roofline import roofline_picture
 from shardviz.view.step_cost import headline, memory_words, step_words
-from shardviz.view.traffic import traffic_figure
 
 WIDE = 360.0
 """Pixels of the longest bar."""
@@ -225,7 +224,6 @@ KINDS: dict[str, Callable[[StepCost], Picture]] = {
     "step": step_bars,
     "roofline": roofline_picture,
     "memory": memory_bar,
-    "traffic": traffic_figure,
     "machine": machine_figure,
     "work": work_bars,
 }

@@ -1,4 +1,4 @@
-"""What there is to say of layouts: of one in words, of many together, of its processes, and of what a change moves.
+"""What there is to say of layouts: of one in words, of many together, and of what a change moves.
 
 >>> from shardviz.layouts import layout
 >>> spec_words(layout((8, 6), ("data",), {"data": 2}))
@@ -11,16 +11,14 @@ For a result it silently uses P(None, None): 272 B on each device instead of 48 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from shardviz.layouts import Layout, LessSharded, Moves, ProcessLayout, TreeBytes, itemsize, silent_copies, uneven
+from shardviz.layouts import Layout, Moves, TreeBytes, fallback, indivisible, itemsize, uneven
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.records.amounts import format_bytes, format_number, format_shape, plural
@@ -38,7 +36,6 @@ from shardviz.view.document import (
     section,
     shape,
     shorten,
-    spec,
     table,
     words,
     wrapped,
@@ -48,8 +45,8 @@ from shardviz.view.values import LONGEST_NAME
 MOST_LEAVES = 60
 """Rows of a tree's table; of more arrays the heaviest are shown."""
 
-_MOST_BETTER, _MOST_HEAVY, _MOST_AMOUNTS = 10, 3, 4
-_MOST_PROCESSES, _MOST_SLICES = 16, 16
+_MOST_HEAVY, _MOST_AMOUNTS = 3, 4
+_MOST_SLICES = 16
 _MOST_GROUPS = 24  # rows of the table of devices; devices with the same counts share a row
 
 
@@ -93,17 +90,20 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
         sizes = f"{it.smaller} or {it.larger}" if it.smaller else f"{it.larger}"
         causes.append(f"dimension {it.dimension} is {it.size}, not divisible by {it.ways} ({sizes} would be)")
     text = f"JAX refuses this for an argument: {' and '.join(causes)}."
-    copies = silent_copies(layout.shape, layout.spec, layout.mesh, dtype or "int8")
-    if copies is None or layout.manual:
+    if layout.manual:
         return text
+    made = fallback(layout)
 
-    def size(count: float) -> str:
-        return plural(round(count), "element") if dtype is None else format_bytes(count)
+    def size(elements: float) -> str:
+        if dtype is None:
+            return plural(round(elements), "element")
+        return format_bytes(elements * itemsize(dtype))
 
-    actual, asked = size(copies.made_bytes_per_device), size(copies.asked_bytes_per_device)
-    text += f" For a result it silently uses {copies.made.spec}: {actual} on each device instead of {asked}, "
-    text += f"{size(copies.wasted_bytes)} of copies in all"
-    return text + ("; JAX 0.12 stops with an IndivisibleError instead." if copies.breaks else ".")
+    actual, asked = (size(math.prod(cut.shard_shape)) for cut in (made, layout))
+    copies = size(float((made.elements - layout.elements).sum()))
+    text += f" For a result it silently uses {made.spec}: {actual} on each device instead of {asked}, {copies} of "
+    stops = "; JAX 0.12 stops with an IndivisibleError instead" if indivisible(layout, made) else ""
+    return f"{text}copies in all{stops}."
 
 
 def all_axes(layouts: Iterable[Layout]) -> DeviceMesh:
@@ -155,7 +155,7 @@ def slice_text(cut: Layout, place: int) -> str:
     return f"[{text}]" if cut.holds[place] else "nothing"
 
 
-# Many arrays at once: a table of them, what they come to on each device, and those that could be sharded further.
+# Many arrays at once: a table of them, and what they come to on each device.
 
 
 @document.register
@@ -172,22 +172,18 @@ def of_tree(tree: TreeBytes) -> Document:
     b            4 B     1  int8 [4]        P(None)             [4]
     2 arrays, 132 B in all; 36 B on each of 4 devices (1.09 copies of each byte on average)
     heaviest: w 32 B per device (89 %), b 4 B (11 %)
-    <BLANKLINE>
-    1 array could be sharded further: 3 B less on each device
-      name  per device  could be  unused axis → dimension  spec then
-      b            4 B       1 B  data → 0, model → 0      P(('data', 'model'))
     """
     return Document(blocks=tree_blocks(tree), mesh=all_axes(leaf.layout for leaf in tree.leaves))
 
 
 def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, ...]:
-    """The arrays in a table, their total (which names the leaves left out), and those that could be sharded further."""
+    """The arrays in a table, and their total, which names the leaves left out."""
     leaves = list(tree.leaves)
     heaviest = sorted(range(len(leaves)), key=lambda i: (-leaves[i].per_device, i))[:MOST_LEAVES]
     listed = table(
         [leaves[i] for i in sorted(heaviest)],
         ("name", lambda leaf: _name(leaf.name)),
-        (right("per device"), lambda leaf: nbytes(leaf.bytes.per_device if leaf.bytes else None)),
+        (right("per device"), lambda leaf: nbytes(None if leaf.dtype is None else leaf.per_device)),
         (right("ways"), lambda leaf: str(math.prod(leaf.layout.ways))),
         ("type and shape", lambda leaf: shape(leaf.layout.shape, dtype=leaf.dtype or "")),
         ("spec", lambda leaf: spec_pieces(leaf.layout)),
@@ -197,7 +193,7 @@ def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, .
     )
     count = len(leaves) - MOST_LEAVES
     more = f"the {MOST_LEAVES} heaviest are listed, {count:,} more are not" if count > 0 else ""
-    return (listed, *notes(more, _total(tree, left_out), _heaviest(tree)), *_better(tree))
+    return (listed, *notes(more, _total(tree, left_out), _heaviest(tree)))
 
 
 def _name(name: str) -> Piece:
@@ -210,7 +206,7 @@ def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
     text = f"{plural(len(tree.leaves), 'array')}, {format_bytes(tree.array)} in all; {_per_device(tree)}"
     if tree.array:
         text += f" ({format_number(tree.total / tree.array)} copies of each byte on average)"
-    if any(leaf.bytes is None for leaf in tree.leaves):
+    if any(leaf.dtype is None for leaf in tree.leaves):
         text += "; arrays whose type is not known are not counted"
     if left_out:
         text += f"; left out, having no sharding: {', '.join(left_out[:3])}"
@@ -245,121 +241,6 @@ def _heaviest(tree: TreeBytes) -> str:
         share = f"{100 * leaf.per_device / most:.0f} %"
         parts.append(f"{shorten(leaf.name, LONGEST_NAME)} {format_bytes(leaf.per_device)}{unit} ({share})")
     return f"heaviest: {', '.join(parts)}"
-
-
-def _better(tree: TreeBytes) -> tuple[Block, ...]:
-    """The arrays that could be sharded further, the one that saves most first."""
-    better = tree.less_sharded()
-    if not better:
-        return ()
-    listed = table(
-        better[:_MOST_BETTER],
-        ("name", lambda it: _name(it.name)),
-        (right("per device"), lambda it: nbytes(it.bytes_per_device)),
-        (right("could be"), lambda it: nbytes(it.better_bytes_per_device)),
-        ("unused axis → dimension", _unused),
-        ("spec then", lambda it: spec(it.better)),
-        name="better",
-    )
-    saved = lambda some: format_bytes(sum(it.saved_bytes_per_device for it in some))  # noqa: E731
-    rest = better[_MOST_BETTER:]
-    more = f"and {plural(len(rest), 'more array')}, {saved(rest)} less" if rest else ""
-    title = f"{plural(len(better), 'array')} could be sharded further: {saved(better)} less on each device"
-    return (section(title, listed, *notes(more)),)
-
-
-def _unused(it: LessSharded) -> tuple[Piece, ...]:
-    last = len(it.axes) - 1
-    ways = enumerate(zip(it.axes, it.dimensions, strict=True))
-    return tuple(itertools.chain(*((axes((axis,)), words(f"→ {d}{',' * (n < last)}")) for n, (axis, d) in ways)))
-
-
-# What each process (host) of several holds, and how the global and the local views go together.
-
-
-@document.register
-def of_processes(hosts: ProcessLayout) -> Document:
-    """What each process holds.
-
-    >>> from shardviz.layouts import by_process, layout
-    >>> from shardviz.paint import text
-    >>> cut = layout((8, 6), ("data", "model"), {"data": 4, "model": 2})
-    >>> print(text(by_process(cut, [0, 0, 0, 0, 1, 1, 1, 1])))
-    2 processes
-    process  devices  holds       local data  part
-          0  0-3      [0:4, 0:6]  [4, 6]      0 of 2 along dimension 0
-          1  4-7      [4:8, 0:6]  [4, 6]      1 of 2 along dimension 0
-    global view: jax.Array of [8, 6], in every process; from its local data each process makes it with
-      jax.make_array_from_process_local_data(sharding, local_data), and x.addressable_shards are its own
-    local view: the old pjit took [4, 6] from each process (its own part) and returned the same shape
-    """
-    return Document(blocks=process_blocks(hosts), mesh=hosts.layout.mesh)
-
-
-def process_blocks(hosts: ProcessLayout, of: str = "") -> tuple[Block, ...]:
-    """What each process holds, then the global and the local view; `of` says which of several arrays it is about."""
-    count = len(hosts.processes)
-    listed = table(
-        range(count),
-        (right("process"), lambda place: str(hosts.processes[place])),
-        ("devices", lambda place: shorten(device_ranges(hosts.devices(int(hosts.processes[place]))), 40)),
-        ("holds", partial(_holds, hosts)),
-        ("local data", lambda place: shape(hosts.local_shapes[place].tolist())),
-        (wrapped("part"), partial(_part, hosts)),
-        kept=_MOST_PROCESSES,
-        caption=f"{of}: {count} processes" if of else f"{count} processes",
-        noun="process",
-        name="processes",
-    )
-    return (listed, *notes(*_views(hosts)))
-
-
-def _holds(hosts: ProcessLayout, place: int) -> str:
-    box = _box(zip(hosts.starts[place].tolist(), hosts.stops[place].tolist(), strict=True))
-    if not hosts.contiguous[place]:
-        return f"{plural(int(hosts.elements[place]), 'element')} in {box}, with gaps"
-    return box if hosts.elements[place] or not hosts.layout.shape else "nothing"
-
-
-def _part(hosts: ProcessLayout, place: int) -> str:
-    """Which part of the array a process holds: `0 of 2 along dimension 0`, `all`, or along what it is irregular."""
-    texts = []
-    for dimension, count in enumerate(hosts.counts):
-        if count is None:
-            texts.append(f"irregular along dimension {dimension}")
-        elif count > 1:
-            texts.append(f"{hosts.parts[place, dimension]} of {count} along dimension {dimension}")
-    return "; ".join(texts) or "all"
-
-
-def _views(hosts: ProcessLayout) -> list[str]:
-    """The global view of this array, as JAX has it today, and the local view of the old pjit."""
-    whole = format_shape(hosts.layout.shape)
-    if not hosts.layout.divides:
-        return [f"no process can make this array of {whole}: JAX refuses uneven shards, and so did the old pjit"]
-    which = [str(d) for d, count in enumerate(hosts.counts) if count is None]
-    more = f", global_shape={tuple(hosts.layout.shape)}" if which else ""
-    text = (
-        f"global view: jax.Array of {whole}, in every process; from its local data each process makes it with "
-        f"jax.make_array_from_process_local_data(sharding, local_data{more}), and x.addressable_shards are its own"
-    )
-    if which:
-        noun = "dimension" if len(which) == 1 else "dimensions"
-        text += f"; the global shape does not follow from the local one along {noun} {', '.join(which)}"
-    return [text, f"local view: the old pjit {_old_pjit(hosts)}"]
-
-
-def _old_pjit(hosts: ProcessLayout) -> str:
-    shapes = {hosts.pjit_shape(int(process)) for process in hosts.processes}
-    if None not in shapes and len(shapes) == 1:
-        local = next(iter(shapes))
-        own = "its own part" if local != hosts.layout.shape else "the whole array"
-        return f"took {format_shape(local)} from each process ({own}) and returned the same shape"
-    if not hosts.boxes.all():
-        return "refused this: the devices of a process form no box of the mesh"
-    if None in shapes:
-        return "refused this: it had PartitionSpecs of whole axes only"
-    return "took a part of a different shape from each process, and returned the same shapes"
 
 
 # What moves when an array changes its sharding: the collectives, and each device's share.

@@ -34,7 +34,6 @@ from shardviz.view.document import (
     notes,
     paragraph,
     seconds,
-    section,
     shape,
     value_spec,
     words,
@@ -53,8 +52,6 @@ from shardviz.view.report import (
 )
 from shardviz.view.roofline import roofline_picture
 from shardviz.view.rosetta import found_value, sharding_of
-from shardviz.view.scene import build_scene
-from shardviz.view.shard_holders import holders_picture, tinted
 from shardviz.view.shard_map import company_blocks, shard_map
 from shardviz.view.show import Shown
 from shardviz.view.step_cost import (
@@ -66,7 +63,6 @@ from shardviz.view.step_cost import (
     step_section,
     work_sections,
 )
-from shardviz.view.traffic import WORDS, traffic_pictures
 from shardviz.view.values import beside_words, total_bytes, values_table
 
 PAGE = 200
@@ -287,17 +283,9 @@ def cost_pane(cost: StepCost | None, why: str = "") -> Document:
     if cost.collectives:
         blocks.append(dataclasses.replace(longest_section(cost, waits=True), fold=None))
     blocks += [dataclasses.replace(section, fold=None) for section in work_sections(cost)]
-    blocks += [traffic_section(cost), sources_section(cost)]
+    blocks.append(sources_section(cost))
     lead = (code(cost.machine.text), words(level_words(cost), quiet=True))
     return Document(lead=(lead,), blocks=tuple(blocks), mesh=cost.mesh)
-
-
-def traffic_section(cost: StepCost) -> Section:
-    """Who sends how many bytes to whom."""
-    pictures = traffic_pictures(cost)
-    figures = tuple(Figure(of=each, name=f"traffic-{n}") for n, each in enumerate(pictures))
-    blocks = (Beside(blocks=figures), *notes(WORDS[1])) if figures else notes("One device: no communication.")
-    return section("Traffic in a step", *blocks, lead=words(WORDS[0], quiet=True))
 
 
 # Rules.
@@ -315,10 +303,6 @@ def rules_pane(rules: RulesTable) -> Document:
 
 
 # The shard map of the selected value.
-
-
-_BESIDE = 400.0
-"""Pixels from which there is room for another picture beside a map."""
 
 
 def shard_map_pane(
@@ -347,15 +331,10 @@ def shard_map_pane(
         why = paragraph(texts or "its sharding is not known at this level", quiet=True)
         return Document(title=title, lead=(lead,), blocks=(why,), mesh=report.mesh)
     size = words(f"→ {format_shape(cut.shard_shape)} · {format_bytes(value.bytes_per_device)} per device", quiet=True)
-    drawn, slices = shard_map(Shown(cut, name, value.dtype), device, room and room[0]), build_scene(cut)
+    drawn = shard_map(Shown(cut, name, value.dtype), device, room and room[0])
     if room is not None:
         drawn = drawn.within((room[0], 2 * room[1]), LETTERS)
-    merged = sum(len(grid.cells) for grid in drawn.grids) < slices.cells and not cut.maximal
-    figure: Block = Figure(of=tinted(drawn) if merged else drawn, name="cells")
-    if merged and room is not None and room[0] >= _BESIDE:
-        holders = holders_picture(slices, device)
-        figure = figure if holders is None else Beside(blocks=(figure, Figure(of=holders, name="holders")))
-    blocks = (figure, *company_blocks(cut, device, report))
+    blocks = (Figure(of=drawn, name="cells"), *company_blocks(cut, device, report))
     return Document(title=(*title, size), lead=(lead,), blocks=blocks, mesh=report.mesh)
 
 

@@ -1,9 +1,8 @@
 """A picture as plain geometry: shapes whose looks are roles, to be painted by any medium.
 
 A role is a number, the place of a mesh axis in its mesh (each axis has one colour everywhere), or a word: `ink`,
-`quiet`, `line`, `ground`, `tile`, `shade` (a tile of another host), `muted` (what belongs to no axis), `held0` to
-`held7` (what of an array a device holds, from its first slice to its last), a phase of the step. A painter knows
-colours and fonts; a builder knows neither. Lengths are pixels of a page, y runs downwards.
+`quiet`, `line`, `ground`, `tile`, `shade` (a tile of another host), `muted` (what belongs to no axis), a phase of the
+step. A painter knows colours and fonts; a builder knows neither. Lengths are pixels of a page, y runs downwards.
 
 >>> tiles = Rects(x=(0, 20), y=(0, 0), wide=16, high=16, fill=0, hatch=0, labels=("0", "1"), tip="device {}",
 ...               told=(("0",), ("1",)), select="device", keys=((0,), (1,)))
@@ -236,7 +235,6 @@ class Grid:
         wide, high: of a cell.
         x, y: the left upper corner of the first cell.
         size: pixels of the letters in cells.
-        fill: what each cell is filled with, row by row; or all.
         stroke, dash: the cells' outlines.
         cards: what the cells behind each cell are filled with, which show beyond its right and lower edge.
         copies: how many cells stand in the place of each, where more than one.
@@ -245,7 +243,6 @@ class Grid:
         across, down: what runs along the columns, and along the rows; may be empty.
         caption: what the whole is; may be empty.
         past: the share of each column, and of each row, that lies beyond the end of things and is hatched.
-        edges: cells (row, column) with a thick line below, and cells with one at their right.
         tip, told, select, keys: as of `Rects`, row by row; the first of the parts says most.
     """
 
@@ -255,7 +252,6 @@ class Grid:
     x: float = 0.0
     y: float = 0.0
     size: float = 9.0
-    fill: Role | tuple[Role, ...] = "tile"
     stroke: Role = "line"
     dash: int | None = None
     cards: tuple[Role, ...] = ()
@@ -268,7 +264,6 @@ class Grid:
     down: str = ""
     caption: str = ""
     past: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
-    edges: tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]] = (frozenset(), frozenset())
     tip: str = ""
     told: tuple[tuple[str, ...], ...] = ()
     select: str = ""
@@ -320,14 +315,10 @@ class Grid:
         for number, role in reversed(list(enumerate(self.cards, 1))):
             strength = 0.75 if isinstance(role, int) else 1.0
             yield dataclasses.replace(self._rects(number * self.card), fill=role, strength=strength)
-        cells = dataclasses.replace(self._rects(), tip=self.tip, told=self.told, select=self.select, keys=self.keys)
-        fills = self.fill if isinstance(self.fill, tuple) else (self.fill,) * len(cells.x)
-        for fill in dict.fromkeys(fills):
-            same = [n for n, own in enumerate(fills) if own == fill]
-            yield dataclasses.replace(cells.only(same), fill=fill)
+        said = {"tip": self.tip, "told": self.told, "select": self.select, "keys": self.keys}
+        yield dataclasses.replace(self._rects(), fill="tile", **said)
         yield from self._hatched()
         yield from self._texts()
-        yield from self._lines()
         yield from self._heads(self.above, len(self.texts[0]), self.wide, self.across, upright=False)
         yield from self._heads(self.beside, len(self.texts), self.high, self.down, upright=True)
         if self.caption:
@@ -371,15 +362,6 @@ class Grid:
             at, texts = zip(*places, strict=True)
             look = {"ink": ink, "halo": hatched, "layer": self.layer + 2}
             yield Labels(at=at, texts=texts, align="middle", size=self.size, mono=True, **look)
-
-    def _lines(self) -> Iterator[Lines]:
-        """The thick edges."""
-        w, h = self.wide, self.high
-        lines = [((c * w, (r + 1) * h), ((c + 1) * w, (r + 1) * h)) for r, c in sorted(self.edges[0])]
-        lines += [(((c + 1) * w, r * h), ((c + 1) * w, (r + 1) * h)) for r, c in sorted(self.edges[1])]
-        if lines:
-            thick = Lines(lines=tuple(lines), stroke="quiet", width=3, name="edges", layer=self.layer + 3)
-            yield shifted(thick, self.x, self.y)  # type: ignore[misc]
 
     def _heads(
         self, heads: Sequence[Head], count: int, cell: float, name: str, *, upright: bool
@@ -536,18 +518,6 @@ LIMITS = tuple(
 def shortened(text: str, most: int = 24) -> str:
     """A text of at most so many letters, the last of them `…` where it is longer."""
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def beside(pictures: Sequence[Picture], gap: float = 36.0) -> Picture:
-    """Pictures side by side, each with its title above it."""
-    shapes: list[Shape] = []
-    x, top, high = 0.0, 24.0, 0.0
-    for each in pictures:
-        shapes.append(Labels(at=((x, 8.0),), texts=(each.title,)))
-        shapes += [shifted(shape, x, top) for shape in each.shapes]
-        x += max(each.width, text_wide(each.title)) + gap
-        high = max(high, each.height)
-    return Picture(width=max(x - gap, 1.0), height=top + high, shapes=tuple(shapes))
 
 
 def shifted(shape: Shape, dx: float, dy: float) -> Shape:

@@ -154,7 +154,7 @@ def of_recompilation(recompilation: Recompilation) -> Document:
     return Document(title=title, blocks=notes(*recompilation.reasons))
 
 
-# A file that jax.export wrote: its arguments and results, what it was made for, and what it needs to run.
+# A file that jax.export wrote: its arguments and results, and what it was made for.
 
 
 @document.register
@@ -173,7 +173,6 @@ def of_export(export: LoadedExport) -> Document:
         _arrays("Arguments", record.arguments),
         _arrays("Results", record.results),
         facts,
-        paragraph(words(shorten(record.in_tree, _MOST_TREE), quiet=True), label="tree of arguments"),
     )
     return Document(title=title, lead=(over,), blocks=blocks, mesh=record.mesh)
 
@@ -199,36 +198,11 @@ def _cut(array: ExportedArray) -> Piece:
 
 
 def _facts(record: ExportRecord) -> Iterator[tuple[str, str]]:
-    """(what, in words) of an export, without its arrays, mesh and tree."""
-    low, high = record.supported
-    reads = "" if record.is_supported else f"; this JAX reads {low} to {high}, so it cannot run here"
-    meaning = f": {record.meaning}" if record.meaning else ""
+    """(what, in words) of an export, without its arrays and mesh."""
     yield "devices", f"{record.devices:,}"
     yield "platforms", ", ".join(record.platforms) or "none"
-    yield "convention", f"calling convention {record.version}{meaning}{reads}"
     if record.symbols:
         rules = f"; {', '.join(record.constraints)}" if record.constraints else ""
         yield "symbols", f"{', '.join(record.symbols)}{rules}"
-    for call in record.custom_calls:
-        times = f" ({call.count} times)" if call.count > 1 else ""
-        promise = "JAX keeps its meaning" if call.stable else "no promise that it keeps its meaning"
-        switched = "" if call.stable or not call.allowed else "; the check was switched off for it"
-        yield "custom call", f"{call.target}{times}: {promise}{switched}"
-    if not record.custom_calls:
-        yield "custom calls", "none: the file has all that it needs"
-    for kind, effects in (("ordered", record.ordered_effects), ("unordered", record.unordered_effects)):
-        if effects:
-            yield f"{kind} effects", ", ".join(effects)
-    yield "derivative", _derivative(record.vjp_order)
-    if record.disabled_checks:
-        yield "checks off", ", ".join(record.disabled_checks)
     size = "" if record.file_bytes is None else f" in a file of {format_bytes(record.file_bytes)}"
     yield "size", f"{format_bytes(record.module_bytes)} of StableHLO{size}"
-
-
-def _derivative(order: int | None) -> str:
-    if order is None:
-        return "made when asked for, as this export still has its function"
-    if order == 0:
-        return "none inside; jax.grad of it fails"
-    return f"the VJP is inside, to order {order}"

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from shardviz.kept import cached_property
-from shardviz.layouts import Layout, ProcessLayout
+from shardviz.layouts import Layout
 from shardviz.notation import Axis, DeviceMesh, axis_name
 from shardviz.notation.spec import KINDS, axis_size, axis_text
 from shardviz.records.amounts import format_shape, plural
@@ -118,13 +118,11 @@ class Scene:
         layout: what it shows.
         sides: the dimensions that are drawn; the last two are the rows and columns of each panel.
         held: integers, an axis for each side, then devices: the ids that hold each cell.
-        process_of: by device id, its process; None where there is one, or they are not known.
     """
 
     layout: Layout
     sides: tuple[Side, ...]
     held: np.ndarray
-    process_of: np.ndarray | None = None
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -172,16 +170,6 @@ class Scene:
         """Whether every cell is one tile that several devices hold alike: a stack of equal cards."""
         alike = self.layout.partial_sums == self.layout.manual_ways == 1
         return alike and self.merged == 1 and self.layout.replicas > 1
-
-    @cached_property
-    def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where processes meet: booleans, panel x (row - 1) x column, and panel x row x (column - 1).
-
-        True between neighbouring cells that are not held by the same processes.
-        """
-        held = np.zeros_like(self.devices) if self.process_of is None else self.process_of[self.devices]
-        held = np.sort(held, axis=3)
-        return np.any(held[:, 1:] != held[:, :-1], axis=3), np.any(held[:, :, 1:] != held[:, :, :-1], axis=3)
 
     @property
     def aspect(self) -> float:
@@ -231,14 +219,6 @@ class Scene:
             return [""] * self.cells
         return [" and ".join(filter(None, cell)) for cell in itertools.product(*(s.padding_texts for s in self.sides))]
 
-    @property
-    def process_texts(self) -> list[str]:
-        """The processes that hold each cell: `process 1`, `processes 0-3`; none where they are not known."""
-        if self.process_of is None:
-            return []
-        numbers = [sorted(set(each)) for each in self.process_of[self.held].reshape(self.cells, -1).tolist()]
-        return [f"process{'es' * (len(each) > 1)} {device_ranges(each)}" for each in numbers]
-
     def panel_text(self, panel: int) -> str:
         """Which part of the dimensions before its rows a panel is: `dimension 0, 2:4`; empty where there is one."""
         places = zip(self.depth, self.place(panel), strict=True)
@@ -249,7 +229,7 @@ class Scene:
         return tuple(map(int, np.unravel_index(panel, tuple(side.cells for side in self.depth)))) if self.depth else ()
 
 
-def build_scene(layout: Layout, hosts: ProcessLayout | None = None) -> Scene:
+def build_scene(layout: Layout) -> Scene:
     """The grid of an array's distinct tiles, one cell a tile, and the devices in each; `coarsen` gives fewer cells."""
     rank, ways = len(layout.shape), layout.ways
     cut = [d for d in range(rank) if ways[d] > 1]
@@ -266,11 +246,7 @@ def build_scene(layout: Layout, hosts: ProcessLayout | None = None) -> Scene:
     order = np.argsort(flat[layout.holds], kind="stable")
     sides = tuple(_side(layout, d) for d in drawn)
     held = layout.device_ids[layout.holds][order].reshape(*(side.cells for side in sides), -1)
-    process_of = None
-    if hosts is not None and len(hosts.processes) > 1:
-        process_of = np.zeros(int(layout.device_ids.max()) + 1, int)
-        process_of[layout.device_ids] = hosts.processes[hosts.process_of]
-    return Scene(layout, sides, held, process_of)
+    return Scene(layout, sides, held)
 
 
 def _side(cut: Layout, d: int | None) -> Side:
@@ -450,8 +426,6 @@ def notes(scene: Scene) -> list[str]:
     if any(layout.open):
         which = _dimensions(d for d, opened in enumerate(layout.open) if opened)
         lines.append(f"open: the compiler may shard {which} further than is drawn")
-    if any(edges.any() for edges in scene.edges):
-        lines.append("thick lines separate processes")
     if scene.merged > 1:
         lines.append(f"each cell stands for {scene.merged} neighbouring shards")
     return lines

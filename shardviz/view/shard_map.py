@@ -1,4 +1,4 @@
-"""Shard maps: an array's cells and their devices, a change of its sharding, a sharding not known yet.
+"""Shard maps: an array's cells and their devices, and a change of its sharding.
 
 A cell is a slice; where there are too many to be read, it is several neighbouring ones. Each panel is a `Grid`. Where a
 device is picked, outlines of its groups stand over the cells, one an axis, with the axis's colour and dash.
@@ -47,7 +47,6 @@ from shardviz.view.layouts import (
     all_axes,
     kept_and_moved,
     move_blocks,
-    process_blocks,
     slice_text,
     spec_pieces,
     spec_words,
@@ -69,7 +68,7 @@ from shardviz.view.picture import (
     text_wide,
 )
 from shardviz.view.scene import Scene, Side, build_scene, coarsen, contents, copies_along, describe, group_along, notes
-from shardviz.view.show import Shown, ShownChange, ShownTree, ShownUnknown
+from shardviz.view.show import Shown, ShownChange, ShownTree
 
 MOST = 1280.0
 """Pixels of a map each way."""
@@ -88,7 +87,7 @@ def shard_map(shown: Shown, device: int = -1, room: float | None = None) -> Pict
     """Which device holds which slice, untitled, with a picked device's groups outlined (its place in the mesh; below 0
     for none). The finest picture within 1,280 pixels each way; its `coarser` gives those with fewer cells. With
     so many pixels of `room` across the letters are larger: a cell of many devices names the first, its tip all."""
-    fine = build_scene(shown.layout, shown.hosts)
+    fine = build_scene(shown.layout)
     scenes: dict[tuple[int, ...], Scene] = {}  # many limits give the same cells
     pictures: dict[tuple[int, ...], Picture] = {}
 
@@ -161,22 +160,6 @@ def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
 
 
 @picture.register
-def unknown_picture(shown: ShownUnknown, kind: str = "") -> Picture:
-    """An array whose sharding is not known yet: a hatched box, and who decides."""
-    wide, high = 250.0, 86.0
-    look = {"size": 19.0, "stroke": "quiet", "dash": 1, "past": ((1.0,), (0.0,))}
-    mesh = f"mesh {shown.mesh}" if shown.mesh is not None and shown.mesh.names else ""
-    return Picture(
-        width=wide,
-        height=high,
-        shapes=(Grid(texts=(("not known yet",),), wide=wide, high=high, **look),),  # type: ignore[arg-type]
-        title="  ".join(filter(None, (shown.title, shown.typed, "sharding not known yet"))),
-        alt=shown.alt,
-        notes=tuple(filter(None, (mesh, shown.why))),
-    )
-
-
-@picture.register
 def _(shown: ShownTree, kind: str = "") -> Picture:
     return picture(shown.chosen, kind)
 
@@ -186,7 +169,7 @@ def _(shown: ShownTree, kind: str = "") -> Picture:
 
 @document.register
 def of_shown(shown: Shown) -> Document:
-    """The map, what JAX does with a sharding that does not divide, and what each process holds.
+    """The map, and what JAX does with a sharding that does not divide.
 
     >>> from shardviz.layouts import layout
     >>> Shown(layout((4, 2), ("x",), {"x": 2}), "w", "int8")
@@ -230,27 +213,7 @@ def _side(side: Side) -> tuple[Piece, ...]:
 
 def _besides(shown: Shown, which: str = "") -> tuple[Block, ...]:
     uneven = uneven_words(shown.layout, shown.dtype)
-    refused = (paragraph(uneven, label=which or "uneven"),) if uneven else ()
-    return refused + (process_blocks(shown.hosts, which) if shown.hosts is not None else ())
-
-
-@document.register
-def of_unknown(shown: ShownUnknown) -> Document:
-    """A hatched box, and who decides.
-
-    >>> print(ShownUnknown((8, 6), "the compiler decides", title="y", dtype="float32"))
-    y float32 [8, 6] sharding not known yet
-    <BLANKLINE>
-    ┌───────────────┐
-    │ not known yet │
-    └───────────────┘
-    the compiler decides
-    """
-    mesh = shown.mesh if shown.mesh is not None and shown.mesh.names else None
-    over = () if mesh is None else (words("mesh"), mesh_axes(mesh), words(f"({plural(mesh.size, 'device')})"))
-    head = (words(shown.title, strong=True), code(shown.typed), words("sharding not known yet", strong=True), *over)
-    figure = Figure(of=replace(picture(shown), title="", notes=()))
-    return Document(blocks=(paragraph(*head), figure, paragraph(shown.why, quiet=True)), mesh=mesh)
+    return (paragraph(uneven, label=which or "uneven"),) if uneven else ()
 
 
 @document.register
@@ -389,7 +352,7 @@ def _frame(scene: Scene, longest: int, inside: Sequence[Sequence[str]] = (), roo
         across=_named(scene.columns),
         down=_named(scene.rows),
         past=(_past(scene.columns), _past(scene.rows)),
-        tip="{} on {}" if scene.process_of is None else "{} on {}, {}",
+        tip="{} on {}",
         select="cell",
     )
 
@@ -412,8 +375,7 @@ def _panels(scene: Scene, frame: Grid, texts: list[str], inside: Sequence[Sequen
         f"{index}, padded by {padding}," if padding else index
         for index, padding in zip(scene.slices, scene.paddings, strict=True)
     ]
-    processes = [scene.process_texts] if scene.process_of is not None else []
-    parts = list(zip(slices, who, *processes, strict=True))
+    parts = list(zip(slices, who, strict=True))
     heads = _heads(scene, scene.columns)
     for panel in range(panels):
         own = slice(panel * rows * columns, (panel + 1) * rows * columns)
@@ -422,7 +384,6 @@ def _panels(scene: Scene, frame: Grid, texts: list[str], inside: Sequence[Sequen
             texts=tuple(tuple(texts[n : n + columns]) for n in range(own.start, own.stop, columns)),
             above=(*_own(scene, panel), *heads),
             caption=scene.panel_text(panel),
-            edges=tuple(frozenset(map(tuple, np.argwhere(each[panel]).tolist())) for each in scene.edges),
             told=tuple(parts[own]),
             keys=tuple(keys[own]),
         )

@@ -18,28 +18,26 @@ columns: dimension 1, 6, not sharded
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from shardviz.errors import MeshError, ShardvizError, SpecError
+from shardviz.errors import ShardvizError, SpecError
 from shardviz.judge.report import Report
 from shardviz.kept import cached_property
-from shardviz.layouts import Layout, Leaf, Moves, ProcessLayout, TreeBytes, add_up, by_process, itemsize, layout
+from shardviz.layouts import Layout, Leaf, Moves, TreeBytes, add_up, itemsize, layout
 from shardviz.layouts.layout import is_plain
 from shardviz.notation import DeviceMesh, Sharding, Spec
 from shardviz.notation.read import sharding as read_sharding
 from shardviz.program.resharding import moves_between
 from shardviz.records import Value
-from shardviz.records.amounts import format_bytes, format_shape, plural
+from shardviz.records.amounts import format_bytes
 from shardviz.visible import Visible, paint
 
 MOST_VALUES = 256
 """Elements; the values of larger arrays are not fetched."""
-
-Processes = int | Sequence[int] | Mapping[int, int] | None
 
 
 class Drawn(Visible):
@@ -63,14 +61,12 @@ class Shown(Drawn):
         title: the array's name; may be empty.
         dtype: the element type, or None where it is not known.
         values: the array's elements, or None where they are many or not within reach.
-        hosts: what each process holds; None where there is one, or nothing says which devices belong together.
     """
 
     layout: Layout
     title: str = ""
     dtype: str | None = None
     values: np.ndarray | None = None
-    hosts: ProcessLayout | None = None
 
     @property
     def size(self) -> str:
@@ -86,38 +82,6 @@ class Shown(Drawn):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ShownUnknown(Drawn):
-    """An array whose sharding is not known yet.
-
-    Attributes:
-        shape: its global shape.
-        why: who decides, in words.
-        title: its name; may be empty.
-        dtype: the element type, or None where it is not known.
-        mesh: the mesh, or None where there is none yet.
-    """
-
-    shape: tuple[int, ...]
-    why: str
-    title: str = ""
-    dtype: str | None = None
-    mesh: DeviceMesh | None = None
-
-    @property
-    def typed(self) -> str:
-        """The shape, and the element type where it is known."""
-        return f"{self.dtype or ''} {format_shape(self.shape)}".strip()
-
-    @property
-    def alt(self) -> str:
-        """Its picture in words."""
-        return f"A hatched box: array {format_shape(self.shape)}, whose sharding is not known yet."
-
-
-Map = Shown | ShownUnknown
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class ShownTree(Drawn):
     """A tree of arrays: a table of them, and the shard map of one.
 
@@ -128,7 +92,7 @@ class ShownTree(Drawn):
     """
 
     leaves: tuple[Shown, ...]
-    chosen: Map
+    chosen: Shown
     left_out: tuple[str, ...] = ()
 
     @cached_property
@@ -164,6 +128,18 @@ class ShownChange(Drawn):
         return moves_between(self.before.layout, self.after.layout)
 
 
+class Undecided(SpecError):
+    """An array whose sharding nobody has said yet.
+
+    Attributes:
+        why: who decides, in words.
+    """
+
+    def __init__(self, what: str, why: str):
+        super().__init__(f"show({what}): its sharding is not known yet: {why}")
+        self.why = why
+
+
 # What is asked for.
 
 
@@ -175,8 +151,7 @@ def show(
     after: Any = None,
     leaf: str | None = None,
     dtype: Any = None,
-    processes: Processes = None,
-) -> Map | ShownTree | ShownChange:
+) -> Shown | ShownTree | ShownChange:
     """The shard map of an array, a shape, a report's value, or a tree of arrays; or of an array before and after.
 
     Args:
@@ -190,16 +165,15 @@ def show(
         leaf: of a tree, the name of the leaf whose shard map is drawn, the heaviest if None; of a report, the name of
             any argument, output or intermediate.
         dtype: of a shape, the element type, for bytes; overrides an array's own.
-        processes: which devices belong to one process (host): how many each has, counted by device id; or the process
-            of each device in mesh order, or device id → process. None for what a mesh of devices itself says.
 
     Returns:
-        A `Shown`, a `ShownTree` for a tree, a `ShownChange` with `after`, a `ShownUnknown` where nobody has said yet
-        how the array is sharded. It shows itself in a notebook; `.text()`, `.html()`, `.plot(ax=None)`.
+        A `Shown`, a `ShownTree` for a tree, a `ShownChange` with `after`. It shows itself in a notebook; `.text()`,
+        `.html()`, `.plot(ax=None)`.
 
     Raises:
-        SpecError: if no spec is given and the array has none, or it does not fit.
-        MeshError: if `mesh` is no mesh, or `processes` does not fit it.
+        SpecError: if no spec is given and the array has none, it does not fit, or nobody has said yet how the array is
+            sharded; the message says who decides.
+        MeshError: if `mesh` is no mesh.
         ShardvizError: if it has no shape, no mesh is given and the array has none, or `leaf` is no leaf.
 
     Examples:
@@ -208,22 +182,23 @@ def show(
         [8, 6] P('data', None) · shard [4, 6] · mesh data=2, 2 devices
     """
     if isinstance(array_or_shape, Report):
-        return _report(array_or_shape, spec, after, leaf, processes)
+        return _report(array_or_shape, spec, after, leaf)
     if _is_array(array_or_shape) or _is_shape(array_or_shape):
-        return _one(array_or_shape, spec, mesh, after, dtype, processes)
+        return _one(array_or_shape, spec, mesh, after, dtype)
     names, leaves, specs = _flatten(array_or_shape, spec)
     if not any(map(_is_array, leaves)):
         read_one(array_or_shape, spec, mesh)  # says what it is not
     if after is not None:
         raise ShardvizError("show(after=...) takes one array, not a tree; give one leaf of it")
-    every: list[Map] = []
+    every: list[Shown] = []
     left_out = []
     for name, array, one in zip(names, leaves, specs, strict=True):
-        if not _is_array(array) or (mesh is None and one is None and not _says_sharding(array)):
+        says = _is_array(array) and (mesh is not None or one is not None or _says_sharding(array))
+        shown = read_known(array, one, mesh, name=name) if says else None
+        if shown is None:
             left_out.append(name)
         else:
-            every.append(read_one(array, one, mesh, processes, name=name))
-    left_out += [shown.title for shown in every if isinstance(shown, ShownUnknown)]
+            every.append(shown)
     if len(left_out) == len(leaves):
         raise ShardvizError(
             f"show: none of the {len(leaves)} leaves has a sharding ({', '.join(left_out[:3])}, ...); give a mesh and "
@@ -231,55 +206,48 @@ def show(
         )
     chosen = next((shown for shown in every if shown.title == leaf), None)
     if leaf is not None and chosen is None:
+        if leaf in left_out and _is_array(array := leaves[names.index(leaf)]):
+            read_one(array, specs[names.index(leaf)], mesh, name=leaf)  # says who decides
         have = ", ".join(repr(shown.title) for shown in every[:6]) + (", ..." if len(every) > 6 else "")
         raise ShardvizError(f"show(leaf={leaf!r}): no leaf has this name; they are {have}")
     return _tree(every, left_out, chosen)
 
 
-def _tree(every: Sequence[Map], left_out: Sequence[str], chosen: Map | None) -> ShownTree:
+def _tree(leaves: Sequence[Shown], left_out: Sequence[str], chosen: Shown | None) -> ShownTree:
     """A tree of which one leaf is drawn, the one that weighs most on a device if none is chosen."""
-    leaves = tuple(shown for shown in every if isinstance(shown, Shown))
-    tree = ShownTree(leaves, chosen or leaves[0], tuple(left_out))
+    tree = ShownTree(tuple(leaves), chosen or leaves[0], tuple(left_out))
     if chosen is not None:
         return tree
     weights = [leaf.per_device for leaf in tree.bytes.leaves]
     return replace(tree, chosen=leaves[weights.index(max(weights))])
 
 
-def _report(
-    report: Report, spec: Any, after: Any, leaf: str | None, processes: Processes
-) -> Map | ShownTree | ShownChange:
+def _report(report: Report, spec: Any, after: Any, leaf: str | None) -> Shown | ShownTree | ShownChange:
     """A report's arguments as a tree, with the value called `leaf` drawn; that value alone with `spec` or `after`."""
     if leaf is not None and (spec is not None or after is not None):
-        return _one(report.value(leaf), spec, report.mesh, after, None, processes)
+        return _one(report.value(leaf), spec, report.mesh, after, None)
     if spec is not None or after is not None:
         raise ShardvizError("show(report): spec and after are for one value; name it, such as leaf=\"params['w']\"")
-    every = [read_one(value, None, report.mesh, processes) for value in report.arguments]
-    chosen = None if leaf is None else read_one(report.value(leaf), None, report.mesh, processes)
-    left_out = [shown.title for shown in every if isinstance(shown, ShownUnknown)]
-    if len(left_out) < len(every):
-        return _tree(every, left_out, chosen)
+    rows = {value.name: read_known(value, None, report.mesh) for value in report.arguments}
+    chosen = None if leaf is None else read_one(report.value(leaf), None, report.mesh)
+    if every := [shown for shown in rows.values() if shown is not None]:
+        return _tree(every, [name for name, shown in rows.items() if shown is None], chosen)
     if chosen is None:
         raise ShardvizError(f"show(report): {report.program} has no argument whose sharding is known; name a value")
     return chosen
 
 
-def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any, processes: Processes) -> Map | ShownChange:
-    shown = read_one(array, spec, mesh, processes)
+def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any) -> Shown | ShownChange:
+    shown = read_one(array, spec, mesh)
     if dtype is not None:
         shown = replace(shown, dtype=str(getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)))
         itemsize(shown.dtype)
     if after is None:
         return shown
-    shape, own_mesh = (shown.layout.shape, shown.layout.mesh) if isinstance(shown, Shown) else (shown.shape, shown.mesh)
     asked, where = _unpack(after)
     if where is None and not isinstance(asked, Sharding):
-        where = own_mesh
-    then = replace(read_one(shape, asked, where, processes), title=shown.title, dtype=shown.dtype)
-    for word, one in (("before", shown), ("after", then)):
-        if isinstance(one, ShownUnknown):
-            raise SpecError(f"show(after=...): the resharding is not known, because {word} the change {one.why}")
-    assert isinstance(shown, Shown) and isinstance(then, Shown)
+        where = shown.layout.mesh
+    then = replace(read_one(shown.layout.shape, asked, where), title=shown.title, dtype=shown.dtype)
     return ShownChange(replace(shown, values=None), then)
 
 
@@ -307,33 +275,36 @@ def _is_spec(thing: Any) -> bool:
 # What `show` is given, read.
 
 
-def read_one(
-    array_or_shape: Any, spec: Any = None, mesh: Any = None, processes: Processes = None, *, name: str = ""
-) -> Map:
+def read_known(array: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Shown | None:
+    """As `read_one`; None where nobody has said yet how the array is sharded."""
+    try:
+        return read_one(array, spec, mesh, name=name)
+    except Undecided:
+        return None
+
+
+def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Shown:
     """What `show` takes, no pytree, as its map; `spec` and `mesh` override its own, `name` is for what has none. A
-    `ShardvizError` where it has no shape or no mesh, or its sharding cannot be read."""
+    `ShardvizError` where it has no shape or no mesh, or its sharding cannot be read, or is not known yet."""
     shape, own_name, dtype = _shape_of(array_or_shape)
     title = own_name or name
-
-    def undecided(who: str, mesh: Any) -> ShownUnknown:
-        return ShownUnknown(shape, who, title, dtype, None if mesh is None else DeviceMesh.of(mesh))
-
+    what = title or str(list(shape))
     sharding, where, lack, unknown = (*_unpack(spec), "", "") if spec is not None else _own(array_or_shape)
     if unknown and (mesh is None or isinstance(array_or_shape, Value)):
-        return undecided(unknown, where if mesh is None else mesh)
+        raise Undecided(what, unknown)
     mesh = where if mesh is None else mesh
     if mesh is None and sharding is not None and is_plain(sharding):
         lack = lack or "a spec alone does not say how many devices its axes have"
     if mesh is None and lack:
-        raise ShardvizError(f"show({title or list(shape)}): {lack}; give a mesh, such as mesh={{'data': 8}}")
+        raise ShardvizError(f"show({what}): {lack}; give a mesh, such as mesh={{'data': 8}}")
     if spec is None and isinstance(array_or_shape, Value) and array_or_shape.manual:
         sharding = Sharding.from_spec(sharding or Spec(), DeviceMesh.of(mesh), len(shape), manual=array_or_shape.manual)
     if not is_plain(sharding) and not isinstance(sharding, Sharding):
         sharding, mesh = read_sharding(sharding, mesh, len(shape)), None
     if isinstance(sharding, Sharding) and (unknown := _undecided(sharding)):
-        return undecided(unknown, sharding.mesh)
+        raise Undecided(what, unknown)
     cut = layout(shape, sharding, mesh)
-    return Shown(cut, title, dtype, _values(array_or_shape), _processes(cut, processes))
+    return Shown(cut, title, dtype, _values(array_or_shape))
 
 
 def _says_sharding(thing: Any) -> bool:
@@ -459,23 +430,3 @@ def _undecided(record: Sharding) -> str:
         return _THE_COMPILER
     decided = record.unreduced or record.manual or record.replicated or any(n > 1 for n in record.tiles)
     return _ALL_OPEN if record.open and all(record.open) and not decided and record.mesh.size > 1 else ""
-
-
-# Which devices belong to one process.
-
-
-def _processes(cut: Layout, processes: Processes) -> ProcessLayout | None:
-    """What each process holds; None where there is one, or nothing says which devices belong together."""
-    if processes is None and not cut.mesh.process_ids:
-        return None
-    if isinstance(processes, int | np.integer):
-        count = len(cut.device_ids)
-        if isinstance(processes, bool) or processes < 1 or count % processes:
-            raise MeshError(
-                f"processes={processes}: the {plural(count, 'device')} of the mesh {cut.mesh} do not divide into "
-                "processes of that many; give a number that divides them, or the process of each device"
-            )
-        hosts = by_process(cut, np.argsort(np.argsort(cut.device_ids)) // processes)
-    else:
-        hosts = by_process(cut, processes)
-    return hosts if len(hosts.processes) > 1 else None

@@ -10,7 +10,6 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz import processes
 from shardviz.errors import CompileStopped, ShardvizError
 from shardviz.records import Cost
 
@@ -31,17 +30,6 @@ def program():
     return sv.trace(step, array(256, 512), array(64, 256), donate_argnums=0)
 
 
-@pytest.fixture(params=["fork", "spawn"])
-def way(request, monkeypatch):
-    """A forked child of the compile server, or a process of its own where there is no fork."""
-    if request.param == "fork" and not hasattr(os, "fork"):
-        pytest.skip("this platform cannot fork")
-    monkeypatch.setenv("SHARDVIZ_COMPILE", request.param)
-    processes.shutdown()
-    yield request.param
-    processes.shutdown()
-
-
 def bare(report):
     """A report without what a finished compile adds, and without times."""
     stages = {name: text for name, text in report.stages.items() if name != "finished"}
@@ -51,7 +39,7 @@ def bare(report):
     return replace(report, memory=memory, cost=cost, stages=stages, timings={}, diagnostics=notes)
 
 
-def test_it_adds_to_the_compiled_report_and_changes_nothing_in_it(program, way):
+def test_it_adds_to_the_compiled_report_and_changes_nothing_in_it(program):
     told = []
     future = program.submit(PLAN, "compiled", finish=True, on_report=told.append)
     finished = future.result()
@@ -94,8 +82,6 @@ def at_the_memory_plan(future, act):
 @pytest.fixture
 def long_compile():
     """More than a second of machine code after the memory plan."""
-    if not hasattr(os, "fork"):
-        pytest.skip("this platform cannot fork")
     example = sv.gallery.llama("70b", mesh="data=2,model=2")
     return example.program.submit(example.plan, "compiled", finish=True)
 

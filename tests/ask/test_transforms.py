@@ -71,53 +71,16 @@ def test_gradients_are_jaxs(argnums, has_aux):
         assert_equal(run(ours, *args, **keywords), theirs(*args, **keywords))
 
 
-@pytest.mark.parametrize("in_axes", [0, (None, 0, 0), ({"w": 1}, -1, None), (None, 2, 0)])
-@pytest.mark.parametrize("out_axes", [0, {"y": 1, "count": 0}])
-def test_a_mapped_program_is_jaxs(in_axes, out_axes):
-    if out_axes != 0 and in_axes != 0 and in_axes[2] is None:
-        out_axes = {"y": -1, "count": None}
-    program = sv.trace(model, *ARGS, **SHIFT)
-    mapped = program.vmap(in_axes, out_axes, axis_size=6)
-    shapes = {a.name: a.shape for a in mapped.arguments}
-    args = values({"w": array(*shapes["params['w']"])}, array(*shapes["x"]), array(*shapes["n"], dtype=jnp.int32))
-    (shift,) = values(array(6))
-    every = 0 if in_axes == 0 else (*in_axes, 0)
-    theirs = jax.vmap(lambda p, x, n, s: model(p, x, n, shift=s), every, out_axes)(*args, shift)
-    assert_equal(run(mapped, *args, shift=shift), theirs)
-
-
-def test_spmd_axis_name_shards_the_new_dimension_in_arguments_and_constraints():
-    def fn(w, x):
-        y = jax.lax.with_sharding_constraint(x @ w, P(None, "model"))
-        return jax.lax.with_sharding_constraint(jnp.sin(y), NamedSharding(ABSTRACT, P("model")))
-
-    program = sv.trace(fn, array(8, 4), array(16, 8))
-    mapped = program.vmap((None, 0), 2, axis_size=6, spmd_axis_name="data")
-    report = mapped.propagate(mapped.plan(MESH))
-    assert [c.spec for c in mapped.constraints] == [Spec.of(P("data", None, "model")), Spec.of(P("data", "model"))]
-    assert report.value("x").shard_shape == (3, 16, 8)
-    free = program.vmap((None, 0), axis_size=6)
-    free.propagate(free.plan(MESH))
-    assert [c.spec.dims[0] for c in free.constraints] == [(), ()]
-
-
 def test_the_specs_that_a_function_brings_are_carried_over():
     named = partial(NamedSharding, ABSTRACT)
     fn = jax.jit(lambda params, x: jnp.tanh(x @ params["w"]).sum(), in_shardings=({"w": named(P())}, named(P("data"))))
     program = sv.trace(fn, {"w": array(8, 4)}, array(16, 8))
     w, x = Spec.of(P(), 2), Spec.of(P("data"), 2)
-    gradient, mapped = program.grad(), program.vmap((None, 0), axis_size=4)
+    gradient = program.grad()
     assert gradient.bind(gradient.plan()).in_specs == {"params['w']": w, "x": x}
-    assert mapped.bind(mapped.plan()).in_specs == {"params['w']": w, "x": Spec.of(P(None, "data", None))}
-    with pytest.raises(sv.errors.SpecError, match="axis 'data' shards it already"):
-        program.vmap((None, 0), axis_size=4, spmd_axis_name="data")
 
 
-def test_transforms_of_transforms():
-    program = sv.trace(loss, *ARGS, **SHIFT).grad().vmap((None, 0, None), axis_size=6, spmd_axis_name="data")
-    (params, _, n), (xs, shifts) = values(*ARGS), values(array(6, 16, 8), array(6))
-    per_example = jax.vmap(lambda x, s: jax.grad(loss)(params, x, n, shift=s))(xs, shifts)
-    assert_equal(run(program, params, xs, n, shift=shifts), per_example)
+def test_a_gradient_of_a_gradient():
     assert_equal(run(sv.trace(lambda x: x**3, array()).grad().grad(), 2.0), jnp.float32(12.0))
 
 
@@ -130,8 +93,6 @@ def test_static_and_keyword_arguments_stay():
     (x, scale) = values(array(4), array())
     theirs = jax.grad(fn)(x, 3, scale, negate=True)
     assert_equal(run(program.grad(), x, 3, scale, negate=True), theirs)
-    mapped = program.vmap((0, None, None), axis_size=2)
-    assert_equal(run(mapped, jnp.stack([x, x]), 3, scale), jnp.stack([fn(x, 3, scale, negate=True)] * 2))
 
 
 def test_a_program_that_waits_for_its_mesh_can_be_transformed():
@@ -148,8 +109,6 @@ SUM = lambda x, n: jnp.sum(x) * n  # noqa: E731
     [
         (lambda: sv.trace(jnp.sin, array(4)).grad(), r"only defined for scalar-output functions"),
         (lambda: sv.trace(SUM, array(4), array(dtype=jnp.int32)).grad(1), "grad requires real- or complex-valued"),
-        (lambda: sv.trace(SUM, array(4), array()).vmap((0,), axis_size=2), r"in_axes=\(0,\) does not fit its arg"),
-        (lambda: sv.trace(SUM, array(4), array()).vmap((None, 1), axis_size=2), "its rank should be at least 2"),
     ],
 )
 def test_what_jax_refuses_is_told_in_its_words(make, message):

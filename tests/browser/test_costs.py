@@ -30,7 +30,6 @@ def test_cost_and_machine(lab: Lab, page: LabPage):
     view.get_by_test_id("step-times").get_by_role("button", name="over model", exact=False).first.click()
     expect(view.get_by_test_id("step-times")).to_contain_text("2 x V x 7/8 / W")
     expect(view.get_by_test_id("roofline")).to_be_visible()
-    expect(view.get_by_test_id("traffic-0")).to_be_visible()
     page.screenshot("costs_cost", of=view)
     view.get_by_test_id("longest").get_by_title("show this line").first.click()
     expect(view.get_by_test_id("panel-source")).to_be_visible()

@@ -25,7 +25,6 @@ from shardviz.compat import export_files as loading
 from shardviz.compat.export_files import load
 from shardviz.errors import CompileMemoryLimit, MeshError, ParseError, ShardvizError, SpecError, TraceError
 from shardviz.notation import Spec
-from shardviz.program.symbols import SymbolConstraint, check, suggestion
 
 MESH = sv.mesh(data=2, model=4)
 F32 = jnp.float32
@@ -67,7 +66,7 @@ def of_block():
 
 @pytest.fixture(scope="module")
 def data(of_block):
-    return bytes(of_block.serialize(vjp_order=1))
+    return bytes(of_block.serialize())
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +89,6 @@ class TestWhatItIs:
     def test_the_record_is_what_jax_says(self, of_block, data):
         found, back = load(data), export.deserialize(bytearray(data))
         assert (found.name, found.devices, found.platforms) == (back.fun_name, back.nr_devices, back.platforms)
-        assert found.version == back.calling_convention_version and found.is_supported
         for array_, aval in zip(found.arguments, back.in_avals, strict=True):
             assert (array_.shape, array_.dtype) == (tuple(map(str, aval.shape)), str(aval.dtype))
         for array_, aval in zip(found.results, back.out_avals, strict=True):
@@ -101,7 +99,6 @@ class TestWhatItIs:
         ]
         kept = [i for i, a in enumerate(found.arguments) if a.kept]
         assert kept == list(back.module_kept_var_idx) and len(kept) == 4
-        assert (found.in_tree, found.out_tree) == (str(back.in_tree), str(back.out_tree))
         assert (found.module_bytes, found.file_bytes) == (len(back.mlir_module_serialized), len(data))
         assert found.record.mesh.shape == {"data": 2, "model": 4}
 
@@ -109,36 +106,10 @@ class TestWhatItIs:
         assert [a.name for a in load(data).arguments] == ["params['v']", "params['w']", "x", "args[2]", "scale"]
         assert [r.name for r in load(data).results] == ["result['sum']", "result['y']"]
 
-    @pytest.mark.parametrize("order", [0, 1, 2])
-    def test_how_many_derivatives_are_inside(self, order):
-        file = export.export(jax.jit(lambda x: (x**3).sum()))(array(4)).serialize(vjp_order=order)
-        found, inside = export.deserialize(file), 0
-        while found.has_vjp():
-            found, inside = found.vjp(), inside + 1
-        assert load(bytes(file)).vjp_order == inside == order
-
-    def test_custom_calls_and_their_promise(self):
-        eigen = load(bytes(exported(lambda x: jnp.linalg.eigh(x)[0], (array(4, 4),)).serialize()))
-        assert [c.stable for c in eigen.custom_calls] == [True]
-        text = export.deserialize(bytearray(exported(lambda x: jnp.linalg.eigh(x)[0], (array(4, 4),)).serialize()))
-        assert f"@{eigen.custom_calls[0].target}(" in text.mlir_module()
-
-    def test_a_custom_call_that_nobody_promises_to_keep(self):
-        call = jax.ffi.ffi_call("my_kernel", array(4))
-        fn = jax.jit(lambda x: call(x))
-        with pytest.raises(ValueError, match="my_kernel"):  # JAX's own list has it not
-            export.export(fn)(array(4))
-        off = [export.DisabledSafetyCheck.custom_call("my_kernel")]
-        found = load(bytes(export.export(fn, disabled_checks=off)(array(4)).serialize()))
-        assert [(c.target, c.count, c.stable, c.allowed) for c in found.custom_calls] == [("my_kernel", 1, False, True)]
-        assert found.disabled_checks == ("custom_call:my_kernel",)
-        assert "no promise" in repr(found)
-
     def test_it_prints_itself_and_escapes_names(self, of_block, data):
         text, html = repr(load(data)), load(data)._repr_mimebundle_()["text/html"]
-        for word in ("params['w']", "P(None, 'model')", "data=2,model=4", "the VJP is inside, to order 1", "not used"):
+        for word in ("params['w']", "P(None, 'model')", "data=2,model=4", "not used"):
             assert word in text
-        assert "made when asked for" in repr(load(of_block))
         hostile = exported(lambda x: {"<script>alert(1)</script>": x}, (array(4),))
         page = load(bytes(hostile.serialize()))._repr_mimebundle_()["text/html"]
         assert "<script" not in page and "&lt;script" in page
@@ -235,7 +206,7 @@ class TestExplored:
 
     def test_what_is_exported_cannot_be_exported_again(self, data):
         program = load(data).program()
-        with pytest.raises(TraceError, match="was lowered before"):
+        with pytest.raises(TraceError, match="was exported before"):
             program.export(program.plan())
 
     def test_sv_explore_takes_one(self, data):
@@ -265,34 +236,20 @@ class TestSymbols:
         [
             (None, ["b, n", "symbols="]),
             ({"b": 8}, ["n ", "symbols="]),
-            ({"b": 10, "n": 12}, ["b=10", "(b, 4)", "symbols="]),
-            ({"b": 4, "n": 8}, ["b=4", "b>=8"]),
-            ({"b": 16, "n": 12}, ["n=12", "n>=b"]),
+            ({"b": 10, "n": 12}, ["4*floordiv(b, 4) == b", "found -2"]),
+            ({"b": 4, "n": 8}, ["b>=8", "found -4"]),
+            ({"b": 16, "n": 12}, ["n>=b", "found -4"]),
             ({"b": 8, "n": 8, "c": 1}, ["'c'", "b, n"]),
             ({"b": "8", "n": 8}, ["b", "'8'"]),
             ({"b": True, "n": 8}, ["b", "True"]),
         ],
     )
-    def test_values_that_do_not_do_say_what_would(self, symbolic, values, words):
+    def test_values_that_do_not_do_are_told_why(self, symbolic, values, words):
         for source in (symbolic, bytes(symbolic.serialize())):
             with pytest.raises(SpecError) as error:
                 load(source).program(values)
             said = str(error.value).replace(" >= ", ">=")
             assert all(word in said for word in words), said
-            if "try symbols=" in said:
-                proposed = json.loads(said.rsplit("symbols=", 1)[1].replace("'", '"'))
-                assert load(source).program(proposed).arguments
-
-    @given(st.integers(0, 40), st.integers(0, 40))
-    def test_the_check_is_jaxs(self, b, n):
-        rules = [SymbolConstraint.of(text) for text in ("b >= 2", "4*floordiv(b, 4) == b", "n <= 3*b", "n >= 1")]
-        holds = b >= 2 and b % 4 == 0 and 1 <= n <= 3 * b
-        try:
-            assert check("f", ("b", "n"), {"b": b, "n": n}, rules) == {"b": b, "n": n} and holds
-        except SpecError:
-            assert not holds
-        better = suggestion(("b", "n"), {"b": b, "n": n}, rules)
-        assert all(rule.holds(better) for rule in rules)
 
     def test_fixed_dimensions_take_no_values(self, data):
         with pytest.raises(SpecError, match="fixed"):
@@ -311,14 +268,8 @@ arrays = dict(np.load(sys.argv[3]))
 leaves = [jax.device_put(arrays[str(i)], s) for i, s in enumerate(found.in_shardings_jax(mesh))]
 args, kwargs = jax.tree.unflatten(found.in_tree, leaves)
 out = jax.jit(found.call)(*args, **kwargs)
-grads = None
-if found.has_vjp():
-    loss = lambda *a: sum(jnp.sum(leaf) for leaf in jax.tree.leaves(found.call(*a, **kwargs)))
-    found_grads = jax.jit(jax.grad(loss, argnums=tuple(range(len(args)))))(*args)
-    grads = [np.asarray(g).tolist() for g in jax.tree.leaves(found_grads)]
 print(json.dumps({
     "results": [np.asarray(leaf).tolist() for leaf in jax.tree.leaves(out)],
-    "grads": grads,
     "in": [[list(s.spec), sorted(d.id for d in s.device_set)] for s in found.in_shardings_jax(mesh)],
     "avals": [[list(a.shape), str(a.dtype)] for a in found.in_avals],
     "devices": found.nr_devices, "platforms": list(found.platforms),
@@ -348,13 +299,13 @@ class TestWritten:
     def test_a_round_trip_and_a_run_on_simulated_devices(self, mesh, tmp_path):
         program = sv.trace(mlp, {"w": array(16, 32), "v": array(32, 8)}, array(8, 16), scale=array())
         plan = sv.Plan(mesh, ({"w": P(None, "model"), "v": P("model")}, P("data")), {"y": P("data"), "norm": None})
-        data = program.export(plan, tmp_path / "mlp.jax", platforms=("cpu", "tpu"), vjp_order=1)
+        data = program.export(plan, tmp_path / "mlp.jax", platforms=("cpu", "tpu"))
         assert (tmp_path / "mlp.jax").read_bytes() == data
         bound, found = program.bind(plan), load(data)
         assert {a.name: a.spec for a in found.arguments} == bound.in_specs
         assert [(a.name, a.dtype) for a in found.arguments] == [(a.name, a.dtype) for a in program.arguments]
         assert {r.name: r.spec for r in found.results} == bound.out_specs
-        assert (found.vjp_order, found.platforms) == (1, ("cpu", "tpu"))
+        assert found.platforms == ("cpu", "tpu")
         again = found.program()
         assert seen(again.partition(again.plan())) == seen(program.partition(plan))
 
@@ -373,14 +324,6 @@ class TestWritten:
         h = np.tanh(x @ w) * scale
         np.testing.assert_allclose(ran["results"][0], (h**2).sum(), rtol=2e-5)
         np.testing.assert_allclose(ran["results"][1], h @ v, rtol=2e-4, atol=1e-5)
-
-        def loss(params, x):
-            h = jnp.tanh(x @ params["w"]) * scale
-            return (h @ params["v"]).sum() + (h**2).sum()
-
-        alone = jax.tree.leaves(jax.grad(loss, argnums=(0, 1))({"w": w, "v": v}, x))
-        for got, want in zip(ran["grads"], alone, strict=True):
-            np.testing.assert_allclose(got, want, rtol=2e-3, atol=1e-4)
 
     def test_a_real_train_step_goes_through_a_file(self):
         example = sv.gallery.llama("70b", mesh="data=8,model=8")
@@ -403,8 +346,6 @@ class TestWritten:
         [
             ({"platforms": ("gameboy",)}, "gameboy"),
             ({"platforms": ()}, "platforms"),
-            ({"vjp_order": -1}, "vjp_order"),
-            ({"vjp_order": True}, "vjp_order"),
             ({"path": "/no/such/folder/file"}, "no/such/folder"),
         ],
     )
@@ -535,11 +476,6 @@ class TestBadFiles:
         assert [a.shape for a in load(file).arguments] == [("4",), ("4",)]
         with pytest.raises(ParseError, match="type"):
             load(file.replace(name.encode(), ("x" * len(name)).encode()))
-
-    def test_another_calling_convention_is_named(self, of_block, data):
-        newer = dataclasses.replace(of_block, calling_convention_version=99)
-        found = load(bytes(newer.serialize()))
-        assert not found.is_supported and "cannot run here" in repr(found)
 
     @settings(max_examples=25, deadline=None)
     @given(st.data())

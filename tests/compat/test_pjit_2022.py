@@ -1,12 +1,11 @@
-"""Old programs run and are explored with only their import lines changed; and what pjit took in 2022."""
+"""Old programs are explored with only their import lines changed; and what pjit took in 2022."""
 
 import re
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, use_abstract_mesh
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
@@ -26,10 +25,6 @@ step = pjit(
     in_axis_resources=({"in": P(None, "model"), "out": P("model", None)}, P("data", None)),
     out_axis_resources=None,
 )
-
-def train(devices, params, x):
-    with mesh(devices, ("data", "model")):
-        return step(params, x)
 """,
     "2022": """
 from jax.experimental import PartitionSpec as P
@@ -45,15 +40,10 @@ step = pjit(
     in_axis_resources=({"in": P(None, "model"), "out": P("model", None)}, P("data", None)),
     out_axis_resources=P(),
 )
-
-def train(devices, params, x):
-    with Mesh(devices, ("data", "model")):
-        return step(params, x)
 """,
 }
 
 
-@pytest.mark.filterwarnings("ignore:.with mesh.*deprecated:DeprecationWarning")
 @pytest.mark.parametrize("year", OLD)
 def test_an_old_program_with_only_its_import_lines_changed(year):
     old = OLD[year]
@@ -62,11 +52,7 @@ def test_an_old_program_with_only_its_import_lines_changed(year):
     assert changed and all(line.startswith("from shardviz.compat") for line in changed)
     space = {"jnp": jnp}
     exec(new, space)
-    rng = np.random.default_rng(0)
-    params = {"in": rng.normal(size=(8, 16)).astype(np.float32), "out": rng.normal(size=(16, 8)).astype(np.float32)}
-    x = rng.normal(size=(4, 8)).astype(np.float32)
-    found = space["train"](np.array(jax.devices()[:1]).reshape(1, 1), params, x)
-    np.testing.assert_allclose(found, np.maximum(x @ params["in"], 0) @ params["out"], rtol=1e-4)
+    params, x = {"in": array(8, 16), "out": array(16, 8)}, array(4, 8)
     report = sv.analyze(space["step"], params, x, mesh="data=2,model=4")
     assert {c.axes for c in report.collectives if c.kind == "all-reduce"} == {("model",)}
     assert [str(o.spec) for o in report.outputs] == ["P(None, None)"]
@@ -91,11 +77,6 @@ def test_omitted_resources_are_the_arguments_own_and_the_compilers():
         report = sv.analyze(fn, *args, **kwargs)
         assert [str(a.spec) for a in report.arguments] == ["P('data', None)", "P(None, None)"]
         assert str(report.outputs[0].spec) == "P('data', None)" and not report.collectives
-        with use_abstract_mesh(MESH):
-            assert fn.trace(*args, **kwargs).out_info.shape == (8, 8)
-    with jax.set_mesh(Mesh(np.array(jax.devices()[:1]), ("data",))):
-        ones = np.ones((2, 2), np.float32)
-        np.testing.assert_allclose(fn(ones, w=ones, act="tanh"), np.tanh(ones @ ones), rtol=1e-6)
 
 
 def test_named_shardings_bring_their_mesh():
@@ -110,7 +91,6 @@ def test_named_shardings_bring_their_mesh():
             "P(None, None)",
             "P(None, 'model')",
         ]
-        assert fn.trace(array(8, 16), array(16, 8)).out_info.shape == (8, 8)
 
 
 def test_new_names_mean_what_the_old_ones_do():
@@ -126,10 +106,8 @@ def test_new_names_mean_what_the_old_ones_do():
 
 def test_keep_unused_is_kept():
     for keep in (False, True):
-        fn = pjit(lambda x, y: x, None, None, keep_unused=keep)
-        with use_abstract_mesh(MESH):
-            text = fn.trace(array(8), array(4)).lower(lowering_platforms=("cpu",)).as_text()
-        assert ("tensor<4xf32>" in text) == keep
+        report = sv.analyze(pjit(lambda x, y: x, None, None, keep_unused=keep), array(8), array(4), mesh=MESH)
+        assert [a.unused for a in report.arguments] == [False, not keep]
 
 
 def test_where_there_are_resources_arguments_are_positional():

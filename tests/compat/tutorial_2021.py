@@ -19,7 +19,6 @@ param_spec = {
 }
 state_spec = {"params": param_spec, "velocity": param_spec, "step": None}
 batch_spec = (P("data", None), P("data", None))
-traces = []
 
 
 def init(seed):
@@ -43,14 +42,12 @@ def loss_fn(params, batch):
 
 
 def train_step(state, batch, learning_rate):
-    traces.append(learning_rate)
     loss, grads = jax.value_and_grad(loss_fn)(state["params"], batch)
     velocity = jax.tree_util.tree_map(lambda v, g: 0.9 * v + g, state["velocity"], grads)
     params = jax.tree_util.tree_map(lambda p, v: p - learning_rate * v, state["params"], velocity)
     return {"params": params, "velocity": velocity, "step": state["step"] + 1}, loss
 
 
-p_init = pjit(init, in_axis_resources=(), out_axis_resources=state_spec, static_argnums=(0,))
 p_train_step = pjit(
     train_step,
     in_axis_resources=(state_spec, batch_spec),
@@ -60,19 +57,6 @@ p_train_step = pjit(
 )
 
 
-def batches(n):
-    rng = np.random.RandomState(0)
-    for _ in range(n):
-        x = rng.normal(size=(BATCH, D_IN)).astype(np.float32)
-        yield x, np.sin(x[:, :D_OUT])
-
-
-def train(mesh, steps=5):
-    """The loop of the tutorials; the losses and the last state."""
-    losses = []
-    with mesh:
-        state = p_init(0)
-        for batch in batches(steps):
-            state, loss = p_train_step(state, batch, 0.05)
-            losses.append(float(loss))
-    return losses, state
+def batch():
+    x = np.zeros((BATCH, D_IN), np.float32)
+    return x, np.sin(x[:, :D_OUT])

@@ -3,7 +3,7 @@
 import pytest
 
 from shardviz import processes
-from tests.compiler.kernels import kernel, left_behind
+from tests.compiler.kernels import kernel
 
 pytestmark = pytest.mark.long
 
@@ -120,8 +120,7 @@ def test_a_server_that_hangs_is_ended(tmp_path):
 # Forks of the kernel.
 
 
-@pytest.mark.parametrize("way", ["fork", "spawn"])
-def test_a_fork_has_its_own_answers(tmp_path, way):
+def test_a_fork_has_its_own_answers(tmp_path):
     """Forks ask and end, in order and abruptly, while the kernel's compile goes on; each gets what it asked for."""
     found = kernel(
         """
@@ -163,27 +162,8 @@ def test_a_fork_has_its_own_answers(tmp_path, way):
         answer["right"] = right(5)
         """,
         tmp_path,
-        env={"SHARDVIZ_COMPILE": way},
     )
     for (waited, right, again, _, code, seconds), wanted in zip(found["forks"], (7, 0), strict=True):
         assert "of which this one is a fork" in waited and waited == again and right
         assert code == wanted and seconds < 15
     assert found["running"] and found["end"].startswith("CompileStopped: the compile was stopped") and found["right"]
-
-
-def test_where_there_is_no_fork_nothing_outlives_a_killed_kernel(tmp_path):
-    found = kernel(
-        """
-        answer["right"] = right(1)
-        future = long()
-        until(lambda: future.pid)
-        answer["pid"] = os.getpid()
-        with open(sys.argv[1], "w") as file:
-            json.dump(answer, file)
-        os.kill(os.getpid(), signal.SIGKILL)
-        """,
-        tmp_path,
-        env={"SHARDVIZ_COMPILE": "spawn"},
-        finish=False,
-    )
-    assert found["right"] and not left_behind(found["pid"])

@@ -27,7 +27,6 @@ from shardviz.processes import dumps
 from shardviz.program import propagate as shardy
 
 PLAN = sv.Plan("x=4", (P("x"), None))
-WAYS = ["fork", "spawn"]
 SERVER = b"shardviz.processes.main".hex()  # in its command line
 
 
@@ -49,13 +48,6 @@ def endless(x, w):
 
 def small(x, w):
     return x @ w
-
-
-@pytest.fixture(params=WAYS)
-def way(request, monkeypatch):
-    monkeypatch.setenv("SHARDVIZ_COMPILE", request.param)
-    processes.shutdown()
-    return request.param
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +92,7 @@ def works():
     return report.outputs[0].shard_shape == (256, 1024)
 
 
-def test_both_ways_say_the_same(way):
+def test_a_compile():
     report = traced(small).compile(sv.Plan("x=4", (P(None, "x"), P("x"))))
     assert [(c.kind, c.axes, c.operand_bytes, c.count) for c in report.collectives] == [
         ("all-reduce", ("x",), 4 * 2**20, 1)
@@ -108,7 +100,7 @@ def test_both_ways_say_the_same(way):
     assert report.memory is not None and report.memory.arguments == 2 * 2**20 and report.level == "compiled"
 
 
-def test_what_no_worker_can_be_given_ends_the_future_all_the_same(way):
+def test_what_no_worker_can_be_given_ends_the_future_all_the_same():
     unpicklable: Any = threading.Lock()
     job = processes.submit(processes.Request(module=unpicklable, devices=4, out_chosen=(True,)))
     with pytest.raises(CompileCrashed, match="ended without an answer"):
@@ -116,30 +108,26 @@ def test_what_no_worker_can_be_given_ends_the_future_all_the_same(way):
     assert works()
 
 
-def test_a_stop(way):
+def test_a_stop():
     future = traced(deep).submit(PLAN, "compiled")
-    if way == "fork":
-        pid = running(future)
-    else:
-        time.sleep(0.2)
-        pid = None
+    pid = running(future)
     start = time.monotonic()
     future.stop()
     with pytest.raises(CompileStopped, match="the compile was stopped"):
         future.result(10)
     assert time.monotonic() - start < 2 and future.state == "stopped"
-    assert pid is None or not psutil.pid_exists(pid)
+    assert not psutil.pid_exists(pid)
     assert works()
 
 
-def test_a_time_limit(way):
+def test_a_time_limit():
     future = traced(deep).submit(PLAN, "compiled", timeout=0.05)
     with pytest.raises(CompileTimeout, match=r"longer than its limit of 0\.05 s"):
         future.result(30)
     assert future.state == "timeout" and works()
 
 
-def test_a_memory_limit(way):
+def test_a_memory_limit():
     future = traced(deep).submit(PLAN, "compiled", memory_limit=10_000_000)
     with pytest.raises(CompileMemoryLimit, match=r"more than its limit of 0\.01 GB"):
         future.result(60)
@@ -159,7 +147,7 @@ def test_a_server_that_cannot_start(monkeypatch):
     assert works()
 
 
-def test_a_compiler_that_aborts(way):
+def test_a_compiler_that_aborts():
     job = processes.submit(
         processes.Request(
             module=_module(), devices=4, out_chosen=(True,), options={"xla_cpu_parallel_codegen_split_count": "-1"}
@@ -218,7 +206,7 @@ def test_where_no_process_can_be_had_shardy_answers_all_the_same(monkeypatch):
     assert traced(small).propagate(PLAN).outputs
 
 
-def test_a_program_that_the_compiler_refuses(way):
+def test_a_program_that_the_compiler_refuses():
     job = processes.submit(processes.Request(module=b"no bytecode", devices=4, out_chosen=(True,)))
     with pytest.raises(CompileRefused, match="refused the program"):
         job.result(60)

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import processes
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.processes import dumps, starting
+from shardviz.processes import client, dumps, faults, starting
 from tests.compiler.kernels import kernel
 
 pytestmark = pytest.mark.long
@@ -39,14 +39,12 @@ def program():
 
 
 PLAN = sv.Plan("x=2", (P("x"),))
-POPEN = subprocess.Popen
 
 
 # The working folder.
 
 
-@pytest.mark.parametrize("way", ["fork", "spawn"])
-def test_nothing_in_the_working_folder_is_run(tmp_path, way):
+def test_nothing_in_the_working_folder_is_run(tmp_path):
     """Each module that the kernel has, of Python's own and others', has a namesake there that tells of being run."""
     found = kernel(
         """
@@ -66,7 +64,6 @@ def test_nothing_in_the_working_folder_is_run(tmp_path, way):
         answer["run"] = sorted({f[:-4] for f in os.listdir(here) if f.endswith(".run")} - own)
         """,
         tmp_path,
-        env={"SHARDVIZ_COMPILE": way},
     )
     assert found["names"] > 100 and found["right"] == [True, True] and found["run"] == []
 
@@ -127,8 +124,8 @@ def test_no_proc(tmp_path):
     assert found["right"] == [True, True]
 
 
-@pytest.mark.parametrize("locale, way", [("C", "fork"), ("POSIX", "spawn")])
-def test_names_that_are_not_utf_8(tmp_path, locale, way):
+@pytest.mark.parametrize("locale", ["C", "POSIX"])
+def test_names_that_are_not_utf_8(tmp_path, locale):
     place = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
     os.mkdir(place)
     found = kernel(
@@ -141,7 +138,7 @@ def test_names_that_are_not_utf_8(tmp_path, locale, way):
         answer["left"] = os.listdir(os.getcwd())
         """,
         tmp_path,
-        env={"LC_ALL": locale, "TMPDIR": place, "SHARDVIZ_COMPILE": way},
+        env={"LC_ALL": locale, "TMPDIR": place},
     )
     assert found["right"] == [True, True] and found["left"] == []
 
@@ -218,16 +215,9 @@ SMALL = [
 
 
 @mounts
-@pytest.mark.parametrize(
-    "way, sizes",
-    [
-        ("fork", ["size=4k", "size=32k", "size=128k", "size=10m,nr_inodes=3", "size=10m,nr_inodes=10"]),
-        ("spawn", ["size=32k"]),
-    ],
-    ids=["fork", "spawn"],
-)
-def test_no_room(tmp_path, way, sizes):
+def test_no_room(tmp_path):
     """Each answer is right, or an error that says what is full; and no folder stays."""
+    sizes = ["size=4k", "size=32k", "size=128k", "size=10m,nr_inodes=3", "size=10m,nr_inodes=10"]
     found = kernel(
         f"""
         import subprocess
@@ -245,7 +235,7 @@ def test_no_room(tmp_path, way, sizes):
         """,
         tmp_path,
         before=[*SMALL, sizes[0]],
-        env={"TMPDIR": str(tmp_path / "small"), "SHARDVIZ_COMPILE": way},
+        env={"TMPDIR": str(tmp_path / "small")},
     )
     assert list(found) == sizes
     for size, told in found.items():
@@ -315,14 +305,18 @@ def test_a_thread_that_the_system_does_not_give(monkeypatch):
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EMFILE, errno.ENOMEM])
 def test_a_job_for_which_there_is_no_process(monkeypatch, number):
     """Each job says so, and the next one works."""
-    monkeypatch.setenv("SHARDVIZ_COMPILE", "spawn")
-    asked = program()
-    asked.propagate(PLAN)
-    monkeypatch.setattr("subprocess.Popen", refusing(number))
+    asked, begin = program(), client._Server.begin
+
+    def without_a_process(server, job, folder):
+        child = client._Child(server)
+        child.trouble = faults.words(OSError(number, os.strerror(number)), "no process could be started", folder)
+        return child
+
+    monkeypatch.setattr(client._Server, "begin", without_a_process)
     for _ in range(2):
         with pytest.raises(sv.errors.CompileError, match=f"no process could be started.*{os.strerror(number)}"):
             asked.partition(PLAN)
-    monkeypatch.setattr("subprocess.Popen", POPEN)
+    monkeypatch.setattr(client._Server, "begin", begin)
     assert asked.partition(PLAN).outputs[0].shard_shape == (64, 8)
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from shardviz import gallery
 from shardviz.costs import Machine, chip, collective_seconds
 from shardviz.costs.step_cost import StepCost, cost_of
-from shardviz.costs.traffic import axis_traffic, traffic
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
@@ -229,61 +227,6 @@ def test_laws_of_any_report(report: Report, target: str):
     fast = dataclasses.replace(found.machine.chip, name="fast", flops_per_s={"bfloat16": 1e18})
     faster = cost_of(report, dataclasses.replace(found.machine, chip=fast))
     assert faster.lower <= found.lower and faster.upper <= found.upper  # type: ignore[operator]
-
-
-def sent(c: Collective, size: int) -> float:
-    """What one device of a group sends to all others in one run, by the textbook."""
-    return {
-        "all-gather": c.operand_bytes * (size - 1),
-        "reduce-scatter": c.operand_bytes * (size - 1) / size,
-        "all-reduce": 2 * c.operand_bytes * (size - 1) / size,
-        "all-to-all": c.operand_bytes * (size - 1) / size,
-        "collective-permute": c.operand_bytes if size > 1 else 0.0,
-    }[c.kind]
-
-
-@settings(deadline=None, max_examples=40)
-@given(reports())
-def test_traffic_of_any_report(report: Report):
-    found = cost_of(report, "gpu h100:8x8")
-    table = traffic(found)
-    whole = 0.0
-    for c in report.collectives:
-        assert c.axes is not None
-        size = math.prod(report.mesh.shape[a] for a in c.axes)  # type: ignore[index]
-        whole += sent(c, size) * (c.count or 0)
-    assert table.sum(axis=1) == pytest.approx(whole)
-    assert table.sum(axis=0) == pytest.approx(whole)
-    # seen along one axis: the device table, summed over the places of the others
-    places = report.mesh.coordinates()
-    for name, along in axis_traffic(found).items():
-        at = places[:, report.mesh.names.index(name)]
-        size = report.mesh.shape[name]
-        summed = np.zeros((size, size))
-        np.add.at(summed, (at[:, None], at[None, :]), table)
-        np.fill_diagonal(summed, 0.0)
-        assert along == pytest.approx(summed * size / 64)
-
-
-def test_pairs_and_irregular_groups_move_what_they_say():
-    mesh = DeviceMesh.of("a=4")
-    pairs = collective("collective-permute", None, 10.0, count=2, groups="{{0,1},{1,2},{2,0}}", name="p")
-    irregular = collective("all-gather", None, 3.0, 6.0, groups="{{0,3},{1,2}}", group_size=2, name="g")
-    report = Report(
-        level="partitioned",
-        program="f",
-        plan=PlanRecord(mesh, {}, {}),
-        arguments=(),
-        outputs=(),
-        intermediates=(),
-        collectives=(pairs, irregular),
-        cost=Cost(dot_flops=1.0),
-    )
-    expected = np.zeros((4, 4))
-    expected[0, 1] = expected[1, 2] = expected[2, 0] = 20
-    for one, other in ((0, 3), (3, 0), (1, 2), (2, 1)):
-        expected[one, other] += 3
-    assert traffic(cost_of(report, "gpu h100:1x4")).tolist() == expected.tolist()
 
 
 def made_up(**more: Any) -> Report:

@@ -22,7 +22,6 @@ class Answers:
     bounds: np.ndarray
     replicas: np.ndarray
     tiles: np.ndarray
-    counts: np.ndarray
     assigned: np.ndarray
 
 

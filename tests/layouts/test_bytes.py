@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from shardviz.layouts import Layout, Leaf, add_up, array_bytes, itemsize, layout, tree_bytes
+from shardviz.layouts import Layout, Leaf, TreeBytes, add_up, itemsize, layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.record import Sharding
 from tests.layouts.test_layout import layouts
@@ -15,25 +15,22 @@ from tests.layouts.test_layout import layouts
 MESH = {"data": 8, "model": 4}
 
 
+def tree_bytes(leaves, mesh=None) -> TreeBytes:
+    """The bytes of a tree: path → (shape, type, sharding)."""
+    return add_up(Leaf.of(name, layout(shape, cut, mesh), dtype) for name, (shape, dtype, cut) in leaves.items())
+
+
 @settings(max_examples=200, deadline=None)
 @given(layouts())
-def test_total_is_distinct_and_copies_and_padding(cut: Layout):
-    cost = array_bytes(cut, "bfloat16")
-    assert cost.total == cost.distinct + cost.copies + cost.padding == cost.per_device * cut.mesh.size
-    assert cost.distinct == cost.array * cut.partial_sums * cut.manual_ways
-    assert cost.copies == cost.distinct * (cost.replication - 1)
+def test_all_devices_together_hold_their_shards(cut: Layout):
+    leaf, tree = Leaf.of("x", cut, "bfloat16"), add_up([Leaf.of("x", cut, "bfloat16")])
+    assert tree.total == leaf.per_device * int(np.count_nonzero(cut.holds)) and tree.array == leaf.array
+    assert tree.total >= leaf.array
 
 
-def test_one_array():
-    cost = array_bytes(layout((1000, 512), (None, "model"), MESH), "float32")
-    assert (cost.replication, cost.per_device, cost.wasted) == (8, 1000 * 128 * 4, 7 * 1000 * 512 * 4)
-    padded = array_bytes(layout((10, 512), ("model",), MESH), "int4")
-    assert (padded.per_device, padded.padding) == (3 * 512 / 2, 8 * 2 * 512 / 2)
-
-
-def test_a_partial_sum_is_no_waste():
-    cost = array_bytes(layout((8, 8), Spec((("data",), ()), ("model",)), MESH), "float32")
-    assert (cost.replication, cost.wasted, cost.total) == (1, 0, 4 * cost.array)
+def test_shards_are_padded():
+    leaf = Leaf.of("x", layout((10, 512), ("model",), MESH), "int4")
+    assert (leaf.array, leaf.per_device) == (10 * 512 / 2, 3 * 512 / 2)
 
 
 def test_a_tree():
@@ -49,18 +46,6 @@ def test_a_tree():
     sizes = [32000 * 4096 * 2 // 4, 4096 * 4096 * 4 // 32, 4096 * 4, 4]
     assert tree.per_device.tolist() == [sum(sizes)] * 32 and tree.total == 32 * sum(sizes)
     assert [leaf.name for leaf in tree.heaviest(2)] == ["params['embed']", "params['w']"]
-    first, second = tree.less_sharded()
-    assert (first.name, first.axes, str(first.better)) == ("params['embed']", ("data",), "P('model', 'data')")
-    assert (first.dimensions, second.dimensions) == ((1,), (0, 0))
-    assert first.saved_bytes_per_device == sizes[0] * 7 / 8
-    assert (second.name, str(second.better)) == ("params['bias']", "P(('data', 'model'))")
-    assert "'data' is not used; P('model', 'data') would take" in str(first)
-
-
-def test_axes_that_would_not_divide_are_not_proposed():
-    tree = tree_bytes({"w": ((10, 7), "float32", ())}, {"a": 2, "b": 3})
-    (leaf,) = tree.less_sharded()
-    assert (leaf.axes, str(leaf.better)) == (("a",), "P('a', None)")
 
 
 def test_an_array_on_one_device_weighs_on_that_one_only():
@@ -87,13 +72,13 @@ def test_leaves_on_other_devices_are_added_up_device_by_device():
 
 def test_a_leaf_whose_type_is_not_known_counts_nothing():
     tree = add_up([Leaf.of("a", layout((8,), (), MESH)), Leaf.of("b", layout((8,), (), MESH), "int8")])
-    assert tree.per_device.tolist() == [8.0] * 32 and tree.less_sharded()[0].name == "b"
-    assert (tree.leaves[0].bytes, tree.leaves[0].per_device) == (None, 0)
+    assert tree.per_device.tolist() == [8.0] * 32
+    assert (tree.leaves[0].array, tree.leaves[0].per_device) == (0, 0)
 
 
 def test_an_empty_tree_weighs_nothing():
     tree = tree_bytes({}, MESH)
-    assert tree.total == 0 and not np.any(tree.per_device) and tree.less_sharded() == ()
+    assert tree.total == 0 and not np.any(tree.per_device)
 
 
 @pytest.mark.parametrize("name", [n for n in dir(ml_dtypes) if n.startswith(("float", "int", "uint", "bfloat"))])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import jax
 import numpy as np
 import pytest
@@ -155,22 +153,6 @@ def test_elements_are_conserved_and_counted_as_by_hand(case):
     assert way.free or any(step.kind != "slice" for step in way.steps)
 
 
-@settings(max_examples=200, deadline=None)
-@given(resharding(partial=False))
-def test_what_is_sent_is_what_is_received_and_the_sender_has_it(case):
-    shape, mesh, before, after = case
-    way = moves(shape, before, after, mesh)
-    received = np.zeros(mesh.size, int)
-    for sender, receiver, elements in way.traffic().tolist():
-        received[receiver] += elements
-        common = [
-            range(max(a.start, b.start), min(a.stop, b.stop))
-            for a, b in zip(way.before.index(sender), way.after.index(receiver), strict=True)
-        ]
-        assert sender != receiver and elements == math.prod(map(len, common)) > 0
-    assert received.tolist() == way.receive.tolist()
-
-
 MESH = {"data": 4, "model": 2, "x": 2}
 KNOWN = [
     (("data",), (None, "data"), ["all-to-all"]),
@@ -237,7 +219,6 @@ def test_from_one_device_and_to_one_device():
     out = moves_between(one, cut)
     assert [s.kind for s in out.steps] == ["collective-broadcast", "slice"]
     assert out.receive.tolist() == [8, 0, 8, 8] and out.drop.tolist() == [0, 24, 0, 0]
-    assert out.traffic().tolist() == [[1, 0, 8], [1, 2, 8], [1, 3, 8]]
     back = moves_between(cut, one)
     assert [s.kind for s in back.steps] == ["all-gather", "slice"] and back.receive.tolist() == [0, 24, 0, 0]
     assert [s.kind for s in moves_between(one, two).steps] == ["collective-permute"]
@@ -261,8 +242,6 @@ def test_the_types_of_the_axes_make_no_difference():
 def test_16384_devices_are_counted_at_once():
     way = moves((4096, 4096), (("a", "b"), "c"), ("c", ("b", "a")), {"a": 16, "b": 32, "c": 32})
     assert (way.keep + way.receive == way.after.elements).all() and way.steps
-    with pytest.raises(SpecError, match="more than"):
-        way.traffic()
 
 
 @pytest.mark.parametrize(

@@ -171,17 +171,16 @@ def test_damaged_text_is_a_mesh_or_refused(written, at, new):
     assert DeviceMesh.of(mesh.text) == mesh
 
 
-def test_devices_and_their_processes():
-    """A mesh in any device order keeps ids and processes place by place."""
-    devices = np.array([types.SimpleNamespace(id=i, process_index=i // 4) for i in (0, 4, 1, 5, 2, 6, 3, 7)])
+def test_devices_in_any_order_keep_their_ids():
+    devices = np.array([types.SimpleNamespace(id=i) for i in (0, 4, 1, 5, 2, 6, 3, 7)])
     fake = types.SimpleNamespace(axis_names=("x", "y"), axis_sizes=(4, 2), devices=devices.reshape(4, 2))
     mesh = DeviceMesh.of(fake)
-    assert mesh.device_ids == (0, 4, 1, 5, 2, 6, 3, 7) and mesh.process_ids == (0, 1) * 4
+    assert mesh.device_ids == (0, 4, 1, 5, 2, 6, 3, 7)
     assert mesh == DeviceMesh(("x", "y"), (4, 2), (), mesh.device_ids)
     real = DeviceMesh.of(Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("x", "y")))
-    assert real.process_ids == (jax.devices()[0].process_index,)
-    with pytest.raises(sv.errors.MeshError, match="need 4 process ids"):
-        DeviceMesh(("x",), (4,), (), (), (0, 1))
+    assert real.device_ids == () and real.sizes == (1, 1)
+    with pytest.raises(sv.errors.MeshError, match="need 4 slice ids"):
+        DeviceMesh(("x",), (4,), slice_ids=(0, 1))
     for ids in ((0, "1"), (0, -1), (0, 1.5), (0, (1,)), (0, None), ((0, 1), (2, 3)), (True, False), (1 << 80, 0)):
         with pytest.raises(sv.errors.MeshError, match="whole numbers of 0 or more"):
             DeviceMesh(("x",), (2,), (), ids)

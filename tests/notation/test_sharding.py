@@ -324,25 +324,3 @@ def test_a_part_of_an_axis_is_less_than_all_of_it_and_cuts(part, why):
     with pytest.raises(SpecError, match=why):
         check_spec("x", (8,), Spec(((part,),)), DeviceMesh.of("a=2,b=4"))
     check_spec("x", (8,), Spec(((("b", 2, 2),),)), DeviceMesh.of("a=2,b=4"))
-
-
-# pjit, ParsedPartitionSpec.insert_axis_partitions: where the new dimension goes, what cuts it → partitions
-INSERTED = [
-    (("x", None), 0, (), (None, "x", None)),
-    (("x", None), 1, (), ("x", None, None)),
-    (("x",), 3, (), ("x", None, None, None)),
-    (("x", None), 0, ("y",), ("y", "x", None)),
-    ((), 0, ("y", "z"), (("y", "z"),)),
-    (None, 1, (), (None, None)),
-]
-
-
-@pytest.mark.parametrize(("spec", "at", "axes", "entries"), INSERTED)
-def test_a_dimension_inserted_into_a_spec(spec, at, axes, entries):
-    assert Spec.of(spec).insert(at, axes).entries() == entries
-
-
-def test_where_no_dimension_can_be_inserted():
-    for at, axes, message in ((0, ("x",), "'x' shards it already"), (-1, (), "0 or more")):
-        with pytest.raises(SpecError, match=message):
-            Spec.of(("x", None)).insert(at, axes)

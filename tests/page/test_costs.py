@@ -7,20 +7,17 @@ import json
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from shardviz.costs import time_of
-from shardviz.costs.traffic import axis_traffic, traffic
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from shardviz.paint.json import json_of
 from shardviz.records import Cost, Frame, Stated, Work
-from shardviz.records.amounts import format_bytes, format_flops, format_seconds
+from shardviz.records.amounts import format_flops, format_seconds
 from shardviz.view.panes import cost_pane
-from shardviz.view.picture import Labels, Lines, Marks, Rects
+from shardviz.view.picture import Labels, Lines, Marks
 from shardviz.view.roofline import BOTTOM, LEFT, RIGHT, TOP, roofline_of, roofline_picture
-from shardviz.view.traffic import MOST_CELLS, STEPS, merged, traffic_pictures
 from tests.collectives import collective
 from tests.page.documents import said, table
 from tests.page.machines import LARGE, MESHES, stepped
@@ -127,56 +124,6 @@ def test_roofline_marks_stand_where_their_numbers_say(target):
     assert all(b - a >= 15 for a, b in itertools.pairwise(sorted(heights))), "no name covers another"
 
 
-def sent(cost) -> float:
-    """Bytes that all devices send in a step: what each kind's definition says, summed."""
-    total = 0.0
-    for c in cost.collectives:
-        n = cost.placement.groups(c.axes).shape[1]
-        each = {"all-gather": c.operand_bytes, "all-reduce": 2 * c.operand_bytes / n}.get(c.kind, c.operand_bytes / n)
-        total += each * (n - 1) * c.count * cost.mesh.size
-    return total
-
-
-def filled(picture):
-    """The cells in which something is sent: what is said of each, its axis and its strength."""
-    for shape in picture.shapes:
-        if isinstance(shape, Rects) and shape.fill != "tile" and shape.fill is not None:
-            yield from ((tip, shape.fill, shape.strength) for tip in shape.tips)
-
-
-@pytest.mark.parametrize("target", ["tpu v5p:4x4x4", "gpu h100:2x8", "tpu tpu7x:2x2x1"])
-def test_traffic_cells_are_the_bytes_of_the_collectives(target):
-    cost, _ = stepped(target)
-    (picture,) = traffic_pictures(cost)
-    wanted = traffic(cost)
-    assert wanted.sum() == pytest.approx(sent(cost))
-    said = {tip: (fill, strength) for tip, fill, strength in filled(picture)}
-    assert len(said) == np.count_nonzero(wanted)
-    places = cost.mesh.coordinates()
-    for i, j in np.argwhere(wanted).tolist():
-        differ = np.flatnonzero(places[i] != places[j]).tolist()
-        over = cost.mesh.names[differ[0]] if len(differ) == 1 else "several axes at once"
-        fill, strength = said[f"device {i} sends device {j} {format_bytes(wanted[i, j])} a step, over {over}"]
-        assert fill == (differ[0] if len(differ) == 1 else "muted") and 1 / STEPS <= strength <= 1
-    assert f"a device sends {format_bytes(wanted.sum(axis=1).max())} at most" in picture.alt
-    said = [tip for shape in picture.shapes if isinstance(shape, Rects) for tip in shape.tips]
-    assert len(said) == wanted.size and "device 0: itself" in said
-
-
-@pytest.mark.parametrize("target", ["tpu v5p:8x8x8", "gpu h100:256x8"])
-def test_many_devices_are_seen_axis_by_axis_and_long_axes_in_blocks(target):
-    cost, _ = stepped(target)
-    pictures, found = traffic_pictures(cost), axis_traffic(cost)
-    assert [p.title for p in pictures] == [f"along {name}, place to place" for name in found]
-    assert sum(values.sum() / len(values) for values in found.values()) == pytest.approx(sent(cost) / cost.mesh.size)
-    for picture, values in zip(pictures, found.values(), strict=True):
-        few, block = merged(values)
-        assert len(few) <= MOST_CELLS and block == len(values) // len(few)
-        assert (f"a cell is {block} x {block} places" in picture.alt) == (block > 1)
-        assert few.sum() * block == pytest.approx(values.sum())
-        assert len(list(filled(picture))) == np.count_nonzero(few)
-
-
 @pytest.mark.parametrize("target", MESHES)
 def test_what_is_sent_stays_small(target):
     cost, _ = stepped(target)
@@ -264,25 +211,6 @@ def test_a_bar_and_a_collective_say_their_arithmetic_and_lead_to_their_line(open
     assert cost.collectives[0].formula in page.at("longest").inner_text()
     page.at("longest").get_by_text("model.py:3").click()
     assert page.at("panel-source").is_visible()
-
-
-@pytest.mark.browser
-def test_traffic_is_walked_with_the_arrows(open_page, on_tpu, program):
-    answered(on_tpu, program)
-    page = open_page(on_tpu, width=1500)
-    page.go("cost")
-    page.answer()
-    page.at("traffic-0").focus()
-    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowLeft"):
-        page.tab.keyboard.press(key)
-    found = traffic(on_tpu.state.cost)
-    assert found[2, 0] > 0
-    assert (
-        page.at("traffic-0-said").inner_text()
-        == f"device 2 sends device 0 {format_bytes(found[2, 0])} a step, over data"
-    )
-    page.at("traffic-0").hover(position={"x": 60, "y": 60})
-    assert page.at("traffic-0-said").inner_text().startswith("device ")
 
 
 @pytest.mark.browser

@@ -272,10 +272,10 @@ def helper_step(x, w):
     return jnp.sin(h)
 
 
-def test_derived_programs_take_it_along():
-    args = (jax.ShapeDtypeStruct((16, 8), "float32"), jax.ShapeDtypeStruct((8, 8), "float32"))
-    program, plan = sv.trace(helper_step, *args), sv.Plan({"a": 2, "b": 4}).constrain("h", P("b", "a"))
-    (made,) = (v for v in program.vmap(axis_size=4).propagate(plan).intermediates if v.op == "sin")
+def test_under_vmap_it_is_of_one_example():
+    args = (jax.ShapeDtypeStruct((4, 16, 8), "float32"), jax.ShapeDtypeStruct((4, 8, 8), "float32"))
+    program, plan = sv.trace(jax.vmap(helper_step), *args), sv.Plan({"a": 2, "b": 4}).constrain("h", P("b", "a"))
+    (made,) = (v for v in program.propagate(plan).intermediates if v.op == "sin")
     assert made.shape == (4, 16, 8)
     assert str(made.spec) == "P(None, 'b', 'a')"
 

@@ -75,9 +75,9 @@ def test_donation_that_only_the_wrapper_can_say_says_so():
     x = s(8, 8)
     with pytest.raises(ShardvizError, match="y: given by keyword"):
         of_variant(sv.trace(f, x, y=x), Variant(donated=("y",)))
-    lowered = jax.jit(lambda x: x + 1).lower(x)
-    with pytest.raises(ShardvizError, match="lowered before it came here"):
-        of_variant(sv.trace(lowered), Variant(donated=("x",)))
+    exported = jax.export.export(jax.jit(lambda x: x + 1))(x)
+    with pytest.raises(ShardvizError, match="exported before it came here"):
+        of_variant(sv.trace(exported), Variant(donated=("x",)))
 
 
 def test_a_longer_dimension_is_that_of_arrays_made_so_by_hand():
@@ -302,9 +302,9 @@ def test_a_constraint_that_is_not_there_is_refused_with_those_that_are():
     example = sv.gallery.llama("8b", layers=2, length=256)
     with pytest.raises(ShardvizError, match=r"no constraint P\('x'\) at llama.py:1; it has P\('data'\) at llama.py"):
         of_variant(example.program, Variant(constraints=(sv.Reconstrained(line="llama.py:1", before=(("x",),)),)))
-    lowered = jax.jit(lambda x: x + 1).lower(s(8, 8))
-    with pytest.raises(ShardvizError, match="lowered before it came here"):
-        of_variant(sv.trace(lowered), Variant(constraints=(sv.Reconstrained(line="x.py:1", before=()),)))
+    exported = jax.export.export(jax.jit(lambda x: x + 1))(s(8, 8))
+    with pytest.raises(ShardvizError, match="exported before it came here"):
+        of_variant(sv.trace(exported), Variant(constraints=(sv.Reconstrained(line="x.py:1", before=()),)))
 
 
 def test_a_constraint_under_vmap_is_left_out_too():

@@ -14,7 +14,7 @@ from shardviz.paint.mpl import png_of
 from shardviz.paint.svg import svg_of
 from shardviz.view.cost_pictures import KINDS
 from shardviz.view.machine_picture import company_picture, machine_picture
-from shardviz.view.picture import Labels, Picture, Rects, beside, picture
+from shardviz.view.picture import Labels, Picture, Rects, picture
 from tests.page.machines import MESHES, stepped
 from tests.view.sample import HOSTILE
 
@@ -53,13 +53,6 @@ def test_what_lies_over_a_tile_takes_its_place(target):
 
     assert sorted(keys(below.over(above))) == sorted(keys(below))
     assert json.loads(json.dumps(below.to_json()))["width"] == pytest.approx(below.width, abs=0.1)
-
-
-def test_pictures_beside_each_other_do_not_overlap():
-    one = Picture(width=50, height=20, shapes=(Rects(x=(0,), y=(0,), wide=50, high=20),), title="one")
-    both = beside([one, one])
-    first, second = (shape for shape in both.shapes if isinstance(shape, Rects))
-    assert first.x[0] + 50 < second.x[0] and both.width >= second.x[0] + 50
 
 
 def test_svg_has_both_themes_and_png_its_size():

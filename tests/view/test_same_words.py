@@ -19,7 +19,6 @@ from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import cost_of
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.layouts import layout
-from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_text
 from shardviz.paint.columns import text_width
 from shardviz.view.document import (
@@ -51,7 +50,7 @@ from shardviz.view.panes import (
 )
 from shardviz.view.placement import device_pane, machine_pane, orders_pane
 from shardviz.view.rosetta import read_rosetta, value_rosetta
-from shardviz.view.show import Shown, ShownUnknown
+from shardviz.view.show import Shown
 from shardviz.view.source import source_pane
 from shardviz.view.subjects import document
 from tests.view.sample import HOSTILE
@@ -86,10 +85,9 @@ def timeline():
 
 
 OTHERS = {
-    "a map": lambda: sv.show((17, 8), ("data",), "data=8", dtype="float32", processes=4),
-    "a change": lambda: sv.show((64, 64), ("data", None), MESH, after=("model", "data"), dtype="bfloat16", processes=4),
+    "a map": lambda: sv.show((17, 8), ("data",), "data=8", dtype="float32"),
+    "a change": lambda: sv.show((64, 64), ("data", None), MESH, after=("model", "data"), dtype="bfloat16"),
     "a tree": lambda: sv.show({"w": leaf((64, 64), "data"), "b": leaf((64,)), "lr": 0.1}),
-    "an unknown": lambda: sv.show((8, 6), "{unknown}", "data=4"),
     "notations": lambda: sv.rosetta("P('data', None)", "data=2,model=4"),
     "rules": lambda: program().rules_table(sv.Plan(MESH, rules=[("x", P("data")), ("*", None)])),
     "a recompilation": lambda: sv.compat.why_recompiled(*program().calls),
@@ -246,7 +244,7 @@ def test_all_media_have_the_cells_of_what_is_no_pane(subject):
 
 WIDE = {
     **OTHERS,
-    "2048 devices": lambda: sv.show((8192, 4096, 6), ("data", None, "model"), "data=64,model=32", processes=8),
+    "2048 devices": lambda: sv.show((8192, 4096, 6), ("data", None, "model"), "data=64,model=32"),
     "a change of 128": lambda: sv.show((64, 64), (("data", "model"),), "data=16,model=8", after=("model", "data")),
     "numbers": lambda: Shown(layout((2, 16), ("a",), "a=2"), values=np.linspace(-1e-7, 1e7, 32).reshape(2, 16)),
 }
@@ -261,10 +259,9 @@ def test_no_line_is_wider_than_asked_for(subject):
 
 EVIL = {HOSTILE: 2, "b": 2}
 EVILS = {
-    "a map": lambda: sv.show((8, 8), (HOSTILE, "b"), EVIL, processes=2),
+    "a map": lambda: sv.show((8, 8), (HOSTILE, "b"), EVIL),
     "a change": lambda: sv.show((8, 8), (HOSTILE, "b"), EVIL, after=("b", HOSTILE)),
     "a tree": lambda: sv.show({HOSTILE: np.zeros((8, 8))}, (HOSTILE,), EVIL),
-    "an unknown": lambda: ShownUnknown((8,), HOSTILE, HOSTILE, HOSTILE, DeviceMesh.of(EVIL)),
     "notations": lambda: sv.rosetta((HOSTILE,), EVIL),
 }
 

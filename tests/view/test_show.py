@@ -18,7 +18,7 @@ from shardviz.notation.tiling import Tiling
 from shardviz.paint.columns import text_width
 from shardviz.paint.theme import paint_of
 from shardviz.records import Value
-from shardviz.view.show import Shown, ShownTree, ShownUnknown, show
+from shardviz.view.show import Shown, ShownTree, show
 from tests.view.sample import MESH, report, value
 from tests.view.sanitizer import read, words
 
@@ -69,7 +69,8 @@ def test_a_value_that_the_report_says_nothing_about():
         report(), arguments=(Value(name="y", shape=(8,), dtype="float32", spec=None), value("x", (8,), "int8", ()))
     )
     assert show(r).left_out == ("y",)
-    assert isinstance(show(r, leaf="y").chosen, ShownUnknown)
+    with pytest.raises(SpecError, match=r"show\(y\): its sharding is not known yet: the report does not say"):
+        show(r, leaf="y")
     with pytest.raises(ShardvizError, match="has no argument whose sharding is known"):
         show(dataclasses.replace(r, arguments=()))
 
@@ -199,10 +200,9 @@ WIDE = {"模型並行軸": 4, "データ": 2}
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_wide_characters_take_two_columns(width):
     texts = [
-        show((8192, 4096), ("模型並行軸", "データ"), WIDE, processes=4).text(width),
+        show((8192, 4096), ("模型並行軸", "データ"), WIDE).text(width),
         show((8192, 4096), ("模型並行軸", None), WIDE, after=(None, "データ")).text(width),
         show({"層": np.ones((64, 64)), "b": np.ones(8)}, ("データ",), WIDE).text(width),
-        show((8, 8), "{unknown}", WIDE).text(width),
     ]
     for text in texts:
         assert max(map(text_width, text.splitlines())) <= width

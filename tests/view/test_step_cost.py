@@ -23,7 +23,7 @@ from tests.collectives import collective
 from tests.view.sample import HOSTILE, report
 from tests.view.sanitizer import read, words
 
-KINDS = ("step", "roofline", "memory", "traffic", "machine", "work")
+KINDS = ("step", "roofline", "memory", "machine", "work")
 MESHES = {
     "tpu v5p:4x4x4": "data=8,model=8",
     "tpu v5e:16x16*2": "data=32,model=16",
@@ -184,7 +184,7 @@ def test_a_figure_goes_on_the_axes_given(kind):
 
 
 def test_another_kind_is_refused():
-    with pytest.raises(ShardvizError, match="kind is 'step', 'roofline', 'memory', 'traffic', 'machine', 'work'"):
+    with pytest.raises(ShardvizError, match="kind is 'step', 'roofline', 'memory', 'machine', 'work'"):
         cost().plot(kind="pie")
 
 

@@ -81,35 +81,6 @@ def test_devices_that_hold_different_amounts_are_said_apart():
     assert "8 B to 56 B on 7 devices" in text(many)
 
 
-def test_leaves_that_could_be_cut_further_are_listed():
-    """128 devices: `b` is on all of them whole, and each axis of the mesh divides it."""
-    mesh = jax.sharding.AbstractMesh((8, 16), ("data", "model"))
-
-    def on(shape, *spec):
-        return jax.ShapeDtypeStruct(shape, "float32", sharding=jax.sharding.NamedSharding(mesh, P(*spec)))
-
-    shown = show({"b": on((128,)), "w": on((64, 64), "data"), "x": on((64, 64), "data", "model"), "odd": on((5, 7))})
-    spared = (512 - 4) + (2048 - 128)
-    for said in (shown.text(120), words(shown.html())):
-        assert f"2 arrays could be sharded further: {spared / 1000:.2f} kB less on each device" in said
-        assert "model → 0, data → 0" in said and "model → 1" in said and "['odd'] 140 B" not in said.split("further")[1]
-    rows = shown.text(120).split("could be  ")[1].splitlines()
-    assert [row.split()[0] for row in rows[1:3]] == ["['w']", "['b']"]
-
-
-def test_more_than_ten_that_could_be_cut_further_are_counted():
-    shown = show({f"w{i:02}": leaf((8 * (i + 1),)) for i in range(14)})
-    rest = sum(4 * 8 * n * 7 / 8 for n in (1, 2, 3, 4))
-    assert f"and 4 more arrays, {rest:.0f} B less" in shown.text() and f"and 4 more arrays, {rest:.0f} B" in words(
-        shown.html()
-    )
-
-
-def test_nothing_is_said_of_trees_that_use_the_whole_mesh():
-    shown = show({"x": leaf((64, 64), "data", "model"), "y": leaf((8,), ("data", "model"))})
-    assert "could be" not in shown.text() and "could be" not in shown.html()
-
-
 def test_the_heaviest_are_named_with_their_share():
     said = show(params()).text(120)
     each = 1024 * 64 * 4 / 8 + 2 * (64 * 64 * 4 / 2 + 128)

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import jax
+
 from shardviz import _jax
 from shardviz.errors import TraceError
-from shardviz.program.adapt import jit, nnx, pmap, stages
+from shardviz.program.adapt import exported, jit, nnx, pmap
 from shardviz.program.call import Call, Options
 
 Adapter = Callable[[Any, tuple[Any, ...], dict[str, Any], Options], Call | None]
@@ -26,14 +28,15 @@ def _own(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Option
 
 ADAPTERS: tuple[Adapter, ...] = (
     _own,
-    stages.adapt_exported,
-    stages.adapt,
+    exported.adapt,
     jit.adapt_equinox,
     nnx.adapt,
     pmap.adapt,
     jit.adapt,
 )
 """Each gives a `Call`, or None where the callable is not of its kind; the last one takes every function."""
+
+_STAGES = (jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled)
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Call:
@@ -45,8 +48,13 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
         options: `static_argnums`, `static_argnames`, `donate_argnums`, `donate_argnames`, as for `jax.jit`.
 
     Raises:
-        TraceError: if `fn` is not callable, or an argument is no array and not static.
+        TraceError: if `fn` is not callable, or a stage of `jax.jit`, or an argument is no array and not static.
     """
+    if isinstance(stage := nnx.unstaged(fn), _STAGES):
+        raise TraceError(
+            f"a jax.stages.{type(stage).__name__} is of one mesh and one set of shardings; give the function that "
+            "jax.jit made it of, with its arguments"
+        )
     given = Options.of(options)
     bound: tuple[Any, ...] = ()
     if inspect.ismethod(fn) and _jax.unwrap_jit(fn) is None and _jax.unwrap_jit(fn.__func__) is not None:
@@ -69,8 +77,3 @@ def _signed(call: Call, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         return replace(call, signature=call.signed(args, kwargs))
     except TraceError:
         return call
-
-
-def has_arguments(fn: Any) -> bool:
-    """Whether something is no function to be called but one with its arguments already: an export, a stage of jit's."""
-    return isinstance(fn, stages.STAGES) or stages.held_by(fn) is not None

@@ -21,7 +21,6 @@ import jax
 from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.adapt import stages
 from shardviz.program.call import (
     ArrayPlaces,
     Brings,
@@ -64,9 +63,6 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
     """
     if "flax.nnx" not in sys.modules:
         return None
-    fn = unstaged(fn)
-    if isinstance(fn, jax.stages.Traced | jax.stages.Lowered | jax.stages.Compiled):
-        return stages.adapt(fn, args, kwargs, options)
     given = _unwrapped(fn, args)
     if given is None:
         return None
