@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -77,7 +78,7 @@ def run_lab(folder: Path, *, port: int | None = None, browser: bool = True, extr
         extra: further arguments for JupyterLab.
 
     Returns:
-        JupyterLab's exit code. (On POSIX this process becomes JupyterLab and does not return.)
+        The exit code of `serve`. (On POSIX this process becomes that one and does not return.)
 
     Raises:
         LabError: if JupyterLab is not installed, or the notebooks cannot be copied.
@@ -98,7 +99,7 @@ def run_lab(folder: Path, *, port: int | None = None, browser: bool = True, extr
 
 def lab_command(folder: Path, *, port: int | None, browser: bool, extra: Sequence[str]) -> list[str]:
     """The command line that opens JupyterLab on the first notebook in `folder`."""
-    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={folder}"]
+    command = [sys.executable, "-m", "shardviz.cli.lab", f"--ServerApp.root_dir={folder}"]
     if (folder / FIRST).exists():
         command.append(f"--LabApp.default_url=/lab/tree/{FIRST}")
     command += [f"--port={port}"] if port is not None else []
@@ -107,6 +108,38 @@ def lab_command(folder: Path, *, port: int | None, browser: bool, extra: Sequenc
         print("You are root (a container?), so JupyterLab is given --allow-root.", flush=True)
         command.append("--allow-root")
     return [*command, *extra]
+
+
+def serve() -> int:
+    """Is JupyterLab, with the arguments of this process, until it is stopped.
+
+    Returns:
+        130 if a signal stopped it, as for every verb; then no kernel and no file of the server is left. (JupyterLab
+        alone gives 0; and without a terminal that it could ask, it drops all at SIGINT.)
+    """
+    from shardviz.cli.frame import DONE, INTERRUPTED
+
+    try:
+        from jupyter_server.serverapp import ServerApp
+        from jupyterlab.labapp import LabApp
+
+        class Server(ServerApp):
+            interrupted = False
+
+            def init_signal(self) -> None:
+                super().init_signal()
+                if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                    signal.signal(signal.SIGINT, lambda *_: self.stop(from_signal=True))
+
+            def stop(self, from_signal: bool = False) -> None:
+                self.interrupted = from_signal
+                super().stop(from_signal)
+
+        LabApp.serverapp_class = Server
+        LabApp.launch_instance()
+    except KeyboardInterrupt:  # before it takes signals
+        return INTERRUPTED
+    return INTERRUPTED if Server.instance().interrupted else DONE
 
 
 def _copy(shipped: Path, mine: Path, copied: dict[str, str]) -> list[str]:
@@ -137,3 +170,7 @@ def _read_manifest(path: Path) -> dict[str, str]:
     except (FileNotFoundError, ValueError):
         return {}
     return manifest if isinstance(manifest, dict) else {}
+
+
+if __name__ == "__main__":
+    sys.exit(serve())

@@ -61,8 +61,10 @@ class ExerciseForm(w.VBox):
         return self._asked.text()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """ipywidgets cuts the text short, which GitHub shows, and whoever has no kernel."""
-        return {**(super()._repr_mimebundle_(**kwargs) or {}), "text/plain": self._asked.text()}
+        """The whole text, which ipywidgets cuts short, for GitHub and whoever has no kernel. And, as anywidget says of
+        its own widgets: those of Colab are not enough."""
+        _, metadata = self.children[-1]._repr_mimebundle_()
+        return {**(super()._repr_mimebundle_(**kwargs) or {}), "text/plain": self._asked.text()}, metadata
 
 
 def _is_kept() -> bool:

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -15,12 +16,14 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import psutil
 import pytest
 
 from shardviz.cli import lab, main
 from shardviz.cli.lab import FIRST, MANIFEST, LabError, copy_notebooks, lab_command, shipped_notebooks
 from shardviz.compiler import targets as targets_module
 from shardviz.compiler.targets import TargetStatus, targets
+from tests.cli.conftest import command, environment
 
 
 @pytest.fixture
@@ -113,11 +116,11 @@ def test_without_jupyterlab_it_says_what_to_install(monkeypatch, capsys, tmp_pat
 
 
 def test_jupyterlab_opens_on_the_first_notebook(shipped: Path):
-    command = lab_command(shipped, port=9999, browser=False, extra=["--debug"])
-    assert command[:3] == [sys.executable, "-m", "jupyterlab"]
-    assert f"--ServerApp.root_dir={shipped}" in command
-    assert f"--LabApp.default_url=/lab/tree/{FIRST}" in command
-    assert command[-1] == "--debug" and {"--port=9999", "--no-browser"} < set(command)
+    words = lab_command(shipped, port=9999, browser=False, extra=["--debug"])
+    assert words[:3] == [sys.executable, "-m", "shardviz.cli.lab"]
+    assert f"--ServerApp.root_dir={shipped}" in words
+    assert f"--LabApp.default_url=/lab/tree/{FIRST}" in words
+    assert words[-1] == "--debug" and {"--port=9999", "--no-browser"} < set(words)
 
 
 def test_the_notebooks_are_found_in_a_checkout_and_in_a_wheel():
@@ -134,39 +137,64 @@ def test_without_a_command_it_helps(capsys):
     assert "doctor" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals and terminals as POSIX has them")
 @pytest.mark.skipif(importlib.util.find_spec("jupyterlab") is None, reason="no jupyterlab: shardviz[lab]")
-def test_lab_serves_the_copied_notebook(tmp_path: Path):
-    folder = tmp_path / "mine"
-    own = {f"JUPYTER_{kind.upper()}_DIR": tmp_path / kind for kind in ("runtime", "config", "data")}
-    env = {k: v for k, v in os.environ.items() if not k.startswith("JUPYTER")}
-    start = "import sys; from shardviz.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", start, "lab", str(folder), "--no-browser", "--", "--ServerApp.ip=127.0.0.1"]
-    root = Path(__file__).resolve().parents[2]
-    env |= {k: str(v) for k, v in own.items()} | {"PYTHONPATH": str(root)}
-    with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+@pytest.mark.parametrize(
+    "end", ["SIGINT", *(pytest.param(end, marks=pytest.mark.long) for end in ("SIGTERM", "terminal"))]
+)
+def test_lab_serves_the_copied_notebook_until_it_is_interrupted_and_leaves_nothing(tmp_path: Path, end: str):
+    folder, runtime = tmp_path / "mine", tmp_path / "runtime"
+    own = {f"JUPYTER_{kind.upper()}_DIR": str(tmp_path / kind) for kind in ("runtime", "config", "data")}
+    words = command("lab", str(folder), "--no-browser", "--", "--ServerApp.ip=127.0.0.1")
+    ours, theirs = os.openpty()
+    how: dict = {"preexec_fn": lambda: os.login_tty(theirs)}  # a terminal of its own, with Ctrl-C
+    if end != "terminal":
+        how = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    with subprocess.Popen(words, env=environment(**own), **how) as process:
         try:
-            name = _first_notebook_served(process, tmp_path / "runtime", seconds=60)
+            os.close(theirs)
+            server = _served(process, runtime, seconds=60)
+            assert _asked(server, f"api/contents/{FIRST}?content=0")["name"] == FIRST
+            assert _asked(server, "api/kernels", b"{}")["name"] == "python3"
+            started = psutil.Process(process.pid).children(recursive=True)
+            if end == "terminal":
+                os.write(ours, b"\x03")
+                text = b""
+                while b"Shut down this Jupyter server" not in text:
+                    text += os.read(ours, 4096)
+                os.write(ours, b"y\n")
+            else:
+                process.send_signal(signal.Signals[end])
+            code = process.wait(30)
         finally:
-            process.terminate()
-            process.wait(30)
-    assert name == FIRST
-    assert (folder / FIRST).exists()
+            process.kill()
+            os.close(ours)
+    assert code == 130
+    assert started and not psutil.wait_procs(started, timeout=20)[1]
+    assert {path.name for path in runtime.iterdir()} <= {"jupyter_cookie_secret"}
+    shipped = {path.name for path in shipped_notebooks().glob("*.ipynb")}
+    assert {path.name for path in folder.iterdir()} == {MANIFEST, *shipped}
 
 
-def _first_notebook_served(process: subprocess.Popen, runtime: Path, seconds: float) -> str:
+def _served(process: subprocess.Popen, runtime: Path, seconds: float) -> dict:
+    """The server's own words about itself, once it shows JupyterLab."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
         for info in runtime.glob("jpserver-*.json"):
             with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError, ValueError):
                 server = json.loads(info.read_text())
-                address = f"{server['url']}api/contents/{FIRST}?content=0&token={server['token']}"
-                with urllib.request.urlopen(address, timeout=5) as answer:
-                    name = json.load(answer)["name"]
                 with urllib.request.urlopen(f"{server['url']}lab?token={server['token']}", timeout=20) as answer:
                     assert b"apputils-extension:announcements" in answer.read(), "no question about news"
-                return name
+                return server
         time.sleep(0.1)
     raise AssertionError(f"no server within {seconds:g} s; exit code {process.poll()}")
+
+
+def _asked(server: dict, path: str, data: bytes | None = None) -> dict:
+    """What the server answers; with data it is a POST."""
+    headers = {"Authorization": f"token {server['token']}"}
+    with urllib.request.urlopen(urllib.request.Request(server["url"] + path, data, headers), timeout=30) as answer:
+        return json.load(answer)
 
 
 def test_doctor_says_what_is_there(capsys):

@@ -1,11 +1,10 @@
 """What JAX and XLA alone say of the lessons' exercises: `python lessons.py FOLDER` writes it; no shardviz is in it.
 
-The functions are those of the notebooks. Shapes, specs and meshes are written down here once more.
+The functions are those of the notebooks and of the gallery. Shapes, specs and meshes are written down here once more.
 """
 
 import ast
-import contextlib
-import io
+import itertools
 import json
 import math
 import os
@@ -71,6 +70,9 @@ def questions(P):
 TWO_MESHES = {"data=16": {"data": 16, "model": 1}, "model=8": {"data": 2, "model": 8}}
 """Lesson 10: the meshes of one step."""
 
+STAGES = 4, 16
+"""Lesson 7: the pipelines of one step, on 16 devices."""
+
 
 def of_the_gallery():
     """Ring attention, and four layers of Llama 3 8B: the gallery gives functions, abstract arguments and specs."""
@@ -81,18 +83,108 @@ def of_the_gallery():
     return {name: (e.fn, e.args, e.mesh, e.in_specs, e.out_specs) for name, e in examples.items()}
 
 
-def kept():
-    """What JAX says that a device with 4,096 of lesson 4's tokens keeps for the backward pass."""
+def served(P):
+    """Lesson 9: a decoding step on two meshes, and how weights, cache and tokens are sharded."""
+    space = functions("09_serving")
+    rows, columns = P(None, "model"), P(None, None, "model")
+    tensor = {"q": columns, "k": columns, "v": columns, "o": rows, "gate": columns, "up": columns, "down": rows}
+    places = {
+        "heads over 8": ({"model": 8}, P(None, None, None, "model"), P()),
+        "users over 2, heads over 4": ({"data": 2, "model": 4}, P(None, "data", None, "model"), P("data")),
+    }
+    return {
+        name: (
+            space["model"],
+            space["arguments"](32, 1, 2048),
+            sizes,
+            (tensor, dict.fromkeys("kv", cache), x, P()),
+            None,
+        )
+        for name, (sizes, cache, x) in places.items()
+    }
+
+
+def losses(P):
+    """Name of a lesson → the loss of its exercise, arguments (the first is the weights), mesh and specs."""
     import jax
-    import jax.ad_checkpoint
     import jax.numpy as jnp
 
+    from shardviz import gallery
+    from shardviz.gallery.llama import loss_fn
+
+    bf16 = lambda *shape: jax.ShapeDtypeStruct(shape, "bfloat16")  # noqa: E731
     forward = functions("04_one_model")["forward"]
-    weights = {name: jax.ShapeDtypeStruct(shape, "bfloat16") for name, shape in ONE_MODEL.items()}
-    loss = lambda w, x: jnp.mean(forward(w, x).astype("float32") ** 2)  # noqa: E731
-    with contextlib.redirect_stdout(io.StringIO()) as text:
-        jax.ad_checkpoint.print_saved_residuals(loss, weights, jax.ShapeDtypeStruct((65536 // 16, 4096), "bfloat16"))
-    return text.getvalue()
+    sizes = 2048, 8192, 8192, 512
+    layers = [{"w": bf16(*pair), "b": bf16(pair[1])} for pair in itertools.pairwise(sizes)]
+
+    def of_one_model(w, x):
+        return jnp.mean(forward(w, x).astype("float32") ** 2)
+
+    def of_your_own(params, x, y):
+        for layer in params[:-1]:
+            x = jax.nn.relu(x @ layer["w"] + layer["b"])
+        return jnp.mean((x @ params[-1]["w"] + params[-1]["b"] - y) ** 2)
+
+    llamas = {
+        "lesson 1": gallery.llama("70b"),
+        "lesson 10": gallery.llama("8b", batch=32, layers=4, mesh=TWO_MESHES["data=16"]),
+    }
+    all_axes = P(("data", "model"))
+    of_layer = {"w": all_axes, "b": all_axes}
+    return {
+        "lesson 4": (
+            *(of_one_model, ({name: bf16(*shape) for name, shape in ONE_MODEL.items()}, bf16(65536, 4096))),
+            *({"data": 16}, (tree(P()), P("data"))),
+        ),
+        "lesson 8": (
+            *(of_your_own, (layers, bf16(16384, 2048), bf16(16384, 512)), {"data": 4, "model": 2}),
+            ([of_layer | {"w": P(None, ("data", "model"))}, of_layer, of_layer], all_axes, all_axes),
+        ),
+    } | {
+        name: (loss_fn, (e.args[0], e.args[2]), e.mesh, (e.in_specs[0], e.in_specs[2])) for name, e in llamas.items()
+    }  # fmt: skip
+
+
+def kept(fn, arguments, sizes, ins):
+    """Bytes that a device keeps for the backward pass: the arrays in what `jax.vjp` gives, as XLA shards them; neither
+    those that are arguments, nor constants, which XLA makes again."""
+    import jax
+
+    forward = lambda w, *batch: jax.vjp(lambda w: fn(w, *batch), w)  # noqa: E731
+    mesh, put = on_devices(sizes)
+    with jax.set_mesh(mesh):
+        jaxpr = jax.make_jaxpr(forward)(*arguments).jaxpr
+        compiled = jax.jit(forward, in_shardings=put(ins)).lower(*arguments).compile()
+    made_by = {variable: eqn.primitive.name for eqn in jaxpr.eqns for variable in eqn.outvars}
+    shardings = dict(zip(jaxpr.outvars, jax.tree.leaves(compiled.output_shardings), strict=True))
+    return sum(
+        v.aval.dtype.itemsize * math.prod(sharding.shard_shape(v.aval.shape))
+        for v, sharding in shardings.items()
+        if made_by.get(v, "broadcast_in_dim") != "broadcast_in_dim"
+    )
+
+
+def product_flops(stages):
+    """FLOPs of one device's matrix products in a step of lesson 7's pipeline, each as often as its loops run."""
+    import jax
+
+    from shardviz import gallery
+
+    sizes = {"stage": stages, "data": 16 // stages}
+    example = gallery.pipeline(mesh=sizes, batch=262144)
+
+    def count(jaxpr):
+        total = 0
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "dot_general":
+                contracted = eqn.params["dimension_numbers"][0][0]
+                total += 2 * eqn.outvars[0].aval.size * math.prod(eqn.invars[0].aval.shape[d] for d in contracted)
+            inner = [getattr(p, "jaxpr", p) for p in eqn.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
+            total += eqn.params.get("length", 1) * sum(map(count, inner))
+        return total
+
+    with jax.set_mesh(on_devices(sizes)[0]):
+        return count(jax.make_jaxpr(example.fn)(*example.args).jaxpr)
 
 
 def functions(notebook):
@@ -105,13 +197,21 @@ def functions(notebook):
     for cell in cells:
         if cell["cell_type"] == "code":
             for node in ast.parse("".join(line for line in cell["source"] if line[0] != "%")).body:
-                if isinstance(node, ast.FunctionDef) and "sv." not in (source := ast.unparse(node)):
+                source = ast.unparse(node)
+                if "sv." not in source and (isinstance(node, ast.FunctionDef) or names_numbers(node)):
                     exec(source, space)
     return space
 
 
-def answer(fn, arguments, sizes, ins, outs, folder):
-    """The text of XLA's program behind its partitioner, and the specs of the results, one a line."""
+def names_numbers(node):
+    """Whether a statement is such as `layers, d = 8, 4096`."""
+    plain = ast.Name, ast.Constant, ast.Tuple, ast.Store, ast.Load
+    parts = [*ast.walk(node)][1:]
+    return isinstance(node, ast.Assign) and all(isinstance(part, plain) for part in parts)
+
+
+def on_devices(sizes):
+    """A mesh of simulated devices, and what makes shardings on it of a tree of specs."""
     import jax
     import numpy as np
     from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
@@ -119,20 +219,30 @@ def answer(fn, arguments, sizes, ins, outs, folder):
     devices = np.array(jax.devices()[: math.prod(sizes.values())]).reshape(tuple(sizes.values()))
     mesh = Mesh(devices, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
     is_spec = lambda s: s is None or isinstance(s, PartitionSpec)  # noqa: E731
-    put = lambda specs: jax.tree.map(lambda s: s and NamedSharding(mesh, s), specs, is_leaf=is_spec)  # noqa: E731
+    return mesh, lambda specs: jax.tree.map(lambda s: s and NamedSharding(mesh, s), specs, is_leaf=is_spec)
+
+
+def answer(fn, arguments, sizes, ins, outs, folder):
+    """XLA's program behind its partitioner, the specs of the results, and the bytes of a device's arguments."""
+    import jax
+
     is_array = lambda a: isinstance(a, tuple) and isinstance(a[0], str)  # noqa: E731
     abstract = lambda a: jax.ShapeDtypeStruct(a[1], a[0]) if is_array(a) else a  # noqa: E731
     arrays = jax.tree.map(abstract, arguments, is_leaf=is_array)
+    mesh, put = on_devices(sizes)
     options = {} if outs is None else {"out_shardings": put(outs)}
     with jax.set_mesh(mesh):
         lowered = jax.jit(fn, in_shardings=put(ins), **options).lower(*arrays)
         compiled = lowered.compile({"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "spmd-partitioning"})
-    text = next(f for f in folder.glob("*.txt") if "after_spmd-partitioning" in f.name).read_text()
-    return text, "\n".join(repr(tuple(sharding.spec)) for sharding in jax.tree.leaves(compiled.output_shardings))
+    return {
+        "program": next(f for f in folder.glob("*.txt") if "after_spmd-partitioning" in f.name).read_text(),
+        "specs": [repr(tuple(sharding.spec)) for sharding in jax.tree.leaves(compiled.output_shardings)],
+        "argument_bytes": compiled.memory_analysis().argument_size_in_bytes,
+    }
 
 
 if __name__ == "__main__":
-    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=16"
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=64"
     os.environ["JAX_PLATFORMS"] = "cpu"
     from jax.sharding import PartitionSpec
 
@@ -140,10 +250,10 @@ if __name__ == "__main__":
         name: (functions(notebook)[function], *rest[:-1])
         for name, (notebook, function, *rest) in questions(PartitionSpec).items()
     }
-    (Path(sys.argv[1]) / "kept.txt").write_text(kept())
-    for name, (fn, arguments, sizes, ins, outs) in (asked | of_the_gallery()).items():
+    told = {"kept": {name: kept(*each) for name, each in losses(PartitionSpec).items()}}
+    told["product_flops"] = {f"{stages} stages": product_flops(stages) for stages in STAGES}
+    for name, question in (asked | of_the_gallery() | served(PartitionSpec)).items():
         folder = Path(sys.argv[1]) / name.replace(" ", "_")
         folder.mkdir()
-        text, specs = answer(fn, arguments, sizes, ins, outs, folder)
-        folder.with_suffix(".txt").write_text(text)
-        folder.with_suffix(".specs").write_text(specs)
+        told[name] = answer(*question, folder)
+    (Path(sys.argv[1]) / "told.json").write_text(json.dumps(told))

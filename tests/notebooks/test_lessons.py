@@ -1,5 +1,9 @@
 """The lessons' exercises and puzzles: right answers are those of JAX and XLA alone, wrong ones are recognised, and no
-plan of a stated space beats par."""
+plan of the space that the lesson names beats par.
+
+Of seconds JAX and XLA say nothing. What decides there is theirs all the same: the bytes of a collective over the
+link's published speed (lesson 3), bytes that are sent (4, 10), FLOPs of products (3, 7), bytes that are read (9).
+"""
 
 from __future__ import annotations
 
@@ -29,15 +33,9 @@ LINK = 45e9
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """Where JAX's and XLA's answers are."""
-    return filled_once(tmp_path_factory, Path(lessons.__file__))
-
-
-@pytest.fixture(scope="module")
-def texts(told):
-    """Name of a question → XLA's program of one device."""
-    return lambda name: (told / f"{name.replace(' ', '_')}.txt").read_text()
+def told(tmp_path_factory) -> dict:
+    """What JAX and XLA say; see `lessons.py`."""
+    return json.loads((filled_once(tmp_path_factory, Path(lessons.__file__)) / "told.json").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -45,20 +43,14 @@ def spec_of(told):
     """Name of a question → the spec that XLA gives its only result."""
 
     def spec(name: str) -> P:
-        (line,) = (told / f"{name.replace(' ', '_')}.specs").read_text().splitlines()
+        (line,) = told[name]["specs"]
         return P(*ast.literal_eval(line))
 
     return spec
 
 
-def kept_bytes(text: str) -> int:
-    """The sizes of the residuals that JAX prints: not those that are arguments, nor a constant that XLA makes again."""
-    lines = [line for line in text.splitlines() if "from the argument" not in line and "broadcast_in_dim" not in line]
-    return sum(counting.size(match.groups()) for line in lines if (match := counting.SHAPE.match(line)))
-
-
 @pytest.fixture(scope="module")
-def xla(texts):
+def xla(told):
     """Name of a question → (kind, axes) → operand bytes on one device in a step, as XLA's text has it."""
 
     @functools.cache
@@ -69,7 +61,7 @@ def xla(texts):
         else:
             *_, sizes, _, _, trips = lessons.questions(P)[name]
         sums: Counter = Counter()
-        for (kind, axes, _, operand, _, runs), many in counting.count(texts(name), sizes, trips).items():
+        for (kind, axes, _, operand, _, runs), many in counting.count(told[name]["program"], sizes, trips).items():
             sums[kind, ", ".join(sorted(axes))] += operand * runs * many
         most = sum(sums.values())
         return {key: size for key, size in sums.items() if size > 0.01 * most}
@@ -77,12 +69,15 @@ def xla(texts):
     return answer
 
 
+def cells(name: str) -> list[dict]:
+    return json.loads((lessons.NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
+
+
 @functools.cache
 def lesson(name: str):
     """What a lesson defines: its cells tagged `lesson`, run in order, without forms."""
-    cells = json.loads((lessons.NOTEBOOKS / f"{name}.ipynb").read_text())["cells"]
     space: dict = {}
-    for cell in cells:
+    for cell in cells(name):
         if "lesson" in cell["metadata"].get("tags", ()):
             lines = [line for line in cell["source"] if ".widget()" not in line and line[0] != "%"]
             exec(compile("".join(lines), f"<{name}>", "exec"), space)
@@ -108,6 +103,12 @@ def shard_bytes(shape, dtype_bytes, sizes, spec):
     return dtype_bytes * math.prod(NamedSharding(mesh, spec).shard_shape(shape))
 
 
+def held_bytes(arrays, sizes, specs):
+    """What one device holds of a tree of arrays."""
+    leaves = jax.tree.leaves(arrays), jax.tree.leaves(specs, is_leaf=lambda spec: isinstance(spec, P))
+    return sum(shard_bytes(a.shape, a.dtype.itemsize, sizes, spec) for a, spec in zip(*leaves, strict=True))
+
+
 def is_recognised(exercise, wrong, words: str):
     """A wrong answer does not get all points, and is told so in the lesson's words."""
     result = exercise.answer(wrong).reveal()
@@ -115,16 +116,27 @@ def is_recognised(exercise, wrong, words: str):
 
 
 def is_right(exercise, answer):
+    """The answer gets all points, and each wrong idea of the lesson does not, and is recognised."""
     result = exercise.answer(answer).reveal()
     assert result.score == 1 and not result.ideas, result.text()
+    assert exercise.ideas
+    for words, wrong in exercise.ideas:
+        exercise.given, exercise.result = wrong, None  # as it was read
+        result = exercise.reveal()
+        assert result.score < 1 and words in result.ideas, (words, result.text())
 
 
-def never_beaten(puzzle, plans):
-    """Par is reached by its own plan, and no plan is better in seconds or bytes and worse in neither."""
-    assert puzzle.answer(puzzle.par_plan).stars == 3
-    attempts = [puzzle.answer(plan) for plan in plans]
-    assert not [a for a in attempts if a.under_par]
+def never_beaten(name, puzzle, plans, also=()):
+    """Par is reached by its own plan, and no plan is better in seconds or bytes and worse in neither; the lesson says
+    of how many plans. Each wrong idea is that of a plan here, or of one `also` tried, and none is par's."""
+    par = puzzle.answer(puzzle.par_plan)
+    assert par.stars == 3 and not par.ideas
+    attempts, others = [puzzle.answer(plan) for plan in plans], [puzzle.answer(plan) for plan in also]
+    assert not [a for a in attempts + others if a.under_par]
     assert puzzle.answer(puzzle.start).stars < 3
+    prose = "".join(line for cell in cells(name) if cell["cell_type"] == "markdown" for line in cell["source"])
+    assert f"Of the {len(attempts)} plans" in prose
+    assert {idea for a in attempts + others for idea in a.ideas} == {*puzzle.ideas}
     return attempts
 
 
@@ -141,20 +153,21 @@ def test_lesson_0_asks_what_the_next_lessons_teach(xla):
     is_recognised(space["three"], "FSDP", "saves memory")
 
 
-def test_lesson_1_counts_a_large_model():
+def test_lesson_1_counts_a_large_model(told):
     space = lesson("01_first_light")
-    example, sizes, held = sv.gallery.llama("70b"), {"data": 8, "model": 8}, {}
-    for name, arrays, specs in zip(("params", "momentum", "tokens"), example.args, example.in_specs, strict=True):
-        leaves = jax.tree.leaves(arrays), jax.tree.leaves(specs, is_leaf=lambda spec: isinstance(spec, P))
-        held[name] = sum(shard_bytes(a.shape, a.dtype.itemsize, sizes, spec) for a, spec in zip(*leaves, strict=True))
-    exercise = space["held"]
-    result = exercise.answer(held).reveal()
-    assert [row.verdict for row in result.rows] == ["right", "right", "right", "missed"]
-    is_recognised(exercise, {"params": 2 * example.parameters / 8}, "by 64")
+    example, sizes = sv.gallery.llama("70b"), {"data": 8, "model": 8}
+    arguments = zip(("params", "momentum", "tokens"), example.args, example.in_specs, strict=True)
+    held = {name: held_bytes(arrays, sizes, specs) for name, arrays, specs in arguments}
+    is_right(space["held"], held | {"kept": told["kept"]["lesson 1"]})
+    is_recognised(space["held"], {"params": 2 * example.parameters / 8}, "by 64")
+    make, plan, without = space["feed_forward"], example.plan, space["broken"]
     places = [P(None, "data", "model"), P(None, None, ("data", "model")), P(None, None, "model")]
     turned = [P(None, "model", "data"), P(None, ("model", "data")), P(None, "model")]
-    make = space["feed_forward"]
-    never_beaten(space["mend"], [make(example.plan, w1, w2) for w1, w2 in itertools.product(places, turned)])
+    plans = [make(plan, w1, w2) for w1, w2 in itertools.product(places, turned)]
+    ours = without
+    for name, spec in ("w1", places[0]), ("w2", turned[0]), ("w3", places[0]):
+        ours = ours.with_spec(f"params['layers']['{name}']", spec).with_out_spec(f"result[0]['layers']['{name}']", spec)
+    never_beaten("01_first_light", space["mend"], plans, also=[ours])
 
 
 def test_lesson_2_counts_shards(spec_of):
@@ -173,11 +186,11 @@ def test_lesson_2_counts_shards(spec_of):
         (a, b) for a in axes for b in axes if not set(str(a).split("'")) & set(str(b).split("'")) & {"data", "model"}
     ]
     plans = [sv.Plan(space["mesh"], P(a, b), space["wanted"]) for a, b in pairs]
-    attempts = never_beaten(space["free"], plans)
+    attempts = never_beaten("02_where_the_bytes_lie", space["free"], plans)
     assert len(attempts) == 11 and any(a.ideas for a in attempts)
 
 
-def test_lesson_3_knows_collectives_and_seconds(xla, texts):
+def test_lesson_3_knows_collectives_and_seconds(xla, told):
     space = lesson("03_a_matrix_product_four_ways")
     is_right(space["two"], said(xla("way 2")))
     is_recognised(space["two"], [("all-reduce", "Y")], "lacks a part of x")
@@ -187,24 +200,27 @@ def test_lesson_3_knows_collectives_and_seconds(xla, texts):
     is_recognised(space["three"], size * 3 / 4 / LINK, "there and back")
     is_recognised(space["three"], 2 * size / LINK, "a quarter already")
     assert xla("way 2") == xla("way 4")  # so the products decide: a device makes its part of the result
-    shapes = {way: re.findall(r"ENTRY .*-> bf16\[([\d,]+)\]", texts(way))[0] for way in ("way 2", "way 4")}
+    shapes = {way: re.findall(r"ENTRY .*-> bf16\[([\d,]+)\]", told[way]["program"])[0] for way in ("way 2", "way 4")}
     is_right(space["cheaper"], min(shapes, key=lambda way: math.prod(map(int, shapes[way].split(",")))))
     is_recognised(space["cheaper"], "equal", "who multiplies")
     places = P(), P("Y"), P(None, "Y")
-    never_beaten(space["block"], [sv.Plan(space["mesh"], (P("X"), *w)) for w in itertools.product(places, places)])
+    never_beaten(
+        "03_a_matrix_product_four_ways",
+        space["block"],
+        [sv.Plan(space["mesh"], (P("X"), *w)) for w in itertools.product(places, places)],
+    )
 
 
-def test_lesson_4_knows_what_a_plan_holds_and_sends(xla, texts):
+def test_lesson_4_knows_what_a_plan_holds_and_sends(xla, told):
     space = lesson("04_one_model")
     weights = sum(math.prod(shape) for shape in lessons.ONE_MODEL.values())
-    kept = kept_bytes(texts("kept"))
     right = {
         "w": 2 * weights,
         "m": 4 * weights,
         "v": 4 * weights,
         "x": shard_bytes((65536, 4096), 2, {"d": 16}, P("d")),
     }
-    is_right(space["first"], right | {"kept": kept})
+    is_right(space["first"], right | {"kept": told["kept"]["lesson 4"]})
     is_recognised(space["first"], {"w": 2 * weights / 16}, "whole on each device")
     is_recognised(space["first"], {"m": 2 * weights}, "float32")
     is_right(space["second"], said(xla("FSDP")))
@@ -214,7 +230,7 @@ def test_lesson_4_knows_what_a_plan_holds_and_sends(xla, texts):
     is_recognised(space["third"], "tensor parallel", "adds activations")
     places = [(P(), P()), (P(None, "data"),) * 2, (P(None, None, "data"),) * 2]
     plans = [space["plan"](space["flat"], w, state, P("data")) for w, state in itertools.product(places, places)]
-    assert any(a.ideas for a in never_beaten(space["par"], plans))
+    assert any(a.ideas for a in never_beaten("04_one_model", space["par"], plans))
 
 
 def test_lesson_5_finds_what_propagation_and_the_partitioner_do(xla, spec_of):
@@ -235,66 +251,65 @@ def test_lesson_6_mends_three_accidents():
     is_recognised(space["whole"], {"cache": 2 * 64 * 4096 * 16 * 128 / 16}, "same heads")
     good, places = space["crossed"], ([P(None, "model"), P("model")], [P(), P()])
     plans = [space["trained"](w, m, x) for w in (good, *places) for m in (good, *places) for x in (P(), P("data"))]
-    assert any(a.ideas for a in never_beaten(space["three"], plans))
+    assert any(a.ideas for a in never_beaten("06_ten_accidents", space["three"], plans))
 
 
-def test_lesson_7_knows_what_goes_round(xla):
+def test_lesson_7_knows_what_goes_round(xla, told):
     space = lesson("07_collectives_by_hand")
     is_right(space["sent"], said(xla("ring")))
     is_recognised(space["sent"], [("collective-permute", "seq", 8 * space["turn"])], "Keys and values")
     is_recognised(space["sent"], [("all-gather", "seq")], "a part at a time")
-    turns = {s: 16 + s - 1 for s in (4, 16)}  # of 16 microbatches; a device has layers / s of batch x s / 16
-    is_right(space["which"], f"{min(turns, key=lambda s: turns[s])} stages")
+    flops = told["product_flops"]
+    assert flops["16 stages"] / flops["4 stages"] == pytest.approx(31 / 19)  # as the turns
+    is_right(space["which"], min(flops, key=flops.__getitem__))
     is_recognised(space["which"], "16 stages", "bubble")
-    attempts = never_beaten(space["how_many"], space["plans"].values())
+    attempts = never_beaten("07_collectives_by_hand", space["how_many"], space["plans"].values())
     assert attempts[0].ideas and min(a.seconds for a in attempts) == attempts[0].seconds  # faster, and larger
 
 
-def test_lesson_8_holds_what_fsdp_shards():
+def test_lesson_8_holds_what_fsdp_shards(told):
     space = lesson("08_your_own_function")
-    sizes = 2048 * 8192 + 8192 * 8192 + 8192 * 512 + 2 * 8192 + 512
-    rows = 16384 // 8
-    kept = rows * (2 * 8192 * 3 + 512 * 2)
-    is_right(space["bytes_held"], {"params": 2 * sizes / 8, "x": rows * 2048 * 2, "y": rows * 512 * 2, "kept": kept})
-    is_recognised(space["bytes_held"], {"params": 2 * sizes}, "over all 8 devices")
-    never_beaten(space["own"], space["presets"].values())
+    _, arrays, sizes, specs = lessons.losses(P)["lesson 8"]
+    right = {
+        name: held_bytes(array, sizes, spec)
+        for name, array, spec in zip(("params", "x", "y"), arrays, specs, strict=True)
+    }
+    is_right(space["bytes_held"], right | {"kept": told["kept"]["lesson 8"]})
+    is_recognised(space["bytes_held"], {"params": 8 * right["params"]}, "over all 8 devices")
+    never_beaten("08_your_own_function", space["own"], space["presets"].values())
 
 
-def test_lesson_9_serves():
+def test_lesson_9_serves(told):
     space = lesson("09_serving")
-    arrays, specs = space["arguments"](32, 1, 2048)[:2], (space["tensor"], space["by_heads"])
-    w, cache = (
-        sum(shard_bytes(array.shape, 2, {"model": 8}, of[name]) for name, array in tree.items())
-        for tree, of in zip(arrays, specs, strict=True)
+    w, cache = map(
+        held_bytes, space["arguments"](32, 1, 2048)[:2], [{"model": 8}] * 2, (space["tensor"], space["by_heads"])
     )
     is_right(space["held"], {"w": w, "cache": cache})
     is_recognised(space["held"], {"cache": cache / 2}, "keys and values")
     is_recognised(space["held"], {"cache": cache * 8}, "one for each chip")
-    read = {"heads over 8": w + cache, "users over 2, heads over 4": 2 * w + cache}  # a step reads what a chip holds
-    is_right(space["which"], min(read, key=lambda name: read[name]))
-    is_recognised(space["which"], "users over 2, heads over 4", "twice as many weights")
+    names = "heads over 8", "users over 2, heads over 4"
+    is_right(
+        space["which"], min(names, key=lambda name: told[name]["argument_bytes"])
+    )  # a step reads what a chip holds
+    is_recognised(space["which"], names[1], "twice as many weights")
     weights = space["tensor"], P(), {name: P(None, "model") for name in space["tensor"]}
     caches = space["by_heads"], P(), dict.fromkeys("kv", P(None, "model"))
     plans = [sv.Plan(space["mesh"], (w, c, P(), P()), (P(), c)) for w in weights for c in caches]
-    assert any(a.ideas for a in never_beaten(space["serve"], plans))
+    assert any(a.ideas for a in never_beaten("09_serving", space["serve"], plans))
 
 
-def test_lesson_10_weighs_a_slice(xla):
+def test_lesson_10_weighs_a_slice(xla, told):
     space = lesson("10_does_it_fit")
     example, sizes = space["small"], {"data": 16, "model": 1}
-    arrays, specs = (
-        jax.tree.leaves(example.args[0]),
-        jax.tree.leaves(example.in_specs[0], is_leaf=lambda s: isinstance(s, P)),
-    )
-    held = sum(shard_bytes(a.shape, 2, sizes, spec) for a, spec in zip(arrays, specs, strict=True))
-    is_right(space["fits"], {"params": held, "momentum": held, "kept": 8192 * (128256 * 4 + 4 * 4096 * 2)})
+    held = held_bytes(example.args[0], sizes, example.in_specs[0])
+    is_right(space["fits"], {"params": held, "momentum": held, "kept": told["kept"]["lesson 10"]})
     is_recognised(space["fits"], {"params": 2 * example.parameters}, "over the 16 devices")
     sent = {name: sent_bytes(xla(name), sizes) for name, sizes in lessons.TWO_MESHES.items()}
     is_right(space["mesh_of"], min(sent, key=lambda name: sent[name]))
     is_recognised(space["mesh_of"], "model=8", "adds activations")
     meshes = [{"data": 16 // n, "model": n} for n in (1, 2, 4, 8)]
     examples = [sv.gallery.llama("8b", batch=32, layers=4, mesh=mesh) for mesh in meshes]
-    attempts = never_beaten(space["right_mesh"], [each.plan for each in examples])
+    attempts = never_beaten("10_does_it_fit", space["right_mesh"], [each.plan for each in examples])
     assert attempts[-1].ideas
 
 
@@ -308,4 +323,5 @@ def test_lesson_11_needs_no_pmean(xla):
     is_right(space["words"], {n: shard_bytes(s, 2, sizes, p) for (n, s), p in zip(shapes.items(), specs, strict=True)})
     is_recognised(space["words"], {"w1": 1024 * 4096 * 2 / 8}, "one of them only")
     line, places = sv.mesh(batch=8), (P(), P("batch"), P(None, "batch"))
-    never_beaten(space["move_on"], [sv.Plan(line, (w, x), w) for w in places for x in places])
+    plans = [sv.Plan(line, (w, x), out) for w, x, out in itertools.product(places, repeat=3)]
+    never_beaten("11_from_pmap", space["move_on"], plans)

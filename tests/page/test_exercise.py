@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import types
+
 import ipywidgets as w
 import jax
 import jax.numpy as jnp
@@ -110,3 +113,18 @@ def test_a_puzzle_is_an_explorer_with_a_score(program):
     assert puzzle.result.stars == 3 and "★★★" in result.value and puzzle.result.tries == 2
     assert "P(None, " in press(form, "Show the solution")[-1].value
     puzzle.explorer.close()
+
+
+def test_a_form_tells_colab_that_its_own_widgets_are_not_enough(program, monkeypatch):
+    """Colab loads a widget of others for an output that says so in its metadata."""
+    data, metadata = sv.exercise(program, PLAN, ask="outputs").widget()._repr_mimebundle_()
+    (kind,) = {*data} - {"text/plain"}
+    assert metadata == {}
+    allowed = []
+    colab = types.SimpleNamespace(
+        enable_custom_widget_manager=lambda: allowed.append("others"),
+        _widgets=types.SimpleNamespace(_installed_url="URL"),
+    )
+    monkeypatch.setitem(sys.modules, "google.colab.output", colab)
+    data, metadata = sv.exercise(program, PLAN, ask="outputs").widget()._repr_mimebundle_()
+    assert allowed and metadata == {kind: {"colab": {"custom_widget_manager": {"url": "URL"}}}}
