@@ -181,7 +181,7 @@ def main(words: list[str]) -> None:
     table, levels = published(), [word for word in words if word in ASKED]
     keys = list(table) if "all" in words else [word for word in words if word not in ASKED]
     stored = json.loads(PREDICTED.read_text(encoding="utf-8"))
-    ran = measured()
+    ran = {**measured()}
     for row in ran.values() if "measured" in words else ():
         predicted = {level: predict(row, level) for level in levels or ASKED}
         print(row.key, predicted, f"measured {row.seconds:.4g}", flush=True)

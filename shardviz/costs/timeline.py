@@ -58,7 +58,7 @@ class Event:
         seconds: how long, each time.
         trips: how often it is so.
         what: `products`, `other work`, a kind of collective, `copy`, `loop`.
-        bound: what its time is bound by: `FLOPs`, `HBM`, `ICI link`, ...
+        bound: what its time is bound by: `FLOPs`, `HBM`, `launch`, `ICI link`, ...
         source, phase: as of `Scheduled`.
         axes: of a collective.
         more: of trips that are like the one before: how many.

@@ -68,6 +68,7 @@ class Measured:
         return self.step.plan
 
 
+@functools.cache
 def measured() -> dict[str, Measured]:
     """The table: key → row."""
     table = stored()
