@@ -147,6 +147,11 @@ class HloOperation(Operation):
         return False
 
     @property
+    def is_exact(self) -> bool:
+        """By `operand_precision`, of a library's call in its `backend_config`."""
+        return "highest" in self._attribute("operand_precision") or _HIGHEST in self.config
+
+    @property
     def contraction(self) -> Contraction:
         sides = [(self._numbers(f"{side}_contracting_dims"), self._numbers(f"{side}_batch_dims")) for side in _SIDES]
         (left, left_batch), (right, right_batch) = sides
@@ -206,6 +211,7 @@ class HloOperation(Operation):
 
 
 _SIDES = ("lhs", "rhs")
+_HIGHEST = '"operand_precision":["HIGHEST"'
 _NAMES = ("bf", "io", "bf")
 _STEPS = {"stride": "1", "pad": "0_0", "lhs_dilate": "1", "rhs_dilate": "1"}
 

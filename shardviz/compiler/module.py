@@ -49,7 +49,7 @@ _CALLED = (
     *("to_apply", "calls", "condition", "body", "branch_computations", "true_computation", "false_computation"),
     *("called_computations", "async_wrapped_computation"),
 )
-CALLERS = frozenset(("while", "call", "fusion", "conditional", "async-start", "custom-call"))
+CALLERS = frozenset(("while", "call", "fusion", "conditional", "async-start", "fusion-start", "custom-call"))
 """Opcodes that run a computation as a whole."""
 NAME = re.compile(r"%?([\w.\-]+)")
 _LITERAL_OPCODES = frozenset(("constant", "parameter", "iota", "partition-id", "replica-id"))

@@ -5,7 +5,7 @@ begin. What goes on beside the others is begun by one instruction and ended by a
 
 | in the text | begun | ended |
 |---|---|---|
-| `all-gather-start` and its like, `copy-start`, `async-start` | there | at its `-done` |
+| `all-gather-start` and its like, `copy-start`, `async-start`, `fusion-start` | there | at its `-done` |
 | `send` to other slices | there | at the `recv-done` of its rendezvous |
 | fusions with one `channel_id` | at `AsyncCollectiveStart` | after `AsyncCollectiveDone` |
 | a collective, or a fusion of one, without such a mark | there | there: the chip waits |
@@ -36,7 +36,7 @@ from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
 from shardviz.graph import Block, Value, trip_counts
-from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, shortest, shortest_side
+from shardviz.graph.flops import PRODUCTS, call_of, multiplied_in, product_dtype, product_flops, shortest, shortest_side
 from shardviz.graph.listed import Listing
 from shardviz.records.kernels import Known
 from shardviz.records.schedule import Schedule, Scheduled, heaviest
@@ -121,7 +121,7 @@ class _ScheduleReader:
                 yield self._entry(op, "begin", collective=name)
                 if not kind.endswith("-start"):
                     yield self._entry(op, "end")
-        elif kind in ("copy-start", "async-start"):
+        elif kind in ("copy-start", "async-start", "fusion-start"):
             yield self._begin(op)
         elif kind == "send":
             between = _named(_TRANSFER, op) or "send"
@@ -171,25 +171,27 @@ class _ScheduleReader:
         flops: dict[str, float] = {}
         opaque: set[str] = set()
         sides: list[int] = []
+        is_attention = False
         inside = [op]
         for each in inside:
             if each.kind == "fusion":
                 inside += each.blocks[0].operations
             elif each.kind in PRODUCTS:
-                dtype = product_dtype(each)
+                dtype = multiplied_in(each, product_dtype(each))
                 flops[dtype] = flops.get(dtype, 0.0) + product_flops(each)
                 sides.append(shortest_side(each))
             elif each.kind == "custom-call":
                 call = call_of(each, each.native.op_name, self.phases.source_around(each), self.known)
                 if call is not None:
-                    flops[call.dtype] = flops.get(call.dtype, 0.0) + (call.flops or 0.0)
+                    dtype = multiplied_in(each, call.dtype)
+                    flops[dtype] = flops.get(dtype, 0.0) + (call.flops or 0.0)
                     sides.append(call.side)
+                    is_attention |= call.is_attention
                     opaque |= {call.name} if call.flops is None else set()
         moved = max(0.0, moved_bytes(op) - less) if self.scheduled else 0.0
         if flops or moved or opaque:
-            yield self._entry(
-                op, "work", flops=flops, side=shortest(sides), hbm_bytes=moved, opaque=tuple(sorted(opaque))
-            )
+            done = {"flops": flops, "side": shortest(sides), "is_attention": is_attention, "hbm_bytes": moved}
+            yield self._entry(op, "work", opaque=tuple(sorted(opaque)), **done)
 
     def _entry(self, op: HloOperation, kind: Any, name: str = "", **fields: Any) -> Scheduled:
         phase, source, _ = self.phases.place_of(op)

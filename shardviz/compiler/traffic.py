@@ -46,7 +46,7 @@ def moved_bytes(op: HloOperation) -> float:
     kind = op.kind
     if kind in _FREE or kind.endswith("-done"):
         return 0.0
-    if kind == "fusion":
+    if kind in ("fusion", "fusion-start"):
         return _FusionTraffic(op).bytes
     if kind in _SLICES:
         part = sum(_stored(value) for value in op.results)
@@ -70,7 +70,8 @@ class _FusionTraffic:
 
     def __init__(self, op: HloOperation):
         (self.fused,) = op.blocks
-        self.op, self.is_array = op, isinstance(op.native.shape, Shape)
+        shape = op.native.shape if op.kind == "fusion" else op.native.shape[1]  # begun: operands, results, state
+        self.op, self.is_array = op, isinstance(shape, Shape)
         aliases = op.native.attributes.get("output_to_operand_aliasing", "")
         self.aliased = set(_ALIAS.findall(aliases))
 

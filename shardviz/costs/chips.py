@@ -31,6 +31,7 @@ from shardviz.errors import TargetError
 # What a product of each element type is counted as, where the chip has no rate of its own for it.
 _COUNTED_AS = {
     "float16": ("bfloat16",),
+    "float32 highest": ("float32", "bfloat16"),
     "float32": ("bfloat16",),  # on TPU, JAX's default precision rounds the factors to bfloat16
     "uint8": ("int8",),
     "int4": ("int8",),
@@ -51,13 +52,17 @@ class Chip:
         device_kind: what JAX calls its devices (`TPU v5 lite`); may be empty.
         hbm_bytes: its memory.
         hbm_bytes_per_s: how fast that is read or written.
-        flops_per_s: element type → FLOPs a second, dense products.
+        flops_per_s: element type → FLOPs a second, dense products; `float32 highest` are those in full precision.
         hbm_usable_bytes: what of its memory a compiled program may take; None where not known.
         vmem_bytes: of its units' own memory, what the compiler gives a program's values at most (TPU); None where it
             gives them none, or that is not known.
         matrix_unit: what fills the matrix unit: rows, columns and what is summed over of an MXU (TPU), the rows or
             columns of one instruction of a tensor core (GPU); None where not known.
         matrix_share: of the rate of `flops_per_s`, what large products reach, where that is known from measurements.
+        attention_share: the same of the kernels of fused attention, which has a softmax between its products; None
+            where it is that of other products.
+        hbm_share: of `hbm_bytes_per_s`, what long reads and writes reach; None where it is not known.
+        launch_seconds: what a kernel takes besides its work, where many are launched together; None where not known.
         devices_per_chip: the number of JAX devices that it is.
         core_link_bytes_per_s: between these, one direction; None where not known.
         ici_axes: the number of axes of its torus (TPU).
@@ -95,6 +100,9 @@ class Chip:
     vmem_bytes: float | None = None
     matrix_unit: int | None = None
     matrix_share: float | None = None
+    attention_share: float | None = None
+    hbm_share: float | None = None
+    launch_seconds: float | None = None
     devices_per_chip: int = 1
     core_link_bytes_per_s: float | None = None
     ici_axes: int = 0

@@ -9,8 +9,9 @@ memory that is held: of the compiler's buffer assignment, or as long as the list
 
 What products reach of the peak is the share that they fill of a TPU's matrix unit, by the shortest of their sides, and
 `matrix_share`: of some chips it was measured, of three it comes from one published step each, all others of which are
-its judges (`gallery.published`). All else is of data sheets (`chips.toml`). Not in it: the HBM traffic of collectives,
-launch overheads, and links that two mesh axes share.
+its judges (`gallery.published`). What fused attention and HBM reach, and what it takes to launch a kernel, is known of
+GPUs that were measured (`gallery.measured`). All else is of data sheets (`chips.toml`). Not in it: the HBM traffic of
+collectives, and links that two mesh axes share.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Event:
         seconds: how long, each time.
         trips: how often it is so.
         what: `products`, `other work`, a kind of collective, `copy`, `loop`.
-        bound: what its time is bound by: `FLOPs`, `HBM`, `ICI link`, ...
+        bound: what its time is bound by: `FLOPs`, `HBM`, `launch`, `ICI link`, ...
         source, phase: as of `Scheduled`.
         axes: of a collective.
         more: of trips that are like the one before: how many.
@@ -447,7 +448,7 @@ def _beside_bound(report: ReportRecord, standing: float, peak: float) -> Iterato
 
 
 def _launches(events: Iterable[Event], timing: Timing) -> Iterator[str]:
-    if timing.chip.kind == "gpu":
+    if timing.chip.kind == "gpu" and timing.chip.launch_seconds is None:
         launched = sum(event.trips for event in events if event.lane == COMPUTE)
         yield f"what it takes to launch {launched:,} kernels is not counted: nobody states it for this chip"
 
@@ -534,7 +535,7 @@ def no_traffic(task: Task) -> dict[str, float]:
     return {"hbm": 0.0} if task.hbm else {}
 
 
-_NOTHING = {"products": 0.0, "hbm": 0.0, "seconds": 0.0}
+_NOTHING = {"products": 0.0, "hbm": 0.0, "launch": 0.0, "seconds": 0.0}
 
 
 def _changed(tasks: Iterable[Task], change: Change) -> tuple[Task, ...]:

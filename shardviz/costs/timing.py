@@ -57,7 +57,7 @@ class Timing:
         self._beside = _BESIDE.get(self.chip.name, _BESIDE.get(self.chip.kind)) if listed else None
         self.notes: dict[str, None] = {}
         self.axis_of: dict[str, str] = {}
-        self._bandwidth = self.chip.needs("hbm_bytes_per_s") / self.chip.devices_per_chip
+        self._bandwidth = self.chip.needs("hbm_bytes_per_s") / self.chip.devices_per_chip * (self.chip.hbm_share or 1.0)
         self._room = (self.chip.vmem_bytes or 0.0) / self.chip.devices_per_chip
         self._ways = {name: self._way(c) for name, c in collectives.items() if c.kind == "collective-permute"}
         self._split = {axis for way in self._ways.values() if way for axis, _ in (way,)}
@@ -85,10 +85,11 @@ class Timing:
         task = Task(entry.kind, entry.name, after=entry.after, entry=entry)
         if entry.kind == "work":
             task.products = sum(map(self._products, entry.flops.items()))
-            task.products /= self._fill(entry) * (self.chip.matrix_share or 1.0)
+            share = (entry.is_attention and self.chip.attention_share) or self.chip.matrix_share
+            task.products /= self._fill(entry) * (share or 1.0)
             task.hbm = entry.moved(self._room) / self._bandwidth
-            at_least = task.products >= task.hbm
-            task.what, task.bound = ("products" if entry.flops else "other work"), "FLOPs" if at_least else "HBM"
+            task.launch = self.chip.launch_seconds or 0.0
+            task.what, task.bound = ("products" if entry.flops else "other work"), _bound(task)
             for name in entry.opaque:
                 self._note(f"nobody says the FLOPs of {name}: it takes as long as its bytes")
         elif entry.kind == "loop":
@@ -206,6 +207,13 @@ class Timing:
             return None
         ahead = int(np.median(steps[steps > 0])) if np.any(steps > 0) else 0
         return (axis, "+" if 2 * ahead <= size else "-") if ahead else None
+
+
+def _bound(task: Task) -> str:
+    """What takes most of a task's time."""
+    if task.launch > max(task.products, task.hbm):
+        return "launch"
+    return "FLOPs" if task.products >= task.hbm else "HBM"
 
 
 def _words(between: str) -> str:

@@ -41,6 +41,7 @@ class Task:
     Attributes:
         kind, name, after, trips: as of `Scheduled`; trips that are not known are 1.
         products, hbm: seconds of work's FLOPs and bytes; of a copy within main memory `hbm`.
+        launch: of work: seconds before it begins, in which nothing goes on.
         lanes, seconds: of `begin`: the links that it takes, and how long; no lanes for a copy within main memory.
         body: of `loop`.
         what, bound, axes, entry: what events say of it.
@@ -50,6 +51,7 @@ class Task:
     name: str
     products: float = 0.0
     hbm: float = 0.0
+    launch: float = 0.0
     lanes: tuple[str, ...] = ()
     seconds: float = 0.0
     after: tuple[str, ...] = ()
@@ -104,7 +106,7 @@ class Walk:
                 self.alive.append((self.now if task.kind == "loop" else begin, task.entry.alive_bytes))
 
     def _work(self, task: Task) -> None:
-        seconds = max(task.products, task.hbm)
+        seconds = max(task.products, task.hbm) + task.launch
         if not seconds:
             return
         self._note(task, COMPUTE, self.now, seconds)

@@ -12,6 +12,7 @@ from shardviz.gallery.decoders import decoder_of
 from shardviz.gallery.example import Example
 from shardviz.gallery.gpt_2021 import gpt_2021
 from shardviz.gallery.llama import llama
+from shardviz.gallery.measured import measured
 from shardviz.gallery.mlp import mlp
 from shardviz.gallery.moe import moe
 from shardviz.gallery.nnx import decoder
@@ -26,6 +27,7 @@ __all__ = [
     "decoder_of",
     "gpt_2021",
     "llama",
+    "measured",
     "mlp",
     "moe",
     "pipeline",

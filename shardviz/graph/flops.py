@@ -28,7 +28,7 @@ from shardviz.graph.operations import Block, Dims, Graph, Operation, Value
 from shardviz.layouts.layout import itemsize
 from shardviz.records import Frame
 from shardviz.records.counting import Window, convolution_flops, dot_flops, ragged_dot_flops
-from shardviz.records.kernels import Array, Known, factor_dtype, kernel_name
+from shardviz.records.kernels import ATTENTION, Array, Known, factor_dtype, kernel_name
 from shardviz.records.work import Sizes
 
 PRODUCTS = frozenset(("dot", "scaled-dot", "ragged-dot", "convolution"))
@@ -97,6 +97,11 @@ def product_dtype(op: Operation) -> str:
     return max((op.array(0).dtype, op.array(1).dtype), key=itemsize)
 
 
+def multiplied_in(op: Operation, dtype: str) -> str:
+    """At which rate FLOPs of a product in `dtype` count: that of the type, or of float32 in full precision."""
+    return f"{dtype} highest" if dtype == "float32" and op.is_exact else dtype
+
+
 def product_sizes(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> Sizes:
     """Batch, rows, what is summed over, and columns of a matrix product."""
     left, right = shard_of(op.array(0)), shard_of(op.array(1))
@@ -134,12 +139,14 @@ class KernelCall:
         flops: of one run on one device; None where nobody says.
         dtype: the element type that it computes in.
         side: the shortest side that its products can have: the least last dimension of what it takes and gives.
+        is_attention: it is cuDNN's attention.
     """
 
     name: str
     flops: float | None
     dtype: str
     side: int = 0
+    is_attention: bool = False
 
 
 def whole_array(value: Value) -> Array:
@@ -160,7 +167,8 @@ def call_of(
     name = kernel_name(op.target, name_stack)
     count = known.flops(name, op.target, ins, outs, op.config, source)
     side = shortest(a.dims[-1] for a in (*ins, *outs) if len(a.dims) > 1 and "int" not in a.dtype)
-    return None if count == 0 else KernelCall(name, count, factor_dtype(ins, outs), side)
+    is_attention = op.target.startswith(ATTENTION)
+    return None if count == 0 else KernelCall(name, count, factor_dtype(ins, outs), side, is_attention)
 
 
 class OtherFlops:

@@ -183,6 +183,11 @@ class Operation:
         raise NotImplementedError
 
     @property
+    def is_exact(self) -> bool:
+        """Whether a product is asked for in its element type's full precision (`highest`)."""
+        return False
+
+    @property
     def contraction(self) -> Contraction:
         """How the factors of a matrix product meet."""
         raise NotImplementedError

@@ -101,6 +101,11 @@ class MlirOperation(Operation):
         return unescaped(str(self.attributes["backend_config"])) if "backend_config" in self.attributes else ""
 
     @property
+    def is_exact(self) -> bool:
+        """By `precision_config`."""
+        return "precision_config" in self.attributes and "HIGHEST" in str(self.attributes["precision_config"])
+
+    @property
     def contraction(self) -> Contraction:
         """How the factors of a `dot_general` meet."""
         numbers = stablehlo.DotDimensionNumbers(self.attributes["dot_dimension_numbers"])

@@ -24,7 +24,15 @@ from jax.extend.mlir.dialects import sdy
 from shardviz.graph import At, Block, Flow, Origins
 from shardviz.graph import Value as GraphValue
 from shardviz.graph.collectives import span
-from shardviz.graph.flops import PRODUCTS, call_of, product_dtype, product_flops, product_sizes, shortest_side
+from shardviz.graph.flops import (
+    PRODUCTS,
+    call_of,
+    multiplied_in,
+    product_dtype,
+    product_flops,
+    product_sizes,
+    shortest_side,
+)
 from shardviz.graph.listed import Listing
 from shardviz.graph.uses import SAME_EACH_RUN, root
 from shardviz.kept import cached_property
@@ -171,7 +179,8 @@ class Reading(Walker):
             module = module_of(place.name_stack, place.frame)
             self.tally.add(stands_in, place.frame, module, product_dtype(op), self.around.times * flops)
             side = shortest_side(op, self._shard_of)
-            entries = self._works(op, place.frame, stands_in, {product_dtype(op): flops}, side)
+            dtype = multiplied_in(op, product_dtype(op))
+            entries = self._works(op, place.frame, stands_in, {dtype: flops}, side)
             if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
         elif op.kind == "custom-call" and not kind:
@@ -206,10 +215,10 @@ class Reading(Walker):
         phase: str,
         flops: dict[str, float],
         side: int,
-        opaque: tuple[str, ...] = (),
+        **more: Any,
     ) -> Schedule:
         """A product, or a call that may be one."""
-        return (Scheduled(kind="work", name=op.kind, flops=flops, side=side, opaque=opaque, source=frame, phase=phase),)
+        return (Scheduled(kind="work", name=op.kind, flops=flops, side=side, source=frame, phase=phase, **more),)
 
     def _computed(self, op: MlirOperation) -> Scheduled:
         """Work of an operation that computes element by element."""
@@ -235,7 +244,8 @@ class Reading(Walker):
             row = self._phase(op, place), frame, module_of(place.name_stack, frame), call.dtype
             opaque = (call.name,) if call.flops is None else ()
             self.tally.add(*row, self.around.times * (call.flops or 0.0), opaque=opaque)
-            return self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, call.side, opaque)
+            kinds = {"opaque": opaque, "is_attention": call.is_attention}
+            return self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, call.side, **kinds)
         return ()
 
     def _product(self, op: MlirOperation, place: Place, stands_in: str, flops: float) -> None:

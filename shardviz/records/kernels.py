@@ -7,6 +7,7 @@ A call is known by its target, the shapes that go in and come out, and its `back
 | a Pallas kernel | what its author says (`pallas_call(..., cost_estimate=...)`), which XLA's own analysis takes too |
 | one whose author says nothing | the matrix products of its body, as often as its grid runs it |
 | `__cudnn$fmha...` | attention's two products; backward five: scores again, and a gradient for each factor |
+| `__cudnn$conv...` | of the convolution; what its window meets beyond the edge counts too |
 | `__op$block_scaled_dot`, `__cublas$...`, `__onednn$matmul` | of the product |
 | `potrf`, `getrf`, `geqrf`, `orgqr`, `ormqr`, `trsm` | as in LAPACK Working Note 41; of complex numbers 4 x as many |
 | what only moves, marks or compares | 0 |
@@ -91,6 +92,9 @@ KERNELS = frozenset(
 )
 """Targets of calls of Pallas (and other hand-written) kernels."""
 
+ATTENTION = "__cudnn$fmha"
+"""How the targets of cuDNN's attention begin."""
+
 _NAMES = re.compile(r"(?:^|/)(?:\w+\()*([^/()]+)\)*/pallas_call$")
 _NO_NAMES = ("shard_map", "eval_jaxpr:")
 _STATED = re.compile(r'cost_estimate\\?"\s*:\s*\{[^}]*?\bflops\\?"\s*:\s*\\?"?(-?\d+)')
@@ -136,8 +140,10 @@ def call_flops(target: str, operands: Sequence[Array], results: Sequence[Array],
     if name in _ROUTINES:
         complex_ = 4.0 if operands and "complex" in operands[0].dtype else 1.0
         return _guarded(lambda: complex_ * _ROUTINES[name](operands))
-    if target.startswith("__cudnn$fmha"):
+    if target.startswith(ATTENTION):
         return _guarded(lambda: _attention(target, operands, config))
+    if target in _CONVOLUTIONS:
+        return _guarded(lambda: _convolution(*_CONVOLUTIONS[target](operands, results)))
     if target == "__op$block_scaled_dot":
         return _guarded(lambda: dot_flops(results[0].dims, operands[0].dims[-1:]))
     if target.startswith(("__cublas$gemm", "__cublas$lt$matmul", "__onednn$matmul")):
@@ -163,6 +169,24 @@ def _attention(target: str, operands: Sequence[Array], config: str) -> float:
         raise ValueError(config)
     pairs, backward = math.prod(scores), "Backward" in target
     return 2.0 * pairs * (queries[-1] * (3 if backward else 1) + values[-1] * (2 if backward else 1))
+
+
+_CONVOLUTIONS: Mapping[str, Callable[[Sequence[Array], Sequence[Array]], tuple[Array, Array]]] = {
+    **dict.fromkeys(
+        ("__cudnn$convForward", "__cudnn$convForwardGraph", "__cudnn$convBiasActivationForward"),
+        lambda ins, outs: (ins[1], outs[0]),
+    ),
+    "__cudnn$convBackwardInput": lambda ins, _: (ins[1], ins[0]),
+    "__cudnn$convBackwardFilter": lambda ins, outs: (outs[0], ins[1]),
+}
+"""Target → kernel and output of the convolution, whose gradients do as many FLOPs."""
+
+
+def _convolution(kernel: Array, output: Array) -> float:
+    """cuDNN's kernels have their output features first."""
+    if not len(kernel.dims) == len(output.dims) > 2 or kernel.dims[0] not in output.dims:
+        raise ValueError(kernel)
+    return 2.0 * math.prod(output.dims) * math.prod(kernel.dims[1:])
 
 
 def _dimensions(config: str, name: str) -> list[int]:

@@ -35,6 +35,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         scatters: of an all-reduce: nothing but slices of its result are used, so that it becomes a reduce-scatter.
         narrows: of an all-gather of float32: nothing but matrix products use its result; a TPU gathers bfloat16.
         after: of `begin`: what must have ended before.
+        is_attention: its products are those of a kernel of fused attention.
         opaque: kernels and library calls in it whose FLOPs nobody says.
         between: of `begin`: the kind of transfer between slices, as a TPU's compiler calls it (`ALL_REDUCE`).
         sent_bytes: of such a transfer: what one device hands over.
@@ -58,6 +59,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scatters: bool = False
     narrows: bool = False
     after: tuple[str, ...] = ()
+    is_attention: bool = False
     opaque: tuple[str, ...] = ()
     between: str = ""
     sent_bytes: float = 0.0

@@ -428,6 +428,8 @@ def look_of(timeline: Timeline, event: Event) -> Key:
         return Key(text="bound by FLOPs", fill="work")
     if event.bound == "HBM":
         return Key(text="bound by HBM", fill="muted", hatch=_OWN_HATCH)
+    if event.bound == "launch":
+        return Key(text="bound by launches", fill="rematerialised")
     return Key(text="several axes or other links", fill="rematerialised")
 
 

@@ -359,3 +359,25 @@ def test_collectives_are_joined_as_the_compilers_passes_do():
     assert not any(entry.name == "y" for entry in listed_of(sums[0], again, f"ROOT %z = {SHAPE} multiply(%x, %y)"))
     cut = "ROOT %c = f32[16,64]{1,0} slice(%x), slice={[0:16], [0:64]}"
     assert [entry.scatters for entry in listed_of(sums[0], cut) if entry.kind == "begin"] == [True]
+
+
+def test_a_fusion_that_is_begun_and_ended_copies_its_part_beside_the_rest():
+    module = parse("""HloModule m, is_scheduled=true
+
+%part (p: f32[64,128], i: s32[]) -> f32[1,128] {
+  %p = f32[64,128]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  ROOT %slice = f32[1,128]{1,0} dynamic-slice(%p, %i, %zero), dynamic_slice_sizes={1,128}
+}
+
+ENTRY %main (a: f32[64,128], n: s32[]) -> f32[1,128] {
+  %a = f32[64,128]{1,0} parameter(0)
+  %n = s32[] parameter(1)
+  %begun = ((f32[64,128]{1,0}, s32[]), f32[1,128]{1,0}, u32[]) fusion-start(%a, %n), kind=kLoop, calls=%part
+  %ended = f32[1,128]{1,0} fusion-done(%begun)
+  ROOT %twice = f32[1,128]{1,0} add(%ended, %ended)
+}""")
+    begun, ended, work = schedule_of(module)
+    assert [(e.kind, e.name) for e in (begun, ended, work)] == [("begin", "begun"), ("end", "begun"), ("work", "twice")]
+    assert begun.hbm_bytes == 512 + 4 + 512  # the slice and its index are read, the slice is written

@@ -51,7 +51,7 @@ def simulated(tasks: Sequence[Any]) -> tuple[float, dict[str, float]]:
     state = State()
     for task in instructions(tasks):
         if task.kind == "work":
-            seconds = max(task.products, task.hbm)
+            seconds = max(task.products, task.hbm) + task.launch
             if seconds:
                 until(state, state.now + seconds, 1 - task.hbm / seconds, None)
                 add(state, "compute", seconds)

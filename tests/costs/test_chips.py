@@ -8,12 +8,14 @@ import subprocess
 import sys
 import tomllib
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from shardviz.costs import Chip, Machine, chip, chips, collective_seconds
 from shardviz.errors import TargetError
 
+ROOT = Path(__file__).resolve().parents[2]
 TABLE = tomllib.loads((files("shardviz.costs") / "chips.toml").read_text(encoding="utf-8"))
 
 
@@ -28,7 +30,8 @@ def test_every_number_has_a_source_and_a_date(name: str):
     for key, cell in cells(name):
         assert isinstance(cell, dict) and {"is", "from"} <= set(cell) <= {"is", "from", "note"}, key
         source = TABLE["sources"][cell["from"]]
-        assert source["url"].startswith("https://") and len(source["date"]) == len("2026-01-01"), key
+        known = source["url"].startswith("https://") or (ROOT / source["url"]).is_file()  # what was measured here
+        assert known and len(source["date"]) == len("2026-01-01"), key
         assert source["url"] in chip(name).source(key)
 
 

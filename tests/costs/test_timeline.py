@@ -345,11 +345,25 @@ def test_the_seconds_alone_are_the_timelines(scanned):
 
 def test_on_gpus_links_are_nvlink_and_the_network(scanned):
     program, plan = scanned
-    made = sv.timeline(program.propagate(plan), "gpu h100:2x8")
+    made, other = (sv.timeline(program.propagate(plan), f"gpu {chip}:2x8") for chip in ("h100", "a100"))
     assert {lane.name for lane in made.lanes} == {"compute", "NVLink", "network"}
-    work = sum(event.trips for event in made.events if event.lane == COMPUTE)
-    assert made.notes[-1] == f"what it takes to launch {work:,} kernels is not counted: nobody states it for this chip"
-    assert made.notes[-1] in made.text(200)
+    assert not any("launch" in note for note in made.notes)
+    work = sum(event.trips for event in other.events if event.lane == COMPUTE)
+    assert other.notes[-1] == f"what it takes to launch {work:,} kernels is not counted: nobody states it for this chip"
+    assert other.notes[-1] in other.text(200)
+
+
+def test_each_kernel_of_a_gpu_takes_its_launch_besides_its_work(scanned):
+    program, plan = scanned
+    report = program.partition(plan, "gpu h100:2x8")
+    machine = sv.Machine.of("gpu h100:2x8")
+    slow = dataclasses.replace(machine, chip=dataclasses.replace(machine.chip, launch_seconds=1.0))
+    none = dataclasses.replace(machine, chip=dataclasses.replace(machine.chip, launch_seconds=None))
+    made = sv.timeline(report, slow)
+    work = [event for event in made.events if event.lane == COMPUTE]
+    launched = sum(event.trips for event in work)
+    assert made.seconds == pytest.approx(launched, rel=1e-3) and {event.bound for event in work} == {"launch"}
+    assert sv.timeline(report, none).seconds < 1.0
 
 
 def test_lanes_add_up_and_criticals_are_walked_again(scanned):

@@ -73,7 +73,9 @@ def test_three_plans_of_a_vision_transformer_come_in_the_measured_order(target):
 def test_what_is_said_of_the_accuracy_follows_from_what_is_stored(script):
     rows = list(ROWS.values())
     assert (ROOT / "shardviz" / "costs" / "accuracy.toml").read_text(encoding="utf-8") == script.toml(accuracies(rows))
-    assert script.PAGE.read_text(encoding="utf-8") == script.page(rows, accuracies(rows))
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(
+        rows, accuracies(rows), sv.gallery.measured().values()
+    )
     for each in accuracies(rows):
         ratios = [ROWS[key].seconds / ROWS[key].predicted[each.level] for key in each.rows]
         inside = [each.low - 1e-3 <= ratio <= each.high + 1e-3 for ratio in ratios]

@@ -90,3 +90,21 @@ def test_what_moves_is_nothing_and_what_nobody_knows_is_none():
     unknown = ("tpu_custom_call", "lapack_ssyevd_ffi", "cusolver_gesvdj_ffi", "my_library_call", "mosaic_gpu_v2")
     assert [call_flops(t, some, some) for t in unknown] == [None] * 5
     assert call_flops("lapack_sgetrf_ffi", [Array((8,), "float32")], []) is None  # no matrix
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["convForward", "convForwardGraph", "convBiasActivationForward", "convBackwardInput", "convBackwardFilter"],
+)
+def test_cudnns_convolutions_and_their_gradients_do_as_much(target):
+    shapes = (8, 30, 30, 16), (32, 3, 3, 16), (8, 28, 28, 32)
+    images, kernel, out = (Array(dims, "bfloat16") for dims in shapes)
+    scratch, bias = Array((4096,), "uint8"), Array((32,), "float32")
+    ins, outs = {
+        "convBackwardInput": ([out, kernel], [images, scratch]),
+        "convBackwardFilter": ([images, out], [kernel, scratch]),
+        "convBiasActivationForward": ([images, kernel, bias], [out, scratch]),
+    }.get(target, ([images, kernel], [out, scratch]))
+    one = 2 * 8 * 28 * 28 * 32 * 3 * 3 * 16  # for each number that comes out, the kernel's sides and input features
+    assert call_flops(f"__cudnn${target}", ins, outs) == one
+    assert call_flops(f"__cudnn${target}", [scratch] * 2, [scratch]) is None

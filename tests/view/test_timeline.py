@@ -21,7 +21,7 @@ from shardviz.records.schedule import Scheduled
 from shardviz.view.document import Section, Table, plain
 from shardviz.view.picture import Labels, Lines, Rects, picture
 from shardviz.view.subjects import document
-from shardviz.view.timeline import Stretch
+from shardviz.view.timeline import Stretch, look_of
 from tests.collectives import collective
 from tests.view.sample import HOSTILE
 
@@ -184,3 +184,9 @@ def test_pictures_and_pages_are_whole_and_escaped(dark, tmp_path):
 def test_a_step_of_nothing_is_said():
     empty = dataclasses.replace(made(), seconds=0.0, lanes=(), events=(), exposed=(), critical=(), notes=())
     assert "0 s a step" in empty.text() and picture(empty).width > 0
+
+
+@pytest.mark.parametrize("bound", ["FLOPs", "HBM", "launch"])
+def test_what_bounds_work_is_in_the_legend(bound):
+    event = Event(name="k", lane="compute", begin=0.0, seconds=1e-6, what="other work", bound=bound)
+    assert look_of(made(), event).text == {"launch": "bound by launches"}.get(bound, f"bound by {bound}")

@@ -1,0 +1,295 @@
+"""Small steps of one device that people run: serving, images, sequences, an optimizer alone, and plain products.
+
+They are there to be measured (`measured`): each is what dominates some program, with little around it.
+
+>>> step = STEPS["product 4096 bfloat16"]()
+>>> [str(each.dtype) for each in step.args]
+['bfloat16', 'bfloat16']
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from shardviz.ask import Program
+from shardviz.gallery.decoders import MODELS, Decoder, decoder_of
+from shardviz.gallery.example import Example
+from shardviz.gallery.llama import rms_norm, rotary
+from shardviz.gallery.mlp import mlp
+from shardviz.gallery.moe import moe
+from shardviz.gallery.resnet import resnet
+from shardviz.kept import cached_property
+from shardviz.program.adapt import adapt
+from shardviz.program.plan import Plan
+
+_MODEL = "llama3.1-8b"
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A step of one device.
+
+    Attributes:
+        fn, args, options: as of `Example`.
+        mesh: of one device.
+        kernels: as of `Example`.
+    """
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    mesh: Mapping[str, int] = field(default_factory=lambda: {"fsdp": 1})
+    kernels: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, example: Example) -> Step:
+        """An example of the gallery."""
+        return cls(example.fn, example.args, example.options, example.mesh, example.kernels)
+
+    @cached_property
+    def program(self) -> Program:
+        """The step, traced."""
+        program = Program(adapt(self.fn, self.args, {}, **self.options), dict(self.mesh))
+        return program.with_flops(self.kernels) if self.kernels else program
+
+    @property
+    def plan(self) -> Plan:
+        """The only plan there is."""
+        return Plan(dict(self.mesh))
+
+
+def _array(*shape: int, dtype: Any = jnp.bfloat16) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def product(rows: int, inner: int, columns: int, dtype: Any = jnp.bfloat16, precision: str | None = None) -> Step:
+    """One matrix product."""
+    fn = lambda a, b: jnp.matmul(a, b, precision=precision)  # noqa: E731
+    return Step(fn, (_array(rows, inner, dtype=dtype), _array(inner, columns, dtype=dtype)))
+
+
+def products(count: int, side: int) -> Step:
+    """A chain of small square products."""
+    fn = lambda x, ws: jax.lax.scan(lambda x, w: (x @ w, None), x, ws)[0]  # noqa: E731
+    return Step(fn, (_array(side, side), _array(count, side, side)))
+
+
+def adam(parameters: int = 2**29, arrays: int = 16) -> Step:
+    """AdamW alone, in float32."""
+
+    def update(params: Any, first: Any, second: Any, grads: Any) -> tuple[Any, Any, Any]:
+        first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, grads)
+        second = jax.tree.map(lambda n, g: 0.95 * n + 0.05 * g * g, second, grads)
+        step = lambda p, m, n: p - 3e-5 * (m / (jnp.sqrt(n) + 1e-8) + 0.1 * p)  # noqa: E731
+        return jax.tree.map(step, params, first, second), first, second
+
+    tree = [_array(parameters // arrays // 4096, 4096, dtype=jnp.float32) for _ in range(arrays)]
+    return Step(update, (tree, tree, tree, tree), {"donate_argnums": (0, 1, 2)})
+
+
+def norms(rows: int = 32768, features: int = 8192) -> Step:
+    """Layer norm, GELU, a softmax and a sum: nothing but reductions and elementwise work."""
+
+    def fn(x: Any, scale: Any, bias: Any) -> Any:
+        wide = x.astype(jnp.float32)
+        wide = wide - wide.mean(-1, keepdims=True)
+        wide = wide * jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + 1e-6)
+        h = jax.nn.gelu((wide * scale + bias).astype(x.dtype))
+        return jax.nn.softmax(h.astype(jnp.float32), axis=-1).astype(x.dtype) + x
+
+    return Step(fn, (_array(rows, features), _array(features), _array(features)))
+
+
+def prefill(batch: int = 2, sequence: int = 4096, layers: int = 8) -> Step:
+    """A Llama's forward pass over prompts in bfloat16, attention by cuDNN, logits of the last tokens."""
+    train = decoder_of(_MODEL, layers=layers, batch=batch, sequence=sequence, mesh="fsdp=1", attention="cudnn",
+                       weights=jnp.bfloat16)  # fmt: skip
+    decoder: Decoder = train.fn.__self__  # pyright: ignore[reportFunctionMemberAccess]
+
+    def fn(params: Any, tokens: Any) -> Any:
+        return (decoder.hidden(params, tokens)[:, -1] @ params["logits"]).astype(jnp.float32)
+
+    return Step(fn, (train.args[0], train.args[-1]), {}, train.mesh, train.kernels)
+
+
+def decode(batch: int = 32, context: int = 4096, layers: int = 8) -> Step:
+    """A token more for each of many sequences, with keys and values kept of all tokens before, in bfloat16."""
+    shape = MODELS[_MODEL]
+    groups = shape.heads // shape.kv_heads
+
+    def layer(x: Any, p: Any, kept: Any, at: Any) -> tuple[Any, Any]:
+        h = rms_norm(x, p["norm1"])
+        q, k, v = (jnp.einsum("btd,dhk->bthk", h, p[name]) for name in ("query", "key", "value"))
+        q, k = rotary(q), rotary(k)
+        new = {"key": k, "value": v}
+        kept = {name: jax.lax.dynamic_update_slice(kept[name], new[name], (0, at, 0, 0)) for name in kept}
+        q = q.reshape(batch, shape.kv_heads, groups, shape.head_dim)
+        scores = jnp.einsum("bkgd,bskd->bkgs", q, kept["key"]).astype(jnp.float32) / math.sqrt(shape.head_dim)
+        weights = jax.nn.softmax(jnp.where(jnp.arange(context) <= at, scores, -1e30), axis=-1).astype(q.dtype)
+        a = jnp.einsum("bkgs,bskd->bkgd", weights, kept["value"]).reshape(batch, 1, shape.heads, shape.head_dim)
+        x = x + jnp.einsum("bthk,hkd->btd", a, p["out"])
+        h = rms_norm(x, p["norm2"])
+        return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"], kept
+
+    def fn(params: Any, cache: Any, tokens: Any, at: Any) -> tuple[Any, Any]:
+        x, cache = params["embedding"][tokens][:, None], list(cache)
+        for i, p in enumerate(params["layers"]):
+            x, cache[i] = layer(x, p, cache[i], at)
+        return cache, jnp.argmax(rms_norm(x[:, 0], params["norm"]) @ params["logits"], axis=-1).astype(jnp.int32)
+
+    one = {name: _array(*dims) for name, (dims, _) in shape.weights.items()}
+    params = {name: _array(*dims) for name, (dims, _) in shape.ends.items()} | {"layers": [one] * layers}
+    kept = {name: _array(batch, context, shape.kv_heads, shape.head_dim) for name in ("key", "value")}
+    ints = partial(_array, dtype=jnp.int32)
+    return Step(fn, (params, [kept] * layers, ints(batch), ints()), {"donate_argnums": 1})
+
+
+def unet(batch: int = 16, size: int = 128, channels: tuple[int, ...] = (128, 256, 512)) -> Step:
+    """A U-Net's train step as diffusion models have them, in bfloat16: group norms, SiLU, 3 x 3 convolutions."""
+    weights: dict[str, Any] = {}
+
+    def conv(name: str, given: int, wide: int, side: int = 3) -> None:
+        weights[name] = _array(side, side, given, wide)
+
+    conv("in", 4, channels[0])
+    for i, (given, wide) in enumerate(pairwise((channels[0], *channels))):
+        for name, first, last in ((f"down{i}", given, wide), (f"up{i}", 2 * wide, given)):
+            conv(f"{name}.a", first, last)
+            conv(f"{name}.b", last, last)
+            conv(f"{name}.skip", first, last, 1)
+    conv("out", channels[0], 4)
+
+    def convolve(x: Any, w: Any, stride: int = 1) -> Any:
+        return jax.lax.conv_general_dilated(x, w, (stride,) * 2, "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    def normed(x: Any) -> Any:
+        groups = x.reshape(*x.shape[:3], 32, -1).astype(jnp.float32)
+        mean = groups.mean((1, 2, 4), keepdims=True)
+        scale = jax.lax.rsqrt(jnp.square(groups - mean).mean((1, 2, 4), keepdims=True) + 1e-5)
+        return jax.nn.silu(((groups - mean) * scale).reshape(x.shape).astype(x.dtype))
+
+    def residual(p: Any, name: str, x: Any) -> Any:
+        h = convolve(normed(convolve(normed(x), p[f"{name}.a"])), p[f"{name}.b"])
+        return h + convolve(x, p[f"{name}.skip"])
+
+    def loss(p: Any, x: Any, noise: Any) -> Any:
+        h, skips = convolve(x, p["in"]), []
+        for i in range(len(channels)):
+            skips.append(residual(p, f"down{i}", h))
+            h = skips[-1][:, ::2, ::2]
+        for i in reversed(range(len(channels))):
+            h = jax.image.resize(h, (*skips[i].shape[:3], h.shape[-1]), "nearest")
+            h = residual(p, f"up{i}", jnp.concatenate([h, skips[i]], axis=-1))
+        return jnp.mean(jnp.square((convolve(normed(h), p["out"]) - noise).astype(jnp.float32)))
+
+    def train_step(p: Any, x: Any, noise: Any) -> tuple[Any, Any]:
+        value, grads = jax.value_and_grad(loss)(p, x, noise)
+        return jax.tree.map(lambda w, g: w - (1e-4 * g).astype(w.dtype), p, grads), value
+
+    x = _array(batch, size, size, 4)
+    return Step(train_step, (weights, x, x), {"donate_argnums": 0})
+
+
+def lstm(steps: int = 256, batch: int = 128, features: int = 1024) -> Step:
+    """An LSTM's train step in float32: a scan of small products."""
+
+    def loss(w: Any, x: Any) -> Any:
+        def cell(state: Any, x: Any) -> tuple[Any, Any]:
+            c, h = state
+            i, f, g, o = jnp.split(jnp.concatenate([x, h], axis=-1) @ w["w"] + w["b"], 4, axis=-1)
+            c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+            h = jax.nn.sigmoid(o) * jnp.tanh(c)
+            return (c, h), h
+
+        zero = jnp.zeros((batch, features), x.dtype)
+        return jnp.mean(jnp.square(jax.lax.scan(cell, (zero, zero), x)[1] - x))
+
+    def train_step(w: Any, x: Any) -> tuple[Any, Any]:
+        value, grads = jax.value_and_grad(loss)(w, x)
+        return jax.tree.map(lambda w, g: w - 1e-2 * g, w, grads), value
+
+    wide = partial(_array, dtype=jnp.float32)
+    w = {"w": wide(2 * features, 4 * features), "b": wide(4 * features)}
+    return Step(train_step, (w, wide(steps, batch, features)), {"donate_argnums": 0})
+
+
+def orbit(steps: int = 1000, bodies: int = 256) -> Step:
+    """Bodies that attract each other, many short steps in float32: a scan of very small operations."""
+
+    def fn(place: Any, speed: Any) -> Any:
+        def move(state: Any, _: Any) -> tuple[Any, None]:
+            place, speed = state
+            apart = place[None] - place[:, None]
+            pull = apart / (jnp.square(apart).sum(-1, keepdims=True) + 1e-2) ** 1.5
+            speed = speed + 1e-4 * pull.mean(1)
+            return (place + 1e-3 * speed, speed), None
+
+        return jax.lax.scan(move, (place, speed), None, length=steps)[0]
+
+    one = _array(bodies, 3, dtype=jnp.float32)
+    return Step(fn, (one, one))
+
+
+def _decoder(model: str, **settings: Any) -> Step:
+    return Step.of(decoder_of(model, mesh="fsdp=1", **settings))
+
+
+_F32 = jnp.float32
+STEPS: dict[str, Callable[[], Step]] = {
+    "gpt-126m": lambda: _decoder("gpt-126m", batch=4, sequence=2048, remat="minimal"),
+    "llama2-7b, 4 layers, cudnn": lambda: _decoder(
+        "llama2-7b", layers=4, batch=2, sequence=4096, remat="minimal_flash", attention="cudnn", unroll=True
+    ),
+    "llama2-7b, 2 layers": lambda: _decoder("llama2-7b", layers=2, batch=2, sequence=4096, remat="full"),
+    "llama3.1-8b, 2 layers, cudnn": lambda: _decoder(
+        "llama3.1-8b", layers=2, batch=1, sequence=8192, remat="full", attention="cudnn"
+    ),
+    "gpt-5b, 2 layers": lambda: _decoder("gpt-5b", layers=2, batch=4, sequence=2048, remat="minimal"),
+    "mixtral-8x7b, 1 layer": lambda: _decoder("mixtral-8x7b", layers=1, batch=1, sequence=4096, remat="full"),
+    "experts": lambda: Step.of(moe(tokens=4096, experts=16, mesh="data=1,expert=1")),
+    "mlp": lambda: Step.of(mlp(mesh="data=1")),
+    "mlp, wide": lambda: Step.of(mlp((4096, 16384, 16384, 4096), batch=16384, dtype=jnp.bfloat16, mesh="data=1")),
+    "resnet-50": lambda: Step.of(resnet(50, batch=128, dtype=jnp.bfloat16, mesh="batch=1")),
+    "u-net": unet,
+    "prefill": prefill,
+    "decode": decode,
+    "lstm": lstm,
+    "orbit": orbit,
+    "adam": adam,
+    "norms": norms,
+    "product 8192 bfloat16": lambda: product(8192, 8192, 8192),
+    "product 4096 bfloat16": lambda: product(4096, 4096, 4096),
+    "product 8192 x 4096 x 14336 bfloat16": lambda: product(8192, 4096, 14336),
+    "product 2048 bfloat16": lambda: product(2048, 2048, 2048),
+    "product 16 x 8192 x 8192 bfloat16": lambda: product(16, 8192, 8192),
+    "product 8192 float32": lambda: product(8192, 8192, 8192, _F32),
+    "product 8192 float32, highest": lambda: product(8192, 8192, 8192, _F32, "highest"),
+    "64 products 1024 bfloat16": lambda: products(64, 1024),
+    # kept aside: measured after the method's mends
+    "mistral-7b, 2 layers, cudnn": lambda: _decoder(
+        "mistral-7b", layers=2, batch=2, sequence=4096, remat="save_qkv_proj", attention="cudnn", unroll=True
+    ),
+    "llama3.1-8b, 1 layer": lambda: _decoder("llama3.1-8b", layers=1, batch=2, sequence=4096, remat="save_out_proj"),
+    "gpt-126m, cudnn": lambda: _decoder(
+        "gpt-126m", batch=16, sequence=2048, remat="minimal_flash", attention="cudnn", unroll=True
+    ),
+    "gpt-5b, 4 layers": lambda: _decoder("gpt-5b", layers=4, batch=2, sequence=2048, remat="full"),
+    "resnet-101, float32": lambda: Step.of(resnet(101, batch=64, mesh="batch=1")),
+    "u-net, wide": lambda: unet(32, 64, (192, 384, 768)),
+    "decode, long": lambda: decode(8, 16384, 4),
+    "prefill, long": lambda: prefill(1, 16384, 4),
+    "lstm, wide": lambda: lstm(128, 1024, 2048),
+    "mlp, float32": lambda: Step.of(mlp((2048, 8192, 8192, 8192, 2048), batch=16384, mesh="data=1")),
+    "adam, 256 arrays": lambda: adam(2**28, 256),
+    "experts, many": lambda: Step.of(moe(tokens=8192, experts=64, d_model=2048, mesh="data=1,expert=1")),
+    "norms, narrow": lambda: norms(262144, 1024),
+}
+"""Name → step."""

@@ -1,0 +1,116 @@
+"""The table of steps that were measured on one GPU, and the programs that ran there."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import shardviz as sv
+from shardviz.compiler import parse, schedule_of
+from shardviz.costs.placement import Placement
+from shardviz.costs.timing import Timing
+from shardviz.costs.walk import Walk
+from shardviz.gallery.measured import measured
+from shardviz.gallery.steps import STEPS, Step, decode, lstm, orbit, product, unet
+from shardviz.records.kernels import Known
+from shardviz.records.report import ASKED
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = measured()
+RAN = Path(__file__).parent / "h100"
+
+
+def script_of(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_step_was_measured_and_its_constants_are_the_chips():
+    assert set(ROWS) == set(STEPS)
+    for row in ROWS.values():
+        assert 0 < row.least <= row.seconds <= row.most and row.steps >= 10
+        assert set(row.predicted) == set(ASKED), row.key
+        if row.gives:
+            name, chip = row.gives.split(" of ")
+            known = sv.Machine.of(row.target).chip
+            assert known.name == chip and known.source(name).startswith("Steps measured on one H100"), row.key
+            assert row.predicted["compiled"] == pytest.approx(row.seconds, rel=0.05), row.key
+
+
+def test_half_of_what_was_measured_is_within_a_tenth_of_what_is_predicted():
+    for aside in (False, True):
+        rows = [row for row in ROWS.values() if not row.gives and row.aside == aside]
+        errors = [abs(row.predicted["compiled"] / row.seconds - 1) for row in rows]
+        assert len(errors) >= 10 and np.median(errors) <= 0.1
+
+
+@pytest.mark.parametrize("path", sorted(RAN.glob("*.hlo.gz")), ids=lambda path: path.name.partition(".")[0])
+def test_the_program_that_ran_is_walked_in_the_time_that_it_took(path):
+    row = next(row for row in ROWS.values() if path.name.startswith(f"{file_of(row.key)}."))
+    entries = schedule_of(parse(gzip.decompress(path.read_bytes()).decode()), Known(row.step.kernels))
+    place = Placement.of(sv.Plan(dict(row.step.mesh)).mesh, sv.Machine.of(row.target))
+    assert Walk(Timing(place, {}).tasks(entries)).now == pytest.approx(row.seconds, rel=0.1)
+
+
+def file_of(key: str) -> str:
+    return key.replace(" ", "_").replace(",", "")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "step",
+    [product(16, 8, 4), decode(2, 64, 1), lstm(4, 2, 8), orbit(5, 4), unet(2, 16, (32, 64))],
+    ids=["product", "decode", "lstm", "orbit", "unet"],
+)
+def test_a_step_is_timed_where_jax_runs(step):
+    script = script_of("measure_on_a_gpu")
+    row = script.timed(step, script.compiled(step), spans=2, span=0.0)
+    assert 0 < row["least"] <= row["seconds"] <= row["most"] and row["steps"] == 2
+    json.dumps(row)
+
+
+def test_drawn_numbers_are_small_and_differ():
+    draw = script_of("measure_on_a_gpu").drawn
+    some = np.asarray(draw(3, jax.ShapeDtypeStruct((64, 64), jnp.float32)))
+    assert abs(some.mean()) < 2e-3 and 0.01 < some.std() < 0.03 and len(np.unique(some)) > 4000
+    whole = np.asarray(draw(3, jax.ShapeDtypeStruct((1000,), jnp.int32)))
+    assert (whole.min(), whole.max()) == (0, 99)
+
+
+def test_a_float32_product_in_full_precision_is_not_on_the_tensor_cores():
+    exact, rounded = (product(4096, 4096, 4096, jnp.float32, precision) for precision in ("highest", None))
+    one, other = (sv.timeline(s.program.propagate(s.plan), "gpu h100:1x1").seconds for s in (exact, rounded))
+    assert one / other == pytest.approx(4.947e14 / 6.69e13, rel=0.01)
+
+
+@pytest.mark.cuda
+def test_convolutions_count_the_same_as_a_gpus_library_calls():
+    step = unet(4, 64, (32, 64))
+    report = step.program.compile(step.plan, "gpu h100:1x1")
+    assert report.cost is not None
+    assert sum(entry.total[0] for entry in report.schedule) == pytest.approx(report.cost.dot_flops, rel=0.1)
+
+
+@pytest.mark.cuda
+def test_what_is_stored_is_what_the_script_predicts():
+    """Compilers differ a little from version to version."""
+    script = script_of("predicted_and_measured")
+    for key in ("mlp", "decode"):
+        for level in ASKED:
+            assert script.predict(ROWS[key], level) == pytest.approx(ROWS[key].predicted[level], rel=0.05), level
+
+
+def test_a_step_of_the_gallery_is_one_too():
+    step = Step.of(sv.gallery.mlp(mesh="data=1"))
+    cost = step.program.propagate(step.plan).cost
+    assert step.plan.mesh.size == 1 and cost is not None and cost.dot_flops > 0
