@@ -49,7 +49,7 @@ from shardviz.program.dimensions import Dimension, Dimensions, Member
 from shardviz.program.plan import Plan
 from shardviz.program.roles import Roles
 from shardviz.program.trace import Argument
-from shardviz.records import Value
+from shardviz.records import Collective, Value
 from shardviz.records.amounts import plural
 from shardviz.visible import Visible
 
@@ -260,7 +260,7 @@ def _tensor(subject: _Subject, none: Plan) -> Any:
         f"{_products(subject, plan)}, by d_ff, heads and the like, and their partial sums all-reduced; the batch is "
         "replicated"
     )
-    return plan, text, _between(subject), _unsharded(subject.of("batch"))
+    return plan, text, _between(subject), _unsharded(subject.of("batch")), _multiplied(subject)
 
 
 def _data_tensor(subject: _Subject, none: Plan) -> Any:
@@ -485,14 +485,34 @@ def _stay(arrays: Sequence[Argument]) -> Promise:
     """That none of the arrays is gathered."""
 
     def broken(report: Report) -> str:
-        names = {a.name for a in arrays}
-        gathered = (c for c in report.collectives if c.kind == "all-gather" and c.operand in names)
-        if (first := next(gathered, None)) is None:
-            return ""
-        at = f" at {first.source.short}" if first.source else ""
-        return f"{first.operand} is gathered{at}, where a constraint or another array has the axis"
+        gathered = _gathered(arrays, report)
+        return _where_gathered(gathered[0]) if gathered else ""
 
     return broken
+
+
+def _multiplied(subject: _Subject) -> Promise:
+    """That most of the matrices' bytes are multiplied as they are sharded along the last axis, and not gathered."""
+
+    def broken(report: Report) -> str:
+        weights = [a for a in subject.weights() if a.name not in subject.roles.optimizer]
+        gathered = [c for c in _gathered(weights, report) if subject.last in map(axis_name, c.axes or ())]
+        names = {c.operand for c in gathered}
+        much = sum(_nbytes(a) for a in weights if a.name in names) > _MOST * sum(map(_nbytes, weights))
+        return _where_gathered(gathered[0]) if much else ""
+
+    return broken
+
+
+def _gathered(arrays: Sequence[Argument], report: Report) -> list[Collective]:
+    """The gathers of some arguments."""
+    names = {a.name for a in arrays}
+    return [c for c in report.collectives if c.kind == "all-gather" and c.operand in names]
+
+
+def _where_gathered(c: Collective) -> str:
+    at = f" at {c.source.short}" if c.source else ""
+    return f"{c.operand} is gathered{at}, where a constraint or another array has the axis"
 
 
 def _every(what: str, dimensions: Sequence[Dimension], axis: str) -> Promise:

@@ -37,9 +37,15 @@ def idle_axes(case: Case) -> Iterator[Finding]:
             "and repeat the same work.",
             why="no argument, output or constraint names it, so propagation has nothing to start from",
             axes=(axis,),
-            numbers={"size": float(size), "bytes": case.argument_bytes},
+            numbers={"size": float(size), "bytes": case.argument_bytes, **_repeated(case, size)},
             mends=(*_batch_along(case, axis), *weights),
         )
+
+
+def _repeated(case: Case, size: int) -> dict[str, float]:
+    """What each of so many devices would take less for matrix products if these were divided among them."""
+    lost = (case.flop_seconds(case.report.products) or 0.0) * (1 - 1 / size)
+    return {"seconds": lost, "share": lost / case.step} if lost and case.step and case.counts_products else {}
 
 
 def _batch_along(case: Case, axis: str) -> Iterator[Suggestion]:

@@ -216,6 +216,12 @@ class Case(Keeping):
         times = [self.seconds_of(p.step_flops, p.dtype) for p in products]
         return None if self.cost is None else sum(t or 0.0 for t in times)
 
+    @property
+    def counts_products(self) -> bool:
+        """Whether the report counts as many FLOPs as Shardy's products have; the partitioner may do with less."""
+        cost = self.report.cost
+        return cost is not None and sum(p.step_flops for p in self.report.products) <= 1.01 * cost.dot_flops
+
     @cached_property
     def family(self) -> Family:
         """Which arguments and outputs stand at the same place of different trees."""

@@ -108,7 +108,7 @@ def sums_in_part(case: Case) -> Iterator[Finding]:
         source=heaviest.source,
         value=case.value_name(heaviest),
         axes=heaviest.axes or (),
-        numbers={**numbers, "collectives": float(len(sums)), "saved_bytes": numbers["bytes"] / 2},
+        numbers={**numbers, "collectives": float(len(sums)), "saved_moved_bytes": numbers["bytes"] / 2},
         mends=(mend,) if compiled else (),
     )
 

@@ -36,7 +36,7 @@ def repeated_work(case: Case) -> Iterator[Finding]:
     twentieth off the step, where its seconds are known; nothing below a hundredth of the FLOPs.
     """
     report = case.report
-    if not _as_counted(case):
+    if not case.counts_products:
         return
     along: dict[tuple[Product, ...], list[str]] = defaultdict(list)
     for axis in report.mesh.shape:
@@ -134,6 +134,8 @@ def _unfitting(
         (first, spec), *rest = recut
         text = f"give {first} and {plural(len(rest), 'other argument')} specs such as {spec}" if rest else ""
         mends.append(Suggestion(kind="argument", target=first, spec=spec, specs=tuple(rest), text=text))
+    others = ((v, kind.instead(v, axes, case)) for v in weights.values() if kind.instead is not None)
+    mends += [Suggestion(kind="argument", target=v.name, spec=spec) for v, spec in others if spec is not None]
     mends += [mend for c in moved for mend in case.constrained(c, c.after, argument=True)] if kind.constrains else []
     what = f"{next(iter(weights))}{and_others(weights)}" if weights else "the other operand"
     yield Finding(
@@ -152,7 +154,7 @@ def _unfitting(
 def _lost(case: Case, products: Sequence[Product], axes: Iterable[str]) -> float:
     """Seconds that products take which the devices along axes repeat, less what they would take if divided."""
     size = math.prod(case.report.mesh.shape[axis] for axis in axes)
-    return (case.flop_seconds(products) or 0.0) * (1 - 1 / size) if _as_counted(case) else 0.0
+    return (case.flop_seconds(products) or 0.0) * (1 - 1 / size) if case.counts_products else 0.0
 
 
 def _summed_apart(p: Product, case: Case) -> _Fault | None:
@@ -225,6 +227,17 @@ def _along_another(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Sp
     return exchanged if divides(v, exchanged, case.report.mesh) else moved
 
 
+def _alone(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
+    """The same, with nothing that cut the other dimension: a weight that is not gathered; None where nothing did."""
+    exchanged = _along_another(v, axes, case)
+    if v.spec is None or exchanged is None:
+        return None
+    names = {axis_name(a) for a in axes[0]}
+    dims = tuple(tuple(a for a in dim if axis_name(a) in names) for dim in exchanged.dims)
+    alone = exchanged.with_dims(dims)
+    return alone if alone != exchanged and divides(v, alone, case.report.mesh) else None
+
+
 def _as_the_other(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
     """A weight's spec with the axes of the other operand in place of its own, and its own in place of theirs."""
     if v.spec is None:
@@ -245,6 +258,7 @@ class _Kind(NamedTuple):
         rule, text, why: of the finding.
         of: what says so of a product.
         recut: the spec that its argument had better have.
+        instead: another one, that takes more memory and may take less time.
         sums: its result's all-reduce counts.
         constrains: what is moved may be constrained instead.
         alike: the arguments that had better be cut so with those of the products.
@@ -257,6 +271,7 @@ class _Kind(NamedTuple):
     recut: Callable[[Value, Sequence[tuple[Axis, ...]], Case], Spec | None]
     sums: bool = False
     constrains: bool = False
+    instead: Callable[[Value, Sequence[tuple[Axis, ...]], Case], Spec | None] | None = None
     alike: Callable[[Sequence[Value], Sequence[tuple[Axis, ...]], Case], list[Value]] | None = None
 
 
@@ -291,6 +306,7 @@ _KINDS = (
         "device computes its own columns of the result, and nothing is summed",
         _along_another,
         sums=True,
+        instead=_alone,
     ),
     _Kind(
         "unpaired",
@@ -347,12 +363,6 @@ def _fill_of_any(p: Product, tile: int) -> tuple[float, int]:
     worst = max((1, 3), key=lambda i: p.shard[i])
     whole = max(p.whole[1], p.whole[3])
     return (min(p.shard[worst] / tile, 1.0) if whole >= tile else 1.0), worst
-
-
-def _as_counted(case: Case) -> bool:
-    """Whether the report counts as many FLOPs as Shardy's products have; the partitioner may do with less."""
-    cost = case.report.cost
-    return cost is not None and sum(p.step_flops for p in case.report.products) <= 1.01 * cost.dot_flops
 
 
 def _flops(case: Case, products: Iterable[Product]) -> tuple[float, float]:

@@ -93,7 +93,9 @@ def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
     if call.checkpoint:
         lines += ["", "# Write in your function:", *(f"#   {w}" for w in checkpoint_words(traced, call.checkpoint))]
     if bound.variant.constraints:
-        lines += ["", "# Change constraints of your function (program.source_diff(plan) has it as a diff):"]
+        diff = all(_calls(*each, traced) for each in traced.reconstrained)
+        where = " (program.source_diff(plan) has it as a diff)" if diff else ""
+        lines += ["", f"# Change constraints of your function{where}:"]
         lines += [f"#   {each}" for each in reconstrained_lines(traced)]
     if bound.variant.lengths:
         lines += [
@@ -367,22 +369,29 @@ def reconstrained_lines(traced: Traced) -> list[str]:
     jax.lax.with_sharding_constraint(x, P('data'))`."""
     lines = []
     for frame, each in traced.reconstrained:
-        calls = _calls(frame, each)
+        calls = _calls(frame, each, traced)
         for call in calls:
             value, of = ast.unparse(call.args[0]), ast.unparse(call.func)
             instead = value if each.after is None else f"{of}({value}, {Spec(each.after)})"
             lines.append(f"{frame.short}: {instead} in place of {ast.unparse(call)}")
         if not calls:
             what = "no constraint" if each.after is None else f"a constraint to {Spec(each.after)}"
-            lines.append(f"{frame.short}: {what} in place of that to {Spec(each.before)}")
+            only = ", where it is to that and to no other spec" if _others(frame, each, traced) else ""
+            lines.append(f"{frame.short}: {what} in place of that to {Spec(each.before)}{only}")
     return lines
 
 
-def _calls(frame: Frame, each: Reconstrained) -> list[ast.Call]:
-    """The calls in the source that make a constraint; none where they cannot be told."""
+def _calls(frame: Frame, each: Reconstrained, traced: Traced) -> list[ast.Call]:
+    """The calls in the source that make a constraint; none where they cannot be told, or make others besides."""
     calls = constraint_calls(frame.file, frame.line)
     same = [call for call in calls if ast.unparse(call.args[1]).endswith(f"P{str(Spec(each.before))[1:]}")]
-    return same or (calls if len(calls) == 1 else [])
+    return same or (calls if len(calls) == 1 and not _others(frame, each, traced) else [])
+
+
+def _others(frame: Frame, each: Reconstrained, traced: Traced) -> bool:
+    """Whether the line of a constraint that is changed makes constraints to other specs too."""
+    here = [c.spec.dims for c in traced.constraints if c.source is not None and c.source.bare == frame.bare]
+    return any(dims not in (each.before, each.after) for dims in here)
 
 
 def _instead(call: ast.Call, each: Reconstrained, name: str) -> list[tuple[Extent, str]]:
@@ -407,7 +416,7 @@ def _edited(file: str, pairs: list[tuple[Constrained, Placed]], traced: Traced) 
     spec_name = names.get("jax.sharding.PartitionSpec") or "P"
     put: list[tuple[int, int, int, str]] = []  # where, what goes first at one place, how much it replaces, text
     for frame, each in traced.reconstrained:
-        for call in _calls(frame, each) if frame.file == file else ():
+        for call in _calls(frame, each, traced) if frame.file == file else ():
             for part, new in _instead(call, each, spec_name):
                 first, last = begins[part.first - 1] + part.start, begins[part.last - 1] + part.end
                 put.append((first, 0, last - first, new))

@@ -29,7 +29,7 @@ from shardviz.notation.spec import axis_name, axis_size, axis_text
 from shardviz.program.dimensions import Dimension
 from shardviz.program.intermediates import Constrain, Intermediate, as_propagated
 from shardviz.program.plan import Plan
-from shardviz.records import Finding, Findings, Frame, Longer, Reconstrained, Value, Variant
+from shardviz.records import Finding, Findings, Longer, Reconstrained, Value, Variant
 from shardviz.records.amounts import plural
 from shardviz.records.findings import Suggestion
 from shardviz.records.paths import segments
@@ -302,25 +302,24 @@ class Proposals:
         """The function's own constraints that fight the plan: left out, or with the batch as the plan shards it."""
         moves = [c for c in self.program.propagate(self.plan).collectives if c.kind != "all-reduce"]
         total = sum(c.assumed_bytes for c in moves)
-        moved: Counter[Frame] = Counter()
-        own = [c for c in self.program.constraints if c.source is not None]
-        for c, constraint in itertools.product(moves, own):
-            line = constraint.source and constraint.source.bare
-            asked = c.array == constraint.shape and c.after and c.after.same_as(constraint.spec, self.plan.mesh)
-            if line is not None and (asked or (c.source is not None and c.source.bare == line)):
-                moved[line] += round(c.assumed_bytes)
-        changed: dict[Frame, Reconstrained] = {}
-        dropped: dict[Frame, Reconstrained] = {}
-        for c in sorted(own, key=lambda c: -moved[c.source.bare] if c.source else 0):
-            frame = c.source.bare if c.source else None
-            if frame is None or len({other.spec for other in own if other.source and other.source.bare == frame}) > 1:
-                continue
-            before, after = _names(c.spec.dims), self._by_batch(c.spec, c.shape)
-            fights = after is not None or moved[frame] > _FIGHTS * total
-            if fights and (frame in dropped or len(dropped) < _FIGHTING):
-                dropped[frame] = Reconstrained(line=frame.short, before=before)
+        moved: Counter[Any] = Counter()
+        own: dict[Any, list[tuple[int, ...]]] = {}
+        for each in self.program.constraints:
+            if each.source is not None:
+                own.setdefault((each.source.bare, _names(each.spec.dims)), []).append(each.shape)
+        for c, ((line, before), shapes) in itertools.product(moves, own.items()):
+            asked = c.array in shapes and c.after and c.after.same_as(Spec(before), self.plan.mesh)
+            if asked or (c.source is not None and c.source.bare == line):
+                moved[line, before] += round(c.assumed_bytes)
+        changed: dict[Any, Reconstrained] = {}
+        dropped: dict[Any, Reconstrained] = {}
+        for line, before in sorted(own, key=lambda place: -moved[place]):
+            after = self._by_batch(Spec(before), own[line, before][0])
+            fights = after is not None or moved[line, before] > _FIGHTS * total
+            if fights and len(dropped) < _FIGHTING:
+                dropped[line, before] = Reconstrained(line=line.short, before=before)
                 if after is not None:
-                    changed[frame] = Reconstrained(line=frame.short, before=before, after=after)
+                    changed[line, before] = Reconstrained(line=line.short, before=before, after=after)
         for changes in (changed, dropped):
             yield from (self._with_constraints((each,)) for each in changes.values())
         for _, alike in itertools.groupby(changed.values(), lambda each: (each.before, each.after)):

@@ -1,10 +1,10 @@
 """What costs you most: one ranked list of what a step spends, each row with its cause and its own mend.
 
 A row is ranked by what the step would lose if it took no time, so that what other work hides sinks; compared with
-another card, each row has its difference. A finding of memory alone is ranked by its share of what a device needs, as
-if that were its share of the step. A finding about the same line and axes gives the row its words; any other
-finding has a row of its own, a note only if a mend of it helps. A mend stands beside its finding, or beside the
-collectives that it lessens; what mends no row stands apart. A source line has its own rows.
+another card, each row has its difference. A finding of memory is ranked by its share of what a device needs, as if that
+were its share of the step, where it costs less time than that. A finding about the same line and axes gives the row its
+words; any other finding has a row of its own, a note only if a mend of it helps. A mend stands beside its finding, or
+beside the collectives that it lessens; what mends no row stands apart. A source line has its own rows.
 """
 
 from __future__ import annotations
@@ -130,17 +130,18 @@ class _ComparedStep:
         spent = entry.spent
         if spent is not None:
             return -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
-        return -max(_found_seconds(entry), self._share_saved(entry.finding) * self._seconds), 0.0
+        return -max(_found_seconds(entry), self.held_seconds(entry.finding)), 0.0
 
     @property
     def _seconds(self) -> float:
         return 0.0 if self.cost is None else self.cost.seconds or self.cost.lower
 
-    def _share_saved(self, finding: Finding | None) -> float:
-        """Which share of what a device needs would not be there: it weighs as that share of the step does."""
-        if finding is None or finding.numbers.get("seconds") or self.cost is None or not self.cost.needs.total:
+    def held_seconds(self, finding: Finding | None) -> float:
+        """What the bytes of a finding that would not be there weigh: as their share of what a device needs, of the
+        step."""
+        if finding is None or self.cost is None or not self.cost.needs.total:
             return 0.0
-        return min(1.0, finding.numbers.get("saved_bytes", 0.0) / self.cost.needs.total)
+        return min(1.0, finding.numbers.get("saved_bytes", 0.0) / self.cost.needs.total) * self._seconds
 
 
 def most_document(deck: Deck, remedies: Remedies) -> Document:
@@ -339,8 +340,10 @@ def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> tuple[Piece, ..
         assert mend is not None
         return (_saved(mend)[0],)
     seconds, size = _found_seconds(entry), finding.numbers.get("bytes")
-    text = format_seconds(seconds) if seconds else format_bytes(size) if size else finding.severity
     tip = "what the mend saves in a step" if seconds and not finding.numbers.get("seconds") else ""
+    if step.held_seconds(finding) > seconds:
+        seconds, size, tip = 0.0, finding.numbers["saved_bytes"], "more than is needed, on each device"
+    text = format_seconds(seconds) if seconds else format_bytes(size) if size else finding.severity
     tone = {"error": "bad", "warning": "warn"}.get(finding.severity, "")
     return (words(text, strong=True, tone=tone, tip=tip),)
 

@@ -1,15 +1,18 @@
 """The verdict: how long a step takes, whether it fits, how many tokens a chip makes, and in a sentence what bounds it.
 
-Its numbers are the cost's own. A plan that does not fit says so first; then comes what takes longest, with its line.
+Its numbers are the cost's own. A plan that does not fit says so first, then a mesh axis that is of no use; then comes
+what takes longest, with its line.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.explorer.cards import Known
+from shardviz.notation.spec import axis_name
 from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, plural
 from shardviz.records.sums import sum_collectives
 from shardviz.view.document import Document, Paragraph, Piece, axes, line, paragraph, words
@@ -33,7 +36,8 @@ def verdict_document(known: Known) -> Document:
     cost, report = known.cost(), known.report
     if cost is None:
         return Document(blocks=(paragraph(*_no_cost(known), name="verdict"),), mesh=report.mesh)
-    blocks = [_step(cost), _memory(cost.needs), _rate(cost), paragraph(*_verdict(cost), name="verdict")]
+    verdict = paragraph(*_no_room(cost), *_useless(known), *_bound(cost), name="verdict")
+    blocks = [_step(cost), _memory(cost.needs), _rate(cost), verdict]
     return Document(blocks=tuple(block for block in blocks if block is not None), mesh=report.mesh)
 
 
@@ -96,12 +100,30 @@ def _no_cost(known: Known) -> Iterator[Piece]:
         yield words(f": {format_bytes(moves.sent_bytes)} by each device in a step.")
 
 
-def _verdict(cost: StepCost) -> Iterator[Piece]:
+def _no_room(cost: StepCost) -> Iterator[Piece]:
+    """That the plan does not fit, and what takes most."""
     if cost.needs.fits is False:
         yield words("Does not fit.", strong=True, tone="bad", tip=memory_words(cost.needs), selects=("tab", "memory"))
         if cost.needs.parts:
             part, size = max(cost.needs.parts.items(), key=lambda item: item[1])
             yield words(f"{part.capitalize()} take {format_bytes(size)} a device.")
+
+
+def _useless(known: Known) -> Iterator[Piece]:
+    """The mesh axes that nothing is sharded along: as many chips the fewer would do."""
+    idle = tuple(axis for f in known.findings if f.rule == "idle-axis" for axis in f.axes)
+    if idle:
+        mesh, chips = known.report.mesh, known.machine.num_chips
+        size = math.prod(mesh.shape[axis_name(axis)] for axis in idle)
+        yield axes(idle)
+        tip = "the devices along them all hold the same arrays and repeat the same work"
+        be = "is" if len(idle) == 1 else "are"
+        yield words(f"{be} of no use:", strong=True, tone="warn", tip=tip)
+        yield words(f"{chips:,} chips do what {chips // size:,} would.")
+
+
+def _bound(cost: StepCost) -> Iterator[Piece]:
+    """What takes longest."""
     spent = {each.what: each for each in reversed(spendings(cost))}  # the one that costs most of each
     if cost.seconds is None:
         yield words("The compute is not known", strong=True)

@@ -99,6 +99,14 @@ def test_where_the_function_gathers_its_matrices_none_is_said_to_stay():
     assert "2-D tensor parallel" in decode().presets(MESHES[1])
 
 
+def test_where_the_function_shards_the_batch_along_the_only_axis_nothing_is_said_to_be_tensor_parallel():
+    """The 8B's constraint has the batch along `data`, so that each matrix is gathered: that is fsdp by another name."""
+    found = sv.gallery.llama("8b").program.presets({"data": 8})
+    (row,) = [row for row in found.rows if row.name == "tensor parallel"]
+    assert row.report is None and "is gathered at llama.py:" in row.trouble and "fsdp" in found
+    assert "tensor parallel" in sv.gallery.llama("8b").program.presets(MESHES[1])
+
+
 def test_a_decode_steps_presets_are_those_of_serving():
     found = decode().presets({"data": 4, "model": 2})
     names = {"data parallel", "tensor parallel", "data + tensor parallel", "KV sequence parallel", "fsdp"}

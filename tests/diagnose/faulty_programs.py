@@ -260,8 +260,8 @@ class Fault:
         rules: the rules that name the fault, one at least.
         levels: where it is named; Shardy does not know of halos.
         mend: which change takes the step back to that of the mended plan: the `first` that the finding suggests; the
-            first of those that were `tried`; none, as only a person can write it (`by hand`), or since what is tried
-            holds less than the mended plan does (`memory`).
+            first of those that were `tried`; or none, as no plan says it and only a person can write it (`by hand`).
+        line, words: of one by hand: what stands at the line that the finding names, and what an expert would write.
         state: how many results become arguments again, the first ones, in the arguments' order.
         donated: which arguments are.
     """
@@ -276,6 +276,8 @@ class Fault:
     rules: tuple[str, ...]
     levels: tuple[str, ...] = ("propagated", "partitioned")
     mend: str = "first"
+    line: str = ""
+    words: str = ""
     state: int = 0
     donated: tuple[int, ...] = ()
 
@@ -406,6 +408,8 @@ FAULTS = {
         better=summed_once,
         rules=("summed-each-run",),
         mend="by hand",
+        line="jnp.tanh(x @ w)",
+        words="accumulate in a `jax.shard_map` over 'data' and 'model', and `jax.lax.psum` the total after the loop",
     ),
     "replicated embedding": Fault(
         fn=of_tokens,
@@ -437,7 +441,7 @@ FAULTS = {
         good=(P(ALL),),
         better=partial(back_again, None),
         rules=("there-and-back",),
-        mend="by hand",
+        mend="tried",
     ),
     "one projection replicated": Fault(
         fn=attended,
@@ -501,6 +505,8 @@ FAULTS = {
         better=partial(mapped, P(ALL)),
         rules=("repeated-work",),
         mend="by hand",
+        line="layer = lambda w, x: jnp.tanh(x @ w)",
+        words="'data' and 'model' in the `in_specs` of the shard_map's batch and in the `out_specs` of its result",
     ),
     "ring of whole queries": Fault(
         fn=partial(ring, whole=True),
@@ -510,6 +516,8 @@ FAULTS = {
         better=partial(ring, whole=False),
         rules=("repeated-work",),
         mend="by hand",
+        line="scores = q @ k.T",
+        words="'data' in the `in_specs` of the replicated operand and in the `out_specs` of the result",
     ),
     "activations without their batch": Fault(
         fn=partial(block, P(None, "model")),
@@ -588,7 +596,7 @@ FAULTS = {
         specs=({**LOOKUP, "head": P("model", "data")}, P("data")),
         good=(LOOKUP, P("data")),
         rules=("partial-sums",),
-        mend="memory",
+        mend="tried",
     ),
     "adapters along their rank": Fault(
         fn=adapted,

@@ -6,6 +6,7 @@ What the fault costs, and that the mended plan computes the same without it, raw
 from __future__ import annotations
 
 import json
+import linecache
 import math
 from functools import cache, partial
 
@@ -103,13 +104,12 @@ def test_the_mend_takes_the_step_back(name):
     steps = [step_of(program.partition(m.plan, MACHINE)) for m in offered]
     if fault.mend == "tried":
         assert steps[0] <= 1.02 * step_of(mended)
-    else:
-        assert all(step > 1.02 * step_of(mended) for step in steps)
-    if fault.mend == "by hand":
-        assert {m.kind for m in finding.mends} == {"code"}
-    if fault.mend == "memory":
-        held = [total_bytes(r.held) for r in (program.propagate(offered[0].plan), mended)]
-        assert steps[0] < step_of(report) and held[0] < held[1]
+        return
+    assert all(step > 1.02 * step_of(mended) for step in steps), "no plan says what the finding does"
+    (by_hand,) = finding.mends
+    assert (by_hand.kind, by_hand.words) == ("code", fault.words)
+    for at in (finding.source, by_hand.source):
+        assert fault.line in linecache.getline(at.file, at.line), at
 
 
 @pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.mend == "first"])

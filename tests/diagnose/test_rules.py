@@ -211,7 +211,7 @@ def test_a_sum_kept_in_part_is_a_warning_where_the_compiler_has_left_it():
         for finding in found:
             (summed,) = report.collectives
             assert finding.numbers["bytes"] == summed.assumed_bytes
-            assert finding.numbers["saved_bytes"] == summed.assumed_bytes / 2
+            assert finding.numbers["saved_moved_bytes"] == summed.assumed_bytes / 2
 
 
 def test_findings_are_ranked_and_kept():

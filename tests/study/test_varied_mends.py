@@ -20,6 +20,7 @@ from shardviz.errors import ShardvizError, TraceError
 from shardviz.program.plan_code import variant_code
 from shardviz.records import Finding, Longer, Suggestion, Variant
 from tests.diagnose import programs
+from tests.diagnose.faulty_programs import FAULTS, SIZES
 from tests.diagnose.programs import FIRES, Case, s
 from tests.program.edited import edited, said
 
@@ -318,3 +319,17 @@ def test_a_constraint_under_vmap_is_left_out_too():
     (own,) = program.constraints
     dropped = Variant(constraints=(sv.Reconstrained(line=own.source.short, before=own.spec.dims),))
     assert said(program.propagate(plan.with_variant(dropped))) == said(by_hand.propagate(plan))
+
+
+def test_of_a_line_with_several_constraints_the_one_is_left_out_that_is_named():
+    """A helper that is called with this spec and that: no edit of its line alone says which call is meant."""
+    fault = FAULTS["constraints that disagree"]
+    program, plan = sv.trace(fault.fn, *fault.args(1)), sv.Plan(SIZES, fault.specs)
+    one, other = program.constraints
+    assert one.source.short == other.source.short and one.spec != other.spec
+    change = sv.Reconstrained(line=one.source.short, before=one.spec.dims)
+    changed = plan.with_variant(Variant(constraints=(change,)))
+    assert said(program.propagate(changed)) == said(sv.trace(fault.better, *fault.args(1)).propagate(plan))
+    words = f"no constraint in place of that to {one.spec}, where it is to that and to no other spec"
+    assert f"# Change constraints of your function:\n#   {one.source.short}: {words}\n" in program.code(changed)
+    assert program.source_diff(changed) == ""

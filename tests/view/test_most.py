@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.costs.spending import spendings
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.snapshot import Remedies
 from shardviz.records import Suggestion
-from shardviz.records.amounts import format_seconds
+from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.study.mends import Mend, Mends, with_finding
 from shardviz.view.document import Section, Table, plain
 from shardviz.view.most import costs_documents, most_document
@@ -92,6 +93,20 @@ def test_state_that_is_replicated_is_among_the_first_rows():
     (finding,) = [f for f in state.deck.now.known.findings if f.rule in fault.rules]
     assert not finding.numbers["seconds"] and finding.numbers["saved_bytes"] > 0.5 * state.cost.needs.total
     assert any(finding.text[:40] in row for row in tables(state)[0][:3])
+
+
+@pytest.mark.long
+def test_state_that_takes_a_little_time_too_is_among_the_first_rows():
+    """The 8B's momentum whole on each device: more than half of what that needs."""
+    example = sv.gallery.llama("8b", mesh="data=8,model=8")
+    whole = {name: P() for name in example.program.bind(example.plan).in_specs if name.startswith("momentum")}
+    plan = example.plan.with_edits(whole)
+    state = ExplorerState(example.program, plan, level="partitioned", target="tpu v5p:4x4x4", debounce=0)
+    state.wait("partitioned")
+    (finding,) = [f for f in state.deck.now.known.findings if f.rule == "unlike-parameter"]
+    assert finding.numbers["seconds"] > 0 and finding.numbers["saved_bytes"] > 0.5 * state.cost.needs.total
+    (row, *_) = [row for row in tables(state)[0][:3] if finding.text[:40] in row]
+    assert row.startswith(format_bytes(finding.numbers["saved_bytes"]))
 
 
 def test_a_mend_of_another_finding_stands_apart(state):

@@ -7,7 +7,9 @@ import pytest
 import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.records.amounts import format_bytes, format_number, format_seconds
-from shardviz.view.document import plain
+from shardviz.view.cards import difference_pieces
+from shardviz.view.document import Table, plain
+from shardviz.view.most import most_document
 from shardviz.view.verdict import verdict_document
 
 
@@ -64,3 +66,20 @@ def test_without_a_machine_there_are_no_times(example):
     _, said = told(example, target="cpu")
     assert set(said) == {"verdict"}
     assert said["verdict"][0].startswith("choose a machine to see times")
+
+
+def test_an_axis_of_no_use_says_so_first_and_is_no_progress(example):
+    """Four times the chips for the same step."""
+    state, _ = told(example)
+    assert state.add_axis("seq", 4)
+    words = plain(verdict_document(state.deck.now.known).blocks[-1].pieces)
+    assert words.startswith("seq is of no use: 32 chips do what 8 would.")
+    (piece, *_) = difference_pieces(state.deck.now.known, state.deck.card("baseline"))
+    assert piece.tone == "bad" and "chip-seconds" in piece.text
+    (finding,) = [f for f in state.deck.now.known.findings if f.rule == "idle-axis"]
+    (rows,) = [b.rows for b in most_document(state.deck, state.now.remedies).blocks if isinstance(b, Table)]
+    (row,) = [row for row in rows if any(finding.text[:40] in plain(cell) for cell in row.cells)]
+    assert plain(row.cells[0]) == format_seconds(finding.numbers["seconds"])
+    chip = state.cost.machine.chip
+    busy = state.report.cost.dot_flops * chip.devices_per_chip / chip.flops(state.cost.dtype)
+    assert finding.numbers["seconds"] == pytest.approx(busy * 3 / 4)
