@@ -16,14 +16,15 @@ from shardviz._jax.lowering import mlir_context
 def preload() -> None:
     """Imports what compiling needs and makes neither a backend nor a thread, so that a fork afterwards is cheap."""
     import numpy  # noqa: F401
-    from jax._src.interpreters import mlir
+    from jax._src.interpreters import mlir  # noqa: F401
     from jax._src.lib import xla_client  # noqa: F401  # pyright: ignore[reportPrivateImportUsage]
+    from jax._src.lib.mlir import dialects
     from jax.experimental import topologies  # noqa: F401
     from jax.extend import backend  # noqa: F401
     from jax.extend.mlir import passmanager  # noqa: F401
     from jax.extend.mlir.dialects import sdy  # noqa: F401
 
-    assert mlir.dialects.mhlo  # JAX imports it when its first context is made: 10,000 lines
+    assert dialects.mhlo  # JAX imports it when its first context is made: 10,000 lines
 
 
 def compile_for_cpu(
