@@ -15,6 +15,13 @@ from shardviz.view.document import Document
 
 Json = dict[str, Any]
 
+LEVEL_WORDS = {
+    "propagated": "Shardy's propagation: shardings are sure, collectives are a prediction",
+    "partitioned": "XLA's partitioner: the collectives as it makes them",
+    "compiled": "the whole compiler: collectives and memory plan",
+}
+"""What is known at each level."""
+
 
 def mesh_view(state: ExplorerState) -> Json:
     """The mesh axes with their sizes and colours, and the number of devices."""
@@ -83,6 +90,7 @@ def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:
     """How far the answer is, what went wrong, and which change it answers."""
     return {
         "level": state.level,
+        "means": LEVEL_WORDS[state.level],
         "status": state.status,
         "message": state.message,
         "doing": _doing(state),

@@ -43,9 +43,8 @@ def _amount(name: str, amount: Piece, label: str, *more: Piece) -> Paragraph:
 
 def _step(cost: StepCost) -> Paragraph:
     band = band_words(cost)
-    low, seconds, high = cost.step.low or 0.0, cost.seconds or 0.0, cost.step.high or 0.0
-    label = f"a step, {'' if low <= seconds <= high else 'likely '}{band}" if band else "a step, predicted"
-    return _amount("top-step", words(step_words(cost), strong=True, tip=seconds_words(cost)), label)
+    amount = words(step_words(cost), strong=True, tip=seconds_words(cost))
+    return _amount("top-step", amount, f"a step, {band or 'predicted'}")
 
 
 def _memory(needs: Needs) -> Paragraph:

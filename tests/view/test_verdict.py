@@ -64,3 +64,13 @@ def test_without_a_machine_there_are_no_times(example):
     _, said = told(example, target="cpu")
     assert set(said) == {"verdict"}
     assert said["verdict"][0].startswith("choose a machine to see times")
+
+
+@pytest.mark.parametrize("target", ["tpu v5e:2x4", "gpu h100:1x8"])
+def test_a_number_lies_in_its_band_or_says_how_measured_steps_lay(example, target):
+    state, said = told(example, target)
+    step, off, label = state.cost.step, state.cost.step.accuracy, said["top-step"][1]
+    if off.low <= 1 <= off.high:
+        assert format_seconds(step.high) in label and "usually" not in label
+    else:
+        assert label == f"a step, usually {off.low:.2g} – {off.high:.2g} times this"
