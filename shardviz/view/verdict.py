@@ -100,7 +100,7 @@ def _verdict(cost: StepCost) -> Iterator[Piece]:
         yield words("Does not fit.", strong=True, tone="bad", tip=memory_words(cost.needs), selects=("tab", "memory"))
         if cost.needs.parts:
             part, size = max(cost.needs.parts.items(), key=lambda item: item[1])
-            yield words(f"{part.capitalize()} take {format_bytes(size)} a device.")
+            yield words(f"{part.capitalize()}: {format_bytes(size)} a device.")
     spent = {each.what: each for each in reversed(spendings(cost))}  # the one that costs most of each
     if cost.seconds is None:
         yield words("The compute is not known", strong=True)
@@ -132,6 +132,9 @@ def _compute(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
         yield words(f", {lines[frame.file, frame.line] / sum(lines.values()):.0%} of that at")
         yield line(frame, tip=cost.line(frame))
     moved = cost.step.communication
+    if cost.needs.fits is False:  # two sentences are to fit into the line
+        yield words(".")
+        return
     yield words(f"; communication takes {format_seconds(moved)}." if moved else "; nothing is communicated.")
 
 

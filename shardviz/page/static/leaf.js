@@ -3,6 +3,7 @@
 import { OPS, WORDS } from "./arrays.js";
 import { cutText, shapeText } from "./chips.js";
 import { twinsText } from "./choices.js";
+import { find, keyed } from "./dom.js";
 import { AxisSlot } from "./drag.js";
 import { Field, Select } from "./fields.js";
 import { Refusal, ui, useContextOf } from "./parts.js";
@@ -121,16 +122,17 @@ function Detail({ own: { what, item, change }, row: { name, place, shape, dtype,
   const twins = what === "inputs" ? arrays.twins(place).map((each) => arrays.leaves[each].path) : [];
   const kin = ui`<div class="sv-soft sv-kin" data-testid="twins-${name}" title=${twins.slice(0, 40).join("\n")}>
       ${ctx.twins ? "with " : "without "}${twinsText(twins)}</div>`;
-  return ui`<div class="sv-detail">
+  const down = () => find(ctx.root, `memory-${name}`)?.focus();
+  return ui`<div class="sv-detail" onkeydown=${(e) => e.target.matches(".sv-typed") && keyed(e, { ArrowDown: down })}>
       <${Field} class="sv-typed" data-testid="spec-${name}" value=${kind.chosen ? "" : kind.text} enter=${typed}
           answer=${ctx.get("status").seq} placeholder=${kind.chosen ? `${kind.text}, chosen by the compiler` : ""}
-          aria-label="PartitionSpec of ${name}" />
+          aria-label="PartitionSpec of ${name}; arrow down goes to its memory" />
       <span class="sv-soft">
         ${`${dtype} `}<code>${shapeText(shape)}</code>
         ${kind.shard && [" → shard ", ui`<code>${shapeText(kind.shard)}</code>`]}</span>
       <span class="sv-soft">${donated ? " · donated" : ""}${" · in "}</span>
-      <${Select} class="sv-memory" id="memory-${name}" aria-label="memory of ${name}" value=${kind.memory} set=${store}
-          options=${MEMORIES} />${twins.length > 0 && kin}
+      <${Select} class="sv-memory" tabindex="-1" id="memory-${name}" aria-label="memory of ${name}" value=${kind.memory}
+          set=${store} options=${MEMORIES} />${twins.length > 0 && kin}
       ${what === "inputs" && ui`<${RuleMaker} key=${name} name=${name} />`}
       ${error && ui`<${Refusal} error=${error} id="argument-error" />`}</div>`;
 }

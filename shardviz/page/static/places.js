@@ -93,6 +93,6 @@ function FullWindow() {
     /** @type {Document} */ (root.getRootNode()).fullscreenElement === root
       ? document.exitFullscreen()
       : root.requestFullscreen();
-  return ui`<button class="sv-full" data-testid="full-window" title="the whole screen (Escape leaves it)"
+  return ui`<button class="sv-full" data-testid="full-window" aria-label="the whole screen" title="the whole screen (Escape leaves it)"
         onclick=${toggle}>⤢</button>`;
 }
