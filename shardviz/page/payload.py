@@ -12,15 +12,9 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.paint.json import json_of
 from shardviz.paint.theme import axis_colours
 from shardviz.view.document import Document
+from shardviz.view.report import LEVEL_WORDS
 
 Json = dict[str, Any]
-
-LEVEL_WORDS = {
-    "propagated": "Shardy's propagation: shardings are sure, collectives are a prediction",
-    "partitioned": "XLA's partitioner: the collectives as it makes them",
-    "compiled": "the whole compiler: collectives and memory plan",
-}
-"""What is known at each level."""
 
 
 def mesh_view(state: ExplorerState) -> Json:
@@ -90,7 +84,7 @@ def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:
     """How far the answer is, what went wrong, and which change it answers."""
     return {
         "level": state.level,
-        "means": LEVEL_WORDS[state.level],
+        "means": LEVEL_WORDS.get(state.level, ""),
         "status": state.status,
         "message": state.message,
         "doing": _doing(state),
