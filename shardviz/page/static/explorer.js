@@ -43,11 +43,10 @@ function Page({ model }) {
   const asking = useAsking().shown;
   useLayoutEffect(() => {
     ctx.watchKernel();
-    const { root } = ctx;
     const parts = STOPS.flatMap(([part, selector]) =>
-      [...root.querySelectorAll(part)].map((el) => /** @type {[HTMLElement, string]} */ ([el, selector]))
+      [...ctx.root.querySelectorAll(part)].map((el) => /** @type {[HTMLElement, string]} */ ([el, selector]))
     );
-    const ends = [keepFocus(root), roveIn(parts), lighting(root), watchOffers(ctx, root)];
+    const ends = [keepFocus(ctx.root), roveIn(parts), lighting(ctx.root), watchOffers(ctx, ctx.root)];
     return () => ends.forEach((end) => end());
   }, []);
   const tour = () => open("tour");

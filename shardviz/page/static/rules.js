@@ -86,13 +86,14 @@ function Count({ of, id }) {
 
 /** What makes a rule of an array: a pattern, what it catches, and a button that adds it with the array's spec. @param {{ name: string }} props */
 export function RuleMaker({ name }) {
-  const ctx = useContextOf();
+  const ctx = useTraits("constraints");
   const { patterns: own = [] } = ctx.get("constraints");
   const patterns = own.at(-1) === name ? own : [name];
   const [open, show] = useState(false);
   const [pattern, type] = useState("");
   const begin = () => {
     type(patterns[0]);
+    ctx.set("trying", patterns[0]);
     show(true);
   };
   const title = "one rule for all arrays like this one, with the spec that it has now";
