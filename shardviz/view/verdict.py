@@ -100,7 +100,7 @@ def _verdict(cost: StepCost) -> Iterator[Piece]:
         yield words("Does not fit.", strong=True, tone="bad", tip=memory_words(cost.needs), selects=("tab", "memory"))
         if cost.needs.parts:
             part, size = max(cost.needs.parts.items(), key=lambda item: item[1])
-            yield words(f"{part.capitalize()}: {format_bytes(size)} a device.")
+            yield words(f"{part.capitalize()}: {format_bytes(size)}.", tip="on each device")
     spent = {each.what: each for each in reversed(spendings(cost))}  # the one that costs most of each
     if cost.seconds is None:
         yield words("The compute is not known", strong=True)
@@ -122,9 +122,11 @@ def _verdict(cost: StepCost) -> Iterator[Piece]:
 
 def _compute(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
     yield words("Compute-bound:", strong=True, tone="good" if cost.needs.fits is not False else "")
-    yield words(
-        f"matrix products take {_of(cost.step.compute, cost)}", tip=f"{format_flops(cost.flops)} on each device"
-    )
+    long = cost.needs.fits is not False  # else it is the second sentence, and both are to fit into the line
+    taken = f"matrix products take {_of(cost.step.compute, cost)}{'' if long else '.'}"
+    yield words(taken, tip=f"{format_flops(cost.flops)} on each device")
+    if not long:
+        return
     lines = {} if spent is None else spent.lines
     frames = (each.source for each in cost.counted.work if each.source is not None) if cost.counted is not None else ()
     frame = next((f for f in frames if lines and (f.file, f.line) == next(iter(lines))), None)
@@ -132,9 +134,6 @@ def _compute(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
         yield words(f", {lines[frame.file, frame.line] / sum(lines.values()):.0%} of that at")
         yield line(frame, tip=cost.line(frame))
     moved = cost.step.communication
-    if cost.needs.fits is False:  # two sentences are to fit into the line
-        yield words(".")
-        return
     yield words(f"; communication takes {format_seconds(moved)}." if moved else "; nothing is communicated.")
 
 

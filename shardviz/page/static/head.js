@@ -9,9 +9,8 @@ import { secondsText, useTicks } from "./waits.js";
 import { pieces, plain } from "./words.js";
 
 /** @import { Block, Status } from "./types.d.ts" */
-/** @typedef {Extract<Block, { block: "p" }>} Said */
 
-/** @param {Block} block @returns {Said[]} */
+/** @param {Block} block @returns {Extract<Block, { block: "p" }>[]} */
 const paragraph = (block) => block.block === "p" ? [block] : [];
 
 export function Head() {

@@ -58,10 +58,11 @@ export function Places() {
 
 /** @param {{ of: Place[], class: string, label: string, hidden?: boolean }} props */
 function Tabs({ of, class: look, label, hidden = false }) {
-  const ctx = useContextOf();
-  const now = ctx.get("tab");
+  const ctx = useTraits("problems");
+  const [now, { said }] = [ctx.get("tab"), ctx.get("problems")];
   const tabs = of.map(([key, title, , tip], n) =>
-    ui`<button role="tab" data-testid="tab-${key}" title=${tip ?? `key ${n + 1}`} aria-selected=${key === now}
+    ui`<button role="tab" data-testid="tab-${key}" title=${key === "problems" ? said : tip ?? `key ${n + 1}`}
+          aria-selected=${key === now}
           onclick=${() => ctx.set("tab", key)}>${title}${key === "problems" && ui`<${Count} />`}</button>`
   );
   return ui`<div class=${look} role="tablist" aria-label=${label} hidden=${hidden}>${tabs}</div>`;
@@ -69,8 +70,8 @@ function Tabs({ of, class: look, label, hidden = false }) {
 
 /** How many findings there are. */
 function Count() {
-  const { problems, notes, said } = useTraits("problems").get("problems");
-  return ui`${" "}<b class="sv-badge" title=${said} hidden=${!problems}>${problems}</b>
+  const { problems, notes } = useContextOf().get("problems");
+  return ui`${" "}<b class="sv-badge" hidden=${!problems}>${problems}</b>
     <span class="sv-notes">${notes && ` ${problems ? "" : "0 "}· ${notes}`}</span>`;
 }
 
