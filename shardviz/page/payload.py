@@ -105,5 +105,5 @@ def _doing(state: ExplorerState) -> str:
     if state.status == "finishing":
         return "making machine code"
     if state.status != "propagating" and "simulated" not in state.message:
-        return state.message.partition(";")[0]
+        return state.message.partition(";")[0].partition(" for ")[0]
     return "planning memory" if state.status == "partitioned" else "partitioning"

@@ -71,8 +71,8 @@ function Tabs({ of, class: look, label, hidden = false }) {
 /** How many findings there are. */
 function Count() {
   const { problems, notes } = useContextOf().get("problems");
-  return ui`${" "}<b class="sv-badge" hidden=${!problems}>${problems}</b>
-    <span class="sv-notes">${notes && ` ${problems ? "" : "0 "}· ${notes}`}</span>`;
+  return ui`${" "}<b class="sv-badge" hidden=${!problems}>${problems || ""}</b>
+    ${" "}<span class="sv-notes">${notes && `${problems ? "" : "0 "}· ${notes}`}</span>`;
 }
 
 /** What a tab shows: nothing before it was gone to; as it was, while another is shown. @param {{ name: string, title: string, view: () => View }} props */
