@@ -100,7 +100,9 @@ def _verdict(cost: StepCost) -> Iterator[Piece]:
         yield words("Does not fit.", strong=True, tone="bad", tip=memory_words(cost.needs), selects=("tab", "memory"))
         if cost.needs.parts:
             part, size = max(cost.needs.parts.items(), key=lambda item: item[1])
-            yield words(f"{part.capitalize()}: {format_bytes(size)}.", tip="on each device")
+            short = cost.bound == "compute"  # then the second sentence is short too, and both fit into three lines
+            held = f": {format_bytes(size)}." if short else f" take {format_bytes(size)} a device."
+            yield words(part.capitalize() + held, tip="on each device" if short else "")
     spent = {each.what: each for each in reversed(spendings(cost))}  # the one that costs most of each
     if cost.seconds is None:
         yield words("The compute is not known", strong=True)
