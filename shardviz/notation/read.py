@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -270,12 +270,14 @@ class Row:
         text: what it is there; None where the notation cannot express it.
         why: where it cannot, why; otherwise empty.
         letters: what the pieces of the text mean, in the order in which they stand in it.
+        pieces: the text in pieces, of which the letters mean something.
     """
 
     notation: str
     text: str | None
     why: str = ""
     letters: tuple[Letter, ...] = ()
+    pieces: tuple[Piece, ...] = field(default=(), repr=False)
 
 
 def rosetta(cut: Sharding) -> tuple[Row, ...]:
@@ -294,7 +296,7 @@ def rosetta(cut: Sharding) -> tuple[Row, ...]:
         except SpecError as error:
             rows.append(Row(notation, None, str(error)))
         else:
-            rows.append(Row(notation, text_of(pieces), "", letters_of(pieces)))
+            rows.append(Row(notation, text_of(pieces), "", letters_of(pieces), tuple(pieces)))
     return tuple(rows)
 
 

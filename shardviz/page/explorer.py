@@ -35,6 +35,7 @@ from shardviz.page.timelines import timeline_view
 from shardviz.paint import file, text
 from shardviz.paint.json import json_of
 from shardviz.paint.saved import PICTURES
+from shardviz.program.rules import patterns_of
 from shardviz.records.amounts import plural
 from shardviz.view.cards import offers_document, preview_document, severity_words
 from shardviz.view.difference import difference_pane, line_difference, with_difference
@@ -321,6 +322,7 @@ class Explorer(Delivered):
 
 # What the page shows as Documents.
 
+_BEING_TRIED = "; what helps is being tried"
 _SMALL = (264.0, 160.0)  # pixels of the shard map beside the source
 _LARGE = (450.0, 420.0)  # and of the one in its own pane, where it is too large to be read whole
 
@@ -345,14 +347,17 @@ def _cards(explorer: Explorer) -> Json:
 
 
 def _most(explorer: Explorer) -> Json:
-    """How many mends there are, and whether all were tried; where they are looked at, what costs most: what belongs to
-    no row first."""
+    """How many mends there are, and the button that shows them; where they are looked at, what costs most: what belongs
+    to no row first."""
     remedies = explorer.state.now.remedies
     document, explorer._costs = costs_documents(explorer.state.deck, remedies)
     blocks = sorted(document.blocks, key=lambda block: not isinstance(block, Section))
     shown = pane(replace(document, blocks=tuple(blocks))) if explorer.tab == "most" else {}
     tried = remedies.of == explorer.state.plan and remedies.mends is not None and not remedies.busy
-    return {**shown, "mends": sum(_mends(block) for block in blocks), "tried": tried}
+    mends = sum(_mends(block) for block in blocks)
+    helps = ", and what was tried and helps" if mends else "; nothing that was tried helps" if tried else _BEING_TRIED
+    fix = f"Fix ({mends})" if mends or tried else "Fix"
+    return {**shown, "mends": mends, "fix": fix, "said": f"what costs you most{helps}"}
 
 
 def _mends(block: Block) -> int:
@@ -498,7 +503,7 @@ def _shards(explorer: Explorer) -> Json:
 
 
 def _constraints(explorer: Explorer) -> Json:
-    """What can be constrained now, and what the plan constrains."""
+    """What can be constrained now, and what the plan constrains; patterns of a rule for the selected array."""
     state = explorer.state
     chosen = next((v for v in explorer.report.intermediates if v.name == state.selected), None)
     spec = str((chosen.spec or Spec()).canonical()) if chosen is not None else ""
@@ -507,7 +512,7 @@ def _constraints(explorer: Explorer) -> Json:
         {"name": c.value.name, "line": c.value.line, "occurrence": c.value.occurrence, "text": str(found)}
         for c, found in zip(state.plan.constraints, state.bound.constraints, strict=True)
     ]
-    return {"value": value, "rows": rows}
+    return {"value": value, "rows": rows, "patterns": list(patterns_of(state.selected)) if state.selected else []}
 
 
 VIEWS = {

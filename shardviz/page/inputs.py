@@ -13,15 +13,18 @@ from typing import Any
 from shardviz.explorer.arrays import arrays_of, kin, layers_of, tree
 from shardviz.explorer.changes import choices
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.logical import MOST_AT_ONCE, Cut, called, cuts
+from shardviz.explorer.logical import MOST_AT_ONCE, Axes, Cut, called, cuts
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
-from shardviz.paint.json import axes_json
+from shardviz.paint.json import axes_json, piece_json
+from shardviz.program.seeding import Member
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, plural
+from shardviz.view.document import Piece, words
 
 Json = dict[str, Any]
 MOST_CAUGHT = 12
+_NAMED = 2  # ways in which arrays are cut otherwise, of which the arrays are named
 _LITTLE = 0.01  # of a dimension's bytes: what is less and cut otherwise, such as a norm's scale, is said quietly
 
 
@@ -132,10 +135,18 @@ def dimensions_view(state: ExplorerState) -> Json:
     """The logical dimensions: what cuts each, which arrays disagree, what may be added; or why there are none yet."""
     known = state.logical
     rows = () if known.found is None else cuts(known.found, state.bound, state.report.arguments)
+    now = "found" if known.found is not None else "busy" if known.busy else "failed" if known.trouble else ""
+    unasked = len(state.report.arguments) <= MOST_AT_ONCE
+    told = {
+        "busy": "looking for the dimensions that arrays share …",
+        "failed": f"no dimensions: {known.trouble}",
+        "": "" if unasked else "which dimensions arrays share: a program this large takes minutes",
+    }
     return {
-        "state": "found" if known.found is not None else "busy" if known.busy else "failed" if known.trouble else "",
-        "trouble": known.trouble,
-        "unasked": len(state.report.arguments) <= MOST_AT_ONCE,
+        "state": now,
+        "told": told.get(now, ""),
+        "asks": not (now or unasked),
+        "unasked": unasked,
         "rows": [_row(cut) for cut in rows],
     }
 
@@ -149,10 +160,8 @@ def _row(cut: Cut) -> Json:
         "axes": axes_json(cut.axes) or [],
         "said": f"{', '.join(cut.arrays)}" if len(cut.arrays) <= 4 else plural(count, "array"),
         "arrays": plural(count, "array") + ": " + ", ".join(cut.arrays),
-        "otherwise": [
-            {"name": m.path, "label": called(m), "words": " and ".join(map(axis_text, axes)) or "not sharded"}
-            for m, axes in cut.otherwise.items()
-        ],
+        "otherwise": [f"{m.path}: {_way(axes)}" for m, axes in cut.otherwise.items()],
+        "but": [piece_json(piece) for piece in _but(cut)],
         "grave": cut.share >= _LITTLE,
         "choices": _codes(cut.choices),
         "several": [
@@ -164,6 +173,22 @@ def _row(cut: Cut) -> Json:
             ),
         ],
     }
+
+
+def _way(axes: Axes) -> str:
+    return " and ".join(map(axis_text, axes)) or "not sharded"
+
+
+def _but(cut: Cut) -> list[Piece]:
+    """The arrays that are cut otherwise, those that are cut alike together, each name once; the first few."""
+    alike: dict[str, list[Member]] = {}
+    for member, axes in cut.otherwise.items():
+        alike.setdefault(_way(axes), []).append(member)
+    pieces, ways = [words("but")], [*alike.items()]
+    for n, (way, members) in enumerate(ways[:_NAMED], 1):
+        names = ", ".join(dict.fromkeys(map(called, members)))
+        pieces += [words(names, selects=("value", members[0].path)), words(way + (";" if n < len(ways) else ""))]
+    return [*pieces, words(f"{len(ways) - _NAMED} more")] if len(ways) > _NAMED else pieces
 
 
 def trial_view(state: ExplorerState, text: str) -> Json:

@@ -12,6 +12,7 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.paint.json import json_of
 from shardviz.paint.theme import axis_colours
 from shardviz.view.document import Document
+from shardviz.view.report import LEVEL_WORDS
 
 Json = dict[str, Any]
 
@@ -83,6 +84,7 @@ def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:
     """How far the answer is, what went wrong, and which change it answers."""
     return {
         "level": state.level,
+        "means": LEVEL_WORDS.get(state.level, ""),
         "status": state.status,
         "message": state.message,
         "doing": _doing(state),
@@ -103,5 +105,5 @@ def _doing(state: ExplorerState) -> str:
     if state.status == "finishing":
         return "making machine code"
     if state.status != "propagating" and "simulated" not in state.message:
-        return state.message.partition(";")[0]
+        return state.message.partition(";")[0].partition(" for ")[0]
     return "planning memory" if state.status == "partitioned" else "partitioning"

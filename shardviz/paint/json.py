@@ -130,6 +130,7 @@ _VALUES = {
     "spec": spec_json,
     "bar": lambda parts: [_part(part) for part in parts],
     "line": lambda text: text or None,
+    "code": lambda marks: marks and [list(mark) for mark in marks],
 }
 
 

@@ -253,6 +253,17 @@ def _dotted(text: str) -> str:
     return plain.replace("/", ".").strip(".")
 
 
+def patterns_of(path: str) -> tuple[str, ...]:
+    """Patterns that catch an array, the widest first: its last key, the two last, its path.
+
+    >>> patterns_of("params['layers'][0]['down']['kernel']")
+    ('kernel', 'down.kernel', "params['layers'][0]['down']['kernel']")
+    """
+    keys = _dotted(path).split(".")
+    ends = (keys[-1], ".".join(keys[-2:])) if len(keys) > 1 else ()
+    return tuple(dict.fromkeys((*ends, path)))
+
+
 def _fits(pattern: str, name: str) -> bool:
     """Whether a pattern of `*` and `?` is a name's; one that wants more characters than there are takes no time."""
     pattern = re.sub(r"\*+", "*", pattern)

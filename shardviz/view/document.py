@@ -44,7 +44,7 @@ class Piece:
             as chips; `mesh`, those of a mesh with their sizes; `spec`, a spec in brackets; `bar`; `line`, a place in
             the source with the line's text behind it.
         value: of `axes` the tuple of axes, of `mesh` its (name, size) pairs, of `spec` the `Spec`, of `bar` its
-            `Part`s, of `line` the source line.
+            `Part`s, of `line` the source line, of `code` its stretches: the text of each, a letter's number, an axis.
         strong, quiet: more, or less, important than what is around it.
         tone: `good`, `warn` or `bad`, a colour on the page; the words say it too.
         tip: more words, shown on hovering.

@@ -71,7 +71,7 @@ def headline_pane(state: Looked) -> Document:
 @document.register
 def summary(state: ExplorerState) -> Document:
     """The still, the step, the memory and the last edit's error; no timings, so that runs can be compared."""
-    shown, cost, plan = still(state), state.cost, state.report.memory
+    shown, cost, plan = _brief(state), state.cost, state.report.memory
     if cost is not None:
         facts = {f"step on {state.target}": headline(cost), f"memory on {state.target}": memory_words(cost.needs)}
     else:
@@ -90,7 +90,13 @@ _SUMS = ("axes", "source")
 
 
 def still(state: Looked) -> Document:
-    """The plan and its main numbers, short enough for a notebook: about 30 kB as HTML."""
+    """The verdict, the plan and its main numbers, short enough for a notebook: about 30 kB as HTML."""
+    shown = _brief(state)
+    verdict = () if state.cost is None else verdict_document(state.deck.now.known).blocks[-1:]
+    return dataclasses.replace(shown, blocks=(*verdict, *shown.blocks))
+
+
+def _brief(state: Looked) -> Document:
     report = state.report
     blocks: list[Block] = [*_plans(state)]
     if report.collectives:

@@ -11,6 +11,8 @@ PartitionSpec        P('data', None)
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,6 +65,7 @@ MOST_ON_PAGE = 20_000
 """The same on the explorer's page, where it can be copied."""
 
 _MOST_PIECE, _LONGEST = 60, 200
+_MOST_MARKED = 4000  # characters of a text whose pieces are marked on the page
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,7 +128,7 @@ def told(shown: ShownRosetta, most: int = MOST_CHARACTERS) -> Document:
     rows = table(
         shown.rows,
         ("notation", _name),
-        (wrapped("the sharding in it"), lambda each: _written(each, most)),
+        (wrapped("the sharding in it"), lambda each: _written(each, most, mesh.names)),
         detail=_letters,
         selects=lambda each: ("rosetta", each.notation),
         most=48,
@@ -147,21 +150,42 @@ def _name(each: Said) -> Piece:
     return words(name, strong=True, tip=met)
 
 
-def _written(each: Said, most: int) -> Inline:
+def _written(each: Said, most: int, names: Sequence[str]) -> Inline:
     """The sharding in a notation, at most so many characters of it; or why the notation cannot say it."""
     if each.text is None:
         return words("not possible:", strong=True, quiet=True), words(each.why, quiet=True)
     left = len(each.text) - most
     rest = f"… and {left:,} more characters; sv.sharding(…).to({each.notation!r}) gives all of it"
-    return Piece(text=each.text[:most], kind="code", whole=True), *([words(rest, quiet=True)] if left > 0 else [])
+    marks = _marks(each, names) if len(each.text) <= min(most, _MOST_MARKED) else None
+    shown = Piece(text=each.text[:most], kind="code", whole=True, value=marks)
+    return shown, *([words(rest, quiet=True)] if left > 0 else [])
+
+
+def _marks(each: Said, names: Sequence[str]) -> tuple[tuple[str, int, str], ...]:
+    """The stretches of the text: of each the letter's number, below 0 for none, and the axis that it names."""
+    place = {letter: n for n, letter in enumerate(each.letters)}
+    return tuple(
+        (piece, -1, "") if isinstance(piece, str) else (piece.piece, place[piece], _axis_of(piece.piece, each, names))
+        for piece in each.pieces
+    )
+
+
+def _axis_of(piece: str, each: Said, names: Sequence[str]) -> str:
+    """The axis that a piece names and nothing else: 'data', "data", data, I_data, or a part of it."""
+    bare = re.sub(r":\(\d+\)\d+$", "", piece)
+    bare = bare[1:-1] if bare[:1] in ("'", '"') and bare[-1:] == bare[:1] else bare
+    bare = bare[2:] if each.notation == "book" and bare[:1].isupper() and bare[1:2] == "_" else bare
+    return bare if bare in names else ""
 
 
 def _letters(each: Said) -> tuple[Block, ...]:
     """What each piece of the text means."""
+    place = {letter: n for n, letter in enumerate(each.letters)}
     pieces = table(
         each.letters,
         ("", lambda letter: code(shorten(letter.piece, _MOST_PIECE), strong=True)),
         (wrapped(), lambda letter: letter.meaning),
+        selects=lambda letter: ("letter", f"{each.notation} {place[letter]}"),
         most=48,
         name=f"letters-{each.notation}",
     )

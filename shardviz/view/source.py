@@ -52,6 +52,8 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
     known."""
     values, collectives = _by_line(report.intermediates), _by_line(report.collectives)
     computes = {} if cost is None else cost.compute_by_line()
+    work = () if cost is None or cost.counted is None else cost.counted.work
+    works = {(each.source.file, each.source.line): each.source for each in work if each.source is not None}
     moves = {at: _weight(total_of(each), cost) for at, each in collectives.items()}
     most = max((moves.get(at, 0.0) + computes.get(at, 0.0) for at in {*moves, *computes}), default=0.0) or 1.0
     blocks: list[Block] = []
@@ -67,7 +69,7 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
             at, held = (file, n), values.get((file, n), [])
             text = lines[n][margin:].rstrip() or _UNREADABLE
             moved, computed = collectives.get(at, []), computes.get(at, 0.0)
-            frame = next((each.source for each in (*held, *moved) if each.source is not None), None)
+            frame = next((each.source for each in (*held, *moved) if each.source is not None), works.get(at))
             parts = _share(computed, most, moved, cost)
             compute = (words("compute"), words(format_seconds(computed), strong=True, tip=_COMPUTE))
             products = (paragraph(*compute),) if computed else ()

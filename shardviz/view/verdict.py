@@ -36,7 +36,8 @@ def verdict_document(known: Known) -> Document:
     cost, report = known.cost(), known.report
     if cost is None:
         return Document(blocks=(paragraph(*_no_cost(known), name="verdict"),), mesh=report.mesh)
-    verdict = paragraph(*_no_room(cost), *_useless(known), *_bound(cost), name="verdict")
+    before = [*_no_room(cost), *_useless(known)]
+    verdict = paragraph(*before, *_bound(cost, short=bool(before)), name="verdict")
     blocks = [_step(cost), _memory(cost.needs), _rate(cost), verdict]
     return Document(blocks=tuple(block for block in blocks if block is not None), mesh=report.mesh)
 
@@ -47,9 +48,8 @@ def _amount(name: str, amount: Piece, label: str, *more: Piece) -> Paragraph:
 
 def _step(cost: StepCost) -> Paragraph:
     band = band_words(cost)
-    low, seconds, high = cost.step.low or 0.0, cost.seconds or 0.0, cost.step.high or 0.0
-    label = f"a step, {'' if low <= seconds <= high else 'likely '}{band}" if band else "a step, predicted"
-    return _amount("top-step", words(step_words(cost), strong=True, tip=seconds_words(cost)), label)
+    amount = words(step_words(cost), strong=True, tip=seconds_words(cost))
+    return _amount("top-step", amount, f"a step, {band or 'predicted'}")
 
 
 def _memory(needs: Needs) -> Paragraph:
@@ -106,7 +106,9 @@ def _no_room(cost: StepCost) -> Iterator[Piece]:
         yield words("Does not fit.", strong=True, tone="bad", tip=memory_words(cost.needs), selects=("tab", "memory"))
         if cost.needs.parts:
             part, size = max(cost.needs.parts.items(), key=lambda item: item[1])
-            yield words(f"{part.capitalize()} take {format_bytes(size)} a device.")
+            short = cost.bound == "compute"  # as what comes behind it is
+            held = f": {format_bytes(size)}." if short else f" take {format_bytes(size)} a device."
+            yield words(part.capitalize() + held, tip="on each device" if short else "")
 
 
 def _useless(known: Known) -> Iterator[Piece]:
@@ -122,14 +124,14 @@ def _useless(known: Known) -> Iterator[Piece]:
         yield words(f"{chips:,} chips do what {chips // size:,} would.")
 
 
-def _bound(cost: StepCost) -> Iterator[Piece]:
-    """What takes longest."""
+def _bound(cost: StepCost, *, short: bool) -> Iterator[Piece]:
+    """What takes longest; short where other sentences stand before it, so that all fit into three lines."""
     spent = {each.what: each for each in reversed(spendings(cost))}  # the one that costs most of each
     if cost.seconds is None:
         yield words("The compute is not known", strong=True)
         yield words(f"at level {cost.level}, so what bounds the step is not known.")
     elif cost.bound == "compute":
-        yield from _compute(cost, spent.get("compute"))
+        yield from _compute(cost, spent.get("compute"), short=short)
     elif cost.bound == "memory":
         yield words("HBM-bound:", strong=True)
         yield words(f"{format_bytes(cost.hbm_bytes)} a device take {_of(cost.step.memory, cost)},")
@@ -143,11 +145,12 @@ def _bound(cost: StepCost) -> Iterator[Piece]:
         yield words(f"{plural(len(cost.unknown), 'collective')} of unknown time left out.", tone="warn")
 
 
-def _compute(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
+def _compute(cost: StepCost, spent: Spending | None, *, short: bool) -> Iterator[Piece]:
     yield words("Compute-bound:", strong=True, tone="good" if cost.needs.fits is not False else "")
-    yield words(
-        f"matrix products take {_of(cost.step.compute, cost)}", tip=f"{format_flops(cost.flops)} on each device"
-    )
+    taken = f"matrix products take {_of(cost.step.compute, cost)}{'.' if short else ''}"
+    yield words(taken, tip=f"{format_flops(cost.flops)} on each device")
+    if short:
+        return
     lines = {} if spent is None else spent.lines
     frames = (each.source for each in cost.counted.work if each.source is not None) if cost.counted is not None else ()
     frame = next((f for f in frames if lines and (f.file, f.line) == next(iter(lines))), None)

@@ -3,7 +3,6 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { Arrays, moved, nodesOf, withDim } from "../../shardviz/page/static/arrays.js";
 import { itemsOf } from "../../shardviz/page/static/tree.js";
-import { between } from "../../shardviz/page/static/rows.js";
 import { secondsText } from "../../shardviz/page/static/waits.js";
 
 /** @import { Cuts, Dims, Kind, Tree, View } from "../../shardviz/page/static/types.d.ts" */
@@ -119,15 +118,6 @@ test("an axis moves within a spec, or a dimension gets others", () => {
   assert.deepEqual(moved([["a"], ["b"]], "a", 1, 0), [[], ["a", "b"]]);
   assert.deepEqual(moved([[["a", 1, 2]], []], "a", 1), [[], ["a"]]);
   assert.deepEqual(withDim([["a"], ["b"]], 0, ["c"]), [["c"], ["b"]]);
-});
-
-test("of a long list only what lies between two heights is there", () => {
-  const tops = [0, 10, 30, 60, 100];
-  assert.deepEqual(between(tops, 0, 30), [0, 2]);
-  assert.deepEqual(between(tops, 10, 31), [1, 3]);
-  assert.deepEqual(between(tops, -50, 5), [0, 1]);
-  assert.deepEqual(between(tops, 500, 900), [4, 4]);
-  assert.deepEqual(between([0], 0, 100), [0, 0]);
 });
 
 test("the time since an edit is said in tenths of a second", () => {

@@ -65,7 +65,7 @@ test("a hidden tab is drawn once, when it is shown", () => {
   ctx.when("values", draw);
   ctx.when("values", draw);
   assert.equal(drawn, 0);
-  ctx.setTab("values");
+  ctx.set("tab", "values");
   ctx.shown("values");
   ctx.shown("values");
   assert.equal(drawn, 1);

@@ -4,8 +4,7 @@ import test from "node:test";
 import { ordering } from "../../shardviz/page/static/machine.js";
 import { choiceText, isLegal, swapped, twinsText } from "../../shardviz/page/static/choices.js";
 import { halved, parseSize } from "../../shardviz/page/static/mesh.js";
-import { patternsOf } from "../../shardviz/page/static/rules.js";
-import { neighbour } from "../../shardviz/page/static/target.js";
+import { neighbour } from "../../shardviz/page/static/over.js";
 
 /** @import { MeshAxis } from "../../shardviz/page/static/types.d.ts" */
 
@@ -36,17 +35,6 @@ test("twins are named, or counted", () => {
   assert.equal(twinsText(["w2", "w3"]), "its 2 twins, such as w2");
 });
 
-test("the patterns of an array go from its last key to its whole path", () => {
-  assert.deepEqual(patternsOf("params['layers'][0]['down']['kernel']"), [
-    "kernel",
-    "down.kernel",
-    "params['layers'][0]['down']['kernel']",
-  ]);
-  assert.deepEqual(patternsOf("state.opt[0].mu['w']"), ["w", "mu.w", "state.opt[0].mu['w']"]);
-  assert.deepEqual(patternsOf("x"), ["x"]);
-  assert.deepEqual(patternsOf("p['it\\'s']"), ["it\\'s", "p.it\\'s", "p['it\\'s']"]);
-});
-
 test("digits are a number, anything else goes to the kernel as it is", () => {
   assert.equal(parseSize("16"), 16);
   assert.equal(parseSize("1e3"), "1e3");
@@ -68,8 +56,8 @@ test("arrows go through rows of different lengths", () => {
   for (const [from, key] of [["1", "ArrowLeft"], ["3", "ArrowRight"], ["4", "ArrowDown"], ["1", "Enter"]]) {
     assert.equal(neighbour(rows, from, key), null);
   }
-  assert.equal(neighbour(rows, null, "ArrowDown"), "field");
-  assert.equal(neighbour(rows, null, "ArrowLeft"), null);
+  assert.equal(neighbour(rows, "elsewhere", "ArrowDown"), "field");
+  assert.equal(neighbour(rows, "elsewhere", "ArrowLeft"), null);
 });
 
 test("an order of the devices is chosen by its key, or by the axes that stand in each other's place", () => {

@@ -224,7 +224,7 @@ def test_it_can_be_read_at_any_width(open_page, make_program, plan, compilers, l
     while closed.count():
         closed.first.click()
     assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
-    names = page.at("roofline").locator("g[data-name] text")
+    names = page.at("roofline").locator("g[data-thing^='key '] text")
     for width in page.widths(560, 760, 1000, 1500):
         assert page.at("panel-cost").evaluate(UNREADABLE) == [], width
         boxes = [name.bounding_box() for name in names.all()]

@@ -96,7 +96,9 @@ def test_the_dimensions_say_who_disagrees(explorer):
     assert explorer.state.set_dim("params['layers'][1]['down']", 0, ["data"])
     row = next(row for row in explorer.dimensions["rows"] if row["name"] == name)
     assert row["axes"] == ["model"] and row["grave"]
-    assert row["otherwise"] == [{"name": "params['layers'][1]['down']", "label": "down", "words": "data"}]
+    path = "params['layers'][1]['down']"
+    assert row["otherwise"] == [f"{path}: data"]
+    assert row["but"] == ["but", {"t": "down", "sel": ["value", path]}, "data"]
 
 
 DONATE = "donate momentum"

@@ -1,8 +1,7 @@
 // @ts-check
 import assert from "node:assert/strict";
 import test from "node:test";
-import { itemAt } from "../../shardviz/page/static/lanes.js";
-import { ruler } from "../../shardviz/page/static/waits.js";
+import { itemAt, ruler } from "../../shardviz/page/static/lanes.js";
 
 test("a ruler has round times, in the unit of its step", () => {
   for (

@@ -83,3 +83,13 @@ def test_an_axis_of_no_use_says_so_first_and_is_no_progress(example):
     chip = state.cost.machine.chip
     busy = state.report.cost.dot_flops * chip.devices_per_chip / chip.flops(state.cost.dtype)
     assert finding.numbers["seconds"] == pytest.approx(busy * 3 / 4)
+
+
+@pytest.mark.parametrize("target", ["tpu v5e:2x4", "gpu h100:1x8"])
+def test_a_number_lies_in_its_band_or_says_how_measured_steps_lay(example, target):
+    state, said = told(example, target)
+    step, off, label = state.cost.step, state.cost.step.accuracy, said["top-step"][1]
+    if off.low <= 1 <= off.high:
+        assert format_seconds(step.high) in label and "usually" not in label
+    else:
+        assert label == f"a step, usually {off.low:.2g} – {off.high:.2g} times this"

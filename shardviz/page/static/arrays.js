@@ -5,6 +5,15 @@ import { axisName } from "./chips.js";
 
 /** @import { Axis, Context, Cuts, Dims, Edit, Kind, Kin, KinOf, TreeNode, Tree, What } from "./types.d.ts" */
 
+/** What differs between the two: a title, the test ids of a slot and a row, and the trait with how they are cut.
+ * @type {Record<What, { title: string, slot: string, place: "argument" | "output", key: "cuts" | "out_cuts" }>} */
+export const WORDS = {
+  inputs: { title: "Inputs", slot: "slot", place: "argument", key: "cuts" },
+  outputs: { title: "Outputs", slot: "out-slot", place: "output", key: "out_cuts" },
+};
+
+/** What an edit of a dimension is about. @typedef {{ dimension: number, axis: string, axes: Axis[], place?: number }} Aimed */
+
 /** The edits that a dimension of an argument or of an output takes. */
 export const OPS = {
   inputs: { spec: "set_spec", dimension: "set_dim", move: "move_axis", memory: "set_memory" },
@@ -125,10 +134,7 @@ export class Arrays {
     const place = this.byName.get(String(edit.name))?.place;
     if (place === undefined || !Object.values(ops).includes(edit.op)) return;
     const before = this.dims(place);
-    const { dimension, axis, axes } = /** @type {{ dimension: number, axis: string, axes: Axis[] }} */ (
-      /** @type {unknown} */ (edit)
-    );
-    const at = /** @type {number | null | undefined} */ (edit.place);
+    const { dimension, axis, axes, place: at } = /** @type {Aimed} */ (/** @type {unknown} */ (edit));
     const after = !before
       ? null
       : edit.op === ops.move
@@ -136,13 +142,7 @@ export class Arrays {
       : edit.op === ops.dimension
       ? withDim(before, dimension, axes)
       : null;
-    const others = edit.op === ops.memory
-      ? []
-      : edit.twins
-      ? this.twins(place)
-      : edit.layers
-      ? this.twins(place, true)
-      : [];
+    const others = edit.op !== ops.memory && (edit.twins || edit.layers) ? this.twins(place, !edit.twins) : [];
     for (const each of [place, ...others]) this.asked.set(each, after);
   }
 

@@ -1,6 +1,7 @@
 // @ts-check
 // A card: a plan's name, its numbers, what can be done with it; and the one of a plan that is not there yet.
-import { Field, ui, useContextOf } from "./parts.js";
+import { Field } from "./fields.js";
+import { ui, useContextOf } from "./parts.js";
 import { Pieces } from "./pieces.js";
 import { pieces, plain, rowsOf } from "./words.js";
 
@@ -44,21 +45,24 @@ export function Card({ deck, row }) {
     deck.compare(current, id);
     deck.dragged.current = null;
   };
+  const rename = (/** @type {string} */ name) => deck.named(id, name);
+  const title = deck.naming === id
+    ? ui`<${Field} class="sv-cardnaming" data-testid="card-name" value=${called} aria-label="the card's name" grab
+          maxlength="60" onclick=${(e) => e.stopPropagation()} escape=${() => rename("")} enter=${rename}
+          leave=${rename} />`
+    : ui`<b class="sv-cardname" title=${called}>${called}</b>`;
+  const drag = {
+    ondragstart: dragstart,
+    ondragover: (/** @type {DragEvent} */ e) => deck.dragged.current && e.preventDefault(),
+    ondrop: drop,
+    ondragend: () => deck.dragged.current = null,
+  };
   return ui`<div class="sv-card ${on ? "sv-on" : ""}" data-testid="card-${id}" role="listitem" tabindex="-1"
-        aria-current=${on ? "true" : null} draggable data-level=${plain(cells[AT.level])}
+        aria-current=${on ? "true" : null} draggable data-level=${plain(cells[AT.level])} ...${drag}
         aria-label="${called}: ${[AT.step, AT.difference, AT.memory].map((n) => plain(cells[n])).join(", ")}"
-        onclick=${() => deck.open(id)} ondblclick=${() => deck.name(id)} onkeydown=${(/** @type {KeyboardEvent} */ e) =>
-    deck.keys(e, id)} ondragstart=${dragstart} ondrop=${drop} ondragover=${(/** @type {DragEvent} */ e) =>
-    deck.dragged.current && e.preventDefault()} ondragend=${() => deck.dragged.current = null}>
-      <div class="sv-cardhead">${
-    deck.naming === id
-      ? ui`<${Field} class="sv-cardnaming" data-testid="card-name" value=${called} aria-label="the card's name" grab
-            maxlength="60" onclick=${(
-        /** @type {Event} */ e,
-      ) => e.stopPropagation()} escape=${() => deck.named(id, "")} enter=${(/** @type {string} */ name) =>
-        deck.named(id, name)} leave=${(/** @type {string} */ name) => deck.named(id, name)} />`
-      : ui`<b class="sv-cardname" title=${called}>${called}</b>`
-  }<${Part} card=${id} of="note" row=${row} /><${Tools} deck=${deck} row=${row} called=${called} on=${on} /></div>
+        onclick=${() => deck.open(id)} ondblclick=${() => deck.name(id)} onkeydown=${(e) => deck.keys(e, id)}>
+      <div class="sv-cardhead">${title}<${Part} card=${id} of="note" row=${row} />
+        <${Tools} deck=${deck} row=${row} called=${called} on=${on} /></div>
       <${Insides} row=${row} id=${id} beside=${compared} /></div>`;
 }
 
@@ -78,18 +82,14 @@ function Tools({ deck, row, called, on }) {
     [true, "name", "name", `give ${called} a name (F2)`, () => deck.name(card)],
     [canDelete(ctx, card), "delete", "×", `delete ${called} (Delete)`, remove],
   ];
-  return ui`<span class="sv-cardtools">${
-    tools.filter(([there]) => there).map(([, id, words, title, act]) =>
-      ui`<button class="sv-cardtool" key=${id} data-testid="${id}-${card}" title=${title} aria-label=${title}
-            tabindex="-1" onclick=${(
-        /** @type {Event} */ e,
-      ) => (e.stopPropagation(), act())}>
-          ${words}</button>`
-    )
-  }</span>`;
+  const buttons = tools.filter(([there]) => there).map(([, id, words, title, act]) =>
+    ui`<button class="sv-cardtool" key=${id} data-testid="${id}-${card}" title=${title} aria-label=${title} tabindex="-1"
+          onclick=${(e) => (e.stopPropagation(), act())}>${words}</button>`
+  );
+  return ui`<span class="sv-cardtools">${buttons}</span>`;
 }
 
-/** The lines of a card below its head. @param {{ row: Row, id: string, beside?: unknown }} props */
+/** The lines of a card below its head. @param {{ row: Row, id: string, beside?: import("./vendor/preact.d.ts").View }} props */
 function Insides({ row, id, beside }) {
   const level = row.cells[AT.level];
   return ui`<div class="sv-cardbig">
@@ -119,11 +119,9 @@ export function Ghost() {
   if (!asked || (of === asked && !document && !trouble)) return null; // there is no such offer any more
   const [row] = of === asked && document ? rowsOf(document.blocks) : [];
   const name = asked.slice(asked.indexOf(" ") + 1);
+  const said = of === asked && trouble ? trouble : "Shardy is asked …";
   return ui`<div class="sv-card sv-ghost" data-testid="card-preview" role="listitem" aria-label="if taken: ${name}">
       <div class="sv-cardhead">
-        <span class="sv-soft">if taken:</span><b class="sv-ghostname" title=${name}>${name}</b></div>${
-    row
-      ? ui`<${Insides} row=${row} id="preview" />`
-      : ui`<p class="sv-soft">${of === asked && trouble ? trouble : "Shardy is asked …"}</p>`
-  }</div>`;
+        <span class="sv-soft">if taken:</span><b class="sv-ghostname" title=${name}>${name}</b></div>
+      ${row ? ui`<${Insides} row=${row} id="preview" />` : ui`<p class="sv-soft">${said}</p>`}</div>`;
 }

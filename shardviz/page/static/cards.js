@@ -3,8 +3,8 @@
 // the one that is open is the plan that is being changed.
 import { canDelete, Card, Ghost, idOf } from "./card.js";
 import { Documented } from "./document.js";
-import { find, focused } from "./dom.js";
-import { Notice, ui, useContextOf, useTraits } from "./parts.js";
+import { find, focused, keyed, pointedAt } from "./dom.js";
+import { Refused, ui, useContextOf, useTraits } from "./parts.js";
 import { Scatter } from "./scatter.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 import { plain, rowsOf } from "./words.js";
@@ -24,7 +24,6 @@ export function Cards() {
   const { at, document: { blocks } } = ctx.get("cards");
   const rows = rowsOf(blocks);
   const ids = rows.map(idOf);
-  const { error } = ctx.get("status");
   const reasons = rows.find((row) => idOf(row) === told && row.detail?.length);
   const active = list.current && focused(list.current);
   const inside = active && list.current.contains(active) ? active.getAttribute("data-testid") : null;
@@ -37,7 +36,7 @@ export function Cards() {
     if (card === other) return;
     open(card);
     ctx.edit({ op: "compare_with", card: other });
-    ctx.setTab("difference");
+    ctx.set("tab", "difference");
   }
 
   /** @param {string} card @param {string} name */
@@ -50,19 +49,22 @@ export function Cards() {
   /** @param {KeyboardEvent} e @param {string} card */
   function keys(e, card) {
     if (e.target !== e.currentTarget) return;
-    const n = ids.indexOf(card);
-    const side = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
-    if (side && e.altKey) ids[n + side] && ctx.edit({ op: "move_card", card, to: n + side });
-    else if (side) find(list.current, `card-${ids[n + side] ?? card}`)?.focus();
-    else if (e.key === "Enter" || e.key === " ") open(card);
-    else if (e.key === "F2") setNaming(card);
-    else if (e.key === "w") tell(card);
-    else if (e.key === "k" && card === at) ctx.edit({ op: "pin" });
-    else if (e.key === "c") ctx.edit({ op: "compare_with", card });
-    else if (e.key === "Delete" && canDelete(ctx, card)) ctx.edit({ op: "delete_card", card });
-    else return;
-    e.preventDefault();
-    e.stopPropagation();
+    const side = (/** @type {number} */ by) => () => {
+      const to = ids.indexOf(card) + by;
+      if (!e.altKey) find(list.current, `card-${ids[to] ?? card}`)?.focus();
+      else if (ids[to]) ctx.edit({ op: "move_card", card, to });
+    };
+    keyed(e, {
+      ArrowLeft: side(-1),
+      ArrowRight: side(1),
+      Enter: () => open(card),
+      " ": () => open(card),
+      F2: () => setNaming(card),
+      w: () => tell(card),
+      k: () => card === at && ctx.edit({ op: "pin" }),
+      c: () => ctx.edit({ op: "compare_with", card }),
+      Delete: () => canDelete(ctx, card) && ctx.edit({ op: "delete_card", card }),
+    });
   }
 
   useLayoutEffect(() => {
@@ -83,21 +85,18 @@ export function Cards() {
     goes.current = null;
   });
 
-  const escape = (/** @type {KeyboardEvent} */ e) => {
-    if (e.key !== "Escape" || !ctx.get("offers").document) return;
+  const away = () => {
+    if (!ctx.get("offers").document) return false;
     togglePresets(ctx);
-    find(/** @type {HTMLElement} */ (e.currentTarget), "presets")?.focus();
-    e.stopPropagation();
+    find(ctx.root, "presets")?.focus();
   };
   const deck = { open, compare, name: setNaming, named, tell, keys, ids, naming, dragged };
   const title = reasons && [{ t: `Why ${plain(reasons.cells[0])}`, b: true }];
-  return ui`<div class="sv-strip" inert=${ctx.gone} onkeydown=${escape}>
+  return ui`<div class="sv-strip" inert=${ctx.gone} onkeydown=${(e) => keyed(e, { Escape: away })}>
       <${Offers} />
       <div class="sv-offers-pane sv-reasons" data-testid="card-why" hidden=${!reasons}>
-        <${Documented} of=${reasons && { title, blocks: reasons.detail }} /></div><div>${
-    error?.place === "card" &&
-    ui`<${Notice} kind="sv-error" id="card-error" message=${error.message} />`
-  }</div>
+        <${Documented} of=${reasons && { title, blocks: reasons.detail }} /></div><div>
+        <${Refused} at=${["card"]} id="card-error" /></div>
       <div class="sv-ledger">
         <${Scatter} />
         <div class="sv-deck ${ids.length > 4 ? "sv-many" : ""}" role="list" aria-label="plans" ref=${list}
@@ -117,25 +116,22 @@ function Offers() {
     sel &&
     ui`<button class="sv-btn" data-testid="take-${sel[1]}" title="make it a card and go to it" onclick=${() =>
       ctx.edit({ op: "take_offer", offer: sel[1] })}>take</button>`;
+  const editors = { offers: { end: take } };
   return ui`<div class="sv-offers-pane" data-testid="offers-pane" hidden=${!document}>
-      <${Documented} of=${document} editors=${{
-    offers: { end: take },
-  }} /></div>`;
+      <${Documented} of=${document} editors=${editors} /></div>`;
 }
 
 /** What is done to all of them: presets; and how far a search is. */
 function Tools() {
   const ctx = useContextOf();
   const { document, hunt, share, trouble } = ctx.get("offers");
+  const far = ui`<span class="sv-track"><i class="sv-fill-work" style=${{ width: `${100 * share}%` }} /></span>`;
   return ui`<div class="sv-decktools">
-      <button class="sv-btn" data-testid="presets" aria-expanded=${Boolean(document)}
-          onclick=${() => togglePresets(ctx)}>
-        ${document ? "presets ▾" : "+ preset ▴"}</button><div class="sv-hunt" role="status">${
-    hunt &&
-    ui`<span class="sv-track"><i class="sv-fill-work" style=${{
-      width: `${100 * share}%`,
-    }} /></span><small>${hunt}</small>`
-  }${!document && trouble && ui`<small>${trouble}</small>`}</div></div>`;
+      <button class="sv-btn" data-testid="presets" aria-expanded=${Boolean(document)} onclick=${() =>
+    togglePresets(ctx)}>
+        ${document ? "presets ▾" : "+ preset ▴"}</button>
+      <div class="sv-hunt" role="status">${hunt && [far, ui`<small>${hunt}</small>`]}
+        ${!document && trouble && ui`<small>${trouble}</small>`}</div></div>`;
 }
 
 /** The button that searches, which stands with the verdict. */
@@ -157,19 +153,17 @@ export function Finder() {
 export function watchOffers(ctx, el) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
-  /** @param {Event} e */
-  function look(e) {
-    const target = e.composedPath()[0];
-    const found = target instanceof Element ? target.closest("[data-offer]") : null;
-    const offer = found?.getAttribute("data-offer") || "";
+  const end = pointedAt(el, "[data-offer]", (found) => {
+    const offer = found?.dataset.offer || "";
     clearTimeout(timer);
-    if (offer === ctx.get("hovered")) return;
-    timer = setTimeout(() => ctx.hover(offer), offer ? LINGER : 2 * LINGER);
-  }
-  for (const event of ["mouseover", "mouseleave", "focusin", "focusout"]) el.addEventListener(event, look);
+    if (offer !== ctx.get("hovered")) timer = setTimeout(() => ctx.hover(offer), offer ? LINGER : 2 * LINGER);
+  });
   el.addEventListener("click", () => {
     clearTimeout(timer);
     ctx.hover(""); // what was looked at is taken, or something else is done
   });
-  return () => clearTimeout(timer);
+  return () => {
+    clearTimeout(timer);
+    end();
+  };
 }

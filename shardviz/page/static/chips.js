@@ -56,9 +56,8 @@ export function shapeText(shape) {
 export function Chip({ axis, text = axisText(axis), ...more }) {
   const ctx = useContextOf();
   const long = text.length > LONGEST ? { class: "sv-chip sv-long", title: text } : { class: "sv-chip" };
-  return ui`<span style=${axisStyle(ctx, axis)} data-thing="axis ${
-    axisName(axis)
-  }" ...${long} ...${more}>${text}</span>`;
+  const thing = `axis ${axisName(axis)}`;
+  return ui`<span style=${axisStyle(ctx, axis)} data-thing=${thing} ...${long} ...${more}>${text}</span>`;
 }
 
 /** The axes that a collective goes over, or what stands for them. @param {{ axes?: Axis[] | null }} props */

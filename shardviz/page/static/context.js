@@ -51,12 +51,6 @@ export function context(model) {
     };
   }
 
-  /** @type {Model["set"]} */
-  function save(key, value) {
-    model.set(key, value);
-    model.save_changes();
-  }
-
   /** The edits that wait for the kernel's answer, in order. @type {Sent[]} */
   let sent = [];
 
@@ -70,6 +64,7 @@ export function context(model) {
   /** @type {Context} */
   const ctx = {
     number: 1,
+    root: /** @type {any} */ (null), // until the page is there
     gone: false,
     twins: true,
     since: 0,
@@ -87,6 +82,10 @@ export function context(model) {
       local[key].forEach(soon);
     },
     get: (key) => model.get(key),
+    set(key, value) {
+      model.set(key, value);
+      model.save_changes();
+    },
     on(key, listener) {
       if (key in local) {
         local[key].push(listener);
@@ -116,23 +115,17 @@ export function context(model) {
       if (look) ctx.openDrawer();
       if (model.get("selected") === name) return;
       model.set("selected_at", model.get("status").level); // an intermediate has its name at one level only
-      save("selected", name);
+      ctx.set("selected", name);
     },
-    query: (change) => save("query", { ...model.get("query"), ...change }),
-    read: (text) => save("reading", text),
-    setTab: (tab) => save("tab", tab),
-    openLines: (lines) => save("opened", lines),
-    pickDevice: (place) => save("device", place),
+    query: (change) => ctx.set("query", { ...model.get("query"), ...change }),
     openMenu: () => {}, // menu.js
     chooseTarget: () => {}, // target.js
     showLine: () => {}, // source.js
     askWhy: () => {}, // why.js
     goStep: () => {}, // why.js
     openDrawer: () => {}, // drawer.js
-    want: (what) => save("wants", what),
-    attempt: (text) => save("trying", text),
     hover: (offer) => {
-      if (!ctx.gone && model.get("hovered") !== offer) save("hovered", offer);
+      if (!ctx.gone && model.get("hovered") !== offer) ctx.set("hovered", offer);
     },
     asked: waiting,
     lastAsked: (op, name) => waiting().findLast((edit) => edit.op === op && (!name || edit.name === name)),

@@ -1,6 +1,6 @@
 // @ts-check
 // Any Document of the kernel: its blocks one below the other. What a person has opened stays open when it changes.
-import { LineLink, ui, useAgain, useTraits } from "./parts.js";
+import { LineLink, ui, useAgain, useFlash, useTraits } from "./parts.js";
 import { Figure } from "./picture.js";
 import { actOf, isSelected, nameOf, Pieces, things } from "./pieces.js";
 import { Term } from "./terms.js";
@@ -15,9 +15,9 @@ const SHORT = 10; // characters of a number that is never broken over two lines
 const MOST = 28; // characters of a column of words where there is little room
 const LEAST = [160, 520, 640, 780]; // pixels below which tables of more and more columns show their rows as cards
 
-/** What a document's parts know of it: what is open, what can be changed, its width, and which change is to be seen.
+/** What a document's parts know of it: what is open, what can be changed, its width, and the class that lights a change.
  * @typedef {{ ctx: Context, opened: Map<string, boolean>, toggle: (key: string, before?: boolean) => void,
- *   editors: Editors, wide: number, turn: number }} Doc */
+ *   editors: Editors, wide: number, flash: string }} Doc */
 
 /**
  * @param {{ of?: Document | null, editors?: Editors, flashes?: boolean, class?: string, [attribute: string]: unknown }} props
@@ -28,7 +28,6 @@ export function Documented({ of, editors = {}, flashes = false, class: look = ""
   const again = useAgain();
   const box = useRef(/** @type {any} */ (null));
   const opened = useRef(/** @type {Map<string, boolean>} */ (new Map())).current;
-  const last = useRef({ of: /** @type {unknown} */ (null), turn: 0 });
   const [wide, setWide] = useState(Infinity); // a width of LEAST
   useLayoutEffect(() => { // it is told before anything is painted; asking for the width costs a layout each time
     const watch = new ResizeObserver(() => {
@@ -38,13 +37,12 @@ export function Documented({ of, editors = {}, flashes = false, class: look = ""
     watch.observe(box.current);
     return () => watch.disconnect();
   }, []);
-  const fresh = flashes && last.current.of !== null && of !== last.current.of;
-  last.current = { of, turn: last.current.turn + Number(fresh) };
+  const flash = useFlash(flashes ? of : null);
   const toggle = (/** @type {string} */ key, before = false) => {
     opened.set(key, !(opened.get(key) ?? before));
     again();
   };
-  const doc = { ctx, opened, toggle, editors, wide, turn: fresh ? last.current.turn : 0 };
+  const doc = { ctx, opened, toggle, editors, wide, flash };
   return ui`<div ...${more} class="sv-doc ${look}" ref=${box}>
       ${of?.title && ui`<h2><${Pieces} of=${of.title} /></h2>`}
       ${(of?.lead || []).map((line) => ui`<p class="sv-lead"><${Pieces} of=${line} /></p>`)}
@@ -99,20 +97,14 @@ function Table({ doc, of, path }) {
   const heads = columns.map(({ title = "", right, tip }) =>
     ui`<th scope="col" class=${right && "sv-num"}>${tip ? ui`<${Term} text=${title} means=${tip} />` : title}</th>`
   );
+  const lines = rows.map((row, n) => ui`<${Line} key=${n} doc=${doc} table=${of} row=${row} n=${n} path=${path} />`);
+  const rest = `… and ${more?.toLocaleString("en")} more ${noun}${more === 1 ? "" : "s"}`;
   return ui`${caption && ui`<h3 class="sv-sec">${caption}</h3>`}
     <table class="sv-table sv-doctable ${doc.wide <= least ? "sv-cards" : ""}" data-testid=${name}
         style=${{ "max-width": `${Math.max(48, 1.5 * total)}ch` }}>
       <colgroup>${chars.map((n) => ui`<col style=${{ width: `${100 * n / total}%` }} />`)}</colgroup>
       ${columns.some(({ title }) => title) && ui`<thead><tr>${heads}${end && ui`<th />`}</tr></thead>`}
-      <tbody>
-        ${
-    rows.map((row, n) => ui`<${Line} key=${n} doc=${doc} table=${of} row=${row} n=${n} path=${path} />`)
-  }</tbody></table>
-    ${
-    more
-      ? ui`<p class="sv-soft">${`… and ${more.toLocaleString("en")} more ${noun}${more === 1 ? "" : "s"}`}</p>`
-      : null
-  }`;
+      <tbody>${lines}</tbody></table>${more ? ui`<p class="sv-soft">${rest}</p>` : null}`;
 }
 
 /** A row, and what belongs to it below. @param {{ doc: Doc, table: Rows, row: Row, n: number, path: string }} props */
@@ -122,8 +114,7 @@ function Line({ doc, table: { columns, name, folds }, row, n, path }) {
   const id = nameOf(sel) || `${name || path}-${n}`;
   const key = `${path}/${id}/${n}`;
   const act = detail ? null : actOf(doc.ctx, sel);
-  const flash = marked && doc.turn ? `sv-changed sv-turn${doc.turn % 2}` : "";
-  const looks = [isSelected(doc.ctx, sel) && "sv-sel", act && "sv-act", flash].filter(Boolean).join(" ");
+  const looks = [isSelected(doc.ctx, sel) && "sv-sel", act && "sv-act", marked && doc.flash].filter(Boolean).join(" ");
   const open = detail && (!folds || doc.ctx.printing || doc.opened.get(key));
   const below = () => ui`<${Blocks} doc=${doc} of=${detail} path=${key} />`;
   const rest = cells.slice(1).map((cell, i) => {

@@ -1,5 +1,5 @@
 // @ts-check
-// Elements that are there already.
+// Elements that are there already, and what is pressed or pointed at in them.
 
 /**
  * The element that has the focus, also inside a shadow root.
@@ -36,5 +36,34 @@ export function keepFocus(root) {
   return () => {
     watch.disconnect();
     for (const event of ["focusin", "pointerdown"]) document.removeEventListener(event, follow, true);
+  };
+}
+
+/**
+ * Does what a pressed key is for, if it is one of these, so that nobody else hears of it; unless that returns false.
+ * @param {KeyboardEvent} e
+ * @param {Record<string, () => unknown>} acts
+ */
+export function keyed(e, acts) {
+  if (!Object.hasOwn(acts, e.key) || acts[e.key]() === false) return;
+  e.preventDefault();
+  e.stopPropagation();
+}
+
+/**
+ * Tells of the element with a selector that is pointed at or has the focus, and when none is any more; returns how to stop.
+ * @param {HTMLElement} root
+ * @param {string} selector
+ * @param {(found: HTMLElement | null) => void} tell
+ */
+export function pointedAt(root, selector, tell) {
+  const over = (/** @type {Event} */ e) => {
+    const target = e.composedPath()[0];
+    tell(target instanceof Element ? target.closest(selector) : null);
+  };
+  const events = { mouseover: over, focusin: over, mouseleave: () => tell(null), focusout: () => tell(null) };
+  for (const [name, listener] of Object.entries(events)) root.addEventListener(name, listener);
+  return () => {
+    for (const [name, listener] of Object.entries(events)) root.removeEventListener(name, listener);
   };
 }

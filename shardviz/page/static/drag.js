@@ -1,7 +1,10 @@
 // @ts-check
 // Dragging a mesh axis onto a dimension. While it is in the air the slots that would take it are marked.
+import { Chip } from "./chips.js";
+import { isLegal } from "./choices.js";
+import { ui, useContextOf } from "./parts.js";
 
-/** @import { Context } from "./types.d.ts" */
+/** @import { Axis, Choice, Context } from "./types.d.ts" */
 
 /** The axis in the air, and the explorer that it was taken up on: all explorers on a page have one module.
  * @type {{ axis: string, ctx: Pick<Context, "put"> } | null} */
@@ -64,10 +67,20 @@ export function dropped(ctx, may, take) {
 }
 
 /**
- * How a slot looks while an axis is in the air.
- * @param {string} axis
- * @param {(axis: string) => boolean} may
+ * A slot: the axes that shard a dimension, each of which can be dragged on; it takes those that may be there.
+ * @param {{ axes: Axis[], choices?: Choice[], take: (axis: string) => void, empty: string, class?: string,
+ *   [attribute: string]: unknown }} props `choices`: what each axis of the mesh may do there; `empty`: what stands there
+ *   without an axis
  */
-export function marking(axis, may) {
-  return axis ? may(axis) ? "sv-may" : "sv-maynot" : "";
+export function AxisSlot({ axes, choices, take, empty, class: look = "", ...more }) {
+  const ctx = useContextOf();
+  const names = ctx.get("mesh").axes.map(({ name }) => name);
+  const may = (/** @type {string} */ axis) => isLegal(choices?.[names.indexOf(axis)]);
+  const marks = ctx.air && (may(ctx.air) ? "sv-may" : "sv-maynot");
+  const chips = axes.map((axis) =>
+    ui`<${Chip} axis=${axis} ...${typeof axis === "string" ? dragged(ctx, axis) : {}} />`
+  );
+  return ui`<button ...${more} class="sv-slot ${axes.length ? "sv-cut" : ""} ${marks} ${look}" aria-haspopup="dialog"
+        aria-expanded="false" ...${dropped(ctx, may, take)}>
+      ${chips.length ? chips : ui`<em>${empty}</em>`}</button>`;
 }

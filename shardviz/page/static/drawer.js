@@ -1,15 +1,15 @@
 // @ts-check
 // The drawer beside the views, closed until a person selects something: its shard map, its notations, why.
 import { Constrain } from "./constrain.js";
+import { keyed } from "./dom.js";
 import { Shards } from "./panes.js";
 import { ui, useTraits } from "./parts.js";
-import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
+import { useLayoutEffect, useState } from "./vendor/preact.js";
 import { Why } from "./why.js";
 
 export function Drawer() {
   const ctx = useTraits("why");
   const [open, show] = useState(false);
-  const box = useRef(/** @type {any} */ (null));
   const asks = Boolean(ctx.get("why").name);
   useLayoutEffect(() => {
     if (asks) show(true);
@@ -19,18 +19,11 @@ export function Drawer() {
   function close() {
     if (asks) ctx.edit({ op: "close_why" });
     show(false);
-    box.current.closest(".shardviz")?.focus({ preventScroll: true });
+    ctx.root.focus({ preventScroll: true });
   }
 
-  /** @param {KeyboardEvent} e */
-  function keys(e) {
-    if (e.key !== "Escape" || e.defaultPrevented) return;
-    close();
-    e.preventDefault();
-    e.stopPropagation();
-  }
-  return ui`<aside class="sv-drawer" data-testid="drawer" aria-label="what is selected" hidden=${!open} ref=${box}
-        onkeydown=${keys}>
+  return ui`<aside class="sv-drawer" data-testid="drawer" aria-label="what is selected" hidden=${!open}
+        onkeydown=${(e) => keyed(e, { Escape: close })}>
       <button class="sv-drawerclose" data-testid="drawer-close" title="close (Escape)" aria-label="close"
           onclick=${close}>✕</button><div class="sv-drawerbody" hidden=${asks}><${Constrain} /><${Shards} small /></div>
       <${Why} /></aside>`;

@@ -17,7 +17,7 @@ import { Specs } from "./specs.js";
 import { TargetMenu } from "./target.js";
 import { Meaning } from "./terms.js";
 import { Tour } from "./tour.js";
-import { render, useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
+import { render, useLayoutEffect, useMemo, useState } from "./vendor/preact.js";
 import { Asking, useAsking } from "./waits.js";
 import { pieces, plain } from "./words.js";
 
@@ -27,7 +27,7 @@ import { pieces, plain } from "./words.js";
 const STOPS = [
   [
     ".sv-body",
-    ".sv-top :is(button, .sv-term), .sv-secbar :is(button, input), .sv-dimmore, [data-testid=make-rule-open], .sv-foot button",
+    ".sv-top :is(button, .sv-term), .sv-secbar :is(button, input), .sv-dimmore, .sv-but button, [data-testid=make-rule-open], .sv-foot button",
   ],
   [".sv-centre", ".sv-places button"],
   [".sv-panel, .sv-drawer", "button, a[href], .sv-term"],
@@ -37,21 +37,16 @@ const STOPS = [
 /** @param {{ model: Model }} props */
 function Page({ model }) {
   const ctx = useTraits("head", "gone");
-  const root = useRef(/** @type {any} */ (null));
+  const keep = (/** @type {HTMLElement | null} */ el) => ctx.root = el ?? ctx.root; // what ends still needs it
   const [over, open] = useState(/** @type {import("./keys.js").Over} */ (""));
-  const dark = useDark(root);
+  const dark = useDark();
   const asking = useAsking().shown;
   useLayoutEffect(() => {
     ctx.watchKernel();
     const parts = STOPS.flatMap(([part, selector]) =>
-      [...root.current.querySelectorAll(part)].map((el) => /** @type {[HTMLElement, string]} */ ([el, selector]))
+      [...ctx.root.querySelectorAll(part)].map((el) => /** @type {[HTMLElement, string]} */ ([el, selector]))
     );
-    const ends = [
-      keepFocus(root.current),
-      roveIn(parts),
-      lighting(root.current),
-      watchOffers(ctx, root.current.firstElementChild),
-    ];
+    const ends = [keepFocus(ctx.root), roveIn(parts), lighting(ctx.root), watchOffers(ctx, ctx.root)];
     return () => ends.forEach((end) => end());
   }, []);
   const tour = () => open("tour");
@@ -64,15 +59,12 @@ function Page({ model }) {
   );
   const name = `explorer${ctx.number > 1 ? ` (${ctx.number})` : ""} of ${plain(ctx.get("head").document.title || [])}`;
   const looks = ["shardviz", dark && "sv-dark", ctx.gone && "sv-gone", asking && "sv-asked"].filter(Boolean).join(" ");
-  return ui`<div class=${looks} data-testid="shardviz" role="region" tabindex="-1" aria-label=${name} ref=${root}
-        onkeydown=${(
-    /** @type {KeyboardEvent} */ e,
-  ) => pageKeys(ctx, e, over, open)}>
-      <div class="sv-body">${body}</div>${over === "help" && ui`<${Help} close=${() => open("")} tour=${tour} />`}
-      ${over === "palette" && ui`<${Palette} close=${() => open("")} />`}
-      ${
-    over === "tour" && ui`<${Tour} close=${() => open("")} keys=${() => open("help")} />`
-  }<${Meaning} /><${Asking} /></div>`;
+  const shown = over && { help: Help, palette: Palette, tour: Tour }[over];
+  return ui`<div class=${looks} data-testid="shardviz" role="region" tabindex="-1" aria-label=${name} ref=${keep}
+        onkeydown=${(e) => pageKeys(ctx, e, over, open)}>
+      <div class="sv-body">${body}</div>
+      ${shown && ui`<${shown} key=${over} close=${() => open("")} tour=${tour} keys=${() => open("help")} />`}
+      <${Meaning} /><${Asking} /></div>`;
 }
 
 /** What is set: the mesh, the machine, the dimensions, the arrays. @param {{ tour: () => void }} props */
@@ -90,10 +82,7 @@ function show({ model, el }) {
   ctx.number = number;
   const host = document.createElement("div");
   el.append(host);
-  render(
-    ui`<${Explorer.Provider} value=${ctx}><${Page} model=${model} /><//>`,
-    host,
-  );
+  render(ui`<${Explorer.Provider} value=${ctx}><${Page} model=${model} /><//>`, host);
   return () => {
     render(null, host);
     ctx.close();

@@ -43,14 +43,14 @@ export function isDark(root) {
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** Whether the page around is dark, now and when that changes; what is printed is not. @param {{ current: HTMLElement | null }} root */
-export function useDark(root) {
+/** Whether the page around is dark, now and when that changes; what is printed is not. */
+export function useDark() {
   const ctx = useContextOf();
   const [dark, set] = useState(false);
   useLayoutEffect(() => {
     const print = matchMedia("print");
     const draw = () => {
-      set(!print.matches && isDark(/** @type {HTMLElement} */ (root.current)));
+      set(!print.matches && isDark(ctx.root));
       if (ctx.printing !== print.matches) ctx.put("printing", print.matches);
     };
     const watch = new MutationObserver(draw);

@@ -1,8 +1,8 @@
 // @ts-check
 // The keyboard: what the keys do anywhere on the page, the list of them, and parts that are one stop of Tab each.
+import { keyed } from "./dom.js";
+import { Over } from "./over.js";
 import { ui } from "./parts.js";
-import { focused } from "./dom.js";
-import { useLayoutEffect, useRef } from "./vendor/preact.js";
 
 /** @import { Context } from "./types.d.ts" */
 /** @typedef {"" | "help" | "palette" | "tour"} Over */
@@ -48,15 +48,16 @@ export function rove(el, selector) {
     el.dataset.at = item.dataset.testid ?? "";
   });
   el.addEventListener("keydown", (e) => {
-    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[e.key];
     const target = /** @type {HTMLElement} */ (e.target);
-    if (!by || e.defaultPrevented || !target.matches(selector) || isField(target)) return;
-    const all = reachable(el, selector);
-    const to = all[all.indexOf(target) + by];
-    if (!to) return;
-    to.focus();
-    e.preventDefault();
-    e.stopPropagation();
+    if (e.defaultPrevented || !target.matches(selector) || isField(target)) return;
+    const step = (/** @type {number} */ by) => () => {
+      const all = reachable(el, selector);
+      const to = all[all.indexOf(target) + by];
+      if (to?.matches("[role=tab]") && target.matches("[role=tab]")) to.click(); // a tab shows what it is of at once
+      to?.focus();
+      return Boolean(to);
+    };
+    keyed(e, { ArrowRight: step(1), ArrowDown: step(1), ArrowLeft: step(-1), ArrowUp: step(-1) });
   });
 }
 
@@ -92,17 +93,11 @@ export function isField(el) {
 
 /** The list of the keys. @param {{ close: () => void, tour: () => void }} props */
 export function Help({ close, tour }) {
-  const button = useRef(/** @type {any} */ (null));
-  useLayoutEffect(() => {
-    const before = /** @type {HTMLElement | null} */ (focused(button.current));
-    button.current.focus();
-    return () => before?.focus();
-  }, []);
-  return ui`<div class="sv-help" data-testid="help" role="dialog" aria-label="keys">
+  return ui`<${Over} class="sv-help" data-testid="help" aria-label="keys" close=${close} first=${["button"]}>
       <h2>Keys</h2>
       <table>${KEYS.map(([key, words]) => ui`<tr><th scope="row"><kbd>${key}</kbd></th><td>${words}</td></tr>`)}</table>
-      <button class="sv-btn" data-testid="help-close" onclick=${close} ref=${button}>close</button>${" "}
-      <button class="sv-btn" data-testid="help-tour" onclick=${tour}>tour</button></div>`;
+      <button class="sv-btn" data-testid="help-close" onclick=${close}>close</button>${" "}
+      <button class="sv-btn" data-testid="help-tour" onclick=${tour}>tour</button><//>`;
 }
 
 /**
@@ -125,16 +120,14 @@ export function pageKeys(ctx, e, over, open) {
   if (e.ctrlKey && (e.key === "z" || e.key === "y")) e.stopPropagation();
 
   function plain() {
-    const root = /** @type {HTMLElement} */ (e.currentTarget);
     if (e.key === "/") open("palette");
     else if (e.key === "?") open(over === "help" ? "" : "help");
     else if (e.key === "w" && ctx.get("selected")) ctx.askWhy(ctx.get("selected"));
     else if (e.key === "Escape" && over) open("");
     else if (e.key === "Escape" && ctx.get("status").error) ctx.edit({ op: "dismiss" });
     else if (/^[1-9]$/.test(e.key)) {
-      /** @type {NodeListOf<HTMLElement>} */
-      const tabs = root.querySelectorAll(".sv-tabs [role=tab]");
-      const tab = tabs[Number(e.key) - 1];
+      const tab =
+        /** @type {HTMLElement | undefined} */ (ctx.root.querySelectorAll(".sv-tabs [role=tab]")[Number(e.key) - 1]);
       tab?.click();
       tab?.focus();
     } else return;

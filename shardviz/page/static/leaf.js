@@ -1,30 +1,31 @@
 // @ts-check
 // A row of the tree: a branch; or an array, whose dimensions are slots, each with its size above it, into which axes go.
-import { OPS } from "./arrays.js";
-import { Chip, cutText, shapeText } from "./chips.js";
-import { dragged, dropped, marking } from "./drag.js";
-import { isLegal, twinsText } from "./choices.js";
-import { Field, Refusal, ui, useContextOf } from "./parts.js";
+import { OPS, WORDS } from "./arrays.js";
+import { cutText, shapeText } from "./chips.js";
+import { twinsText } from "./choices.js";
+import { find, keyed } from "./dom.js";
+import { AxisSlot } from "./drag.js";
+import { Field, Select } from "./fields.js";
+import { Refusal, ui, useContextOf } from "./parts.js";
 import { RuleMaker } from "./rules.js";
 
 /** @import { Dims, Edit, EditError, Item, Kind, What } from "./types.d.ts" */
 
-const MEMORIES = ["device", "pinned_host", "unpinned_host"];
-const SLOTS = { inputs: "slot", outputs: "out-slot" };
-const PLACES = { inputs: "argument", outputs: "output" };
+/** @type {[string, string][]} */
+const MEMORIES = ["device", "pinned_host", "unpinned_host"].map((each) => [each, each]);
 
 /** Pixels from the left: small steps from the third level on, so that a deep tree's names can still be read. */
 const indent = (/** @type {number} */ depth) => 8 + Math.min(depth, 2) * 14 + Math.max(0, depth - 2) * 5;
 
 /** What a row is told: at which slot (below 0: its name) Tab enters the tree, if at this row; and what can be done to it.
- * @typedef {{ what: What, item: Item, top: number, enters: number | null, enter: (dimension: number) => void,
+ * @typedef {{ what: What, item: Item, enters: number | null, enter: (dimension: number) => void,
  *   keys: (e: KeyboardEvent, item: Item, dimension: number) => void, change: (item: Item, edit: Edit) => void }} Own */
 
 /** The array that a row shows.
  * @typedef {{ name: string, place: number, shape: number[], dtype: string, donated: boolean, dims: Dims | null, kind: Kind }} Shown */
 
 /** @param {Own & { fold: () => void }} props */
-export function Branch({ what, item, top, enters, enter, keys, fold }) {
+export function Branch({ what, item, enters, enter, keys, fold }) {
   const { key, label, depth, closed, kind, node } = item;
   const { sums } = useContextOf().arrays(what).cuts;
   const sum = node.branch === undefined ? "" : sums[node.branch];
@@ -33,21 +34,18 @@ export function Branch({ what, item, top, enters, enter, keys, fold }) {
     : kind === "branch" && closed
     ? `${node.count} ${node.count === 1 ? "array" : "arrays"} · ${sum}`
     : "";
+  const style = { "padding-left": `${indent(depth)}px` };
   return ui`<div class="sv-row sv-branch ${kind === "branch" ? "" : "sv-layers"}" role="treeitem"
-        aria-expanded=${!closed} aria-level=${depth + 1} data-key=${key} style=${{
-    top: `${top}px`,
-  }}>
+        aria-expanded=${!closed} aria-level=${depth + 1}>
       <button class="sv-name" data-testid="fold-${key}" tabindex=${enters === null ? "-1" : "0"} title=${label}
-          style=${{
-    "padding-left": `${indent(depth)}px`,
-  }} onclick=${() => (enter(-1), fold())} onkeydown=${(/** @type {KeyboardEvent} */ e) => keys(e, item, -1)}>
+          style=${style} onclick=${() => (enter(-1), fold())} onkeydown=${(e) => keys(e, item, -1)}>
         <span class="sv-tri" aria-hidden="true">${closed ? "▸" : "▾"}</span>${label}</button><span class="sv-grow" />
       <span class="sv-mem">${said}</span></div>`;
 }
 
 /** @param {Own & { flash: string }} props */
 export function Leaf({ flash, ...own }) {
-  const { what, item, top, enters, enter, keys } = own;
+  const { what, item, enters, enter, keys } = own;
   const ctx = useContextOf();
   const arrays = ctx.arrays(what);
   const place = item.shown ?? 0;
@@ -57,7 +55,7 @@ export function Leaf({ flash, ...own }) {
   const { error } = ctx.get("status");
   const selected = ctx.get("selected") === name;
   const mine = error?.argument === name ? error : null;
-  const told = mine?.place === PLACES[what] ? mine : null;
+  const told = mine?.place === WORDS[what].place ? mine : null;
   const style = {
     "padding-left": `${indent(item.depth) + (item.depth ? 0 : 2)}px`,
     "flex-basis": item.depth > 2 ? `${100 + (item.depth - 2) * 9}px` : "",
@@ -65,30 +63,26 @@ export function Leaf({ flash, ...own }) {
   const select = (/** @type {any} */ { target }) => target.closest("button,input,select") || ctx.select(name);
   const enterable = shape.length && enters !== null ? Math.min(enters, shape.length - 1) : -1;
   const elsewhere = kind.unused ? "unused" : kind.memory === "device" ? "" : kind.memory;
+  const slots = shape.map((_, d) =>
+    ui`<${Slot} own=${own} row=${row} dimension=${d} enters=${enterable === d} wrong=${mine?.dimension === d} />`
+  );
+  const odd = item.odd
+    ? ui`<small class="sv-warn" title="sharded otherwise in these layers">${item.odd} differ</small>`
+    : null;
   return ui`<div class="sv-row sv-leaf ${selected ? "sv-sel" : ""} ${kind.changed ? flash : ""}" role="treeitem"
-        data-thing="value ${name}" aria-level=${item.depth + 1} aria-selected=${selected} data-key=${item.key}
-        data-testid="${PLACES[what]}-${item.key}" style=${{
-    top: `${top}px`,
-  }}>
+        data-thing="value ${name}" aria-level=${item.depth + 1} aria-selected=${selected}
+        data-testid="${WORDS[what].place}-${item.key}">
       <div class="sv-leafline" onclick=${select}>
         <button class="sv-name" data-testid="name-${item.key}" tabindex=${enters !== null && enterable < 0 ? "0" : "-1"}
             title="${name} ${dtype}${shapeText(shape)}" style=${style} onclick=${() => (enter(-1), ctx.select(name))}
-            onkeydown=${(/** @type {KeyboardEvent} */ e) => keys(e, item, -1)}>
+            onkeydown=${(e) => keys(e, item, -1)}>
           ${item.label}${mine && ui`<span class="sv-warn" title=${mine.message}>${" ▲"}</span>`}
           ${item.above && ui`<small class="sv-above" title=${name}>${item.above}</small>`}</button>
-        <span class="sv-dims">${
-    shape.length
-      ? shape.map((_, d) =>
-        ui`<${Slot} own=${own} row=${row} dimension=${d} enters=${enterable === d} wrong=${mine?.dimension === d} />`
-      )
-      : ui`<span class="sv-soft">scalar</span>`
-  }</span>
+        <span class="sv-dims">${slots.length ? slots : ui`<span class="sv-soft">scalar</span>`}</span>
         <span class="sv-mem ${arrays.asked.has(place) ? "sv-old" : ""}">
           ${kind.bytes}${item.count > 1 && ui`<small>× ${item.count}</small>`}
           ${[elsewhere, kind.chosen ? "chosen" : ""].map((said) => said && ui`<small>${said}</small>`)}
-          ${
-    item.odd ? ui`<small class="sv-warn" title="sharded otherwise in these layers">${item.odd} differ</small>` : null
-  }</span></div>
+          ${odd}</span></div>
       ${(selected || told) && ui`<${Detail} own=${own} row=${row} error=${told} />`}</div>`;
 }
 
@@ -98,32 +92,23 @@ function Slot({ own: { what, item, enter, keys, change }, row, dimension, enters
   const ctx = useContextOf();
   const { kind, dims, shape, place, name } = row;
   const axes = dims?.[dimension] ?? [];
-  const id = `${SLOTS[what]}-${item.key}-${dimension}`;
+  const id = `${WORDS[what].slot}-${item.key}-${dimension}`;
   const at = ctx.arrays(what).kin?.dimensions?.[place]?.[dimension] ?? -1;
   const of = ctx.get("dimensions").rows[at]?.name ?? "";
-  const names = ctx.get("mesh").axes.map((axis) => axis.name);
-  const may = (/** @type {string} */ axis) => isLegal(kind.choices[dimension]?.[names.indexOf(axis)]);
   const take = (/** @type {string} */ axis) => change(item, { op: OPS[what].move, axis, dimension });
   const open = () => {
     enter(dimension);
     ctx.select(name, false); // it is edited, not looked at
     ctx.openMenu({ what, name, dimension, id, layers: item.count > 1 });
   };
-  const look = [axes.length && "sv-cut", wrong && "sv-wrong", kind.chosen && "sv-chosen", marking(ctx.air, may)];
+  const which = `${item.key}, dimension ${dimension}${of ? ` (${of})` : ""}`;
+  const said = `${which} of size ${shape[dimension]}: ${cutText(axes)}`;
   return ui`<span class="sv-dim" data-thing=${of ? `dimension ${of}` : null}>
       <small>${shape[dimension]}</small>
-      <button class="sv-slot ${look.filter(Boolean).join(" ")}" data-testid=${id} tabindex=${enters ? "0" : "-1"}
-          title=${of || null} aria-haspopup="dialog" aria-expanded="false" aria-invalid=${wrong ? "true" : null}
-          disabled=${!dims}
-          aria-label="${item.key}, dimension ${dimension}${of ? ` (${of})` : ""} of size ${shape[dimension]}: ${
-    cutText(axes)
-  }"
-          onclick=${open} onkeydown=${(/** @type {KeyboardEvent} */ e) => keys(e, item, dimension)}
-          ...${dropped(ctx, may, take)}>${
-    axes.length
-      ? axes.map((axis) => ui`<${Chip} axis=${axis} ...${typeof axis === "string" ? dragged(ctx, axis) : {}} />`)
-      : ui`<em>·</em>`
-  }</button></span>`;
+      <${AxisSlot} axes=${axes} choices=${kind.choices[dimension]} take=${take} empty="·" data-testid=${id}
+          class="${wrong ? "sv-wrong" : ""} ${kind.chosen ? "sv-chosen" : ""}" tabindex=${enters ? "0" : "-1"}
+          title=${of || null} aria-invalid=${wrong ? "true" : null} disabled=${!dims} aria-label=${said} onclick=${open}
+          onkeydown=${(e) => keys(e, item, dimension)} /></span>`;
 }
 
 /** The selected array: its spec to type, its shapes, its twins, and why an edit of it was refused.
@@ -133,23 +118,21 @@ function Detail({ own: { what, item, change }, row: { name, place, shape, dtype,
   const arrays = ctx.arrays(what);
   const typed = (/** @type {string} */ text) =>
     change(item, { op: OPS[what].spec, spec: what === "outputs" && !text.trim() ? null : text });
-  const store = (/** @type {any} */ { target }) => ctx.edit({ op: OPS[what].memory, name, kind: target.value });
+  const store = (/** @type {string} */ to) => ctx.edit({ op: OPS[what].memory, name, kind: to });
   const twins = what === "inputs" ? arrays.twins(place).map((each) => arrays.leaves[each].path) : [];
-  return ui`<div class="sv-detail">
+  const kin = ui`<div class="sv-soft sv-kin" data-testid="twins-${name}" title=${twins.slice(0, 40).join("\n")}>
+      ${ctx.twins ? "with " : "without "}${twinsText(twins)}</div>`;
+  const down = () => find(ctx.root, `memory-${name}`)?.focus();
+  return ui`<div class="sv-detail" onkeydown=${(e) => e.target.matches(".sv-typed") && keyed(e, { ArrowDown: down })}>
       <${Field} class="sv-typed" data-testid="spec-${name}" value=${kind.chosen ? "" : kind.text} enter=${typed}
           answer=${ctx.get("status").seq} placeholder=${kind.chosen ? `${kind.text}, chosen by the compiler` : ""}
-          aria-label="PartitionSpec of ${name}" />
+          aria-label="PartitionSpec of ${name}; arrow down goes to its memory" />
       <span class="sv-soft">
         ${`${dtype} `}<code>${shapeText(shape)}</code>
         ${kind.shard && [" → shard ", ui`<code>${shapeText(kind.shard)}</code>`]}</span>
       <span class="sv-soft">${donated ? " · donated" : ""}${" · in "}</span>
-      <select class="sv-memory" data-testid="memory-${name}" aria-label="memory of ${name}" value=${kind.memory}
-          onchange=${store}>
-        ${MEMORIES.map((each) => ui`<option value=${each}>${each}</option>`)}</select>${
-    twins.length > 0 &&
-    ui`<div class="sv-soft sv-kin" data-testid="twins-${name}" title=${twins.slice(0, 40).join("\n")}>
-        ${ctx.twins ? "with " : "without "}${twinsText(twins)}</div>`
-  }
+      <${Select} class="sv-memory" tabindex="-1" id="memory-${name}" aria-label="memory of ${name}" value=${kind.memory}
+          set=${store} options=${MEMORIES} />${twins.length > 0 && kin}
       ${what === "inputs" && ui`<${RuleMaker} key=${name} name=${name} />`}
       ${error && ui`<${Refusal} error=${error} id="argument-error" />`}</div>`;
 }

@@ -3,13 +3,9 @@
 // says what it is of by `data-thing`: an axis, a value, a dimension, a source line, a device or several, what moves on a
 // line.
 
-const DEVICE = "device ";
+import { pointedAt } from "./dom.js";
 
-/** What an element is of; empty for nothing. @param {EventTarget | null} target */
-export function thingOf(target) {
-  const found = target instanceof Element ? target.closest("[data-thing]") : null;
-  return found?.getAttribute("data-thing") || "";
-}
+const DEVICE = "device ";
 
 /**
  * What tells whether something is, or has a part of, one thing: a cell of several devices is each of them.
@@ -29,9 +25,8 @@ export function sameAs(thing) {
  */
 export function lighting(root) {
   let now = "";
-
-  /** @param {string} thing */
-  function light(thing) {
+  return pointedAt(root, "[data-thing]", (found) => {
+    const thing = found?.getAttribute("data-thing") || "";
     if (thing === now) return;
     now = thing;
     for (const old of root.querySelectorAll(".sv-lit-up")) old.classList.remove("sv-lit-up");
@@ -40,14 +35,5 @@ export function lighting(root) {
     for (const each of root.querySelectorAll("[data-thing]")) {
       if (same(each.getAttribute("data-thing") || "")) each.classList.add("sv-lit-up");
     }
-  }
-
-  /** @param {Event} e */
-  const over = (e) => light(thingOf(e.composedPath()[0] ?? null));
-  const out = () => light("");
-  const events = { mouseover: over, focusin: over, mouseleave: out, focusout: out };
-  for (const [name, listener] of Object.entries(events)) root.addEventListener(name, listener);
-  return () => {
-    for (const [name, listener] of Object.entries(events)) root.removeEventListener(name, listener);
-  };
+  });
 }

@@ -2,14 +2,15 @@
 // The machine: a device is picked on its picture or by its number, and an order of the devices chosen. What there is to
 // read beside the picture are Documents.
 import { Documented } from "./document.js";
-import { Field, Notice, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
+import { Field, Form } from "./fields.js";
+import { Refused, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
 import { Picture } from "./picture.js";
 import { Pieces } from "./pieces.js";
 import { Sample } from "./shapes.js";
-import { useRef } from "./vendor/preact.js";
+import { useState } from "./vendor/preact.js";
 import { pieces, stacked } from "./words.js";
 
-/** @import { Edit, Machine as Told, OrderKey, Row } from "./types.d.ts" */
+/** @import { Edit, Machine as Told, OrderKey, Picture as Drawn, Row } from "./types.d.ts" */
 
 const SIDE = [22, 40]; // characters of the columns beside the picture: an axis, and what there is to say of it
 const HINT = "Click a tile: its company along each mesh axis is lit, with the links between them.";
@@ -39,35 +40,29 @@ export function Machine() {
       ui`<${Pieces} of=${cells[0]} />`,
     ];
   }
-  /** A click on a tile picks its device, once more the next on it, and at last none. @param {number[]} devices */
-  const pick = (devices) => ctx.pickDevice(devices[devices.indexOf(ctx.get("device")) + 1] ?? -1);
+  const none = { blocks: [{ block: /** @type {"p"} */ ("p"), pieces: HINT, quiet: true }] };
+  const about = ui`<div class="sv-machineside">
+      <div class="sv-sec">${"device "}<${Number_} device=${device} /></div>
+      <div data-testid="company">
+        <${Documented} of=${facts || none} editors=${{ "device-groups": { cell: sampled, widths: SIDE } }} /></div>
+      ${told.orders && ui`<${Orders} of=${told.orders} />`}</div>`;
   return ui`<${Documented} of=${{ ...document, blocks: [] }} />
-    ${
-    picture && ui`<div class="sv-machinebox"><div class="sv-picture" style=${{
-      "--w": `${picture.width}px`,
-      "--most": `${Math.round(picture.width * 1.15)}px`,
-    }}><${Picture} of=${picture} over=${ways} pressed=${
-      ctx.get(
-        "device",
-      )
-    } id="machine-picture" said="hovered"
-    hint="point at a tile, or click one; with the arrows from tile to tile" pick=${pick} />${
-      picture.notes.map((text) =>
-        ui`<p
-            class="sv-soft">
-          ${text}</p>`
-      )
-    }</div><div class="sv-machineside"><div class="sv-sec">${"device "}<${Number_} device=${device} /></div><div data-testid="company"><${Documented}
-    of=${
-      facts ||
-      { blocks: [{ block: "p", pieces: HINT, quiet: true }] }
-    } editors=${{ "device-groups": { cell: sampled, widths: SIDE } }} /></div>${
-      told.orders && ui`<${Orders}
-            of=${told.orders} />`
-    }</div></div>`
-  }
+    ${picture && ui`<div class="sv-machinebox"><${Tiles} of=${picture} over=${ways} />${about}</div>`}
     <${Documented} of=${{ blocks: document?.blocks || [] }} editors=${{ "axis-rides": { cell: sampled } }} />
     ${!document && ui`<${Waiting} />`}`;
+}
+
+/** The picture of the devices, and what is said below it. @param {{ of: Drawn, over?: Drawn }} props */
+function Tiles({ of, over }) {
+  const ctx = useTraits("device");
+  const device = ctx.get("device");
+  /** A click on a tile picks its device, once more the next on it, and at last none. @param {number[]} devices */
+  const pick = (devices) => ctx.set("device", devices[devices.indexOf(device) + 1] ?? -1);
+  const style = { "--w": `${of.width}px`, "--most": `${Math.round(of.width * 1.15)}px` };
+  return ui`<div class="sv-picture" style=${style}>
+      <${Picture} of=${of} over=${over} pressed=${device} id="machine-picture" said="hovered" pick=${pick}
+          hint="point at a tile, or click one; with the arrows from tile to tile" />
+      ${of.notes.map((text) => ui`<p class="sv-soft">${text}</p>`)}</div>`;
 }
 
 /** The number of the device that is picked; an empty field picks none. @param {{ device: number }} props */
@@ -75,25 +70,26 @@ function Number_({ device }) {
   const ctx = useContextOf();
   const { devices } = ctx.get("mesh");
   const value = device < 0 ? "" : String(device);
-  const box = useRef(/** @type {any} */ (null));
+  const [wrong, refuse] = useState(0); // what is no device's number is taken back
   const go = (/** @type {string} */ typed) => {
     const text = typed.trim();
-    const known = /^\d+$/.test(text) && Number(text) < devices;
-    if (!text) ctx.pickDevice(-1);
-    else if (!known) box.current.querySelector("input").value = value;
-    else if (Number(text) !== ctx.get("device")) ctx.pickDevice(Number(text));
+    if (text && !(/^\d+$/.test(text) && Number(text) < devices)) refuse(wrong + 1);
+    else if (text !== value) ctx.set("device", text ? Number(text) : -1);
   };
-  return ui`<span ref=${box}>
-      <${Field} class="sv-pickdevice" inputmode="numeric" data-testid="pick-device" value=${value} placeholder="number"
-          aria-label="a device, 0 to ${devices - 1}" enter=${go} leave=${go} /></span>`;
+  return ui`<${Field} key=${wrong} class="sv-pickdevice" inputmode="numeric" data-testid="pick-device" value=${value}
+        placeholder="number" aria-label="a device, 0 to ${devices - 1}" enter=${go} leave=${go} />`;
 }
 
 /** The orders of the devices, and why the last one was refused. @param {{ of: NonNullable<Told["orders"]> }} props */
 function Orders({ of: { keys, now, document, listed } }) {
   const ctx = useContextOf();
-  const { error } = ctx.get("status");
-  const box = useRef(/** @type {any} */ (null));
-  const set = () => ctx.edit({ op: "set_order", order: box.current.querySelector("input").value });
+  const set = (/** @type {string} */ order) => ctx.edit({ op: "set_order", order });
+  const field = {
+    "data-testid": "order-text",
+    value: listed,
+    placeholder: "0,1,3,2 or [2,4]T(1,0)",
+    "aria-label": "the order of the devices: their ids, or a transposed count",
+  };
   /** What chooses an order. @param {Row} row @param {number} n @param {number} column */
   function chooser({ cells }, n, column) {
     if (column || !keys[n]) return undefined;
@@ -105,13 +101,7 @@ function Orders({ of: { keys, now, document, listed } }) {
   }
   const editors = { orders: { cell: chooser, widths: [28, 14, 14] }, "order-changes": { widths: SIDE } };
   return ui`<${Documented} of=${document} editors=${editors} role="radiogroup" aria-label="order of the devices" />
-    <div class="sv-ownorder" ref=${box}>
-      <${Field} data-testid="order-text" value=${listed} enter=${set} placeholder="0,1,3,2 or [2,4]T(1,0)"
-          aria-label="the order of the devices: their ids, or a transposed count" />
-      <button class="sv-btn" data-testid="order-set" title="put the devices in this order"
-      onclick=${set}>set</button></div>
-    ${
-    error?.place === "order" &&
-    ui`<${Notice} kind="sv-error" id="order-error" message=${error.message} detail=${error.detail} />`
-  }`;
+    <${Form} class="sv-ownorder" fields=${[field]} take=${set} id="order-set" words="set"
+        title="put the devices in this order" />
+    <${Refused} at=${["order"]} id="order-error" />`;
 }

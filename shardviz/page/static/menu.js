@@ -3,9 +3,11 @@
 import { OPS } from "./arrays.js";
 import { axisName, axisText, Chip } from "./chips.js";
 import { choiceText, isLegal, swapped, twinsOf, twinsText } from "./choices.js";
-import { find, focused } from "./dom.js";
+import { find } from "./dom.js";
+import { Over } from "./over.js";
+import { Check } from "./fields.js";
 import { ui, useTraits } from "./parts.js";
-import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
+import { useState } from "./vendor/preact.js";
 
 /** @import { Axis, Choice, Context, MeshAxis, Opening } from "./types.d.ts" */
 
@@ -48,89 +50,37 @@ function subject(ctx, of) {
 export function Menu() {
   const ctx = useTraits("cuts", "out_cuts", "dimensions", "kin", "asked", "mesh", "twins");
   const [open, show] = useState(/** @type {Opening | null} */ (null));
-  const box = useRef(/** @type {any} */ (null));
-  const last = useRef(""); // the test id of what had the focus in it
-  const body = () => box.current.closest(".sv-body");
-  const found = open && subject(ctx, open);
-
-  /** @param {boolean} refocus whether the focus goes back to the slot */
-  function close(refocus) {
-    const slot = open && find(body(), open.id);
-    show(null);
-    if (refocus) slot?.focus({ preventScroll: true });
-  }
-  ctx.openMenu = (opening) => open?.id === opening.id ? close(true) : show(opening);
-
-  useLayoutEffect(() => {
-    if (!open) return;
-    last.current = "";
-    const slot = find(body(), open.id);
-    slot?.setAttribute("aria-expanded", "true");
-    const away = (/** @type {any} */ { target }) => box.current?.contains(target) || close(false);
-    body().addEventListener("pointerdown", away);
-    return () => {
-      slot?.setAttribute("aria-expanded", "false");
-      body()?.removeEventListener("pointerdown", away);
-    };
-  }, [open]);
-  useLayoutEffect(() => {
-    if (!open) return;
-    const slot = find(body(), open.id);
-    if (!slot || !found) return close(false);
-    place(box.current, slot, body());
-    if (box.current.contains(focused(box.current))) return;
-    const first = box.current.querySelector(".sv-offer:not([aria-disabled])") || box.current.querySelector("button");
-    ((last.current && find(box.current, last.current)) || first)?.focus({ preventScroll: true });
-  });
-
-  /** @param {KeyboardEvent} e */
-  function keys(e) {
-    e.stopPropagation();
-    const buttons = [...box.current.querySelectorAll("button:not(:disabled), input")];
-    const at = buttons.indexOf(focused(box.current));
-    if (e.key === "Escape") close(true);
-    else if (e.key === "ArrowDown") buttons[(at + 1) % buttons.length].focus();
-    else if (e.key === "ArrowUp") buttons[(at + buttons.length - 1) % buttons.length].focus();
-    else return;
-    e.preventDefault();
-  }
-
-  const focusin = (/** @type {any} */ { target }) => last.current = target.dataset.testid ?? "";
-  return ui`<div class="sv-menu" data-testid="menu" role="dialog" hidden=${!found} ref=${box} onkeydown=${keys}
-        onfocusin=${focusin}>${
-    found &&
-    ui`<${Contents} of=${found} everywhere=${open?.what === "dimensions"} close=${() => close(true)} />`
-  }</div>`;
-}
-
-/** @param {{ of: NonNullable<ReturnType<typeof subject>>, everywhere: boolean, close: () => void }} props */
-function Contents({ of, everywhere, close }) {
-  const ctx = useTraits();
+  ctx.openMenu = (opening) => show(open?.id === opening.id ? null : opening);
+  const of = open && subject(ctx, open);
+  if (!open || !of) return null;
   const { axes, choices, setAxes, move, words, twins, choose, why } = of;
+  const close = () => {
+    find(ctx.root, open.id)?.focus({ preventScroll: true });
+    show(null);
+  };
   /** @param {string} id @param {string} text @param {() => void} act */
   const button = (id, text, act, title = "") =>
     ui`<button class="sv-btn" data-testid="menu-${id}" title=${title} onclick=${() => (close(),
       act())}>${text}</button>`;
   const offers = ctx.get("mesh").axes.map((axis, i) => {
     if (axes.some((a) => axisName(a) === axis.name)) return null;
-    const act = Array.isArray(choices[i]) ? () => move(axis.name) : () => setAxes([...axes, axis.name]);
-    return ui`<${Offer} key=${axis.name} axis=${axis} choice=${choices[i]} add=${() => (act(), close())}
-          everywhere=${everywhere} />`;
+    const add = () => (close(), Array.isArray(choices[i]) ? move(axis.name) : setAxes([...axes, axis.name]));
+    return ui`<${Offer} key=${axis.name} axis=${axis} choice=${choices[i]} add=${add}
+          everywhere=${open.what === "dimensions"} />`;
   });
-  return ui`<div class="sv-menuhead">${words}</div>
-    ${axes.map((axis, i) => ui`<${Present} key=${axisText(axis)} axes=${axes} i=${i} setAxes=${setAxes} />`)}
-    <div class="sv-offers" role="menu" aria-label="axes to add">${offers}</div>${
+  return ui`<${Over} class="sv-menu" data-testid="menu" at=${open.id} close=${() => show(null)}
+        first=${[".sv-offer:not([aria-disabled])", "button"]} key=${open.id}>
+      <div class="sv-menuhead">${words}</div>
+      ${axes.map((axis, i) => ui`<${Present} key=${axisText(axis)} axes=${axes} i=${i} setAxes=${setAxes} />`)}
+      <div class="sv-offers" role="menu" aria-label="axes to add">${offers}</div>${
     twins.length > 0 &&
-    ui`<label class="sv-twins" title=${twins.slice(0, 40).join("\n")}>
-        <input type="checkbox" data-testid="menu-twins" checked=${ctx.twins}
-            onchange=${(/** @type {any} */ { target }) => ctx.put("twins", target.checked)} />${` and ${
-      twinsText(twins)
-    }`}</label>`
+    ui`<${Check} class="sv-twins" title=${twins.slice(0, 40).join("\n")} id="menu-twins" on=${ctx.twins}
+        set=${(on) => ctx.put("twins", on)}>${`and ${twinsText(twins)}`}<//>`
   }
-    <div class="sv-menufoot">
-      ${axes.length > 0 && button("clear", "clear", () => setAxes([]))}
-      ${choose && button("choose", "let the compiler choose", choose)}
-      ${why && button("why", "why?", why, "why it is cut so")}${button("close", "close", () => {})}</div>`;
+      <div class="sv-menufoot" data-row="">
+        ${axes.length > 0 && button("clear", "clear", () => setAxes([]))}
+        ${choose && button("choose", "let the compiler choose", choose)}
+        ${why && button("why", "why?", why, "why it is sharded so")}${button("close", "close", () => {})}</div><//>`;
 }
 
 /** One of the axes that cut the dimension now, with what can be done to it; the menu stays open.
@@ -141,7 +91,7 @@ function Present({ axes, i, setAxes }) {
   const button = (id, sign, title, label, next, disabled = false) =>
     ui`<button data-testid="menu-${id}-${text}" title=${title} aria-label=${label} disabled=${disabled} onclick=${() =>
       setAxes(next)}>${sign}</button>`;
-  return ui`<div class="sv-menurow"><${Chip} axis=${axes[i]} /><span class="sv-grow" />${
+  return ui`<div class="sv-menurow" data-row=""><${Chip} axis=${axes[i]} /><span class="sv-grow" />${
     axes.length > 1 && [
       button("left", "←", "more major", `move ${text} left`, swapped(axes, i, i - 1), i === 0),
       button("right", "→", "more minor", `move ${text} right`, swapped(axes, i, i + 1), i === axes.length - 1),
@@ -156,17 +106,6 @@ function Offer({ axis, choice, add, everywhere }) {
   const legal = isLegal(choice);
   const said = everywhere && Array.isArray(choice) ? choice[0] : choiceText(choice, axis);
   return ui`<button class="sv-offer" data-testid="menu-axis-${axis.name}" role="menuitem"
-        aria-disabled=${legal ? null : "true"} title=${legal ? "" : choice}
-        onclick=${legal ? add : (/** @type {Event} */ e) => e.preventDefault()}>
+        aria-disabled=${legal ? null : "true"} title=${legal ? "" : choice} onclick=${legal ? add : null}>
       <${Chip} axis=${axis.name} /><span class=${choice === 1 ? "sv-soft" : "sv-why"}>${said}</span></button>`;
-}
-
-/** Puts the menu under its slot, or above where there is more room. @param {HTMLElement} box @param {HTMLElement} slot @param {HTMLElement} body */
-function place(box, slot, body) {
-  const a = slot.getBoundingClientRect();
-  const b = body.getBoundingClientRect();
-  const below = a.bottom - b.top + 4;
-  const fits = below + box.offsetHeight < b.height || a.top - b.top < box.offsetHeight;
-  box.style.left = `${Math.max(4, Math.min(a.left - b.left - 8, b.width - box.offsetWidth - 4))}px`;
-  box.style.top = `${fits ? below : a.top - b.top - box.offsetHeight - 4}px`;
 }

@@ -1,10 +1,11 @@
 // @ts-check
 // The mesh: every axis with its name and size to edit in place, and a grip to drag it into a slot.
 import { axisStyle } from "./chips.js";
-import { find } from "./dom.js";
+import { find, keyed } from "./dom.js";
 import { dragged } from "./drag.js";
 import { rove } from "./keys.js";
-import { Field, Refusal, ui, useContextOf, useTraits } from "./parts.js";
+import { Field, Form } from "./fields.js";
+import { Refused, ui, useContextOf, useTraits } from "./parts.js";
 import { TargetButton, TargetNotes } from "./target.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
@@ -31,7 +32,7 @@ export function Mesh({ tour }) {
   const ctx = useTraits("mesh", "status");
   const axes = useRef(/** @type {any} */ (null));
   const { axes: all, devices } = ctx.get("mesh");
-  const { error, undo, redo } = ctx.get("status");
+  const { undo, redo } = ctx.get("status");
   useLayoutEffect(() => rove(axes.current, ".sv-axis, .sv-mesh > .sv-btn, .sv-mesh > .sv-target"));
   useLayoutEffect(() => {
     // the axes stay in reach while the rest scrolls below them: what else stays must know how high they are
@@ -50,22 +51,20 @@ export function Mesh({ tour }) {
         <button class="sv-btn" data-testid="tour-open" title="a tour of two minutes" aria-label="tour" onclick=${tour}>?</button></span></div>
     <div class="sv-mesh" ref=${axes}>
       ${all.map((axis) => ui`<${Axis} key=${axis.name} axis=${axis} />`)}<${Adder} /><${TargetButton} /></div>
-    <div>${error?.place === "mesh" && ui`<${Refusal} error=${error} id="mesh-error" />`}</div><${TargetNotes} />`;
+    <div><${Refused} at=${["mesh"]} id="mesh-error" /></div><${TargetNotes} />`;
 }
 
 /** @param {{ op: "undo" | "redo", sign: string, keys: string, any: number }} props */
 function Past({ op, sign, keys, any }) {
   const ctx = useContextOf();
   return ui`<button class="sv-btn" data-testid=${op} title="${op} (${keys})" aria-label=${op} disabled=${!any}
-        onclick=${() => ctx.edit({ op })}>
-      ${sign}</button>`;
+        onclick=${() => ctx.edit({ op })}>${sign}</button>`;
 }
 
 /** @param {{ axis: MeshAxis }} props */
 function Axis({ axis: { name, size } }) {
   const ctx = useContextOf();
   const box = useRef(/** @type {any} */ (null));
-  const { seq } = ctx.get("status");
   /** The size that it has, or will have when the kernel has answered: a second click goes on from the first. */
   function now() {
     const asked = ctx.lastAsked("resize_axis", name)?.size;
@@ -78,74 +77,62 @@ function Axis({ axis: { name, size } }) {
   /** What the keys do while it has the focus, and none of its fields. @param {KeyboardEvent} e */
   function keys(e) {
     if (e.target !== e.currentTarget || e.ctrlKey || e.metaKey || e.altKey) return;
-    if (e.key === "+" || e.key === "=") resize(now() * 2);
-    else if (e.key === "-") resize(halved(now()));
-    else if (e.key === "Delete" || e.key === "Backspace") remove();
-    else if (e.key === "Enter" || e.key === "F2") {
+    const edit = () => {
       const input = /** @type {HTMLInputElement | null} */ (find(box.current, `axis-name-${name}`));
       input?.focus();
       input?.select();
-    } else return;
-    e.preventDefault();
-    e.stopPropagation();
+    };
+    const more = () => resize(now() * 2);
+    const acts = { "+": more, "=": more, "-": () => resize(halved(now())), Delete: remove, Backspace: remove };
+    keyed(e, { ...acts, Enter: edit, F2: edit });
   }
 
-  const escape = () => box.current.focus();
+  const more = { answer: ctx.get("status").seq, escape: () => box.current.focus() };
+  const rename = (/** @type {string} */ text) => ctx.edit({ op: "rename_axis", old: name, new: text.trim() });
+  const set = (/** @type {string} */ text) => resize(parseSize(text.trim()));
+  const grip = dragged(ctx, name, ".sv-axis");
   /** @param {string} id @param {string} words @param {string} label @param {string} title @param {() => void} onclick */
   const button = (id, words, label, title, onclick, disabled = false) =>
     ui`<button data-testid="axis-${id}-${name}" tabindex="-1" title=${title} aria-label=${label} disabled=${disabled}
-          onclick=${onclick}>
-        ${words}</button>`;
+          onclick=${onclick}>${words}</button>`;
   return ui`<span class="sv-axis" data-testid="mesh-axis-${name}" style=${axisStyle(ctx, name)}
         data-thing="axis ${name}" role="group" tabindex="-1"
         title="arrows: other axes · + and −: more and fewer · Enter: name and size · Delete: remove"
         aria-label="mesh axis ${name}, ${size} devices; plus and minus change it, Enter edits, Delete removes"
         onkeydown=${keys} ref=${box}>
-      <span class="sv-grip" title="drag ${name} onto a dimension" aria-hidden="true" ...${
-    dragged(
-      ctx,
-      name,
-      ".sv-axis",
-    )
-  }>⠿</span>
-      <${Sized} value=${name} data-testid="axis-name-${name}" aria-label="name of mesh axis ${name}" answer=${seq}
-          escape=${escape} leave=${(
-    /** @type {string} */ text,
-  ) => ctx.edit({ op: "rename_axis", old: name, new: text.trim() })} />
+      <span class="sv-grip" title="drag ${name} onto a dimension" aria-hidden="true" ...${grip}>⠿</span>
+      <${Sized} value=${name} data-testid="axis-name-${name}" aria-label="name of mesh axis ${name}" leave=${rename}
+          ...${more} />
       ${button("less", "−", `halve ${name}`, "half as many", () => resize(halved(now())), size < 2)}
-      <${Sized} value=${String(size)} data-testid="axis-size-${name}" aria-label="devices along ${name}" answer=${seq}
-          escape=${escape} leave=${(
-    /** @type {string} */ text,
-  ) => resize(parseSize(text.trim()))} />
+      <${Sized} value=${String(size)} data-testid="axis-size-${name}" aria-label="devices along ${name}" leave=${set}
+          ...${more} />
       ${button("more", "+", `double ${name}`, "twice as many", () => resize(now() * 2))}
       ${button("remove", "×", `remove ${name}`, `remove ${name}, from every spec too`, remove)}</span>`;
 }
 
-/** A field as wide as its text. @param {{ value: string, [attribute: string]: unknown }} props */
+/** A field as wide as its text: where a browser cannot see to it, as what it had. @param {{ value: string, [attribute: string]: unknown }} props */
 function Sized({ value, ...more }) {
-  const [text, write] = useState(value);
-  useLayoutEffect(() => write(value), [value, more.answer]);
-  const style = { width: `${Math.max(1, text.length) + 0.6}ch` };
-  const oninput = (/** @type {any} */ { target }) => write(target.value);
-  return ui`<${Field} value=${value} ...${more} tabindex="-1" title=${value.length > 24 ? value : null} style=${style}
-        oninput=${oninput} />`;
+  return ui`<${Field} value=${value} ...${more} tabindex="-1" title=${value.length > 24 ? value : null}
+        size=${Math.max(1, value.length)} />`;
 }
 
 /** A button, and once it is pressed the name and the size of another axis. */
 function Adder() {
   const ctx = useContextOf();
   const [shown, show] = useState(false);
-  const box = useRef(/** @type {any} */ (null));
   if (!shown) return ui`<button class="sv-btn" data-testid="add-axis" onclick=${() => show(true)}>+ axis</button>`;
-  const done = () => {
-    const [name, size] = [...box.current.querySelectorAll("input")].map(({ value }) => value.trim());
+  const escape = () => show(false);
+  const name = { "data-testid": "new-axis-name", placeholder: "name", "aria-label": "name of the new mesh axis" };
+  const size = { "data-testid": "new-axis-size", inputmode: "numeric", "aria-label": "its number of devices" };
+  const fields = [{ ...name, class: "sv-newname", grab: true, escape }, {
+    ...size,
+    class: "sv-newsize",
+    value: "2",
+    escape,
+  }];
+  const done = (/** @type {string} */ called, /** @type {string} */ many) => {
     show(false);
-    ctx.edit({ op: "add_axis", name, size: parseSize(size) });
+    ctx.edit({ op: "add_axis", name: called.trim(), size: parseSize(many.trim()) });
   };
-  const more = { enter: done, escape: () => show(false) };
-  return ui`<span class="sv-adder" ref=${box}>
-      <${Field} class="sv-newname" data-testid="new-axis-name" placeholder="name" aria-label="name of the new mesh axis"
-      grab ...${more} />=<${Field} class="sv-newsize" data-testid="new-axis-size" value="2" inputmode="numeric"
-      aria-label="its number of devices" ...${more} />
-      <button class="sv-btn" data-testid="new-axis-ok" onclick=${done}>add</button></span>`;
+  return ui`<${Form} class="sv-adder" fields=${fields} between="=" take=${done} id="new-axis-ok" words="add" />`;
 }

@@ -1,6 +1,7 @@
 // @ts-check
 // The palette (/): finds what can be done, set or gone to by a few letters: the page's buttons, dimensions, arrays, lines.
-import { focused } from "./dom.js";
+import { find } from "./dom.js";
+import { Over } from "./over.js";
 import { ui, useContextOf } from "./parts.js";
 import { useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { pieces } from "./words.js";
@@ -49,14 +50,13 @@ function actions(root) {
   return found.filter(({ words }, n) => words && found.findIndex((other) => other.words === words) === n);
 }
 
-/** What can be gone to: dimensions, arrays, lines. @param {Context} ctx @param {Element} root @returns {Found[]} */
-function places(ctx, root) {
+/** What can be gone to: dimensions, arrays, lines. @param {Context} ctx @returns {Found[]} */
+function places(ctx) {
   const dimensions = ctx.get("dimensions").rows.map(({ name, size, said }) => ({
     kind: "dimension",
     words: name,
     more: `${size} · ${said}`,
-    act: () =>
-      /** @type {HTMLElement | null} */ (root.querySelector(`[data-testid="dim-${CSS.escape(name)}"]`))?.click(),
+    act: () => find(ctx.root, `dim-${name}`)?.click(),
   }));
   const arrays = /** @type {What[]} */ (["inputs", "outputs"]).flatMap((what) => {
     const all = ctx.arrays(what);
@@ -72,11 +72,10 @@ function places(ctx, root) {
   });
   const { files = [], texts = [] } = ctx.source;
   const lines = files.flatMap(({ lines: own }, n) =>
-    own.flatMap(({ at = "" }, i) =>
-      at
-        ? [{ kind: "line", words: at, more: pieces(texts[n]?.[i] ?? "")[0].t.trim(), act: () => ctx.showLine(at) }]
-        : []
-    )
+    own.map(({ at = "" }, i) => {
+      const more = pieces(texts[n]?.[i] ?? "")[0].t.trim();
+      return { kind: "line", words: at, more, act: () => ctx.showLine(at) };
+    }).filter(({ words }) => words)
   );
   return [...dimensions, ...arrays, ...lines];
 }
@@ -85,21 +84,11 @@ function places(ctx, root) {
 export function Palette({ close }) {
   const ctx = useContextOf();
   const box = useRef(/** @type {any} */ (null));
-  const [all, setAll] = useState(/** @type {Found[]} */ ([]));
+  const all = useMemo(() => [...actions(ctx.root), ...places(ctx)], []);
   const [text, type] = useState("");
   const [at, go] = useState(0);
-  const found = useMemo(() => matching(all, text), [all, text]);
-  useLayoutEffect(() => {
-    const root = box.current.closest(".shardviz");
-    const before = /** @type {HTMLElement | null} */ (focused(root));
-    setAll([...actions(root), ...places(ctx, root)]);
-    box.current.querySelector("input").focus();
-    return () => focused(root) === null || focused(root) === root.ownerDocument.body ? before?.focus() : undefined;
-  }, []);
-  useLayoutEffect(() => box.current.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" }), [
-    at,
-    found,
-  ]);
+  const found = useMemo(() => matching(all, text), [text]);
+  useLayoutEffect(() => find(box.current, `hit-${at}`)?.scrollIntoView({ block: "nearest" }), [at, text]);
 
   /** @param {Found | undefined} of */
   function take(of) {
@@ -107,39 +96,27 @@ export function Palette({ close }) {
     close();
     of.act();
   }
-
-  /** @param {KeyboardEvent} e */
-  function keys(e) {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[e.key];
-    if (step) go((at + step + found.length) % (found.length || 1));
-    else if (e.key === "Enter") take(found[at]);
-    else if (e.key === "Escape") close();
-    else return;
-    e.preventDefault();
-    e.stopPropagation();
-  }
+  const step = (/** @type {number} */ by) => go((at + by + found.length) % (found.length || 1));
+  const keys = { ArrowDown: () => step(1), ArrowUp: () => step(-1), Enter: () => take(found[at]) };
   const id = (/** @type {number} */ n) => `sv-palette-${ctx.number}-${n}`;
   const oninput = (/** @type {any} */ { target }) => {
     type(target.value);
     go(0);
   };
-  const away = (/** @type {any} */ { relatedTarget }) => box.current?.contains(relatedTarget) || close();
-  return ui`<div class="sv-palette" data-testid="palette" role="dialog" aria-label="find" ref=${box} onkeydown=${keys}
-        onfocusout=${away}>
+  const away = (/** @type {any} */ { relatedTarget }) => box.current?.parentElement.contains(relatedTarget) || close();
+  const hits = found.map((each, n) => {
+    const { kind, words, more } = each;
+    return ui`<div class="sv-hit" role="option" id=${id(n)} key="${kind} ${words}" aria-selected=${n === at}
+          data-testid="hit-${n}" onmousedown=${(e) => e.preventDefault()} onclick=${() => take(each)}>
+        <small>${kind}</small><b>${words}</b><span>${more}</span></div>`;
+  });
+  return ui`<${Over} class="sv-palette" data-testid="palette" aria-label="find" close=${close} keys=${keys}
+        first=${["input"]} onfocusout=${away}>
       <input type="search" class="sv-filter" data-testid="palette-text" role="combobox" aria-expanded="true"
           aria-controls=${id(-1)} aria-activedescendant=${found.length ? id(at) : null} aria-label="what to find or do"
           placeholder="an array, a line, an action, a setting …" spellcheck=${false} autocomplete="off"
           oninput=${oninput} />
-      <div class="sv-palettelist" role="listbox" id=${id(-1)} aria-label="what was found">${
-    found.map((each, n) =>
-      ui`<div class="sv-hit" role="option" id=${
-        id(
-          n,
-        )
-      } key=${`${each.kind} ${each.words}`} aria-selected=${n === at} data-testid="hit-${n}" onmousedown=${(
-        /** @type {Event} */ e,
-      ) => e.preventDefault()} onclick=${() =>
-        take(each)}><small>${each.kind}</small><b>${each.words}</b><span>${each.more}</span></div>`
-    )
-  }${!found.length && ui`<p class="sv-soft">Nothing is called that.</p>`}</div></div>`;
+      <div class="sv-palettelist" role="listbox" id=${id(-1)} aria-label="what was found" ref=${box}>${hits}${
+    !found.length && ui`<p class="sv-soft">Nothing is called that.</p>`
+  }</div><//>`;
 }

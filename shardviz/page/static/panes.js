@@ -1,9 +1,10 @@
 // @ts-check
 // The tabs that are Documents, each with what a person can do beside it: filter, take a filter away, finish a compile.
 import { Documented } from "./document.js";
-import { CopyButton, LineFilter, SearchField, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
+import { Check, SearchField, Select } from "./fields.js";
+import { CopyButton, LineFilter, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
 
-/** @import { Editors, Pane as Told, Query } from "./types.d.ts" */
+/** @import { Editors, Pane as Told } from "./types.d.ts" */
 /** @import { View } from "./vendor/preact.d.ts" */
 
 /**
@@ -24,24 +25,21 @@ export function Collectives() {
   return ui`<${Pane} of="collectives" above=${() => ui`<${LineFilter} id="collectives-line" words="only " />`} />`;
 }
 
+/** @type {[string, string][]} */
+const ORDERS = [["program", "in program order"], ["bytes", "largest shard first"]];
+
 /** Every value, with a filter that the kernel answers. */
 export function Values() {
   const ctx = useTraits("values", "query");
   const { text = "", changed, sort = "program" } = ctx.get("query");
-  const order = (/** @type {any} */ { target }) => ctx.query({ sort: /** @type {Query["sort"]} */ (target.value) });
+  const filter = (/** @type {string} */ typed) => ctx.query({ text: typed });
   return ui`<div class="sv-tools">
       <${SearchField} data-testid="values-filter" value=${text} aria-label="filter the values"
-          placeholder="filter: a name, an operation, model.py:20, an axis …" say=${(
-    /** @type {string} */ typed,
-  ) => ctx.query({ text: typed })} />
-      <label>
-        <input type="checkbox" data-testid="values-changed" checked=${Boolean(changed)}
-            onchange=${(/** @type {any} */ { target }) =>
-    ctx.query({
-      changed: target.checked,
-    })} />${" changed by the last edit"}</label>
-      <select data-testid="values-sort" aria-label="order" value=${sort} onchange=${order}>
-        <option value="program">in program order</option><option value="bytes">largest shard first</option></select>
+          placeholder="filter: a name, an operation, model.py:20, an axis …" say=${filter} />
+      <${Check} id="values-changed" on=${Boolean(changed)} set=${(on) => ctx.query({ changed: on })}>
+        changed by the last edit<//>
+      <${Select} id="values-sort" aria-label="order" value=${sort} set=${(to) => ctx.query({ sort: to })}
+          options=${ORDERS} />
       <span><${LineFilter} id="values-line" /></span>
       <span class="sv-soft" data-testid="values-found" role="status">${useLast(ctx.get("values")).said}</span></div>
     <${Pane} of="values" />`;
@@ -74,13 +72,12 @@ export function Code() {
     ["source-diff", diff, "Its constraints, as a diff of your own source."],
     ["code", ctx.get("plan_code"), "This rebuilds the plan as an sv.Plan; explorer.code() gives it too."],
   ];
+  const sections = parts.map(([id, text, said]) =>
+    ui`<section hidden=${!text}>
+        <div class="sv-tools">
+          <span class="sv-soft">${said}</span><${CopyButton} of=${id} id="copy-${id}" title="copy" /></div>
+        <pre class="sv-code" data-testid=${id} tabindex="0">${text || ""}</pre></section>`
+  );
   return ui`<p class="sv-empty" data-testid="no-jax-code" hidden=${!why}>There is no code for JAX alone: ${why}</p>
-    ${
-    parts.map(([id, text, said]) =>
-      ui`<section hidden=${!text}>
-          <div class="sv-tools">
-            <span class="sv-soft">${said}</span><${CopyButton} of=${id} id="copy-${id}" title="copy" /></div>
-          <pre class="sv-code" data-testid=${id} tabindex="0">${text || ""}</pre></section>`
-    )
-  }`;
+    ${sections}`;
 }

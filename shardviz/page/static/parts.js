@@ -44,68 +44,23 @@ export function useAgain() {
 
 /**
  * What a tab was told last: while another one is shown, and until the kernel has answered, that stays.
- * @template {{ document?: unknown }} T
+ * @template {object} T
  * @param {T} told
+ * @param {string} of what is there only while the kernel tells it
  * @returns {T}
  */
-export function useLast(told) {
+export function useLast(told, of = "document") {
   const last = useRef(told);
-  if (told.document) last.current = told;
+  if (of in told) last.current = told;
   return last.current;
 }
 
-/**
- * A field that shows a value until something else is typed: Enter takes what was typed, Escape takes it back.
- * @param {{ value?: string, enter?: (text: string) => void, leave?: (text: string) => void, escape?: (input: HTMLInputElement) => void,
- *   grab?: boolean, answer?: number, [attribute: string]: unknown }} props `leave` is given what was typed, if it is
- *   something else, once the field is left; `grab`: it has the focus, and its text is selected, when it comes; `answer`: the
- *   number of the kernel's answer, with which what was typed is gone
- */
-export function Field({ value = "", enter, leave, escape, grab, answer, ...more }) {
-  const input = useRef(/** @type {any} */ (null));
-  const done = useRef(false); // what was typed is taken or taken back
-  useLayoutEffect(() => {
-    if (input.current.getRootNode().activeElement !== input.current) input.current.value = value;
-  }, [value, answer]);
-  useLayoutEffect(() => {
-    if (!grab) return;
-    input.current.focus();
-    input.current.select();
-  }, []);
-  const onkeydown = (/** @type {KeyboardEvent} */ e) => {
-    if (e.key !== "Enter" && e.key !== "Escape") return;
-    e.stopPropagation();
-    e.preventDefault(); // else the same key does something to what has the focus then
-    const blur = () => input.current.blur();
-    done.current = e.key === "Escape" || Boolean(enter);
-    if (e.key === "Enter") enter ? enter(input.current.value) : blur();
-    else {
-      input.current.value = value;
-      (escape ?? blur)(input.current);
-    }
-  };
-  const onblur = () => {
-    const text = input.current?.value;
-    if (leave && !done.current && input.current?.isConnected && text !== value) leave(text);
-    done.current = false;
-  };
-  return ui`<input type="text" spellcheck=${false} autocomplete="off" ...${more} ref=${input} onkeydown=${onkeydown}
-        onblur=${onblur} />`;
-}
-
-const PAUSE = 120; // milliseconds without a key before it is said what was typed
-
-/**
- * A field to search with, which says what was typed when no more has been for a moment.
- * @param {{ value: string, say: (text: string) => void, [attribute: string]: unknown }} props
- */
-export function SearchField({ say, ...more }) {
-  const timer = useRef(/** @type {ReturnType<typeof setTimeout> | undefined} */ (undefined));
-  const oninput = (/** @type {any} */ { target }) => {
-    clearTimeout(timer.current);
-    timer.current = setTimeout(() => say(target.value), PAUSE);
-  };
-  return ui`<${Field} type="search" class="sv-filter" enter=${() => {}} ...${more} oninput=${oninput} />`;
+/** The class that lights what an answer changed, once: nothing where it is not this drawing's. @param {unknown} told */
+export function useFlash(told) {
+  const last = useRef({ told, turn: 0 });
+  const fresh = Boolean(last.current.told) && told !== last.current.told;
+  last.current = { told, turn: last.current.turn + Number(fresh) };
+  return fresh ? `sv-changed sv-turn${last.current.turn % 2}` : "";
 }
 
 /**
@@ -168,11 +123,10 @@ export function Notice({ kind, id, message, detail, children }) {
 /** What stands where the kernel has not said anything yet. */
 export function Waiting() {
   const { gone } = useTraits("gone");
-  return ui`<p class="sv-empty">${
-    gone
-      ? "No kernel answers here, and this was not on the screen when one did; run the cell again."
-      : "The kernel is asked; it answers when it has ended what it is doing."
-  }</p>`;
+  const words = gone
+    ? "No kernel answers here, and this was not on the screen when one did; run the cell again."
+    : "The kernel is asked; it answers when it has ended what it is doing.";
+  return ui`<p class="sv-empty">${words}</p>`;
 }
 
 /**
@@ -181,14 +135,19 @@ export function Waiting() {
  */
 export function Refusal({ error, id }) {
   const ctx = useContext(Explorer);
-  const ways = (error.ways ?? []).map(({ text, tip, take }, place) =>
-    take
-      ? ui`<button class="sv-btn sv-do" data-testid="way-${place}" title=${tip} onclick=${() =>
-        ctx.edit({ op: "take_way", place })}>${text}</button>`
-      : ui`<span class="sv-soft" title=${tip}>${text}</span>`
-  );
+  const ways = (error.ways ?? []).map(({ text, tip, take }, place) => {
+    if (!take) return ui`<span class="sv-soft" title=${tip}>${text}</span>`;
+    const go = () => ctx.edit({ op: "take_way", place });
+    return ui`<button class="sv-btn sv-do" data-testid="way-${place}" title=${tip} onclick=${go}>${text}</button>`;
+  });
   return ui`<${Notice} kind="sv-error" id=${id} message=${error.message} detail=${error.detail}>
       <span class="sv-ways">${ways}</span>
       <button class="sv-away" data-testid="${id}-away" title="leave it as it was" aria-label="dismiss"
           onclick=${() => ctx.edit({ op: "dismiss" })}>×</button><//>`;
+}
+
+/** Why the last edit was refused, if that belongs to one of these places. @param {{ at: string[], id: string }} props */
+export function Refused({ at, id }) {
+  const { error } = useTraits("status").get("status");
+  return error && at.includes(error.place) && ui`<${Refusal} error=${error} id=${id} />`;
 }

@@ -1,5 +1,6 @@
 // @ts-check
 // Any Picture of the kernel: pointed at, walked with the arrow keys, and selected; with its legend.
+import { keyed } from "./dom.js";
 import { ui, useContextOf } from "./parts.js";
 import { itemsOf, nearest } from "./items.js";
 import { layersOf, Sample } from "./shapes.js";
@@ -12,12 +13,12 @@ const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], Arro
 
 /**
  * A picture, and below it the sentence on what is pointed at.
- * @param {{ of: Data, over?: Data | null, pressed?: number, lit?: string, id: string, said?: string, hint?: string,
+ * @param {{ of: Data, over?: Data | null, pressed?: number, id: string, said?: string, hint?: string,
  *   pick?: (keys: number[]) => void }} props  `over`: another picture that lies over it; `pressed`: the key of what is
- *   selected, below 0 for nothing; `lit`: what is lit of a legend; `id` and `said` name the picture and the sentence; `hint`
+ *   selected, below 0 for nothing; `id` and `said` name the picture and the sentence; `hint`
  *   is the sentence while nothing is pointed at; `pick` gets the keys of what is clicked.
  */
-export function Picture({ of, over, pressed = -1, lit = "", id, said, hint = "", pick }) {
+export function Picture({ of, over, pressed = -1, id, said, hint = "", pick }) {
   const ctx = useContextOf();
   const svg = useRef(/** @type {any} */ (null));
   const [pointed, point] = useState(-1); // the item under the pointer
@@ -35,8 +36,7 @@ export function Picture({ of, over, pressed = -1, lit = "", id, said, hint = "",
               aria-pressed=${items[n].keys.includes(pressed)} onfocusin=${() => walk(n)} ...${attributes}>
             ${inside}</g>`,
       over,
-      lit,
-    ), [of, over, mesh, pressed, enters, lit]);
+    ), [of, over, mesh, pressed, enters]);
   const selecting = of.shapes.some((shape) => shape.select);
   const telling = of.shapes.some((shape) => shape.told);
   const here = items[pointed >= 0 ? pointed : walked];
@@ -55,16 +55,16 @@ export function Picture({ of, over, pressed = -1, lit = "", id, said, hint = "",
 
   /** @param {KeyboardEvent} event */
   function keys(event) {
-    if (event.key in ARROWS && items.length) {
+    const arrow = (/** @type {[number, number]} */ way) => () => {
       const first = (/** @type {number} */ best, /** @type {number} */ n) =>
         (items[n].y - items[best].y || items[n].x - items[best].x) < 0 ? n : best;
       const from = pointed >= 0 ? pointed : walked;
-      const next = from < 0 ? items.map((_, n) => n).reduce(first, 0) : nearest(items, from, ARROWS[event.key]);
-      if (next >= 0) go(next);
-    } else if (pick && (event.key === "Enter" || event.key === " ")) choose(walked);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
+      const next = from < 0 ? items.map((_, n) => n).reduce(first, 0) : nearest(items, from, way);
+      if (items[next]) go(next);
+    };
+    const take = () => pick ? choose(walked) : false;
+    const arrows = Object.entries(ARROWS).map(([key, way]) => [key, arrow(way)]);
+    keyed(event, { ...Object.fromEntries(arrows), Enter: take, " ": take });
   }
 
   /** @param {number} n */
@@ -79,64 +79,43 @@ export function Picture({ of, over, pressed = -1, lit = "", id, said, hint = "",
   }
 
   const leave = (/** @type {FocusEvent} */ e) => svg.current.contains(e.relatedTarget) || walk(-1);
+  const sentence = telling &&
+    ui`<p class="sv-said" data-testid=${said} aria-live="polite">${here?.tip ?? items[chosen]?.tip ?? hint}</p>`;
   return ui`<div class="sv-picturebox">
       <svg viewBox="0 0 ${of.width} ${of.height}" role=${selecting ? "group" : "img"} aria-label=${of.alt}
-          data-testid=${id} tabindex=${selecting ? "-1" : telling ? "0" : null} ref=${svg} onclick=${(
-    /** @type {MouseEvent} */ e,
-  ) => choose(at(e))} onmousemove=${(/** @type {MouseEvent} */ e) => point(at(e))} onmouseleave=${() =>
+          data-testid=${id} tabindex=${selecting ? "-1" : telling ? "0" : null} ref=${svg} onclick=${(e) =>
+    choose(at(e))} onmousemove=${(e) => point(at(e))} onmouseleave=${() =>
     point(-1)} onfocusout=${leave} onkeydown=${keys}>
         ${layers}
         <rect class="sv-cursor" visibility=${here ? "visible" : "hidden"} x=${here?.x} y=${here?.y} width=${here?.w}
-            height=${here?.h} /></svg>${
-    telling &&
-    ui`<p class="sv-said" data-testid=${said} aria-live="polite">${here?.tip ?? items[chosen]?.tip ?? hint}</p>`
-  }</div>`;
+            height=${here?.h} /></svg>${sentence}</div>`;
 }
 
-/**
- * The legend: each key with its sample; pointing at one lights what belongs to it.
- * @param {{ of: Data, light: (name: string) => void, id: string }} props
- */
-export function Legend({ of, light, id }) {
+/** The legend: each key with its sample; pointing at one lights what belongs to it. @param {{ of: Data, id: string }} props */
+function Legend({ of, id }) {
   const ctx = useContextOf();
-  return ui`<ul class="sv-legend" data-testid=${id}>${
-    of.keys.map((key) => {
-      const on = () => light(key.name || "");
-      const off = () => light("");
-      return ui`<li title=${key.title} tabindex=${key.name ? "0" : null} onmouseenter=${on} onmouseleave=${off}
-            onfocus=${on} onblur=${off}>
-          <${Sample} ctx=${ctx} axes=${of.axes} of=${key} />
-          <span><b>${key.text}</b>${key.more && ui`<br /><span class="sv-soft">${key.more}</span>`}</span></li>`;
-    })
-  }</ul>`;
+  const rows = of.keys.map((key) =>
+    ui`<li title=${key.title} tabindex=${key.name ? "0" : null} data-thing=${key.name ? `key ${key.name}` : null}>
+        <${Sample} ctx=${ctx} axes=${of.axes} of=${key} />
+        <span><b>${key.text}</b>${key.more && ui`<br /><span class="sv-soft">${key.more}</span>`}</span></li>`
+  );
+  return ui`<ul class="sv-legend" data-testid=${id}>${rows}</ul>`;
 }
 
 /** A figure of a Document: a text, a picture, or what only has a description here. @param {{ of: Block }} props */
 export function Figure({ of: { of, caption, name = "figure" } }) {
   const ctx = useContextOf();
-  const [lit, light] = useState("");
   if (of.lines) return ui`<pre class="sv-code">${of.lines}</pre>`;
   if (!of.shapes) return ui`<figure>${caption}<p class="sv-soft">${of.alt}</p></figure>`;
   const device = ctx.get("device");
-  const pick = (/** @type {number[]} */ keys) => ctx.pickDevice(keys.includes(device) ? -1 : keys[0]);
+  const pick = (/** @type {number[]} */ keys) => ctx.set("device", keys.includes(device) ? -1 : keys[0]);
   const pointed = of.shapes.some((/** @type {{ told?: unknown }} */ { told }) => told);
   const said = of.title && pointed ? of.alt.slice(of.title.length) : "";
-  return ui`<figure class="sv-docfigure ${said ? "sv-pointed" : ""}" style=${{
-    "--most": `${of.width}px`,
-    "--ratio": of.width / of.height,
-  }}><figcaption>${caption}<b>${
-    said && of.title
-  }</b><span class="sv-soft">${said}</span></figcaption><${Picture} of=${of} pressed=${device} lit=${lit} id=${name}
-  said="${name}-said" pick=${pick} hint="point at a cell, or walk with the arrow keys" />${
-    of.keys.length
-      ? ui`<${Legend}
-        of=${of} light=${light} id="${name}-legend" />`
-      : null
-  }${
-    of.notes.map((/** @type {string} */ text) =>
-      ui`<p
-              class="sv-soft">
-            ${text}</p>`
-    )
-  }</figure>`;
+  const style = { "--most": `${of.width}px`, "--ratio": of.width / of.height };
+  const notes = of.notes.map((/** @type {string} */ text) => ui`<p class="sv-soft">${text}</p>`);
+  return ui`<figure class="sv-docfigure ${said ? "sv-pointed" : ""}" style=${style}>
+      <figcaption>${caption}<b>${said && of.title}</b><span class="sv-soft">${said}</span></figcaption>
+      <${Picture} of=${of} pressed=${device} id=${name} said="${name}-said" pick=${pick}
+          hint="point at a cell, or walk with the arrow keys" />
+      ${of.keys.length ? ui`<${Legend} of=${of} id="${name}-legend" />` : null}${notes}</figure>`;
 }

@@ -7,7 +7,7 @@ import { pieces, spaced } from "./words.js";
 
 /** @import { Bar as Stretch, Context, Inline, Piece, Query, Selects } from "./types.d.ts" */
 
-const THINGS = ["value", "line", "device", "moved"]; // what is lit wherever it stands
+const THINGS = ["value", "line", "device", "moved", "letter"]; // what is lit wherever it stands
 const OFFERED = ["remedy", "offer"];
 const HATCHES = 4; // second cues of bars, by the axis's place in the mesh
 
@@ -15,8 +15,8 @@ const HATCHES = 4; // second cues of bars, by the axis's place in the mesh
 const ACTS = {
   value: (ctx, id) => ctx.select(id),
   line: (ctx, id) => ctx.showLine(id),
-  device: (ctx, id) => ctx.pickDevice(Number(id)),
-  tab: (ctx, id) => ctx.setTab(id),
+  device: (ctx, id) => ctx.set("device", Number(id)),
+  tab: (ctx, id) => ctx.set("tab", id),
   choose: (ctx) => ctx.chooseTarget(),
   why: (ctx, name) => ctx.askWhy(name),
   without: (ctx, cause) => ctx.edit({ op: "ask_without", cause: Number(cause) }),
@@ -30,7 +30,7 @@ const ACTS = {
 /** Shows what is asked for in a tab. @param {Context} ctx @param {string} tab @param {Query} query */
 function look(ctx, tab, query) {
   ctx.query(query);
-  ctx.setTab(tab);
+  ctx.set("tab", tab);
 }
 
 /** What a click on a thing does; nothing for what there is nothing to do with. @param {Context} ctx @param {Selects | undefined} sel */

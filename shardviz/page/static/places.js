@@ -43,6 +43,9 @@ export function Places() {
   const [open, setOpen] = useState(""); // the tab at which the second row was asked for
   const shown = open === at || MORE.some(([key]) => key === at);
   useLayoutEffect(() => ctx.shown(at), [at]);
+  const panels = [...TABS, ...MORE].map(([key, title, view]) =>
+    ui`<${Panel} key=${key} name=${key} title=${title} view=${view} />`
+  );
   return ui`<div class="sv-centre">
       <div class="sv-places">
         <div class="sv-tabrow">
@@ -50,47 +53,26 @@ export function Places() {
           <button class="sv-tabmore" data-testid="more" aria-expanded=${shown} onclick=${() =>
     setOpen(open === at ? "" : at)}>${shown ? "More ▴" : "More ▾"}</button><${FullWindow} /></div>
         <${Tabs} of=${MORE} class="sv-views" label="more views" hidden=${!shown} /></div>
-      <div class="sv-work">${
-    [...TABS, ...MORE].map(([key, title, view]) => ui`<${Panel} key=${key} name=${key} title=${title} view=${view} />`)
-  }<${Drawer} /></div></div>`;
+      <div class="sv-work">${panels}<${Drawer} /></div></div>`;
 }
 
 /** @param {{ of: Place[], class: string, label: string, hidden?: boolean }} props */
 function Tabs({ of, class: look, label, hidden = false }) {
-  const ctx = useContextOf();
-  /** @param {any} e */
-  function keys(e) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[/** @type {string} */ (e.key)];
-    const all = [...e.currentTarget.querySelectorAll("[role=tab]")];
-    const to = step && all[all.indexOf(e.target) + step];
-    if (!to) return;
-    to.click();
-    to.focus();
-    e.preventDefault();
-    e.stopPropagation();
-  }
-  return ui`<div class=${look} role="tablist" aria-label=${label} hidden=${hidden} onkeydown=${keys}>${
-    of.map(([key, title, , tip], n) =>
-      key === "problems"
-        ? ui`<${Findings} title=${title} />`
-        : ui`<button role="tab" data-testid="tab-${key}" title=${
-          tip ??
-            `key ${n + 1}`
-        } aria-selected=${key === ctx.get("tab")} onclick=${() => ctx.setTab(key)}>${title}</button>`
-    )
-  }</div>`;
+  const ctx = useTraits("problems");
+  const [now, { said }] = [ctx.get("tab"), ctx.get("problems")];
+  const tabs = of.map(([key, title, , tip], n) =>
+    ui`<button role="tab" data-testid="tab-${key}" title=${key === "problems" ? said : tip ?? `key ${n + 1}`}
+          aria-selected=${key === now}
+          onclick=${() => ctx.set("tab", key)}>${title}${key === "problems" && ui`<${Count} />`}</button>`
+  );
+  return ui`<div class=${look} role="tablist" aria-label=${label} hidden=${hidden}>${tabs}</div>`;
 }
 
-/** The tab of the findings, with how many there are. @param {{ title: string }} props */
-function Findings({ title }) {
-  const ctx = useTraits("problems");
-  const { problems, notes, said } = ctx.get("problems");
-  return ui`<button role="tab" data-testid="tab-problems" title=${said} aria-selected=${ctx.get("tab") === "problems"}
-        onclick=${() => ctx.setTab("problems")}>
-      ${title}${" "}<b class="sv-badge" hidden=${!problems}>${
-    problems ||
-    ""
-  }</b>${" "}<span class="sv-notes">${notes && `${problems ? "" : "0 "}· ${notes}`}</span></button>`;
+/** How many findings there are. */
+function Count() {
+  const { problems, notes } = useContextOf().get("problems");
+  return ui`${" "}<b class="sv-badge" hidden=${!problems}>${problems || ""}</b>
+    ${" "}<span class="sv-notes">${notes && `${problems ? "" : "0 "}· ${notes}`}</span>`;
 }
 
 /** What a tab shows: nothing before it was gone to; as it was, while another is shown. @param {{ name: string, title: string, view: () => View }} props */
@@ -107,10 +89,11 @@ function Panel({ name, title, view }) {
 
 /** A button that gives the explorer the whole screen, and takes it back. */
 function FullWindow() {
-  const toggle = (/** @type {any} */ { currentTarget }) => {
-    const root = currentTarget.closest(".shardviz");
-    return root.getRootNode().fullscreenElement === root ? document.exitFullscreen() : root.requestFullscreen();
-  };
-  return ui`<button class="sv-full" data-testid="full-window" title="the whole screen (Escape leaves it)"
+  const { root } = useContextOf();
+  const toggle = () =>
+    /** @type {Document} */ (root.getRootNode()).fullscreenElement === root
+      ? document.exitFullscreen()
+      : root.requestFullscreen();
+  return ui`<button class="sv-full" data-testid="full-window" aria-label="the whole screen" title="the whole screen (Escape leaves it)"
         onclick=${toggle}>⤢</button>`;
 }

@@ -3,7 +3,8 @@
 import { Documented } from "./document.js";
 import { Text } from "./marked.js";
 import { twinsText } from "./choices.js";
-import { CopyButton, Field, Notice, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
+import { Check, Field } from "./fields.js";
+import { CopyButton, Notice, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
 import { useRef, useState } from "./vendor/preact.js";
 import { pieces, plain } from "./words.js";
 
@@ -17,7 +18,6 @@ export function Rosetta() {
   const told = useLast(ctx.get("rosetta"));
   const [own, showOwn] = useState(""); // the text that was read, where the value's own notations are shown all the same
   const [meanings, showMeanings] = useState(true);
-  const body = useRef(/** @type {any} */ (null));
   const { document, read, name, label } = told;
   const other = document && read?.document && !read.same ? read.document : null;
   const ownShown = Boolean(read) && own === read?.text;
@@ -25,36 +25,20 @@ export function Rosetta() {
     ui`<button class="sv-btn" data-testid=${id} aria-pressed=${ownShown === toOwn} onclick=${() =>
       showOwn(toOwn ? read?.text ?? "" : "")}>${words}</button>`;
 
-  /** Lights the piece whose meaning is pointed at. @param {any} e */
-  function light({ target }) {
-    for (const old of body.current.querySelectorAll(".sv-lit")) old.classList.remove("sv-lit");
-    const line = target.closest("[data-testid^=letters-] > tbody > tr");
-    const number = [...line?.parentElement.children || []].indexOf(line);
-    for (const piece of line?.closest("td:has(> .sv-rostext)")?.querySelectorAll(`[data-i="${number}"]`) || []) {
-      piece.classList.add("sv-lit");
-    }
-  }
+  const both = ui`<span class="sv-choice" role="group" aria-label="which sharding">
+      ${choose("show-read", "what was read", false)}${choose("show-own", label, true)}</span>`;
+  const shown = other && !(ownShown && name) ? other : document;
+  const body = shown
+    ? ui`<${Documented} class="sv-ros ${meanings ? "" : "sv-bare"}" of=${shown} editors=${EDITORS} />`
+    : ui`<${Waiting} />`;
+  const go = (/** @type {string} */ text) => (showOwn(""), ctx.set("reading", text));
   return ui`<div class="sv-reader">
       <div class="sv-sec">read any notation<span class="sv-hint">paste one, or type it and press Enter</span></div>
-      <${Reader} read=${(
-    /** @type {string} */ text,
-  ) => (showOwn(""), ctx.read(text))} clears=${Boolean(read)} />
+      <${Reader} read=${go} clears=${Boolean(read)} />
       <div class="sv-answer" data-testid="read-answer" role="status"><${Answer} of=${read} /></div></div>
-    <div class="sv-rostools">${
-    other && name &&
-    ui`<span class="sv-choice" role="group" aria-label="which sharding">
-        ${choose("show-read", "what was read", false)}${choose("show-own", label, true)}</span>`
-  }<label><input type="checkbox" data-testid="meanings" checked=${meanings} onchange=${(
-    /** @type {any} */ { target },
-  ) =>
-    showMeanings(
-      target.checked,
-    )} />${" what each piece means"}</label></div><div ref=${body} onmouseover=${light} onmouseleave=${light}>${
-    document
-      ? ui`<${Documented} class="sv-ros ${meanings ? "" : "sv-bare"}"
-            of=${other && !(ownShown && name) ? other : document} editors=${EDITORS} />`
-      : ui`<${Waiting} />`
-  }</div>`;
+    <div class="sv-rostools">
+      ${other && name && both}<${Check} id="meanings" on=${meanings} set=${showMeanings}>what each piece means<//></div>
+    <div>${body}</div>`;
 }
 
 /** The field in which a notation is read. @param {{ read: (text: string) => void, clears: boolean }} props */
@@ -74,9 +58,8 @@ function Reader({ read, clears }) {
   };
   return ui`<div class="sv-readrow" ref=${box}>
       <${Field} class="sv-typed" data-testid="read" value=${ctx.get("reading")} placeholder=${EXAMPLE} enter=${go}
-          aria-label="a sharding in any notation, to be read on this mesh" onpaste=${() => setTimeout(go)} oninput=${(
-    /** @type {any} */ { target },
-  ) => type(target.value)} />
+          aria-label="a sharding in any notation, to be read on this mesh" onpaste=${() => setTimeout(go)}
+          oninput=${({ target }) => type(target.value)} />
       <button class="sv-btn" data-testid="read-go" disabled=${text === ctx.get("reading")} onclick=${go}>read</button>
       <button class="sv-btn" data-testid="read-clear" hidden=${!text && !clears} onclick=${clear}>clear</button></div>`;
 }

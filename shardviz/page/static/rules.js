@@ -1,13 +1,14 @@
 // @ts-check
 // The rules: what the kernel tells of each, with fields to change them, buttons to move them, and a form for a new one.
 import { Pane } from "./panes.js";
-import { Field, Refusal, ui, useContextOf, useTraits } from "./parts.js";
-import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
+import { find } from "./dom.js";
+import { Field, Form, useLater } from "./fields.js";
+import { Refused, ui, useContextOf, useTraits } from "./parts.js";
+import { useLayoutEffect, useState } from "./vendor/preact.js";
 
 /** @import { Edit } from "./types.d.ts" */
 
 const WIDTHS = [5, 30, 30, 8, 6]; // characters of the columns
-const PAUSE = 100; // milliseconds without a key before a pattern is tried
 
 /**
  * What moves and removes a rule: a sign, what it does, and the edit, or null where it cannot.
@@ -48,10 +49,7 @@ export function Rules() {
           ${sign}</button>`
     );
   }
-  function above() {
-    const { error } = ctx.get("status");
-    return error?.place === "rule" && ui`<${Refusal} error=${error} id="rule-error" />`;
-  }
+  const above = () => ui`<${Refused} at=${["rule"]} id="rule-error" />`;
   return ui`<${Pane} of="rules" above=${above} editors=${{ rules: { cell, end, widths: WIDTHS } }} /><${NewRule} />`;
 }
 
@@ -59,33 +57,17 @@ export function Rules() {
 function NewRule() {
   const ctx = useTraits("rules");
   const count = ctx.get("rules").fields?.length ?? 0;
-  const [sent, send] = useState(Infinity); // how many rules there are once the new one is taken
-  const form = useRef(/** @type {any} */ (null));
   const [pattern, type] = useState("");
-  const inputs = () => [...form.current.querySelectorAll("input")];
-  useLayoutEffect(() => {
-    if (count < sent) return;
-    for (const input of inputs()) input.value = "";
-    type("");
-    send(Infinity);
-  });
-  const add = () => {
-    const [filter, spec] = inputs().map(({ value }) => value);
-    if (!filter.trim()) return inputs()[0].focus();
-    send(count + 1);
-    ctx.edit({ op: "add_rule", pattern: filter, spec });
-  };
-  return ui`<div class="sv-rulenew" ref=${form}>
-      <${Field} data-testid="rule-new-filter" placeholder="*kernel" aria-label="pattern of the new rule" enter=${add}
-          oninput=${(
-    /** @type {any} */ { target },
-  ) =>
-    type(
-      target.value,
-    )} /><span class="sv-soft">→</span>
-      <${Field} data-testid="rule-new-spec" placeholder="P('data', 'model')" aria-label="spec of the new rule"
-          enter=${add} /><button class="sv-btn" data-testid="rule-add" onclick=${add}>add rule</button>
-      <${Count} of=${pattern} id="rule-new-count" /></div>`;
+  const oninput = (/** @type {any} */ { target }) => type(target.value);
+  useLayoutEffect(() => type(""), [count]);
+  const fields = [
+    { "data-testid": "rule-new-filter", placeholder: "*kernel", "aria-label": "pattern of the new rule", oninput },
+    { "data-testid": "rule-new-spec", placeholder: "P('data', 'model')", "aria-label": "spec of the new rule" },
+  ];
+  const add = (/** @type {string} */ filter, /** @type {string} */ spec) =>
+    filter.trim() ? ctx.edit({ op: "add_rule", pattern: filter, spec }) : find(ctx.root, "rule-new-filter")?.focus();
+  return ui`<${Form} key=${count} class="sv-rulenew" fields=${fields} between=${ui`<span class="sv-soft">→</span>`}
+        take=${add} id="rule-add" words="add rule"><${Count} of=${pattern} id="rule-new-count" /><//>`;
 }
 
 /** What a pattern catches, while it is typed. @param {{ of: string, id: string }} props */
@@ -93,67 +75,49 @@ function Count({ of, id }) {
   const ctx = useTraits("trial");
   const { pattern, said = "", names = [], count = 0 } = ctx.get("trial");
   const fresh = Boolean(pattern) && pattern === of;
+  const attempt = useLater((text) => ctx.set("trying", text));
   useLayoutEffect(() => {
-    if (fresh || !of.trim()) return;
-    const timer = setTimeout(() => ctx.attempt(of), PAUSE);
-    return () => clearTimeout(timer);
+    if (!fresh && of.trim()) attempt(of);
   }, [of]);
-  useLayoutEffect(() => {
-    if (of.trim()) ctx.attempt(of);
-  }, []);
   return ui`<span class="sv-soft sv-count" data-testid=${id} role="status"
         title=${fresh ? [...names, ...(count > names.length ? ["…"] : [])].join("\n") : ""}>
       ${fresh ? said : of.trim() ? "…" : ""}</span>`;
 }
 
-/**
- * The parts of a tree path: `layers`, `0`, `down` of `['layers'][0]['down']`.
- * @param {string} path
- */
-export function keysOf(path) {
-  const found = path.matchAll(/\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]|\[([^\[\]'"]+)\]|\.?([^.[\]]+)/g);
-  return [...found].map(([, one, two, three, four]) => one ?? two ?? three ?? four);
-}
-
-/**
- * Patterns for an array, the widest first: its last key, the two last, the whole path.
- * @param {string} path
- */
-export function patternsOf(path) {
-  const keys = keysOf(path);
-  const ends = keys.length > 1 ? [keys.slice(-1), keys.slice(-2)] : [];
-  return [...new Set([...ends.map((end) => end.join(".")), path])];
-}
-
 /** What makes a rule of an array: a pattern, what it catches, and a button that adds it with the array's spec. @param {{ name: string }} props */
 export function RuleMaker({ name }) {
-  const ctx = useContextOf();
+  const ctx = useTraits("constraints");
+  const { patterns: own = [] } = ctx.get("constraints");
+  const patterns = own.at(-1) === name ? own : [name];
   const [open, show] = useState(false);
-  const [pattern, type] = useState(patternsOf(name)[0]);
-  if (!open) {
-    return ui`<div class="sv-rulemaker"><button class="sv-link" data-testid="make-rule-open" onclick=${() =>
-      show(
-        true,
-      )} title="one rule for all arrays like this one, with the spec that it has now">make a rule of it …</button>
-      </div>`;
-  }
-  const make = () => {
-    if (!pattern.trim()) return;
-    show(false);
-    ctx.edit({ op: "make_rule", pattern, name });
+  const [pattern, type] = useState("");
+  const begin = () => {
+    type(patterns[0]);
+    ctx.set("trying", patterns[0]);
+    show(true);
   };
+  const title = "one rule for all arrays like this one, with the spec that it has now";
+  if (!open) {
+    return ui`<div class="sv-rulemaker"><button class="sv-link" data-testid="make-rule-open" title=${title}
+          onclick=${begin}>make a rule of it …</button></div>`;
+  }
+  const make = (/** @type {string} */ typed) => {
+    if (!typed.trim()) return;
+    show(false);
+    ctx.edit({ op: "make_rule", pattern: typed, name });
+  };
+  const field = {
+    "data-testid": "make-pattern",
+    value: pattern,
+    placeholder: "*kernel",
+    grab: true,
+    "aria-label": `pattern of a rule with the spec of ${name}`,
+    oninput: (/** @type {any} */ { target }) => type(target.value),
+  };
+  const offered = patterns.map((each) =>
+    ui`<button class="sv-link sv-offered" tabindex="-1" onclick=${() => type(each)}>${each}</button>`
+  );
   return ui`<div class="sv-rulemaker">
-      <div class="sv-makerow">
-        <${Field} data-testid="make-pattern" value=${pattern} placeholder="*kernel" enter=${make} grab
-            aria-label="pattern of a rule with the spec of ${name}" oninput=${(
-    /** @type {any} */ { target },
-  ) =>
-    type(
-      target.value,
-    )} /><button class="sv-btn sv-do" data-testid="make-rule" onclick=${make}>add rule</button></div>
-      <div><${Count} of=${pattern} id="make-count" />${" · "}${
-    patternsOf(name).map((each) =>
-      ui`<button class="sv-link sv-offered" tabindex="-1" onclick=${() => type(each)}>${each}</button>`
-    )
-  }</div></div>`;
+      <${Form} class="sv-makerow" fields=${[field]} take=${make} id="make-rule" words="add rule" button="sv-do" />
+      <div><${Count} of=${pattern} id="make-count" />${" · "}${offered}</div></div>`;
 }

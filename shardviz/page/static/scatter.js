@@ -18,19 +18,18 @@ export function Scatter() {
   const base = HEIGHT - BOTTOM;
   const dots = points.map(({ card, bytes, seconds, fits }) => {
     const look = `sv-point ${card === at ? "sv-on" : ""} ${fits === false ? "sv-toomuch" : ""}`;
-    return ui`<circle key=${card} class=${look} cx=${x(bytes)} cy=${y(seconds)} r=${card === at ? 5 : 4} onclick=${() =>
-      card !== at && ctx.edit({ op: "open_card", card })}><title>${
-      plain(rows.find(({ sel }) => sel?.[1] === card)?.cells[0] ?? card)
-    }</title></circle>`;
+    const open = () => card !== at && ctx.edit({ op: "open_card", card });
+    const name = plain(rows.find(({ sel }) => sel?.[1] === card)?.cells[0] ?? card);
+    return ui`<circle key=${card} class=${look} cx=${x(bytes)} cy=${y(seconds)} r=${
+      card === at ? 5 : 4
+    } onclick=${open}>
+        <title>${name}</title></circle>`;
   });
+  const limit = usable &&
+    ui`<path class="sv-limit" d="M${x(usable)} ${TOP - 4}V${base}"><title>memory of a device</title></path>`;
   return ui`<div class="sv-scatter">
       <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" width=${WIDTH} height=${HEIGHT} aria-hidden="true">
         <path class="sv-scatteraxes" d="M${LEFT} ${TOP - 4}V${base}H${WIDTH}" />
         <text x="0" y="0" transform="translate(9 ${base - 2}) rotate(-90)">step</text>
-        <text x=${WIDTH} y=${HEIGHT - 3} text-anchor="end">memory</text>
-        ${
-    usable && ui`<path class="sv-limit" d="M${x(usable)} ${TOP - 4}V${base}">
-            <title>memory of a device</title></path>`
-  }
-        ${dots}</svg></div>`;
+        <text x=${WIDTH} y=${HEIGHT - 3} text-anchor="end">memory</text>${limit}${dots}</svg></div>`;
 }

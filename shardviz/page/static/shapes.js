@@ -25,19 +25,17 @@ const OWN = Math.random().toString(36).slice(2, 8); // every explorer of a docum
 const word = (role) => (role === undefined || role === null ? "none" : typeof role === "number" ? "axis" : role);
 
 /**
- * Class and colours of the roles of a fill and a stroke.
+ * Class and colours of the roles of a fill and a stroke, and what is lit with it: its key of the legend, else an axis.
  * @param {Pick<Context, "get">} ctx
  * @param {string[]} axes
  * @param {any} fill
  * @param {any} stroke
- * @param {boolean} [lit]
  */
-function look(ctx, axes, fill, stroke, lit = false) {
+function look(ctx, axes, fill, stroke, name = "") {
   const place = [fill, stroke].find((role) => typeof role === "number");
-  return {
-    class: `sv-f-${word(fill)} sv-s-${word(stroke)} ${lit ? "sv-lit" : ""}`,
-    ...(place === undefined ? {} : { "data-thing": `axis ${axes[place]}`, style: axisStyle(ctx, axes[place]) }),
-  };
+  const thing = name ? `key ${name}` : place === undefined ? null : `axis ${axes[place]}`;
+  const style = place === undefined ? null : axisStyle(ctx, axes[place]);
+  return { class: `sv-f-${word(fill)} sv-s-${word(stroke)}`, "data-thing": thing, style };
 }
 
 /**
@@ -47,14 +45,12 @@ function look(ctx, axes, fill, stroke, lit = false) {
  * @param {Picture} picture
  * @param {(n: number, attributes: object, inside: View) => View} button
  * @param {Picture | null} [over] another picture, whose shapes lie over this one's
- * @param {string} [lit] the name of what is lit
  */
-export function layersOf(ctx, { axes, shapes }, button, over, lit) {
+export function layersOf(ctx, { axes, shapes }, button, over) {
   let count = 0; // of what can be pointed at
   /** @type {Map<number, View[]>} */
   const layers = new Map();
-  const looks = (/** @type {any} */ fill, /** @type {any} */ stroke, /** @type {string} */ name = "") =>
-    look(ctx, axes, fill, stroke, Boolean(name) && name === lit);
+  const looks = (/** @type {any} */ fill, /** @type {any} */ stroke, name = "") => look(ctx, axes, fill, stroke, name);
   /** @type {Record<string, (shape: Shape, above: boolean) => View>} */
   const painters = { rects, lines, marks, labels };
   for (const [of, above] of /** @type {[Shape[], boolean][]} */ ([[shapes, false], [over?.shapes || [], true]])) {
@@ -99,15 +95,14 @@ export function layersOf(ctx, { axes, shapes }, button, over, lit) {
     count += tips(shape).length;
     const d = boxes.map((box) => `M${box.x} ${box.y}h${box.w}v${box.h}h${-box.w}z`).join("");
     const pattern = shape.hatch && `sv-hatch-${OWN}-${++patterns}`;
-    return ui`<g>
-        <path d=${d} ...${looks(shape.fill, shape.stroke)} fill-opacity=${shape.strength}
-            stroke-dasharray=${shape.dash} />${
-      pattern &&
-      ui`<pattern id=${pattern} width="6" height="6" patternUnits="userSpaceOnUse">
+    const hatched = pattern && ui`<pattern id=${pattern} width="6" height="6" patternUnits="userSpaceOnUse">
           <path d=${shape.hatch} class="sv-hatch" /></pattern>
-        <path d=${d} fill="url(#${pattern})" pointer-events="none" />`
-    }
-        ${boxes.map((box, n) => label(shape, box, n))}</g>`;
+        <path d=${d} fill="url(#${pattern})" pointer-events="none" />`;
+    return ui`<g>
+        <path d=${d} ...${
+      looks(shape.fill, shape.stroke)
+    } fill-opacity=${shape.strength} stroke-dasharray=${shape.dash} />
+        ${hatched}${boxes.map((box, n) => label(shape, box, n))}</g>`;
   }
 
   /** A tile or a cell is its devices. @param {Shape} shape @param {number} n */
@@ -121,19 +116,18 @@ export function layersOf(ctx, { axes, shapes }, button, over, lit) {
       `M${points.slice(0, 2)}${curved ? "C" : "L"}${points.slice(2)}${closed ? "Z" : ""}`
     ).join("");
     return ui`<path d=${d} ...${looks(fill, stroke, name)} stroke-width=${width} opacity=${strength}
-          stroke-dasharray=${dash} data-name=${name}>
+          stroke-dasharray=${dash}>
         ${tip && ui`<title>${tip}</title>`}</path>`;
   }
 
   /** @param {Shape} shape */
   function marks({ at, mark = "circle", size = 10, fill = "ink", stroke, name, tip }) {
-    return ui`<g ...${looks(fill, stroke, name)} data-name=${name}>
-        ${tip && ui`<title>${tip}</title>`}${
-      at.map((/** @type {number[]} */ [x, y]) =>
-        ui`<path d=${MARKS[mark]} vector-effect="non-scaling-stroke"
-              transform="translate(${x},${y}) scale(${size / 10})" />`
-      )
-    }</g>`;
+    const all = at.map((/** @type {number[]} */ [x, y]) =>
+      ui`<path d=${MARKS[mark]} vector-effect="non-scaling-stroke" transform="translate(${x},${y}) scale(${
+        size / 10
+      })" />`
+    );
+    return ui`<g ...${looks(fill, stroke, name)}>${tip && ui`<title>${tip}</title>`}${all}</g>`;
   }
 
   /** @param {Shape} shape */
@@ -147,9 +141,9 @@ export function layersOf(ctx, { axes, shapes }, button, over, lit) {
       bold && "sv-bold",
       mono && "sv-mono",
       halo && "sv-halo",
-      name && name === lit && "sv-lit",
     ];
-    return ui`<g class=${names.filter(Boolean).join(" ")} style=${style} text-anchor=${align} data-name=${name}>${
+    return ui`<g class=${names.filter(Boolean).join(" ")} style=${style} text-anchor=${align}
+        data-thing=${name ? `key ${name}` : null}>${
       texts.map((/** @type {string} */ text, /** @type {number} */ n) =>
         ui`<text x=${at[n][0]} y=${at[n][1] + down} transform=${turned ? `rotate(-90 ${at[n]})` : null}>${text}</text>`
       )
@@ -162,12 +156,11 @@ export function layersOf(ctx, { axes, shapes }, button, over, lit) {
  * @param {{ ctx: Context, axes: string[], of: Shape }} props
  */
 export function Sample({ ctx, axes, of: { fill, stroke, dash, mark } }) {
-  return ui`<svg width="34" height="14" class="sv-sample" aria-hidden="true">${
-    fill !== undefined
-      ? ui`<rect x="10" y="1" width="12" height="12" ...${look(ctx, axes, fill, null)} />`
-      : ui`<path d="M0 7H34" ...${look(ctx, axes, null, stroke)} stroke-width="2.2" stroke-dasharray=${dash} />`
-  }${
-    mark &&
-    ui`<path d=${MARKS[mark]} transform="translate(17,7) scale(.85)" ...${look(ctx, axes, stroke, "ground")} />`
-  }</svg>`;
+  const patch = ui`<rect x="10" y="1" width="12" height="12" ...${look(ctx, axes, fill, null)} />`;
+  const line = ui`<path d="M0 7H34" ...${look(ctx, axes, null, stroke)} stroke-width="2.2" stroke-dasharray=${dash} />`;
+  const on = ui`<path d=${MARKS[mark]} transform="translate(17,7) scale(.85)" ...${
+    look(ctx, axes, stroke, "ground")
+  } />`;
+  return ui`<svg width="34" height="14" class="sv-sample" aria-hidden="true">
+      ${fill === undefined ? line : patch}${mark && on}</svg>`;
 }

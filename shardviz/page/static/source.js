@@ -3,14 +3,13 @@
 // values, its collectives, what it costs and why, and the mends that were tried.
 import { Documented } from "./document.js";
 import { find } from "./dom.js";
-import { ui, useAgain, useContextOf, useTraits, Waiting } from "./parts.js";
+import { ui, useAgain, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
 import { Bar, Pieces } from "./pieces.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 import { pieces, plain } from "./words.js";
 
 /** @import { Document, Inline, Line } from "./types.d.ts" */
 
-const FLASH = 1500; // milliseconds in which a line that was asked for is lit up
 const GAP = 3; // lines left out before a gap is shown
 
 /**
@@ -28,12 +27,12 @@ export function Source() {
   const ctx = useTraits("source", "texts", "selected", "mesh", "lines", "lit", "gone");
   const again = useAgain();
   const [open, setOpen] = useState(/** @type {string[] | null} */ (null)); // the lines that are open; at first the hottest
-  const [flash, light] = useState(""); // the line that was asked for
+  const [flash, light] = useState({ at: "", turn: 0 }); // the line that was asked for, and how often one was
   const box = useRef(/** @type {any} */ (null));
   const wants = useRef(""); // the line that is to be brought into sight
   const placed = useRef(false); // whether the hottest line, or one that was asked for, has been brought into sight
-  const source = useKept(ctx.get("source"));
-  const { files: texts } = useKept(ctx.get("texts"));
+  const source = useLast(ctx.get("source"), "files");
+  const { files: texts } = useLast(ctx.get("texts"), "files");
   const costs = useRef(ctx.get("lines"));
   if (ctx.get("source").files) costs.current = ctx.get("lines");
   const files = source.files;
@@ -42,15 +41,15 @@ export function Source() {
   /** @param {string[]} next */
   function show(next) {
     setOpen(next);
-    ctx.openLines(next);
+    ctx.set("opened", next);
   }
 
   // From wherever a line is named, to the line.
   ctx.showLine = (at) => {
     wants.current = at;
-    light(at);
+    light({ at, turn: flash.turn + 1 });
     show([...new Set([...open || [], at])]);
-    ctx.setTab("source");
+    ctx.set("tab", "source");
     again();
   };
 
@@ -70,11 +69,6 @@ export function Source() {
     placed.current = true;
     wants.current = "";
   });
-  useLayoutEffect(() => {
-    if (!flash) return;
-    const timer = setTimeout(() => light(""), FLASH);
-    return () => clearTimeout(timer);
-  }, [flash]);
   useLayoutEffect(() => { // the line where a chain is now comes into sight
     const row = ctx.lit.now && find(box.current, `line-${ctx.lit.now}`);
     if (!row || !pane()?.clientHeight) return;
@@ -92,34 +86,26 @@ export function Source() {
   ctx.source = { files, texts };
   const toggle = (/** @type {string} */ at) =>
     show(open?.includes(at) ? open.filter((each) => each !== at) : [...open || [], at]);
+  const all = files.map(({ title, lines }, n) => {
+    const left = gaps(lines.map((line) => Number(line.n)));
+    const rows = lines.map((line, i) => {
+      const { at = "" } = line;
+      const more = { costs: costs.current[at], flash: flash.at === at && flash.turn, open: open?.includes(at) };
+      return [
+        left[i] && ui`<div class="sv-gap" aria-hidden="true" key="gap ${line.n}">⋯</div>`,
+        ui`<${One} key=${line.n} line=${line} text=${texts?.[n]?.[i] ?? ""} toggle=${toggle} ...${more} />`,
+      ];
+    });
+    return ui`<div class="sv-file">${title}</div>${rows}`;
+  });
   return ui`<div ref=${box}>
       ${files.length ? null : ui`<p class="sv-empty">${plain(source.none || [])}</p>`}
-      ${
-    files.map(({ title, lines }, n) => {
-      const left = gaps(lines.map((line) => Number(line.n)));
-      return ui`<div class="sv-file">${title}</div>${
-        lines.map((line, i) => [
-          left[i] && ui`<div class="sv-gap" aria-hidden="true" key="gap ${line.n}">⋯</div>`,
-          ui`<${One} key=${line.n} line=${line} text=${texts?.[n]?.[i] ?? ""} costs=${
-            costs.current[line.at ?? ""]
-          } toggle=${toggle}
-                flash=${flash === line.at} open=${Boolean(line.at && open?.includes(line.at))} />`,
-        ])
-      }`;
-    })
-  }</div>`;
-}
-
-/** The last that had files: while another tab is shown the kernel says nothing. @template {{ files?: unknown }} T @param {T} told @returns {T} */
-function useKept(told) {
-  const last = useRef(told);
-  if (told.files) last.current = told;
-  return last.current;
+      ${all}</div>`;
 }
 
 /**
  * A line: its number, its share, its text and what it takes; open, also what happens on it, why, and what helps.
- * @param {{ line: Line, text: Inline, costs?: Document, open: boolean, flash: boolean, toggle: (at: string) => void }} props
+ * @param {{ line: Line, text: Inline, costs?: Document, open?: boolean, flash: number | false, toggle: (at: string) => void }} props
  */
 function One({ line, text, costs, open, flash, toggle }) {
   const ctx = useContextOf();
@@ -135,33 +121,27 @@ function One({ line, text, costs, open, flash, toggle }) {
     about ? "sv-sel" : open && "sv-shown",
     at && lines.includes(at) && "sv-lit",
     at && at === now && "sv-now",
-    at && flash && "sv-changed",
+    at && flash && `sv-changed sv-turn${flash % 2}`,
   ];
   const raw = (/** @type {Event} */ e) => {
     e.stopPropagation();
     ctx.query({ line: at, find: "", only: false, at: 0 });
-    ctx.setTab("stages");
+    ctx.set("tab", "stages");
   };
   const label = `${at} in the raw stages`;
   const said = ui`<code title=${words}>${code.t}</code>`;
+  const number = at
+    ? ui`<button class="sv-no sv-link" data-testid="raw-${at}" title=${label} aria-label=${label} onclick=${raw}>${n}</button>`
+    : ui`<span class="sv-no">${n}</span>`;
+  const opener =
+    ui`<button class="sv-opens" data-testid="open-line-${at}" aria-expanded=${open} title=${words}>${said}</button>`;
   const row = ui`<div class="sv-ln ${looks.filter(Boolean).join(" ")}" data-testid=${at && `line-${at}`}
         data-thing=${at && `line ${at}`} data-heat=${heatOf(line)} onclick=${at ? () => toggle(at) : null}>
-      ${
-    at
-      ? ui`<button class="sv-no sv-link" data-testid="raw-${at}" title=${label} aria-label=${label} onclick=${raw}>
-          ${n}</button>`
-      : ui`<span class="sv-no">${n}</span>`
-  }${bar.length ? ui`<${Bar} of=${bar} />` : ui`<span />`}${
-    at
-      ? ui`<button class="sv-opens" data-testid="open-line-${at}" aria-expanded=${open} title=${words}>${said}</button>`
-      : said
-  }<span class="sv-more">${more && ui`<${Pieces} of=${more} />`}</span>
+      ${number}${bar.length ? ui`<${Bar} of=${bar} />` : ui`<span />`}${at ? opener : said}
+      <span class="sv-more">${more && ui`<${Pieces} of=${more} />`}</span>
       <span class="sv-amount">${amount && ui`<${Pieces} of=${amount} />`}</span></div>`;
-  return ui`<div>
-      ${row}
-      ${
-    open && ui`<div class="sv-in" data-testid="in-${at}">
-          ${on.map((each) => ui`<span class="sv-coll sv-${pieces(each)[0]?.t}"><${Pieces} of=${each} /></span>`)}
-          ${costs && ui`<${Documented} of=${costs} />`}</div>`
-  }</div>`;
+  const inside = open && ui`<div class="sv-in" data-testid="in-${at}">
+      ${on.map((each) => ui`<span class="sv-coll sv-${pieces(each)[0]?.t}"><${Pieces} of=${each} /></span>`)}
+      ${costs && ui`<${Documented} of=${costs} />`}</div>`;
+  return ui`<div>${row}${inside}</div>`;
 }

@@ -1,28 +1,25 @@
 // @ts-check
 // Inputs and outputs: a tree of arrays, folded until one is looked for; what is done by the keys in it.
-import { OPS } from "./arrays.js";
-import { find } from "./dom.js";
+import { OPS, WORDS } from "./arrays.js";
+import { find, keyed } from "./dom.js";
+import { Check, Field, Select } from "./fields.js";
 import { Branch, Leaf } from "./leaf.js";
 import { twinsOf } from "./choices.js";
-import { Refusal, ui, useContextOf, useTraits } from "./parts.js";
-import { useFlash, useRows } from "./rows.js";
-import { Search, Twins } from "./search.js";
-import { itemsOf } from "./tree.js";
+import { Refusal, ui, useContextOf, useFlash, useTraits } from "./parts.js";
+import { FILTERS, itemsOf } from "./tree.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
 /** @import { Edit, Item, What } from "./types.d.ts" */
 
-const HEIGHTS = { leaf: 41, tall: 128, branch: 25 }; // pixels, until a row is measured
 const FEW = 14; // arrays that are shown from the start
+const MOST = 100; // rows that are shown at once: more are asked for, or looked for
 const FOLDED = 24; // leaves from which on a tree that is not the first argument's is closed at first
 
 const FOLLOWED = ["mesh", "selected", "kin", "dimensions", "twins", "asked", "status", "air", "sought"];
 
-/** @type {Record<What, { title: string, slot: string, place: "argument" | "output", key: "cuts" | "out_cuts" }>} */
-export const WORDS = {
-  inputs: { title: "Inputs", slot: "slot", place: "argument", key: "cuts" },
-  outputs: { title: "Outputs", slot: "out-slot", place: "output", key: "out_cuts" },
-};
+const TWINS =
+  "what is done to an array is done to its twins too: the same leaf of momentum, of other optimizer state and " +
+  "of every layer, where it is sharded alike";
 
 /** @param {{ what: What }} props */
 export function Specs({ what }) {
@@ -38,7 +35,7 @@ export function Specs({ what }) {
   const wrong = error?.place === words.place ? error : null;
   const sought = Boolean(view.text || view.filter);
   const shown = opened || sought || wrong !== null;
-  const find = (/** @type {Partial<typeof view>} */ change) => setView({ ...view, ...change });
+  const look = (/** @type {Partial<typeof view>} */ change) => setView({ ...view, ...change });
   const list = useRef(/** @type {any} */ (null));
   useLayoutEffect(() => {
     if (what === "inputs" && ctx.sought) setView({ text: ctx.sought, filter: "" });
@@ -56,28 +53,43 @@ export function Specs({ what }) {
   const said = sought ? `${count()} of ${total}` : "";
   const fold = (/** @type {string} */ key, /** @type {boolean} */ shut) => setFolded(new Map(folded).set(key, shut));
   const down = () => list.current?.querySelector("[tabindex='0']")?.focus();
+  const hint = ui`<span class="sv-hint">the compiler's choice, unless you set them</span>`;
+  const twins = ui`<${Check} class="sv-twinscheck" title=${TWINS} hidden=${!shown} id="twins" on=${ctx.twins}
+        set=${(on) => ctx.put("twins", on)}>optimizer state too<//>`;
+  const none = ui`<div class="sv-empty" role="status">
+      ${"No input is like that. "}
+      <button class="sv-btn" data-testid="search-clear" onclick=${() =>
+    look({ text: "", filter: "" })}>show all</button></div>`;
+  const search = ui`<${Search} view=${view} find=${look} shown=${shown && total > 4} down=${down} said=${said} />`;
+  const lost = wrong && !arrays.byName.has(wrong.argument ?? "");
   return ui`<div class="sv-sec sv-secbar">
       <span>
         <button class="sv-fold" data-testid="open-${what}" aria-expanded=${shown} onclick=${() => open(!opened)}>
           <span class="sv-tri" aria-hidden="true">${shown ? "▾" : "▸"}</span>${words.title}
           <span class="sv-hint">${total.toLocaleString("en")}</span></button>
-        ${
-    what === "outputs" && shown && ui`<span class="sv-hint">the compiler's choice, unless you set them</span>`
-  }</span>
-      ${what === "inputs" && ui`<${Twins} shown=${shown} />`}</div>${
-    what === "inputs" &&
-    ui`<${Search} view=${view} find=${find} shown=${shown && total > 4} down=${down} said=${said} />`
-  }
+        ${what === "outputs" && shown && hint}</span>${what === "inputs" && twins}</div>
+    ${what === "inputs" && search}
     <div class="sv-specs" role="tree" aria-label=${words.title} hidden=${!shown} ref=${list}>
-      ${
-    wrong && !arrays.byName.has(wrong.argument ?? "")
-      ? ui`<${Refusal} error=${wrong} id="${words.place}-error" />`
-      : sought && !items.length &&
-        ui`<div class="sv-empty" role="status">
-            ${"No input is like that. "}<button class="sv-btn" data-testid="search-clear" onclick=${() =>
-          find({ text: "", filter: "" })}>show all</button></div>`
-  }
+      ${lost && ui`<${Refusal} error=${wrong} id="${words.place}-error" />`}
+      ${!wrong && sought && !items.length && none}
       ${shown && ui`<${Rows} what=${what} items=${items} fold=${fold} list=${list} />`}</div>`;
+}
+
+/**
+ * @param {{ view: { text: string, filter: string }, find: (change: { text?: string, filter?: string }) => void,
+ *   shown: boolean, down: () => void, said: string }} props `shown`: whether there are enough to choose; `down` goes to them
+ */
+function Search({ view, find: look, shown, down, said }) {
+  const ctx = useContextOf();
+  const dimensions = ctx.get("dimensions").rows.map(({ name }, i) => [`=${i}`, `with ${name}`]);
+  const clear = (/** @type {HTMLInputElement} */ input) => look({ text: input.value = "" });
+  return ui`<div class="sv-searchbar" onkeydown=${(e) => keyed(e, { ArrowDown: down })}>
+      <${Field} type="search" class="sv-filter" data-testid="search" value=${view.text} placeholder="search the inputs"
+          aria-label="search the inputs by path; arrow down goes to them" enter=${() => {}} escape=${clear}
+          oninput=${({ target }) => look({ text: target.value })} />
+      <${Select} id="filter" aria-label="which inputs are shown" hidden=${!shown} value=${view.filter}
+          set=${(filter) => look({ filter })} options=${[...FILTERS, ...dimensions]} />
+      <span class="sv-soft sv-found" data-testid="search-found" role="status">${said}</span></div>`;
 }
 
 /** The rows, and what the keys do in them.
@@ -88,28 +100,22 @@ function Rows({ what, items, fold, list }) {
   const arrays = ctx.arrays(what);
   /** The row and the slot in it (below 0: its name) at which Tab enters the tree. */
   const [entered, enter] = useState({ key: "", dimension: -1 });
+  const [most, show] = useState(MOST);
   const goes = useRef(false); // whether the focus goes there
   const flash = useFlash(ctx.get(words.key));
+  const shown = items.slice(0, most);
   const isSelected = (/** @type {Item} */ item) =>
     item.kind === "leaf" && arrays.leaves[item.shown ?? 0]?.path === ctx.get("selected");
-  const here = items.some(({ key }) => key === entered.key)
+  const here = shown.some(({ key }) => key === entered.key)
     ? entered
-    : { key: (items.find(isSelected) ?? items[0])?.key ?? "", dimension: -1 };
-  const rows = useRows(items, {
-    height: (item) => item.kind !== "leaf" ? HEIGHTS.branch : isSelected(item) ? HEIGHTS.tall : HEIGHTS.leaf,
-    row,
-    stays: here.key,
-  });
+    : { key: (shown.find(isSelected) ?? items[0])?.key ?? "", dimension: -1 };
   useLayoutEffect(() => {
     if (!goes.current) return;
     goes.current = false;
-    const item = items.find(({ key }) => key === here.key);
-    const id = item?.kind !== "leaf"
-      ? `fold-${here.key}`
-      : here.dimension < 0
-      ? `name-${here.key}`
-      : `${words.slot}-${here.key}-${here.dimension}`;
-    find(list.current, id)?.focus();
+    const { key, dimension } = here;
+    const leaf = items.find((item) => item.key === key)?.kind === "leaf";
+    find(list.current, !leaf ? `fold-${key}` : dimension < 0 ? `name-${key}` : `${words.slot}-${key}-${dimension}`)
+      ?.focus();
   });
 
   /** @param {number} at @param {number} dimension */
@@ -117,11 +123,9 @@ function Rows({ what, items, fold, list }) {
     const item = items[at];
     if (!item) return;
     goes.current = true;
-    enter({
-      key: item.key,
-      dimension: item.kind === "leaf" ? Math.min(dimension, (item.node.shape?.length ?? 0) - 1) : -1,
-    });
-    rows.reveal(item.key);
+    if (at >= most) show(at + MOST);
+    const last = item.kind === "leaf" ? (item.node.shape?.length ?? 0) - 1 : -1;
+    enter({ key: item.key, dimension: Math.min(dimension, last) });
   }
 
   /** The next row in a direction that has slots, where one is in a slot. @param {number} at @param {number} by @param {number} dimension */
@@ -151,41 +155,32 @@ function Rows({ what, items, fold, list }) {
   function keys(e, item, dimension) {
     const at = items.findIndex(({ key }) => key === item.key);
     const leaf = item.kind === "leaf";
-    /** @type {Record<string, () => void>} */
-    const acts = {
+    const empty = () =>
+      dimension >= 0 && Boolean(arrays.dims(item.shown ?? 0)?.[dimension].length) &&
+      change(item, { op: OPS[what].dimension, dimension, axes: [] });
+    keyed(e, {
       ArrowDown: () => go(next(at, 1, dimension), dimension),
       ArrowUp: () => go(next(at, -1, dimension), dimension),
       Home: () => go(0, -1),
-      End: () => go(items.length - 1, -1),
+      End: () => go(shown.length - 1, -1),
       PageDown: () => go(Math.min(at + 10, items.length - 1), dimension),
       PageUp: () => go(Math.max(at - 10, 0), dimension),
       ArrowRight: () => leaf ? go(at, dimension + 1) : item.closed ? fold(item.key, false) : go(at + 1, -1),
       ArrowLeft: () =>
         leaf && dimension >= 0 ? go(at, dimension - 1) : leaf || item.closed ? go(above(at), -1) : fold(item.key, true),
-    };
-    const empty = (e.key === "Delete" || e.key === "Backspace") && dimension >= 0;
-    if (empty && arrays.dims(item.shown ?? 0)?.[dimension].length) {
-      change(item, { op: OPS[what].dimension, dimension, axes: [] });
-    } else if (!empty && !acts[e.key]) return;
-    acts[e.key]?.();
-    e.preventDefault();
-    e.stopPropagation();
+      Delete: empty,
+      Backspace: empty,
+    });
   }
-
-  /** @param {Item} item @param {number} top */
-  function row(item, top) {
-    const own = {
-      what,
-      item,
-      top,
-      enters: item.key === here.key ? here.dimension : null,
-      enter: (/** @type {number} */ dimension) => enter({ key: item.key, dimension }),
-      keys,
-      change,
-    };
+  const rows = shown.map((item) => {
+    const enters = item.key === here.key ? here.dimension : null;
+    const own = { key: item.key, what, item, enters, keys, change };
+    const at = (/** @type {number} */ dimension) => enter({ key: item.key, dimension });
     return item.kind === "leaf"
-      ? ui`<${Leaf} key=${item.key} ...${own} flash=${flash} />`
-      : ui`<${Branch} key=${item.key} ...${own} fold=${() => fold(item.key, !item.closed)} />`;
-  }
-  return rows.body;
+      ? ui`<${Leaf} ...${own} enter=${at} flash=${flash} />`
+      : ui`<${Branch} ...${own} enter=${at} fold=${() => fold(item.key, !item.closed)} />`;
+  });
+  const rest = ui`<button class="sv-link sv-dimmore" data-testid="more-${what}" onclick=${() => show(most + MOST)}>
+      ${(items.length - most).toLocaleString("en")} more rows</button>`;
+  return ui`<div class="sv-rows" role="presentation">${rows}${items.length > most && rest}</div>`;
 }

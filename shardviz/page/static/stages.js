@@ -1,7 +1,8 @@
 // @ts-check
 // The texts that a program goes through, one at a time: which, searched, held against the one before or another plan's.
 import { Documented } from "./document.js";
-import { LineFilter, SearchField, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
+import { Check, SearchField, Select } from "./fields.js";
+import { LineFilter, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
 import { useLayoutEffect, useRef } from "./vendor/preact.js";
 
 /** @import { Query, Stages as Told } from "./types.d.ts" */
@@ -17,12 +18,9 @@ export function Stages() {
   useLayoutEffect(() => {
     box.current.closest(".sv-panel").scrollTop = 0;
   }, [told.at]);
-  return ui`<div ref=${box}>${
-    told.document
-      ? ui`<${Tools} of=${told} /><${Passes} of=${told} /><${Documented} of=${told.document} editors=${EDITORS} />
-        <${Pages} of=${told} />`
-      : ui`<${Waiting} />`
-  }</div>`;
+  if (!told.document) return ui`<div ref=${box}><${Waiting} /></div>`;
+  return ui`<div ref=${box}><${Tools} of=${told} /><${Passes} of=${told} />
+      <${Documented} of=${told.document} editors=${EDITORS} /><${Pages} of=${told} /></div>`;
 }
 
 /** @param {{ of: Told }} props */
@@ -37,36 +35,27 @@ function Tools({ of: { names, name, could, other, found, against } }) {
       place + by
     ]} onclick=${() => ask({ stage: names[place + by][0] })}>${sign}</button>`;
   /** @type {[string, string][]} */
-  const held = [["", "as it is"], ["stage", "against the text before"], ["card", `against ${other}`]];
-  const hold = (/** @type {any} */ { target }) => ask({ against: target.value, only: Boolean(target.value) });
+  const all = [["", "no comparison"], ["stage", "against the text before"], ["card", `against ${other}`]];
+  const held = all.filter(([key]) => !key || could.includes(/** @type {"stage"} */ (key)));
+  const hold = (/** @type {any} */ to) => ask({ against: to, only: Boolean(to) });
+  const groups = Object.entries(GROUPS).map(([kind, label]) => {
+    const own = names.filter((each) => each[2] === kind);
+    return ui`<optgroup label=${label}>${
+      own.map(([id, title]) => ui`<option value=${id}>${title}</option>`)
+    }</optgroup>`;
+  });
+  const search = (/** @type {string} */ text) => ask({ find: text });
   return ui`<div class="sv-tools" hidden=${!names.length}>
       ${step(-1, "stage-before", "the text before it", "◂")}
       <select data-testid="stage-name" aria-label="which text" value=${name}
-          onchange=${(/** @type {any} */ { target }) => ask({ stage: target.value })}>${
-    Object.entries(GROUPS).map(([kind, label]) =>
-      ui`<optgroup label=${label}>${
-        names.filter((each) => each[2] === kind).map(([own, title]) =>
-          ui`<option value=${own}>${title}</option>`
-        )
-      }</optgroup>`
-    )
-  }</select>${step(1, "stage-next", "the text after it", "▸")}
-      <select data-testid="stage-against" aria-label="compared with" value=${against} onchange=${hold}>${
-    held.filter(([key]) => !key || could.includes(/** @type {"stage"} */ (key))).map(([key, words]) =>
-      ui`<option value=${key}>${words}</option>`
-    )
-  }</select>
-      <label hidden=${!against}>
-        <input type="checkbox" data-testid="stage-only" checked=${Boolean(query.only)}
-            onchange=${(/** @type {any} */ { target }) =>
-    ask({ only: target.checked })} />${" only what differs"}</label>
+          onchange=${({ target }) => ask({ stage: target.value })}>${groups}</select>
+      ${step(1, "stage-next", "the text after it", "▸")}
+      <${Select} id="stage-against" aria-label="compared with" value=${against} set=${hold} options=${held} />
+      <${Check} hidden=${!against} id="stage-only" on=${Boolean(query.only)} set=${(only) => ask({ only })}>
+        only what differs<//>
       <${SearchField} data-testid="stage-find" value=${query.find || ""}
-          placeholder="search: all-reduce, model.py:20, dot_general …" aria-label="search the text" say=${(
-    /** @type {string} */ text,
-  ) =>
-    ask({
-      find: text,
-    })} /><span><${LineFilter} id="stage-line" words="only " /></span>
+          placeholder="search: all-reduce, model.py:20, dot_general …" aria-label="search the text" say=${search} />
+      <span><${LineFilter} id="stage-line" words="only " /></span>
       <span class="sv-soft" data-testid="stage-found" role="status">
         ${`${found.toLocaleString("en")} line${found === 1 ? "" : "s"}`}</span></div>`;
 }
@@ -75,18 +64,16 @@ function Tools({ of: { names, name, could, other, found, against } }) {
 function Passes({ of: { passes: { count, busy, trouble } } }) {
   const ctx = useContextOf();
   const few = "Three snapshots of the HLO are kept: before the partitioner, after it, and the final one. ";
-  const every = ui`<button class="sv-link" data-testid="show-passes" onclick=${() =>
-    ctx.edit({
-      op: "show_passes",
-    })}
-    title="takes about twice as long as a compile, and is done only when it is asked for">compile once more, with every pass</button>`;
-  return ui`<p class="sv-soft sv-passes" data-testid="stage-passes" role="status">${
-    busy
-      ? "It is being compiled once more, with every pass …"
-      : count
-      ? `The list has the program after each of XLA's passes that changed it: ${count} texts.`
-      : [trouble ? `${trouble} ` : few, every]
-  }</p>`;
+  const title = "takes about twice as long as a compile, and is done only when it is asked for";
+  const every = ui`<button class="sv-link" data-testid="show-passes" title=${title}
+        onclick=${() => ctx.edit({ op: "show_passes" })}>compile once more, with every pass</button>`;
+  const all = `The list has the program after each of XLA's passes that changed it: ${count} texts.`;
+  const said = busy
+    ? "It is being compiled once more, with every pass …"
+    : count
+    ? all
+    : [trouble ? `${trouble} ` : few, every];
+  return ui`<p class="sv-soft sv-passes" data-testid="stage-passes" role="status">${said}</p>`;
 }
 
 /** @param {{ of: Told }} props */
@@ -97,11 +84,7 @@ function Pages({ of: { at, found, most } }) {
   const to = (place, id, words) =>
     ui`<button class="sv-btn" data-testid=${id} disabled=${place < 0 || place >= found} onclick=${() =>
       ctx.query({ at: place })}>${words}</button>`;
-  return ui`<div class="sv-pages">${
-    found > most && [
-      to(at - most, "stage-earlier", "◂ earlier"),
-      ui`<span class="sv-soft">${`${said(at + 1)} to ${said(Math.min(at + most, found))} of ${said(found)}`}</span>`,
-      to(at + most, "stage-later", "later ▸"),
-    ]
-  }</div>`;
+  const range = `${said(at + 1)} to ${said(Math.min(at + most, found))} of ${said(found)}`;
+  return found > most && ui`<div class="sv-pages">${to(at - most, "stage-earlier", "◂ earlier")}
+      <span class="sv-soft">${range}</span>${to(at + most, "stage-later", "later ▸")}</div>`;
 }

@@ -1,7 +1,8 @@
 // @ts-check
 // A word of the glossary: underlined with dots, it says what it means while it is pointed at or has the focus.
-import { ui } from "./parts.js";
-import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
+import { pointedAt } from "./dom.js";
+import { ui, useContextOf } from "./parts.js";
+import { useLayoutEffect, useState } from "./vendor/preact.js";
 
 const WIDE = 300; // pixels of the box, as its style has it
 
@@ -12,27 +13,22 @@ export function Term({ text, means, class: look, ...more }) {
 
 /** What the word that is pointed at means; one for the whole page. */
 export function Meaning() {
-  const box = useRef(/** @type {any} */ (null));
-  const [shown, show] = useState({ means: "", left: 0, top: 0 });
+  const ctx = useContextOf();
+  const [{ means, left, top }, show] = useState({ means: "", left: 0, top: 0 });
   useLayoutEffect(() => {
-    const root = box.current.closest(".shardviz");
-    const tell = (/** @type {Event} */ e) => {
-      const target = e.composedPath()[0];
-      const term = target instanceof Element ? target.closest(".sv-term") : null;
-      const means = term?.getAttribute("aria-description") || "";
-      if (!term || !means) return show((before) => before.means ? { ...before, means } : before);
-      const [all, one] = [root, term].map((el) => el.getBoundingClientRect());
-      const left = Math.max(0, Math.min(one.left - all.left, all.width - WIDE - 8));
-      show({ means, left, top: one.bottom - all.top + 4 });
-    };
-    const hide = () => show((before) => before.means ? { ...before, means: "" } : before);
-    const events = { mouseover: tell, focusin: tell, mouseleave: hide, focusout: hide, keydown: hide };
-    for (const [name, listener] of Object.entries(events)) root.addEventListener(name, listener);
+    const end = pointedAt(ctx.root, ".sv-term", (term) => {
+      if (!term) return hide();
+      const [all, one] = [ctx.root, term].map((el) => el.getBoundingClientRect());
+      const x = Math.max(0, Math.min(one.left - all.left, all.width - WIDE - 8));
+      show({ means: term.getAttribute("aria-description") || "", left: x, top: one.bottom - all.top + 4 });
+    });
+    ctx.root.addEventListener("keydown", hide);
     return () => {
-      for (const [name, listener] of Object.entries(events)) root.removeEventListener(name, listener);
+      end();
+      ctx.root.removeEventListener("keydown", hide);
     };
   }, []);
-  return ui`<div class="sv-meaning" data-testid="meaning" role="tooltip" hidden=${!shown.means} ref=${box}
-        style=${{ left: `${shown.left}px`, top: `${shown.top}px` }}>
-      ${shown.means}</div>`;
+  const hide = () => show((before) => before.means ? { ...before, means: "" } : before);
+  return ui`<div class="sv-meaning" data-testid="meaning" role="tooltip" hidden=${!means}
+        style=${{ left: `${left}px`, top: `${top}px` }}>${means}</div>`;
 }

@@ -2,8 +2,10 @@
 // The step as it would run, the open card's and the other's on one scale: lanes on a canvas that is zoomed, moved and
 // walked with keys. An event is as wide as all that it takes of the step.
 import { Documented } from "./document.js";
-import { itemAt, lanesOf, paint } from "./lanes.js";
+import { keyed } from "./dom.js";
+import { itemAt, lanesOf } from "./lanes.js";
 import { Looks, Names } from "./legend.js";
+import { paint } from "./paint.js";
 import { ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
 import { Pieces } from "./pieces.js";
 import { useLayoutEffect, useMemo, useRef, useState } from "./vendor/preact.js";
@@ -131,7 +133,8 @@ function Steps({ told }) {
   function keys(e) {
     const part = (view.to - view.from) / 4;
     const sideways = (/** @type {number} */ by) => () => e.shiftKey ? move(by * part) : walk(by, 0);
-    const own = /** @type {Record<string, () => void>} */ ({
+    if (e.ctrlKey || e.metaKey || e.altKey) return;
+    keyed(e, {
       "+": () => zoom(2),
       "=": () => zoom(2),
       "-": () => zoom(0.5),
@@ -141,11 +144,7 @@ function Steps({ told }) {
       ArrowDown: () => walk(0, 1),
       ArrowUp: () => walk(0, -1),
       Enter: () => select(item),
-    })[e.key];
-    if (!own || e.ctrlKey || e.metaKey || e.altKey) return;
-    own();
-    e.preventDefault();
-    e.stopPropagation();
+    });
   }
 
   /** Where the pointer is: which lane, and what is there. @param {MouseEvent} e */
@@ -185,14 +184,15 @@ function Steps({ told }) {
   const words = told.cards.map((each) =>
     `${each.name} ${each.said}, lanes ${each.lanes.map(([own]) => own).join(", ")}`
   );
-  return ui`<div class="sv-timeline"><div class="sv-tlbox" style=${{
-    height: `${high}px`,
-  }}><${Names} lanes=${lanes} heads=${heads} zoom=${zoom} whole=${whole} /><canvas data-testid="timeline-canvas"
-  tabindex="0" role="application" ref=${canvas} onkeydown=${keys} ...${pointer} aria-label="The step as it would run: ${
-    words.join("; ")
-  }. ${HINT}" /></div><p class="sv-said" data-testid="timeline-said" aria-live="polite">${said}</p><p
-  class="sv-tlchosen" data-testid="timeline-chosen" role="status" hidden=${!chosen}>${
-    chosen &&
-    ui`<code>${chosen[5]}</code>${" "}<${Pieces} of=${told.chosen[told.kinds[chosen[3]][3]]} />`
-  }</p><${Looks} of=${told.looks} /><p class="sv-soft sv-tlnotes">${`${told.notes.join("; ")}.`}</p></div>`;
+  const label = `The step as it would run: ${words.join("; ")}. ${HINT}`;
+  const about = chosen &&
+    [ui`<code>${chosen[5]}</code>`, " ", ui`<${Pieces} of=${told.chosen[told.kinds[chosen[3]][3]]} />`];
+  return ui`<div class="sv-timeline">
+      <div class="sv-tlbox" style=${{ height: `${high}px` }}>
+        <${Names} lanes=${lanes} heads=${heads} zoom=${zoom} whole=${whole} />
+        <canvas data-testid="timeline-canvas" tabindex="0" role="application" ref=${canvas} onkeydown=${keys} ...${pointer}
+            aria-label=${label} /></div>
+      <p class="sv-said" data-testid="timeline-said" aria-live="polite">${said}</p>
+      <p class="sv-tlchosen" data-testid="timeline-chosen" role="status" hidden=${!chosen}>${about}</p>
+      <${Looks} of=${told.looks} /><p class="sv-soft sv-tlnotes">${`${told.notes.join("; ")}.`}</p></div>`;
 }

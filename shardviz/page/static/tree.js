@@ -19,79 +19,55 @@ export const FILTERS = [
  * @returns {Item[]}
  */
 export function itemsOf(arrays, view) {
-  const words = view.text.toLowerCase().split(/\s+/).filter(Boolean);
-  if (words.length || view.filter) return found(arrays, words, view.filter);
+  const sought = view.text.toLowerCase().split(/\s+/).filter(Boolean);
+  if (sought.length || view.filter) return found(arrays, sought, view.filter);
+  const { nodes } = arrays;
   /** @type {Item[]} */
   const items = [];
-  walk(arrays, view, 0, arrays.nodes.length, [0], 0, items);
+
+  /** Adds a row that can be unfolded; returns whether it is. @param {Item["kind"]} kind @param {string} key @param {string} label
+   * @param {TreeNode} node @param {number} deeper @param {boolean} closed */
+  function add(kind, key, label, node, deeper, closed, count = node.count) {
+    items.push({ kind, key, label, depth: node.depth + deeper, closed, node, count });
+    return !closed;
+  }
+
+  /** @param {number} from @param {number} to @param {number[]} deltas from a row to the rows that it stands for @param {number} deeper */
+  function walk(from, to, deltas, deeper) {
+    for (let i = from; i < to;) {
+      const node = nodes[i];
+      const alike = layersFrom(nodes, i, to);
+      const last = nodes[alike[alike.length - 1]];
+      const several = deltas.length > 1;
+      const key = several || alike.length > 1 ? `${node.own}*${several}` : node.path;
+      i = last.end;
+      if (node.place !== undefined) {
+        items.push(leaf(arrays, node, deltas.map((d) => nodes[node.at + d].place ?? 0), node.depth + deeper, ""));
+      } else if (alike.length === 1) {
+        const open = add("branch", key, node.label, node, deeper, view.isClosed(key, node));
+        if (open) walk(node.at + 1, node.end, deltas, deeper);
+      } else {
+        const label = `all ${alike.length} · ${node.label} … ${last.label}`;
+        const open = add("stack", key, label, node, deeper, view.isClosed(key, node), alike.length);
+        if (open) walk(node.at + 1, node.end, deltas.flatMap((d) => alike.map((at) => d + at - node.at)), deeper);
+        if (!several) each(alike, `${key}each`, node, deeper);
+      }
+    }
+  }
+
+  /** The layers one by one, once they are unfolded. @param {number[]} alike @param {string} key @param {TreeNode} first @param {number} deeper */
+  function each(alike, key, first, deeper) {
+    if (!add("each", key, `each of the ${alike.length}`, first, deeper, !view.isOpen(key), 0)) return;
+    for (const node of alike.map((at) => nodes[at])) {
+      const open = add("branch", node.path, node.label, node, deeper + 1, !view.isOpen(node.path));
+      if (open) walk(node.at + 1, node.end, [0], deeper + 1);
+    }
+  }
+  walk(0, nodes.length, [0], 0);
   return items;
 }
 
-/**
- * @param {Arrays} arrays
- * @param {View} view
- * @param {number} from
- * @param {number} to
- * @param {number[]} deltas from a row to the rows that it stands for
- * @param {number} deeper
- * @param {Item[]} items
- */
-function walk(arrays, view, from, to, deltas, deeper, items) {
-  const { nodes } = arrays;
-  for (let i = from; i < to;) {
-    const node = nodes[i];
-    const several = deltas.length > 1;
-    if (node.place !== undefined) {
-      items.push(leaf(arrays, node, deltas.map((d) => nodes[i + d].place ?? 0), node.depth + deeper, ""));
-      i += 1;
-      continue;
-    }
-    const alike = layersFrom(nodes, i, to);
-    const key = several || alike.length > 1 ? `${node.own}*${several}` : node.path;
-    const closed = view.isClosed(key, node);
-    if (alike.length > 1) {
-      const [first, last] = [nodes[alike[0]].label, nodes[alike[alike.length - 1]].label];
-      const label = `all ${alike.length} · ${first} … ${last}`;
-      items.push({ kind: "stack", key, label, depth: node.depth + deeper, closed, node, count: alike.length });
-      const inside = deltas.flatMap((d) => alike.map((at) => d + at - i));
-      if (!closed) walk(arrays, view, i + 1, node.end, inside, deeper, items);
-      if (!several) {
-        const each = `${key}each`;
-        const shut = !view.isOpen(each);
-        const words = `each of the ${alike.length}`;
-        items.push({ kind: "each", key: each, label: words, depth: node.depth + deeper, closed: shut, node, count: 0 });
-        if (!shut) { for (const at of alike) branch(arrays, view, nodes[at], deeper + 1, items); }
-      }
-      i = nodes[alike[alike.length - 1]].end;
-      continue;
-    }
-    items.push({ kind: "branch", key, label: node.label, depth: node.depth + deeper, closed, node, count: node.count });
-    if (!closed) walk(arrays, view, i + 1, node.end, deltas, deeper, items);
-    i = node.end;
-  }
-}
-
-/**
- * One layer, and what is below it.
- * @param {Arrays} arrays
- * @param {View} view
- * @param {TreeNode} node
- * @param {number} deeper
- * @param {Item[]} items
- */
-function branch(arrays, view, node, deeper, items) {
-  const closed = !view.isOpen(node.path);
-  const { path: key, label, count } = node;
-  items.push({ kind: "branch", key, label, depth: node.depth + deeper, closed, node, count });
-  if (!closed) walk(arrays, view, node.at + 1, node.end, [0], deeper, items);
-}
-
-/**
- * A layer and those behind it that are like it.
- * @param {TreeNode[]} nodes
- * @param {number} from
- * @param {number} to
- */
+/** A layer and those behind it that are like it. @param {TreeNode[]} nodes @param {number} from @param {number} to */
 function layersFrom(nodes, from, to) {
   const alike = [from];
   const { like, depth } = nodes[from];
@@ -112,62 +88,29 @@ function layersFrom(nodes, from, to) {
  * @returns {Item}
  */
 function leaf(arrays, node, places, depth, above) {
-  let shown = places[0];
-  let odd = 0;
-  if (places.length > 1) {
-    /** @type {Map<string, number[]>} */
-    const ways = new Map();
-    for (const place of places) {
-      const said = JSON.stringify(arrays.dims(place));
-      ways.set(said, [...(ways.get(said) ?? []), place]);
-    }
-    const most = [...ways.values()].reduce((a, b) => (b.length > a.length ? b : a));
-    shown = most[0];
-    odd = places.length - most.length;
-  }
+  const ways = Object.values(Object.groupBy(places, (place) => JSON.stringify(arrays.dims(place))));
+  const most = ways.reduce((a = [], b = []) => (b.length > a.length ? b : a)) ?? [];
   const key = places.length > 1 ? node.own : node.path;
+  const odd = places.length - most.length;
+  const [shown] = most;
   return { kind: "leaf", key, label: node.label, depth, closed: false, node, count: places.length, shown, odd, above };
 }
 
-/**
- * What is searched for, the same array of several layers once.
- * @param {Arrays} arrays
- * @param {string[]} words
- * @param {string} filter
- */
+/** What is searched for, the same array of several layers once. @param {Arrays} arrays @param {string[]} words @param {string} filter */
 function found(arrays, words, filter) {
-  /** @type {Map<string, TreeNode[]>} */
-  const rows = new Map();
-  for (const node of arrays.leaves) {
-    if (!isMeant(arrays, node, words, filter)) continue;
-    const key = `${node.own} ${node.shape}`;
-    const there = rows.get(key);
-    if (there) there.push(node);
-    else rows.set(key, [node]);
-  }
-  const items = [...rows.values()].map((nodes) => {
-    const [first] = nodes;
-    return leaf(arrays, first, nodes.map(({ place = 0 }) => place), 0, first.above);
-  });
+  const meant = arrays.leaves.filter((node) => isMeant(arrays, node, words, filter));
+  const items = Object.values(Object.groupBy(meant, ({ own, shape }) => `${own} ${shape}`)).map((nodes = []) =>
+    leaf(arrays, nodes[0], nodes.map(({ place = 0 }) => place), 0, nodes[0].above)
+  );
   const size = (/** @type {Item} */ item) => arrays.kind(item.shown ?? 0).size;
   return filter === "largest" ? items.sort((a, b) => size(b) - size(a)) : items;
 }
 
-/**
- * @param {Arrays} arrays
- * @param {TreeNode} node
- * @param {string[]} words
- * @param {string} filter
- */
-function isMeant(arrays, node, words, filter) {
-  const place = node.place ?? 0;
-  const kind = arrays.kind(place);
-  const path = node.path.toLowerCase();
-  if (!words.every((word) => path.includes(word))) return false;
-  if (filter === "replicated") {
-    return node.shape?.length !== 0 && !arrays.dims(place)?.some((axes) => axes.length);
-  }
-  if (filter === "changed") return Boolean(kind.changed);
+/** @param {Arrays} arrays @param {TreeNode} node @param {string[]} words @param {string} filter */
+function isMeant(arrays, { path, shape, place = 0 }, words, filter) {
+  if (!words.every((word) => path.toLowerCase().includes(word))) return false;
+  if (filter === "replicated") return shape?.length !== 0 && !arrays.dims(place)?.some((axes) => axes.length);
+  if (filter === "changed") return Boolean(arrays.kind(place).changed);
   if (filter.startsWith("=")) return Boolean(arrays.kin?.dimensions?.[place]?.includes(Number(filter.slice(1))));
   return true;
 }

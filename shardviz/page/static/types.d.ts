@@ -87,7 +87,9 @@ export interface DimensionRow {
   axes: Axis[];
   said: string;
   arrays: string;
-  otherwise: { name: string; label: string; words: string }[];
+  /** Each array that is cut otherwise, and how; the same in short, those that are cut alike together. */
+  otherwise: string[];
+  but: Inline;
   /** Whether what is cut otherwise is more than a trifle. */
   grave: boolean;
   choices: Choice[];
@@ -96,7 +98,9 @@ export interface DimensionRow {
 
 export interface Dimensions {
   state: "" | "busy" | "found" | "failed";
-  trouble: string;
+  /** How far they are, in words; and whether a person is to ask for them. */
+  told: string;
+  asks: boolean;
   /** Whether they are looked for as soon as the page is there. */
   unasked: boolean;
   rows: DimensionRow[];
@@ -199,6 +203,8 @@ export interface Failure {
 
 export interface Status {
   level: string;
+  /** What the level's name means. */
+  means: string;
   status: string;
   message: string;
   doing: string;
@@ -322,9 +328,9 @@ export interface Table {
 /** What a person can change in a table. */
 export interface Editor {
   /** What stands in a column in place of the row's words; nothing where these stay. */
-  cell?: (row: Row, n: number, column: number) => unknown;
+  cell?: (row: Row, n: number, column: number) => import("./vendor/preact.d.ts").View;
   /** What stands behind the row. */
-  end?: (row: Row, n: number) => unknown;
+  end?: (row: Row, n: number) => import("./vendor/preact.d.ts").View;
   /** The column that holds what belongs to a row; none: it stands below the row. */
   inside?: number;
   /** The columns' widths in characters; else they follow from what is in them. */
@@ -522,7 +528,7 @@ export interface Traits {
   /** The presets that were tried, while they are open; how far a search is, 0 to 1, and what it does. */
   offers: Pane & { hunt: string; share: number; trouble: string };
   /** What the step waits for, the dearest first. */
-  most: Pane & { mends: number; tried?: boolean };
+  most: Pane & { mends: number; fix: string };
   /** By line that is open in the source, what it costs and what helps. */
   lines: Record<string, Document>;
   /** The lines that are open in the source. */
@@ -562,6 +568,8 @@ export interface Traits {
   constraints: {
     value: { name: string; label: string; spec: string } | null;
     rows: { name: string; line: string; occurrence: number | null; text: string }[];
+    /** Patterns of a rule for the selected array, the widest first; the last is its path. */
+    patterns: string[];
   };
   /** What was asked of a value or a collective: its name, its line, the axis, and the answer when it is there. */
   why: Pane & { line: string; name: string; axis: string; busy: boolean; tried: number; trouble: string };
@@ -614,6 +622,8 @@ export interface Page {
 
 /** What every part of the page is given: the traits, and what a person may do. */
 export interface Context {
+  /** The page's element, once it is there. */
+  root: HTMLElement;
   /** Which of the explorers of its name it is on the page, from 1. */
   number: number;
   /** Whether no kernel is behind the page any more; "gone" is told when that changes. */
@@ -628,13 +638,11 @@ export interface Context {
   lastAsked(op: string, name?: string): Edit | undefined;
   /** The arguments or outputs as they are now, with what is done and not answered yet. */
   arrays(what: What): import("./arrays.js").Arrays;
-  /** Has the kernel find something out: "dimensions". */
-  want(what: string): void;
-  /** Has the kernel say what a rule of this pattern would catch. */
-  attempt(pattern: string): void;
   /** Says which offer is looked at, `remedy …` or `offer …`; empty for none. */
   hover(offer: string): void;
   get<K extends keyof Traits>(key: K): Traits[K];
+  /** Tells the kernel what a person looks at: a tab, a device, what is read. */
+  set<K extends keyof Traits>(key: K, value: Traits[K]): void;
   /** Calls `listener` after a trait has changed, once for all that change together; and for "gone", "lit" and the
    * like, which are the page's own. Returns how to stop that. */
   on(key: string, listener: () => void): () => void;
@@ -646,13 +654,6 @@ export interface Context {
   edit(edit: Edit): void;
   select(name: string, look?: boolean): void;
   query(change: Query): void;
-  /** Has any notation of a sharding read. */
-  read(text: string): void;
-  setTab(tab: string): void;
-  /** Says which lines of the source are open. */
-  openLines(lines: string[]): void;
-  /** Selects a device by its place in the mesh; below 0 for none. */
-  pickDevice(place: number): void;
   /** Opens or closes the menu of one dimension at its slot. */
   openMenu(opening: Opening): void;
   /** Opens the menu of machines. */

@@ -36,14 +36,3 @@ export function Asking() {
   return ui`<div class="sv-asking" data-testid="asking" role="status" hidden=${!shown}>
       ${shown && `asked ${secondsText(waited)} ago; numbers are from before`}</div>`;
 }
-
-const UNITS = /** @type {const} */ ([[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]]);
-
-/** Round times for a ruler: the step between them, and how each is said. @param {number} least seconds of a step */
-export function ruler(least) {
-  const power = 10 ** Math.floor(Math.log10(least));
-  const step = power * ([1, 2, 5].find((times) => times * power >= least) ?? 10);
-  const [unit, name] = UNITS.find(([size]) => step > size * 0.999) ?? UNITS[3];
-  const digits = Math.max(0, Math.ceil(Math.log10(unit / step) - 1e-6));
-  return { step, say: (/** @type {number} */ at) => `${(at / unit).toFixed(digits)} ${name}` };
-}

@@ -3,7 +3,7 @@
 // chain from the cause to the value and lights up the lines.
 import { axisStyle } from "./chips.js";
 import { Documented } from "./document.js";
-import { find, focused } from "./dom.js";
+import { find, focused, keyed } from "./dom.js";
 import { ui, useContextOf, useTraits } from "./parts.js";
 import { Pieces } from "./pieces.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
@@ -98,35 +98,25 @@ export function Why() {
   function end() {
     const inside = box.current.contains(focused(box.current));
     ctx.edit({ op: "close_why" });
-    if (inside) find(box.current.closest(".shardviz"), asker.current)?.focus({ preventScroll: true });
+    if (inside) find(ctx.root, asker.current)?.focus({ preventScroll: true });
   }
 
-  /** @param {KeyboardEvent} e */
-  function keys(e) {
-    if (e.key !== "Escape") return;
-    end();
-    e.preventDefault();
-    e.stopPropagation();
-  }
+  const scrub = row && ui`<${Scrubber} chains=${chains} which=${which} step=${step} to=${to} />`;
+  const rest = document && { ...document, title: undefined };
   const waiting = `Taking specs away, one after the other, to see …${tried ? ` ${tried} tried` : ""}`;
   return ui`<div class="sv-whybox" data-testid="why" role="region" aria-label="why" tabindex="-1" hidden=${!name}
-        ref=${box} onkeydown=${keys}>
+        ref=${box} onkeydown=${(e) => keyed(e, { Escape: end })}>
       <div class="sv-whyhead">
         <button class="sv-link sv-whyclose" data-testid="why-close" title="close the answer (Escape)"
         onclick=${end}>‹ back</button>
         <div class="sv-whytitle">
           ${document?.title ? ui`<${Pieces} of=${document.title} />` : ["why ", ui`<code>${name}</code>`]}</div></div>
-      <div class="sv-scrub" hidden=${!row}>${
-    row &&
-    ui`<${Scrubber} chains=${chains} which=${which} step=${step} to=${to} />`
-  }</div>
+      <div class="sv-scrub" hidden=${!row}>${scrub}</div>
       <div class="sv-whyrest">
         <div class="sv-whytold">
           ${!document && busy && ui`<p class="sv-soft" role="status">${waiting}</p>`}
           ${trouble && ui`<p class="sv-warn" role="alert">${trouble}</p>`}</div>
-        <${Documented} class="sv-whybody" of=${
-    document && { ...document, title: undefined }
-  } hidden=${!document} /></div></div>`;
+        <${Documented} class="sv-whybody" of=${rest} hidden=${!document} /></div></div>`;
 }
 
 /**
@@ -145,29 +135,22 @@ function Scrubber({ chains, which, step, to }) {
   const value = (/** @type {Row} */ each) =>
     ui`<${Pieces} of=${each.cells[AT.value]} />${" "}<${Pieces} of=${each.cells[AT.cut]} />`;
   const keys = (/** @type {KeyboardEvent} */ e) => e.key !== "Escape" && e.key !== "Tab" && e.stopPropagation();
+  const axes = chains.map(({ axis }, n) =>
+    ui`<button class="sv-chip" style=${axisStyle(ctx, axis)} aria-pressed=${n === which} data-testid="why-axis-${axis}"
+          onclick=${() => to(n, 0)}>${axis}</button>`
+  );
+  const words = before && ui`<${Pieces} of=${row.cells[AT.words]} />`;
   return ui`<div class="sv-scrubbar">
-      <span class="sv-whyaxes" role="group" aria-label="the chain of which axis">${
-    chains.length > 1 &&
-    chains.map(({ axis }, n) =>
-      ui`<button class="sv-chip" style=${
-        axisStyle(
-          ctx,
-          axis,
-        )
-      } aria-pressed=${n === which} data-testid="why-axis-${axis}" onclick=${() => to(n, 0)}>${axis}</button>`
-    )
-  }</span>${stepper("why-back", "a step back", "◂", -1)}
+      <span class="sv-whyaxes" role="group" aria-label="the chain of which axis">${chains.length > 1 && axes}</span>
+      ${stepper("why-back", "a step back", "◂", -1)}
       <input type="range" data-testid="why-step" min="0" max=${rows.length - 1} step="1" value=${step}
           aria-label="step of the chain, from the cause to the value" onkeydown=${keys}
           aria-valuetext="${step + 1} of ${rows.length}: ${row.cells.slice(0, 4).map(plain).join(" ")}" oninput=${(
-    /** @type {any} */ { target },
+    { target },
   ) => to(which, Number(target.value))} />${stepper("why-on", "a step on", "▸", 1)}
       <span class="sv-soft sv-whycount">${`${step + 1} / ${rows.length}`}</span></div>
     <div class="sv-whynow" data-testid="why-now" role="status">
       <span class="sv-whyends">${before ? [value(before), ui`<b>${" → "}</b>`] : "begins at "}${value(row)}</span>
-      <span><${Pieces} of=${row.cells[AT.step]} />${" "}${
-    before &&
-    ui`<${Pieces} of=${row.cells[AT.words]} />`
-  }</span>
+      <span><${Pieces} of=${row.cells[AT.step]} />${" "}${words}</span>
       <span class="sv-soft"><${Pieces} of=${row.cells[AT.rule]} /></span></div>`;
 }

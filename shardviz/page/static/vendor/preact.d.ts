@@ -4,8 +4,10 @@
 // deno-lint-ignore no-explicit-any
 export type View = any;
 
+/** What stands in a template; of a listener, the event needs no type of its own. */
 // deno-lint-ignore no-explicit-any
-export function html(strings: TemplateStringsArray, ...values: any[]): View;
+type Inside = ((e: any) => unknown) | object | string | number | boolean | null | undefined;
+export function html(strings: TemplateStringsArray, ...values: Inside[]): View;
 export function render(view: View, parent: Element | DocumentFragment): void;
 
 export interface Shared<T> {
