@@ -38,7 +38,7 @@ class Measured:
         least, most: of the shortest and the longest span.
         steps: how many were timed.
         gives: a constant of a chip that comes from this row, which so is no judge of the method; empty for others.
-        aside: it was measured after the method's mends.
+        aside: it was measured after the method's mends, all but two constants' last values.
         predicted: level → the seconds that a timeline said when the table was last made.
     """
 
