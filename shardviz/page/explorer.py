@@ -347,14 +347,12 @@ def _cards(explorer: Explorer) -> Json:
 
 
 def _most(explorer: Explorer) -> Json:
-    """How many mends there are, and the button that shows them; where they are looked at, what costs most: what belongs
-    to no row first."""
+    """How many mends there are, and the button that shows them; where they are looked at, what costs most."""
     remedies = explorer.state.now.remedies
     document, explorer._costs = costs_documents(explorer.state.deck, remedies)
-    blocks = sorted(document.blocks, key=lambda block: not isinstance(block, Section))
-    shown = pane(replace(document, blocks=tuple(blocks))) if explorer.tab == "most" else {}
+    shown = pane(document) if explorer.tab == "most" else {}
     tried = remedies.of == explorer.state.plan and remedies.mends is not None and not remedies.busy
-    mends = sum(_mends(block) for block in blocks)
+    mends = sum(map(_mends, document.blocks))
     helps = ", and what was tried and helps" if mends else "; nothing that was tried helps" if tried else _BEING_TRIED
     fix = f"Fix ({mends})" if mends or tried else "Fix"
     return {**shown, "mends": mends, "fix": fix, "said": f"what costs you most{helps}"}

@@ -150,7 +150,10 @@ def most_document(deck: Deck, remedies: Remedies) -> Document:
 
 
 def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str, Document]]:
-    """`most_document`, and for each source line with a cost or a finding its own: line (`model.py:20`) → Document."""
+    """`most_document`, and for each source line with a cost or a finding its own: line (`model.py:20`) → Document.
+
+    What was tried and belongs to no row stands below the rows, or above them where it saves more than a mend of theirs.
+    """
     step = _ComparedStep.of(deck)
     entries, apart = step.entries(remedies, deck.now.plan)
     lines: dict[str, list[_Entry]] = {}
@@ -169,7 +172,8 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
     elif step.cost is not None:
         blocks.append(paragraph("No costs are known.", quiet=True))
     if apart:
-        blocks.append(Section(title="Also tried", blocks=(_table(step, apart, "most-apart"),)))
+        section = Section(title="Also tried", blocks=(_table(step, apart, "most-apart"),))
+        blocks.insert(0 if _most_saved(apart) > _most_saved(entries) else len(blocks), section)
     lead: tuple[Piece, ...] = (words(_compared(deck), quiet=True), *_progress(remedies, deck))
     most = Document(
         title=words("What costs you most", strong=True),
@@ -178,6 +182,11 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
         mesh=step.known.bound.mesh,
     )
     return most, by_line
+
+
+def _most_saved(entries: Sequence[_Entry]) -> float:
+    """The most seconds that a mend of one of these saves."""
+    return max((entry.mend.seconds or 0.0 for entry in entries if entry.mend is not None), default=0.0)
 
 
 def _table(step: _ComparedStep, entries: Sequence[_Entry], name: str, at: str = "") -> Table:

@@ -62,7 +62,7 @@ def test_a_newcomers_path(lab: Lab, page: LabPage):
 
     # the first mend: looked at, taken
     at("fix").click()
-    expect(at("panel-most")).to_contain_text(re.compile(r"\b(\d+) of \1 changes tried"), timeout=120_000)
+    expect(at("panel-most")).not_to_contain_text("changes tried", timeout=120_000)  # as it does while it tries some
     mend = at("panel-most").locator("[data-offer^='remedy ']").first
     expect(mend).to_be_visible()
     assert in_sight(page, mend)
@@ -73,7 +73,7 @@ def test_a_newcomers_path(lab: Lab, page: LabPage):
     mend.click()
     settled(view, number, "partitioned")
     expect(view.locator(".sv-card")).to_have_count(2)
-    expect(at("shardviz")).to_be_focused()  # its keys go on: what was clicked is gone
+    assert view.evaluate("(output) => output.contains(document.activeElement)"), "its keys go on"
     number = edits(view)
     page.raw.keyboard.press("Control+z")
     settled(view, number, "partitioned")

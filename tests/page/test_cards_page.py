@@ -75,6 +75,9 @@ def test_by_the_keyboard_alone(page):
 def test_a_preset_is_seen_before_it_is_taken(page):
     page.at("presets").click()
     page.answer()
+    tried = lambda: {offer.name for offer in page.explorer.state.now.offers.items}  # noqa: E731
+    assert page.explorer.state.loop.inbox.wait_until(lambda: {"whole", "wrong"} <= tried(), 60)
+    page.answer()
     told = page.at("offers-pane").inner_text()
     assert "nothing is cut" in told and "no axis 'none'" in told and page.at("take-wrong").count() == 0
     assert [row[0] for row in rows(page.explorer.offers, "offers")][-1] == "wrong", "what cannot be comes last"

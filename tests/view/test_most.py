@@ -118,6 +118,17 @@ def test_a_mend_of_another_finding_stands_apart(state):
     assert "give it the spec" in row and "saves 10.0 µs of 1.00 ms" in row
 
 
+def test_what_belongs_to_no_row_stands_first_only_where_it_saves_more(state):
+    (finding,) = [f for f in state.deck.now.known.findings if f.severity != "note"]
+    of_a_row = mend(state, "mend the finding", finding)
+    apart = mend(state, "give it the spec", dataclasses.replace(finding, id="of-a-note"), kept=lambda c: False)
+    for seconds, first in ((2e-5, Section), (5e-6, Table)):
+        mends = (of_a_row, dataclasses.replace(apart, seconds=seconds))
+        found = Mends(program="", target="", level="propagated", mends=mends, tried=2, candidates=2)
+        blocks = most_document(state.deck, Remedies(of=state.plan, mends=found)).blocks
+        assert [type(block) for block in blocks] == [first, Table if first is Section else Section]
+
+
 def test_a_note_whose_mend_helps_has_a_row_that_costs_what_the_mend_saves(state):
     (note, *_) = [f for f in state.deck.now.known.findings if f.severity == "note" and not f.numbers.get("seconds")]
     rows, apart = tables(state, mend(state, "mend the note", note))
