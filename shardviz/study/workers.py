@@ -13,6 +13,7 @@ worker then too is `Lost`, as is one whose answer cannot be read.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import os
@@ -56,6 +57,7 @@ from shardviz.program.contexts import Contexts
 _TRIES = 2
 _KEEPS = 8  # shared values of a worker
 _IDLE = 60.0  # seconds after which a worker without a task ends
+_REPLICATED = 30.0  # seconds that all of a cluster have to get a shared value at once
 _PACKAGES = ("jax", "jaxlib")
 
 WORTH = 8.0
@@ -371,12 +373,14 @@ class Batch(Generic[K]):
         """The shared value where dask keeps it, which makes it again where it was lost; else the value.
 
         All workers get it at once: dask would rather queue a task where the value is than give it to an idle worker.
+        Where that comes to no end, as when a worker dies meanwhile, they get it when they need it.
         """
         client: Any = getattr(self._executor, "_client", None)
         if not hasattr(client, "replicate"):
             return self._shared
         kept = client.submit(_itself, self._shared)
-        client.replicate(kept)
+        with contextlib.suppress(TimeoutError):
+            client.replicate(kept, callback_timeout=_REPLICATED)
         return kept
 
     def _give(self, key: K) -> None:

@@ -147,8 +147,11 @@ def test_lab_serves_the_copied_notebook_until_it_is_interrupted_and_leaves_nothi
     own = {f"JUPYTER_{kind.upper()}_DIR": str(tmp_path / kind) for kind in ("runtime", "config", "data")}
     words = command("lab", str(folder), "--no-browser", "--", "--ServerApp.ip=127.0.0.1")
     ours, theirs = os.openpty()
-    how: dict = {"preexec_fn": lambda: os.login_tty(theirs)}  # a terminal of its own, with Ctrl-C
-    if end != "terminal":
+    if end == "terminal":  # one of its own, with Ctrl-C
+        own_terminal = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
+        words = [sys.executable, "-c", own_terminal, str(theirs), *words]
+        how: dict = {"pass_fds": (theirs,)}
+    else:
         how = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     with subprocess.Popen(words, env=environment(**own), **how) as process:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.dask, pytest.mark.filterwarnings("default")]  # dask's
 
 
 @pytest.fixture(scope="module")
-def client():
+def cluster():
     dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),  # so that the last test need not kill so many
@@ -29,6 +30,13 @@ def client():
         distributed.Client(cluster) as client,
     ):
         yield client
+
+
+@pytest.fixture
+def client(cluster):
+    """The cluster's client, once a worker is there: dask starts those again that a test had ended."""
+    cluster.wait_for_workers(1, timeout=120)
+    return cluster
 
 
 def make(batch, fn):
@@ -56,6 +64,7 @@ def test_results_come_as_they_are_done_and_from_all(client):
         time.sleep(seconds)
         return os.getpid()
 
+    client.run(lambda: importlib.import_module("shardviz.study.workers"))  # both are there, and quick
     found = list(answers(nap, Shared(None), {"long": 2.0, "short": 0.0, "shorter": 0.0}, client))
     assert found[-1][0] == "long" and len({pid for _, pid in found}) == 2
 
