@@ -18,13 +18,11 @@ def preload() -> None:
     import numpy  # noqa: F401
     from jax._src.interpreters import mlir  # noqa: F401
     from jax._src.lib import xla_client  # noqa: F401  # pyright: ignore[reportPrivateImportUsage]
-    from jax._src.lib.mlir import dialects
+    from jax._src.lib.mlir.dialects import mhlo  # noqa: F401 - else each child imports it with its first context
     from jax.experimental import topologies  # noqa: F401
     from jax.extend import backend  # noqa: F401
     from jax.extend.mlir import passmanager  # noqa: F401
     from jax.extend.mlir.dialects import sdy  # noqa: F401
-
-    assert dialects.mhlo  # JAX imports it when its first context is made: 10,000 lines
 
 
 def compile_for_cpu(
