@@ -31,6 +31,9 @@ MOST_PROCESSES = 8
 COMPILERS = {"tpu": "tpu", "cuda": "gpu"}
 """Mark, which is also the name of shardviz's extra → the kind of target whose compiler the test needs."""
 
+IN_ONE_PROCESS = ("tests/browser/", "tests/hosts/")
+"""Where the tests are that share a server and a browser."""
+
 PACKAGES = {"dask": "distributed", "docs": "mkdocs", "mcp": "mcp"}
 """Mark, which is also the name of shardviz's extra → the package that the test needs."""
 
@@ -47,7 +50,7 @@ class ByFile(LoadFileScheduling):
     """Shares out files; but what drives JupyterLab and its like goes to one process: one server, one browser."""
 
     def _split_scope(self, nodeid):
-        return "hosts" if nodeid.startswith(("tests/browser/", "tests/hosts/")) else super()._split_scope(nodeid)
+        return "hosts" if nodeid.startswith(IN_ONE_PROCESS) else super()._split_scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config, log):
@@ -58,9 +61,12 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_collection_modifyitems(items):
     """Skips what needs something that is not installed; what SHARDVIZ_EXTRAS=tpu,mcp names must be there.
 
+    What one process has to do alone comes first: begun in the middle, it would still run when the others are done.
+
     What is measured is measured up to three times, since a machine may do something else meanwhile: what became slower
     fails all three. So is a wait in the browser tried twice that came to no end.
     """
+    items.sort(key=lambda item: not item.nodeid.startswith(IN_ONE_PROCESS))
     for item in items:
         place = item.nodeid.split("/")[1:2]
         if place == ["benchmarks"]:
