@@ -227,9 +227,14 @@ def abstract_tree(name: str, tree: Any) -> Any:
     """The tree with a ShapeDtypeStruct for every array, its sharding still on it.
 
     Raises:
-        TraceError: naming the leaf that is no array, by its tree path.
+        TraceError: naming the leaf that is no array, by its tree path; for a tree that JAX cannot flatten.
     """
-    return jax.tree_util.tree_map_with_path(lambda path, x: _leaf(name + jax.tree_util.keystr(path), x), tree)
+    try:
+        paths, structure = jax.tree_util.tree_flatten_with_path(tree)
+    except ValueError as error:  # a dict's keys that have no order
+        advice = "JAX sorts the keys of a dict: give each dict keys of one type, all str or all int"
+        raise TraceError(f"{name or 'a keyword argument'} cannot be flattened: {error} {advice}") from error
+    return structure.unflatten(_leaf(name + jax.tree_util.keystr(path), x) for path, x in paths)
 
 
 def _leaf(where: str, x: Any) -> Any:

@@ -145,6 +145,11 @@ def test_what_is_no_array(argument, message):
     assert message in str(error.value) and "static_argnums" in str(error.value)
 
 
+def test_a_dict_whose_keys_have_no_order():
+    with pytest.raises(TraceError, match="argument 0 cannot be flattened: .*give each dict keys of one type"):
+        sv.trace(lambda x: x, {0: array(2), "a": array(2)})
+
+
 def test_what_is_no_function():
     with pytest.raises(TraceError, match="expected a function, not 3"):
         sv.trace(3)
