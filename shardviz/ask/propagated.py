@@ -59,6 +59,7 @@ def report_of(
         + diagnose.unknown_flops(propagated.work)
         + diagnose.lowered_elsewhere(target.platform, lowered.platform)
         + diagnose.reshards_left(propagated.reshards_left)
+        + diagnose.unforeseen(propagated.unforeseen)
         + diagnose.without_options(bound.options)
         + diagnose.unused_arguments(arguments),
         source=rows.source(intermediates, (*propagated.collectives, *propagated.work)),

@@ -4,6 +4,7 @@
 |---|---|
 | `levels-differ` | the partitioner moves or computes so much else than Shardy predicted that a decision changes |
 | `reshards-left` | Shardy did not say by which collectives some values change their sharding |
+| `unforeseen` | operations read other devices' shards, and Shardy leaves to XLA which collectives that takes |
 | `unknown-loops` | totals leave out what a loop of unknown length does |
 | `unknown-flops` | totals leave out the FLOPs of a kernel or library call that nobody says |
 | `lowered-elsewhere` | JAX lowers the program for another platform than the one that was asked for |
@@ -23,8 +24,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from shardviz.costs.collective import whole_bytes
-from shardviz.diagnose.case import noted, total_bytes
+from shardviz.diagnose.case import noted, quoted_axes, total_bytes
 from shardviz.notation.spec import axis_name, axis_text
+from shardviz.program.unforeseen import Unforeseen
 from shardviz.records import Collective, Finding, Frame, LevelDifference, Work, total_of
 from shardviz.records.amounts import format_bytes, format_flops, plural
 from shardviz.records.report import ReportRecord
@@ -33,6 +35,8 @@ SHARE = 0.1
 """The part of a step's bytes or FLOPs beyond which a difference changes a decision."""
 SMALL = 0.01
 """The part of the bytes of a device's arguments below which what moves changes none."""
+
+_MOST_PLACES = 3
 
 
 def level_differences(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[LevelDifference, ...]:
@@ -125,6 +129,22 @@ def reshards_left(count: int) -> tuple[Finding, ...]:
         "'partitioned' has them"
     )
     return noted("reshards-left", text if count else "")
+
+
+def unforeseen(operations: Iterable[Unforeseen]) -> tuple[Finding, ...]:
+    """A note of the operations whose collectives are not among those of level `propagated`, if there are any."""
+    rows = list(dict.fromkeys(operations))
+    axes = tuple(dict.fromkeys(axis for row in rows for axis in row.axes))
+    places = list(dict.fromkeys(f"{row.op} at {row.source.short}" if row.source else row.op for row in rows))
+    if len(places) > _MOST_PLACES:
+        places[_MOST_PLACES:] = [plural(len(places) - _MOST_PLACES, "other")]
+    read = "reads" if len(places) == 1 else "read"
+    text = (
+        f"{', '.join(places)} {read} other devices' shards along {quoted_axes(axes)}, and this level has no collective "
+        "for it; level 'partitioned' has what XLA makes of it"
+    )
+    source = next((row.source for row in rows if row.source), None)
+    return noted("unforeseen", text if rows else "", axes=axes, source=source)
 
 
 def unknown_loops(count: int) -> tuple[Finding, ...]:

@@ -116,7 +116,7 @@ class MlirOperation(Operation):
 
     @property
     def spreads(self) -> bool:
-        return any(self._integers("interior_padding", ()))
+        return any(self.integers("interior_padding", ()))
 
     @property
     def compares(self) -> bool:
@@ -144,14 +144,14 @@ class MlirOperation(Operation):
                 *dims.kernel_spatial_dimensions,
             ),
             (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions),
-            self._integers("window_strides", [1] * many),
-            self._integers("padding", [0] * (2 * many))[::2],
-            self._integers("lhs_dilation", [1] * many),
-            self._integers("rhs_dilation", [1] * many),
+            self.integers("window_strides", [1] * many),
+            self.integers("padding", [0] * (2 * many))[::2],
+            self.integers("lhs_dilation", [1] * many),
+            self.integers("rhs_dilation", [1] * many),
             *groups,
         )
 
-    def _integers(self, name: str, default: Sequence[int]) -> Dims:
+    def integers(self, name: str, default: Sequence[int]) -> Dims:
         """The whole numbers of an attribute; the default where it is left out."""
         if name not in self.attributes:
             return tuple(default)

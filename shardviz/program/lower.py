@@ -28,7 +28,7 @@ from shardviz.program.donations import Shard, is_donated, set_donations
 from shardviz.program.explicit import type_spec
 from shardviz.program.library_lines import give_lines
 from shardviz.program.meshes import abstract_mesh
-from shardviz.program.module import MESH, attributes_of, leave_out_constraints, main_of, set_mesh, symbol_of
+from shardviz.program.module import MESH, attributes_of, leave_out_constraints, main_of, set_mesh, symbol_of, verify
 from shardviz.program.trace import Argument, Traced, cannot_lower, first_frame
 from shardviz.records import Frame, PlanRecord, Value
 from shardviz.records.report import Constrained
@@ -297,7 +297,7 @@ def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) 
             _unused(main, traced),
             bound.mesh.size == 1,
         )
-    module.verify()  # Shardy ends the process when it is given what the verifier would have refused
+    verify(module)
     return module
 
 
@@ -314,7 +314,7 @@ def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
         if any(unused):
             _leave_out(main, unused)
         give_lines(module)
-        module.verify()  # as in `edited`
+        verify(module)
         return _jax.bytecode(module)
 
 

@@ -21,7 +21,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
 from shardviz import _jax
-from shardviz.errors import MeshError, TraceError
+from shardviz.errors import CompileError, MeshError, TraceError
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.scan import unescaped
 from shardviz.notation.sdy import axis as sdy_axis
@@ -68,6 +68,22 @@ def _axis_of(reference: Any, part_of: Callable[[Any], Any]) -> Axis:
         return reference.name
     part = part_of(reference.sub_axis_info)
     return reference.name, part.pre_size, part.size
+
+
+def verify(module: ir.Operation) -> None:
+    """Refuses a module over which Shardy would end the process.
+
+    Raises:
+        CompileError: with MLIR's own words.
+    """
+    try:
+        module.verify()
+    except ir.MLIRError as error:
+        reasons = [line.removeprefix("error: unknown: ") for line in str(error).splitlines()[1:2]]
+        raise CompileError(
+            f"the program's module is not valid MLIR: {''.join(reasons) or error}. If it comes from a file of "
+            "jax.export, the file is damaged: export it again"
+        ) from error
 
 
 def dtype_of(text: str) -> str:

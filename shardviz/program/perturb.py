@@ -21,7 +21,7 @@ from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import axis_name
 from shardviz.program.links import RULES, Cut, Key, Links, Node, number_of, tag
 from shardviz.program.lower import Lowered, sdy_spec
-from shardviz.program.module import MESH, attributes_of, main_of, place_of, spec_of
+from shardviz.program.module import MESH, attributes_of, main_of, place_of, spec_of, verify
 from shardviz.program.propagate import RESHARDS, prepared, run
 from shardviz.records import Frame, PlanRecord
 from shardviz.records.why import Source
@@ -211,7 +211,7 @@ class Perturbed:
             inside = {place: changes for of in edits.values() for place, changes in of.items()}
             for op in _numbered(module, inside) if inside else ():
                 op.attributes["sharding"] = _edited(op.attributes["sharding"], inside[number_of(op)])
-        module.verify()  # Shardy ends the process when it is given what the verifier would have refused
+        verify(module)
         return module
 
 

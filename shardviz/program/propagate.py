@@ -26,6 +26,7 @@ from shardviz.program.graph import PROPAGATED, MlirGraph
 from shardviz.program.lower import Lowered, edited
 from shardviz.program.module import items
 from shardviz.program.propagated import Reading
+from shardviz.program.unforeseen import Unforeseen
 from shardviz.records import Collective, PlanRecord, Product, Value, Work
 from shardviz.records.schedule import Schedule
 
@@ -54,6 +55,7 @@ class Propagated:
         unknown_loops: loops whose trip count could not be found; what runs inside has no count, and FLOPs inside are
             counted once; of branches, those of the one that has most.
         reshards_left: reshardings that Shardy did not turn into collectives.
+        unforeseen: operations that read other devices' shards, whose collectives Shardy leaves to XLA's partitioner.
         schedule: what one device does, in the program's order (`graph.listed`).
         seconds: what each step took.
         module: the module after propagation, for its text.
@@ -70,6 +72,7 @@ class Propagated:
     work: tuple[Work, ...]
     unknown_loops: int
     reshards_left: int
+    unforeseen: tuple[Unforeseen, ...]
     schedule: Schedule
     seconds: dict[str, float]
     module: Any
@@ -161,6 +164,7 @@ def _propagated(
         work=reading.tally.rows,
         unknown_loops=reading.unknown_loops,
         reshards_left=reading.reshards_left,
+        unforeseen=tuple(reading.unforeseen),
         schedule=reading.schedule,
         seconds={"edit": edited - start, "shardy": ran - edited, "read": time.perf_counter() - ran},
         module=module,

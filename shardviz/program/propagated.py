@@ -47,6 +47,7 @@ from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
+from shardviz.program.unforeseen import CROSSING, Unforeseen, axes_crossed
 from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
 from shardviz.records import Collective, Factor, Frame, Product, Value, WorkTally
 from shardviz.records.kernels import Array, Known
@@ -134,6 +135,7 @@ class Reading(Walker):
         self.products: list[Product] = []
         self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
         self.reshards_left = 0
+        self.unforeseen: list[Unforeseen] = []
         self.cuts: dict[Any, _CutValue] = {}
         self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
         self.numbers: dict[str, int] = {}
@@ -173,6 +175,7 @@ class Reading(Walker):
             self.reshards_left += 1
         elif not self.brief and name not in SKIPPED:
             self._value(op)
+            self._unforeseen(op)
         if op.kind in PRODUCTS:
             place = self.place(op)
             flops, stands_in = product_flops(op, self._shard_of), self._phase(op, place)
@@ -372,6 +375,10 @@ class Reading(Walker):
                 fixed=type_of(op.native),
             )
         )
+
+    def _unforeseen(self, op: MlirOperation) -> None:
+        if op.kind in CROSSING and (axes := axes_crossed(op, self.graph.cut(op.operands[0], self.around.manual))):
+            self.unforeseen.append(Unforeseen(op.kind, axes, self.place(op).frame))
 
     @staticmethod
     def used(op: MlirOperation) -> GraphValue:

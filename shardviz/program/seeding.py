@@ -46,6 +46,7 @@ from shardviz.program.module import (
     place_of,
     set_mesh,
     spec_of,
+    verify,
 )
 from shardviz.program.propagate import PIPELINE
 
@@ -243,7 +244,7 @@ class Opened:
                 entry["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {_open(spec)}>")
             if entries:
                 main.attributes[_ENDS[role]] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
-        module.verify()  # Shardy ends the process when it is given what the verifier would have refused
+        verify(module)
         return module
 
 

@@ -499,6 +499,13 @@ class TestBadFiles:
         except ShardvizError as error:
             assert str(error)
 
+    def test_an_attribute_that_no_dialect_has_is_told(self, data):
+        bad = data.replace(b"sdy.sharding\0j", b"sdy." + bytes(10))
+        assert bad != data
+        with pytest.raises(ShardvizError, match=r"damaged"):
+            program = load(bad).program()
+            program.propagate(program.plan())
+
     @pytest.mark.parametrize(
         "word", [b"jax.result_info", b"sdy.sharding", b"sym_name", b"stablehlo.mesh", b"mesh", b"x"]
     )

@@ -146,7 +146,7 @@ def test_what_is_no_array(argument, message):
 
 
 def test_a_dict_whose_keys_have_no_order():
-    with pytest.raises(TraceError, match="argument 0 cannot be flattened: .*give each dict keys of one type"):
+    with pytest.raises(TraceError, match=r"argument 0 cannot be flattened: .*give each dict keys of one type"):
         sv.trace(lambda x: x, {0: array(2), "a": array(2)})
 
 

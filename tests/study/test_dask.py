@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import subprocess
@@ -59,14 +58,19 @@ def test_a_cluster_answers_as_this_process(client):
     assert swept(executor=client.get_executor()) == here
 
 
-def test_results_come_as_they_are_done_and_from_all(client):
-    def nap(_, seconds):
-        time.sleep(seconds)
+def test_results_come_as_they_are_done_and_from_all(client, tmp_path):
+    def worker(another_is_back, waits):
+        start = time.monotonic()
+        while waits and not another_is_back.exists() and time.monotonic() - start < 60:
+            time.sleep(0.01)
         return os.getpid()
 
-    client.run(lambda: importlib.import_module("shardviz.study.workers"))  # both are there, and quick
-    found = list(answers(nap, Shared(None), {"long": 2.0, "short": 0.0, "shorter": 0.0}, client))
-    assert found[-1][0] == "long" and len({pid for _, pid in found}) == 2
+    back = tmp_path / "back"
+    pids = {}
+    for task, pid in answers(worker, Shared(back), {"waits": True, "one": False, "two": False}, client):
+        pids[task] = pid
+        back.touch()
+    assert next(iter(pids)) != "waits" and len(set(pids.values())) == 2
 
 
 def test_a_killed_worker_costs_time_alone(client):

@@ -1,0 +1,73 @@
+"""Operations that read other devices' shards, and for which Shardy puts in no collective.
+
+A convolution whose image is sharded by height reads rows of its neighbours' shards; a slice of a sharded dimension lies
+on other devices than its result does. Shardy calls such a dimension a permutation factor (`permutation={i}` in the
+operation's rule), keeps it sharded, and leaves to XLA's partitioner which collectives that takes. `top_k` is not
+Shardy's at all: XLA rewrites it first, and gathers what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from jax.extend.mlir import ir
+
+from shardviz.notation import Spec
+from shardviz.notation.spec import Axis
+from shardviz.program.graph import MlirOperation
+from shardviz.records import Frame
+
+CROSSING = frozenset(
+    ("convolution", "reduce-window", "select-and-scatter", "slice", "pad", "concatenate", "reverse", "top-k")
+)
+"""The kinds of operations, as HLO names them, that may read other devices' shards."""
+
+
+class Unforeseen(NamedTuple):
+    """An operation that communicates, as level `propagated` cannot tell.
+
+    Attributes:
+        op: its kind, as HLO names it: `convolution`, `slice`, ...
+        axes: the mesh axes along which the dimensions are sharded that it reads across.
+        source: its line.
+    """
+
+    op: str
+    axes: tuple[Axis, ...]
+    source: Frame | None
+
+
+def axes_crossed(op: MlirOperation, spec: Spec | None) -> tuple[Axis, ...]:
+    """The mesh axes along which an operation reads other devices' shards of its first operand.
+
+    Args:
+        op: the operation.
+        spec: how its first operand is sharded; None for replicated.
+    """
+    if spec is None or not spec.axes:
+        return ()
+    return tuple(axis for d in _dims_crossed(op) if d < len(spec.dims) for axis in spec.dims[d])
+
+
+def _dims_crossed(op: MlirOperation) -> Iterator[int]:
+    """The dimensions of an operation's first operand that XLA may not leave sharded as they are."""
+    if op.kind == "convolution":
+        where, kernel = op.convolution, op.operands[1].shape
+        yield from (d for d, k in zip(where.input[2:], where.kernel[2:], strict=True) if kernel[k] > 1)
+    elif op.kind in ("reduce-window", "select-and-scatter"):
+        window = op.integers("window_dimensions", ())
+        strides = op.integers("window_strides", [1] * len(window))
+        padding = op.integers("padding", [0] * (2 * len(window)))
+        for d, (size, stride) in enumerate(zip(window, strides, strict=True)):
+            if size > stride or any(padding[2 * d : 2 * d + 2]):  # else windows lie side by side, each in one shard
+                yield d
+    elif op.kind in ("slice", "pad"):
+        sizes = zip(op.operands[0].shape, op.results[0].shape, strict=True)
+        yield from (d for d, (before, after) in enumerate(sizes) if before != after)
+    elif op.kind == "concatenate":
+        yield ir.IntegerAttr(op.attributes["dimension"]).value
+    elif op.kind == "reverse":
+        yield from op.integers("dimensions", ())
+    elif op.kind == "top-k":
+        yield from range(len(op.operands[0].shape))  # XLA (at 0.10.2 and 0.12) gathers its rows too
