@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardviz import processes
 from shardviz.ask import submitting
 from shardviz.ask.derived import Derivable, of_plan, of_variant, planned
 from shardviz.ask.presets import Preset, Presets, presets_of, tried
@@ -27,7 +26,6 @@ from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
-from shardviz.processes import Job
 from shardviz.program import propagate as shardy
 from shardviz.program.bind import RulesTable, Undivided, ruled_arguments, rules_table, undivided
 from shardviz.program.call import Call
@@ -35,9 +33,9 @@ from shardviz.program.exports import export
 from shardviz.program.exports import write as write_export
 from shardviz.program.footprint import Footprint
 from shardviz.program.jax_code import jax_code, source_diff
+from shardviz.program.lines import stages_of
 from shardviz.program.lower import CPU, Lowered, LowerFor, with_constraints
 from shardviz.program.lowerings import Lowerings
-from shardviz.program.passes import before_shardy, shardy_stages
 from shardviz.program.plan import Plan
 from shardviz.program.plan_code import plan_code
 from shardviz.program.roles import new_values, resharded, roles
@@ -505,13 +503,11 @@ class Program(Derivable):
 
     @of_plan
     def stages(self, plan: Plan) -> Iterator[Stage]:
-        """The program on its way to XLA, each line with its source line: jaxpr, StableHLO under the plan, and what
-        each of Shardy's passes makes of it; a pass that changes nothing is left out. Raises as `propagate`.
+        """The texts of the program before XLA, each line with its source line: jaxpr, StableHLO under the plan, and
+        what Shardy makes of it. Raises as `propagate`.
         """
         bound = self.bind(plan)
-        lowered = self._rehearsed(plan, bound, CPU)
-        yield from before_shardy(lowered, bound)
-        yield from shardy_stages(lowered, bound)
+        yield from stages_of(self._rehearsed(plan, bound, CPU), bound)
 
     @of_plan
     def plan_code(self, plan: Plan) -> str:
@@ -662,16 +658,3 @@ def sketch(program: Program, plan: Plan, target: LowerFor = CPU, vmem_bytes: flo
     lowered = program._rehearsed(plan, bound, target)
     result, memory = shardy.sketch(lowered, bound, program._flops, room=vmem_bytes)
     return sketch_of(program._call, bound, lowered, result), memory
-
-
-@of_plan
-def submit_passes(program: Program, plan: Plan, target: str = "cpu") -> Job:
-    """Compiles a plan's program once more, with what each of XLA's passes makes of it written down.
-
-    Returns:
-        A future of the compile server's texts, which `explorer.texts.pass_stages` reads; `stop` ends the compile.
-
-    Raises:
-        CompileRefused: for a target that cannot be compiled for here. SpecError, TraceError: as `bind`.
-    """
-    return processes.submit(submitting.request_of(program._reading(plan, "compiled", target), "compiled", passes=True))

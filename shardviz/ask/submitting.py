@@ -91,7 +91,7 @@ def last_milestone(level: str, finish: bool) -> str:
     return "finished" if finish else level
 
 
-def request_of(reading: Reading, until: str, passes: bool = False) -> processes.Request:
+def request_of(reading: Reading, until: str) -> processes.Request:
     """What the compile server is asked for.
 
     Raises:
@@ -109,7 +109,6 @@ def request_of(reading: Reading, until: str, passes: bool = False) -> processes.
         until=until,
         options=reading.options,
         topology=resolved.topology,
-        passes=passes,
     )
 
 

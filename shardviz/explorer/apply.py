@@ -127,7 +127,7 @@ class Begin:
     """A chore of `background.py` is to begin; a running one of the same name is ended.
 
     Attributes:
-        chore: `presets`, `hunt`, `mend`, `why`, `without`, `passes` or `dimensions`.
+        chore: `presets`, `hunt`, `mend`, `why`, `without` or `dimensions`.
         about: what it is about, where that is not the plan.
     """
 
@@ -471,8 +471,6 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             if now.logical.busy or now.logical.found is not None:
                 return Applied(now)
             return Applied(replace(now, logical=replace(now.logical, busy=True, trouble="")), (Begin("dimensions"),))
-        case e.ShowPasses():
-            return Applied(now, (Begin("passes"),))
         case e.Select(name, level):
             seen = now.known.reports.get(level, now.report)
             selection = Selection.of(name, seen)

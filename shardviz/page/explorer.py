@@ -416,10 +416,9 @@ def _stages(explorer: Explorer) -> Json:
     now, other = state.deck.now, state.deck.other
     made, beside = (state.background.stages_of(plan) for plan in (state.plan, other.plan))
     lacks = explorer.query.get("against") == "card" and other is not now and not beside.items
-    waits = "Shardy's passes are being run, one after the other …" if made.busy or lacks else ""
-    passes = state.background.passes_of(state.plan)
+    waits = "Shardy is being run …" if made.busy or lacks else ""
     shown = stages_shown(
-        made.with_reports(now.known.reports, passes.items),
+        made.with_reports(now.known.reports),
         None if other is now else beside.with_reports(other.known.reports),
         other.name,
         explorer.query,
@@ -427,8 +426,7 @@ def _stages(explorer: Explorer) -> Json:
         trouble=made.trouble,
     )
     more = {"name": shown.name, "names": shown.names, "against": shown.against, "could": shown.could}
-    asked = {"count": len(passes.items), "busy": passes.busy, "trouble": passes.trouble}
-    return pane(shown.document, **more, passes=asked, at=shown.at, found=shown.found, most=MOST_ROWS, other=other.name)
+    return pane(shown.document, **more, at=shown.at, found=shown.found, most=MOST_ROWS, other=other.name)
 
 
 def _memory(explorer: Explorer) -> Json:
