@@ -117,14 +117,14 @@ def _planned(
             or (row.shape, row.dtype, row.donated) != (array.shape, array.dtype, array.donated)
             or (row.spec, row.memory_kind, row.unused, row.gradient) != (spec, memory, unused, gradient)
         ):
-            made = value(
+            new = value(
                 *(array.name, array.shape, array.dtype, spec, shard_shape(array.shape, spec, mesh)),
                 donated=array.donated,
                 memory_kind=memory,
                 unused=unused,
                 sdy=f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>",
             )
-            row = replace(made, gradient=gradient, scanned=array.scanned) if gradient or array.scanned else made
+            row = replace(new, gradient=gradient, scanned=array.scanned) if gradient or array.scanned else new
             if which == "arguments":
                 of = roles(lowered)
                 use = Use(array.name in of.optimizer, of.becomes.get(array.name, ""))

@@ -84,18 +84,18 @@ class Questions:
         named = {"as it is": self.report, f"without {source.axis} in {source.label}": other}
         return compare(named, target=target)
 
-    def changed(self, gone: Sequence[Source] = (), given: Sequence[Source] = ()) -> Report:
+    def changed(self, gone: Sequence[Source] = (), added: Sequence[Source] = ()) -> Report:
         """The propagated report without some sources, and with others."""
         bound = self.trial.bound
         specs = {"argument": dict(bound.in_specs), "output": dict(bound.out_specs)}
-        for put, sources in ((False, gone), (True, given)):
+        for put, sources in ((False, gone), (True, added)):
             for source in sources:
                 if source.role in specs:
                     of = specs[source.role]
                     of[source.name] = edited(of[source.name] or source.spec, source, put)
         other = replace(bound, in_specs=specs["argument"], out_specs=specs["output"])
         self.trial.runs += 1
-        return self._reported(other, lambda: self.trial.changed(gone, given))
+        return self._reported(other, lambda: self.trial.changed(gone, added))
 
     # A value.
 
@@ -231,8 +231,8 @@ class Questions:
     ) -> tuple[Way, ...]:
         """What would avoid a collective, tried: the cheapest first."""
         before, ways = self._effect(self.report, target), []
-        for text, gone, given in list(self._tries(why, answers))[:_MOST_WAYS]:
-            other = self.changed(gone, given)
+        for text, gone, added in list(self._tries(why, answers))[:_MOST_WAYS]:
+            other = self.changed(gone, added)
             after = self._effect(other, target)
             ways.append(
                 Way(
@@ -243,7 +243,7 @@ class Questions:
                     added=tuple(_added(compare(self.report, other)))[:_MOST_ADDED],
                     verdict=outcome(before, after),
                     taken=tuple(gone),
-                    given=tuple(given),
+                    given=tuple(added),
                 )
             )
         return tuple(sorted(ways, key=lambda w: (not w.gone, w.after.seconds or w.after.bytes)))
@@ -252,9 +252,9 @@ class Questions:
         self, why: Reason, answers: Sequence[AxisWhy]
     ) -> Iterator[tuple[str, Sequence[Source], Sequence[Source]]]:
         """Changes of specs that may avoid a collective, in words and as sources that go or come."""
-        gone, given = _asked(self.trial, why)
-        if given:
-            yield f"{given[0].label} as {given[0].spec.canonical()}", gone, given
+        gone, added = _asked(self.trial, why)
+        if added:
+            yield f"{added[0].label} as {added[0].spec.canonical()}", gone, added
         groups = [tuple(c.source for c in a.causes) for a in answers]
         groups += [causes_of(self.trial, cut.node.key, cut.dim, axis) for axis, cut in why.rivals]
         if why.need.kind == "partial sums" and len(answers) == 1:
@@ -313,11 +313,11 @@ class Questions:
         exact = [(k, v) for k, v in rows if v.name == name and (not isinstance(of, Value) or v == of)]
         variables = [(k, v) for k, v in rows if v.label == name]
         lines = [(k, v) for k, v in rows if v.source is not None and v.source.short == name]
-        found = exact or variables or lines
-        if not found:
+        matches = exact or variables or lines
+        if not matches:
             raise ShardvizError(f"why({name!r}): {self._none(name)}")
-        best = min(found, key=lambda row: self._rank(row[1], axis, last=bool(lines) and not (exact or variables)))
-        others = [v for _, v in found if v is not best[1]]
+        best = min(matches, key=lambda row: self._rank(row[1], axis, last=bool(lines) and not (exact or variables)))
+        others = [v for _, v in matches if v is not best[1]]
         return "intermediate", best[1], best[0]._replace(kind="value"), tuple(_told(v) for v in others[:_LISTED])
 
     @staticmethod

@@ -213,9 +213,9 @@ class Case:
 
     def _new(self, base: Report) -> Iterator[Failure]:
         """Warnings and errors that the base has not."""
-        known = {_meaning(f, base) for f in base.findings} | {f.id for f in base.findings}
+        old = {_meaning(f, base) for f in base.findings} | {f.id for f in base.findings}
         for finding in self.report.findings:
-            if finding.severity == "note" or {finding.id, _meaning(finding, self.report)} & known:
+            if finding.severity == "note" or {finding.id, _meaning(finding, self.report)} & old:
                 continue
             yield Failure(
                 rule=f"new:{finding.id}",
@@ -230,14 +230,14 @@ def refuse_unknown_axes(cases: Sequence[Case]) -> None:
     Raises:
         ShardvizError: it names the axis.
     """
-    known = list(dict.fromkeys(axis for case in cases for axis in case.report.mesh.names))
+    names = list(dict.fromkeys(axis for case in cases for axis in case.report.mesh.names))
     for case in cases:
         for text in case.step.settings.budgets.forbid:
             axes = collectives_of(text, argument="--forbid").get("axes", "")
             for axis in filter(None, map(str.strip, axes.split(","))):
-                if axis not in known:
+                if axis not in names:
                     raise ShardvizError(
-                        f"--forbid {text!r}: no mesh has an axis {axis!r}; there are {', '.join(known)}"
+                        f"--forbid {text!r}: no mesh has an axis {axis!r}; there are {', '.join(names)}"
                     )
 
 
@@ -248,11 +248,11 @@ def _is(rule: str, accepted: str) -> bool:
 def _sent(report: Report) -> dict[str, list[Collective]]:
     """Argument → the collectives that move it; sums of it, which gather nothing, are left out."""
     names = {v.name for v in report.arguments}
-    found: dict[str, list[Collective]] = {}
+    by_operand: dict[str, list[Collective]] = {}
     for c in report.collectives:
         if c.operand in names and c.kind not in ("all-reduce", "reduce-scatter"):
-            found.setdefault(c.operand, []).append(c)
-    return found
+            by_operand.setdefault(c.operand, []).append(c)
+    return by_operand
 
 
 def _bytes(sent: Sequence[Collective]) -> float:
@@ -265,16 +265,16 @@ def _meaning(finding: Finding, report: Report) -> tuple[object, ...]:
     return finding.rule, finding.axes, Place.of(finding.source, report.line) if finding.source else finding.value
 
 
-def check_document(found: CheckData) -> Document:
+def check_document(result: CheckData) -> Document:
     """What a check found, a section a step."""
-    failed = [step for step in found.steps if not step.ok]
-    against = f", against {found.against}" if found.against else ""
+    failed = [step for step in result.steps if not step.ok]
+    against = f", against {result.against}" if result.against else ""
     verdict = (
-        f"{len(failed)} of {plural(len(found.steps), 'step')} FAILED"
+        f"{len(failed)} of {plural(len(result.steps), 'step')} FAILED"
         if failed
-        else f"{plural(len(found.steps), 'step')} ok"
+        else f"{plural(len(result.steps), 'step')} ok"
     )
-    return Document(title=words(f"{verdict}{against}", strong=True), blocks=tuple(map(_section, found.steps)))
+    return Document(title=words(f"{verdict}{against}", strong=True), blocks=tuple(map(_section, result.steps)))
 
 
 def _section(step: CheckedStep) -> Section:

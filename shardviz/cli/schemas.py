@@ -513,5 +513,5 @@ def schema_of(verb: str) -> dict[str, Any]:
         if "properties" in definition and name not in whole:
             definition["additionalProperties"] = False
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"shardviz {verb} --json"}
-    said = {"allOf": list(tops), "unevaluatedProperties": False} if together else {"anyOf": list(tops)}
-    return head | said | {"$defs": definitions}
+    combined = {"allOf": list(tops), "unevaluatedProperties": False} if together else {"anyOf": list(tops)}
+    return head | combined | {"$defs": definitions}

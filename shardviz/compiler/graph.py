@@ -227,11 +227,11 @@ class HloGraph(Graph):
 
     def _read(self, computation: Computation, block: Block) -> None:
         arrays: dict[str, Tree] = Named(f"computation {computation.name!r}")
-        for _, given in sorted(computation.parameters.items()):
+        for _, parameter in sorted(computation.parameters.items()):
             start = len(block.arguments)
-            values = tuple(HloValue(block, start + i, array, given) for i, array in enumerate(given.shapes))
+            values = tuple(HloValue(block, start + i, array, parameter) for i, array in enumerate(parameter.shapes))
             block.arguments += values
-            arrays[given.name] = _like(given.shape, iter(values))
+            arrays[parameter.name] = _like(parameter.shape, iter(values))
         for instruction in computation.instructions:
             if instruction.opcode == "parameter":
                 continue
@@ -250,13 +250,13 @@ class HloGraph(Graph):
 
     def _made(self, block: Block, instruction: Instruction, operands: list[Tree]) -> Tree:
         """Notes an operation; the arrays that its instruction gives."""
-        opcode, given = instruction.opcode, [tuple(_leaves(tree)) for tree in operands]
+        opcode, groups = instruction.opcode, [tuple(_leaves(tree)) for tree in operands]
         if opcode.endswith("-done"):
-            given = [tuple(filter(_is_result, values)) or values for values in given]
-        operation = HloOperation(opcode, tuple(chain.from_iterable(given)), block, instruction)
+            groups = [tuple(filter(_is_result, values)) or values for values in groups]
+        operation = HloOperation(opcode, tuple(chain.from_iterable(groups)), block, instruction)
         if opcode == "custom-call" and operation.target in _SHARDINGS:
             operation.kind = "sharding"
-        operation.branches = tuple(given[1:])
+        operation.branches = tuple(groups[1:])
         block.operations.append(operation)
         if opcode in CALLERS:
             for inner in _run(instruction):

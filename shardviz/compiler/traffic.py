@@ -77,7 +77,7 @@ class _FusionTraffic:
 
     @property
     def bytes(self) -> float:
-        constants = (made.result for made in self.fused.operations if made.kind == "constant")
+        constants = (operation.result for operation in self.fused.operations if operation.kind == "constant")
         return (
             math.fsum(map(self._read, self.fused.arguments))
             + self._written()
@@ -129,13 +129,13 @@ class _FusionTraffic:
         if maker is not None and len(returned) > 1 and maker.results == returned:  # no tuple of single results
             return math.fsum(_in_main((v,)) for i, v in enumerate(self.op.results) if not self._passes(i))
         return math.fsum(
-            self._result(made, str(i), value)
-            for i, (made, value) in enumerate(zip(returned, self.op.results, strict=False))
+            self._result(inside, str(i), value)
+            for i, (inside, value) in enumerate(zip(returned, self.op.results, strict=False))
         )
 
-    def _result(self, made: Value, index: str, given: HloValue) -> float:
-        size = _in_main((given,))
-        maker = _behind_bitcasts(made).maker
+    def _result(self, inside: Value, index: str, outside: HloValue) -> float:
+        size = _in_main((outside,))
+        maker = _behind_bitcasts(inside).maker
         if size and maker is not None and maker.kind == "dynamic-update-slice":
             return _stored(maker.array(1))
         handed_on = maker is None or maker.goes_on

@@ -59,8 +59,8 @@ class Flow:
     def phase_of(self, values: Iterable[Value], calls: Calls = ()) -> str:
         """`forward` or `update`, for the results of an operation outside a derivative that is reached by calls."""
         after, forward = self._sides
-        made = [_node(value, calls) for value in values]
-        return "forward" if not after.intersection(made) and forward.intersection(made) else "update"
+        nodes = [_node(value, calls) for value in values]
+        return "forward" if not after.intersection(nodes) and forward.intersection(nodes) else "update"
 
     def is_used_inside(self, argument: Value) -> bool:
         """Whether a derivative uses an argument of the program, or what is made of it."""

@@ -215,17 +215,17 @@ class Listing:
         self._nodes: dict[Value, _ListedArray] = {}
         self._scopes: list[_Scope] = []
 
-    def open(self, block: Block, given: Sequence[Value] = ()) -> None:
+    def open(self, block: Block, initial: Sequence[Value] = ()) -> None:
         """Begins a block that has a schedule of its own: the main one, a loop's body, a branch.
 
         Args:
-            given: what a loop begins with; what stays the same and comes from nothing in memory is computed inside.
+            initial: what a loop begins with; what stays the same and comes from nothing in memory is computed inside.
         """
-        self._scopes.append(_Scope(bool(given)))
+        self._scopes.append(_Scope(bool(initial)))
         for value in block.arguments:
             self._there(value)
             self._scopes[-1].arguments.append(self._nodes[value])
-        for value, first, last in zip(block.arguments, given, block.returned, strict=False):
+        for value, first, last in zip(block.arguments, initial, block.returned, strict=False):
             if value is last and not _comes_from_memory(self._node(first)):
                 self._nodes[value] = self._node(first)
 
@@ -458,10 +458,10 @@ class Listing:
         self._read(fusion, part)
         fusion.written += part.size
         if whole.fusion is None:
-            given = whole
+            target = whole
             self._there(operation.results[0])
             whole = self._node(operation.results[0])
-            whole.place = whole if self._is_kept(given) else given.place
+            whole.place = whole if self._is_kept(target) else target.place
         self._nodes[operation.results[0]] = whole
         whole.slot = fusion.slot or whole.slot
 

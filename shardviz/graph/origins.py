@@ -96,12 +96,12 @@ class Origins:
         """What a block's argument is given, if all who run the block hand over the same."""
         if calls and block in calls[-1].blocks:
             return At(calls[-1].operands[index], calls[:-1])
-        given: set[At] = set()
+        sources: set[At] = set()
         for caller in block.callers:
             if caller.kind == "while" and not self.first and not self.passes_on(caller, index):
                 return None
             operands = caller.given(block)
             if index >= len(operands):
                 return None
-            given.add(At(operands[index], calls))
-        return given.pop() if len(given) == 1 else None
+            sources.add(At(operands[index], calls))
+        return sources.pop() if len(sources) == 1 else None

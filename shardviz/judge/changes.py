@@ -117,7 +117,7 @@ def match_collectives(
     the same with before and after swapped.
     """
     olds, news = _by_meaning(before, line_before), _by_meaning(after, line_after)
-    found = [
+    changes = [
         CollectiveChange(of=of, what=_grown(olds[m], news[m]), before=olds[m], after=news[m])
         for m in olds.keys() & news.keys()
         if _moves(olds[m]) != _moves(news[m])
@@ -126,10 +126,10 @@ def match_collectives(
     come = {m: t for m, t in news.items() if m not in olds}
     for what, of_meaning in _RELAXED:
         for old, new in _pairs(gone, come, of_meaning, alike=what == "moved"):
-            found.append(CollectiveChange(of=of, what=what, before=gone.pop(old), after=come.pop(new)))
-    found += [CollectiveChange(of=of, what="vanished", before=total, after=None) for total in gone.values()]
-    found += [CollectiveChange(of=of, what="appeared", before=None, after=total) for total in come.values()]
-    return tuple(sorted(found, key=_weight))
+            changes.append(CollectiveChange(of=of, what=what, before=gone.pop(old), after=come.pop(new)))
+    changes += [CollectiveChange(of=of, what="vanished", before=total, after=None) for total in gone.values()]
+    changes += [CollectiveChange(of=of, what="appeared", before=None, after=total) for total in come.values()]
+    return tuple(sorted(changes, key=_weight))
 
 
 def _by_meaning(collectives: Iterable[Collective], line: Line) -> dict[Meaning, CollectiveTotal]:
@@ -167,12 +167,12 @@ def _pairs(
     ]
     candidates.sort(key=lambda each: each[:2])
     taken: set[Meaning] = set()
-    found = []
+    pairs = []
     for *_, old, new in candidates:
         if old not in taken and new not in taken:
             taken |= {old, new}
-            found.append((old, new))
-    return found
+            pairs.append((old, new))
+    return pairs
 
 
 def _order(meaning: Meaning) -> tuple[Any, ...]:

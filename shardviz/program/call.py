@@ -98,19 +98,19 @@ class ArrayPlaces:
                 return first[number], leaf.name
         return None
 
-    def agreed(self, what: str, said: Sequence[Any], meaning: Callable[[Any], Any] = lambda s: s) -> list[Any]:
+    def agreed(self, what: str, values: Sequence[Any], meaning: Callable[[Any], Any] = lambda s: s) -> list[Any]:
         """What is said of each array, from what is said of each place.
 
         Args:
             what: where it is said, for the message.
-            said: for each place, in flat order; for the first ones where there are more.
+            values: for each place, in flat order; for the first ones where there are more.
             meaning: the part of it that must be one for all places of an array.
 
         Raises:
             SpecError: if two places of an array differ, as flax refuses it.
         """
         first: dict[int, tuple[Leaf, Any]] = {}
-        for leaf, number, one in zip(jax.tree.leaves(self.tree), self.numbers, said, strict=False):
+        for leaf, number, one in zip(jax.tree.leaves(self.tree), self.numbers, values, strict=False):
             other, before = first.setdefault(number, (leaf, one))
             if meaning(before) != meaning(one):
                 a, b = ("no spec" if m is None else str(m) for m in map(meaning, (before, one)))

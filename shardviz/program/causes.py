@@ -290,10 +290,10 @@ def _hop(before: Cut, after: Cut, link: Link, named: Named) -> Hop:
 
 def _words(step: Step, rule: FactorRule, before: Cut, after: Cut, factor: int) -> tuple[str, bool]:
     """What an operation does with a dimension, and whether that goes from a result to an operand."""
-    (given, one), (taken, other) = (_called(step, cut, factor) for cut in (before, after))
-    if given and taken:
+    (gives, one), (taken, other) = (_called(step, cut, factor) for cut in (before, after))
+    if gives and taken:
         return f"{one} and {other} {'are summed over together' if factor in rule.reduced else 'go together'}", False
-    if not given and not taken:
+    if not gives and not taken:
         return f"{one} and {other} are one of the operand", False
     return f"{one} is {other}", taken
 

@@ -66,7 +66,7 @@ def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
                 )
         dims = (tuple(a for a in dim if axis_name(a) in axes) for dim in spec.dims)
         unreduced, reduced = (
-            tuple(a for a in given if axis_name(a) in axes) for given in (spec.unreduced, spec.reduced)
+            tuple(a for a in partial if axis_name(a) in axes) for partial in (spec.unreduced, spec.reduced)
         )
         specs_in_types.append(Spec(tuple(dims), unreduced, reduced, spec.unreduced_kind))
     return tuple(specs_in_types)

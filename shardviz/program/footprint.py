@@ -247,10 +247,10 @@ class _FootprintWalk:
                 self.roots[result][0].product = name in _PRODUCTS
             return
         if name == "stablehlo.dynamic_update_slice":
-            given = self._of(operands[0])
+            operand = self._of(operands[0])
             whole = self.bytes_of(op.results[0])
-            alone = len(given) == 1 and not given[0].fixed and given[0].size >= whole
-            self.roots[op.results[0]] = given if alone else self._hold(whole, self.time)
+            alone = len(operand) == 1 and not operand[0].fixed and operand[0].size >= whole
+            self.roots[op.results[0]] = operand if alone else self._hold(whole, self.time)
             return
         if name == "stablehlo.optimization_barrier":
             for result, value in zip(op.results, operands, strict=True):
@@ -327,9 +327,9 @@ class _FootprintWalk:
             self.roots[value] = self._hold(size, self.time, light=True)
 
     def _hold(self, size: float, start: int, *, light: bool = False) -> _Roots:
-        made = Buffer(size, start, start, light=light)
-        self.buffers.append(made)
-        return (made,)
+        buffer = Buffer(size, start, start, light=light)
+        self.buffers.append(buffer)
+        return (buffer,)
 
     def use(self, values: Iterable[Value]) -> None:
         """Notes that values are used now."""
@@ -386,12 +386,12 @@ class _FootprintWalk:
         self.loops -= 1
         self.time += 2
         for place, value in enumerate(returned):
-            given = carried[place]
-            made = self._of(value)
-            if value is body.arguments[place] or made == given:
+            before = carried[place]
+            after = self._of(value)
+            if value is body.arguments[place] or after == before:
                 continue
-            if len(made) == 1 and made[0].start > start and given[0].last < made[0].start:
-                made[0].size = max(0.0, made[0].size - given[0].size)  # it is written where the old value was
+            if len(after) == 1 and after[0].start > start and before[0].last < after[0].start:
+                after[0].size = max(0.0, after[0].size - before[0].size)  # it is written where the old value was
         for buffer in self.buffers:
             if buffer.start <= start <= buffer.last:
                 buffer.last = self.time

@@ -35,17 +35,17 @@ def made_whole(graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] 
     factors = [root(value, is_reshard) for value in product.operands]
     cuts = [_dims(graph, value, manual) for value in factors]
     sums = [{a for d in where for a in dims[d]} for dims, where in zip(cuts, summed, strict=True)]
-    (made,) = product.results
+    (result,) = product.results
     if both := {a for i, j in zip(*summed, strict=True) for a in cuts[0][i] if a in cuts[1][j]}:
-        own = _dims(graph, made, manual)
+        own = _dims(graph, result, manual)
         if both & {a for dim in own for a in dim}:
-            yield made, _without(own, both)
+            yield result, _without(own, both)
     for one, other in ((0, 1), (1, 0)):
         taken = {*summed[other], *batched[other]}
         left = [d for d in range(len(cuts[other])) if d not in taken]
         if not any(a in sums[one] for d in left for a in cuts[other][d]):
             continue
-        final = _dims(graph, _after(made), manual)
+        final = _dims(graph, _after(result), manual)
         start = len(batched[0]) if other == 0 else len(final) - len(left)  # batch, free of the first, of the second
         theirs = {a for at, d in enumerate(left, start) for a in cuts[other][d] if a in final[at]}
         kept = {

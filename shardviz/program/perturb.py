@@ -159,25 +159,25 @@ class Perturbed:
         """The program propagated without some sources."""
         return Links(self.run(gone, then=_WITH_RULES), self.lowered.locations)
 
-    def holds(self, key: Key, dim: int, axis: str, gone: Collection[Source], given: Collection[Source] = ()) -> bool:
+    def holds(self, key: Key, dim: int, axis: str, gone: Collection[Source], added: Collection[Source] = ()) -> bool:
         """Whether a value's dimension has an axis, propagated without some sources and with others, whose axis is put
         last into their dimension."""
-        asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in given)
+        asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in added)
         if asked not in self._answers:
-            node = Links(self.run(gone, given, _SETTLED), self.lowered.locations).find(key)
+            node = Links(self.run(gone, added, _SETTLED), self.lowered.locations).find(key)
             self._answers[asked] = node is not None and Cut(node, dim).carries(axis)
         return self._answers[asked]
 
-    def run(self, gone: Collection[Source], given: Collection[Source] = (), then: str | None = None) -> ir.Operation:
+    def run(self, gone: Collection[Source], added: Collection[Source] = (), then: str | None = None) -> ir.Operation:
         """A copy of the module with sources changed, propagated, and what further passes make of it."""
         with ir.Location.unknown():
-            module = self.changed(gone, given)
+            module = self.changed(gone, added)
             run(module, then)
         self.runs += 1
         return module
 
     def changed(
-        self, gone: Collection[Source], given: Collection[Source] = (), forced: Sequence[Forced] = ()
+        self, gone: Collection[Source], added: Collection[Source] = (), forced: Sequence[Forced] = ()
     ) -> ir.Operation:
         """A copy of the module, not propagated, without some sources and with others.
 
@@ -188,7 +188,7 @@ class Perturbed:
             self.pause()
         module = self.module.clone()
         edits: dict[str, dict[int, list[tuple[Source, bool]]]] = {}
-        for source, put in (*((s, False) for s in gone), *((s, True) for s in given)):
+        for source, put in (*((s, False) for s in gone), *((s, True) for s in added)):
             for place in source.places:
                 edits.setdefault(source.role, {}).setdefault(place, []).append((source, put))
         with ir.Location.unknown():

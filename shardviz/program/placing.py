@@ -46,7 +46,7 @@ def with_places(
     mesh: DeviceMesh,
     types: tuple[Spec, ...],
     places: frozenset[str],
-    made: Sequence[_jax.Made],
+    operations: Sequence[_jax.Made],
     wanted: Sequence[Intermediate],
 ) -> Traced:
     """The trace of a call with a mark at each value that is to be constrained.
@@ -55,18 +55,18 @@ def with_places(
         SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.
         TraceError: if the program makes other operations each time that it is traced.
     """
-    targets = [located(each, made) for each in wanted]
-    there = [_there(each, target, made) for each, target in zip(wanted, targets, strict=True)]
-    closed, survived = _marked(traced, call, mesh, types, places, made, targets, there)
+    targets = [located(each, operations) for each in wanted]
+    there = [_there(each, target, operations) for each, target in zip(wanted, targets, strict=True)]
+    closed, survived = _marked(traced, call, mesh, types, places, operations, targets, there)
     kept = _surviving(wanted, targets, there, survived)
     picked = [r if each.occurrence is None else [r[each.occurrence]] for each, r in zip(wanted, kept, strict=True)]
     if picked != kept:
-        closed, _ = _marked(traced, call, mesh, types, places, made, targets, picked)
+        closed, _ = _marked(traced, call, mesh, types, places, operations, targets, picked)
     return replace(
         traced,
         closed=closed,
         placed=tuple(
-            _placed(each, target, [made[number] for number, _ in evaluations])
+            _placed(each, target, [operations[number] for number, _ in evaluations])
             for each, target, evaluations in zip(wanted, targets, picked, strict=True)
         ),
     )
@@ -75,12 +75,12 @@ def with_places(
 _Runs = list[tuple[int, int]]
 
 
-def _there(wanted: Intermediate, target: Target, made: Sequence[_jax.Made]) -> _Runs:
+def _there(wanted: Intermediate, target: Target, operations: Sequence[_jax.Made]) -> _Runs:
     """The operations whose results are a value, one for each time; and which of their lines it is."""
-    evaluations, name = runs(target, made), f"{target.label!r} at {target.frame.short}"
+    evaluations, name = runs(target, operations), f"{target.label!r} at {target.frame.short}"
     if not evaluations:
         raise _refused(wanted, f"{name} makes no array of its own; constrain the value that it is")
-    for row in (made[number] for number, _ in evaluations):
+    for row in (operations[number] for number, _ in evaluations):
         if row.shape is None:
             one = "constrain one of them where it is used, by its expression"
             raise _refused(wanted, f"{name} makes several arrays ({row.op}); {one}")
@@ -104,7 +104,7 @@ def _marked(
     mesh: DeviceMesh,
     types: tuple[Spec, ...],
     places: frozenset[str],
-    made: Sequence[_jax.Made],
+    operations: Sequence[_jax.Made],
     targets: Sequence[Target],
     there: Sequence[_Runs],
 ) -> tuple[object, set[tuple[int, int]]]:
@@ -118,7 +118,7 @@ def _marked(
                 variables[number] = level, target.variable
     watch = _jax.Watch(is_own, marks, variables)
     again = staged(call, mesh, types, places, watch)
-    if list(map(_place, watch.made)) != list(map(_place, made)):
+    if list(map(_place, watch.made)) != list(map(_place, operations)):
         raise TraceError(
             f"{traced.name} makes other operations each time that it is traced, so none of them can be found again to "
             "be constrained; constrain the value in the function itself"

@@ -511,13 +511,13 @@ def _canonical(what: str, tree: Any) -> Any:
     return jax.tree_util.tree_map_with_path(leaf, spec_tree(tree), is_leaf=is_spec)
 
 
-def _pairs(given: Any) -> Iterable[Any]:
-    return given.items() if isinstance(given, Mapping) else given
+def _pairs(entries: Any) -> Iterable[Any]:
+    return entries.items() if isinstance(entries, Mapping) else entries
 
 
-def _by_path(role: str, part: str, read: Callable[[Any, str], Any], given: Any) -> list[Override]:
+def _by_path(role: str, part: str, read: Callable[[Any, str], Any], entries: Any) -> list[Override]:
     """Overrides from values by tree path."""
-    return [Override(role, Exactly(name), part, read(value, name)) for name, value in dict(_pairs(given)).items()]
+    return [Override(role, Exactly(name), part, read(value, name)) for name, value in dict(_pairs(entries)).items()]
 
 
 def _spec(spec: Any, _: str) -> Spec:
@@ -537,9 +537,9 @@ def _mesh(mesh: Any) -> DeviceMesh:
     return replace(DeviceMesh.of(mesh), by_id=False)
 
 
-def _constraints(given: Any) -> tuple[Constrain, ...]:
+def _constraints(entries: Any) -> tuple[Constrain, ...]:
     of = lambda each: Constrain.of(Intermediate.of(each[0]), each[1])  # noqa: E731
-    return tuple(each if isinstance(each, Constrain) else of(each) for each in _pairs(given))
+    return tuple(each if isinstance(each, Constrain) else of(each) for each in _pairs(entries))
 
 
 def expand(what: str, prefix: Any, tree: Any) -> list[Any]:

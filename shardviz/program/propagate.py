@@ -234,8 +234,8 @@ def _simplified(lowered: Lowered) -> ir.Operation:
 
 def _repeats_nothing(broadcast: ir.Operation) -> bool:
     """Whether a broadcast is a reshape: as of `[b, s]` to `[b, s, 1]`."""
-    (given,), (made,) = broadcast.operands, broadcast.results
-    before, after = ir.RankedTensorType(given.type), ir.RankedTensorType(made.type)
+    (operand,), (result,) = broadcast.operands, broadcast.results
+    before, after = ir.RankedTensorType(operand.type), ir.RankedTensorType(result.type)
     order = list(ir.DenseI64ArrayAttr(broadcast.attributes["broadcast_dimensions"]))
     return bool(before.rank) and math.prod(before.shape) == math.prod(after.shape) and order == sorted(order)
 

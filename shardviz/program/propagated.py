@@ -49,7 +49,7 @@ from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
 from shardviz.records import Collective, Factor, Frame, Product, Value, WorkTally
-from shardviz.records.kernels import Array, Known
+from shardviz.records.kernels import Array, KernelFacts
 from shardviz.records.phases import phase
 from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heaviest
 from shardviz.records.source import module_of
@@ -123,7 +123,7 @@ class Reading(Walker):
         """
         super().__init__(graph, lowered.locations)
         self.brief = brief
-        self.known = Known(flops, lowered.traced.estimates)
+        self.kernels = KernelFacts(flops, lowered.traced.estimates)
         self.mesh, self.traced = mesh, lowered.traced
         self.on_tpu = lowered.platform == "tpu"
         self.made: dict[Any, Any] = {}  # a collective of the block that is read → its result
@@ -150,9 +150,9 @@ class Reading(Walker):
         finally:
             self.made = around
 
-    def _block(self, block: Block, given: Sequence[GraphValue] = ()) -> Schedule:
+    def _block(self, block: Block, initial: Sequence[GraphValue] = ()) -> Schedule:
         """Reads a block that has a schedule of its own."""
-        self.listing.open(block, given)
+        self.listing.open(block, initial)
         return self.listing.close(self.read(block), self._donated() if block is self.main else ())
 
     def _donated(self) -> list[float]:
@@ -239,7 +239,7 @@ class Reading(Walker):
         place = self.place(op)
         callers = (self.place(call).frame for call in reversed(self.around.calls))
         frame = place.frame or next(filter(None, callers), None)  # all of a library's kernel is the library's
-        call = call_of(op, place.name_stack, frame, self.known, self._given)
+        call = call_of(op, place.name_stack, frame, self.kernels, self._given)
         if call is not None:
             row = self._phase(op, place), frame, module_of(place.name_stack, frame), call.dtype
             opaque = (call.name,) if call.flops is None else ()

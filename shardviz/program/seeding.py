@@ -371,13 +371,13 @@ def _reshaped(dims: Dims, before: Sequence[int], after: Sequence[int]) -> Dims:
     """
     kept: list[int | None] = []
     i, passed = 0, 1  # how many of the dimensions before, and their elements
-    made = 1
+    written = 1
     for size in after:
-        while i < len(before) and (passed < made or (before[i] == 1 != size)):
+        while i < len(before) and (passed < written or (before[i] == 1 != size)):
             passed, i = passed * before[i], i + 1
-        fits = i < len(before) and passed == made and before[i] == size
+        fits = i < len(before) and passed == written and before[i] == size
         kept.append(dims[i] if fits else None)
-        made *= size
+        written *= size
         if fits:
             passed, i = passed * size, i + 1
     return tuple(kept)

@@ -92,9 +92,9 @@ def _results(equation: Any, infos: tuple[Any, ...]) -> Iterator[Unreplicated]:
     mesh, params = equation.params["mesh"].shape, equation.params
     manual = {a for a in params["newly_manual_axes"] if mesh[a] > 1}
     body = params["jaxpr"]
-    given = [_given(v, spec, manual) for v, spec in zip(body.invars, params["in_specs"], strict=True)]
+    arguments = [_given(v, spec, manual) for v, spec in zip(body.invars, params["in_specs"], strict=True)]
     reading = _Body(infos)
-    results = zip(body.outvars, reading.run(body, given), params["out_specs"], strict=True)
+    results = zip(body.outvars, reading.run(body, arguments), params["out_specs"], strict=True)
     for number, (var, value, spec) in enumerate(results):
         claimed = manual - {axis_name(a) for a in Spec.of(spec).axes}
         for wrong in filter(
@@ -140,14 +140,14 @@ class _Body:
         self.times = 1
         self.products: dict[int, _BodyProduct] = {}
 
-    def run(self, jaxpr: Any, given: Sequence[_Varying]) -> list[_Varying]:
+    def run(self, jaxpr: Any, arguments: Sequence[_Varying]) -> list[_Varying]:
         """What is known of a jaxpr's results, from what is known of its arguments."""
-        known: dict[Any, _Varying] = dict(zip(jaxpr.invars, given, strict=True))
-        read = lambda atom: _Varying() if isinstance(atom, jex_core.Literal) else known.get(atom, _Varying())  # noqa: E731
+        varying: dict[Any, _Varying] = dict(zip(jaxpr.invars, arguments, strict=True))
+        read = lambda atom: _Varying() if isinstance(atom, jex_core.Literal) else varying.get(atom, _Varying())  # noqa: E731
         for equation in jaxpr.eqns:
             line = first_frame((equation.source_info, *self.around))
-            made = self._made(equation, [read(atom) for atom in equation.invars], line)
-            known.update((var, replace(v, source=line)) for var, v in zip(equation.outvars, made, strict=True))
+            results = self._made(equation, [read(atom) for atom in equation.invars], line)
+            varying.update((var, replace(v, source=line)) for var, v in zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
     def _made(self, equation: Any, ins: list[_Varying], line: Frame | None) -> list[_Varying]:

@@ -92,17 +92,17 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
     text = f"JAX refuses this for an argument: {' and '.join(causes)}."
     if layout.manual:
         return text
-    made = fallback(layout)
+    padded = fallback(layout)
 
     def size(elements: float) -> str:
         if dtype is None:
             return plural(round(elements), "element")
         return format_bytes(elements * itemsize(dtype))
 
-    actual, asked = (size(math.prod(cut.shard_shape)) for cut in (made, layout))
-    copies = size(float((made.elements - layout.elements).sum()))
-    text += f" For a result it silently uses {made.spec}: {actual} on each device instead of {asked}, {copies} of "
-    stops = "; JAX 0.12 stops with an IndivisibleError instead" if indivisible(layout, made) else ""
+    actual, asked = (size(math.prod(cut.shard_shape)) for cut in (padded, layout))
+    copies = size(float((padded.elements - layout.elements).sum()))
+    text += f" For a result it silently uses {padded.spec}: {actual} on each device instead of {asked}, {copies} of "
+    stops = "; JAX 0.12 stops with an IndivisibleError instead" if indivisible(layout, padded) else ""
     return f"{text}copies in all{stops}."
 
 

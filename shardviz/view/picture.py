@@ -315,8 +315,8 @@ class Grid:
         for number, role in reversed(list(enumerate(self.cards, 1))):
             strength = 0.75 if isinstance(role, int) else 1.0
             yield dataclasses.replace(self._rects(number * self.card), fill=role, strength=strength)
-        said = {"tip": self.tip, "told": self.told, "select": self.select, "keys": self.keys}
-        yield dataclasses.replace(self._rects(), fill="tile", **said)
+        shared = {"tip": self.tip, "told": self.told, "select": self.select, "keys": self.keys}
+        yield dataclasses.replace(self._rects(), fill="tile", **shared)
         yield from self._hatched()
         yield from self._texts()
         yield from self._heads(self.above, len(self.texts[0]), self.wide, self.across, upright=False)

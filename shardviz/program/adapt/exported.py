@@ -44,12 +44,12 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
         )
     if not args and not kwargs and exported.in_tree.num_leaves:
         return call_of(exported)
-    given, named = abstract_tree("argument ", args), abstract_tree("", kwargs)
+    positional, named = abstract_tree("argument ", args), abstract_tree("", kwargs)
     try:
-        jax.eval_shape(exported.call, *given, **named)
+        jax.eval_shape(exported.call, *positional, **named)
     except Exception as error:  # whatever JAX finds wrong with the arguments
         raise TraceError(f"{exported.fun_name} cannot be called so: {error}") from error
-    return _exported(exported, [tuple(getattr(x, "shape", ())) for x in jax.tree.leaves((given, named))], None)
+    return _exported(exported, [tuple(getattr(x, "shape", ())) for x in jax.tree.leaves((positional, named))], None)
 
 
 def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: DeviceMesh | None = None) -> Call:

@@ -69,11 +69,11 @@ def _brings(wrapped: Any, call: Call) -> Brings:
     mesh = mesh or next((m for _, m in boxes if m is not None), None)
     out_specs = None
     if wrapped is not None:
-        given, theirs = _in_specs(wrapped.in_shardings, call)
+        specs_here, theirs = _in_specs(wrapped.in_shardings, call)
         out_specs, out_mesh = _out_specs(wrapped.out_shardings)
         mesh = theirs or out_mesh or mesh
-        if any(g is not None for g in given):
-            specs = tuple(s if g is None else g for s, g in zip(specs, given, strict=True))
+        if any(g is not None for g in specs_here):
+            specs = tuple(s if g is None else g for s, g in zip(specs, specs_here, strict=True))
             specs_from = f"{call.name}'s in_shardings"
     if mesh is None and (around := _jax.context_mesh()) is not None:
         mesh = DeviceMesh.of(around)

@@ -63,25 +63,25 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
     """
     if "flax.nnx" not in sys.modules:
         return None
-    given = _unwrapped(fn, args)
-    if given is None:
+    asked = _unwrapped(fn, args)
+    if asked is None:
         return None
-    if given.how is not None:
-        how = given.how
+    if asked.how is not None:
+        how = asked.how
         options = options or Options(how.static_argnums, how.static_argnames, how.donate_argnums, how.donate_argnames)
-    lifted = Lifted.of(given, kwargs, options)
+    lifted = Lifted.of(asked, kwargs, options)
     if lifted is None:
         return None
-    name = name_of(given.fn)
-    brings, pinned = _brings(name, given, lifted)
-    given = replace(given, args=())  # or the function would keep a model alive
-    pure = pure_function(given, lifted, _donated(given.fn, options), pinned)
+    name = name_of(asked.fn)
+    brings, pinned = _brings(name, asked, lifted)
+    asked = replace(asked, args=())  # or the function would keep a model alive
+    pure = pure_function(asked, lifted, _donated(asked.fn, options), pinned)
     try:
         jitted = jax.jit(pure, keep_unused=True, **options.given())
     except (TypeError, ValueError) as error:
         raise TraceError(f"{name}: {error}") from error
     positional, keyword = map(without_shardings, lifted.pure)
-    kind = "state" if lifted.states and not given.by_nnx else "nnx"
+    kind = "state" if lifted.states and not asked.by_nnx else "nnx"
     call = Call(jitted, positional, keyword, name, kind, options, brings, leaves=lifted.leaves)
     return replace(call, places=lifted.places)
 
@@ -153,7 +153,7 @@ def _donated(fn: Any, options: Options) -> set[int | str]:
     return {*options.donate_argnums, *options.donate_argnames, *numbers, *names}
 
 
-def _brings(name: str, given: Given, lifted: Lifted) -> tuple[Brings, tuple[bool, ...]]:
+def _brings(name: str, under: Given, lifted: Lifted) -> tuple[Brings, tuple[bool, ...]]:
     """The plan, and for each array whether `in_shardings` say how it is cut, so that its new value is cut alike."""
     own, mesh = own_specs(lifted.arrays)
     specs = list(own)
@@ -165,11 +165,11 @@ def _brings(name: str, given: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
         "as the variable's own metadata says; where these are logical names, flax.nnx.logical_axis_rules around the "
         "call gives them mesh axes"
     )
-    asked, pinned = _asked(name, given, lifted)
+    asked, pinned = _asked(name, under, lifted)
     for i, spec in enumerate(asked):
         if pinned[i]:
             specs[i], specs_from = spec, f"{name}'s in_shardings"
-    meshes = [*spec_meshes(given.in_shardings), *spec_meshes(given.out_shardings)]
+    meshes = [*spec_meshes(under.in_shardings), *spec_meshes(under.out_shardings)]
     if meshes:
         mesh = DeviceMesh.of(meshes[0])
     elif mesh is None and (around := _jax.context_mesh()) is not None:
