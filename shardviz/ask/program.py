@@ -17,7 +17,7 @@ from shardviz.ask import submitting
 from shardviz.ask.derived import Derivable, of_plan, of_variant, planned
 from shardviz.ask.presets import Preset, Presets, presets_of, tried
 from shardviz.ask.propagated import report_of, sketch_of
-from shardviz.ask.reading import Reading
+from shardviz.ask.reading import CompileReading
 from shardviz.ask.submitting import OnReport, ReportFuture
 from shardviz.ask.targeting import resolve_target
 from shardviz.ask.why import Questions
@@ -485,14 +485,14 @@ class Program(Derivable):
         until = submitting.last_milestone(level, finish)
         future.begin(self._reading(plan.with_options(options), level, target), until, timeout, memory_limit)
 
-    def _reading(self, plan: Plan, level: str, target: str) -> Reading:
+    def _reading(self, plan: Plan, level: str, target: str) -> CompileReading:
         """What is to be compiled, and reads what comes of it."""
         bound = self.bind(plan)
         resolved = resolve_target(target, bound.mesh)
         simulated = resolved.topology is None and level == "partitioned"
         lowered = self._lowerings.lower(plan, resolved.lowered_for, anywhere=simulated)
         propagate = functools.partial(self._propagate, plan, target=resolved.lowered_for)
-        return Reading(self._call, bound, lowered, resolved, propagate, self._flops)
+        return CompileReading(self._call, bound, lowered, resolved, propagate, self._flops)
 
     @of_plan
     def texts(self, plan: Plan) -> dict[str, str]:

@@ -25,7 +25,7 @@ from shardviz.records.kernels import KernelFacts
 from shardviz.records.values import donated_bytes
 
 
-class Reading:
+class CompileReading:
     """Turns the compiler's texts into reports; what the first level found serves the second."""
 
     def __init__(

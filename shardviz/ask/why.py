@@ -22,7 +22,7 @@ from shardviz.kept import cached_property
 from shardviz.notation.spec import axis_name
 from shardviz.program.causes import axis_why, causes_of
 from shardviz.program.graph import MlirGraph
-from shardviz.program.links import Key, Named, Node, Numbered, namer
+from shardviz.program.links import Named, Node, NodeKey, Numbered, namer
 from shardviz.program.lower import Lowered
 from shardviz.program.needs import Quarrel, Reason, impossible, quarrels_of, reason
 from shardviz.program.perturb import Forced, Perturbed, edited, places_of
@@ -287,7 +287,7 @@ class Questions:
         return reading
 
     @cached_property
-    def rows(self) -> dict[Key, Value]:
+    def rows(self) -> dict[NodeKey, Value]:
         """Every value inside, those too that nothing shards and the report has not."""
         return dict(zip(self.reading.keys, labelled(self.reading.values), strict=True))
 
@@ -297,7 +297,7 @@ class Questions:
         arguments, outputs = ([v.name for v in of] for of in (self.report.arguments, self.report.outputs))
         return namer(arguments, outputs, self.rows)
 
-    def _find(self, of: Any, axis: str | None) -> tuple[str, Value, Key, tuple[str, ...]]:
+    def _find(self, of: Any, axis: str | None) -> tuple[str, Value, NodeKey, tuple[str, ...]]:
         """The value that is meant: its role, itself, its key, and the others of its name."""
         report = self.report
         name = of.name if isinstance(of, Value) else of
@@ -308,7 +308,7 @@ class Questions:
         for role, values in (("argument", report.arguments), ("output", report.outputs)):
             for place, value in enumerate(values):
                 if value.name == name:
-                    return role, value, Key((), -1, role, place), ()
+                    return role, value, NodeKey((), -1, role, place), ()
         rows = list(self.rows.items())
         exact = [(k, v) for k, v in rows if v.name == name and (not isinstance(of, Value) or v == of)]
         variables = [(k, v) for k, v in rows if v.label == name]

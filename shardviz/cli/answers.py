@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shardviz.ask import Program
-from shardviz.cli.schemas import Offer, Other, Point, SearchData, SweepData
+from shardviz.cli.schemas import OfferData, Other, Point, SearchData, SweepData
 from shardviz.records import PlanRecord
 from shardviz.study.answer import Found, Search
 from shardviz.study.sweep import Sweep, value_text
@@ -27,8 +27,8 @@ def search_data(search: Search, program: Program) -> SearchData:
     )
 
 
-def _offer(offer: Found, plan: PlanRecord) -> Offer:
-    return Offer(
+def _offer(offer: Found, plan: PlanRecord) -> OfferData:
+    return OfferData(
         text=offer.text,
         mesh=dict(plan.mesh.shape),
         in_specs={name: str(spec.canonical()) for name, spec in plan.in_specs.items()},

@@ -12,7 +12,7 @@ import click
 from shardviz.cli.frame import Answer, Positive, progress, quiet, verb
 from shardviz.cli.naming import resolve
 from shardviz.cli.phrases import collectives_of
-from shardviz.cli.steps import OPTIONS, STEP, Step, importable, load, project, step_names
+from shardviz.cli.steps import OPTIONS, STEP, LoadedStep, importable, load, project, step_names
 from shardviz.errors import ShardvizError
 from shardviz.records.amounts import format_seconds, plural
 from shardviz.records.collectives import KINDS, axes_words
@@ -150,7 +150,7 @@ def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[st
     return Answer(state, record=search_data(state, step.program))
 
 
-def _pin(text: str, step: Step) -> tuple[str, Any]:
+def _pin(text: str, step: LoadedStep) -> tuple[str, Any]:
     """What must stay: a spec of an argument, the size of a mesh axis, the axes that shard a logical dimension."""
     name, sign, value = text.rpartition("=") if "P(" not in text else text.partition("=")
     if not sign:

@@ -22,10 +22,10 @@ import msgspec
 from shardviz.cli.phrases import collectives_of
 from shardviz.cli.reports import step_data
 from shardviz.cli.schemas import CheckData, CheckedStep, ComparisonData, Failure
-from shardviz.cli.steps import Step
+from shardviz.cli.steps import LoadedStep
 from shardviz.costs.step_cost import StepCost, memory_parts
 from shardviz.errors import ContractError, ShardvizError
-from shardviz.judge.changes import Place
+from shardviz.judge.changes import SourceLine
 from shardviz.judge.comparison import Comparison, compare
 from shardviz.judge.report import Report
 from shardviz.kept import cached_property
@@ -40,7 +40,7 @@ _MORE = 1.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class StepCheck:
     """A step to be checked.
 
     Attributes:
@@ -51,7 +51,7 @@ class Case:
         accept: rules that may fail.
     """
 
-    step: Step
+    step: LoadedStep
     report: Report
     cost: StepCost | None
     base: Report | str | None
@@ -197,8 +197,8 @@ class Case:
             was, moved = _bytes(before.get(name, ())), _bytes(sent)
             if moved <= was * _MORE:
                 continue
-            places = {Place.of(c.source, base.line) for c in before.get(name, ())}
-            new = [c for c in sent if Place.of(c.source, self.report.line) not in places] or sent
+            places = {SourceLine.of(c.source, base.line) for c in before.get(name, ())}
+            new = [c for c in sent if SourceLine.of(c.source, self.report.line) not in places] or sent
             most = max(new, key=lambda c: _bytes([c]))
             kind = "gathered" if most.kind == "all-gather" or "windowed" in most.facts else f"sent ({most.kind})"
             before_that = f"{format_bytes(was)} before" if was else "none before"
@@ -224,7 +224,7 @@ class Case:
             )
 
 
-def refuse_unknown_axes(cases: Sequence[Case]) -> None:
+def refuse_unknown_axes(cases: Sequence[StepCheck]) -> None:
     """A collective that is forbidden over an axis that no step has is a slip, and would never fail.
 
     Raises:
@@ -262,7 +262,7 @@ def _bytes(sent: Sequence[Collective]) -> float:
 
 def _meaning(finding: Finding, report: Report) -> tuple[object, ...]:
     """A finding by its rule, axes and place, so that it is the same after an edit above its line."""
-    return finding.rule, finding.axes, Place.of(finding.source, report.line) if finding.source else finding.value
+    return finding.rule, finding.axes, SourceLine.of(finding.source, report.line) if finding.source else finding.value
 
 
 def check_document(result: CheckData) -> Document:

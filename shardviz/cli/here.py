@@ -14,7 +14,7 @@ from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
 
 
 @dataclass(frozen=True)
-class Lines:
+class TwoColumns:
     """Lines whose second column begins at the 16th; one that is too long goes on there.
 
     Attributes:
@@ -41,7 +41,7 @@ def targets() -> Answer:
     from shardviz.compiler.targets import targets as statuses
 
     states = statuses()
-    return Answer(Lines(repr(states)), record=TargetsData(targets=list(states)), whole=repr(states))
+    return Answer(TwoColumns(repr(states)), record=TargetsData(targets=list(states)), whole=repr(states))
 
 
 @verb("doctor", examples="shardviz doctor")
@@ -54,7 +54,7 @@ def doctor() -> Answer:
     from shardviz.cli.schemas import DoctorData
 
     text, works = examine()
-    return Answer(Lines(text), record=DoctorData(works=works, text=text), code=0 if works else FAILED, whole=text)
+    return Answer(TwoColumns(text), record=DoctorData(works=works, text=text), code=0 if works else FAILED, whole=text)
 
 
 @cli.command(

@@ -88,7 +88,7 @@ def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[
     It exits with 1 if one fails. With --base, a weight that is gathered now and was not, and a new warning, fail too.
     """
     from shardviz.cli.base import base_of
-    from shardviz.cli.checked import Case, check_document, refuse_unknown_axes
+    from shardviz.cli.checked import StepCheck, check_document, refuse_unknown_axes
     from shardviz.cli.schemas import CheckData
 
     of = project()
@@ -105,7 +105,7 @@ def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[
             step = step_of(name, settings, of)
             report = step.report()
             was = before.report(name) if before else None
-            case = Case(
+            case = StepCheck(
                 step=step,
                 report=report,
                 cost=step.cost(report),

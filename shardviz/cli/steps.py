@@ -99,7 +99,7 @@ class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class LoadedStep:
     """A step, traced, with the plan that is asked about.
 
     Attributes:
@@ -255,7 +255,7 @@ def wanted(names: Sequence[str], options: Mapping[str, Any], of: Project) -> dic
     return dict(settings_of(name, options, of) for name in names or tuple(of.steps) or (None,))
 
 
-def load(function: str | None, **options: Any) -> Step:
+def load(function: str | None, **options: Any) -> LoadedStep:
     """The step that is meant, traced.
 
     Args:
@@ -270,7 +270,7 @@ def load(function: str | None, **options: Any) -> Step:
     return step_of(name, settings, of)
 
 
-def step_of(name: str, settings: Settings, of: Project) -> Step:
+def step_of(name: str, settings: Settings, of: Project) -> LoadedStep:
     """A step of a project, traced. Raises as `load`."""
     from shardviz.ask.calls import program_and_plan
     from shardviz.notation import DeviceMesh
@@ -310,7 +310,7 @@ def step_of(name: str, settings: Settings, of: Project) -> Step:
     if settings.options:
         plan = _option("options", lambda: plan.with_options(settings.options))
     tokens = getattr(subject, "tokens", None) if settings.tokens is None else settings.tokens
-    return Step(
+    return LoadedStep(
         name=name,
         settings=msgspec.structs.replace(settings, tokens=tokens),
         program=program,

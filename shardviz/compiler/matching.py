@@ -22,7 +22,7 @@ import numpy as np
 from shardviz.compiler.collectives import collectives
 from shardviz.compiler.graph import HloOperation, graph_of
 from shardviz.compiler.module import Instruction, Module
-from shardviz.graph import At, Origins, Value
+from shardviz.graph import At, GraphValue, Origins
 from shardviz.layouts.layout import itemsize
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.notation.mesh import DeviceMesh
@@ -223,7 +223,7 @@ def _scattered(collective: Collective, op: HloOperation) -> Collective:
     return dataclasses.replace(collective, kind="reduce-scatter", shape=kept.dims, result_bytes=nbytes)
 
 
-def _is_padded(value: Value) -> bool:
+def _is_padded(value: GraphValue) -> bool:
     """Whether an array is a shard written into an empty array."""
     maker = value.maker
     if maker is not None and maker.kind == "fusion":
@@ -241,7 +241,7 @@ def _laid_together(op: HloOperation) -> tuple[int, ...]:
     """
     origins = Origins(_LAYS_OUT)
 
-    def sizes(value: Value) -> list[int]:
+    def sizes(value: GraphValue) -> list[int]:
         maker = origins(At(value)).value.maker
         if maker is None or maker.kind != "concatenate":
             return [value.elements]
@@ -439,7 +439,7 @@ _KEEPS_SUMS = frozenset(("add", "convert", "copy", "bitcast", "reshape", "transp
 
 def _added_up(module: Module) -> list[list[str]]:
     """All-reduces whose results are summands of one sum, the largest sums first."""
-    owner: dict[Value, set[str]] = {}  # value → the all-reduces that it is a sum of
+    owner: dict[GraphValue, set[str]] = {}  # value → the all-reduces that it is a sum of
     for op in graph_of(module).operations:
         if op.kind == "all-reduce" and len(op.results) == 1:
             owner[op.result] = {op.native.name}

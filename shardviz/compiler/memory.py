@@ -38,7 +38,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shardviz.compiler.module import Instruction, Module
-from shardviz.compiler.shapes import Shape, element
+from shardviz.compiler.shapes import HloShape, element
 from shardviz.errors import ParseError
 from shardviz.kept import cached_property
 from shardviz.records import Alive, HostMemory, Memory
@@ -375,7 +375,7 @@ def _teller(instruction: Instruction, module: Module) -> Instruction:
 def _array(instruction: Instruction, value: PlacedValue) -> tuple[str, tuple[int, ...]]:
     """The element type and shape of a value; empty where it is no array."""
     shape = element(instruction.shape, tuple(int(n) for n in value.part.split(",") if n))
-    return (shape.dtype, shape.dims) if isinstance(shape, Shape) else ("", ())
+    return (shape.dtype, shape.dims) if isinstance(shape, HloShape) else ("", ())
 
 
 def _stated(message: str) -> tuple[int | None, int | None]:

@@ -35,9 +35,9 @@ from shardviz.compiler.memory import Buffers
 from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
-from shardviz.graph import Block, Value, trip_counts
+from shardviz.graph import Block, GraphValue, trip_counts
 from shardviz.graph.flops import PRODUCTS, call_of, multiplied_in, product_dtype, product_flops, shortest, shortest_side
-from shardviz.graph.listed import Listing
+from shardviz.graph.listed import ScheduleBuilder
 from shardviz.records.kernels import KernelFacts
 from shardviz.records.schedule import Schedule, Scheduled, heaviest
 
@@ -78,13 +78,13 @@ class _ScheduleReader:
     def __init__(self, module: Module, kernels: KernelFacts, moments: Sequence[tuple[str, int]]):
         self.graph, self.kernels, self.scheduled = graph_of(module), kernels, is_scheduled(module)
         self.phases, self.trips = Phases(module), trip_counts(self.graph)
-        self.listing = Listing(_nbytes, lambda op: self._entry(op, "work"))
+        self.listing = ScheduleBuilder(_nbytes, lambda op: self._entry(op, "work"))
         self._moments = {name: moment for moment, (name, _) in enumerate(moments)}
         self._alive, self._moment = [alive for _, alive in moments], 0  # the first moment that no entry has yet
         self._blocks: dict[Block, Schedule] = {}
         self._chains: dict[str, str] = {}  # the channel of a chain → the collective that began it
 
-    def block(self, block: Block, initial: Sequence[Value] = (), donated: Sequence[float] = ()) -> Schedule:
+    def block(self, block: Block, initial: Sequence[GraphValue] = (), donated: Sequence[float] = ()) -> Schedule:
         """A block's schedule, of a scheduled module made once; `initial` is what a loop begins with."""
         if not self.scheduled:
             self.listing.open(block, initial)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from shardviz.graph.operations import Block, Dims, Graph, Operation, Value
+from shardviz.graph.operations import Block, Dims, Graph, GraphValue, Operation
 from shardviz.layouts.layout import itemsize
 from shardviz.records import Frame
 from shardviz.records.counting import Window, convolution_flops, dot_flops, ragged_dot_flops
@@ -42,12 +42,12 @@ _ELEMENTWISE = frozenset(
 )  # fmt: skip
 
 
-def shape_of(value: Value) -> Dims:
+def shape_of(value: GraphValue) -> Dims:
     """The shape of a value as its text has it."""
     return value.shape
 
 
-def product_flops(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> float:
+def product_flops(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> float:
     """FLOPs of one run of an operation, if it is a matrix product or a convolution; 0 for any other.
 
     Args:
@@ -65,7 +65,7 @@ def product_flops(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -
     return _convolution(op, shard_of) if op.kind == "convolution" else 0.0
 
 
-def _convolution(op: Operation, shard_of: Callable[[Value], Dims]) -> float:
+def _convolution(op: Operation, shard_of: Callable[[GraphValue], Dims]) -> float:
     dims, whole = op.convolution, op.array(0).shape
     left, kernel, out = shard_of(op.array(0)), shard_of(op.array(1)), shard_of(op.result)
     windows = []
@@ -102,7 +102,7 @@ def multiplied_in(op: Operation, dtype: str) -> str:
     return f"{dtype} highest" if dtype == "float32" and op.is_exact else dtype
 
 
-def product_sizes(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> Sizes:
+def product_sizes(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> Sizes:
     """Batch, rows, what is summed over, and columns of a matrix product."""
     left, right = shard_of(op.array(0)), shard_of(op.array(1))
     (summed, others), (batch, other_batch) = op.contraction
@@ -114,7 +114,7 @@ def product_sizes(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -
     )
 
 
-def shortest_side(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> int:
+def shortest_side(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> int:
     """The shortest of a product's rows, columns and what is summed over; of a convolution what is summed for one number
     that comes out, since it may have other dimensions as a window; 0 where not known.
     """
@@ -149,7 +149,7 @@ class KernelCall:
     is_attention: bool = False
 
 
-def whole_array(value: Value) -> Array:
+def whole_array(value: GraphValue) -> Array:
     """An array that a call takes or gives, as its text has it."""
     return Array(value.shape, value.dtype)
 
@@ -159,7 +159,7 @@ def call_of(
     name_stack: str,
     source: Frame | None,
     kernels: KernelFacts,
-    array_of: Callable[[Value], Array] = whole_array,
+    array_of: Callable[[GraphValue], Array] = whole_array,
 ) -> KernelCall | None:
     """What is known of the FLOPs of a custom call; None for one that computes nothing.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from shardviz.graph.operations import Block, Operation, Value
+from shardviz.graph.operations import Block, GraphValue, Operation
 
 MOVES = frozenset(
     ("convert", "copy", "bitcast", "bitcast-convert", "reshape", "transpose", "dynamic-slice", "slice", "pad",
@@ -38,7 +38,7 @@ _EACH = frozenset(("opt-barrier", "sharding", "async-done"))
 class At(NamedTuple):
     """A value, and the calls that lead to the function that it stands in."""
 
-    value: Value
+    value: GraphValue
     calls: tuple[Operation, ...] = ()
 
 

@@ -27,14 +27,14 @@ Line = Callable[[Frame | None], str]
 """A source line's text; empty where it is not known."""
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A source line, known by its text where that is known, so that it is the same one after an edit above it."""
 
     file: str
     text: str
 
     @classmethod
-    def of(cls, frame: Frame | None, line: Line) -> Place:
+    def of(cls, frame: Frame | None, line: Line) -> SourceLine:
         """The place of a frame; one without a file where there is none."""
         if frame is None:
             return cls("", "")
@@ -49,13 +49,13 @@ class Meaning(NamedTuple):
     axes: tuple[str, ...] | None
     dtype: str
     phase: str
-    place: Place
+    place: SourceLine
 
     @classmethod
     def of(cls, c: Collective, line: Line) -> Meaning:
         """The meaning of a collective; the order of its axes does not matter."""
         axes = None if c.axes is None else tuple(sorted(map(axis_text, c.axes)))
-        return cls(c.kind, axes, c.dtype, c.phase, Place.of(c.source, line))
+        return cls(c.kind, axes, c.dtype, c.phase, SourceLine.of(c.source, line))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ _RELAXED: tuple[tuple[str, Callable[[Meaning], Any]], ...] = (
     ("other type", lambda m: m._replace(phase="", dtype="")),
     ("other kind", lambda m: m._replace(phase="", dtype="", kind="")),
     ("other axes", lambda m: m._replace(phase="", dtype="", axes=None)),
-    ("moved", lambda m: m._replace(phase="", place=Place("", ""))),
+    ("moved", lambda m: m._replace(phase="", place=SourceLine("", ""))),
 )
 """In which two collectives may differ and still be one that has changed, what is most alike first."""
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of, memory_parts
 from shardviz.errors import ShardvizError, TargetError
-from shardviz.judge.changes import CollectiveChange, Place, match_collectives, total_data
+from shardviz.judge.changes import CollectiveChange, SourceLine, match_collectives, total_data
 from shardviz.judge.report import Report
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
@@ -332,12 +332,12 @@ def _values(of: str, before: Report, after: Report) -> Iterator[ValueChange]:
                 yield change
 
 
-def _intermediates(report: Report) -> dict[tuple[Place, str], list[Value]]:
+def _intermediates(report: Report) -> dict[tuple[SourceLine, str], list[Value]]:
     """Those that have a line, by the line and the variable or operation."""
-    by_place: dict[tuple[Place, str], list[Value]] = {}
+    by_place: dict[tuple[SourceLine, str], list[Value]] = {}
     for value in report.intermediates:
         if value.source is not None:
-            by_place.setdefault((Place.of(value.source, report.line), value.label or value.op), []).append(value)
+            by_place.setdefault((SourceLine.of(value.source, report.line), value.label or value.op), []).append(value)
     return by_place
 
 

@@ -262,7 +262,7 @@ _TABLE = {
 
 
 @dataclass(frozen=True)
-class Row:
+class NotationRow:
     """A sharding in one notation.
 
     Attributes:
@@ -280,7 +280,7 @@ class Row:
     pieces: tuple[Piece, ...] = field(default=(), repr=False)
 
 
-def rosetta(cut: Sharding) -> tuple[Row, ...]:
+def rosetta(cut: Sharding) -> tuple[NotationRow, ...]:
     """A sharding in every notation.
 
     Args:
@@ -294,9 +294,9 @@ def rosetta(cut: Sharding) -> tuple[Row, ...]:
         try:
             pieces = _pieces(notation, cut)
         except SpecError as error:
-            rows.append(Row(notation, None, str(error)))
+            rows.append(NotationRow(notation, None, str(error)))
         else:
-            rows.append(Row(notation, text_of(pieces), "", letters_of(pieces), tuple(pieces)))
+            rows.append(NotationRow(notation, text_of(pieces), "", letters_of(pieces), tuple(pieces)))
     return tuple(rows)
 
 

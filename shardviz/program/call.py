@@ -22,7 +22,7 @@ from shardviz.records import Finding, Frame, Reconstrained
 
 
 @dataclass(frozen=True)
-class Options:
+class JitOptions:
     """What `jax.jit` takes about a function's arguments, each a tuple."""
 
     static_argnums: tuple[int, ...] = ()
@@ -31,7 +31,7 @@ class Options:
     donate_argnames: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> Options:
+    def of(cls, options: dict[str, Any]) -> JitOptions:
         """Options from single values, iterables or None.
 
         Raises:
@@ -169,7 +169,7 @@ class Call:
     kwargs: dict[str, Any]
     name: str
     kind: str = "function"
-    options: Options = Options()
+    options: JitOptions = JitOptions()
     brings: Brings = field(default_factory=Brings)
     notes: Notes = _nothing
     traced_for: Callable[[DeviceMesh | None], Any] | None = None
@@ -209,7 +209,7 @@ class Call:
         return tuple(jax.tree.leaves(self.dynamic))
 
 
-def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Any:
     """(arguments, keyword arguments) with a ShapeDtypeStruct for every array, but for the static ones.
 
     Shardings that arrays have stay on them.

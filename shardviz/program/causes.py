@@ -22,9 +22,9 @@ from dataclasses import replace
 
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_size
-from shardviz.program.links import Cut, FactorRule, Key, Link, Links, Named, Node, Step, reach
+from shardviz.program.links import DimLink, FactorRule, Links, LinkStep, Named, Node, NodeDim, NodeKey, reach
 from shardviz.program.perturb import Perturbed, places_of
-from shardviz.records.why import AxisWhy, Cause, End, Giver, Hop, Source, Stop
+from shardviz.records.why import AxisWhy, Cause, ChainStop, End, Giver, Hop, Source
 
 _MOST_RUNS = 24
 _MOST_REACHED = 4
@@ -40,7 +40,7 @@ _UNTRIED = (
 )
 
 
-def axis_why(trial: Perturbed, key: Key, axis: str, named: Named) -> AxisWhy:
+def axis_why(trial: Perturbed, key: NodeKey, axis: str, named: Named) -> AxisWhy:
     """Why a mesh axis is on a value, or is not."""
     node = trial.base.node(key)
     target = next((cut for cut in node.dims if cut.carries(axis)), None)
@@ -58,7 +58,7 @@ def axis_why(trial: Perturbed, key: Key, axis: str, named: Named) -> AxisWhy:
     ways = [
         (distance, cut, dim, nearer, link)
         for dim in range(len(node.shape))
-        for cut, (distance, nearer, link) in reach(Cut(node, dim), lambda _: True, even=True).items()
+        for cut, (distance, nearer, link) in reach(NodeDim(node, dim), lambda _: True, even=True).items()
     ]
     stops = [
         (distance, _stop(cut, nearer, link, axis, trial.bound.mesh, named))
@@ -74,9 +74,9 @@ def axis_why(trial: Perturbed, key: Key, axis: str, named: Named) -> AxisWhy:
     return AxisWhy(value=named(node), axis=axis, dimension=None, stops=ends, givers=givers, notes=notes)
 
 
-def causes_of(trial: Perturbed, key: Key, dim: int, axis: str) -> tuple[Source, ...]:
+def causes_of(trial: Perturbed, key: NodeKey, dim: int, axis: str) -> tuple[Source, ...]:
     """What takes an axis off a value, all together."""
-    causes, _ = Tracing(trial, key, Cut(trial.base.node(key), dim), axis).causes()
+    causes, _ = Tracing(trial, key, NodeDim(trial.base.node(key), dim), axis).causes()
     return tuple(cause.source for cause in causes)
 
 
@@ -86,7 +86,7 @@ def causes_of(trial: Perturbed, key: Key, dim: int, axis: str) -> tuple[Source, 
 class Tracing:
     """An axis that is followed from a dimension of a value to its sources."""
 
-    def __init__(self, trial: Perturbed, key: Key, target: Cut, axis: str):
+    def __init__(self, trial: Perturbed, key: NodeKey, target: NodeDim, axis: str):
         self.trial, self.key, self.target, self.axis = trial, key, target, axis
         self._sources = trial.sources(axis)
         self._near = self._nearest(target, self._sources)
@@ -142,12 +142,12 @@ class Tracing:
                     return hops, ()
         return self._path_by_itself(causes, named)
 
-    def _target_in(self, links: Links) -> Cut | None:
+    def _target_in(self, links: Links) -> NodeDim | None:
         """The same dimension in another run; None where it is no more there."""
         node = links.find(self.key)
-        return None if node is None else Cut(node, self.target.dim)
+        return None if node is None else NodeDim(node, self.target.dim)
 
-    def _carries(self, cut: Cut | None) -> bool:
+    def _carries(self, cut: NodeDim | None) -> bool:
         return cut is not None and cut.carries(self.axis)
 
     def _path_by_itself(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
@@ -166,7 +166,9 @@ class Tracing:
                 return (*hops[:-1], replace(hops[-1], after=here)), (_BY_ITSELF.format(axis=self.axis),)
         return (), ()
 
-    def _path(self, start: Cut, target: Cut, through: Callable[[Cut], bool], named: Named) -> tuple[Hop, ...]:
+    def _path(
+        self, start: NodeDim, target: NodeDim, through: Callable[[NodeDim], bool], named: Named
+    ) -> tuple[Hop, ...]:
         """The steps from one dimension to another, over those that pass a test."""
         reached = reach(target, through)
         hops: list[Hop] = []
@@ -178,16 +180,16 @@ class Tracing:
             start = nearer
         return tuple(hops)
 
-    def _nearest(self, target: Cut | None, sources: Iterable[Source]) -> dict[tuple, Cut]:
+    def _nearest(self, target: NodeDim | None, sources: Iterable[Source]) -> dict[tuple, NodeDim]:
         """The sources that a value hangs together with over dimensions that carry the axis, the nearest first.
 
         Returns:
             The source's key → the dimension at which it stands.
         """
         wanted = {(s.role, place, s.dimension): s.key for s in sources for place in s.places}
-        reached: dict[tuple, Cut] = {}
+        reached: dict[tuple, NodeDim] = {}
 
-        def ends(cut: Cut) -> bool:  # what is said of an array holds; nothing comes through it
+        def ends(cut: NodeDim) -> bool:  # what is said of an array holds; nothing comes through it
             here = [wanted[at] for where in places_of(cut.node) if (at := (*where, cut.dim)) in wanted]
             for key in here:
                 reached.setdefault(key, cut)
@@ -242,10 +244,10 @@ class Tracing:
         return keep, [s for s in keep if s not in tried]
 
 
-def _in(links: Links, cut: Cut) -> Cut | None:
+def _in(links: Links, cut: NodeDim) -> NodeDim | None:
     """The same dimension in another run; None where it is no more there."""
     node = links.nodes.get(cut.node.key)
-    return None if node is None else Cut(node, cut.dim)
+    return None if node is None else NodeDim(node, cut.dim)
 
 
 # Steps in words.
@@ -264,12 +266,12 @@ _BOUNDARIES = {
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
-def _end(cut: Cut, named: Named) -> End:
+def _end(cut: NodeDim, named: Named) -> End:
     """A value on a chain."""
     return End(name=named(cut.node), dimension=cut.dim, spec=cut.node.spec, shape=cut.node.shape)
 
 
-def _hop(before: Cut, after: Cut, link: Link, named: Named) -> Hop:
+def _hop(before: NodeDim, after: NodeDim, link: DimLink, named: Named) -> Hop:
     """A step in plain data."""
     step, rule = link.step, link.step.rule
     if rule is None or link.factor is None:
@@ -288,7 +290,7 @@ def _hop(before: Cut, after: Cut, link: Link, named: Named) -> Hop:
     )
 
 
-def _words(step: Step, rule: FactorRule, before: Cut, after: Cut, factor: int) -> tuple[str, bool]:
+def _words(step: LinkStep, rule: FactorRule, before: NodeDim, after: NodeDim, factor: int) -> tuple[str, bool]:
     """What an operation does with a dimension, and whether that goes from a result to an operand."""
     (gives, one), (taken, other) = (_called(step, cut, factor) for cut in (before, after))
     if gives and taken:
@@ -298,7 +300,7 @@ def _words(step: Step, rule: FactorRule, before: Cut, after: Cut, factor: int) -
     return f"{one} is {other}", taken
 
 
-def _called(step: Step, cut: Cut, factor: int) -> tuple[bool, str]:
+def _called(step: LinkStep, cut: NodeDim, factor: int) -> tuple[bool, str]:
     """Whether a dimension is an operand's, and what it is called; numbers that an operation takes besides its arrays
     are not counted."""
     same = [n for n, (node, _) in enumerate(step.arrays) if node is cut.node]
@@ -314,10 +316,10 @@ def _called(step: Step, cut: Cut, factor: int) -> tuple[bool, str]:
 # An axis that is not there.
 
 
-def _stop(last: Cut, after: Cut, link: Link, axis: str, mesh: DeviceMesh, named: Named) -> Stop:
+def _stop(last: NodeDim, after: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Named) -> ChainStop:
     """Where an axis ends."""
     step = link.step
-    return Stop(
+    return ChainStop(
         last=_end(last, named),
         next=_end(after, named),
         op=step.name if step.kind == "rule" else step.kind,
@@ -326,7 +328,7 @@ def _stop(last: Cut, after: Cut, link: Link, axis: str, mesh: DeviceMesh, named:
     )
 
 
-def _reason(cut: Cut, link: Link, axis: str, mesh: DeviceMesh, named: Named) -> str:
+def _reason(cut: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Named) -> str:
     """Why a dimension does not take an axis from the one beside it."""
     node, name, step = cut.node, named(cut.node), link.step
     spec = node.spec.canonical()
@@ -367,7 +369,7 @@ def _wanted(node: Node, named: Named) -> str:
     return f"it is used as {spec}"
 
 
-def _givers(trial: Perturbed, key: Key, axis: str, ways: Sequence[tuple[Cut, int]]) -> Iterator[Giver]:
+def _givers(trial: Perturbed, key: NodeKey, axis: str, ways: Sequence[tuple[NodeDim, int]]) -> Iterator[Giver]:
     """Specs that were tried and bring the axis, the nearest first.
 
     Args:

@@ -31,7 +31,7 @@ from typing import Any
 
 from jax.extend.mlir.dialects import sdy
 
-from shardviz.graph import Block, Value
+from shardviz.graph import Block, GraphValue
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
@@ -156,12 +156,12 @@ class _FootprintWalk:
         self.fixed: list[Buffer] = []
         self.outputs: list[Buffer] = []
         self.loops = 0
-        self.roots: dict[Value, _Roots] = {}
+        self.roots: dict[GraphValue, _Roots] = {}
         self.sizes: dict[Any, float] = {}
         self.images: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.last: set[MlirOperation] = set()
 
-    def run(self) -> tuple[Value, ...]:
+    def run(self) -> tuple[GraphValue, ...]:
         """Reads the main function; what it returns."""
         for argument in self.graph.entry.arguments:
             self.fixed.append(Buffer(self.bytes_of(argument), 0, 0, fixed=True))
@@ -169,7 +169,7 @@ class _FootprintWalk:
         self.last = _last_steps(self.graph.entry)
         return self.read(self.graph.entry)
 
-    def place(self, returned: Value, size: float) -> None:
+    def place(self, returned: GraphValue, size: float) -> None:
         """Notes that a returned value has its own place from when it can be made; others may lie there before."""
         roots = self._of(returned)
         ready = max((b.start for b in roots if not b.fixed), default=self.time)
@@ -191,7 +191,7 @@ class _FootprintWalk:
         large = [b for b in self.buffers if b.size > _NEGLIGIBLE * most and b not in away]
         return most_alive(self.buffers, away.union(in_place_of(large, self.outputs)))
 
-    def read(self, block: Block, inside: bool = False) -> tuple[Value, ...]:
+    def read(self, block: Block, inside: bool = False) -> tuple[GraphValue, ...]:
         """Reads a block; what it returns.
 
         Args:
@@ -264,7 +264,7 @@ class _FootprintWalk:
         for result in op.results:
             self.roots[result] = self._elementwise(result, name, operands, roots, counted)
 
-    def _made_from(self, operands: Sequence[Value]) -> _Roots:
+    def _made_from(self, operands: Sequence[GraphValue]) -> _Roots:
         """The buffers that operands are made from."""
         several = [roots for value in operands if (roots := self.roots.get(value))]
         if len(several) < 2:
@@ -272,7 +272,7 @@ class _FootprintWalk:
         return tuple(dict.fromkeys(itertools.chain.from_iterable(several)))
 
     def _elementwise(
-        self, result: Value, name: str, operands: Sequence[Value], roots: _Roots, counted: float
+        self, result: GraphValue, name: str, operands: Sequence[GraphValue], roots: _Roots, counted: float
     ) -> _Roots:
         """What is computed element by element: made again where it is used, unless it is smaller than what it is from.
 
@@ -291,7 +291,7 @@ class _FootprintWalk:
             return self._hold(size, self.time + 1, light=name not in _IN_PLACE)
         return roots
 
-    def _alone(self, operands: Sequence[Value], buffer: Buffer) -> bool:
+    def _alone(self, operands: Sequence[GraphValue], buffer: Buffer) -> bool:
         """Whether a buffer is used by one value alone, which is used here and nowhere else."""
         through = [value for value in operands if buffer in self._of(value)]
         return len(through) == 1 and len(through[0].uses) == 1
@@ -312,7 +312,7 @@ class _FootprintWalk:
             elif maker.name in _SLICED or maker.name == "stablehlo.add":
                 makers += [value.maker for value in maker.operands]
 
-    def _kept(self, value: Value, name: str) -> None:
+    def _kept(self, value: GraphValue, name: str) -> None:
         """Holds an operand that would be made again for a product or a reduction, and once more elsewhere."""
         real = [b for b in self._of(value) if not b.fixed]
         maker = value.maker
@@ -331,21 +331,21 @@ class _FootprintWalk:
         self.buffers.append(buffer)
         return (buffer,)
 
-    def use(self, values: Iterable[Value]) -> None:
+    def use(self, values: Iterable[GraphValue]) -> None:
         """Notes that values are used now."""
         for value in values:
             for buffer in self._of(value):
                 buffer.last = self.time
                 buffer.used.append(self.time)
 
-    def _use_early(self, values: Sequence[Value]) -> None:
+    def _use_early(self, values: Sequence[GraphValue]) -> None:
         """Notes that values are used by one of the last steps, which is done as soon as what it needs is there."""
         buffers = [b for value in values for b in self._of(value) if not b.fixed]
         ready = max((b.start for b in buffers), default=0)
         for buffer in buffers:
             buffer.last = max(buffer.last, ready)
 
-    def _of(self, value: Value) -> _Roots:
+    def _of(self, value: GraphValue) -> _Roots:
         return self.roots.get(value, ())
 
     def _through(self, op: MlirOperation) -> None:
@@ -398,7 +398,7 @@ class _FootprintWalk:
         for result, roots in zip(op.results, carried, strict=True):
             self.roots[result] = roots
 
-    def bytes_of(self, value: Value, compact: bool = False) -> float:
+    def bytes_of(self, value: GraphValue, compact: bool = False) -> float:
         """Bytes of a value on one device.
 
         Args:
@@ -406,7 +406,7 @@ class _FootprintWalk:
         """
         return self._cut_by(value, self.graph.cut(value, self.manual) or _WHOLE, compact)
 
-    def _cut_by(self, value: Value, spec: Spec, compact: bool = False) -> float:
+    def _cut_by(self, value: GraphValue, spec: Spec, compact: bool = False) -> float:
         if value.is_token:
             return 0.0
         tile = () if compact else self.images.get(value.shape, ())
@@ -437,7 +437,7 @@ def _filled(size: int, unit: int) -> float:
     return -(-size // unit) * unit / size
 
 
-def _used_twice(value: Value) -> bool:
+def _used_twice(value: GraphValue) -> bool:
     """Whether a value, or what is made of it alone element by element, is used more than once, as softmax uses it."""
     shape = value.shape
     while len(value.uses) == 1:
@@ -463,12 +463,12 @@ def _last_steps(block: Block) -> set[MlirOperation]:
     return last
 
 
-def _only_reduced(value: Value) -> bool:
+def _only_reduced(value: GraphValue) -> bool:
     """Whether a value is summed up and nothing else: the sum makes it as it goes."""
     return all(isinstance(user, MlirOperation) and user.kind == "reduce" for user, _ in value.uses)
 
 
-def _after_slices(value: Value) -> MlirOperation | None:
+def _after_slices(value: GraphValue) -> MlirOperation | None:
     """What uses a value alone, after each device has taken its slice."""
     while len(value.uses) == 1:
         user, _ = value.uses[0]

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from shardviz.graph import Value
+from shardviz.graph import GraphValue
 from shardviz.graph.uses import root
 from shardviz.notation import Axis, Spec
 from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.uses import is_reshard
 
 
-def made_whole(graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] = ()) -> Iterator[tuple[Value, Spec]]:
+def made_whole(
+    graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] = ()
+) -> Iterator[tuple[GraphValue, Spec]]:
     """The arrays that XLA's partitioner holds for a `dot_general` beyond its factors and its result.
 
     Args:
@@ -55,14 +57,14 @@ def made_whole(graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] 
             yield factors[one], _without(cuts[one], gathered)
 
 
-def _after(value: Value) -> Value:
+def _after(value: GraphValue) -> GraphValue:
     """A result after Shardy's reshards."""
     while len(value.uses) == 1 and is_reshard(user := value.uses[0][0]):
         value = user.result
     return value
 
 
-def _dims(graph: MlirGraph, value: Value, manual: Sequence[Axis]) -> tuple[tuple[Axis, ...], ...]:
+def _dims(graph: MlirGraph, value: GraphValue, manual: Sequence[Axis]) -> tuple[tuple[Axis, ...], ...]:
     spec = graph.cut(value, manual)
     return ((),) * len(value.shape) if spec is None else spec.dims
 

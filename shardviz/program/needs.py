@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_size
-from shardviz.program.links import Cut, Key, Links, Named, Node, Step
+from shardviz.program.links import Links, LinkStep, Named, Node, NodeDim, NodeKey
 from shardviz.program.perturb import Forced
 from shardviz.records import Collective
 from shardviz.records.why import Need
@@ -37,7 +37,7 @@ class Quarrel(NamedTuple):
         result: whether the array is the operation's result, which is then moved on.
     """
 
-    step: Step
+    step: LinkStep
     factor: int
     node: Node
     dim: int
@@ -79,9 +79,9 @@ class Quarrel(NamedTuple):
             for node, dims in self.step.arrays:
                 came = node.origin
                 for d, factors in enumerate(dims):
-                    if self.factor not in factors and Cut(node, d).carries(axis):
+                    if self.factor not in factors and NodeDim(node, d).carries(axis):
                         where = f"dimension {d} of {named(came)}"
-                        yield came is self.node, not Cut(came, d).carries(axis), axis, where
+                        yield came is self.node, not NodeDim(came, d).carries(axis), axis, where
 
     def choice(self, node: Node) -> tuple[Node, int, tuple[Forced, ...]]:
         """How the other choice is made: by constraints on the operation's result, or on what it sums over.
@@ -116,7 +116,7 @@ class Quarrel(NamedTuple):
         return Spec(tuple(dims))
 
 
-def quarrels(step: Step) -> Iterator[Quarrel]:
+def quarrels(step: LinkStep) -> Iterator[Quarrel]:
     """Where an operation's arrays disagree: operands that are moved before it computes, and a result that is after."""
     arrays = [
         (node, _used_as(node) if (result := n >= len(step.ins)) else node.origin, dims, result)
@@ -193,13 +193,13 @@ class Reason:
     """
 
     need: Need
-    axes: tuple[tuple[str, Cut], ...] = ()
+    axes: tuple[tuple[str, NodeDim], ...] = ()
     quarrel: Quarrel | None = None
-    step: Step | None = None
-    rivals: tuple[tuple[str, Cut], ...] = ()
+    step: LinkStep | None = None
+    rivals: tuple[tuple[str, NodeDim], ...] = ()
 
     @classmethod
-    def of(cls, kind: str, words: str, value: str, step: Step | None = None, **fields: Any) -> Reason:
+    def of(cls, kind: str, words: str, value: str, step: LinkStep | None = None, **fields: Any) -> Reason:
         """A reason; of the operation that needs it the need says the line and the rule."""
         own = {name: fields.pop(name, default) for name, default in (("op", ""), ("before", None), ("after", None))}
         rule, frame = (None, None) if step is None else (step.rule, step.place.frame)
@@ -207,7 +207,7 @@ class Reason:
         return cls(need=need, step=step, **fields)
 
 
-def reason(links: Links, moved: Key, collective: Collective, named: Named) -> Reason:
+def reason(links: Links, moved: NodeKey, collective: Collective, named: Named) -> Reason:
     """Why a collective is there."""
     kind = collective.kind
     ends: dict[str, Any] = {"before": collective.before, "after": collective.after}
@@ -225,7 +225,7 @@ def reason(links: Links, moved: Key, collective: Collective, named: Named) -> Re
     return _reshard(node, collective, axes, named)
 
 
-def _summed(step: Step, axes: tuple[str, ...]) -> list[tuple[str, Cut]]:
+def _summed(step: LinkStep, axes: tuple[str, ...]) -> list[tuple[str, NodeDim]]:
     """The dimensions of an operation's operands that it sums over and these axes cut."""
     return [
         (axis, cut)
@@ -237,7 +237,7 @@ def _summed(step: Step, axes: tuple[str, ...]) -> list[tuple[str, Cut]]:
     ]
 
 
-def _partial(node: Node, step: Step, sums: list[tuple[str, Cut]], named: Named) -> Reason:
+def _partial(node: Node, step: LinkStep, sums: list[tuple[str, NodeDim]], named: Named) -> Reason:
     """Partial sums are added."""
     parts = [f"dimension {cut.dim} of {named(cut.node.origin)}" for _, cut in sums]
     summed = tuple(dict.fromkeys(axis for axis, _ in sums))
@@ -249,7 +249,7 @@ def _partial(node: Node, step: Step, sums: list[tuple[str, Cut]], named: Named) 
     each = f"each device has the {'answer' if several else 'sum'} of its own part; all are "
     each += "gathered, and reduced again to give" if several else "added to give"
     words = f"{step.name} {does} over {over}, {cut}: {each} {value}."
-    origins = ((axis, Cut(cut.node.origin, cut.dim)) for axis, cut in sums)
+    origins = ((axis, NodeDim(cut.node.origin, cut.dim)) for axis, cut in sums)
     kept = tuple((axis, cut) for axis, cut in origins if cut.carries(axis))
     ends = {"before": replace(node.spec, unreduced=summed), "after": node.spec}
     return Reason.of("partial sums", words, value, step, op=step.name, axes=kept, **ends)
@@ -295,7 +295,7 @@ def _reshard(node: Node, collective: Collective, axes: tuple[str, ...], named: N
     return Reason.of(kind, words, value, step, axes=own_cuts, quarrel=quarrel, rivals=rivals, **ends)
 
 
-def _needing(node: Node, collective: Collective) -> tuple[Step | None, Spec]:
+def _needing(node: Node, collective: Collective) -> tuple[LinkStep | None, Spec]:
     """The operation that reads a value otherwise than it is made, and how; the one that this collective is for."""
     readers = [(used, step) for used, step in node.readers() if used is not node or step.kind == "constraint"]
     for used, step in readers:

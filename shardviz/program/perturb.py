@@ -19,7 +19,7 @@ from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import axis_name
-from shardviz.program.links import RULES, Cut, Key, Links, Node, number_of, tag
+from shardviz.program.links import RULES, Links, Node, NodeDim, NodeKey, number_of, tag
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.module import MESH, attributes_of, main_of, place_of, spec_of
 from shardviz.program.propagate import RESHARDS, prepared, run
@@ -159,13 +159,15 @@ class Perturbed:
         """The program propagated without some sources."""
         return Links(self.run(gone, then=_WITH_RULES), self.lowered.locations)
 
-    def holds(self, key: Key, dim: int, axis: str, gone: Collection[Source], added: Collection[Source] = ()) -> bool:
+    def holds(
+        self, key: NodeKey, dim: int, axis: str, gone: Collection[Source], added: Collection[Source] = ()
+    ) -> bool:
         """Whether a value's dimension has an axis, propagated without some sources and with others, whose axis is put
         last into their dimension."""
         asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in added)
         if asked not in self._answers:
             node = Links(self.run(gone, added, _SETTLED), self.lowered.locations).find(key)
-            self._answers[asked] = node is not None and Cut(node, dim).carries(axis)
+            self._answers[asked] = node is not None and NodeDim(node, dim).carries(axis)
         return self._answers[asked]
 
     def run(self, gone: Collection[Source], added: Collection[Source] = (), then: str | None = None) -> ir.Operation:

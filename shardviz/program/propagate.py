@@ -25,7 +25,7 @@ from shardviz.program.footprint import Footprint, footprint
 from shardviz.program.graph import PROPAGATED, MlirGraph
 from shardviz.program.lower import Lowered, edited
 from shardviz.program.module import items
-from shardviz.program.propagated import Reading
+from shardviz.program.propagated import PropagatedReading
 from shardviz.records import Collective, PlanRecord, Product, Value, Work
 from shardviz.records.schedule import Schedule
 
@@ -150,7 +150,7 @@ def _propagated(
     run(module)
     ran = time.perf_counter()
     graph = MlirGraph(module)
-    reading = Reading(graph, lowered, bound.mesh, flops, brief=brief)
+    reading = PropagatedReading(graph, lowered, bound.mesh, flops, brief=brief)
     outputs = reading.outputs()
     return Propagated(
         outputs=outputs,

@@ -21,8 +21,7 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardviz.graph import At, Block, Flow, Origins
-from shardviz.graph import Value as GraphValue
+from shardviz.graph import At, Block, Flow, GraphValue, Origins
 from shardviz.graph.collectives import span
 from shardviz.graph.flops import (
     PRODUCTS,
@@ -33,7 +32,7 @@ from shardviz.graph.flops import (
     product_sizes,
     shortest_side,
 )
-from shardviz.graph.listed import Listing
+from shardviz.graph.listed import ScheduleBuilder
 from shardviz.graph.uses import SAME_EACH_RUN, root
 from shardviz.kept import cached_property
 from shardviz.layouts import itemsize
@@ -102,7 +101,7 @@ class _CutValue(NamedTuple):
     manual: tuple[Axis, ...]
 
 
-class Reading(Walker):
+class PropagatedReading(Walker):
     """One reading of a propagated module: every value that has a sharding, every collective, every product's FLOPs."""
 
     def __init__(
@@ -138,7 +137,7 @@ class Reading(Walker):
         self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()
-        self.listing = Listing(self._bytes_of, self._computed)
+        self.listing = ScheduleBuilder(self._bytes_of, self._computed)
         self.locations = lowered.locations
         self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
         self.schedule = self._block(self.main)

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from shardviz import _jax
 from shardviz.graph import Block
-from shardviz.graph import Value as Array
+from shardviz.graph import GraphValue as Array
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, Spec

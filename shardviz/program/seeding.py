@@ -30,7 +30,7 @@ from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.passmanager import PassManager
 
 from shardviz import _jax
-from shardviz.graph import Block, Value
+from shardviz.graph import Block, GraphValue
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.bounds import MOST_DEVICES
 from shardviz.notation.spec import axis_name, axis_size
@@ -295,12 +295,12 @@ Dims = tuple[int | None, ...]
 class _Seen(NamedTuple):
     """A value that an argument has become."""
 
-    value: Value
+    value: GraphValue
     dims: Dims
     looped: bool
 
 
-def _along(value: Value) -> Iterator[tuple[int, str]]:
+def _along(value: GraphValue) -> Iterator[tuple[int, str]]:
     """A dimension of an argument and what is done along it, as often as it is found."""
     left, seen = [_Seen(value, tuple(range(len(value.shape))), False)], set[_Seen]()
     while left:
@@ -337,7 +337,7 @@ def _of_product(op: MlirOperation, place: int, dims: Dims) -> Iterator[tuple[int
         yield from ((d, use) for i in which if (d := dims[i]) is not None)
 
 
-def _masked(value: Value, dimension: int) -> bool:
+def _masked(value: GraphValue, dimension: int) -> bool:
     """Whether a value is copies along a dimension of which a mask leaves parts: so `jax.lax.ragged_dot` gives each
     group its rows, and a sum over it adds zeros.
     """

@@ -13,7 +13,7 @@ from typing import Any
 
 from jax.extend.mlir.dialects import sdy
 
-from shardviz.graph import KEEPS, Block, Flow, Origins, Value, trip_count
+from shardviz.graph import KEEPS, Block, Flow, GraphValue, Origins, trip_count
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.graph import MlirGraph, MlirOperation
@@ -121,7 +121,7 @@ class Walker:
         """Reads an operation; what has blocks goes on with `inside`."""
         raise NotImplementedError
 
-    def read(self, block: Block) -> tuple[Value, ...]:
+    def read(self, block: Block) -> tuple[GraphValue, ...]:
         """Visits a block's operations in order; the values that it returns."""
         for op in block.operations:
             self.visit(op)

@@ -109,7 +109,7 @@ def plain_path(path: Iterable[Any]) -> Path:
 
 
 @dataclass(frozen=True)
-class Place:
+class ResultPlace:
     """Where a new value belongs.
 
     Attributes:
@@ -147,7 +147,9 @@ class Outcome:
         specs: for each array of the result the spec that the function brings for it, or None.
     """
 
-    def __init__(self, result: Any, values: Iterable[Any], places: tuple[Place, ...], specs: tuple[Spec | None, ...]):
+    def __init__(
+        self, result: Any, values: Iterable[Any], places: tuple[ResultPlace, ...], specs: tuple[Spec | None, ...]
+    ):
         self.result, self.values, self.places, self.specs = result, tuple(values), places, specs
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], Any]:

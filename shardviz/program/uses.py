@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from jax.extend.mlir import ir
 
-from shardviz.graph import Block, Operation, Origins, Value
+from shardviz.graph import Block, GraphValue, Operation, Origins
 from shardviz.graph.uses import Reader, in_loop, is_invariant, maker, readers, root
 from shardviz.notation import Axis, Spec
 from shardviz.notation.sdy import axis_lists
@@ -130,7 +130,7 @@ def _keeps_sums(op: MlirOperation) -> bool:
     return op.name in _MOVES or (op.name in _SCALES and _is_filled(op.operands[1]))
 
 
-def _is_filled(value: Value) -> bool:
+def _is_filled(value: GraphValue) -> bool:
     """Whether one number fills an array."""
     return value.maker is not None and (value.maker.kind == "constant" or not value.maker.operands[0].shape)
 
@@ -151,7 +151,7 @@ def _adds_to_a_total(reader: Reader) -> bool:
     return False
 
 
-def root_of(op: MlirOperation) -> Value:
+def root_of(op: MlirOperation) -> GraphValue:
     """What a collective moves, before whatever only passes it on."""
     return root(op.operands[0], lambda each: each.name in _MOVES)
 

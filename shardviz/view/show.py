@@ -27,7 +27,7 @@ import numpy as np
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.judge.report import Report
 from shardviz.kept import cached_property
-from shardviz.layouts import Layout, Leaf, Moves, TreeBytes, add_up, itemsize, layout
+from shardviz.layouts import Layout, Moves, TreeBytes, TreeLeaf, add_up, itemsize, layout
 from shardviz.layouts.layout import is_plain
 from shardviz.notation import DeviceMesh, Sharding, Spec
 from shardviz.notation.read import sharding as read_sharding
@@ -98,7 +98,7 @@ class ShownTree(Drawn):
     @cached_property
     def bytes(self) -> TreeBytes:
         """What the arrays come to on each device."""
-        return add_up(Leaf.of(shown.title, shown.layout, shown.dtype) for shown in self.leaves)
+        return add_up(TreeLeaf.of(shown.title, shown.layout, shown.dtype) for shown in self.leaves)
 
     @property
     def bytes_per_device(self) -> dict[int, float]:

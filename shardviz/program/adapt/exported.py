@@ -16,7 +16,7 @@ from shardviz import _jax
 from shardviz.errors import ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh
 from shardviz.program import stablehlo_program, symbols
-from shardviz.program.call import Call, Notes, Options, abstract_tree, specs_of
+from shardviz.program.call import Call, JitOptions, Notes, abstract_tree, specs_of
 from shardviz.records import Finding
 
 
@@ -26,7 +26,7 @@ def held_by(fn: Any) -> Any:
     return exported if isinstance(exported, jax.export.Exported) else None
 
 
-def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
     """A `jax.export.Exported`, or what holds one as its attribute `exported`.
 
     Arguments are needed only where dimensions are symbolic: their shapes say what the symbols stand for.

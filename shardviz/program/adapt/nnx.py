@@ -25,7 +25,7 @@ from shardviz.program.call import (
     ArrayPlaces,
     Brings,
     Call,
-    Options,
+    JitOptions,
     abstract_tree,
     name_of,
     own_specs,
@@ -38,7 +38,7 @@ from shardviz.program.trees import (
     Attributes,
     Outcome,
     Path,
-    Place,
+    ResultPlace,
     entries,
     is_object,
     load,
@@ -51,7 +51,7 @@ from shardviz.program.trees import (
 )
 
 
-def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
     """A function of flax.nnx objects, wrapped by `nnx.jit`, `jax.jit` or not at all; also a module, or its method.
 
     An argument may be a function without parameters that makes such an object, `lambda: Model(rngs=nnx.Rngs(0))`; it
@@ -68,7 +68,9 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
         return None
     if asked.how is not None:
         how = asked.how
-        options = options or Options(how.static_argnums, how.static_argnames, how.donate_argnums, how.donate_argnames)
+        options = options or JitOptions(
+            how.static_argnums, how.static_argnames, how.donate_argnums, how.donate_argnames
+        )
     lifted = Lifted.of(asked, kwargs, options)
     if lifted is None:
         return None
@@ -145,7 +147,7 @@ def _named_first(first: str, name: str, fn: Callable[..., Any]) -> Callable[...,
     return call
 
 
-def _donated(fn: Any, options: Options) -> set[int | str]:
+def _donated(fn: Any, options: JitOptions) -> set[int | str]:
     """The numbers and names of the arguments whose buffers may be reused."""
     parameters = [p.name for p in parameters_of(fn)]
     numbers = {parameters.index(n) for n in options.donate_argnames if n in parameters}
@@ -284,7 +286,7 @@ class Lifted:
     states: bool
 
     @classmethod
-    def of(cls, given: Given, kwargs: dict[str, Any], options: Options) -> Lifted | None:
+    def of(cls, given: Given, kwargs: dict[str, Any], options: JitOptions) -> Lifted | None:
         """The arguments lifted; None for those of a plain function that has no objects among them."""
         static = {*options.static_places(given.fn, len(given.args)), *options.static_argnames}
         whole: dict[int | str, Any] = {**dict(enumerate(given.args)), **kwargs}
@@ -399,7 +401,7 @@ def _updates(
     pinned: tuple[bool, ...],
     state: Any,
     before: dict[Path, Any],
-) -> list[tuple[Place, Any]]:
+) -> list[tuple[ResultPlace, Any]]:
     """The new values that come out: what changed, what is donated, and in graph mode what has a sharding."""
     updates = []
     for path, _, value in entries(state):
@@ -410,9 +412,9 @@ def _updates(
         if kept or number is None or before[path] is not value:
             near = next((i for p, i in lifted.numbers.items() if p[0] == path[0]), None)
             place = (
-                Place(number, follows=pinned[number])
+                ResultPlace(number, follows=pinned[number])
                 if number is not None
-                else Place(near, lifted.leaves[near].path if near is not None else (), path[1:])
+                else ResultPlace(near, lifted.leaves[near].path if near is not None else (), path[1:])
             )
             updates.append((place, value))
     return updates
