@@ -61,7 +61,7 @@ class Preset:
     Attributes:
         name: such as `fsdp + tensor parallel`.
         text: what it does, in a sentence.
-        cut: how many dimensions of arguments are cut by what.
+        cut: how many dimensions of arguments are sharded along what.
         plan: the plan.
         report: what Shardy, or the partitioner, makes of it; None where it is not offered.
         cost: what its step costs on the target, by that report; None without one.
@@ -540,10 +540,10 @@ def _cut(
 
     Args:
         subject: the program and the mesh.
-        plan: what is cut already.
+        plan: what is sharded already.
         dimensions: what to cut.
         axes: by which, major to minor.
-        once: leave out a dimension of which an array is cut by one of the axes already.
+        once: leave out a dimension of which an array is sharded along one of the axes already.
     """
     for dimension in dimensions:
         taken = {m.path for m, by in plan.cuts if set(by) & set(axes)}
@@ -575,7 +575,7 @@ def _state_cut(
 
     Args:
         subject: the program and the mesh.
-        plan: what is cut already.
+        plan: what is sharded already.
         axes: by which.
         arguments: which of the state; then the new values of all of it lie as the old ones do. None for all of it, of
             which the compiler places the new values.

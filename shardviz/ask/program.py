@@ -294,7 +294,7 @@ class Program(Derivable):
         target: str | Machine | None = None,
         pause: Callable[[int], None] | None = None,
     ) -> Why | CollectiveWhy:
-        """Why a value is cut as it is, or why a collective is there: tried, by propagating with something changed.
+        """Why a value is sharded as it is, or why a collective is there: tried, by propagating with something changed.
 
             program.why(plan, "h", axis="model")
             program.why(plan, report.collectives[3])

@@ -1,4 +1,4 @@
-"""A report's rows, whatever its level: values as they are cut, the source lines they refer to, versions and notes."""
+"""A report's rows, whatever its level: values with their shardings, the source lines that they refer to, versions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def value(
     Args:
         name: its tree path.
         shape, dtype: of the whole array.
-        spec: how it is cut; None where no PartitionSpec says it.
+        spec: how it is sharded; None where no PartitionSpec says it.
         shard: one device's shape; None if not known.
         donated: whether its memory may be used for a result.
         memory_kind: the memory that it lies in.
@@ -85,7 +85,7 @@ def outputs(
 
     Args:
         lowered: the program.
-        specs: how each is cut.
+        specs: how each is sharded.
         bound: the plan.
         gradients: the names of those that the backward pass makes.
     """

@@ -1,4 +1,4 @@
-"""Questions about one plan: why a value is cut as it is, why a collective is there, what would change.
+"""Questions about one plan: why a value is sharded as it is, why a collective is there, what would change.
 
 All answers are tried: Shardy runs again on the same lowered program with something taken away, put in or forced. What
 was found out about a plan is kept while questions are about it.

@@ -164,7 +164,7 @@ def _whose(plan: Plan, name: str, call: Call, traced: Traced) -> str:
 def _output_specs(
     plan: Plan, call: Call, traced: Traced, ins: dict[str, Spec], divide: bool = True
 ) -> dict[str, Spec | None]:
-    """A spec or None for every output; a new value of an argument is cut as the argument is, where it follows it."""
+    """A spec or None for every output; the new value of an argument is sharded as the argument, if it follows it."""
     mesh = plan.mesh
     prefix = call.brings.out_specs if plan.out_specs is None else plan.out_specs
     specs: Sequence[Spec | None] = expand("out_specs", prefix, traced.out_tree) + [None] * len(traced.updates)

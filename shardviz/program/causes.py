@@ -1,17 +1,19 @@
 """Where a mesh axis on a value comes from, found by taking it away at its sources; or where it ends on its way there.
 
-A source is where the axis is written down: a dimension of an argument's or output's spec, or of a constraint. Which
-could matter says the graph: those that the value hangs together with over dimensions that carry the axis. Which do
-matter is tried. All of them gone, the value must lose the axis; then as few of them are kept as taken away suffice:
+A source is where the axis is written down: a dimension of an argument's or output's spec, or of a constraint. The graph
+says which sources can matter: those that are connected with the value through dimensions that carry the axis. Which of
+them do matter is tried: without all of them the value must lose the axis. Then a smallest set is looked for without
+which the axis is lost:
 
-* one: it is *needed*. Where it does not bring the axis by itself, others are, *only together* with it;
-* several: each brings the axis though the others are gone, so that the value is cut by *one of several*.
+* one source: it is *needed*. Where it does not bring the axis alone, it does so *only together* with others;
+* several sources: each brings the axis though the others are gone; the value is sharded because of *one of several*.
 
 The chain from the first cause is a shortest path over dimensions that carry the axis, in the plan as it is and, where
-that was tried, with the other causes taken away too: what is on it has the axis from its cause and from nothing else.
+that was tried, also without the other causes: a value on it has the axis from this cause and from nothing else.
 
-Of an axis that is not there the graph is followed over dimensions that have it not, until one has it: there it ends,
-and what stands between says why. Specs of the arguments and constraints on the way are tried, with the axis put in.
+For an axis that the value does not have, the graph is followed over dimensions without the axis until one has it. There
+the axis ends, and what stands between says why. The axis is then tried in the specs of arguments and constraints on the
+way.
 """
 
 from __future__ import annotations
@@ -94,37 +96,55 @@ class Tracing:
 
     def causes(self) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
         """The causes, the nearest first, and what was not tried."""
+        near = self._in_order(self._near)
+        if len(near) > 1 and self._is_lost(near[:1]):  # most often the nearest is all
+            return self._needed(near[0], near[1:]), ()
+        gone = self._widened(near)
+        if not self._is_lost(gone):
+            if not self._is_lost(self._sources):
+                every = tuple(Cause(source=s, verdict="not tried") for s in gone)
+                return every, ("the axis stays without every source",)
+            gone = self._sources
+        keep, untried = self._fewest(gone)
+        if len(keep) == 1:
+            return self._needed(keep[0], [s for s in gone if s is not keep[0]]), ()
+        causes = tuple(self._one_of_several(source, keep, gone, source in untried) for source in keep)
+        return causes, (_UNTRIED.format(len(untried)),) if untried else ()
+
+    def _in_order(self, keys: Iterable[tuple]) -> list[Source]:
         sources = {s.key: s for s in self._sources}
-        free = [sources[key] for key in self._near]
-        if len(free) > 1 and self._is_lost(free[:1]):  # most often the nearest is all
-            return self._needed(free[0], free[1:]), ()
+        return [sources[key] for key in keys]
+
+    def _widened(self, near: Sequence[Source]) -> list[Source]:
+        """The near sources, and farther ones until the value loses the axis without all of them.
+
+        Where the near ones are gone, the axis may come in from sources that they had kept away.
+        """
+        gone = list(near)
         for _ in range(_MOST_REACHED):
-            if self._is_lost(free):
+            if self._is_lost(gone):
                 break
-            links = self.trial.links(free)  # what was kept away before has come in
-            more = self._nearest(self._target_in(links), self._sources)
-            new = [sources[key] for key in more if sources[key] not in free]
+            reached = self._nearest(self._target_in(self.trial.links(gone)), self._sources)
+            new = [source for source in self._in_order(reached) if source not in gone]
             if not new:
                 break
-            free += new
-        if not self._is_lost(free):
-            if not self._is_lost(self._sources):
-                every = tuple(Cause(source=s, verdict="not tried") for s in free)
-                return every, ("the axis stays without every source",)
-            free = self._sources
-        keep, untried = self._fewest(free)
-        if len(keep) == 1:
-            return self._needed(keep[0], [s for s in free if s is not keep[0]]), ()
-        causes = []
-        for source in keep:
-            enough: bool | None = None
-            if len(keep) == len(free) and source not in untried:
-                enough = True  # it was what was tried
-            elif self._may_run():
-                enough = not self._is_lost([s for s in free if s is not source])
-            verdict = "not tried" if source in untried else "one of several"
-            causes.append(Cause(source=source, verdict=verdict, enough=enough))
-        return tuple(causes), (_UNTRIED.format(len(untried)),) if untried else ()
+            gone += new
+        return gone
+
+    def _one_of_several(self, source: Source, keep: list[Source], gone: list[Source], untried: bool) -> Cause:
+        """One of several sources that bring the axis, and whether it does so alone (None where that was not tried).
+
+        Args:
+            keep: the sources that must all be taken away.
+            gone: all sources that were taken away together.
+            untried: whether it was not tried by itself whether the source is one of `keep`.
+        """
+        enough: bool | None = None
+        if len(keep) == len(gone) and not untried:
+            enough = True  # `_fewest` has tried just this
+        elif self._may_run():
+            enough = not self._is_lost([s for s in gone if s is not source])
+        return Cause(source=source, verdict="not tried" if untried else "one of several", enough=enough)
 
     def chain(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
         """The steps from the first cause to the value, and what they leave out."""
@@ -151,8 +171,11 @@ class Tracing:
         return cut is not None and cut.carries(self.axis)
 
     def _path_by_itself(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
-        """The chain where nothing but the causes says the axis: another source may have it taken off the values on
-        the way once it has come through, by cutting another dimension of theirs."""
+        """The chain in a program where only the causes say the axis.
+
+        In the plan itself a value on the way may have lost the axis again, because another source says it for another
+        dimension of that value.
+        """
         base, first = self.trial.base.nodes, causes[0].source
         called = lambda node: named(base[node.key]) if node.key in base else str(node.key)  # noqa: E731
         for kept in ([c.source.key for c in causes], [first.key]):
@@ -181,7 +204,7 @@ class Tracing:
         return tuple(hops)
 
     def _nearest(self, target: NodeDim | None, sources: Iterable[Source]) -> dict[tuple, NodeDim]:
-        """The sources that a value hangs together with over dimensions that carry the axis, the nearest first.
+        """The sources that are connected with a value through dimensions that carry the axis, the nearest first.
 
         Returns:
             The source's key → the dimension at which it stands.
@@ -206,7 +229,7 @@ class Tracing:
         return not self.trial.holds(self.key, self.target.dim, self.axis, gone)
 
     def _needed(self, first: Source, rest: Sequence[Source]) -> tuple[Cause, ...]:
-        """One source is needed; whether it needs others is found out."""
+        """The first source is needed. Of the rest, those without which it does not bring the axis."""
         if not rest or not self._is_lost(rest):
             return (Cause(source=first, verdict="needed", enough=True),)
         # with the first alone it is lost: which of the others must stay?
@@ -222,9 +245,9 @@ class Tracing:
         return tuple(Cause(source=s, verdict=verdict, enough=False) for s, verdict in pairs)
 
     def _fewest(self, free: Sequence[Source]) -> tuple[list[Source], list[Source]]:
-        """As few sources as, taken away, take the axis away; and those of them that were not tried by themselves.
+        """A smallest set of sources without which the axis is lost; and those in it that were not tried alone.
 
-        The farthest are spared first, many at once where that goes.
+        It begins with all and puts back the farthest first, half of them at once where possible.
         """
         keep = list(free)
         tried: list[Source] = []

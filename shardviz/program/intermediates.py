@@ -150,11 +150,11 @@ def _is_expression(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Constrain:
-    """A value inside a function, and how it is to be cut there.
+    """A value inside a function, and how it is to be sharded there.
 
     Attributes:
         value: the value.
-        spec: how; the dimensions that it leaves out are not cut.
+        spec: how; the dimensions that it leaves out are not sharded.
         open: the dimensions that are left to the compiler, as `P.UNCONSTRAINED` leaves them.
     """
 

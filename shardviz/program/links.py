@@ -1,4 +1,4 @@
-"""How the dimensions of a program's values hang together: what of one value is along which dimension of another.
+"""How the dimensions of a program's values are connected: which dimension of one value runs along which of another.
 
 A propagated module is read once, calls entered where they stand. Every value is a node with a key that does not depend
 on the plan: each operation carries a number that Shardy's passes leave where it is. Every operation hands axes between
@@ -42,7 +42,7 @@ RULES = "func.func(sdy-populate-op-sharding-rules)"
 
 
 class NodeKey(NamedTuple):
-    """What a value is known by under every plan.
+    """A value's identity, which is the same under every plan.
 
     Attributes:
         calls: the numbers of the calls that lead to it.
@@ -85,7 +85,7 @@ class Node:
 
     @cached_property
     def spec(self) -> Spec:
-        """How it is cut."""
+        """Its sharding."""
         return Spec.of(self.cut(), len(self.shape))
 
     @property
@@ -115,12 +115,12 @@ class NodeDim(NamedTuple):
     dim: int
 
     def carries(self, axis: str) -> bool:
-        """Whether a mesh axis, or a part of it, cuts it."""
+        """Whether it is sharded along a mesh axis, or a part of it."""
         dims = self.node.spec.dims
         return self.dim < len(dims) and axis in map(axis_name, dims[self.dim])
 
     def links(self) -> Iterator[DimLink]:
-        """The dimensions that hang together with it."""
+        """The dimensions that are directly connected with it."""
         for step in self.node.steps:
             if step.kind != "rule":
                 yield from (
@@ -137,7 +137,7 @@ class NodeDim(NamedTuple):
 
 
 class DimLink(NamedTuple):
-    """From a dimension to one that hangs together with it.
+    """From a dimension to one that is connected with it.
 
     Attributes:
         step: over what.
@@ -156,7 +156,7 @@ _CONSTRAINTS = frozenset(("sdy.reshard", "sdy.sharding_constraint"))
 
 @dataclass(eq=False)
 class LinkStep:
-    """An operation, or a boundary, over which dimensions hang together.
+    """An operation, or a boundary, that connects dimensions.
 
     Attributes:
         op: the operation.
@@ -347,7 +347,7 @@ class Links(Walker):
                 result.maker = self._step(op, kind, (operand, result))
 
     def _enter(self, op: MlirOperation, tag: int, operands: list[Node], results: list[Node]) -> None:
-        """Reads what an operation runs as wholes, and ties it together with what is around."""
+        """Reads the blocks of an operation, and connects their values with those around the operation."""
         scope, tags = self._scope, self._tags
         with self.inside(op) as blocks:
             if op.name == "func.call":
@@ -386,7 +386,7 @@ def reach(
     *,
     even: bool = False,
 ) -> dict[NodeDim, tuple[int, NodeDim | None, DimLink | None]]:
-    """Every dimension that hangs together with one over others that all pass a test, nearest first.
+    """Every dimension that is connected with one through dimensions that all pass a test, nearest first.
 
     What a value is made from is nearer than what is made of it, or used beside it: the way from a source along the
     data reads as the program does.

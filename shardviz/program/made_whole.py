@@ -1,10 +1,10 @@
-"""What XLA's partitioner makes whole for a matrix product, where Shardy's own reshards would have moved less.
+"""Arrays that XLA's partitioner gathers for a matrix product, where Shardy's own reshards would have moved less.
 
 Shardy cuts each product's loops, and moves the factors to fit. XLA's partitioner has rules of its own. Two of them hold
 more than that:
 
 * an axis cuts the same summed dimension of both factors: each device multiplies what it has, and the partial result is
-  whole along that axis until it has been summed, even if the result is to be cut by the axis;
+  whole along that axis until it has been summed, even if the result is to be sharded along the axis;
 * an axis cuts a summed dimension of one factor, and a free dimension of the other and of the result: the first factor
   is gathered.
 """
@@ -31,7 +31,7 @@ def made_whole(
         manual: the axes of the manual computations around it.
 
     Yields:
-        A value of the array's shape and type, and how the array is cut.
+        A value of the array's shape and type, and how the array is sharded.
     """
     summed, batched = product.contraction
     factors = [root(value, is_reshard) for value in product.operands]

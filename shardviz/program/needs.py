@@ -1,12 +1,12 @@
 """Where shardings compete, and why a collective is there: what it moves, and which operation needs that.
 
-Before Shardy settles how an operation computes, each of its arrays has a sharding. Along a factor of the operation's
-rule they may differ: then one cut is chosen, and what is cut otherwise is moved. `quarrels` finds these; what the other
-choice costs is found by forcing it, and propagating again.
+Before Shardy decides how an operation computes, each of its arrays has a sharding. These may differ along a factor of
+the operation's rule. Then Shardy chooses one of them and reshards the arrays with another. `quarrels` finds these
+places; what the other choice would cost is found by forcing it and propagating again.
 
-A collective of Shardy's stands between the operation that makes a value and the one that reads it, alone or among
-others. Which these are says the graph (`shardviz.program.links`): the value that is moved, the reshard after it, and
-the operation behind that, whose rule says what it takes together.
+A collective of Shardy's stands between the operation that makes a value and the one that reads it, alone or beside
+others. The graph (`shardviz.program.links`) has all three: the value that is resharded, the reshard, and the operation
+that reads the result, whose rule says which dimensions it takes together.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Quarrel(NamedTuple):
     Attributes:
         step: the operation.
         factor: the factor.
-        node: the array that wants it otherwise, as it comes.
+        node: the array that is sharded otherwise, before it is resharded.
         dim: the array's dimension along the factor.
-        chosen, wanted: the axes that cut the factor as the operation computes, and as the array comes.
-        votes: how many of the operation's arrays come cut as chosen, and as wanted, of those that have the factor.
-        result: whether the array is the operation's result, which is then moved on.
+        chosen, wanted: the axes that shard the factor as the operation computes, and in the array before.
+        votes: how many of the operation's arrays come sharded as chosen, and as wanted, and how many have the factor.
+        result: whether the array is the operation's result, which is resharded afterwards.
     """
 
     step: LinkStep
@@ -48,7 +48,7 @@ class Quarrel(NamedTuple):
 
     @property
     def axes(self) -> set[str]:
-        """The mesh axes that it is about."""
+        """The mesh axes about which the arrays disagree."""
         return set(map(axis_name, (*self.chosen, *self.wanted)))
 
     def dim_of(self, node: Node) -> int | None:
@@ -73,8 +73,8 @@ class Quarrel(NamedTuple):
         return f"{both}; {arrays}"
 
     def _busy(self, named: Named) -> Iterator[tuple[bool, bool, str, str]]:
-        """Where an axis that was wanted is at work elsewhere in the operation: whether in the same array, and not as
-        it comes; the axis, and where."""
+        """Each wanted axis that shards another dimension of the operation: whether that is of the same array and only
+        after resharding; the axis, and where."""
         for axis in [axis_name(a) for a in self.wanted if a not in self.chosen]:
             for node, dims in self.step.arrays:
                 came = node.origin
@@ -84,10 +84,10 @@ class Quarrel(NamedTuple):
                         yield came is self.node, not NodeDim(came, d).carries(axis), axis, where
 
     def choice(self, node: Node) -> tuple[Node, int, tuple[Forced, ...]]:
-        """How the other choice is made: by constraints on the operation's result, or on what it sums over.
+        """Constraints that force the other choice: on the operation's result, or on the operands that it sums over.
 
         Args:
-            node: the value that was asked about; it is what is constrained, if the operation makes it.
+            node: the value that was asked about; it is constrained itself, if the operation makes it.
 
         Returns:
             The value that stands for the choice, its contested dimension, and the constraints; none where nothing but
@@ -117,7 +117,7 @@ class Quarrel(NamedTuple):
 
 
 def quarrels(step: LinkStep) -> Iterator[Quarrel]:
-    """Where an operation's arrays disagree: operands that are moved before it computes, and a result that is after."""
+    """Where an operation's arrays disagree: operands that are resharded before it, and a result that is afterwards."""
     arrays = [
         (node, _used_as(node) if (result := n >= len(step.ins)) else node.origin, dims, result)
         for n, (node, dims) in enumerate(step.arrays)
@@ -135,14 +135,14 @@ def quarrels(step: LinkStep) -> Iterator[Quarrel]:
 
 
 def _used_as(node: Node) -> Node:
-    """A result as everything that reads it wants it, where that is one; else as it is made."""
+    """A result with the sharding in which all its readers take it, where that is one; else as it is made."""
     moved = [s.ins[1] for s in node.steps if s.kind == "reshard" and s.ins[0] is node]
     others = [s for s in node.steps if s.kind != "reshard" and s is not node.maker]
     return _used_as(moved[0]) if len(moved) == 1 and not others else node
 
 
 def quarrels_of(node: Node, is_named: Callable[[Node], bool] = lambda _: True) -> list[Quarrel]:
-    """Where what makes a value disagrees along its dimensions, and where what reads it wants it otherwise.
+    """Where the operation that makes a value disagrees along its dimensions, or a reader wants it sharded otherwise.
 
     Args:
         is_named: whether a value has a name of its own; what has none is a step on the way to the value.
@@ -170,7 +170,7 @@ def axes_text(axes: tuple[Axis, ...]) -> str:
 
 
 def impossible(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> str:
-    """Why a value of this shape cannot be cut so; empty where it can."""
+    """Why a value of this shape cannot be sharded so; empty where it can."""
     for d, (size, axes) in enumerate(zip(shape, spec.dims, strict=True)):
         if size % (ways := math.prod(axis_size(axis, mesh) for axis in axes)):
             return f"dimension {d} has size {size}, which does not divide by {ways}"

@@ -1,10 +1,9 @@
 """A trace with marks at the values that a plan constrains.
 
-The function is traced twice more: first each operation is told with the lines that ask for it, so that a name in the
-source becomes the number of an operation; then those operations' results are marked, as if the person had written
-`with_sharding_constraint` there. The first trace serves every place. The second is of one plan's places, whatever their
-specs: these are written into the lowered module for each plan (`lower.edited`), so that a spec that is dragged needs no
-other trace.
+The function is traced twice more. The first trace records which source lines ask for which operation, so that a name in
+the source becomes the number of an operation; it serves every plan. The second marks the results of these operations,
+as if the person had written `with_sharding_constraint` there; it serves every plan that constrains the same values. The
+specs are written into the lowered module for each plan (`lower.edited`), so that dragging a spec needs no new trace.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ _Runs = list[tuple[int, int]]
 
 
 def _there(wanted: Intermediate, target: Target, operations: Sequence[_jax.Made]) -> _Runs:
-    """The operations whose results are a value, one for each time; and which of their lines it is."""
+    """The runs of a value: the number of the operation that makes it each time, and which of its lines is meant."""
     evaluations, name = runs(target, operations), f"{target.label!r} at {target.frame.short}"
     if not evaluations:
         raise _refused(wanted, f"{name} makes no array of its own; constrain the value that it is")
@@ -108,7 +107,7 @@ def _marked(
     targets: Sequence[Target],
     there: Sequence[_Runs],
 ) -> tuple[object, set[tuple[int, int]]]:
-    """The jaxpr with marks on these operations' results, and the (number, operation) of those that are still in it."""
+    """The jaxpr with marks on these operations' results, and the (target, operation) of each mark that it keeps."""
     marks: dict[int, list[str]] = {}
     variables: dict[int, tuple[int, str]] = {}
     for place, (target, evaluations) in enumerate(zip(targets, there, strict=True)):
@@ -134,14 +133,14 @@ def _marked(
 
 
 def _place(row: _jax.Made) -> tuple[str, tuple[Line, ...]]:
-    """An operation and its line, which are the same each time, whoever asks for the trace."""
+    """An operation and its line, which are the same in every trace."""
     return row.op, tuple(replace(line, frame=0) for line in row.lines[:1])
 
 
 def _surviving(
     wanted: Sequence[Intermediate], targets: Sequence[Target], there: Sequence[_Runs], survived: set[tuple[int, int]]
 ) -> list[_Runs]:
-    """The operations that are in the program that JAX keeps: it may trace a loop's body more than once."""
+    """The runs that are still in the program: JAX may trace a loop's body several times and keeps one of the traces."""
     kept = []
     for place, (each, target, evaluations) in enumerate(zip(wanted, targets, there, strict=True)):
         left = [(number, level) for number, level in evaluations if (place, number) in survived]

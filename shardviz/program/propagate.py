@@ -1,4 +1,4 @@
-"""Shardy's own propagation, in the kernel, without devices: how every value is cut, and what moves.
+"""Shardy's own propagation, in the kernel, without devices: how every value is sharded, and what moves.
 
 The passes that `jax.jit` would run inside the compiler run here on an edited copy of the lowered module; then Shardy's
 pass that makes every resharding explicit writes the collectives down. MLIR's verifier between passes is left out: it

@@ -1,13 +1,13 @@
-"""What Shardy leaves of a module, read once: every value and how it is cut, every collective, every product's FLOPs.
+"""A propagated module, read once: every value with its sharding, every collective, every product's FLOPs.
 
-How a value is cut stands on the operation that makes it, or around it. Outside a `shard_map` the collectives are
+The sharding of a value stands on the operation that makes it, or around that. Outside a `shard_map` the collectives are
 Shardy's own (`sdy.all_gather`), with named axes and global shapes. Inside one (`sdy.manual_computation`) shapes are
 single devices' already, and the collectives are those that the program says; which mesh axes those span follows from
 their replica groups, of devices or of axes, or their pairs.
 
-After the pass that makes every resharding explicit, the operands of a product are cut as it uses them: a dimension that
-is summed over and cut on both sides is summed over in part by each device, and an all-reduce follows. So one device's
-FLOPs follow from one device's shapes. Dimensions that do not divide are padded, as XLA pads them.
+After the pass that makes every resharding explicit, the operands of a product are sharded as the product uses them. If
+a dimension that it sums over is sharded in both operands, each device sums over its part, and an all-reduce follows. So
+one device's FLOPs follow from one device's shapes. Dimensions that do not divide are padded, as XLA pads them.
 """
 
 from __future__ import annotations
@@ -283,10 +283,10 @@ class PropagatedReading(Walker):
         return tuple(a for d in summed for a in cut.dims[d] if axis_name(a) not in busy)
 
     def _factors(self, op: MlirOperation, *, alone: bool) -> tuple[Factor, ...]:
-        """What the two factors of a product are, and where their cuts do not fit each other; nothing where they do.
+        """The two factors of a product with the axes that do not fit each other; nothing where all of them fit.
 
         Args:
-            alone: whether an axis cuts what is summed over in one factor, and nothing of the other.
+            alone: whether an axis shards the dimensions that are summed over in one factor, and nothing of the other.
         """
         manual, (summed, batched) = self.around.manual, op.contraction
         roots = [root(value, is_reshard) for value in op.operands]
@@ -523,7 +523,7 @@ class PropagatedReading(Walker):
         phase: str,
         joined: bool,
     ) -> dict[str, Any]:
-        """What explains a collective: how its value is cut before and after, and between which operations it stands.
+        """What explains a collective: its value's sharding before and after, and between which operations it stands.
 
         One that a later pass joins with the same before it (`joined`) moves nothing again.
         """
@@ -619,7 +619,7 @@ class PropagatedReading(Walker):
         return specs
 
     def outputs(self) -> tuple[Spec, ...]:
-        """How every output is cut."""
+        """How every output is sharded."""
         main, outputs = self.graph.functions["main"], self.traced.outputs
         entries: Iterable[Any] = [None] * len(outputs)
         if "res_attrs" in main.attributes:

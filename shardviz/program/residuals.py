@@ -223,7 +223,7 @@ class _ResidualWalk(Walker):
 
 
 def _spec(origin: _MadeAt, bound: PlanRecord) -> Spec:
-    """How a value is cut as it was made; one without a sharding is whole on every device."""
+    """How a value is sharded as it was made; one without a sharding is whole on every device."""
     if origin.made == "argument":
         return bound.in_specs[origin.name]
     owner = origin.value.owner

@@ -1,4 +1,4 @@
-"""What a train step's arrays are for, read off what is made of what.
+"""The roles of a train step's arrays, found by which array is computed from which.
 
     parameters         the derivative uses them
     optimizer state    only the update uses it, past the derivative: momenta, moments, a moving average

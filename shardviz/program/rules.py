@@ -46,7 +46,7 @@ class Rules:
     """Rules in their order.
 
     Attributes:
-        rules: the rules; the first one that catches an array says how it is cut.
+        rules: the rules; the first one that catches an array says how it is sharded.
         exhaustive: whether an array that no rule catches is an error, as it is for `nnx.StateSharding`.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Which dimensions catch an axis that cuts one of them, in a copy of a program in which nothing else is decided.
+"""To which dimensions an axis spreads from one of them, in a copy of a program in which nothing else is sharded.
 
 What is done along each dimension of an argument is followed from there to the operations:
 
@@ -81,10 +81,10 @@ class Member(NamedTuple):
 
 
 class Caught(NamedTuple):
-    """What is found out of a dimension by cutting it with an axis of its own.
+    """What is found out about a dimension by sharding it along an axis of its own.
 
     Attributes:
-        members: the dimensions of arguments and outputs that catch the axis.
+        members: the dimensions of arguments and outputs to which the axis spreads.
         letters: the letters that einsums' results have at dimensions which caught it.
         moved: where a collective moves what it cuts, or a `shard_map` takes whole what it cuts. Most dimensions can be
             cut wherever they occur, and all that is left to do is to add up what devices have summed in part. Some
@@ -142,7 +142,7 @@ class Opened:
             }
 
     def batches(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> Iterator[Sequence[Member]]:
-        """Seeds that can be tried together: the mesh that has an axis for each must not grow too large."""
+        """Groups of seeds that can be tried together: a mesh with an axis for each must not grow too large."""
         some: list[Member] = []
         devices = self._mesh.size
         for seed in seeds:
@@ -156,7 +156,7 @@ class Opened:
             yield some
 
     def uses(self) -> Mapping[str, set[Member]]:
-        """What is done along which dimensions of arguments."""
+        """Which operations run along which dimensions of arguments."""
         uses: defaultdict[str, set[Member]] = defaultdict(set)
         values = MlirGraph(self._module).entry.arguments
         for argument, value in zip(self._lowered.traced.arguments, values, strict=True):
@@ -178,7 +178,7 @@ class Opened:
         return max(cut, key=lambda axes: (cut[axes], axes), default=())
 
     def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Caught]:
-        """For each of some dimensions of arguments what is found out by cutting it.
+        """What is found out about each of these dimensions of arguments by sharding it.
 
         Args:
             seeds: the dimensions.
@@ -191,7 +191,7 @@ class Opened:
         for role, name, spec in self._specs(module):
             for d, axis in _seeds(spec):
                 caught[axis].members.add(Member(role, name, d))
-        einsums: dict[Any, tuple[str, Spec]] = {}  # the last value of each → its letters, and how it is cut
+        einsums: dict[Any, tuple[str, Spec]] = {}  # the last value of each → its letters, and how it is sharded
         manual = iter(self._whole)
         for op in _jax.walk(module):
             moved: Iterable[str] = ()

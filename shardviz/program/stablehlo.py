@@ -169,10 +169,10 @@ _DIFFER = frozenset(("partition-id", "reduce-scatter", "all-to-all", "collective
 
 
 def _differs(block: Block) -> bool:
-    """Whether anything in a block may make devices differ that enter it alike."""
+    """Whether a block may give devices different values although they enter it with the same."""
     return any(op.kind in _DIFFER or any(map(_differs, op.blocks)) for op in block.operations)
 
 
 def flow_of(graph: MlirGraph, locations: dict[Any, Any]) -> Flow:
-    """What is made of what in a program, those of a function once for each way to call it."""
+    """Which values are computed from which in a program; those of a function once for each way to call it."""
     return Flow(graph, Places(locations))

@@ -115,7 +115,7 @@ class ResultPlace:
     Attributes:
         number: the number of the argument that it is the new value of; or of one in the same object, for a new array.
         near, path: for a new array that argument's path in the object, and its own.
-        follows: whether it is cut as the argument is.
+        follows: whether it is sharded as the argument is.
     """
 
     number: int | None
@@ -191,7 +191,7 @@ class Update:
     Attributes:
         output: its tree path.
         argument: the argument's, or None for an array that was not there before.
-        follows: whether it is cut as the argument is.
+        follows: whether it is sharded as the argument is.
     """
 
     output: str

@@ -89,7 +89,7 @@ class End:
     Attributes:
         name: the tree path, the variable, or the operation that makes it.
         dimension: the dimension that carries the axis.
-        spec: how the value is cut.
+        spec: how the value is sharded.
         shape: its shape.
     """
 

@@ -162,11 +162,11 @@ def slice_text(cut: Layout, place: int) -> str:
 def of_tree(tree: TreeBytes) -> Document:
     """Many arrays.
 
-    >>> from shardviz.layouts import Leaf, add_up, layout
+    >>> from shardviz.layouts import TreeLeaf, add_up, layout
     >>> from shardviz.paint import text
     >>> mesh = {"data": 2, "model": 2}
     >>> w, b = layout((8, 4), ("data", "model"), mesh), layout((4,), (), mesh)
-    >>> print(text(add_up([Leaf.of("w", w, "float32"), Leaf.of("b", b, "int8")])))
+    >>> print(text(add_up([TreeLeaf.of("w", w, "float32"), TreeLeaf.of("b", b, "int8")])))
     name  per device  ways  type and shape  spec                shard
     w           32 B     4  float32 [8, 4]  P('data', 'model')  [4, 2]
     b            4 B     1  int8 [4]        P(None)             [4]

@@ -280,7 +280,7 @@ def _named(value: Value) -> str:
 def _is_cut_so(value: Value, cut: Sharding, mesh: DeviceMesh) -> bool:
     try:
         return cut.same_as(sharding_of(value, mesh))
-    except ShardvizError:  # nothing says how it is cut
+    except ShardvizError:  # nothing says how it is sharded
         return False
 
 

@@ -156,7 +156,7 @@ def _donated(fn: Any, options: JitOptions) -> set[int | str]:
 
 
 def _brings(name: str, under: Given, lifted: Lifted) -> tuple[Brings, tuple[bool, ...]]:
-    """The plan, and for each array whether `in_shardings` say how it is cut, so that its new value is cut alike."""
+    """The plan that the function brings, and for each array whether its new value is sharded as `in_shardings` say."""
     own, mesh = own_specs(lifted.arrays)
     specs = list(own)
     for i, leaf in enumerate(lifted.leaves):
