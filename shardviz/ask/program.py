@@ -34,7 +34,7 @@ from shardviz.program.exports import write as write_export
 from shardviz.program.footprint import Footprint
 from shardviz.program.jax_code import jax_code, source_diff
 from shardviz.program.lines import stages_of
-from shardviz.program.lower import CPU, Lowered, LowerFor, with_constraints
+from shardviz.program.lower import CPU, Lowered, LowerFor
 from shardviz.program.lowerings import Lowerings
 from shardviz.program.plan import Plan
 from shardviz.program.plan_code import plan_code
@@ -251,14 +251,13 @@ class Program(Derivable):
         return signature
 
     @of_plan
-    def propagate(self, plan: Plan, target: str | Machine = "cpu", *, texts: bool = False) -> Report:
+    def propagate(self, plan: Plan, target: str | Machine = "cpu") -> Report:
         """What Shardy makes of the plan: level `propagated`, in the kernel, in tens of milliseconds.
 
         Args:
             plan: mesh and specs.
             target: the machine for which JAX lowers the program; few operations have another lowering for another
                 platform.
-            texts: put the program's texts into `report.stages`, which takes some more milliseconds.
 
         The first time, Shardy is tried on the program in a process of its own, so that it cannot take the kernel along.
 
@@ -268,19 +267,18 @@ class Program(Derivable):
             CompileError: if Shardy does not survive the program.
         """
         if target == "cpu":
-            return self._propagate(plan, texts=texts)
+            return self._propagate(plan)
         resolved = resolve_target(target, self.bind(plan).mesh)
-        return replace(self._propagate(plan, texts=texts, target=resolved.lowered_for), target=resolved.text)
+        return replace(self._propagate(plan, target=resolved.lowered_for), target=resolved.text)
 
-    def _propagate(self, plan: Plan, *, texts: bool = False, target: LowerFor = CPU) -> Report:
+    def _propagate(self, plan: Plan, *, target: LowerFor = CPU) -> Report:
         last = self._propagated
-        if last is not None and last[:2] == (plan, target) and (last[2].stages or not texts):
+        if last is not None and last[:2] == (plan, target):
             return last[2]
         bound = self.bind(plan)
         lowered = self._rehearsed(plan, bound, target)
         propagated = shardy.propagate(lowered, bound, self._flops)
-        texts_of = self.texts(plan) | {"shardy": shardy.text_of(propagated, lowered)} if texts else {}
-        report = report_of(self._call, bound, lowered, propagated, target=target, texts=texts_of)
+        report = report_of(self._call, bound, lowered, propagated, target=target)
         self._propagated = plan, target, report  # the partitioner's report is compared with it a moment later
         return report
 
@@ -494,18 +492,15 @@ class Program(Derivable):
         propagate = functools.partial(self._propagate, plan, target=resolved.lowered_for)
         return CompileReading(self._call, bound, lowered, resolved, propagate, self._flops)
 
-    @of_plan
     def texts(self, plan: Plan) -> dict[str, str]:
-        """The program before any compiler: its `jaxpr`, if it was traced here, and `stablehlo` under the plan."""
-        bound, lowered = self.bind(plan), self._lowerings.lower(plan, anywhere=True)
-        jaxpr = {} if lowered.traced.closed is None else {"jaxpr": str(with_constraints(lowered.traced, bound))}
-        return jaxpr | {"stablehlo": shardy.stablehlo_text(lowered, bound)}
+        """The program before XLA: `jaxpr`, if it was traced here, `stablehlo` under the plan, and `shardy`, what Shardy
+        makes of that. Raises as `propagate`.
+        """
+        return {stage.name: "".join(f"{line.text}\n" for line in stage.lines) for stage in self.stages(plan)}
 
     @of_plan
     def stages(self, plan: Plan) -> Iterator[Stage]:
-        """The texts of the program before XLA, each line with its source line: jaxpr, StableHLO under the plan, and
-        what Shardy makes of it. Raises as `propagate`.
-        """
+        """The same texts line by line, each line with the source line that it comes from. Raises as `propagate`."""
         bound = self.bind(plan)
         yield from stages_of(self._rehearsed(plan, bound, CPU), bound)
 

@@ -25,6 +25,7 @@ _USED = re.compile(r"#(loc\d*)\b")
 _LINE = re.compile(r" loc\(#(loc\d*)\)$")
 _ARGUMENTS = re.compile(r' loc\((?:"(?:[^"\\]|\\.)*"(?:\(#loc\d*\))?|#loc\d*|unknown)\)')
 _FROM = re.compile(r"\s*# (\S.*):(\d+):\d+ \([^()]*\)$")
+_FROM_NOWHERE = re.compile(r"\s+#\s*$")
 
 
 def stages_of(lowered: Lowered, bound: PlanRecord) -> Iterator[Stage]:
@@ -100,7 +101,7 @@ def jaxpr_lines(text: str) -> tuple[StageLine, ...]:
     for line in text.splitlines():
         place = _FROM.search(line)
         if place is None:
-            lines.append(StageLine(line.rstrip()))
+            lines.append(StageLine(_FROM_NOWHERE.sub("", line).rstrip()))
         else:
             lines.append(StageLine(line[: place.start()].rstrip(), Frame(place[1], int(place[2])).short))
     return tuple(lines)

@@ -316,21 +316,3 @@ def chlo_rule(op: ir.Operation) -> ir.Attribute | None:
     return sdy.OpShardingRuleAttr.get(
         sizes, mapped(ins, kept), mapped(outs, kept + alone), need_replication_factors=own
     )
-
-
-def text_of(propagated: Propagated, lowered: Lowered) -> str:
-    """The propagated module as text, without source locations."""
-    with lowered.entered():
-        module = propagated.module.clone()
-        for op in _jax.walk(module):
-            if PROPAGATED in op.attributes:
-                del op.attributes[PROPAGATED]
-        return module.get_asm(enable_debug_info=False)
-
-
-def stablehlo_text(lowered: Lowered, bound: PlanRecord) -> str:
-    """The lowered module under a plan as text, before propagation, without source locations."""
-    with lowered.entered(), ir.Location.unknown():
-        text = edited(lowered, bound).get_asm(enable_debug_info=False)
-        assert isinstance(text, str)  # it is bytes only if asked for with binary=True
-        return text

@@ -219,7 +219,7 @@ class _Body:
         return carry
 
 
-def _result_dims(equation: Any, ins: Sequence[_Varying]) -> tuple[_Dims | None, frozenset[str]]:
+def _result_dims(equation: Any, ins: list[_Varying]) -> tuple[_Dims | None, frozenset[str]]:
     """The axes along which each dimension of a result is sharded, None where not known; and the axes summed over."""
     name, params = equation.primitive.name, equation.params
     operands = [v.dims for v in ins]

@@ -36,16 +36,11 @@ def stages(program, plan):
     return list(program.stages(plan))
 
 
-def texts(stage):
-    return [line.text for line in stage.lines if line.text.strip()]
-
-
-def test_what_shardy_makes_is_the_text_that_a_report_has(program, plan, stages):
-    assert [(stage.name, stage.kind) for stage in stages] == [
-        ("jaxpr", "jaxpr"), ("stablehlo", "mlir"), ("shardy", "mlir")
-    ]  # fmt: skip
-    whole = program.propagate(plan, texts=True).stages["shardy"]
-    assert texts(stages[-1]) == [line for line in whole.splitlines() if line.strip()]
+def test_there_are_three_texts_and_they_are_the_programs(program, plan, stages):
+    kinds = [("jaxpr", "jaxpr"), ("stablehlo", "mlir"), ("shardy", "mlir")]
+    assert [(stage.name, stage.kind) for stage in stages] == kinds
+    texts = program.texts(plan)
+    assert [texts[name].count("sdy.all_reduce") for name, _ in kinds] == [0, 0, 1] and "loc(" not in texts["shardy"]
 
 
 @pytest.mark.parametrize(("name", "operation"), [("jaxpr", "dot_general"), ("stablehlo", "dot_general")])
@@ -65,3 +60,9 @@ def test_what_the_partitioner_made_has_its_lines_without_its_tables(program, pla
     (added,) = [line for line in lines if " all-reduce(" in line.text]
     assert added.at == f"test_lines.py:{PRODUCTS[1]}"
     assert lines[-1].text == "}" and not any("metadata=" in x.text or "FileNames" in x.text for x in lines)
+
+
+def test_an_operation_without_a_line_has_its_text_alone():
+    program = sv.trace(lambda x: jnp.cumsum(x, 0), jax.ShapeDtypeStruct((8, 4), jnp.float32))
+    (line,) = [x for x in program.texts(sv.Plan("data=2"))["jaxpr"].splitlines() if " = cumsum[" in x]
+    assert line.endswith("= cumsum[axis=0 reverse=False] a")
