@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from shardviz.ask.derived import of_variant
@@ -37,6 +38,7 @@ from shardviz.judge.report import Report
 from shardviz.program.plan import Plan
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.stages import Stage
 from shardviz.study import mending
 from shardviz.study.answer import Found, Search, WhyNot
 from shardviz.study.mends import Mends
@@ -59,8 +61,6 @@ _COUNTED = 0.5
 """Seconds after which it is said how many were tried, where nothing else is new."""
 _MOST_REMEDIED = 24
 _MOST_WHY = 8
-_MOST_TEXTS = 2
-"""Plans whose texts are kept although nobody looks at them."""
 
 
 class Board(Protocol):
@@ -97,8 +97,6 @@ class Background:
         self._mended: dict[Any, Remedies] = {}
         self._card = ""  # that of the search
         self._question: object | None = None  # that is being answered
-        self._texts: dict[Plan, Stages] = {}
-        self._read: frozenset[Plan] = frozenset()  # whose texts somebody looks at
 
     def start(self, chore: str, about: Any = None) -> None:
         """Begins a chore that an edit asked for, by its name."""
@@ -357,39 +355,19 @@ class Background:
 
     def find_stages(self, other: bool = False) -> None:
         """Has the texts of the plan made, and, where `other`, those of the card that it is compared with."""
-        now = self._board.now
+        now, program = self._board.now, self._board.asking.program
         wanted = dict.fromkeys((now.plan, now.deck.other.plan) if other else (now.plan,))
-        if self._read.issuperset(wanted) and now.plan == now.stages.of:
+        missing = [plan for plan in wanted if plan not in now.stages]
+        if not missing:
             return
-        self.end("stages")
-        self._read = frozenset(wanted)  # before anybody is told, who may ask again
-        missing = [plan for plan in wanted if plan not in self._texts]
-        self._board.put(stages=self._texts.get(now.plan, Stages(now.plan, busy=True)))
-        if missing:
-            self._begin("stages", self._make_stages(missing))
 
-    def stages_of(self, plan: Plan) -> Stages:
-        """The texts of a plan as far as they are made."""
-        stages = self._board.now.stages
-        return stages if stages.of == plan else self._texts.get(plan, Stages(plan))
+        def put(plan: Plan, items: tuple[Stage, ...] | None, trouble: str) -> None:
+            if plan in self._board.now.stages:  # else nobody looks at them any more
+                self._board.put(stages={**self._board.now.stages, plan: Stages(items or (), trouble=trouble)})
 
-    def _make_stages(self, plans: list[Plan]) -> Steps:
-        yield  # so that the page says first that they are being made
-        for plan in plans:
-            stages = Stages(plan, busy=True)
-            try:
-                for stage in self._board.asking.program.stages(plan):
-                    stages = replace(stages, items=(*stages.items, stage))
-                    if plan == self._board.now.plan:
-                        self._board.put(stages=stages)
-                    yield
-            except ShardvizError as error:
-                stages = replace(stages, trouble=str(error))
-            stages = self._texts[plan] = replace(stages, busy=False)
-            for old in [old for old in self._texts if old not in self._read][:-_MOST_TEXTS]:
-                self._texts.pop(old)
-            now = self._board.now
-            self._board.put(stages=stages if plan == now.plan else replace(now.stages))
+        self._board.put(stages={plan: now.stages.get(plan, Stages(busy=True)) for plan in wanted})
+        for plan in missing:
+            self._elsewhere("texts", lambda plan=plan: tuple(program.stages(plan)), partial(put, plan))
 
 
 def searches(program: Program, plan: Plan, machine: Machine) -> Iterator[Search]:

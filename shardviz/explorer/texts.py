@@ -66,13 +66,11 @@ class Stages:
     """The texts of a plan.
 
     Attributes:
-        of: the plan; None where nobody has looked.
-        items: those before XLA that are there, in order.
-        busy: more are being made.
-        trouble: why no more are.
+        items: those before XLA, in order.
+        busy: they are being made.
+        trouble: why they could not be.
     """
 
-    of: Plan | None = None
     items: tuple[Stage, ...] = ()
     busy: bool = False
     trouble: str = ""

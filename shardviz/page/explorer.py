@@ -19,7 +19,7 @@ from shardviz.errors import ShardvizError
 from shardviz.explorer.edits import read
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import session_json
-from shardviz.explorer.texts import codes_of
+from shardviz.explorer.texts import Stages, codes_of
 from shardviz.files import write_whole
 from shardviz.judge.report import Report
 from shardviz.notation import Spec
@@ -410,13 +410,11 @@ def _preview(explorer: Explorer) -> Json:
 
 def _stages(explorer: Explorer) -> Json:
     state = explorer.state
-    state.background.find_stages(
-        other=explorer.query.get("against") == "card"
-    )  # which does nothing where they are being made
+    with_other = explorer.query.get("against") == "card"
+    state.background.find_stages(with_other)  # which does nothing where they are being made
     now, other = state.deck.now, state.deck.other
-    made, beside = (state.background.stages_of(plan) for plan in (state.plan, other.plan))
-    lacks = explorer.query.get("against") == "card" and other is not now and not beside.items
-    waits = "Shardy is being run …" if made.busy or lacks else ""
+    made, beside = (state.now.stages.get(plan, Stages()) for plan in (state.plan, other.plan))
+    waits = "Shardy is being run …" if made.busy or (with_other and beside.busy) else ""
     shown = stages_shown(
         made.with_reports(now.known.reports),
         None if other is now else beside.with_reports(other.known.reports),
