@@ -58,10 +58,12 @@ def scanned(jaxpr: Any) -> set[int]:
         for inner in sub_jaxprs(equation.params):
             if len(inner.invars) == len(places):
                 own = scanned(inner)
-                for place, (known, var, given) in enumerate(zip(places, inner.invars, equation.invars, strict=True)):
-                    sliced = equation.primitive.name == "scan" and len(var.aval.shape) < len(given.aval.shape)
-                    if known is not None and (sliced or place in own):
-                        sliced_places.add(known)
+                for place, (outer_place, var, outer) in enumerate(
+                    zip(places, inner.invars, equation.invars, strict=True)
+                ):
+                    sliced = equation.primitive.name == "scan" and len(var.aval.shape) < len(outer.aval.shape)
+                    if outer_place is not None and (sliced or place in own):
+                        sliced_places.add(outer_place)
         if equation.primitive.name == "convert_element_type" and places[0] is not None:
             at[equation.outvars[0]] = places[0]
     return sliced_places

@@ -49,8 +49,8 @@ def lower(
     from jax._src.named_sharding import UNSPECIFIED
 
     shardings = tuple(NamedSharding(mesh, spec) for spec in specs or [PartitionSpec()] * len(closed.in_avals))
-    known = told("partitionings", partitionings or Partitionings())
-    with under(mesh), known, _no_backend(platform, device_kind or platform, num_cores):
+    answering = told("partitionings", partitionings or Partitionings())
+    with under(mesh), answering, _no_backend(platform, device_kind or platform, num_cores):
         closed = _low(closed)
         results = len(closed.jaxpr.outvars)
         needed, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * results, instantiate=True)

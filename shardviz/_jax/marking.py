@@ -168,13 +168,13 @@ class Watch:
         return self._own[code]
 
     def _line(self, frame: FrameType, below: FrameType | None, places: tuple[tuple[int | None, ...], ...]) -> Line:
-        known = self._frames.get(id(frame))
-        if known is None:
-            known = self._frames[id(frame)] = _CallFrame(frame, len(self._frames))
+        call_frame = self._frames.get(id(frame))
+        if call_frame is None:
+            call_frame = self._frames[id(frame)] = _CallFrame(frame, len(self._frames))
         first, last, start, end = (n or 0 for n in places[frame.f_lasti // 2])
-        run = known.run_at(frame.f_lasti, below)
+        run = call_frame.run_at(frame.f_lasti, below)
         code = frame.f_code
-        return Line(code.co_filename, code.co_qualname, first, last, start, end, known.number, run)
+        return Line(code.co_filename, code.co_qualname, first, last, start, end, call_frame.number, run)
 
 
 def _of_a_mark() -> bool:

@@ -103,14 +103,14 @@ def answer(
         _check_divides(spec, aval.shape, mesh)
     try:
         with jax.sharding.use_abstract_mesh(mesh):
-            made = jax.eval_shape(
+            has = jax.eval_shape(
                 _mapped(partitioned, mesh), *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in call.in_avals)
             )
     except Exception as error:
         raise Unanswered(f"its function for one device raised {type(error).__name__}: {error}") from error
-    if [(a.shape, a.dtype) for a in made] != [(a.shape, a.dtype) for a in call.out_avals]:
-        given, wanted = (", ".join(f"{a.dtype}{list(a.shape)}" for a in of) for of in (made, call.out_avals))
-        raise Unanswered(f"its function for one device makes {given}, all devices together, instead of {wanted}")
+    if [(a.shape, a.dtype) for a in has] != [(a.shape, a.dtype) for a in call.out_avals]:
+        have, wanted = (", ".join(f"{a.dtype}{list(a.shape)}" for a in of) for of in (has, call.out_avals))
+        raise Unanswered(f"its function for one device makes {have}, all devices together, instead of {wanted}")
     return partitioned
 
 
@@ -167,16 +167,16 @@ def mend_custom_partitioning() -> None:
     def lowering(ctx: Any, *values: Any, **params: Any) -> Any:
         if getattr(here, "device", None) is None:
             return rule(ctx, *values, **params)
-        around, known = ctx.module_context.axis_context, here.partitionings
+        around, partitionings = ctx.module_context.axis_context, here.partitionings
         whole = isinstance(around, sharding_impls.SPMDAxisContext) and around.manual_axes
         if not (whole and set(around.manual_axes) == set(around.mesh.axis_names)):
-            number = len(known.met)
-            known.met.append(params)
+            number = len(partitionings.met)
+            partitionings.met.append(params)
             mesh = jax.sharding.get_abstract_mesh()
-            if known.asking and mesh.size > 1:
+            if partitionings.asking and mesh.size > 1:
                 return _custom_call(number, mesh, values, params)
-            if number in known.answers:
-                program = _program(known.answers[number], mesh)
+            if number in partitionings.answers:
+                program = _program(partitionings.answers[number], mesh)
                 return mlir.lower_fun(program, multiple_results=True)(ctx, *values)
         return mlir.lower_fun(core.jaxpr_as_fun(params["call"]), multiple_results=True)(ctx, *values)
 

@@ -175,8 +175,10 @@ def _refused(frame: Any) -> Refusal:
             break
         code, values = frame.f_code, frame.f_locals
         names = code.co_varnames[: code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS) + code.co_kwonlyargcount]
-        given = [values[name] for name in names if name in values]
-        flat = [x for value in given for x in (value if isinstance(value, tuple | list) else (value,)) if is_array(x)]
+        arguments = [values[name] for name in names if name in values]
+        flat = [
+            x for value in arguments for x in (value if isinstance(value, tuple | list) else (value,)) if is_array(x)
+        ]
         if flat:
             operands = tuple(Operand(tuple(x.shape), x.sharding.spec) for x in flat)
             return Refusal(operands, _contraction(frame) if len(operands) == 2 else None)
@@ -189,10 +191,10 @@ def _contraction(frame: Any) -> Any:
     for _ in range(4):
         if frame is None:
             break
-        known = frame.f_locals
-        options = known.get("kwargs")
+        variables = frame.f_locals
+        options = variables.get("kwargs")
         inner = options.get("dimension_numbers") if isinstance(options, dict) else None
-        numbers = known.get("dimension_numbers", inner)
+        numbers = variables.get("dimension_numbers", inner)
         if type(numbers) is tuple and len(numbers) == 2:
             return numbers
         frame = frame.f_back

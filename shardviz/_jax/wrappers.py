@@ -160,11 +160,11 @@ def reduced(obj: Any) -> Any:
         if getattr(wrapping, name)
     }
     for name in ("in_shardings", "out_shardings"):
-        given = getattr(wrapping, name)
+        option = getattr(wrapping, name)
         if any(
-            type(leaf).__name__ != "UnspecifiedValue" for leaf in jax.tree.leaves(given, is_leaf=lambda n: n is None)
+            type(leaf).__name__ != "UnspecifiedValue" for leaf in jax.tree.leaves(option, is_leaf=lambda n: n is None)
         ):
-            options[name] = given
+            options[name] = option
     return _jitted, (wrapping.fn, options)
 
 

@@ -124,32 +124,37 @@ def program_of(
 _SETTINGS = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
 
 
-def program_and_plan(made: Any, mesh: Any = None) -> tuple[Program, Plan]:
+def program_and_plan(subject: Any, mesh: Any = None) -> tuple[Program, Plan]:
     """A program and a plan, from what brings both.
 
     Args:
-        made: a `Program`, an example of the gallery, (either of them, plan), or (function, arguments[, keywords]) with
-            `in_specs`, `out_specs` and what `trace` takes among the keywords.
+        subject: a `Program`, an example of the gallery, (either of them, plan), or (function, arguments[, keywords])
+            with `in_specs`, `out_specs` and what `trace` takes among the keywords.
         mesh: the mesh to put the plan on; None for its own.
 
     Raises:
         ShardvizError: if it is none of these; else as `trace` and `Program.plan`.
     """
-    if isinstance(made, Program):
-        return made, made.plan(mesh)
-    program, plan = getattr(made, "program", None), getattr(made, "plan", None)
-    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Plan):
-        program, plan = getattr(made[0], "program", made[0]), made[1]
+    if isinstance(subject, Program):
+        return subject, subject.plan(mesh)
+    program, plan = getattr(subject, "program", None), getattr(subject, "plan", None)
+    if isinstance(subject, tuple) and len(subject) == 2 and isinstance(subject[1], Plan):
+        program, plan = getattr(subject[0], "program", subject[0]), subject[1]
     if isinstance(program, Program) and isinstance(plan, Plan):
         return program, plan if mesh is None else plan.with_mesh(mesh)
-    if isinstance(made, tuple) and 2 <= len(made) <= 3 and callable(made[0]) and not isinstance(made[1], Plan):
-        fn, args = made[:2]
-        options = dict(made[2]) if len(made) == 3 else {}
+    if (
+        isinstance(subject, tuple)
+        and 2 <= len(subject) <= 3
+        and callable(subject[0])
+        and not isinstance(subject[1], Plan)
+    ):
+        fn, args = subject[:2]
+        options = dict(subject[2]) if len(subject) == 3 else {}
         specs = {name: options.pop(name, None) for name in ("in_specs", "out_specs")}
         settings = [options.pop(name, ()) for name in _SETTINGS]
         program = program_of(fn, tuple(args), options, mesh, *settings)
         return program, program.plan(mesh, **specs)
-    parts = ", ".join(type(part).__name__ for part in (made if isinstance(made, tuple) else (made,)))
+    parts = ", ".join(type(part).__name__ for part in (subject if isinstance(subject, tuple) else (subject,)))
     raise ShardvizError(
         f"({parts}) was given: expected a program (sv.trace), an example of the gallery, (program, plan), (function, "
         "arguments) or (function, arguments, keywords)"

@@ -61,7 +61,7 @@ class Preset:
     Attributes:
         name: such as `fsdp + tensor parallel`.
         text: what it does, in a sentence.
-        cut: how many dimensions of arguments are cut by what.
+        cut: how many dimensions of arguments are sharded along what.
         plan: the plan.
         report: what Shardy, or the partitioner, makes of it; None where it is not offered.
         cost: what its step costs on the target, by that report; None without one.
@@ -166,9 +166,9 @@ class _Subject:
     def matrices(self) -> tuple[dict[str, float], list[Dimension]]:
         """The bytes of every matrix of the state; and the dimensions of these, but those of data and stacks."""
         ranks = {a.name: sum((a.name, d) not in self.stepped for d in range(len(a.shape))) for a in self.state()}
-        found = {a.name: _nbytes(a) for a in self.state() if ranks[a.name] > 1}
-        own = [d for d in self.dimensions if not (d.of or d.undivided) and any(m.path in found for m in d.arguments)]
-        return found, own
+        sizes = {a.name: _nbytes(a) for a in self.state() if ranks[a.name] > 1}
+        own = [d for d in self.dimensions if not (d.of or d.undivided) and any(m.path in sizes for m in d.arguments)]
+        return sizes, own
 
     def between(self) -> list[Dimension]:
         """What lies between the layers' products: every dimension of matrices but the one that runs through all of
@@ -191,9 +191,9 @@ def presets_of(
         raise ShardvizError("presets(mesh): a mesh with one axis or more is needed, such as {'data': 8, 'model': 8}")
     subject = _Subject(mesh, arguments, dimensions, roles)
     for name, of in _ALL:  # each gives a plan, what it does, and promises; or None
-        made = of(subject, Plan(mesh, edits={a.name: Spec() for a in arguments}))
-        if made is not None:
-            plan, text, *promises = made
+        preset = of(subject, Plan(mesh, edits={a.name: Spec() for a in arguments}))
+        if preset is not None:
+            plan, text, *promises = preset
             by = Counter(tuple(map(str, axes)) for m, axes in plan.cuts if m.role == "argument" and axes)
             cut = ", ".join(f"{plural(n, 'array dimension')} by {' and '.join(axes)}" for axes, n in by.items())
             yield Preset(name=name, plan=plan, text=text, cut=cut or "nothing divides", promises=tuple(promises))
@@ -540,10 +540,10 @@ def _cut(
 
     Args:
         subject: the program and the mesh.
-        plan: what is cut already.
+        plan: what is sharded already.
         dimensions: what to cut.
         axes: by which, major to minor.
-        once: leave out a dimension of which an array is cut by one of the axes already.
+        once: leave out a dimension of which an array is sharded along one of the axes already.
     """
     for dimension in dimensions:
         taken = {m.path for m, by in plan.cuts if set(by) & set(axes)}
@@ -557,11 +557,11 @@ def _cut(
 
 def _dividing(size: int, axes: Sequence[str], mesh: DeviceMesh) -> tuple[str, ...]:
     """The axes, from the first on, whose product divides a size."""
-    found: list[str] = []
+    chosen: list[str] = []
     for axis in axes:
-        if size % math.prod(mesh.shape[a] for a in (*found, axis)) == 0:
-            found.append(axis)
-    return tuple(found)
+        if size % math.prod(mesh.shape[a] for a in (*chosen, axis)) == 0:
+            chosen.append(axis)
+    return tuple(chosen)
 
 
 def _state_cut(
@@ -575,7 +575,7 @@ def _state_cut(
 
     Args:
         subject: the program and the mesh.
-        plan: what is cut already.
+        plan: what is sharded already.
         axes: by which.
         arguments: which of the state; then the new values of all of it lie as the old ones do. None for all of it, of
             which the compiler places the new values.
@@ -594,8 +594,8 @@ def _state_cut(
     for member, by in list(cuts.items()):
         if member.role == "argument" and member.path in becomes:
             cuts[Member("output", becomes[member.path], member.dimension)] = by
-    said = {*outputs, *(becomes[a.name] for a in state if a.name in becomes)}
-    outs = dict(plan.out_edits) | dict.fromkeys(sorted(said), Spec())
+    sharded = {*outputs, *(becomes[a.name] for a in state if a.name in becomes)}
+    outs = dict(plan.out_edits) | dict.fromkeys(sorted(sharded), Spec())
     return Plan(plan.mesh, edits=plan.edits, out_edits=outs, cuts=cuts)
 
 

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardviz import processes
 from shardviz.ask import submitting
 from shardviz.ask.derived import Derivable, of_plan, of_variant, planned
 from shardviz.ask.presets import Preset, Presets, presets_of, tried
 from shardviz.ask.propagated import report_of, sketch_of
-from shardviz.ask.reading import Reading
+from shardviz.ask.reading import CompileReading
 from shardviz.ask.submitting import OnReport, ReportFuture
 from shardviz.ask.targeting import resolve_target
 from shardviz.ask.why import Questions
@@ -27,7 +26,6 @@ from shardviz.errors import MeshError, ShardvizError, TraceError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
-from shardviz.processes import Job
 from shardviz.program import propagate as shardy
 from shardviz.program.bind import RulesTable, Undivided, ruled_arguments, rules_table, undivided
 from shardviz.program.call import Call
@@ -35,9 +33,9 @@ from shardviz.program.exports import export
 from shardviz.program.exports import write as write_export
 from shardviz.program.footprint import Footprint
 from shardviz.program.jax_code import jax_code, source_diff
-from shardviz.program.lower import CPU, Lowered, LowerFor, with_constraints
+from shardviz.program.lines import stages_of
+from shardviz.program.lower import CPU, Lowered, LowerFor
 from shardviz.program.lowerings import Lowerings
-from shardviz.program.passes import before_shardy, shardy_stages
 from shardviz.program.plan import Plan
 from shardviz.program.plan_code import plan_code
 from shardviz.program.roles import new_values, resharded, roles
@@ -253,14 +251,13 @@ class Program(Derivable):
         return signature
 
     @of_plan
-    def propagate(self, plan: Plan, target: str | Machine = "cpu", *, texts: bool = False) -> Report:
+    def propagate(self, plan: Plan, target: str | Machine = "cpu") -> Report:
         """What Shardy makes of the plan: level `propagated`, in the kernel, in tens of milliseconds.
 
         Args:
             plan: mesh and specs.
             target: the machine for which JAX lowers the program; few operations have another lowering for another
                 platform.
-            texts: put the program's texts into `report.stages`, which takes some more milliseconds.
 
         The first time, Shardy is tried on the program in a process of its own, so that it cannot take the kernel along.
 
@@ -270,19 +267,18 @@ class Program(Derivable):
             CompileError: if Shardy does not survive the program.
         """
         if target == "cpu":
-            return self._propagate(plan, texts=texts)
+            return self._propagate(plan)
         resolved = resolve_target(target, self.bind(plan).mesh)
-        return replace(self._propagate(plan, texts=texts, target=resolved.lowered_for), target=resolved.text)
+        return replace(self._propagate(plan, target=resolved.lowered_for), target=resolved.text)
 
-    def _propagate(self, plan: Plan, *, texts: bool = False, target: LowerFor = CPU) -> Report:
+    def _propagate(self, plan: Plan, *, target: LowerFor = CPU) -> Report:
         last = self._propagated
-        if last is not None and last[:2] == (plan, target) and (last[2].stages or not texts):
+        if last is not None and last[:2] == (plan, target):
             return last[2]
         bound = self.bind(plan)
         lowered = self._rehearsed(plan, bound, target)
         propagated = shardy.propagate(lowered, bound, self._flops)
-        texts_of = self.texts(plan) | {"shardy": shardy.text_of(propagated, lowered)} if texts else {}
-        report = report_of(self._call, bound, lowered, propagated, target=target, texts=texts_of)
+        report = report_of(self._call, bound, lowered, propagated, target=target)
         self._propagated = plan, target, report  # the partitioner's report is compared with it a moment later
         return report
 
@@ -296,7 +292,7 @@ class Program(Derivable):
         target: str | Machine | None = None,
         pause: Callable[[int], None] | None = None,
     ) -> Why | CollectiveWhy:
-        """Why a value is cut as it is, or why a collective is there: tried, by propagating with something changed.
+        """Why a value is sharded as it is, or why a collective is there: tried, by propagating with something changed.
 
             program.why(plan, "h", axis="model")
             program.why(plan, report.collectives[3])
@@ -487,31 +483,26 @@ class Program(Derivable):
         until = submitting.last_milestone(level, finish)
         future.begin(self._reading(plan.with_options(options), level, target), until, timeout, memory_limit)
 
-    def _reading(self, plan: Plan, level: str, target: str) -> Reading:
+    def _reading(self, plan: Plan, level: str, target: str) -> CompileReading:
         """What is to be compiled, and reads what comes of it."""
         bound = self.bind(plan)
         resolved = resolve_target(target, bound.mesh)
         simulated = resolved.topology is None and level == "partitioned"
         lowered = self._lowerings.lower(plan, resolved.lowered_for, anywhere=simulated)
         propagate = functools.partial(self._propagate, plan, target=resolved.lowered_for)
-        return Reading(self._call, bound, lowered, resolved, propagate, self._flops)
+        return CompileReading(self._call, bound, lowered, resolved, propagate, self._flops)
 
-    @of_plan
     def texts(self, plan: Plan) -> dict[str, str]:
-        """The program before any compiler: its `jaxpr`, if it was traced here, and `stablehlo` under the plan."""
-        bound, lowered = self.bind(plan), self._lowerings.lower(plan, anywhere=True)
-        jaxpr = {} if lowered.traced.closed is None else {"jaxpr": str(with_constraints(lowered.traced, bound))}
-        return jaxpr | {"stablehlo": shardy.stablehlo_text(lowered, bound)}
+        """The program before XLA: `jaxpr`, if it was traced here, `stablehlo` under the plan, and `shardy`, what Shardy
+        makes of that. Raises as `propagate`.
+        """
+        return {stage.name: "".join(f"{line.text}\n" for line in stage.lines) for stage in self.stages(plan)}
 
     @of_plan
     def stages(self, plan: Plan) -> Iterator[Stage]:
-        """The program on its way to XLA, each line with its source line: jaxpr, StableHLO under the plan, and what
-        each of Shardy's passes makes of it; a pass that changes nothing is left out. Raises as `propagate`.
-        """
+        """The same texts line by line, each line with the source line that it comes from. Raises as `propagate`."""
         bound = self.bind(plan)
-        lowered = self._rehearsed(plan, bound, CPU)
-        yield from before_shardy(lowered, bound)
-        yield from shardy_stages(lowered, bound)
+        yield from stages_of(self._rehearsed(plan, bound, CPU), bound)
 
     @of_plan
     def plan_code(self, plan: Plan) -> str:
@@ -662,16 +653,3 @@ def sketch(program: Program, plan: Plan, target: LowerFor = CPU, vmem_bytes: flo
     lowered = program._rehearsed(plan, bound, target)
     result, memory = shardy.sketch(lowered, bound, program._flops, room=vmem_bytes)
     return sketch_of(program._call, bound, lowered, result), memory
-
-
-@of_plan
-def submit_passes(program: Program, plan: Plan, target: str = "cpu") -> Job:
-    """Compiles a plan's program once more, with what each of XLA's passes makes of it written down.
-
-    Returns:
-        A future of the compile server's texts, which `explorer.texts.pass_stages` reads; `stop` ends the compile.
-
-    Raises:
-        CompileRefused: for a target that cannot be compiled for here. SpecError, TraceError: as `bind`.
-    """
-    return processes.submit(submitting.request_of(program._reading(plan, "compiled", target), "compiled", passes=True))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from shardviz import diagnose
 from shardviz.ask import rows
@@ -25,7 +23,6 @@ def report_of(
     propagated: Propagated,
     *,
     target: LowerFor = CPU,
-    texts: Mapping[str, str] = MappingProxyType({}),
 ) -> Report:
     """The whole report.
 
@@ -35,7 +32,6 @@ def report_of(
         lowered: the program.
         propagated: what Shardy found.
         target: what it was to be lowered for.
-        texts: the program's texts.
     """
     arguments = tuple(
         replace(v, use=Use(v.optimizer, v.becomes, spec)) if (spec := propagated.read.get(v.name)) is not None else v
@@ -63,7 +59,6 @@ def report_of(
         + diagnose.without_options(bound.options)
         + diagnose.unused_arguments(arguments),
         source=rows.source(intermediates, (*propagated.collectives, *propagated.work)),
-        stages=texts,
         timings=propagated.seconds,
         versions=rows.versions(),
         residuals=residuals(propagated, lowered, bound),

@@ -21,11 +21,11 @@ from shardviz.program.call import Call
 from shardviz.program.lower import Lowered
 from shardviz.program.trace import Argument
 from shardviz.records import Collectives, Memory, PlanRecord, Stated, Value
-from shardviz.records.kernels import Known
+from shardviz.records.kernels import KernelFacts
 from shardviz.records.values import donated_bytes
 
 
-class Reading:
+class CompileReading:
     """Turns the compiler's texts into reports; what the first level found serves the second."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Reading:
             propagate: gives what Shardy made of the same, to compare with.
             flops: kernel name or call target → FLOPs of one run on one device, as a person says.
         """
-        self.known = Known(flops, lowered.traced.estimates)
+        self.kernels = KernelFacts(flops, lowered.traced.estimates)
         self.call, self.bound, self.lowered, self.resolved, self.propagate = call, bound, lowered, resolved, propagate
         self.options = {} if resolved.missing else bound.options  # simulated devices stand in for another compiler
         self.reached: dict[str, Report] = {}
@@ -63,7 +63,7 @@ class Reading:
         traced, mesh = self.lowered.traced, self.bound.mesh
         phases = compiler.Phases(after)
         collectives = compiler.collectives(after, mesh, before, arguments=self._names, phases=phases)
-        cost = compiler.count_flops(after, phases, self.known)
+        cost = compiler.count_flops(after, phases, self.kernels)
         self.lowered.rehearsed = True  # the compiler ran Shardy on it
         predicted = self.propagate()
         twins = zip(_outputs(traced.outputs, before, self.bound), predicted.outputs, strict=True)
@@ -94,7 +94,7 @@ class Reading:
             versions=rows.versions(),
             residuals=predicted.residuals,
             products=predicted.products,
-            schedule=compiler.schedule_of(after, self.known, donated=donated_bytes(arguments)),
+            schedule=compiler.schedule_of(after, self.kernels, donated=donated_bytes(arguments)),
         )
         named_collectives = compiler.with_shardys(report.collectives, predicted.collectives, self._names)
         report = replace(
@@ -107,7 +107,7 @@ class Reading:
 
     def _compiled(self, texts: dict[str, str], job: processes.Job) -> Report:
         first, waited = self.reached["partitioned"], job.elapsed
-        report = compiled_report(texts, self.resolved, first, *self.modules, self._names, self.known)
+        report = compiled_report(texts, self.resolved, first, *self.modules, self._names, self.kernels)
         return replace(report, timings={**first.timings, "compile": waited})
 
     def _finished(self, texts: dict[str, str], job: processes.Job) -> Report:
@@ -149,7 +149,7 @@ def compiled_report(
     before: compiler.Module,
     after: compiler.Module,
     arguments: Sequence[str],
-    known: Known,
+    kernels: KernelFacts,
 ) -> Report:
     """The report of level `compiled`: the partitioned one, with what the target's own compiler made of it.
 
@@ -159,7 +159,7 @@ def compiled_report(
         first: the report of level `partitioned`.
         before, after: the modules around the partitioner.
         arguments: the names of the program's arguments.
-        known: what is known of kernels and library calls besides their text.
+        kernels: what is known of kernels and library calls besides their text.
     """
     assert first.cost is not None
     optimized = compiler.parse(texts["optimized"])
@@ -180,7 +180,7 @@ def compiled_report(
         + first.diagnostics,
         source=rows.source(first.intermediates, (*first.collectives, *memory.alive_at_peak, *cost.work)),
         stages={**first.stages, "optimized": texts["optimized"]},
-        schedule=compiler.schedule_of(optimized, known, buffers),
+        schedule=compiler.schedule_of(optimized, kernels, buffers),
         scheduled=compiler.is_scheduled(optimized),
     )
 

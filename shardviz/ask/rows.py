@@ -1,4 +1,4 @@
-"""A report's rows, whatever its level: values as they are cut, the source lines they refer to, versions and notes."""
+"""A report's rows, whatever its level: values with their shardings, the source lines that they refer to, versions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def value(
     Args:
         name: its tree path.
         shape, dtype: of the whole array.
-        spec: how it is cut; None where no PartitionSpec says it.
+        spec: how it is sharded; None where no PartitionSpec says it.
         shard: one device's shape; None if not known.
         donated: whether its memory may be used for a result.
         memory_kind: the memory that it lies in.
@@ -85,7 +85,7 @@ def outputs(
 
     Args:
         lowered: the program.
-        specs: how each is cut.
+        specs: how each is sharded.
         bound: the plan.
         gradients: the names of those that the backward pass makes.
     """
@@ -117,14 +117,14 @@ def _planned(
             or (row.shape, row.dtype, row.donated) != (array.shape, array.dtype, array.donated)
             or (row.spec, row.memory_kind, row.unused, row.gradient) != (spec, memory, unused, gradient)
         ):
-            made = value(
+            new = value(
                 *(array.name, array.shape, array.dtype, spec, shard_shape(array.shape, spec, mesh)),
                 donated=array.donated,
                 memory_kind=memory,
                 unused=unused,
                 sdy=f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>",
             )
-            row = replace(made, gradient=gradient, scanned=array.scanned) if gradient or array.scanned else made
+            row = replace(new, gradient=gradient, scanned=array.scanned) if gradient or array.scanned else new
             if which == "arguments":
                 of = roles(lowered)
                 use = Use(array.name in of.optimizer, of.becomes.get(array.name, ""))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from shardviz import processes
-from shardviz.ask.reading import Reading, unfinished_report
+from shardviz.ask.reading import CompileReading, unfinished_report
 from shardviz.errors import CompileCrashed, CompileError, CompileRefused, CompileStopped, ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
@@ -33,10 +33,10 @@ class ReportFuture(Job[Report]):
         super().__init__()
         self.on_report = on_report
         self.reports: dict[str, Report] = {}
-        self._reading: Reading | None = None
+        self._reading: CompileReading | None = None
         self._until = ""
 
-    def begin(self, reading: Reading, until: str, timeout: float | None, memory_limit: float | None) -> None:
+    def begin(self, reading: CompileReading, until: str, timeout: float | None, memory_limit: float | None) -> None:
         """Starts the compile; one that cannot be made is refused.
 
         Args:
@@ -91,7 +91,7 @@ def last_milestone(level: str, finish: bool) -> str:
     return "finished" if finish else level
 
 
-def request_of(reading: Reading, until: str, passes: bool = False) -> processes.Request:
+def request_of(reading: CompileReading, until: str) -> processes.Request:
     """What the compile server is asked for.
 
     Raises:
@@ -109,11 +109,10 @@ def request_of(reading: Reading, until: str, passes: bool = False) -> processes.
         until=until,
         options=reading.options,
         topology=resolved.topology,
-        passes=passes,
     )
 
 
-def _about_options(error: CompileError | None, reading: Reading | None) -> CompileError | None:
+def _about_options(error: CompileError | None, reading: CompileReading | None) -> CompileError | None:
     """What ended a compile, with the compiler option that the compiler names, or with all that it was given."""
     options = {} if reading is None else reading.options
     if reading is None or not options or not isinstance(error, CompileRefused | CompileCrashed):

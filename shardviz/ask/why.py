@@ -1,4 +1,4 @@
-"""Questions about one plan: why a value is cut as it is, why a collective is there, what would change.
+"""Questions about one plan: why a value is sharded as it is, why a collective is there, what would change.
 
 All answers are tried: Shardy runs again on the same lowered program with something taken away, put in or forced. What
 was found out about a plan is kept while questions are about it.
@@ -22,7 +22,7 @@ from shardviz.kept import cached_property
 from shardviz.notation.spec import axis_name
 from shardviz.program.causes import axis_why, causes_of
 from shardviz.program.graph import MlirGraph
-from shardviz.program.links import Key, Named, Node, Numbered, namer
+from shardviz.program.links import Named, Node, NodeKey, Numbered, namer
 from shardviz.program.lower import Lowered
 from shardviz.program.needs import Quarrel, Reason, impossible, quarrels_of, reason
 from shardviz.program.perturb import Forced, Perturbed, edited, places_of
@@ -84,18 +84,18 @@ class Questions:
         named = {"as it is": self.report, f"without {source.axis} in {source.label}": other}
         return compare(named, target=target)
 
-    def changed(self, gone: Sequence[Source] = (), given: Sequence[Source] = ()) -> Report:
+    def changed(self, gone: Sequence[Source] = (), added: Sequence[Source] = ()) -> Report:
         """The propagated report without some sources, and with others."""
         bound = self.trial.bound
         specs = {"argument": dict(bound.in_specs), "output": dict(bound.out_specs)}
-        for put, sources in ((False, gone), (True, given)):
+        for put, sources in ((False, gone), (True, added)):
             for source in sources:
                 if source.role in specs:
                     of = specs[source.role]
                     of[source.name] = edited(of[source.name] or source.spec, source, put)
         other = replace(bound, in_specs=specs["argument"], out_specs=specs["output"])
         self.trial.runs += 1
-        return self._reported(other, lambda: self.trial.changed(gone, given))
+        return self._reported(other, lambda: self.trial.changed(gone, added))
 
     # A value.
 
@@ -231,8 +231,8 @@ class Questions:
     ) -> tuple[Way, ...]:
         """What would avoid a collective, tried: the cheapest first."""
         before, ways = self._effect(self.report, target), []
-        for text, gone, given in list(self._tries(why, answers))[:_MOST_WAYS]:
-            other = self.changed(gone, given)
+        for text, gone, added in list(self._tries(why, answers))[:_MOST_WAYS]:
+            other = self.changed(gone, added)
             after = self._effect(other, target)
             ways.append(
                 Way(
@@ -243,7 +243,7 @@ class Questions:
                     added=tuple(_added(compare(self.report, other)))[:_MOST_ADDED],
                     verdict=outcome(before, after),
                     taken=tuple(gone),
-                    given=tuple(given),
+                    given=tuple(added),
                 )
             )
         return tuple(sorted(ways, key=lambda w: (not w.gone, w.after.seconds or w.after.bytes)))
@@ -252,9 +252,9 @@ class Questions:
         self, why: Reason, answers: Sequence[AxisWhy]
     ) -> Iterator[tuple[str, Sequence[Source], Sequence[Source]]]:
         """Changes of specs that may avoid a collective, in words and as sources that go or come."""
-        gone, given = _asked(self.trial, why)
-        if given:
-            yield f"{given[0].label} as {given[0].spec.canonical()}", gone, given
+        gone, added = _asked(self.trial, why)
+        if added:
+            yield f"{added[0].label} as {added[0].spec.canonical()}", gone, added
         groups = [tuple(c.source for c in a.causes) for a in answers]
         groups += [causes_of(self.trial, cut.node.key, cut.dim, axis) for axis, cut in why.rivals]
         if why.need.kind == "partial sums" and len(answers) == 1:
@@ -287,7 +287,7 @@ class Questions:
         return reading
 
     @cached_property
-    def rows(self) -> dict[Key, Value]:
+    def rows(self) -> dict[NodeKey, Value]:
         """Every value inside, those too that nothing shards and the report has not."""
         return dict(zip(self.reading.keys, labelled(self.reading.values), strict=True))
 
@@ -297,7 +297,7 @@ class Questions:
         arguments, outputs = ([v.name for v in of] for of in (self.report.arguments, self.report.outputs))
         return namer(arguments, outputs, self.rows)
 
-    def _find(self, of: Any, axis: str | None) -> tuple[str, Value, Key, tuple[str, ...]]:
+    def _find(self, of: Any, axis: str | None) -> tuple[str, Value, NodeKey, tuple[str, ...]]:
         """The value that is meant: its role, itself, its key, and the others of its name."""
         report = self.report
         name = of.name if isinstance(of, Value) else of
@@ -308,16 +308,16 @@ class Questions:
         for role, values in (("argument", report.arguments), ("output", report.outputs)):
             for place, value in enumerate(values):
                 if value.name == name:
-                    return role, value, Key((), -1, role, place), ()
+                    return role, value, NodeKey((), -1, role, place), ()
         rows = list(self.rows.items())
         exact = [(k, v) for k, v in rows if v.name == name and (not isinstance(of, Value) or v == of)]
         variables = [(k, v) for k, v in rows if v.label == name]
         lines = [(k, v) for k, v in rows if v.source is not None and v.source.short == name]
-        found = exact or variables or lines
-        if not found:
+        matches = exact or variables or lines
+        if not matches:
             raise ShardvizError(f"why({name!r}): {self._none(name)}")
-        best = min(found, key=lambda row: self._rank(row[1], axis, last=bool(lines) and not (exact or variables)))
-        others = [v for _, v in found if v is not best[1]]
+        best = min(matches, key=lambda row: self._rank(row[1], axis, last=bool(lines) and not (exact or variables)))
+        others = [v for _, v in matches if v is not best[1]]
         return "intermediate", best[1], best[0]._replace(kind="value"), tuple(_told(v) for v in others[:_LISTED])
 
     @staticmethod

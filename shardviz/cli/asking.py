@@ -12,7 +12,7 @@ import click
 from shardviz.cli.frame import Answer, Positive, progress, quiet, verb
 from shardviz.cli.naming import resolve
 from shardviz.cli.phrases import collectives_of
-from shardviz.cli.steps import OPTIONS, STEP, Step, importable, load, project, step_names
+from shardviz.cli.steps import OPTIONS, STEP, LoadedStep, importable, load, project, step_names
 from shardviz.errors import ShardvizError
 from shardviz.records.amounts import format_seconds, plural
 from shardviz.records.collectives import KINDS, axes_words
@@ -30,19 +30,19 @@ shardviz report train --level compiled --out report.html --out report.json
 shardviz report train --json | jq '.collectives[] | {kind, count, source}'
 """,
 )
-def report(function: str | None, full: bool, **given: Any) -> Answer:
+def report(function: str | None, full: bool, **options: Any) -> Answer:
     """Say what a step communicates and costs, and what to look at.
 
     STEP is module:function, file.py:function, a step of pyproject.toml, or a name of the gallery.
     """
     from shardviz.cli.reports import ReportAnswer, report_document
 
-    step = load(function, **given)
-    found = step.report()
-    cost = step.cost(found)
-    whole = report_document(found, cost)
-    brief = whole if full else report_document(found, cost, brief=True)
-    return Answer(brief, record=ReportAnswer(found, cost), whole=whole)
+    step = load(function, **options)
+    step_report = step.report()
+    cost = step.cost(step_report)
+    whole = report_document(step_report, cost)
+    brief = whole if full else report_document(step_report, cost, brief=True)
+    return Answer(brief, record=ReportAnswer(step_report, cost), whole=whole)
 
 
 @verb(
@@ -57,7 +57,7 @@ shardviz why mlp "all-gather over data"       # that which sends most
 shardviz why "all-reduce at model.py:*"       # of the only step in pyproject.toml
 """,
 )
-def why(words: Sequence[str], axis: str | None, **given: Any) -> Answer:
+def why(words: Sequence[str], axis: str | None, **options: Any) -> Answer:
     """Say why a value is sharded so, or why a collective is there.
 
     VALUE is a tree path, a variable or a line of the program, or a kind of collective with words that say which:
@@ -65,7 +65,7 @@ def why(words: Sequence[str], axis: str | None, **given: Any) -> Answer:
     """
     if len(words) > 2:
         raise click.UsageError(f"expected [STEP] VALUE, not {len(words)} words; put quotes around VALUE")
-    step = load(words[0] if len(words) == 2 else None, **given)
+    step = load(words[0] if len(words) == 2 else None, **options)
     wanted: Any = words[-1]
     if wanted.split(" ")[0] in KINDS:
         kept = step.program.propagate(step.plan).collectives
@@ -91,7 +91,7 @@ shardviz mends llama-70b --target "tpu v5p:4x4x4"
 shardviz mends train --json | jq -r '.mends[0].write'
 """,
 )
-def mends(function: str | None, findings: int | None, **given: Any) -> Answer:
+def mends(function: str | None, findings: int | None, **options: Any) -> Answer:
     """Try what would make a step shorter or smaller.
 
     The best comes first. Each change is propagated and the best are partitioned; what makes the step worse is not
@@ -99,11 +99,11 @@ def mends(function: str | None, findings: int | None, **given: Any) -> Answer:
     """
     from shardviz.study import mends as mend
 
-    step = load(function, **given)
-    found = step.report()
+    step = load(function, **options)
+    step_report = step.report()
     progress("trying changes")
     more: dict[str, Any] = {} if findings is None else {"findings": findings}
-    return Answer(mend(step.program, found, step.target, plan=step.plan, **more))
+    return Answer(mend(step.program, step_report, step.target, plan=step.plan, **more))
 
 
 @verb(
@@ -117,7 +117,7 @@ shardviz search llama-70b --target "tpu v5p:4x4x4" --seconds 20
 shardviz search train --keep-mesh --pin "tokens=P('data')" --pin model=8 --json
 """,
 )
-def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[str, ...], **given: Any) -> Answer:
+def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[str, ...], **options: Any) -> Answer:
     """Search for the best plan on a machine.
 
     It says why not otherwise. It begins with the plan that the step has; Ctrl-C ends it with what is known by then.
@@ -126,7 +126,7 @@ def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[st
     from shardviz.cli.answers import search_data
     from shardviz.study import search as look
 
-    step = load(function, **given | {"level": given["level"] or "compiled"})
+    step = load(function, **options | {"level": options["level"] or "compiled"})
     if step.target == "cpu":
         raise ShardvizError(
             "--target: a search is for a machine with a speed; give one, such as --target 'tpu v5p:4x4x4'"
@@ -150,7 +150,7 @@ def search(function: str | None, seconds: float, keep_mesh: bool, pins: tuple[st
     return Answer(state, record=search_data(state, step.program))
 
 
-def _pin(text: str, step: Step) -> tuple[str, Any]:
+def _pin(text: str, step: LoadedStep) -> tuple[str, Any]:
     """What must stay: a spec of an argument, the size of a mesh axis, the axes that shard a logical dimension."""
     name, sign, value = text.rpartition("=") if "P(" not in text else text.partition("=")
     if not sign:
@@ -201,12 +201,12 @@ def sweep(
             raise ShardvizError(f"--over {name}: it is given twice; put all its values behind one")
         grid[name] = values
     bar = sys.stderr.isatty() and not quiet()
-    found = ask(make, grid, mesh=mesh, target=target, level=level, tokens=tokens, progress=bar)
-    if found.rows and not found.left and all(row.trouble for row in found.rows):
+    answers = ask(make, grid, mesh=mesh, target=target, level=level, tokens=tokens, progress=bar)
+    if answers.rows and not answers.left and all(row.trouble for row in answers.rows):
         raise ShardvizError(
-            f"none of the {plural(len(found.rows), 'point')} has an answer; the first: {found.rows[0].trouble}"
+            f"none of the {plural(len(answers.rows), 'point')} has an answer; the first: {answers.rows[0].trouble}"
         )
-    return Answer(found, record=sweep_data(found))
+    return Answer(answers, record=sweep_data(answers))
 
 
 def _values(text: str) -> tuple[str, list[Any]]:
@@ -232,7 +232,7 @@ shardviz timeline llama-70b --target "tpu v5p:4x4x4"
 shardviz timeline train --level compiled --out step.trace.json   # opens in https://ui.perfetto.dev
 """,
 )
-def timeline(function: str | None, **given: Any) -> Answer:
+def timeline(function: str | None, **options: Any) -> Answer:
     """Lay out a step as it would run.
 
     It says what waits for what, and what would make the step shorter. A file that ends in .trace.json is for Perfetto
@@ -240,5 +240,5 @@ def timeline(function: str | None, **given: Any) -> Answer:
     """
     from shardviz.costs.timeline import timeline_of
 
-    step = load(function, **given)
+    step = load(function, **options)
     return Answer(timeline_of(step.report(), step.target))

@@ -57,13 +57,13 @@ class Base:
 
 
 @contextlib.contextmanager
-def base_of(revision: str, steps: Mapping[str, Settings], given: Mapping[str, Any]) -> Iterator[Base]:
+def base_of(revision: str, steps: Mapping[str, Settings], options: Mapping[str, Any]) -> Iterator[Base]:
     """The reports of steps at a revision; afterwards neither its worktree nor its process is there any more.
 
     Args:
         revision: a branch, tag or commit; where it has gone on since, the commit at which the working tree left it.
         steps: name → what is said of it here, which holds where the revision's own `pyproject.toml` has no such step.
-        given: what the command line says besides.
+        options: what the command line says besides.
 
     Raises:
         ShardvizError: if this is no repository of git, or has no such revision.
@@ -81,7 +81,7 @@ def base_of(revision: str, steps: Mapping[str, Settings], given: Mapping[str, An
                 "tree": str(tree),
                 "answers": str(answers),
                 "steps": msgspec.to_builtins(dict(steps)),
-                "given": {name: value for name, value in given.items() if value not in (None, (), [])},
+                "given": {name: value for name, value in options.items() if value not in (None, (), [])},
             }
             where = tree / Path.cwd().resolve().relative_to(root)
             command = [sys.executable, "-c", f"from shardviz.cli.base import child; child({json.dumps(asked)!r})"]
@@ -153,10 +153,10 @@ def child(asked: str) -> None:
             (answers / f"{place}.part").rename(answers / f"{place}.json")
 
 
-def _report(name: str, here: Settings, of: Project, given: Mapping[str, Any], root: Path, tree: Path) -> Report:
+def _report(name: str, here: Settings, of: Project, options: Mapping[str, Any], root: Path, tree: Path) -> Report:
     """The report of a step as the revision has it, on the target and of the level that are asked for now."""
     if name in of.steps:
-        _, settings = settings_of(name, given, of)
+        _, settings = settings_of(name, options, of)
         settings = msgspec.structs.replace(settings, target=here.target, level=here.level)
     else:
         settings = here

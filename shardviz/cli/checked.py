@@ -22,10 +22,10 @@ import msgspec
 from shardviz.cli.phrases import collectives_of
 from shardviz.cli.reports import step_data
 from shardviz.cli.schemas import CheckData, CheckedStep, ComparisonData, Failure
-from shardviz.cli.steps import Step
+from shardviz.cli.steps import LoadedStep
 from shardviz.costs.step_cost import StepCost, memory_parts
 from shardviz.errors import ContractError, ShardvizError
-from shardviz.judge.changes import Place
+from shardviz.judge.changes import SourceLine
 from shardviz.judge.comparison import Comparison, compare
 from shardviz.judge.report import Report
 from shardviz.kept import cached_property
@@ -40,7 +40,7 @@ _MORE = 1.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class StepCheck:
     """A step to be checked.
 
     Attributes:
@@ -51,7 +51,7 @@ class Case:
         accept: rules that may fail.
     """
 
-    step: Step
+    step: LoadedStep
     report: Report
     cost: StepCost | None
     base: Report | str | None
@@ -197,8 +197,8 @@ class Case:
             was, moved = _bytes(before.get(name, ())), _bytes(sent)
             if moved <= was * _MORE:
                 continue
-            places = {Place.of(c.source, base.line) for c in before.get(name, ())}
-            new = [c for c in sent if Place.of(c.source, self.report.line) not in places] or sent
+            places = {SourceLine.of(c.source, base.line) for c in before.get(name, ())}
+            new = [c for c in sent if SourceLine.of(c.source, self.report.line) not in places] or sent
             most = max(new, key=lambda c: _bytes([c]))
             kind = "gathered" if most.kind == "all-gather" or "windowed" in most.facts else f"sent ({most.kind})"
             before_that = f"{format_bytes(was)} before" if was else "none before"
@@ -213,9 +213,9 @@ class Case:
 
     def _new(self, base: Report) -> Iterator[Failure]:
         """Warnings and errors that the base has not."""
-        known = {_meaning(f, base) for f in base.findings} | {f.id for f in base.findings}
+        old = {_meaning(f, base) for f in base.findings} | {f.id for f in base.findings}
         for finding in self.report.findings:
-            if finding.severity == "note" or {finding.id, _meaning(finding, self.report)} & known:
+            if finding.severity == "note" or {finding.id, _meaning(finding, self.report)} & old:
                 continue
             yield Failure(
                 rule=f"new:{finding.id}",
@@ -224,20 +224,20 @@ class Case:
             )
 
 
-def refuse_unknown_axes(cases: Sequence[Case]) -> None:
+def refuse_unknown_axes(cases: Sequence[StepCheck]) -> None:
     """A collective that is forbidden over an axis that no step has is a slip, and would never fail.
 
     Raises:
         ShardvizError: it names the axis.
     """
-    known = list(dict.fromkeys(axis for case in cases for axis in case.report.mesh.names))
+    names = list(dict.fromkeys(axis for case in cases for axis in case.report.mesh.names))
     for case in cases:
         for text in case.step.settings.budgets.forbid:
             axes = collectives_of(text, argument="--forbid").get("axes", "")
             for axis in filter(None, map(str.strip, axes.split(","))):
-                if axis not in known:
+                if axis not in names:
                     raise ShardvizError(
-                        f"--forbid {text!r}: no mesh has an axis {axis!r}; there are {', '.join(known)}"
+                        f"--forbid {text!r}: no mesh has an axis {axis!r}; there are {', '.join(names)}"
                     )
 
 
@@ -248,11 +248,11 @@ def _is(rule: str, accepted: str) -> bool:
 def _sent(report: Report) -> dict[str, list[Collective]]:
     """Argument → the collectives that move it; sums of it, which gather nothing, are left out."""
     names = {v.name for v in report.arguments}
-    found: dict[str, list[Collective]] = {}
+    by_operand: dict[str, list[Collective]] = {}
     for c in report.collectives:
         if c.operand in names and c.kind not in ("all-reduce", "reduce-scatter"):
-            found.setdefault(c.operand, []).append(c)
-    return found
+            by_operand.setdefault(c.operand, []).append(c)
+    return by_operand
 
 
 def _bytes(sent: Sequence[Collective]) -> float:
@@ -262,19 +262,19 @@ def _bytes(sent: Sequence[Collective]) -> float:
 
 def _meaning(finding: Finding, report: Report) -> tuple[object, ...]:
     """A finding by its rule, axes and place, so that it is the same after an edit above its line."""
-    return finding.rule, finding.axes, Place.of(finding.source, report.line) if finding.source else finding.value
+    return finding.rule, finding.axes, SourceLine.of(finding.source, report.line) if finding.source else finding.value
 
 
-def check_document(found: CheckData) -> Document:
+def check_document(result: CheckData) -> Document:
     """What a check found, a section a step."""
-    failed = [step for step in found.steps if not step.ok]
-    against = f", against {found.against}" if found.against else ""
+    failed = [step for step in result.steps if not step.ok]
+    against = f", against {result.against}" if result.against else ""
     verdict = (
-        f"{len(failed)} of {plural(len(found.steps), 'step')} FAILED"
+        f"{len(failed)} of {plural(len(result.steps), 'step')} FAILED"
         if failed
-        else f"{plural(len(found.steps), 'step')} ok"
+        else f"{plural(len(result.steps), 'step')} ok"
     )
-    return Document(title=words(f"{verdict}{against}", strong=True), blocks=tuple(map(_section, found.steps)))
+    return Document(title=words(f"{verdict}{against}", strong=True), blocks=tuple(map(_section, result.steps)))
 
 
 def _section(step: CheckedStep) -> Section:

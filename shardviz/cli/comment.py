@@ -48,7 +48,7 @@ shardviz comment train --base origin/main --threshold 5%
 shardviz comment --base base.json --head head.json
 """,
 )
-def comment(names: tuple[str, ...], base: str, head: str | None, threshold: str, **given: Any) -> Answer:
+def comment(names: tuple[str, ...], base: str, head: str | None, threshold: str, **options: Any) -> Answer:
     """Write for a pull request what it makes worse or better.
 
     It is Markdown. Nothing is printed where nothing changes by the threshold.
@@ -56,7 +56,7 @@ def comment(names: tuple[str, ...], base: str, head: str | None, threshold: str,
     from shardviz.cli.schemas import CommentData
 
     least = _share(threshold)
-    pairs = _of_files(names, base, head) if head else _of_revisions(names, base, given)
+    pairs = _of_files(names, base, head) if head else _of_revisions(names, base, options)
     changes = [change for pair in pairs if (change := changed(*pair, threshold=least))]
     text = "\n\n".join((MARK, *(markdown for _, markdown in changes))) if changes else ""
     return Answer(text, record=CommentData(steps=tuple(change for change, _ in changes), markdown=text))
@@ -80,13 +80,13 @@ def _of_files(names: Sequence[str], base: str, head: str) -> Iterator[_Pair]:
     yield after.program, before, after, machine if machine == other else None
 
 
-def _of_revisions(names: Sequence[str], base: str, given: Mapping[str, Any]) -> Iterator[_Pair]:
+def _of_revisions(names: Sequence[str], base: str, options: Mapping[str, Any]) -> Iterator[_Pair]:
     """The steps' names, each with its report of the base, or why there is none, and of the working tree."""
     from shardviz.cli.base import base_of
 
     of = project()
-    steps = wanted(names, given, of)
-    with base_of(base, steps, given) as before:
+    steps = wanted(names, options, of)
+    with base_of(base, steps, options) as before:
         for name, settings in steps.items():
             step = step_of(name, settings, of)
             after = step.report()

@@ -141,17 +141,17 @@ def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Calla
     """
 
     def register(function: Callable[..., Answer]) -> click.Command:
-        def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **given: Any) -> int:
+        def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **arguments: Any) -> int:
             context = click.get_current_context()
             context.obj.quiet = quiet
             for parameter in context.command.params:
-                value = given.get(parameter.name or "")
+                value = arguments.get(parameter.name or "")
                 if any(
                     isinstance(word, str) and not word.strip()
                     for word in (value if isinstance(value, tuple) else (value,))
                 ):
                     raise click.BadParameter("it is empty; give a value, or leave it out", context, parameter)
-            answer = function(**given)
+            answer = function(**arguments)
             text, code = answer.json() if as_json else answer.text(width or columns()), answer.code
             try:
                 if text:

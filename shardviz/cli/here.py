@@ -14,7 +14,7 @@ from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
 
 
 @dataclass(frozen=True)
-class Lines:
+class TwoColumns:
     """Lines whose second column begins at the 16th; one that is too long goes on there.
 
     Attributes:
@@ -40,8 +40,8 @@ def targets() -> Answer:
     from shardviz.cli.schemas import TargetsData
     from shardviz.compiler.targets import targets as statuses
 
-    found = statuses()
-    return Answer(Lines(repr(found)), record=TargetsData(targets=list(found)), whole=repr(found))
+    states = statuses()
+    return Answer(TwoColumns(repr(states)), record=TargetsData(targets=list(states)), whole=repr(states))
 
 
 @verb("doctor", examples="shardviz doctor")
@@ -54,7 +54,7 @@ def doctor() -> Answer:
     from shardviz.cli.schemas import DoctorData
 
     text, works = examine()
-    return Answer(Lines(text), record=DoctorData(works=works, text=text), code=0 if works else FAILED, whole=text)
+    return Answer(TwoColumns(text), record=DoctorData(works=works, text=text), code=0 if works else FAILED, whole=text)
 
 
 @cli.command(
@@ -89,8 +89,8 @@ def schema(name: str | None) -> Answer:
 
     if name is not None and name not in SCHEMAS:
         raise click.UsageError(f"VERB {name!r}: it prints no JSON; there are {', '.join(SCHEMAS)}")
-    found = schema_of(name) if name else {verb: schema_of(verb) for verb in SCHEMAS}
-    return Answer(json.dumps(found, indent=1), record=found)
+    schemas = schema_of(name) if name else {verb: schema_of(verb) for verb in SCHEMAS}
+    return Answer(json.dumps(schemas, indent=1), record=schemas)
 
 
 @verb(

@@ -51,8 +51,8 @@ def compare(old: str, new: str, target: str | None, exit_code: bool) -> Answer:
     (before, machine), (after, other) = read_report("OLD", old), read_report("NEW", new)
     if target is None and machine == other:
         target = machine
-    found = difference((_name(old, "old"), before), (_name(new, "new"), after), target=target)
-    return Answer(found, code=FAILED if exit_code and not found.same else DONE)
+    comparison = difference((_name(old, "old"), before), (_name(new, "new"), after), target=target)
+    return Answer(comparison, code=FAILED if exit_code and not comparison.same else DONE)
 
 
 def _name(path: str, word: str) -> str:
@@ -82,30 +82,30 @@ shardviz check model:train_step --args model:arguments --mesh data=8,model=8 \\
     --target "tpu v5p:4x4x4" --level compiled
 """,
 )
-def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[str, ...], **given: Any) -> Answer:
+def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[str, ...], **options: Any) -> Answer:
     """Check steps against goldens, budgets and another revision.
 
     It exits with 1 if one fails. With --base, a weight that is gathered now and was not, and a new warning, fail too.
     """
     from shardviz.cli.base import base_of
-    from shardviz.cli.checked import Case, check_document, refuse_unknown_axes
+    from shardviz.cli.checked import StepCheck, check_document, refuse_unknown_axes
     from shardviz.cli.schemas import CheckData
 
     of = project()
-    steps = wanted(names, given, of)
+    steps = wanted(names, options, of)
     for name, settings in steps.items():
         if not (base or settings.golden or any(msgspec.structs.astuple(settings.budgets))):
             raise ShardvizError(
                 f"{name}: there is nothing to check; give --max-step-time, --max-memory, --forbid, --golden or --base, "
                 "or budgets and golden in pyproject.toml"
             )
-    with base_of(base, steps, given) if base else contextlib.nullcontext() as before:
+    with base_of(base, steps, options) if base else contextlib.nullcontext() as before:
         cases = []
         for name, settings in steps.items():
             step = step_of(name, settings, of)
             report = step.report()
             was = before.report(name) if before else None
-            case = Case(
+            case = StepCheck(
                 step=step,
                 report=report,
                 cost=step.cost(report),
@@ -117,5 +117,5 @@ def check(names: tuple[str, ...], base: str | None, update: bool, accept: tuple[
             cases.append(case)
     refuse_unknown_axes(cases)  # before a golden is written
     checked = [case.checked() for case in cases]
-    found = CheckData(ok=all(each.ok for each in checked), against=before.name if before else "", steps=checked)
-    return Answer(check_document(found), record=found, code=DONE if found.ok else FAILED)
+    result = CheckData(ok=all(each.ok for each in checked), against=before.name if before else "", steps=checked)
+    return Answer(check_document(result), record=result, code=DONE if result.ok else FAILED)

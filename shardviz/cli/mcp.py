@@ -38,11 +38,11 @@ def mcp() -> None:
 
 
 async def _serve() -> None:
-    found = server()
+    serving = server()
     from mcp.server.stdio import stdio_server  # pyright: ignore[reportMissingImports]
 
     async with stdio_server() as (read, write):
-        await found.run(read, write, found.create_initialization_options())
+        await serving.run(read, write, serving.create_initialization_options())
 
 
 def server() -> Any:

@@ -22,12 +22,12 @@ def step_data(cost: StepCost | None) -> StepData | None:
     """The data of a cost; None for none."""
     if cost is None:
         return None
-    step, needs, known = cost.step, cost.needs, cost.seconds is not None
+    step, needs, timed = cost.step, cost.needs, cost.seconds is not None
     return StepData(
         target=cost.machine.text,
         seconds=cost.seconds,
-        low=step.low if known else None,
-        high=step.high if known else None,
+        low=step.low if timed else None,
+        high=step.high if timed else None,
         bound=cost.bound,
         compute=None if cost.flops is None else step.compute,
         hbm=step.memory,

@@ -71,7 +71,7 @@ class TimelineMore(msgspec.Struct, kw_only=True):
     shardviz_timeline: int
 
 
-class Moved(TypedDict):
+class CollectivesData(TypedDict):
     """Collectives of one meaning, on one side of a comparison."""
 
     kind: str
@@ -86,13 +86,13 @@ class Moved(TypedDict):
     count_not_known: int
 
 
-class Change(TypedDict):
+class CollectiveChangeData(TypedDict):
     """Collectives that differ."""
 
     of: str
     what: str
-    before: Moved | None
-    after: Moved | None
+    before: CollectivesData | None
+    after: CollectivesData | None
 
 
 class AmountData(TypedDict):
@@ -143,7 +143,7 @@ class ComparisonData(msgspec.Struct, kw_only=True):
     level: str
     reports: list[Compared]
     specs: list[SpecChange]
-    collectives: list[Change]
+    collectives: list[CollectiveChangeData]
     amounts: list[AmountData]
     notes: list[str]
 
@@ -251,7 +251,7 @@ class MendData(TypedDict):
     lines: list[str]
 
 
-class NotOffered(TypedDict):
+class NotOfferedData(TypedDict):
     """A change that was tried and is not offered."""
 
     action: str
@@ -266,7 +266,7 @@ class MendsData(msgspec.Struct, kw_only=True):
     target: str
     level: str
     mends: list[MendData]
-    not_offered: list[NotOffered]
+    not_offered: list[NotOfferedData]
     by_hand: list[str]
     tried: int
     finished: bool
@@ -315,7 +315,7 @@ def _written(kind: Any) -> Any:
     return kind if not parts else list[parts[0]] if typing.get_origin(kind) is tuple else typing.Union[parts]  # noqa: UP007
 
 
-class Offer(msgspec.Struct, kw_only=True):
+class OfferData(msgspec.Struct, kw_only=True):
     """A plan that a search offers.
 
     Attributes:
@@ -356,7 +356,7 @@ class SearchData(msgspec.Struct, kw_only=True):
     program: str
     target: str
     level: str
-    offers: list[Offer]
+    offers: list[OfferData]
     why_not: list[Other]
     floor_seconds: float | None
     tried: int
@@ -513,5 +513,5 @@ def schema_of(verb: str) -> dict[str, Any]:
         if "properties" in definition and name not in whole:
             definition["additionalProperties"] = False
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"shardviz {verb} --json"}
-    said = {"allOf": list(tops), "unevaluatedProperties": False} if together else {"anyOf": list(tops)}
-    return head | said | {"$defs": definitions}
+    combined = {"allOf": list(tops), "unevaluatedProperties": False} if together else {"anyOf": list(tops)}
+    return head | combined | {"$defs": definitions}

@@ -99,7 +99,7 @@ class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class LoadedStep:
     """A step, traced, with the plan that is asked about.
 
     Attributes:
@@ -212,27 +212,29 @@ def importable(of: Project) -> None:
             sys.path.insert(0, place)
 
 
-def settings_of(function: str | None, given: Mapping[str, Any], of: Project) -> tuple[str, Settings]:
+def settings_of(function: str | None, options: Mapping[str, Any], of: Project) -> tuple[str, Settings]:
     """The step's name, and what is said of it: on the command line, else in `pyproject.toml`.
 
     Raises:
         ShardvizError: if no step is named and there is not just one, or a value cannot be.
     """
     if function is None and len(of.steps) != 1:
-        known = f"there are {', '.join(of.steps)}" if of.steps else "pyproject.toml names none in [tool.shardviz.steps]"
+        have = f"there are {', '.join(of.steps)}" if of.steps else "pyproject.toml names none in [tool.shardviz.steps]"
         raise ShardvizError(
-            f"STEP: which one? {known}; give a step's name, module:function, or a name of the gallery such as llama-8b"
+            f"STEP: which one? {have}; give a step's name, module:function, or a name of the gallery such as llama-8b"
         )
     name = next(iter(of.steps)) if function is None else function
     base = of.steps.get(name, Settings(function=name))
-    said = {name: value for name, value in given.items() if value not in (None, (), [])}
+    overrides = {name: value for name, value in options.items() if value not in (None, (), [])}
     for names in ("static", "donate"):
-        if names in said:
-            said[names] = [int(word) if word.isdecimal() else word for word in re.split(r"[,\s]+", said[names].strip())]
-    if "rules" in said:
-        said["rules"] = dict(map(_rule, said["rules"]))
-    budgets = {name: said.pop(name) for name in Budgets.__struct_fields__ if name in said}
-    merged = msgspec.structs.replace(base, **said)
+        if names in overrides:
+            overrides[names] = [
+                int(word) if word.isdecimal() else word for word in re.split(r"[,\s]+", overrides[names].strip())
+            ]
+    if "rules" in overrides:
+        overrides["rules"] = dict(map(_rule, overrides["rules"]))
+    budgets = {name: overrides.pop(name) for name in Budgets.__struct_fields__ if name in overrides}
+    merged = msgspec.structs.replace(base, **overrides)
     if budgets:
         budgets = {name: list(value) if isinstance(value, tuple) else value for name, value in budgets.items()}
         merged = msgspec.structs.replace(merged, budgets=msgspec.structs.replace(base.budgets, **budgets))
@@ -248,27 +250,27 @@ def _rule(text: str) -> tuple[str, str]:
     return pattern.strip(), spec.strip()
 
 
-def wanted(names: Sequence[str], given: Mapping[str, Any], of: Project) -> dict[str, Settings]:
+def wanted(names: Sequence[str], options: Mapping[str, Any], of: Project) -> dict[str, Settings]:
     """Name → settings of the steps that are named, else of all of the project. Raises as `settings_of`."""
-    return dict(settings_of(name, given, of) for name in names or tuple(of.steps) or (None,))
+    return dict(settings_of(name, options, of) for name in names or tuple(of.steps) or (None,))
 
 
-def load(function: str | None, **given: Any) -> Step:
+def load(function: str | None, **options: Any) -> LoadedStep:
     """The step that is meant, traced.
 
     Args:
         function: what stands in the place of STEP; None for the only one of `pyproject.toml`.
-        given: the options of the command line.
+        options: the options of the command line.
 
     Raises:
         ShardvizError: for whatever cannot be found, read or traced; the message names the option.
     """
     of = project()
-    name, settings = settings_of(function, given, of)
+    name, settings = settings_of(function, options, of)
     return step_of(name, settings, of)
 
 
-def step_of(name: str, settings: Settings, of: Project) -> Step:
+def step_of(name: str, settings: Settings, of: Project) -> LoadedStep:
     """A step of a project, traced. Raises as `load`."""
     from shardviz.ask.calls import program_and_plan
     from shardviz.notation import DeviceMesh
@@ -278,22 +280,22 @@ def step_of(name: str, settings: Settings, of: Project) -> Step:
     if settings.target != "attached" and "jax" not in sys.modules:
         os.environ.setdefault("JAX_PLATFORMS", "cpu")  # whoever holds an accelerator here is left alone
     mesh = None if settings.mesh is None else _option("mesh", lambda: DeviceMesh.of(settings.mesh))
-    made = resolve("STEP", settings.function, mesh)
+    subject = resolve("STEP", settings.function, mesh)
     progress(f"tracing {name}")
-    if callable(made) and not hasattr(made, "program"):
+    if callable(subject) and not hasattr(subject, "program"):
         named = {kind: [a for a in getattr(settings, kind) if isinstance(a, str)] for kind in ("static", "donate")}
         numbered = {kind: [a for a in getattr(settings, kind) if isinstance(a, int)] for kind in ("static", "donate")}
-        made = (made, arguments_of(settings), {
+        subject = (subject, arguments_of(settings), {
             "static_argnums": numbered["static"], "static_argnames": named["static"],
             "donate_argnums": numbered["donate"], "donate_argnames": named["donate"],
             "in_specs": specs_of("in-specs", settings.in_specs, mesh),
             "out_specs": specs_of("out-specs", settings.out_specs, mesh),
         })  # fmt: skip
-        program, plan = _with_hint(settings, lambda: program_and_plan(made, mesh))
+        program, plan = _with_hint(settings, lambda: program_and_plan(subject, mesh))
     else:
         if settings.args or settings.static or settings.donate:
             raise ShardvizError(f"--args, --static, --donate: {settings.function} brings its own; leave them out")
-        program, plan = program_and_plan(made, mesh)
+        program, plan = program_and_plan(subject, mesh)
         for option, text in (("in_specs", settings.in_specs), ("out_specs", settings.out_specs)):
             if text:
                 specs = {"in_specs": plan.in_specs, "out_specs": plan.out_specs}
@@ -307,14 +309,14 @@ def step_of(name: str, settings: Settings, of: Project) -> Step:
                 raise ShardvizError(f"--rule {row.rule} matches no argument of {name}; its arguments include {some}")
     if settings.options:
         plan = _option("options", lambda: plan.with_options(settings.options))
-    tokens = getattr(made, "tokens", None) if settings.tokens is None else settings.tokens
-    return Step(
+    tokens = getattr(subject, "tokens", None) if settings.tokens is None else settings.tokens
+    return LoadedStep(
         name=name,
         settings=msgspec.structs.replace(settings, tokens=tokens),
         program=program,
         plan=plan,
         target=settings.target or "cpu",
-        model_flops=getattr(made, "model_flops", None),
+        model_flops=getattr(subject, "model_flops", None),
     )
 
 
@@ -336,8 +338,8 @@ def arguments_of(settings: Settings) -> tuple[Any, ...]:
     """The arguments: those in a tuple or list, or what is neither as the only one."""
     if not settings.args:
         return ()
-    made = value_of("--args", settings.args)
-    return tuple(made) if isinstance(made, tuple | list) and not hasattr(made, "_fields") else (made,)
+    value = value_of("--args", settings.args)
+    return tuple(value) if isinstance(value, tuple | list) and not hasattr(value, "_fields") else (value,)
 
 
 def specs_of(option: str, text: str, mesh: Any) -> Any:

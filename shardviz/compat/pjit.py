@@ -31,7 +31,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from shardviz import _jax
 from shardviz.errors import MeshError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
-from shardviz.program.call import Brings, Call, Options, abstract, own_specs, without_shardings
+from shardviz.program.call import Brings, Call, JitOptions, abstract, own_specs, without_shardings
 from shardviz.program.plan import expand
 from shardviz.program.signature import tree_of_names
 
@@ -91,7 +91,7 @@ def pjit(
     outs = out_axis_resources if out_shardings is UNSPECIFIED else out_shardings
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     static, donated = _numbers("static_argnums", static_argnums), _numbers("donate_argnums", donate_argnums)
-    return Pjit(fun, ins, outs, Options(static, names, donated), keep_unused)
+    return Pjit(fun, ins, outs, JitOptions(static, names, donated), keep_unused)
 
 
 def with_sharding_constraint(x: Any, axis_resources: Any) -> Any:
@@ -110,7 +110,7 @@ class Pjit:
         mesh: that of the NamedShardings among the resources, which goes before the call site's; None without any.
     """
 
-    def __init__(self, fun: Any, ins: Any, outs: Any, options: Options, keep_unused: bool):
+    def __init__(self, fun: Any, ins: Any, outs: Any, options: JitOptions, keep_unused: bool):
         if not callable(fun):
             raise TraceError(f"pjit: expected a function, not {fun!r}")
         functools.update_wrapper(self, fun)
@@ -149,7 +149,7 @@ class Pjit:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
-    def __shardviz_call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call:
+    def __shardviz_call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call:
         """What `sv.trace` and `sv.explore` make of a call: the axis resources are the plan, on the call site's mesh. A
         `SpecError` or `TraceError` where the resources do not fit the arguments."""
         if options:

@@ -8,7 +8,7 @@ from shardviz.compiler.memory import Buffers, alive_at_peak, memory
 from shardviz.compiler.module import Computation, Instruction, Module, parse
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.schedule import is_scheduled, schedule_of
-from shardviz.compiler.shapes import Shape, parse_shape
+from shardviz.compiler.shapes import HloShape, parse_shape
 from shardviz.compiler.shardings import cut, output_shardings, values
 from shardviz.compiler.uses import with_shardys
 from shardviz.compiler.work import ByteCount, count_bytes, count_flops, with_bytes
@@ -20,10 +20,10 @@ __all__ = [
     "Computation",
     "FrameTable",
     "HloGraph",
+    "HloShape",
     "Instruction",
     "Module",
     "Phases",
-    "Shape",
     "algorithms",
     "alive_at_peak",
     "axes_of",

@@ -35,12 +35,12 @@ from itertools import chain
 from weakref import WeakKeyDictionary
 
 from shardviz.compiler.module import CALLERS, Computation, Instruction, Module, Named, number
-from shardviz.compiler.shapes import Shape, ShapeTree, leaves
+from shardviz.compiler.shapes import HloShape, ShapeTree, leaves
 from shardviz.errors import ParseError
-from shardviz.graph import Block, Contraction, Convolution, Dims, Graph, Operation, Value
+from shardviz.graph import Block, Contraction, Convolution, Dims, Graph, GraphValue, Operation
 from shardviz.records import KINDS
 
-Tree = Value | tuple["Tree", ...]
+Tree = GraphValue | tuple["Tree", ...]
 """An array, or a tuple of them."""
 
 _TRIPS = re.compile(r'"?known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d{1,18})(?!\d)', re.ASCII)
@@ -57,12 +57,12 @@ _CHAINED, _BEGINS, _ENDS = 'chain_id="', '"AsyncCollectiveStart"', '"AsyncCollec
 _GRAPHS: WeakKeyDictionary[Module, HloGraph] = WeakKeyDictionary()
 
 
-class HloValue(Value):
-    """An array of HLO; `array` is its `Shape`, with its layout, and `native` the `Instruction` that gives it."""
+class HloValue(GraphValue):
+    """An array of HLO; `array` is its `HloShape`, with its layout, and `native` the `Instruction` that gives it."""
 
     __slots__ = ("array",)
 
-    def __init__(self, owner: Operation | Block, index: int, array: Shape, native: Instruction):
+    def __init__(self, owner: Operation | Block, index: int, array: HloShape, native: Instruction):
         super().__init__(owner, index, array.dims, array.dtype, native)
         self.array = array
 
@@ -75,7 +75,7 @@ class HloOperation(Operation):
     def __str__(self) -> str:
         return f"HLO instruction {self.native.name!r} ({self.native.opcode})"
 
-    def branch_operands(self, branch: int) -> tuple[Value, ...]:
+    def branch_operands(self, branch: int) -> tuple[GraphValue, ...]:
         """What a conditional hands to a branch."""
         return self.branches[branch] if branch < len(self.branches) else ()
 
@@ -227,11 +227,11 @@ class HloGraph(Graph):
 
     def _read(self, computation: Computation, block: Block) -> None:
         arrays: dict[str, Tree] = Named(f"computation {computation.name!r}")
-        for _, given in sorted(computation.parameters.items()):
+        for _, parameter in sorted(computation.parameters.items()):
             start = len(block.arguments)
-            values = tuple(HloValue(block, start + i, array, given) for i, array in enumerate(given.shapes))
+            values = tuple(HloValue(block, start + i, array, parameter) for i, array in enumerate(parameter.shapes))
             block.arguments += values
-            arrays[given.name] = _like(given.shape, iter(values))
+            arrays[parameter.name] = _like(parameter.shape, iter(values))
         for instruction in computation.instructions:
             if instruction.opcode == "parameter":
                 continue
@@ -250,13 +250,13 @@ class HloGraph(Graph):
 
     def _made(self, block: Block, instruction: Instruction, operands: list[Tree]) -> Tree:
         """Notes an operation; the arrays that its instruction gives."""
-        opcode, given = instruction.opcode, [tuple(_leaves(tree)) for tree in operands]
+        opcode, groups = instruction.opcode, [tuple(_leaves(tree)) for tree in operands]
         if opcode.endswith("-done"):
-            given = [tuple(filter(_is_result, values)) or values for values in given]
-        operation = HloOperation(opcode, tuple(chain.from_iterable(given)), block, instruction)
+            groups = [tuple(filter(_is_result, values)) or values for values in groups]
+        operation = HloOperation(opcode, tuple(chain.from_iterable(groups)), block, instruction)
         if opcode == "custom-call" and operation.target in _SHARDINGS:
             operation.kind = "sharding"
-        operation.branches = tuple(given[1:])
+        operation.branches = tuple(groups[1:])
         block.operations.append(operation)
         if opcode in CALLERS:
             for inner in _run(instruction):
@@ -271,7 +271,7 @@ class HloGraph(Graph):
         if (
             not opcode.endswith("-start")
             or opcode == "all-reduce-start"
-            or isinstance(shape, Shape)
+            or isinstance(shape, HloShape)
             or len(shape) <= place
         ):
             return _like(shape, iter(self._results(operation, shape)))
@@ -279,7 +279,7 @@ class HloGraph(Graph):
         trees[place] = _like(shape[place], iter(self._results(operation, shape[place])))
         return tuple(trees)
 
-    def _results(self, operation: HloOperation, shape: ShapeTree) -> tuple[Value, ...]:
+    def _results(self, operation: HloOperation, shape: ShapeTree) -> tuple[GraphValue, ...]:
         operation.results = _others(operation, shape)
         return operation.results
 
@@ -299,11 +299,11 @@ def graph_of(module: Module) -> HloGraph:
     return graph
 
 
-def _others(operation: HloOperation, shape: ShapeTree) -> tuple[Value, ...]:
+def _others(operation: HloOperation, shape: ShapeTree) -> tuple[GraphValue, ...]:
     return tuple(HloValue(operation, i, leaf, operation.native) for i, leaf in enumerate(leaves(shape)))
 
 
-def _is_result(value: Value) -> bool:
+def _is_result(value: GraphValue) -> bool:
     return value.maker is not None and value in value.maker.results
 
 
@@ -313,22 +313,22 @@ def _run(instruction: Instruction) -> list[str]:
     return [name for role in roles if role in instruction.called for name in instruction.called[role]]
 
 
-def _leaves(tree: Tree) -> Iterator[Value]:
-    if isinstance(tree, Value):
+def _leaves(tree: Tree) -> Iterator[GraphValue]:
+    if isinstance(tree, GraphValue):
         yield tree
     else:
         for part in tree:
             yield from _leaves(part)
 
 
-def _like(shape: ShapeTree, values: Iterator[Value]) -> Tree:
+def _like(shape: ShapeTree, values: Iterator[GraphValue]) -> Tree:
     """Arrays in the tree of a shape."""
-    return next(values) if isinstance(shape, Shape) else tuple(_like(part, values) for part in shape)
+    return next(values) if isinstance(shape, HloShape) else tuple(_like(part, values) for part in shape)
 
 
 def _part(tree: Tree, path: tuple[int, ...]) -> Tree:
     for index in path:
-        if isinstance(tree, Value) or index >= len(tree):
+        if isinstance(tree, GraphValue) or index >= len(tree):
             raise ParseError(f"HLO: there is no element {path} of what is no such tuple")
         tree = tree[index]
     return tree

@@ -22,7 +22,7 @@ import numpy as np
 from shardviz.compiler.collectives import collectives
 from shardviz.compiler.graph import HloOperation, graph_of
 from shardviz.compiler.module import Instruction, Module
-from shardviz.graph import At, Origins, Value
+from shardviz.graph import At, GraphValue, Origins
 from shardviz.layouts.layout import itemsize
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.notation.mesh import DeviceMesh
@@ -63,36 +63,36 @@ def target_collectives(
         OptimizedCollective(on_slices(c, mesh, slices, optimized.num_partitions), runs_as[c.name], optimized)
         for c in collectives(optimized, mesh, before, arguments=arguments)
     ]
-    made = {c.name: PartitionedCollective(c, made_as[c.name], after) for c in partitioned}
-    laid_before = {one.laid for one in made.values()}
+    by_name = {c.name: PartitionedCollective(c, made_as[c.name], after) for c in partitioned}
+    laid_before = {one.laid for one in by_name.values()}
     for run in runs:
         if run.laid and run.laid not in laid_before:
             run.take_apart()
-    by_channel = Counter((one.channel, one.family) for one in made.values())
-    for one in made.values():
+    by_channel = Counter((one.channel, one.family) for one in by_name.values())
+    for one in by_name.values():
         one.alone = by_channel[one.channel, one.family] == 1
-    left, sums = dict(made), _added_up(after)
+    left, sums = dict(by_name), _added_up(after)
     for of_run, of_made in _SURE:
         _pair(runs, left, of_run, of_made, sums)
-    _combined(runs, left, made)
+    _combined(runs, left, by_name)
     _folded(runs, left, after)
     for of_run, of_made in _LIKELY:
         _pair(runs, left, of_run, of_made, sums)
-    _serving_several(runs, left, made, sums)
-    _further_parts(runs, made)
+    _serving_several(runs, left, by_name, sums)
+    _further_parts(runs, by_name)
     several: dict[str, int] = {}
     for run in runs:
         for name in run.stands_for:
             several[name] = several.get(name, 0) + 1
-    return tuple(_record(run, made, several) for run in runs)
+    return tuple(_record(run, by_name, several) for run in runs)
 
 
 def _named(module: Module) -> dict[str, HloOperation]:
     return {op.native.name: op for op in graph_of(module).operations if op.collective}
 
 
-def _record(run: OptimizedCollective, made: _ByName, several: dict[str, int]) -> TargetCollective:
-    stands_for = [made[name].collective for name in run.stands_for]
+def _record(run: OptimizedCollective, by_name: _ByName, several: dict[str, int]) -> TargetCollective:
+    stands_for = [by_name[name].collective for name in run.stands_for]
     shown = run.shown
     if stands_for:
         first = stands_for[0]
@@ -223,7 +223,7 @@ def _scattered(collective: Collective, op: HloOperation) -> Collective:
     return dataclasses.replace(collective, kind="reduce-scatter", shape=kept.dims, result_bytes=nbytes)
 
 
-def _is_padded(value: Value) -> bool:
+def _is_padded(value: GraphValue) -> bool:
     """Whether an array is a shard written into an empty array."""
     maker = value.maker
     if maker is not None and maker.kind == "fusion":
@@ -241,7 +241,7 @@ def _laid_together(op: HloOperation) -> tuple[int, ...]:
     """
     origins = Origins(_LAYS_OUT)
 
-    def sizes(value: Value) -> list[int]:
+    def sizes(value: GraphValue) -> list[int]:
         maker = origins(At(value)).value.maker
         if maker is None or maker.kind != "concatenate":
             return [value.elements]
@@ -333,8 +333,8 @@ def _pair(
     Where fewer run than were made, the summands of one sum are taken to run as one: each run is one of another sum.
     """
     waiting: dict[str, list[str]] = {}
-    for name, made in left.items():
-        if key := of_made(made):
+    for name, partitioned in left.items():
+        if key := of_made(partitioned):
             waiting.setdefault(repr(key), []).append(name)
     keys = {id(run): repr(key) for run in runs if not run.stands_for and (key := of_run(run))}
     running = Counter(keys.values())
@@ -349,17 +349,17 @@ def _pair(
             del left[run.stands_for[-1]]
 
 
-def _combined(runs: Sequence[OptimizedCollective], left: _ByName, made: _ByName) -> None:
+def _combined(runs: Sequence[OptimizedCollective], left: _ByName, by_name: _ByName) -> None:
     """The other parts of combined collectives: the same axes, count and size as something that goes in.
 
     First what stands at the same place as a part that is known, then what is of the same kind.
     """
-    waiting = {id(run): _unknown(run, made) for run in runs if len(run.parts) > 1}
+    waiting = {id(run): _unknown(run, by_name) for run in runs if len(run.parts) > 1}
 
     for by_place in (True, False):
         for run in runs:
             parts = waiting.get(id(run), [])
-            places = {run.place, *(made[name].place for name in run.stands_for)} - {None}
+            places = {run.place, *(by_name[name].place for name in run.stands_for)} - {None}
             for other in list(left.values()) if parts else ():
                 if (other.collective.axes, other.collective.count) != (run.shown.axes, run.shown.count):
                     continue
@@ -383,10 +383,10 @@ def _folded(runs: Sequence[OptimizedCollective], left: _ByName, after: Module) -
         names = [outer]
         while names[-1] in inner_of:
             names.append(inner_of[names[-1]])
-        made = [left[name].collective for name in names if name in left]
-        axes = [axis for one in made for axis in one.axes or ()]
+        folded = [left[name].collective for name in names if name in left]
+        axes = [axis for one in folded for axis in one.axes or ()]
         for run in runs:
-            alike = (run.family, run.whole, run.shown.count) == ("reduce", left[outer].whole, made[0].count)
+            alike = (run.family, run.whole, run.shown.count) == ("reduce", left[outer].whole, folded[0].count)
             if not run.stands_for and alike and sorted(map(repr, axes)) == sorted(map(repr, run.shown.axes or ())):
                 run.stands_for += reversed(names)
                 for name in names:
@@ -394,26 +394,26 @@ def _folded(runs: Sequence[OptimizedCollective], left: _ByName, after: Module) -
                 break
 
 
-def _unknown(run: OptimizedCollective, made: _ByName) -> list[tuple[str, float]]:
+def _unknown(run: OptimizedCollective, by_name: _ByName) -> list[tuple[str, float]]:
     """The parts of which it is not known yet what they carry out."""
     parts = list(run.parts)
     for name in run.stands_for:
-        if (part := _part(made[name], parts, True)) is not None:
+        if (part := _part(by_name[name], parts, True)) is not None:
             parts.remove(part)
     return parts
 
 
 def _part(
-    made: PartitionedCollective, parts: Sequence[tuple[str, float]], any_family: bool
+    partitioned: PartitionedCollective, parts: Sequence[tuple[str, float]], any_family: bool
 ) -> tuple[str, float] | None:
     """The part that is of the size of a collective, and of its family if there is such a one."""
-    if (made.family, made.whole) in parts:
-        return made.family, made.whole
-    return next((part for part in parts if any_family and part[1] == made.whole), None)
+    if (partitioned.family, partitioned.whole) in parts:
+        return partitioned.family, partitioned.whole
+    return next((part for part in parts if any_family and part[1] == partitioned.whole), None)
 
 
 def _serving_several(
-    runs: Sequence[OptimizedCollective], left: _ByName, made: _ByName, sums: Sequence[Sequence[str]]
+    runs: Sequence[OptimizedCollective], left: _ByName, by_name: _ByName, sums: Sequence[Sequence[str]]
 ) -> None:
     """What one run does for several: the same gather asked for twice, and all-reduces whose results are added up.
 
@@ -421,14 +421,14 @@ def _serving_several(
     """
     runs_of = {name: run for run in runs for name in run.stands_for}
     same: dict[Hashable, list[str]] = {}
-    for name, one in made.items():
+    for name, one in by_name.items():
         if one.collective.kind not in REDUCES:
             same.setdefault((_moved(one.collective), one.collective.count), []).append(name)
     for names in (*same.values(), *sums):
         run = next((runs_of[name] for name in names if name in runs_of), None)
         for name in [n for n in names if run is not None and n in left]:
             assert run is not None
-            like = made[run.stands_for[0]].collective
+            like = by_name[run.stands_for[0]].collective
             if (left[name].collective.axes, left[name].collective.count) == (like.axes, like.count):
                 run.stands_for.append(name)
                 del left[name]
@@ -439,7 +439,7 @@ _KEEPS_SUMS = frozenset(("add", "convert", "copy", "bitcast", "reshape", "transp
 
 def _added_up(module: Module) -> list[list[str]]:
     """All-reduces whose results are summands of one sum, the largest sums first."""
-    owner: dict[Value, set[str]] = {}  # value → the all-reduces that it is a sum of
+    owner: dict[GraphValue, set[str]] = {}  # value → the all-reduces that it is a sum of
     for op in graph_of(module).operations:
         if op.kind == "all-reduce" and len(op.results) == 1:
             owner[op.result] = {op.native.name}
@@ -451,10 +451,10 @@ def _added_up(module: Module) -> list[list[str]]:
     return sorted(sums, key=len, reverse=True)
 
 
-def _further_parts(runs: Sequence[OptimizedCollective], made: _ByName) -> None:
+def _further_parts(runs: Sequence[OptimizedCollective], by_name: _ByName) -> None:
     """What is left of the target's: further parts of what was split, of whatever kind, or the same again."""
     keys: dict[Hashable, str] = {}
-    for name, one in made.items():
+    for name, one in by_name.items():
         for key in _keys(one.channel, one.collective):
             keys.setdefault(key, name)
     for run in runs:

@@ -38,7 +38,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shardviz.compiler.module import Instruction, Module
-from shardviz.compiler.shapes import Shape, element
+from shardviz.compiler.shapes import HloShape, element
 from shardviz.errors import ParseError
 from shardviz.kept import cached_property
 from shardviz.records import Alive, HostMemory, Memory
@@ -273,8 +273,8 @@ def memory(
     Raises:
         ParseError: if the text has no allocations.
     """
-    given = buffer_assignment
-    buffers = given if isinstance(given, Buffers) else Buffers(given, live_range, target)
+    assignment = buffer_assignment
+    buffers = assignment if isinstance(assignment, Buffers) else Buffers(assignment, live_range, target)
     if not buffers.allocations and "BufferAssignment" not in buffers.text:
         raise ParseError(f"this is no buffer assignment: no line 'allocation 0: size ...' in {buffers.text[:80]!r}...")
     main = [a for a in buffers.allocations if a.color == 0]
@@ -333,27 +333,27 @@ def alive_at_peak(
 def _alive(
     allocation: Allocation,
     values: Sequence[PlacedValue],
-    made: dict[str, Instruction],
+    instructions: dict[str, Instruction],
     entry: dict[str, int],
     module: Module,
     arguments: Sequence[str],
 ) -> Alive:
     size = largest(values)
-    if allocation.is_argument and (given := next((v for v in values if v.name in entry), None)):
-        instruction, number = made[given.name], entry[given.name]
-        name = arguments[number] if number < len(arguments) else instruction.op_name or given.name
-        dtype, shape = _array(instruction, given)
+    if allocation.is_argument and (parameter := next((v for v in values if v.name in entry), None)):
+        instruction, number = instructions[parameter.name], entry[parameter.name]
+        name = arguments[number] if number < len(arguments) else instruction.op_name or parameter.name
+        dtype, shape = _array(instruction, parameter)
         return Alive(name=name, bytes=size, kind="argument", dtype=dtype, shape=shape)
     kind = "output" if allocation.is_output else "constant" if allocation.is_constant else "temporary"
-    tellers = {v: _teller(made[v.name], module) for v in values if v.name in made}
+    tellers = {v: _teller(instructions[v.name], module) for v in values if v.name in instructions}
     if not tellers:
         return Alive(name=values[0].name, bytes=size, kind=kind)
     told = [v for v, teller in tellers.items() if module.source(teller) is not None]
-    makers = [v for v in told if made[v.name].opcode not in _PASSING]
+    makers = [v for v in told if instructions[v.name].opcode not in _PASSING]
     stacked = [v for v in makers if "dynamic_update_slice" in tellers[v].op_name]  # filled, trip by trip of a loop
     value = (stacked or makers or told or list(tellers))[0]
     teller = tellers[value]
-    dtype, shape = _array(made[value.name], value)
+    dtype, shape = _array(instructions[value.name], value)
     return Alive(
         name=value.name,
         bytes=size,
@@ -375,7 +375,7 @@ def _teller(instruction: Instruction, module: Module) -> Instruction:
 def _array(instruction: Instruction, value: PlacedValue) -> tuple[str, tuple[int, ...]]:
     """The element type and shape of a value; empty where it is no array."""
     shape = element(instruction.shape, tuple(int(n) for n in value.part.split(",") if n))
-    return (shape.dtype, shape.dims) if isinstance(shape, Shape) else ("", ())
+    return (shape.dtype, shape.dims) if isinstance(shape, HloShape) else ("", ())
 
 
 def _stated(message: str) -> tuple[int | None, int | None]:

@@ -8,7 +8,7 @@
 ...   ROOT %dot = f32[4,2]{1,0} dot(%a, %b#1), lhs_contracting_dims={1}, metadata={op_name="jit(f)/dot"}
 ... }''')
 >>> module.name, module.num_partitions, module.entry.root.shape
-('jit_f', 8, Shape(dtype='float32', dims=(4, 2)))
+('jit_f', 8, HloShape(dtype='float32', dims=(4, 2)))
 >>> dot = module.entry.root
 >>> dot.operands, dot.operand_parts, dot.attributes["lhs_contracting_dims"], dot.op_name
 (('a', 'b'), ((), (1,)), '{1}', 'jit(f)/dot')
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shardviz.compiler.frames import FrameTable, unescape
-from shardviz.compiler.shapes import Shape, ShapeTree, leaves, parse_shape
+from shardviz.compiler.shapes import HloShape, ShapeTree, leaves, parse_shape
 from shardviz.errors import ParseError, excerpt
 from shardviz.kept import cached_property
 from shardviz.notation.bounds import MOST_DIGITS
@@ -94,7 +94,7 @@ class Instruction:
         return parse_shape(self.shape_text)
 
     @property
-    def shapes(self) -> tuple[Shape, ...]:
+    def shapes(self) -> tuple[HloShape, ...]:
         """Its result's arrays, tuples flattened."""
         return leaves(self.shape)
 

@@ -52,8 +52,8 @@ class Phases:
 
     def phase_at(self, operation: HloOperation, place: None) -> str:
         """The pass that an operation's name stack says."""
-        made = operation.native
-        return phase(self.full_name(operation.block, made)) if made.op_name else "update"
+        instruction = operation.native
+        return phase(self.full_name(operation.block, instruction)) if instruction.op_name else "update"
 
     def place_inside(self, operation: HloOperation, place: None) -> None:
         """Nothing: an instruction's own computation tells its callers."""

@@ -35,10 +35,10 @@ from shardviz.compiler.memory import Buffers
 from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.traffic import moved_bytes
-from shardviz.graph import Block, Value, trip_counts
+from shardviz.graph import Block, GraphValue, trip_counts
 from shardviz.graph.flops import PRODUCTS, call_of, multiplied_in, product_dtype, product_flops, shortest, shortest_side
-from shardviz.graph.listed import Listing
-from shardviz.records.kernels import Known
+from shardviz.graph.listed import ScheduleBuilder
+from shardviz.records.kernels import KernelFacts
 from shardviz.records.schedule import Schedule, Scheduled, heaviest
 
 _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
@@ -55,39 +55,39 @@ def is_scheduled(module: Module) -> bool:
 
 
 def schedule_of(
-    module: Module, known: Known | None = None, buffers: Buffers | None = None, donated: Sequence[float] = ()
+    module: Module, kernels: KernelFacts | None = None, buffers: Buffers | None = None, donated: Sequence[float] = ()
 ) -> Schedule:
     """What a module's instructions do, in the compiler's order where it is scheduled, else in `graph.listed`'s.
 
     Args:
         module: the optimised module, or the partitioned one.
-        known: what is known of kernels and library calls besides their text.
+        kernels: what is known of kernels and library calls besides their text.
         buffers: of one that is scheduled: the compiler's buffer assignment.
         donated: of another: bytes on one device of each argument whose memory a result may take.
 
     Raises:
         ParseError: if an instruction cannot be read; the message names it.
     """
-    reading = _ScheduleReader(module, known or Known(), () if buffers is None else buffers.moments)
+    reading = _ScheduleReader(module, kernels or KernelFacts(), () if buffers is None else buffers.moments)
     return reading.block(reading.graph.entry, donated=donated)
 
 
 class _ScheduleReader:
     """One reading of a module."""
 
-    def __init__(self, module: Module, known: Known, moments: Sequence[tuple[str, int]]):
-        self.graph, self.known, self.scheduled = graph_of(module), known, is_scheduled(module)
+    def __init__(self, module: Module, kernels: KernelFacts, moments: Sequence[tuple[str, int]]):
+        self.graph, self.kernels, self.scheduled = graph_of(module), kernels, is_scheduled(module)
         self.phases, self.trips = Phases(module), trip_counts(self.graph)
-        self.listing = Listing(_nbytes, lambda op: self._entry(op, "work"))
+        self.listing = ScheduleBuilder(_nbytes, lambda op: self._entry(op, "work"))
         self._moments = {name: moment for moment, (name, _) in enumerate(moments)}
         self._alive, self._moment = [alive for _, alive in moments], 0  # the first moment that no entry has yet
         self._blocks: dict[Block, Schedule] = {}
         self._chains: dict[str, str] = {}  # the channel of a chain → the collective that began it
 
-    def block(self, block: Block, given: Sequence[Value] = (), donated: Sequence[float] = ()) -> Schedule:
-        """A block's schedule, of a scheduled module made once; `given` is what a loop begins with."""
+    def block(self, block: Block, initial: Sequence[GraphValue] = (), donated: Sequence[float] = ()) -> Schedule:
+        """A block's schedule, of a scheduled module made once; `initial` is what a loop begins with."""
         if not self.scheduled:
-            self.listing.open(block, given)
+            self.listing.open(block, initial)
             self._list(block)
             return self.listing.close(block.returned, donated)
         if block not in self._blocks:
@@ -181,7 +181,7 @@ class _ScheduleReader:
                 flops[dtype] = flops.get(dtype, 0.0) + product_flops(each)
                 sides.append(shortest_side(each))
             elif each.kind == "custom-call":
-                call = call_of(each, each.native.op_name, self.phases.source_around(each), self.known)
+                call = call_of(each, each.native.op_name, self.phases.source_around(each), self.kernels)
                 if call is not None:
                     dtype = multiplied_in(each, call.dtype)
                     flops[dtype] = flops.get(dtype, 0.0) + (call.flops or 0.0)

@@ -1,7 +1,7 @@
 """Shapes in HLO text, `f32[4,8]{1,0}`, and the trees of them that tuples have.
 
 >>> parse_shape("(bf16[4,8]{1,0:T(8,128)(2,1)}, /*index=1*/pred[])")
-(Shape(dtype='bfloat16', dims=(4, 8)), Shape(dtype='bool', dims=()))
+(HloShape(dtype='bfloat16', dims=(4, 8)), HloShape(dtype='bool', dims=()))
 >>> parse_shape("bf16[4,8]").nbytes
 64.0
 
@@ -40,7 +40,7 @@ _PREFIX = {"s": "int", "u": "uint", "f": "float"}
 
 
 @dataclass(frozen=True)
-class Shape:
+class HloShape:
     """An array's element type and dimensions.
 
     Attributes:
@@ -83,24 +83,24 @@ class Shape:
         padded = list(self.dims)
         for size, dimension in zip(reversed(order[2].split(",")), order[1].split(","), strict=False):
             padded[int(dimension)] = -(-padded[int(dimension)] // int(size)) * int(size)
-        return Shape(self.dtype, tuple(padded)).nbytes
+        return HloShape(self.dtype, tuple(padded)).nbytes
 
 
-ShapeTree = Shape | tuple["ShapeTree", ...]
+ShapeTree = HloShape | tuple["ShapeTree", ...]
 """A shape, or a tuple of them."""
 
 
-def leaves(shape: ShapeTree) -> tuple[Shape, ...]:
+def leaves(shape: ShapeTree) -> tuple[HloShape, ...]:
     """The arrays of a shape, tuples flattened."""
-    if isinstance(shape, Shape):
+    if isinstance(shape, HloShape):
         return (shape,)
-    return tuple(leaf for part in shape for leaf in ((part,) if isinstance(part, Shape) else leaves(part)))
+    return tuple(leaf for part in shape for leaf in ((part,) if isinstance(part, HloShape) else leaves(part)))
 
 
 def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
     """The part of a tuple's shape that `path` leads to."""
     for index in path:
-        if isinstance(shape, Shape) or index >= len(shape):
+        if isinstance(shape, HloShape) or index >= len(shape):
             raise ParseError(f"HLO: there is no element {path} of {shape}")
         shape = shape[index]
     return shape
@@ -162,7 +162,7 @@ def _without_comments(text: str) -> str:
     return first + "".join(behind for _, _, behind in parts)
 
 
-def _leaf(text: str, at: int, whole: str) -> tuple[Shape, int]:
+def _leaf(text: str, at: int, whole: str) -> tuple[HloShape, int]:
     match = _LEAF.match(text, at)
     if match is None:
         raise ParseError(
@@ -175,7 +175,7 @@ def _leaf(text: str, at: int, whole: str) -> tuple[Shape, int]:
         raise ParseError(
             f"HLO shape {excerpt(whole)!r}: expected dimensions such as 4, <=8 or ?, not {excerpt(match[2])!r}"
         )
-    return Shape(numpy_name(match[1]), tuple(int(d[1] or 0) for d in dims if d), match[3] or ""), match.end()
+    return HloShape(numpy_name(match[1]), tuple(int(d[1] or 0) for d in dims if d), match[3] or ""), match.end()
 
 
 def numpy_name(dtype: str) -> str:

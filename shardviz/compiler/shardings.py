@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from shardviz.compiler.module import Computation, Instruction, Module
 from shardviz.compiler.phases import Phases
-from shardviz.compiler.shapes import Shape, leaves
+from shardviz.compiler.shapes import HloShape, leaves
 from shardviz.errors import ParseError, SpecError
 from shardviz.graph import runs
 from shardviz.notation import hlo
@@ -50,7 +50,7 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
                 continue
             text = instruction.sharding
             shape = instruction.shape
-            if not text or not isinstance(shape, Shape) or _idle_copy(computation, instruction, text):
+            if not text or not isinstance(shape, HloShape) or _idle_copy(computation, instruction, text):
                 continue
             spec, shard_shape = cut(text, shape.dims, mesh)
             manual, rest = manual_part(text, shape.dims, mesh)
@@ -125,7 +125,7 @@ def output_shardings(before: Module) -> tuple[str, ...]:
 
 
 def _bytes(shard_shape: tuple[int, ...] | None, dtype: str) -> float | None:
-    return None if shard_shape is None else Shape(dtype, shard_shape).nbytes
+    return None if shard_shape is None else HloShape(dtype, shard_shape).nbytes
 
 
 def _operation(instruction: Instruction, name_stack: str) -> str:

@@ -24,8 +24,8 @@ import re
 from collections.abc import Iterable
 
 from shardviz.compiler.graph import HloOperation, HloValue
-from shardviz.compiler.shapes import Shape
-from shardviz.graph import Block, Value
+from shardviz.compiler.shapes import HloShape
+from shardviz.graph import Block, GraphValue
 
 _ALIAS = re.compile(r"\{([\d,]*)\}: \(\d+, \{")
 _FREE = frozenset(
@@ -71,13 +71,13 @@ class _FusionTraffic:
     def __init__(self, op: HloOperation):
         (self.fused,) = op.blocks
         shape = op.native.shape if op.kind == "fusion" else op.native.shape[1]  # begun: operands, results, state
-        self.op, self.is_array = op, isinstance(shape, Shape)
+        self.op, self.is_array = op, isinstance(shape, HloShape)
         aliases = op.native.attributes.get("output_to_operand_aliasing", "")
         self.aliased = set(_ALIAS.findall(aliases))
 
     @property
     def bytes(self) -> float:
-        constants = (made.result for made in self.fused.operations if made.kind == "constant")
+        constants = (operation.result for operation in self.fused.operations if operation.kind == "constant")
         return (
             math.fsum(map(self._read, self.fused.arguments))
             + self._written()
@@ -91,7 +91,7 @@ class _FusionTraffic:
         full, parts = self._uses(argument)
         return whole if full else min(whole, parts)
 
-    def _uses(self, value: Value) -> tuple[bool, float]:
+    def _uses(self, value: GraphValue) -> tuple[bool, float]:
         """Whether all of a value is read, and the bytes that are read of its parts."""
         full, parts = False, 0.0
         for user, place in value.uses:
@@ -99,7 +99,7 @@ class _FusionTraffic:
             full, parts = full or also, parts + part
         return full, parts
 
-    def _use(self, value: Value, user: HloOperation | Block, place: int) -> tuple[bool, float]:
+    def _use(self, value: GraphValue, user: HloOperation | Block, place: int) -> tuple[bool, float]:
         if isinstance(user, Block):
             if user is not self.fused:
                 return value.maker is not None or len(user.returned) > 1, 0.0
@@ -129,27 +129,27 @@ class _FusionTraffic:
         if maker is not None and len(returned) > 1 and maker.results == returned:  # no tuple of single results
             return math.fsum(_in_main((v,)) for i, v in enumerate(self.op.results) if not self._passes(i))
         return math.fsum(
-            self._result(made, str(i), value)
-            for i, (made, value) in enumerate(zip(returned, self.op.results, strict=False))
+            self._result(inside, str(i), value)
+            for i, (inside, value) in enumerate(zip(returned, self.op.results, strict=False))
         )
 
-    def _result(self, made: Value, index: str, given: HloValue) -> float:
-        size = _in_main((given,))
-        maker = _behind_bitcasts(made).maker
+    def _result(self, inside: GraphValue, index: str, outside: HloValue) -> float:
+        size = _in_main((outside,))
+        maker = _behind_bitcasts(inside).maker
         if size and maker is not None and maker.kind == "dynamic-update-slice":
             return _stored(maker.array(1))
         handed_on = maker is None or maker.goes_on
         return 0.0 if handed_on and index in self.aliased else size
 
 
-def _is_in_place(updated: Value) -> bool:
+def _is_in_place(updated: GraphValue) -> bool:
     """Whether an updated array is what its block gives, so that it is written where it was."""
     return all(
         isinstance(user, Block) or (user.kind == "bitcast" and _is_in_place(user.result)) for user, _ in updated.uses
     )
 
 
-def _behind_bitcasts(value: Value) -> Value:
+def _behind_bitcasts(value: GraphValue) -> GraphValue:
     while (maker := value.maker) is not None and maker.kind == "bitcast":
         value = maker.array(0)
     return value

@@ -65,11 +65,11 @@ def _windowed(op: HloOperation) -> bool:
     """Whether a permutation is part of a windowed product, or stands just before or after its loop."""
     if op.collective != "collective-permute":
         return False
-    made = maker(op.operands[0], lambda each: each.kind in _PASSES)
+    before = maker(op.operands[0], lambda each: each.kind in _PASSES)
     users = _users(op)
-    around = [made, *users, *(each for user in users if user.kind == "tuple" for each in _users(user))]
-    if made is not None and made.kind == "get-tuple-element":
-        around.append(maker(made.operands[0], lambda each: False))
+    around = [before, *users, *(each for user in users if user.kind == "tuple" for each in _users(user))]
+    if before is not None and before.kind == "get-tuple-element":
+        around.append(maker(before.operands[0], lambda each: False))
     blocks = [op.block, *(block for each in around if each is not None for block in each.blocks)]
     return any(_WINDOWED in block.name for block in blocks)
 
@@ -117,13 +117,13 @@ def _matched(
     rows: list[Collective], left: Sequence[int], free: Sequence[Collective], key: Callable[[Collective], object]
 ) -> tuple[list[int], list[Collective]]:
     """Tells each collective with a twin of the same key what the twin knows; gives what is left of both."""
-    known: dict[object, list[Collective]] = {}
+    twins_of: dict[object, list[Collective]] = {}
     for c in free:
-        known.setdefault(key(c), []).append(c)
+        twins_of.setdefault(key(c), []).append(c)
     taken: set[int] = set()
     rest = []
     for place in left:
-        twins = known.get(key(rows[place]), [])
+        twins = twins_of.get(key(rows[place]), [])
         if not twins:
             rest.append(place)
             continue

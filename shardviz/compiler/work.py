@@ -33,7 +33,7 @@ from shardviz.compiler.traffic import moved_bytes
 from shardviz.graph import Block, heaviest_runs, trip_counts
 from shardviz.graph.flops import KernelCall, OtherFlops, call_of, product_dtype, product_flops
 from shardviz.records import Cost, Work, WorkTally
-from shardviz.records.kernels import Known
+from shardviz.records.kernels import KernelFacts
 from shardviz.records.work import joined
 
 
@@ -52,24 +52,24 @@ class ByteCount:
     work: tuple[Work, ...]
 
 
-def count_flops(module: Module, phases: Phases | None = None, known: Known | None = None) -> Cost:
+def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFacts | None = None) -> Cost:
     """Counts the FLOPs of a module on one device.
 
     Args:
         module: the partitioned module, whose shapes are one device's, or any other.
         phases: of this module, where they are there already.
-        known: what is known of kernels and library calls besides their text.
+        kernels: what is known of kernels and library calls besides their text.
 
     Raises:
         ParseError: if an instruction cannot be read; the message names it.
     """
-    phases, known, other_of = phases or Phases(module), known or Known(), OtherFlops(graph_of(module))
+    phases, kernels, other_of = phases or Phases(module), kernels or KernelFacts(), OtherFlops(graph_of(module))
 
     def count(op: HloOperation) -> _OperationCost | None:
         if op.kind != "custom-call":
             dot, other = product_flops(op), other_of(op)
             return _OperationCost(op, dot, other) if dot + other else None
-        call = call_of(op, op.native.op_name, phases.source_around(op), known)
+        call = call_of(op, op.native.op_name, phases.source_around(op), kernels)
         return None if call is None else _OperationCost(op, call.flops or 0.0, call=call)
 
     counted, tally = _Counted(module, count), WorkTally()

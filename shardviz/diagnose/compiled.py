@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shardviz.compiler import Computation, Instruction, Module, Shape, cut
+from shardviz.compiler import Computation, HloShape, Instruction, Module, cut
 from shardviz.diagnose.case import Case, at_line, moved_words, noted
 from shardviz.diagnose.specs import between
 from shardviz.errors import ShardvizError
@@ -72,7 +72,7 @@ def _given_up(
         maker = _maker(made)
         number = maker.parameter_number if made[0] is module.entry else None
         name = arguments[number] if number is not None and number < len(arguments) else maker.name
-    whole = shape if isinstance(shape, Shape) else None
+    whole = shape if isinstance(shape, HloShape) else None
     cuts = [
         _spec_of(match[side], whole.dims, mesh) if whole is not None and mesh is not None else None
         for side in ("before", "after")

@@ -123,11 +123,11 @@ class StopCompile:
 
 
 @dataclass(frozen=True)
-class Begin:
+class BeginChore:
     """A chore of `background.py` is to begin; a running one of the same name is ended.
 
     Attributes:
-        chore: `presets`, `hunt`, `mend`, `why`, `without`, `passes` or `dimensions`.
+        chore: `presets`, `hunt`, `mend`, `why`, `without` or `dimensions`.
         about: what it is about, where that is not the plan.
     """
 
@@ -136,13 +136,13 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class End:
+class EndChore:
     """A chore is to end."""
 
     chore: str
 
 
-Effect = Compile | StopCompile | Begin | End
+Effect = Compile | StopCompile | BeginChore | EndChore
 
 
 @dataclass(frozen=True)
@@ -415,7 +415,7 @@ def _offered(now: Snapshot, name: str, ask: Answers) -> Applied:
     deck, card = now.deck.added(offer.plan, offer.known, name=offer.name, note="a preset")
     taken = _dealt(now, deck.opened(card), ask)
     closed = replace(taken.now, offers=replace(now.offers, open=False, busy=False))
-    return replace(taken, now=closed, effects=(*taken.effects, End("presets")))
+    return replace(taken, now=closed, effects=(*taken.effects, EndChore("presets")))
 
 
 def _mended(now: Snapshot, action: str, ask: Answers) -> Applied:
@@ -437,19 +437,19 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
     match edit:
         case e.OfferPresets():
             offers = replace(offers, items=(), open=True, busy=True, trouble="")
-            return Applied(replace(now, offers=offers), (Begin("presets"),))
+            return Applied(replace(now, offers=offers), (BeginChore("presets"),))
         case e.CloseOffers():
-            return Applied(replace(now, offers=replace(offers, open=False, busy=False)), (End("presets"),))
+            return Applied(replace(now, offers=replace(offers, open=False, busy=False)), (EndChore("presets"),))
         case e.FindBest() if now.machine.machine.chip.kind == "cpu":
             trouble = "choose a machine first: the best plan is the one with the shortest step on a machine"
-            return Applied(replace(now, offers=replace(offers, trouble=trouble)), (End("hunt"),))
+            return Applied(replace(now, offers=replace(offers, trouble=trouble)), (EndChore("hunt"),))
         case e.FindBest():
             offers = replace(offers, hunt="looking for what can be sharded", share=0.0, trouble="")
-            return Applied(replace(now, offers=offers), (Begin("hunt"),))
+            return Applied(replace(now, offers=offers), (BeginChore("hunt"),))
         case e.StopFinding():
-            return Applied(replace(now, offers=replace(offers, hunt="", share=0.0)), (End("hunt"),))
+            return Applied(replace(now, offers=replace(offers, hunt="", share=0.0)), (EndChore("hunt"),))
         case e.TryRemedies():
-            return Applied(now, (Begin("mend"),))
+            return Applied(now, (BeginChore("mend"),))
         case e.AskWhy(name, axis):
             moved = () if axis else now.report.collectives  # an axis is asked of values alone
             subject = next((each for each in (*moved, *now.report.values) if each.name == name), None)
@@ -457,22 +457,22 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             if subject is None:
                 what = "value" if axis else "value or collective"
                 asked = replace(asked, trouble=f"there is no {what} {excerpt(name)!r} here")
-                return Applied(replace(now, why=asked), (End("why"),))
+                return Applied(replace(now, why=asked), (EndChore("why"),))
             line = "" if subject.source is None else subject.source.short
-            return Applied(replace(now, why=replace(asked, line=line, busy=True)), (Begin("why", subject),))
+            return Applied(replace(now, why=replace(asked, line=line, busy=True)), (BeginChore("why", subject),))
         case e.AskWithout(cause):
             causes = () if why.answer is None else why.answer.causes
             if why.busy or not 0 <= cause < len(causes) or cause in why.changes:
                 return Applied(now)
-            return Applied(replace(now, why=replace(why, busy=True, trouble="")), (Begin("without", cause),))
+            return Applied(replace(now, why=replace(why, busy=True, trouble="")), (BeginChore("without", cause),))
         case e.CloseWhy():
-            return Applied(replace(now, why=Asked()), (End("why"),))
+            return Applied(replace(now, why=Asked()), (EndChore("why"),))
         case e.FindDimensions():
             if now.logical.busy or now.logical.found is not None:
                 return Applied(now)
-            return Applied(replace(now, logical=replace(now.logical, busy=True, trouble="")), (Begin("dimensions"),))
-        case e.ShowPasses():
-            return Applied(now, (Begin("passes"),))
+            return Applied(
+                replace(now, logical=replace(now.logical, busy=True, trouble="")), (BeginChore("dimensions"),)
+            )
         case e.Select(name, level):
             seen = now.known.reports.get(level, now.report)
             selection = Selection.of(name, seen)

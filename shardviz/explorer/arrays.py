@@ -223,7 +223,7 @@ def _alike(leaves: Mapping[tuple[_Path, tuple[int, ...]], Sequence[int]]) -> Ite
     for (path, shape), places in leaves.items():
         for depth in range(1, len(path)):
             below[path[:depth]][path[depth:], shape] = places[0]
-    arrays = {root: sum(1 for _, shape in found if shape) for root, found in below.items()}
+    arrays = {root: sum(1 for _, shape in shapes if shape) for root, shapes in below.items()}
     most = max((n for root, n in arrays.items() if len(root) == 1), default=0)
     roots = [r for r in below if arrays[r] and (len(r) == 1 or arrays[r] >= _SHARE * most)]
     for one, other in combinations(roots, 2):

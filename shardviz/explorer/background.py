@@ -18,10 +18,11 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from shardviz.ask.derived import of_variant
-from shardviz.ask.program import Program, submit_passes
+from shardviz.ask.program import Program
 from shardviz.ask.why import alike
 from shardviz.costs.machine import Machine
 from shardviz.costs.timeline import Timeline
@@ -32,11 +33,12 @@ from shardviz.explorer.compile_loop import Inbox
 from shardviz.explorer.logical import MOST_AT_ONCE, Logical
 from shardviz.explorer.selection import counterpart
 from shardviz.explorer.snapshot import Asked, Offer, Remedies, Snapshot, Timelines, merged_offers
-from shardviz.explorer.texts import Passes, Stages, pass_stages
+from shardviz.explorer.texts import Stages
 from shardviz.judge.report import Report
 from shardviz.program.plan import Plan
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
+from shardviz.records.stages import Stage
 from shardviz.study import mending
 from shardviz.study.answer import Found, Search, WhyNot
 from shardviz.study.mends import Mends
@@ -59,8 +61,6 @@ _COUNTED = 0.5
 """Seconds after which it is said how many were tried, where nothing else is new."""
 _MOST_REMEDIED = 24
 _MOST_WHY = 8
-_MOST_TEXTS = 2
-"""Plans whose texts are kept although nobody looks at them."""
 
 
 class Board(Protocol):
@@ -97,9 +97,6 @@ class Background:
         self._mended: dict[Any, Remedies] = {}
         self._card = ""  # that of the search
         self._question: object | None = None  # that is being answered
-        self._texts: dict[Plan, Stages] = {}
-        self._passes: dict[tuple[Plan, str], Passes] = {}
-        self._read: frozenset[Plan] = frozenset()  # whose texts somebody looks at
 
     def start(self, chore: str, about: Any = None) -> None:
         """Begins a chore that an edit asked for, by its name."""
@@ -112,7 +109,7 @@ class Background:
                 self._begin("without", self._without(about))
             case _:
                 steps = {"presets": self._try_presets, "hunt": self._hunt, "mend": self._mend}
-                self._begin(chore, (steps | {"passes": self._make_passes})[chore]())
+                self._begin(chore, steps[chore]())
 
     def _begin(self, name: str, steps: Steps, delay: float = 0.0) -> None:
         """Begins a chore; one of the same name is ended first."""
@@ -293,7 +290,7 @@ class Background:
             ask = self._board.asking.program.why
             return {"answer": ask(now.plan, meant, axis=asked.axis or None, target=target, pause=tell)}
 
-        self._elsewhere("why", find, lambda found, trouble: put(busy=False, **(found or {"trouble": trouble})))
+        self._elsewhere("why", find, lambda why, trouble: put(busy=False, **(why or {"trouble": trouble})))
 
     def _without(self, cause: int) -> Steps:
         """Finds what would change in the program if a cause of the answer did not ask for its axis."""
@@ -310,7 +307,9 @@ class Background:
         """Has the logical dimensions found: it takes a second for a large model."""
         find = lambda: self._board.asking.program.dimensions  # noqa: E731
         self._elsewhere(
-            "dimensions", find, lambda found, trouble: self._board.put(logical=Logical(found, trouble=trouble))
+            "dimensions",
+            find,
+            lambda dimensions, trouble: self._board.put(logical=Logical(dimensions, trouble=trouble)),
         )
 
     def _elsewhere(self, name: str, find: Callable[[], T], put: Callable[[T | None, str], None]) -> None:
@@ -318,13 +317,13 @@ class Background:
         where the state's owner is."""
 
         def run() -> None:
-            found, trouble = None, f"internal error of shardviz while it looked for the {name}"
+            result, trouble = None, f"internal error of shardviz while it looked for the {name}"
             try:
-                found, trouble = find(), ""
+                result, trouble = find(), ""
             except ShardvizError as error:
                 trouble = str(error)
             finally:  # a page must not wait for ever
-                self._inbox.post(lambda: put(found, trouble))
+                self._inbox.post(lambda: put(result, trouble))
 
         try:
             asyncio.get_running_loop()
@@ -356,74 +355,19 @@ class Background:
 
     def find_stages(self, other: bool = False) -> None:
         """Has the texts of the plan made, and, where `other`, those of the card that it is compared with."""
-        now = self._board.now
+        now, program = self._board.now, self._board.asking.program
         wanted = dict.fromkeys((now.plan, now.deck.other.plan) if other else (now.plan,))
-        if self._read.issuperset(wanted) and now.plan == now.stages.of:
+        missing = [plan for plan in wanted if plan not in now.stages]
+        if not missing:
             return
-        self.end("stages")
-        self._read = frozenset(wanted)  # before anybody is told, who may ask again
-        missing = [plan for plan in wanted if plan not in self._texts]
-        self._board.put(stages=self._texts.get(now.plan, Stages(now.plan, busy=True)))
-        if missing:
-            self._begin("stages", self._make_stages(missing))
 
-    def stages_of(self, plan: Plan) -> Stages:
-        """The texts of a plan as far as they are made."""
-        stages = self._board.now.stages
-        return stages if stages.of == plan else self._texts.get(plan, Stages(plan))
+        def put(plan: Plan, items: tuple[Stage, ...] | None, trouble: str) -> None:
+            if plan in self._board.now.stages:  # else nobody looks at them any more
+                self._board.put(stages={**self._board.now.stages, plan: Stages(items or (), trouble=trouble)})
 
-    def passes_of(self, plan: Plan) -> Passes:
-        """What XLA's passes make of a plan on the target, as far as somebody has asked for it."""
-        return self._passes.get((plan, self._board.now.machine.target), Passes())
-
-    def _make_stages(self, plans: list[Plan]) -> Steps:
-        yield  # so that the page says first that they are being made
-        for plan in plans:
-            stages = Stages(plan, busy=True)
-            try:
-                for stage in self._board.asking.program.stages(plan):
-                    stages = replace(stages, items=(*stages.items, stage))
-                    if plan == self._board.now.plan and len(stages.items) <= 2:
-                        self._board.put(stages=stages)
-                    yield
-            except ShardvizError as error:
-                stages = replace(stages, trouble=str(error))
-            stages = self._texts[plan] = replace(stages, busy=False)
-            for old in [old for old in self._texts if old not in self._read][:-_MOST_TEXTS]:
-                self._texts.pop(old)
-            now = self._board.now
-            self._board.put(stages=stages if plan == now.plan else replace(now.stages))
-
-    def _make_passes(self) -> Steps:
-        """Compiles the plan once more for its target, with what each of XLA's passes makes of it."""
-        plan, target = self._board.now.plan, self._board.now.machine.target
-
-        def put(passes: Passes) -> None:
-            self._passes.pop((plan, target), None)
-            self._passes[plan, target] = passes
-            for old in list(self._passes)[:-_MOST_TEXTS]:
-                self._passes.pop(old)
-            self._board.put(stages=replace(self._board.now.stages))
-
-        job = None
-        put(Passes(busy=True))
-        try:
-            yield
-            job = submit_passes(self._board.asking.program, plan, target)
-            while not job.done():
-                yield WAITING
-            stages = []
-            for stage in pass_stages(job.result()["compiled"]):
-                stages.append(stage)
-                yield  # packing takes some milliseconds each
-            put(Passes(tuple(stages)))
-        except ShardvizError as error:
-            put(Passes(trouble=str(error)))
-        finally:
-            if job is not None:
-                job.stop()
-            if self._passes.get((plan, target), Passes()).busy:  # nobody waits for it any more
-                self._passes.pop((plan, target))
+        self._board.put(stages={plan: now.stages.get(plan, Stages(busy=True)) for plan in wanted})
+        for plan in missing:
+            self._elsewhere("texts", lambda plan=plan: tuple(program.stages(plan)), partial(put, plan))
 
 
 def searches(program: Program, plan: Plan, machine: Machine) -> Iterator[Search]:

@@ -442,17 +442,13 @@ class Select(_Edit, frozen=True):
     level: Text = ""
 
 
-class ShowPasses(_Edit, frozen=True):
-    """Compiles the plan again for its target, and records the program after each of XLA's passes."""
-
-
 PageEdit = (
     SetSpec | SetDim | MoveAxis | SetOutSpec | SetOutDim | MoveOutAxis | SetMemory | SetOutMemory | Constrain
     | CutDimension | RenameDimension | AddAxis | RemoveAxis | RenameAxis | ResizeAxis | SetTarget | SetOptions
     | SetOrder | ExchangeAxes | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeWay | Dismiss | Undo | Redo
     | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakeOffer | TakeRemedy
     | OfferPresets | CloseOffers | FindBest | StopFinding | TryRemedies
-    | AskWhy | AskWithout | CloseWhy | Stop | Recompile | Finish | ShowPasses
+    | AskWhy | AskWithout | CloseWhy | Stop | Recompile | Finish
 )  # fmt: skip
 """What a page may ask for."""
 Edit = PageEdit | SetMesh | SetPlan | AddCard | FindDimensions | Select

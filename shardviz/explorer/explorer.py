@@ -23,7 +23,7 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import CompileError, CompileTimeout, ShardvizError
 from shardviz.explorer import apply as applying
-from shardviz.explorer.apply import Answers, Begin, Compile, Effect, End, apply, internal, refused
+from shardviz.explorer.apply import Answers, BeginChore, Compile, Effect, EndChore, apply, internal, refused
 from shardviz.explorer.background import Background
 from shardviz.explorer.cards import Deck, Known
 from shardviz.explorer.compile_loop import CompileLoop, CompileTask
@@ -266,7 +266,7 @@ class ExplorerState:
 
     def _settle(self) -> None:
         """Does what follows from the snapshot: its compile, what is told of it, and the chores."""
-        while compiles := [effect for effect in self._held[1] if not isinstance(effect, Begin | End)]:
+        while compiles := [effect for effect in self._held[1] if not isinstance(effect, BeginChore | EndChore)]:
             self._compile(compiles[0])  # once more where it is interrupted: a newer one takes the place of an older one
             now, effects = self._held
             self._held = now, tuple(effect for effect in effects if effect is not compiles[0])
@@ -274,9 +274,9 @@ class ExplorerState:
         while effects := self._held[1]:
             self._held = self.now, effects[1:]
             match effects[0]:
-                case Begin(chore, about):
+                case BeginChore(chore, about):
                     self.background.start(chore, about)
-                case End(chore):
+                case EndChore(chore):
                     self.background.end(chore)
 
     def _compile(self, effect: Effect) -> None:

@@ -87,7 +87,7 @@ def cuts(dimensions: Dimensions, bound: PlanRecord, arguments: Iterable[Value]) 
 
 
 def standing(dimension: Dimension, bound: PlanRecord) -> dict[str, int]:
-    """Of arrays that have a logical dimension several times, the one that is cut now, for `Plan.with_dimension`."""
+    """Of arrays that have a logical dimension several times, the one that is sharded now, for `Plan.with_dimension`."""
     return {
         path: next((d for d in several if bound.in_specs[path].dims[d]), several[0])
         for path, several in dimension.conflicts.items()

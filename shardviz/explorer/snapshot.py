@@ -252,7 +252,7 @@ class Snapshot:
         offers: what is offered beside the plan.
         remedies: what helps it, as far as it was tried.
         why: what was asked of a collective, and the answer.
-        stages: its texts, where somebody looks at them.
+        stages: the texts of the plans that somebody looks at.
         timelines: its step as it would run, where somebody looks at it.
         logical: what is known of the program's logical dimensions.
         error: an edit that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,
@@ -270,7 +270,7 @@ class Snapshot:
     offers: Offers = field(default_factory=Offers)
     remedies: Remedies = field(default_factory=Remedies)
     why: Asked = field(default_factory=Asked)
-    stages: Stages = field(default_factory=Stages)
+    stages: Mapping[Plan, Stages] = field(default_factory=dict)
     timelines: Timelines = field(default_factory=Timelines)
     logical: Logical = field(default_factory=Logical)
     error: dict[str, Any] | None = None

@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -67,63 +66,20 @@ class Stages:
     """The texts of a plan.
 
     Attributes:
-        of: the plan; None where nobody has looked.
-        items: those before XLA that are there, in order.
-        busy: more are being made.
-        trouble: why no more are.
+        items: those before XLA, in order.
+        busy: they are being made.
+        trouble: why they could not be.
     """
 
-    of: Plan | None = None
     items: tuple[Stage, ...] = ()
     busy: bool = False
     trouble: str = ""
 
-    def with_reports(self, reports: Mapping[str, Report], passes: tuple[Stage, ...] = ()) -> tuple[Stage, ...]:
-        """These, and XLA's from a plan's reports; with those of all passes, which are in place of the partitioner's."""
+    def with_reports(self, reports: Mapping[str, Report]) -> tuple[Stage, ...]:
+        """These, and XLA's from a plan's reports."""
         report = next((reports[level] for level in ("compiled", "partitioned") if level in reports), None)
         texts = {} if report is None else report.stages
-        names = [name for name in _XLA if texts.get(name) and not (passes and name != "optimized")]
-        return (*self.items, *passes, *(_hlo(name, texts[name]) for name in names))
-
-
-@dataclass(frozen=True)
-class Passes:
-    """What XLA's passes make of a plan's program, where somebody has asked for it.
-
-    Attributes:
-        items: the program after each pass that changed it, in order.
-        busy: it is being compiled.
-        trouble: why it could not be.
-    """
-
-    items: tuple[Stage, ...] = ()
-    busy: bool = False
-    trouble: str = ""
-
-
-def pass_stages(texts: Mapping[str, str]) -> Iterator[Stage]:
-    """The texts of a compile with all passes (`processes.dumps.read_passes`) as stages, kept packed.
-
-    A pass that is run several times has a number: the n-th time in its pipeline.
-    """
-    times: dict[tuple[str, str], int] = {}
-    for key, text in texts.items():
-        kind, _, place = key.partition(" ")
-        if kind != "pass":
-            continue
-        number, rest = place.split(" ", 1)
-        pipeline, _, name = rest.rpartition(" ")
-        times[pipeline, name] = times.get((pipeline, name), 0) + 1
-        again = f" {times[pipeline, name]}" if times[pipeline, name] > 1 else ""
-        read = partial(_unpacked, zlib.compress(text.encode(), 1))
-        about = f"a pass of {pipeline.replace('_', ' ')}"
-        if name == "pipeline-start":
-            name, about = f"{pipeline.replace('_', ' ')} begins", "what ran before is not recorded as passes"
-        yield Stage(name=f"xla {rest}{again}", title=f"{int(number)} {name}{again}", kind="hlo", read=read, told=about)
-
-
-def _unpacked(packed: bytes) -> tuple[StageLine, ...]:
-    return _read(zlib.decompress(packed).decode())
+        return (*self.items, *(_hlo(name, texts[name]) for name in _XLA if texts.get(name)))
 
 
 def _hlo(name: str, text: str) -> Stage:
@@ -133,10 +89,6 @@ def _hlo(name: str, text: str) -> Stage:
 
 @lru_cache(maxsize=8)
 def _lines(text: str) -> tuple[StageLine, ...]:
-    return _read(text)
-
-
-def _read(text: str) -> tuple[StageLine, ...]:
     try:
         return hlo_lines(text)
     except ShardvizError as error:

@@ -9,9 +9,6 @@ from typing import Any
 from jax.sharding import PartitionSpec
 
 from shardviz.ask import Program
-from shardviz.costs.machine import Machine, machine_of
-from shardviz.costs.orders import orders
-from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError
 from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
@@ -66,24 +63,6 @@ class Example:
     def plan(self) -> Plan:
         """The sensible plan."""
         return Plan(self.mesh, self.in_specs, self.out_specs)
-
-    def plan_for(self, target: str | Machine) -> Plan:
-        """The sensible plan with the mesh's devices in the order on a machine in which what moves takes least time.
-
-        No order is best on every machine: which devices are neighbours along an axis follows from the topology.
-
-        Args:
-            target: a machine of as many devices as the mesh, such as `tpu v5p:2x4x4`.
-
-        Raises:
-            TargetError, MeshError: as `sv.cost`.
-        """
-        machine = machine_of(target, self.plan.mesh.size)
-        if machine.chip.kind == "cpu":
-            return self.plan
-        candidates = orders(cost_of(self.program.propagate(self.plan), machine))
-        best = min(candidates, key=lambda order: (order.communication, not order.now))
-        return self.plan if best.now else self.plan.with_mesh(best.mesh)
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 from shardviz.graph.flow import Flow
 from shardviz.graph.loops import Runs, Trips, heaviest_runs, runs, trip_counts
-from shardviz.graph.operations import Block, Contraction, Convolution, Dims, Graph, Operation, Value
+from shardviz.graph.operations import Block, Contraction, Convolution, Dims, Graph, GraphValue, Operation
 from shardviz.graph.origins import KEEPS, MOVES, At, Origins
 from shardviz.graph.trips import trip_count
 
@@ -16,11 +16,11 @@ __all__ = [
     "Dims",
     "Flow",
     "Graph",
+    "GraphValue",
     "Operation",
     "Origins",
     "Runs",
     "Trips",
-    "Value",
     "heaviest_runs",
     "runs",
     "trip_count",

@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from shardviz.graph.operations import Block, Dims, Graph, Operation, Value
+from shardviz.graph.operations import Block, Dims, Graph, GraphValue, Operation
 from shardviz.layouts.layout import itemsize
 from shardviz.records import Frame
 from shardviz.records.counting import Window, convolution_flops, dot_flops, ragged_dot_flops
-from shardviz.records.kernels import ATTENTION, Array, Known, factor_dtype, kernel_name
+from shardviz.records.kernels import ATTENTION, Array, KernelFacts, factor_dtype, kernel_name
 from shardviz.records.work import Sizes
 
 PRODUCTS = frozenset(("dot", "scaled-dot", "ragged-dot", "convolution"))
@@ -42,12 +42,12 @@ _ELEMENTWISE = frozenset(
 )  # fmt: skip
 
 
-def shape_of(value: Value) -> Dims:
+def shape_of(value: GraphValue) -> Dims:
     """The shape of a value as its text has it."""
     return value.shape
 
 
-def product_flops(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> float:
+def product_flops(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> float:
     """FLOPs of one run of an operation, if it is a matrix product or a convolution; 0 for any other.
 
     Args:
@@ -65,17 +65,17 @@ def product_flops(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -
     return _convolution(op, shard_of) if op.kind == "convolution" else 0.0
 
 
-def _convolution(op: Operation, shard_of: Callable[[Value], Dims]) -> float:
+def _convolution(op: Operation, shard_of: Callable[[GraphValue], Dims]) -> float:
     dims, whole = op.convolution, op.array(0).shape
     left, kernel, out = shard_of(op.array(0)), shard_of(op.array(1)), shard_of(op.result)
     windows = []
     for i, (at, over, to) in enumerate(zip(dims.input[2:], dims.kernel[2:], dims.output[2:], strict=True)):
-        size, width, made = left[at], kernel[over], out[to]
+        size, width, produced = left[at], kernel[over], out[to]
         if size < whole[at]:  # what lies beyond a device's edge comes from its neighbours
-            windows.append(Window((made - 1) + width, made, width))
+            windows.append(Window((produced - 1) + width, produced, width))
         else:
             steps = (way[i] for way in (dims.strides, dims.low, dims.input_dilation, dims.kernel_dilation))
-            windows.append(Window(size, made, width, *steps))
+            windows.append(Window(size, produced, width, *steps))
     batch, features = dims.input[:2]
     return convolution_flops(
         batch=left[batch],
@@ -102,7 +102,7 @@ def multiplied_in(op: Operation, dtype: str) -> str:
     return f"{dtype} highest" if dtype == "float32" and op.is_exact else dtype
 
 
-def product_sizes(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> Sizes:
+def product_sizes(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> Sizes:
     """Batch, rows, what is summed over, and columns of a matrix product."""
     left, right = shard_of(op.array(0)), shard_of(op.array(1))
     (summed, others), (batch, other_batch) = op.contraction
@@ -114,7 +114,7 @@ def product_sizes(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -
     )
 
 
-def shortest_side(op: Operation, shard_of: Callable[[Value], Dims] = shape_of) -> int:
+def shortest_side(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> int:
     """The shortest of a product's rows, columns and what is summed over; of a convolution what is summed for one number
     that comes out, since it may have other dimensions as a window; 0 where not known.
     """
@@ -149,23 +149,27 @@ class KernelCall:
     is_attention: bool = False
 
 
-def whole_array(value: Value) -> Array:
+def whole_array(value: GraphValue) -> Array:
     """An array that a call takes or gives, as its text has it."""
     return Array(value.shape, value.dtype)
 
 
 def call_of(
-    op: Operation, name_stack: str, source: Frame | None, known: Known, array_of: Callable[[Value], Array] = whole_array
+    op: Operation,
+    name_stack: str,
+    source: Frame | None,
+    kernels: KernelFacts,
+    array_of: Callable[[GraphValue], Array] = whole_array,
 ) -> KernelCall | None:
     """What is known of the FLOPs of a custom call; None for one that computes nothing.
 
     Args:
-        known: what a person and the kernels' authors say.
+        kernels: what a person and the kernels' authors say.
         array_of: gives one device's array of an operand or a result.
     """
     ins, outs = [array_of(v) for v in op.operands], [array_of(v) for v in op.results]
     name = kernel_name(op.target, name_stack)
-    count = known.flops(name, op.target, ins, outs, op.config, source)
+    count = kernels.flops(name, op.target, ins, outs, op.config, source)
     side = shortest(a.dims[-1] for a in (*ins, *outs) if len(a.dims) > 1 and "int" not in a.dtype)
     is_attention = op.target.startswith(ATTENTION)
     return None if count == 0 else KernelCall(name, count, factor_dtype(ins, outs), side, is_attention)

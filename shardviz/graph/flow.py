@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import product
 from typing import Any, Protocol
 
-from shardviz.graph.operations import Block, Graph, Operation, Value
+from shardviz.graph.operations import Block, Graph, GraphValue, Operation
 from shardviz.graph.origins import At
 from shardviz.kept import cached_property
 
@@ -56,13 +56,13 @@ class Flow:
         self._done: set[Block] = set()
         self._read(graph.entry, (), None)
 
-    def phase_of(self, values: Iterable[Value], calls: Calls = ()) -> str:
+    def phase_of(self, values: Iterable[GraphValue], calls: Calls = ()) -> str:
         """`forward` or `update`, for the results of an operation outside a derivative that is reached by calls."""
         after, forward = self._sides
-        made = [_node(value, calls) for value in values]
-        return "forward" if not after.intersection(made) and forward.intersection(made) else "update"
+        nodes = [_node(value, calls) for value in values]
+        return "forward" if not after.intersection(nodes) and forward.intersection(nodes) else "update"
 
-    def is_used_inside(self, argument: Value) -> bool:
+    def is_used_inside(self, argument: GraphValue) -> bool:
         """Whether a derivative uses an argument of the program, or what is made of it."""
         users = self._users
         return any(
@@ -92,7 +92,7 @@ class Flow:
                     waiting.append(at)
         return reached
 
-    def _connect(self, makers: Sequence[Value], above: Calls, users: Sequence[Value], below: Calls) -> None:
+    def _connect(self, makers: Sequence[GraphValue], above: Calls, users: Sequence[GraphValue], below: Calls) -> None:
         """From element to element where both have as many; else from each to each."""
         alike = len(makers) == len(users)
         for maker, user in zip(makers, users, strict=True) if alike else product(makers, users):
@@ -129,7 +129,7 @@ class Flow:
                     self._makers[At(argument, inside)].append(_node(end, inside))
 
 
-def _node(value: Value, calls: Calls) -> At:
+def _node(value: GraphValue, calls: Calls) -> At:
     """A value; of the results of an operation that is taken as a whole the first, as each is made of all operands."""
     maker = value.maker
     if maker is None or maker.kind in _ENTERED or maker.kind == "opt-barrier":

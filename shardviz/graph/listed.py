@@ -32,14 +32,14 @@ TPUs as bfloat16, to which their products round it.
 An array is held from where it is written until it is read last, and what is returned to the end. What is updated in its
 place, what a loop hands on, and a result of a donated argument's size lie where that lay. `alive_bytes` are the sums.
 
->>> from shardviz.graph.operations import Block, Operation, Value
+>>> from shardviz.graph.operations import Block, Operation, GraphValue
 >>> block = Block()
->>> x, w = block.arguments = tuple(Value(block, i, (4,), "float32", None) for i in range(2))
->>> listing = Listing(lambda value: 16.0, lambda operation: Scheduled(kind="work", name=operation.kind))
+>>> x, w = block.arguments = tuple(GraphValue(block, i, (4,), "float32", None) for i in range(2))
+>>> listing = ScheduleBuilder(lambda value: 16.0, lambda operation: Scheduled(kind="work", name=operation.kind))
 >>> listing.open(block)
 >>> def op(kind, *operands):
 ...     operation = Operation(kind, operands, block, None)
-...     operation.results = (Value(operation, 0, (4,), "float32", None),)
+...     operation.results = (GraphValue(operation, 0, (4,), "float32", None),)
 ...     listing.add(operation, entries.get(kind, ()))
 ...     return operation.results[0]
 >>> pair = Scheduled(kind="begin", name="g", collective="g"), Scheduled(kind="end", name="g")
@@ -61,7 +61,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from shardviz.graph.flops import PRODUCTS
-from shardviz.graph.operations import Block, Operation, Value
+from shardviz.graph.operations import Block, GraphValue, Operation
 from shardviz.records.schedule import Schedule, Scheduled
 
 _KERNELS = PRODUCTS | frozenset(
@@ -104,7 +104,7 @@ class _Scope:
         self.is_loop = is_loop
         self.arguments: list[_ListedArray] = []
         self.nodes: list[_ListedArray] = []
-        self.collectives: dict[Any, tuple[Value, ...]] = {}
+        self.collectives: dict[Any, tuple[GraphValue, ...]] = {}
         self.slots = [_Slot(self, 0)]
         self.waiting: dict[str, Scheduled] = {}
 
@@ -126,7 +126,7 @@ class _Fusion:
         self.read: dict[_ListedArray, float] = {}
         self.written = 0.0
         self.gives: list[_ListedArray] = []
-        self.result: Value | None = None
+        self.result: GraphValue | None = None
         self.on_chip: dict[int, float] = {}
         self.computed: set[_ListedArray] = set()
         self.roots: list[tuple[_ListedArray, float | None, bool]] = []
@@ -201,7 +201,7 @@ class _ListedArray:
         node.last = max(node.last, slot.number if slot.scope is own else len(own.slots))
 
 
-class Listing:
+class ScheduleBuilder:
     """The schedule of a program, made as its operations are read in order."""
 
     def __init__(self, bytes_of: Callable[[Any], float], entry_of: Callable[[Any], Scheduled]):
@@ -212,24 +212,24 @@ class Listing:
             entry_of: operation that has no entries → that of its work, where it is a fusion of its own.
         """
         self._bytes_of, self._entry_of = bytes_of, entry_of
-        self._nodes: dict[Value, _ListedArray] = {}
+        self._nodes: dict[GraphValue, _ListedArray] = {}
         self._scopes: list[_Scope] = []
 
-    def open(self, block: Block, given: Sequence[Value] = ()) -> None:
+    def open(self, block: Block, initial: Sequence[GraphValue] = ()) -> None:
         """Begins a block that has a schedule of its own: the main one, a loop's body, a branch.
 
         Args:
-            given: what a loop begins with; what stays the same and comes from nothing in memory is computed inside.
+            initial: what a loop begins with; what stays the same and comes from nothing in memory is computed inside.
         """
-        self._scopes.append(_Scope(bool(given)))
+        self._scopes.append(_Scope(bool(initial)))
         for value in block.arguments:
             self._there(value)
             self._scopes[-1].arguments.append(self._nodes[value])
-        for value, first, last in zip(block.arguments, given, block.returned, strict=False):
+        for value, first, last in zip(block.arguments, initial, block.returned, strict=False):
             if value is last and not _comes_from_memory(self._node(first)):
                 self._nodes[value] = self._node(first)
 
-    def close(self, returned: Iterable[Value], donated: Iterable[float] = ()) -> Schedule:
+    def close(self, returned: Iterable[GraphValue], donated: Iterable[float] = ()) -> Schedule:
         """Ends it; its schedule.
 
         Args:
@@ -270,7 +270,7 @@ class Listing:
                 changes[max(node.last, node.made) + 1] -= node.size
         return [*accumulate(changes[:-1])]
 
-    def same(self, values: Iterable[Value], others: Iterable[Value]) -> None:
+    def same(self, values: Iterable[GraphValue], others: Iterable[GraphValue]) -> None:
         """Values are the same as others: a called block's arguments, what a call gives."""
         for value, other in zip(values, others, strict=False):
             self._nodes[value] = self._node(other)
@@ -314,12 +314,12 @@ class Listing:
             return operation.spreads
         return operation.kind in _KERNELS and not (operation.kind == "scatter" and operation.compares)
 
-    def _there(self, value: Value) -> None:
+    def _there(self, value: GraphValue) -> None:
         """A value that is in memory from the block's begin on."""
         node = self._nodes[value] = _ListedArray(self._bytes_of(value), self._scopes[-1].slots[0])
         node.in_memory = node.written = True
 
-    def _node(self, value: Value) -> _ListedArray:
+    def _node(self, value: GraphValue) -> _ListedArray:
         if value not in self._nodes:
             self._there(value)
         return self._nodes[value]
@@ -366,7 +366,7 @@ class Listing:
             node.is_gathered = operation.kind == "all-gather"
             node.slot, node.begun, node.over = slot, names, over if operation.kind == "all-reduce" else None
 
-    def _is_sliced(self, value: Value) -> bool:
+    def _is_sliced(self, value: GraphValue) -> bool:
         """Whether nothing but slices of a value are used, of no more than half of it."""
         users = [user for user, _ in value.uses]
         return bool(users) and all(
@@ -376,7 +376,7 @@ class Listing:
             for user in users
         )
 
-    def _is_scattered(self, value: Value) -> bool:
+    def _is_scattered(self, value: GraphValue) -> bool:
         """Whether a value is added up over devices and each keeps a slice of the sum."""
         users = [user for user, _ in value.uses if isinstance(user, Operation)]
         sums = (all(map(self._is_sliced, user.results)) for user in users if user.kind == "all-reduce")
@@ -458,10 +458,10 @@ class Listing:
         self._read(fusion, part)
         fusion.written += part.size
         if whole.fusion is None:
-            given = whole
+            target = whole
             self._there(operation.results[0])
             whole = self._node(operation.results[0])
-            whole.place = whole if self._is_kept(given) else given.place
+            whole.place = whole if self._is_kept(target) else target.place
         self._nodes[operation.results[0]] = whole
         whole.slot = fusion.slot or whole.slot
 
@@ -618,7 +618,7 @@ class Listing:
             nodes += [(each, limit) for each in node.operands]
 
 
-def _is_rounded(value: Value) -> bool:
+def _is_rounded(value: GraphValue) -> bool:
     """Whether a value is of float32 and nothing but matrix products use it, which on a TPU take bfloat16."""
     users = [user for user, _ in value.uses]
     products = (isinstance(user, Operation) and user.kind in PRODUCTS for user in users)
@@ -681,7 +681,7 @@ def _keep_on_chip(rows: Sequence[Scheduled | _Fusion]) -> None:
                 reader.keep(room, read)
 
 
-def _is_filled(value: Value) -> bool:
+def _is_filled(value: GraphValue) -> bool:
     """Whether a value is another whose parts are written in their place."""
     maker = value.maker
     while maker is not None and maker.kind != "while" and len(maker.blocks) == 1:  # what it calls

@@ -5,8 +5,8 @@
       s = while(y) condition(c) body(h)      ... with blocks that it runs as a whole
       return s
 
-A kind is HLO's word, `dot` or `dynamic-slice`, at both ends. A `Value` is one array: tuples are taken apart where the
-graph is made, so that a loop has as many operands and results as it carries arrays. A block that stands in its
+A kind is HLO's word, `dot` or `dynamic-slice`, at both ends. A `GraphValue` is one array: tuples are taken apart where
+the graph is made, so that a loop has as many operands and results as it carries arrays. A block that stands in its
 operation (a loop's body) has that one caller; a function or a computation may have several, the entry has none.
 
 Operations keep their order in the text, which is the schedule where the text is a scheduled program's; of an
@@ -58,7 +58,7 @@ class Convolution(NamedTuple):
     batch_groups: int
 
 
-class Value:
+class GraphValue:
     """An array: an operation's result, or a block's argument.
 
     Attributes:
@@ -112,9 +112,9 @@ class Operation:
 
     __slots__ = ("applied", "block", "blocks", "kind", "native", "operands", "results")
 
-    def __init__(self, kind: str, operands: tuple[Value, ...], block: Block, native: Any):
+    def __init__(self, kind: str, operands: tuple[GraphValue, ...], block: Block, native: Any):
         self.kind, self.block, self.native = kind, block, native
-        self.operands: tuple[Any, ...] = operands  # the front ends extend `Value` too
+        self.operands: tuple[Any, ...] = operands  # the front ends extend `GraphValue` too
         self.results: tuple[Any, ...] = ()
         self.blocks: tuple[Block, ...] = ()
         self.applied: tuple[Block, ...] = ()
@@ -126,13 +126,13 @@ class Operation:
         self.blocks = (*self.blocks, block)
         block.callers.append(self)
 
-    def given(self, block: Block) -> tuple[Value, ...]:
+    def given(self, block: Block) -> tuple[GraphValue, ...]:
         """What it hands to the arguments of one of its blocks; empty where that is not known."""
         if self.kind != "conditional":
             return self.operands
         return self.branch_operands(self.blocks.index(block))
 
-    def branch_operands(self, branch: int) -> tuple[Value, ...]:
+    def branch_operands(self, branch: int) -> tuple[GraphValue, ...]:
         """What a conditional hands to a branch; StableHLO's branches are given nothing."""
         return ()
 
@@ -240,10 +240,10 @@ class Block:
         self.name = name
         self.arguments: tuple[Any, ...] = ()
         self.operations: list[Any] = []
-        self.returned: tuple[Value, ...] = ()
+        self.returned: tuple[GraphValue, ...] = ()
         self.callers: list[Any] = []
 
-    def returns(self, values: tuple[Value, ...]) -> None:
+    def returns(self, values: tuple[GraphValue, ...]) -> None:
         """Notes what it gives back."""
         self.returned = values
         for place, value in enumerate(values):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from shardviz.graph.operations import Block, Operation, Value
+from shardviz.graph.operations import Block, GraphValue, Operation
 
 MOVES = frozenset(
     ("convert", "copy", "bitcast", "bitcast-convert", "reshape", "transpose", "dynamic-slice", "slice", "pad",
@@ -38,7 +38,7 @@ _EACH = frozenset(("opt-barrier", "sharding", "async-done"))
 class At(NamedTuple):
     """A value, and the calls that lead to the function that it stands in."""
 
-    value: Value
+    value: GraphValue
     calls: tuple[Operation, ...] = ()
 
 
@@ -96,12 +96,12 @@ class Origins:
         """What a block's argument is given, if all who run the block hand over the same."""
         if calls and block in calls[-1].blocks:
             return At(calls[-1].operands[index], calls[:-1])
-        given: set[At] = set()
+        sources: set[At] = set()
         for caller in block.callers:
             if caller.kind == "while" and not self.first and not self.passes_on(caller, index):
                 return None
             operands = caller.given(block)
             if index >= len(operands):
                 return None
-            given.add(At(operands[index], calls))
-        return given.pop() if len(given) == 1 else None
+            sources.add(At(operands[index], calls))
+        return sources.pop() if len(sources) == 1 else None

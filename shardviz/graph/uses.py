@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from shardviz.graph.operations import Block, Operation, Value
+from shardviz.graph.operations import Block, GraphValue, Operation
 from shardviz.graph.origins import MOVES, At, Origins
 
 Passes = Callable[[Any], bool]
@@ -31,14 +31,14 @@ class Reader(NamedTuple):
     entered: bool
 
 
-def root(value: Value, passes: Passes) -> Value:
+def root(value: GraphValue, passes: Passes) -> GraphValue:
     """The value before whatever only passes it on."""
     while (maker := value.maker) is not None and maker.operands and passes(maker):
         value = maker.operands[value.index if maker.kind == "opt-barrier" else 0]
     return value
 
 
-def maker(value: Value, passes: Passes) -> Any:
+def maker(value: GraphValue, passes: Passes) -> Any:
     """The operation that makes a value, in the function that is called for it; None for what a block is given."""
     value = root(value, passes)
     while (op := value.maker) is not None and op.kind == "call":
@@ -46,7 +46,7 @@ def maker(value: Value, passes: Passes) -> Any:
     return op
 
 
-def readers(value: Value, calls: Sequence[Operation], passes: Passes) -> Iterator[Reader]:
+def readers(value: GraphValue, calls: Sequence[Operation], passes: Passes) -> Iterator[Reader]:
     """What reads a value, past what only passes it on; calls and loops are entered, and left."""
     waiting, seen = [(value, tuple(calls), False)], 0
     while waiting and seen < _MOST:
@@ -68,7 +68,7 @@ def readers(value: Value, calls: Sequence[Operation], passes: Passes) -> Iterato
                 yield Reader(user, number, entered)
 
 
-def _hands_on(block: Block, value: Value) -> bool:
+def _hands_on(block: Block, value: GraphValue) -> bool:
     """Whether a loop's body gives back an argument of its own as it got it."""
     loop = block.callers[0] if block.callers and not block.name else None
     return loop is not None and loop.kind == "while" and block is loop.blocks[1] and value.owner is block

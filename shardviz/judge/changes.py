@@ -27,14 +27,14 @@ Line = Callable[[Frame | None], str]
 """A source line's text; empty where it is not known."""
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A source line, known by its text where that is known, so that it is the same one after an edit above it."""
 
     file: str
     text: str
 
     @classmethod
-    def of(cls, frame: Frame | None, line: Line) -> Place:
+    def of(cls, frame: Frame | None, line: Line) -> SourceLine:
         """The place of a frame; one without a file where there is none."""
         if frame is None:
             return cls("", "")
@@ -49,13 +49,13 @@ class Meaning(NamedTuple):
     axes: tuple[str, ...] | None
     dtype: str
     phase: str
-    place: Place
+    place: SourceLine
 
     @classmethod
     def of(cls, c: Collective, line: Line) -> Meaning:
         """The meaning of a collective; the order of its axes does not matter."""
         axes = None if c.axes is None else tuple(sorted(map(axis_text, c.axes)))
-        return cls(c.kind, axes, c.dtype, c.phase, Place.of(c.source, line))
+        return cls(c.kind, axes, c.dtype, c.phase, SourceLine.of(c.source, line))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ _RELAXED: tuple[tuple[str, Callable[[Meaning], Any]], ...] = (
     ("other type", lambda m: m._replace(phase="", dtype="")),
     ("other kind", lambda m: m._replace(phase="", dtype="", kind="")),
     ("other axes", lambda m: m._replace(phase="", dtype="", axes=None)),
-    ("moved", lambda m: m._replace(phase="", place=Place("", ""))),
+    ("moved", lambda m: m._replace(phase="", place=SourceLine("", ""))),
 )
 """In which two collectives may differ and still be one that has changed, what is most alike first."""
 
@@ -117,7 +117,7 @@ def match_collectives(
     the same with before and after swapped.
     """
     olds, news = _by_meaning(before, line_before), _by_meaning(after, line_after)
-    found = [
+    changes = [
         CollectiveChange(of=of, what=_grown(olds[m], news[m]), before=olds[m], after=news[m])
         for m in olds.keys() & news.keys()
         if _moves(olds[m]) != _moves(news[m])
@@ -126,10 +126,10 @@ def match_collectives(
     come = {m: t for m, t in news.items() if m not in olds}
     for what, of_meaning in _RELAXED:
         for old, new in _pairs(gone, come, of_meaning, alike=what == "moved"):
-            found.append(CollectiveChange(of=of, what=what, before=gone.pop(old), after=come.pop(new)))
-    found += [CollectiveChange(of=of, what="vanished", before=total, after=None) for total in gone.values()]
-    found += [CollectiveChange(of=of, what="appeared", before=None, after=total) for total in come.values()]
-    return tuple(sorted(found, key=_weight))
+            changes.append(CollectiveChange(of=of, what=what, before=gone.pop(old), after=come.pop(new)))
+    changes += [CollectiveChange(of=of, what="vanished", before=total, after=None) for total in gone.values()]
+    changes += [CollectiveChange(of=of, what="appeared", before=None, after=total) for total in come.values()]
+    return tuple(sorted(changes, key=_weight))
 
 
 def _by_meaning(collectives: Iterable[Collective], line: Line) -> dict[Meaning, CollectiveTotal]:
@@ -167,12 +167,12 @@ def _pairs(
     ]
     candidates.sort(key=lambda each: each[:2])
     taken: set[Meaning] = set()
-    found = []
+    pairs = []
     for *_, old, new in candidates:
         if old not in taken and new not in taken:
             taken |= {old, new}
-            found.append((old, new))
-    return found
+            pairs.append((old, new))
+    return pairs
 
 
 def _order(meaning: Meaning) -> tuple[Any, ...]:

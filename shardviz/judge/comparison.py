@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of, memory_parts
 from shardviz.errors import ShardvizError, TargetError
-from shardviz.judge.changes import CollectiveChange, Place, match_collectives, total_data
+from shardviz.judge.changes import CollectiveChange, SourceLine, match_collectives, total_data
 from shardviz.judge.report import Report
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
@@ -236,9 +236,9 @@ def compare(
         raise ShardvizError(f"compare: {len(reports)} report is given; it takes two or more")
     levels = {name: report.level for name, report in reports.items()}
     if len(set(levels.values())) > 1:
-        said = ", ".join(f"{name!r} is {of}" for name, of in levels.items())
+        listed = ", ".join(f"{name!r} is {of}" for name, of in levels.items())
         raise ShardvizError(
-            f"compare: levels differ ({said}); that compares levels, not plans: bring both to one level"
+            f"compare: levels differ ({listed}); that compares levels, not plans: bring both to one level"
         )
     notes: list[str] = []
     costs = {name: _cost(name, report, target, notes) for name, report in reports.items()}
@@ -332,13 +332,13 @@ def _values(of: str, before: Report, after: Report) -> Iterator[ValueChange]:
                 yield change
 
 
-def _intermediates(report: Report) -> dict[tuple[Place, str], list[Value]]:
+def _intermediates(report: Report) -> dict[tuple[SourceLine, str], list[Value]]:
     """Those that have a line, by the line and the variable or operation."""
-    found: dict[tuple[Place, str], list[Value]] = {}
+    by_place: dict[tuple[SourceLine, str], list[Value]] = {}
     for value in report.intermediates:
         if value.source is not None:
-            found.setdefault((Place.of(value.source, report.line), value.label or value.op), []).append(value)
-    return found
+            by_place.setdefault((SourceLine.of(value.source, report.line), value.label or value.op), []).append(value)
+    return by_place
 
 
 # Numbers.
@@ -349,15 +349,15 @@ Side = tuple[Report, StepCost | None]
 
 def _amounts(of: str, before: Side, after: Side) -> list[Amount]:
     one, other = dict(_numbers(before)), dict(_numbers(after))
-    found = []
+    amounts = []
     for key in sorted(dict.fromkeys((*one, *other)), key=lambda key: _GROUPS.index(key[0])):
         group, name, unit, axes = key
         numbers = [side.get(key, _absent(group, report)) for side, (report, _) in ((one, before), (other, after))]
         if numbers != [None, None]:
-            found.append(
+            amounts.append(
                 Amount(of=of, group=group, name=name, unit=unit, before=numbers[0], after=numbers[1], axes=axes)
             )
-    return found
+    return amounts
 
 
 def _absent(group: str, report: Report) -> float | None:

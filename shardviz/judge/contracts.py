@@ -66,9 +66,9 @@ def require(
         parts = memory_parts(report)
         total, least = sum(parts.values()), report.memory is None
         if not limit.holds(total):
-            said = ", ".join(f"{what} {format_bytes(size)}" for what, size in parts.items())
+            listed = ", ".join(f"{what} {format_bytes(size)}" for what, size in parts.items())
             more = "at least " if least else ""
-            broken.append(f"memory {limit.text}: {more}{format_bytes(total)} on a device ({said})")
+            broken.append(f"memory {limit.text}: {more}{format_bytes(total)} on a device ({listed})")
         elif least and limit.is_upper:
             broken.append(
                 f"memory {limit.text}: not known at level {report.level}, of which {format_bytes(total)} is a lower "
@@ -84,13 +84,13 @@ def require(
 
 def _fits(report: ReportRecord, wanted: bool, target: str | Machine | None) -> list[str]:
     needs = cost_of(report, target or report.target).needs
-    found = needs.fits
-    if found is wanted:
+    fits = needs.fits
+    if fits is wanted:
         return []
-    said = f"{needs.text} of {format_bytes(needs.usable)}"
-    if found is None:
-        return [f"fits={wanted}: not known at level {report.level} ({said}, no plan); compile for the target"]
-    return [f"fits={wanted}: it {'fits' if found else 'does not fit'}, {said}"]
+    room = f"{needs.text} of {format_bytes(needs.usable)}"
+    if fits is None:
+        return [f"fits={wanted}: not known at level {report.level} ({room}, no plan); compile for the target"]
+    return [f"fits={wanted}: it {'fits' if fits else 'does not fit'}, {room}"]
 
 
 def _step_time(report: ReportRecord, limit: Limit, target: str | Machine | None) -> list[str]:
@@ -142,8 +142,8 @@ def _sharded(report: ReportRecord, wanted: str) -> list[str]:
     if limit.holds(share):
         return []
     most = sorted(whole, key=lambda v: -sizes[v.name])[:4]
-    said = ", ".join(f"{v.name} {format_bytes(sizes[v.name])}" for v in most)
-    return [f"sharded {wanted.strip()}: {share:.4g} of {format_bytes(total)}; replicated on every device: {said}"]
+    listed = ", ".join(f"{v.name} {format_bytes(sizes[v.name])}" for v in most)
+    return [f"sharded {wanted.strip()}: {share:.4g} of {format_bytes(total)}; replicated on every device: {listed}"]
 
 
 def _is_cut(value: Value, mesh: DeviceMesh) -> bool:

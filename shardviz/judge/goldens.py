@@ -22,7 +22,7 @@ from msgspec import Meta
 from shardviz.costs.step_cost import memory_parts
 from shardviz.errors import ContractError, ShardvizError
 from shardviz.files import path_of, read_whole, write_whole
-from shardviz.judge.changes import Place
+from shardviz.judge.changes import SourceLine
 from shardviz.notation.spec import axis_text
 from shardviz.records.collectives import Collective
 from shardviz.records.limits import amount_of
@@ -70,7 +70,7 @@ def golden_of(report: ReportRecord) -> Golden:
     moved: dict[tuple[Any, ...], list[Collective]] = {}
     for c in report.collectives:
         axes = ["irregular groups"] if c.axes is None else sorted(map(axis_text, c.axes))
-        where = Place.of(c.source, report.line)
+        where = SourceLine.of(c.source, report.line)
         text = where.text if report.line(c.source) else where.file
         moved.setdefault((c.kind, ",".join(axes), c.dtype, text), []).append(c)
     memory = {what: int(size) for what, size in memory_parts(report).items()}

@@ -71,9 +71,9 @@ class Report(ReportRecord):
             ContractError: if there is one; it is an AssertionError too.
             ShardvizError: for a kind, place or origin that does not exist.
         """
-        found = self.collectives.where(kind, **where)
-        if found:
-            many = plural(len(found), "collective")
-            raise ContractError(f"{self.heading}: forbid({said(kind, where)}) found {many}:\n{found.listed()}")
+        forbidden = self.collectives.where(kind, **where)
+        if forbidden:
+            many = plural(len(forbidden), "collective")
+            raise ContractError(f"{self.heading}: forbid({said(kind, where)}) found {many}:\n{forbidden.listed()}")
 
     require, check_golden = require, check_golden

@@ -1,7 +1,7 @@
 """What a tree of arrays costs in bytes, on each device and in all.
 
 >>> from shardviz.layouts import layout
->>> w = Leaf.of("w", layout((1024, 512), ("data", None), {"data": 4, "model": 2}), "float32")
+>>> w = TreeLeaf.of("w", layout((1024, 512), ("data", None), {"data": 4, "model": 2}), "float32")
 >>> w.array, w.per_device, add_up([w]).total
 (2097152.0, 524288.0, 4194304.0)
 """
@@ -20,7 +20,7 @@ from shardviz.visible import Visible
 
 
 @dataclass(frozen=True, eq=False)
-class Leaf:
+class TreeLeaf:
     """One array of a tree: its tree path, its layout, and the type of its elements, None where it is not known."""
 
     name: str
@@ -28,7 +28,7 @@ class Leaf:
     dtype: str | None
 
     @classmethod
-    def of(cls, name: str, cut: Layout, dtype: Any = None) -> Leaf:
+    def of(cls, name: str, cut: Layout, dtype: Any = None) -> TreeLeaf:
         """The leaf of this layout."""
         return cls(name, cut, None if dtype is None else str(getattr(dtype, "name", None) or dtype))
 
@@ -53,7 +53,7 @@ class TreeBytes(Visible):
         per_device: bytes on each of them, padding included.
     """
 
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[TreeLeaf, ...]
     device_ids: np.ndarray
     per_device: np.ndarray
 
@@ -67,12 +67,12 @@ class TreeBytes(Visible):
         """Bytes on all devices together."""
         return float(self.per_device.sum())
 
-    def heaviest(self, count: int = 10) -> tuple[Leaf, ...]:
+    def heaviest(self, count: int = 10) -> tuple[TreeLeaf, ...]:
         """The leaves that take most on a device, the heaviest first."""
         return tuple(sorted(self.leaves, key=lambda leaf: -leaf.per_device)[:count])
 
 
-def add_up(leaves: Iterable[Leaf]) -> TreeBytes:
+def add_up(leaves: Iterable[TreeLeaf]) -> TreeBytes:
     """The bytes of leaves, which may lie on different devices, device by device."""
     every = tuple(leaves)
     ids, totals = np.zeros(0, np.int64), np.zeros(0)

@@ -307,5 +307,5 @@ def itemsize(dtype: Any) -> float:
             raise TypeError
         return float(np.dtype(name).itemsize)
     except (TypeError, ValueError):
-        known = "its size is not known; expected one such as bfloat16"
-        raise DtypeError(f"element type {excerpt(name)!r}: {known}") from None
+        why = "its size is not known; expected one such as bfloat16"
+        raise DtypeError(f"element type {excerpt(name)!r}: {why}") from None

@@ -23,7 +23,7 @@ from shardviz.visible import Visible
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class MoveStep:
     """One collective on the way, or a slice, which needs none.
 
     Attributes:
@@ -84,7 +84,7 @@ class Moves(Visible):
     keep: np.ndarray
     receive: np.ndarray
     drop: np.ndarray
-    steps: tuple[Step, ...] = ()
+    steps: tuple[MoveStep, ...] = ()
 
     @property
     def device_ids(self) -> np.ndarray:

@@ -6,6 +6,6 @@ The way in is `shardviz.sharding`; `rosetta` puts one sharding into all notation
 from shardviz.notation import pmap
 from shardviz.notation.letters import Letter
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.read import Row, rosetta, sharding
+from shardviz.notation.read import NotationRow, rosetta, sharding
 from shardviz.notation.record import NOTATIONS, Sharding
 from shardviz.notation.spec import Axis, Spec, axis_name, check_spec

@@ -60,15 +60,15 @@ MOST_DIGITS = 18
 """Digits of a whole number: with more it does not fit into 64 bits."""
 
 
-def check_size(given: Sized, most: int, what: str, of: str, error: type[ShardvizError] = ParseError) -> None:
+def check_size(value: Sized, most: int, what: str, of: str, error: type[ShardvizError] = ParseError) -> None:
     """Raises if there is more of something than is read.
 
     Args:
-        given: what was given.
+        value: what was given.
         most: how much of it is read.
         what: what it is in, for the message.
         of: what it is, in the plural.
         error: what to raise.
     """
-    if len(given) > most:
-        raise error(f"{what}: {len(given):,} {of}; at most {most:,} are read")
+    if len(value) > most:
+        raise error(f"{what}: {len(value):,} {of}; at most {most:,} are read")

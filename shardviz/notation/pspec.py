@@ -29,19 +29,19 @@ _NAMES = ("P", "PartitionSpec")
 _ENTRY = "an entry is None, an axis name or a tuple of axis names"
 
 
-def is_pspec(given: Any) -> bool:
+def is_pspec(value: Any) -> bool:
     """Whether it is a PartitionSpec, told by what it has, so that JAX is not imported for it."""
-    return hasattr(given, "UNCONSTRAINED") and isinstance(given, Iterable) and not isinstance(given, type)
+    return hasattr(value, "UNCONSTRAINED") and isinstance(value, Iterable) and not isinstance(value, type)
 
 
-def from_entries(given: Any, mesh: DeviceMesh, rank: int | None) -> Sharding:
+def from_entries(entries: Any, mesh: DeviceMesh, rank: int | None) -> Sharding:
     """The record of a PartitionSpec, a tuple or a `Spec`.
 
     Raises:
         SpecError: if it is none of these, or does not fit the mesh.
     """
-    spec, opened = Spec.with_open(given)
-    reduced = tuple(sorted(getattr(given, "reduced", None) or (), key=str))
+    spec, opened = Spec.with_open(entries)
+    reduced = tuple(sorted(getattr(entries, "reduced", None) or (), key=str))
     return Sharding.from_spec(spec, mesh, rank, manual=mesh.manual, open=opened, reduced=reduced)
 
 

@@ -96,19 +96,19 @@ def _checked(text: str) -> str:
     return text.strip()
 
 
-def _read(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    if isinstance(given, Sharding):
-        return given if mesh is None or mesh == given.mesh else given.over(mesh)
-    if isinstance(given, str):
-        return _read_text(given, mesh, rank)
-    if isinstance(given, pmap.ShardingSpec):
-        return given.to_sharding(mesh)
-    if isinstance(given, Spec):  # its entries may be of any type
-        sets = (Spec.of((axes,)).axes for axes in (given.unreduced, given.reduced))
-        given = Spec(Spec.of(given.dims).dims, *sets, unreduced_kind=given.unreduced_kind)
-    if given is None or isinstance(given, Spec | tuple | list) or pspec.is_pspec(given):
-        return pspec.from_entries(given, _needed(mesh, given), rank)
-    return _from_object(given, mesh, rank)
+def _read(value: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
+    if isinstance(value, Sharding):
+        return value if mesh is None or mesh == value.mesh else value.over(mesh)
+    if isinstance(value, str):
+        return _read_text(value, mesh, rank)
+    if isinstance(value, pmap.ShardingSpec):
+        return value.to_sharding(mesh)
+    if isinstance(value, Spec):  # its entries may be of any type
+        sets = (Spec.of((axes,)).axes for axes in (value.unreduced, value.reduced))
+        value = Spec(Spec.of(value.dims).dims, *sets, unreduced_kind=value.unreduced_kind)
+    if value is None or isinstance(value, Spec | tuple | list) or pspec.is_pspec(value):
+        return pspec.from_entries(value, _needed(mesh, value), rank)
+    return _from_object(value, mesh, rank)
 
 
 def _read_text(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
@@ -163,70 +163,70 @@ def _printed(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     return pspec.read(spec.strip(), own, rank)
 
 
-def _needed(mesh: DeviceMesh | None, given: Any) -> DeviceMesh:
+def _needed(mesh: DeviceMesh | None, value: Any) -> DeviceMesh:
     if mesh is None:
         raise MeshError(
-            f"{excerpt(str(given))}: the sizes of its axes are a mesh's; give one, such as mesh='data=8,model=4'"
+            f"{excerpt(str(value))}: the sizes of its axes are a mesh's; give one, such as mesh='data=8,model=4'"
         )
     return mesh
 
 
-def _message(given: Any) -> proto.Message | None:
+def _message(value: Any) -> proto.Message | None:
     """A serialized `OpSharding`, an `OpSharding` or an `HloSharding` as a message; None for what is none of these."""
-    if hasattr(given, "tile_assignment_devices"):
-        given = given.to_proto() if hasattr(given, "to_proto") else given
-        given = given.SerializeToString()
-    return proto.from_bytes(bytes(given)) if isinstance(given, bytes | bytearray | memoryview) else None
+    if hasattr(value, "tile_assignment_devices"):
+        value = value.to_proto() if hasattr(value, "to_proto") else value
+        value = value.SerializeToString()
+    return proto.from_bytes(bytes(value)) if isinstance(value, bytes | bytearray | memoryview) else None
 
 
-def _from_object(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
+def _from_object(value: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     """A JAX object, by what it has; the order of its devices is its own mesh's, where it says one."""
-    if (message := _message(given)) is not None:
+    if (message := _message(value)) is not None:
         return proto.read(message, mesh, rank)
-    if hasattr(given, "dim_shardings") and hasattr(given, "mesh_shape"):  # SdyArray
-        return sdy.from_jax(given, mesh, rank)
-    if hasattr(given, "context") and str(given).startswith("#sdy.sharding"):  # an attribute of MLIR
-        return sdy.read(str(given), mesh, rank)
-    if (hasattr(given, "spec") and hasattr(given, "mesh")) or hasattr(given, "device_set"):
-        return _from_jax_sharding(given, mesh, rank)
-    inner = getattr(given, "sharding", None)
-    shape = getattr(given, "shape", None)
-    if inner is not None and isinstance(shape, tuple) and not isinstance(given, type):
+    if hasattr(value, "dim_shardings") and hasattr(value, "mesh_shape"):  # SdyArray
+        return sdy.from_jax(value, mesh, rank)
+    if hasattr(value, "context") and str(value).startswith("#sdy.sharding"):  # an attribute of MLIR
+        return sdy.read(str(value), mesh, rank)
+    if (hasattr(value, "spec") and hasattr(value, "mesh")) or hasattr(value, "device_set"):
+        return _from_jax_sharding(value, mesh, rank)
+    inner = getattr(value, "sharding", None)
+    shape = getattr(value, "shape", None)
+    if inner is not None and isinstance(shape, tuple) and not isinstance(value, type):
         return _read(inner, mesh, len(shape) if rank is None else rank).with_rank(len(shape))
     raise SpecError(
         f"sharding: expected a PartitionSpec, text such as '[data, ·]' or '{{devices=[2,4]<=[8]}}', an OpSharding or a "
-        f"jax Sharding, not {type(given).__name__}"
+        f"jax Sharding, not {type(value).__name__}"
     )
 
 
-def _from_jax_sharding(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    if hasattr(given, "spec") and hasattr(given, "mesh"):  # NamedSharding
-        own = DeviceMesh.of(given.mesh)
+def _from_jax_sharding(jax_sharding: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
+    if hasattr(jax_sharding, "spec") and hasattr(jax_sharding, "mesh"):  # NamedSharding
+        own = DeviceMesh.of(jax_sharding.mesh)
         if mesh is not None and not own.names:
-            return pspec.from_entries(given.spec, mesh, rank)
-        sharding = pspec.from_entries(given.spec, own, rank)
+            return pspec.from_entries(jax_sharding.spec, mesh, rank)
+        sharding = pspec.from_entries(jax_sharding.spec, own, rank)
         alike = mesh is None or (mesh.names, mesh.sizes) == (own.names, own.sizes)
         return sharding if mesh is None or (alike and own.device_ids) else sharding.over(mesh)
     from shardviz import _jax
 
-    ids = _jax.device_ids(given)
+    ids = _jax.device_ids(jax_sharding)
     if len(ids) == 1:  # SingleDeviceSharding
         if mesh is None:
             return Sharding.from_spec(Spec(), DeviceMesh((), (), (), ids), rank)
         where = mesh.ids().tolist()
         if ids[0] not in where:
-            raise SpecError(f"{given}: the mesh {mesh} has no device {ids[0]}")
+            raise SpecError(f"{jax_sharding}: the mesh {mesh} has no device {ids[0]}")
         return Sharding.on_one(where.index(ids[0]), mesh, rank)
-    text = _jax.hlo_sharding_of(given, rank)
+    text = _jax.hlo_sharding_of(jax_sharding, rank)
     if text is None:
-        raise SpecError(f"{type(given).__name__}: it has neither a spec nor an HLO sharding")
+        raise SpecError(f"{type(jax_sharding).__name__}: it has neither a spec nor an HLO sharding")
     own = DeviceMesh(("devices",), (len(ids),), (), ids)
     sharding = hlo.read(text, own, rank)
     if mesh is None:
         return sharding
     order = {device: place for place, device in enumerate(mesh.ids().tolist())}
     if set(ids) != set(order):
-        raise SpecError(f"{given}: its devices are not those of the mesh {mesh}")
+        raise SpecError(f"{jax_sharding}: its devices are not those of the mesh {mesh}")
     return sharding.onto(mesh, tuple(order[device] for device in ids))
 
 
@@ -262,7 +262,7 @@ _TABLE = {
 
 
 @dataclass(frozen=True)
-class Row:
+class NotationRow:
     """A sharding in one notation.
 
     Attributes:
@@ -280,7 +280,7 @@ class Row:
     pieces: tuple[Piece, ...] = field(default=(), repr=False)
 
 
-def rosetta(cut: Sharding) -> tuple[Row, ...]:
+def rosetta(cut: Sharding) -> tuple[NotationRow, ...]:
     """A sharding in every notation.
 
     Args:
@@ -294,9 +294,9 @@ def rosetta(cut: Sharding) -> tuple[Row, ...]:
         try:
             pieces = _pieces(notation, cut)
         except SpecError as error:
-            rows.append(Row(notation, None, str(error)))
+            rows.append(NotationRow(notation, None, str(error)))
         else:
-            rows.append(Row(notation, text_of(pieces), "", letters_of(pieces), tuple(pieces)))
+            rows.append(NotationRow(notation, text_of(pieces), "", letters_of(pieces), tuple(pieces)))
     return tuple(rows)
 
 

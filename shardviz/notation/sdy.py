@@ -130,22 +130,22 @@ def _one(it: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: bool)
     return build(theirs, devices, dims, lists, mesh, rank)
 
 
-def from_jax(given: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
+def from_jax(array: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     """Reads JAX's own record of a Shardy sharding, `SdyArray`, which `NamedSharding` makes for the compiler.
 
     Raises:
         ShardvizError: as `read` does.
     """
-    axes = dict(given.mesh_shape or ())
-    devices = tuple(map(int, given.logical_device_ids or ()))
-    dims = [WrittenDimension(tuple(dim.axes), bool(dim.is_open)) for dim in given.dim_shardings]
+    axes = dict(array.mesh_shape or ())
+    devices = tuple(map(int, array.logical_device_ids or ()))
+    dims = [WrittenDimension(tuple(dim.axes), bool(dim.is_open)) for dim in array.dim_shardings]
     kinds = ("replicated", "unreduced")
-    lists: Lists = {kind: tuple(sorted(getattr(given, f"{kind}_axes", None) or (), key=str)) for kind in kinds}
+    lists: Lists = {kind: tuple(sorted(getattr(array, f"{kind}_axes", None) or (), key=str)) for kind in kinds}
     if lists["unreduced"]:
-        lists["kind"] = partial_kind(str(getattr(given, "reduction_op", None)), str(given))
+        lists["kind"] = partial_kind(str(getattr(array, "reduction_op", None)), str(array))
     if len(devices) == 1 and not axes:  # one device holds all
         if mesh is None:
-            raise MeshError(f"{given}: one device holds all; give the mesh that it is in")
+            raise MeshError(f"{array}: one device holds all; give the mesh that it is in")
         return Sharding.on_one(mesh.places_of(devices)[0], mesh, len(dims) or rank)
     return build(DeviceMesh.of(axes), devices, dims, lists, mesh, rank)
 

@@ -46,23 +46,23 @@ def read(text: str, mesh: DeviceMesh) -> Sharding:
         ParseError: if it is none.
         SpecError: if it does not fit the mesh.
     """
-    given = _given(text)
+    quoted = _given(text)
     inside, close, rest = text[1:].partition("]")
     tail = rest.split()
     if not close or (tail and not _key(tail)):
-        raise ParseError(f"{given}: expected [data, ·], perhaps with 'sum over model' behind it")
+        raise ParseError(f"{quoted}: expected [data, ·], perhaps with 'sum over model' behind it")
     dims: list[tuple[Axis, ...]] = []
     opened: list[bool] = []
     cells = inside.split(",") if inside.strip() else []
-    check_size(cells, MOST_DIMENSIONS, given, "dimensions")
+    check_size(cells, MOST_DIMENSIONS, quoted, "dimensions")
     for cell in cells:
         words = cell.split()
         opened.append(words[-1:] == ["?"])
         words = words[: len(words) - opened[-1]]
         if not words and not opened[-1]:
-            raise ParseError(f"{given}: an entry is empty; write · for a dimension that is not sharded")
+            raise ParseError(f"{quoted}: an entry is empty; write · for a dimension that is not sharded")
         whole = len(words) == 1 and words[0] in _WHOLE and words[0] not in mesh.names
-        dims.append(() if whole else tuple(_axis(word, given) for word in words))
+        dims.append(() if whole else tuple(_axis(word, quoted) for word in words))
     lists: dict[str, tuple[Axis, ...]] = {}
     while tail:
         key = " ".join(_key(tail))
@@ -71,12 +71,12 @@ def read(text: str, mesh: DeviceMesh) -> Sharding:
         while end < len(tail) and not _key(tail[end : end + 3]):
             end += 1
         if key in lists or end == start:
-            raise ParseError(f"{given}: expected axes behind {key!r}, once")
-        lists[key] = tuple(_axis(word, given) for word in tail[start:end])
+            raise ParseError(f"{quoted}: expected axes behind {key!r}, once")
+        lists[key] = tuple(_axis(word, quoted) for word in tail[start:end])
         tail = tail[end:]
     kinds = [kind for kind in KINDS if f"{kind} over" in lists]
     if len(kinds) > 1:
-        raise ParseError(f"{given}: partial results are reduced by one of {', '.join(KINDS)}, not by {len(kinds)}")
+        raise ParseError(f"{quoted}: partial results are reduced by one of {', '.join(KINDS)}, not by {len(kinds)}")
     kind = kinds[0] if kinds else "sum"
     spec = Spec(tuple(dims), lists.get(f"{kind} over", ()), (), kind)
     manual, reduced = lists.get("manual", ()), lists.get("reduced", ())
@@ -93,17 +93,17 @@ def _key(words: list[str]) -> tuple[str, ...]:
     return next((key for key in _TAILS if tuple(words[: len(key)]) == key and len(words) > len(key)), ())
 
 
-def _axis(word: str, given: str) -> Axis:
+def _axis(word: str, quoted: str) -> Axis:
     part = _PART.fullmatch(word)
     if part:
         return part[1], int(part[2]), int(part[3])
     if not word or any(c in word for c in "[]{}()<>,\"'"):
         raise ParseError(
-            f"{given}: expected axis names such as data, or model:(2)4, not {excerpt(word)!r}; names stand without "
+            f"{quoted}: expected axis names such as data, or model:(2)4, not {excerpt(word)!r}; names stand without "
             "quotes, and several with spaces between them, [data model, ·]"
         )
     if "?" in word:
-        raise ParseError(f"{given}: ? stands last in its entry and apart, as in [data ?, ?], not as {excerpt(word)!r}")
+        raise ParseError(f"{quoted}: ? stands last in its entry and apart, as in [data ?, ?], not as {excerpt(word)!r}")
     return word
 
 
@@ -116,7 +116,7 @@ def read_book(text: str, mesh: DeviceMesh) -> Sharding | None:
     Raises:
         ParseError, SpecError: as `read` does.
     """
-    given = _given(text)
+    quoted = _given(text)
     if (whole := _BOOK.fullmatch(text)) is None:
         return None
     inside, partial = whole[1], whole[2]
@@ -128,29 +128,29 @@ def read_book(text: str, mesh: DeviceMesh) -> Sharding | None:
         assert match is not None  # it matches nothing at all, too
         cells.append(match[0])
         at = match.end() + 1  # behind its comma
-    check_size(cells, MOST_DIMENSIONS, given, "dimensions")
+    check_size(cells, MOST_DIMENSIONS, quoted, "dimensions")
     for cell in cells:
         name, underscore, axes = cell.strip().partition("_")
         if not re.fullmatch(r"[^\W\d_][\w']*", name) or (underscore and not axes):
-            raise ParseError(f"{given}: expected dimensions such as I or I_X, not {excerpt(cell.strip())!r}")
-        dims.append(_subscript(axes, given, mesh) if underscore else ())
-    spec = Spec(tuple(dims), _subscript(partial, given, mesh) if partial else ())
+            raise ParseError(f"{quoted}: expected dimensions such as I or I_X, not {excerpt(cell.strip())!r}")
+        dims.append(_subscript(axes, quoted, mesh) if underscore else ())
+    spec = Spec(tuple(dims), _subscript(partial, quoted, mesh) if partial else ())
     return Sharding.from_spec(spec, mesh, len(dims))
 
 
-def _subscript(axes: str, given: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
+def _subscript(axes: str, quoted: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
     if axes.startswith("{") and axes.endswith("}"):
         axes = axes[1:-1]
     named: list[Axis] = []
     words = axes.replace(" ", ",").split(",")
-    check_size(words, MOST_NAMED, given, "axes")
+    check_size(words, MOST_NAMED, quoted, "axes")
     for word in words:
         ways = [(word,)] if word in mesh.names else _readings(word, mesh.names)
         if len(ways) != 1:
             have = ", ".join(map(repr, mesh.names)) or "none"
             more = f"; it can be read as {' or '.join(' '.join(w) for w in ways)}" if ways else ""
             raise SpecError(
-                f"{given}: {excerpt(word)!r} does not name axes of the mesh, which has {have}{more}. "
+                f"{quoted}: {excerpt(word)!r} does not name axes of the mesh, which has {have}{more}. "
                 "Write several as I_{X,Y}"
             )
         named.extend(ways[0])

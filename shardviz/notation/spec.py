@@ -301,10 +301,10 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
         SpecError: an axis used twice, an axis that is not in the mesh, more entries than dimensions, or a dimension
             that does not divide. The message says which, and what would do.
     """
-    given = f"{name} {spec}" if "'" in name or " " in name else f"{name!r} {spec}"
+    label = f"{name} {spec}" if "'" in name or " " in name else f"{name!r} {spec}"
 
     def refused(why: str, dimension: int | None = None) -> SpecError:
-        return SpecError(f"{given}: {why}", argument=name, dimension=dimension)
+        return SpecError(f"{label}: {why}", argument=name, dimension=dimension)
 
     axes = mesh.shape
     every = [(dimension, axis) for dimension, entry in enumerate(spec.dims) for axis in entry]

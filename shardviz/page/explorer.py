@@ -19,7 +19,7 @@ from shardviz.errors import ShardvizError
 from shardviz.explorer.edits import read
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import session_json
-from shardviz.explorer.texts import codes_of
+from shardviz.explorer.texts import Stages, codes_of
 from shardviz.files import write_whole
 from shardviz.judge.report import Report
 from shardviz.notation import Spec
@@ -410,16 +410,13 @@ def _preview(explorer: Explorer) -> Json:
 
 def _stages(explorer: Explorer) -> Json:
     state = explorer.state
-    state.background.find_stages(
-        other=explorer.query.get("against") == "card"
-    )  # which does nothing where they are being made
+    with_other = explorer.query.get("against") == "card"
+    state.background.find_stages(with_other)  # which does nothing where they are being made
     now, other = state.deck.now, state.deck.other
-    made, beside = (state.background.stages_of(plan) for plan in (state.plan, other.plan))
-    lacks = explorer.query.get("against") == "card" and other is not now and not beside.items
-    waits = "Shardy's passes are being run, one after the other …" if made.busy or lacks else ""
-    passes = state.background.passes_of(state.plan)
+    made, beside = (state.now.stages.get(plan, Stages()) for plan in (state.plan, other.plan))
+    waits = "Shardy is being run …" if made.busy or (with_other and beside.busy) else ""
     shown = stages_shown(
-        made.with_reports(now.known.reports, passes.items),
+        made.with_reports(now.known.reports),
         None if other is now else beside.with_reports(other.known.reports),
         other.name,
         explorer.query,
@@ -427,8 +424,7 @@ def _stages(explorer: Explorer) -> Json:
         trouble=made.trouble,
     )
     more = {"name": shown.name, "names": shown.names, "against": shown.against, "could": shown.could}
-    asked = {"count": len(passes.items), "busy": passes.busy, "trouble": passes.trouble}
-    return pane(shown.document, **more, passes=asked, at=shown.at, found=shown.found, most=MOST_ROWS, other=other.name)
+    return pane(shown.document, **more, at=shown.at, found=shown.found, most=MOST_ROWS, other=other.name)
 
 
 def _memory(explorer: Explorer) -> Json:

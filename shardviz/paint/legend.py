@@ -1,7 +1,7 @@
 """What stands below a Picture in a medium without a page around it: its legend and its notes, wrapped, as more shapes.
 
->>> from shardviz.view.picture import Key, Picture
->>> picture = Picture(width=200, height=10, shapes=(), keys=(Key(text="data", fill=0),), notes=("a note",))
+>>> from shardviz.view.picture import LegendKey, Picture
+>>> picture = Picture(width=200, height=10, shapes=(), keys=(LegendKey(text="data", fill=0),), notes=("a note",))
 >>> shapes, size = with_words(picture)
 >>> [shape.texts for shape in shapes if isinstance(shape, Labels)], size
 ([('data',), ('a note',)], (620.0, 52.0))
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shardviz.paint.columns import wrap
-from shardviz.view.picture import Drawn, Key, Labels, Lines, Marks, Picture, Rects, shifted, text_wide
+from shardviz.view.picture import Drawn, Labels, LegendKey, Lines, Marks, Picture, Rects, shifted, text_wide
 
 LEAST_WIDE, PAD, HEAD, GAP = 620.0, 16.0, 34.0, 8.0
 """Pixels: the least width of a figure with words below it; around it, for its title, and before those words."""
@@ -31,7 +31,7 @@ def with_words(picture: Picture) -> tuple[list[Drawn], tuple[float, float]]:
     return shapes, (wide, y)
 
 
-def _lines(picture: Picture, wide: float) -> Iterator[tuple[Key | None, Labels, float]]:
+def _lines(picture: Picture, wide: float) -> Iterator[tuple[LegendKey | None, Labels, float]]:
     """The lines of the legend, the first of each key with it, and of the notes; with how high each is."""
     letter = text_wide("x")
     for key in picture.keys:
@@ -45,7 +45,7 @@ def _lines(picture: Picture, wide: float) -> Iterator[tuple[Key | None, Labels, 
             yield None, Labels(at=((0.0, 0.0),), texts=(text,), ink="quiet"), _LINE
 
 
-def _line(key: Key | None, text: Labels, y: float) -> Iterator[Drawn]:
+def _line(key: LegendKey | None, text: Labels, y: float) -> Iterator[Drawn]:
     """A line at its height, with the sample of its key."""
     if key is not None and key.fill is not None:
         yield Rects(x=(9,), y=(y - 6,), wide=12, high=12, fill=key.fill, hatch=key.hatch, stroke="line")

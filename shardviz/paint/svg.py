@@ -17,7 +17,20 @@ from typing import Any
 from shardviz.paint.legend import HEAD, PAD, with_words
 from shardviz.paint.outside import steerless, told
 from shardviz.paint.theme import ink_on, paint_of
-from shardviz.view.picture import DASHES, HATCHES, SIZES, Drawn, Key, Labels, Lines, Marks, Picture, Rects, Role, pixels
+from shardviz.view.picture import (
+    DASHES,
+    HATCHES,
+    SIZES,
+    Drawn,
+    Labels,
+    LegendKey,
+    Lines,
+    Marks,
+    Picture,
+    Rects,
+    Role,
+    pixels,
+)
 
 _MARKS = {
     "circle": "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0",
@@ -113,7 +126,7 @@ def _word(role: Role) -> str:
 def _patterns(pictures: Iterable[Picture]) -> str:
     """A pattern for each hatch that occurs."""
     marked = (each for picture in pictures for each in (*picture.ordered, *picture.keys))
-    hatches = {each.hatch for each in marked if isinstance(each, Rects | Key)}
+    hatches = {each.hatch for each in marked if isinstance(each, Rects | LegendKey)}
     patterns = []
     for number in sorted(hatch for hatch in hatches if hatch is not None):
         d = HATCHES[number % len(HATCHES)]

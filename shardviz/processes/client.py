@@ -354,7 +354,7 @@ class _Keeper:
             if full := faults.of_files(folder, stderr):
                 return full
             task.sent.add(milestone)
-            texts = dumps.read(folder / "dumps", milestone, request.devices, passes=request.passes)
+            texts = dumps.read(folder / "dumps", milestone, request.devices)
             task.job.state = milestone
             self._tell(task, task.job.reached, milestone, texts, stderr)
         return None

@@ -91,12 +91,6 @@ LEVELS = ("partitioned", "compiled")
 MILESTONES = (*LEVELS, "finished")
 """The milestones; `finished` only where the compile is to end, with machine code."""
 
-EVERY_PASS = ".*"
-"""XLA then dumps the program at the start of each pipeline and after each pass that changed it."""
-
-_PASS = re.compile(r"module_\d+\.(?:.*?\.)?(\d{4,})\.(.+?)\.after_(.+?)(?:\.before_.+)?\.txt$")
-_MOST_PASSES = 400 * 2**20
-
 _LATE = re.compile(rb' ragged-all-to-all\(|custom_call_target="(?!lapack_|blas_|TopK"|__|xla|Sharding")')
 """What XLA's CPU compiler may refuse only when it makes machine code: a program with it is not compiled before that."""
 
@@ -200,31 +194,6 @@ def _closed(path: Path) -> bool:
         return b"\n}\n" in file.read().partition(b"\nENTRY ")[2]
 
 
-def read(folder: Path, milestone: str, devices: int, *, passes: bool = False) -> dict[str, str]:
-    """Stage → text of a milestone; with `passes` those of `read_passes` too where it is `compiled`."""
-    texts = {stage: path.read_text(errors="replace") for stage, path in _find(folder, milestone, devices).items()}
-    return texts | read_passes(folder) if passes and milestone == "compiled" else texts
-
-
-def read_passes(folder: Path) -> dict[str, str]:
-    """`pass 0012 simplification algsimp` → the program after that pass of that pipeline, for each that changed it.
-
-    The first is the program that XLA begins with, `pass 0000 ... pipeline-start`; another such is one that was changed
-    by what XLA does not write down.
-    Of a program so large that its texts take more than 400 MB, the first ones.
-    """
-    module = next(
-        (n.partition(".")[0] for n in sorted(os.listdir(folder)) if n.endswith("after_optimizations.txt")), ""
-    )
-    texts: dict[str, str] = {}
-    last, size = "", 0
-    for name in sorted(os.listdir(folder)):
-        named = _PASS.match(name)
-        if named is None or name.partition(".")[0] != module or size > _MOST_PASSES:
-            continue
-        text = folder.joinpath(name).read_text(errors="replace")
-        if text != last or PARTITIONER in named[3]:  # its own passes may have said all of it
-            last = text
-            texts[f"pass {named[1]} {named[2]} {named[3]}"] = text
-            size += len(text)
-    return texts
+def read(folder: Path, milestone: str, devices: int) -> dict[str, str]:
+    """Stage → text of a milestone."""
+    return {stage: path.read_text(errors="replace") for stage, path in _find(folder, milestone, devices).items()}

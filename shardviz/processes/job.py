@@ -70,7 +70,6 @@ class Request:
             compile goes on to its end.
         options: further compiler options by name.
         topology: the machine to compile for; None for simulated CPU devices.
-        passes: what every pass makes of the program is wanted too, among the texts of `compiled`.
     """
 
     module: bytes
@@ -79,7 +78,6 @@ class Request:
     until: str = "compiled"
     options: Mapping[str, Any] = field(default_factory=dict)
     topology: Topology | None = None
-    passes: bool = False
 
     @property
     def milestones(self) -> tuple[str, ...]:
@@ -118,8 +116,7 @@ def compile_in(folder: Path, request: Request) -> None:
     """
     target = folder / "dumps"
     target.mkdir(exist_ok=True)
-    which = dumps.EVERY_PASS if request.passes else dumps.PARTITIONER
-    options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": which, **request.options}
+    options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": dumps.PARTITIONER, **request.options}
     at = request.topology
     if at is None:
         _finish(target, request, _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options))

@@ -92,70 +92,70 @@ def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
     return tuple(uneven)
 
 
-def argument_specs(plan: Plan, call: Call, known: Traced, *, divide: bool = True) -> dict[str, Spec]:
+def argument_specs(plan: Plan, call: Call, traced: Traced, *, divide: bool = True) -> dict[str, Spec]:
     """A full-rank spec for every argument; arguments and errors as `bind`."""
-    by_rule = _ruled(plan, call, known, _given(plan, call, known))
-    specs = _overridden(plan, "argument", known.arguments, by_rule)
+    by_rule = _ruled(plan, call, traced, _given(plan, call, traced))
+    specs = _overridden(plan, "argument", traced.arguments, by_rule)
     checked = {}
-    for argument in known.arguments:
+    for argument in traced.arguments:
         try:
             checked[argument.name] = _checked(argument, specs[argument.name] or Spec(), plan.mesh, divide)
         except SpecError as error:
-            whose = _whose(plan, argument.name, call, known)
+            whose = _whose(plan, argument.name, call, traced)
             if not whose:
                 raise error from None
             raise SpecError(f"{error} ({whose})", argument=error.argument, dimension=error.dimension) from None
     return checked
 
 
-def _given(plan: Plan, call: Call, known: Traced) -> list[Any]:
+def _given(plan: Plan, call: Call, traced: Traced) -> list[Any]:
     """A spec, rules or None for each argument: the plan's `in_specs`, or what the function brings."""
-    own = list(call.brings.in_specs or known.in_specs) or [None] * len(known.arguments)
+    own = list(call.brings.in_specs or traced.in_specs) or [None] * len(traced.arguments)
     prefix = plan.in_specs
     if prefix is None:
         return own
-    positional, _ = known.in_tree
+    positional, _ = traced.in_tree
     if len(positional) == 1 and not isinstance(prefix, tuple) and not is_spec(prefix):
         prefix = (prefix,)
     if call.places is not None:
         positional, _ = call.places.tree
-    given = expand("in_specs", prefix, positional)
+    specs = expand("in_specs", prefix, positional)
     if call.places is not None:
         leaves = jax.tree.leaves(positional)
-        resolved = [s.spec(leaf) if isinstance(s, Rules) else s for s, leaf in zip(given, leaves, strict=True)]
-        given = call.places.agreed("in_specs", [s or Spec() for s in resolved], Spec.canonical)
-    return given + own[len(given) :]
+        resolved = [s.spec(leaf) if isinstance(s, Rules) else s for s, leaf in zip(specs, leaves, strict=True)]
+        specs = call.places.agreed("in_specs", [s or Spec() for s in resolved], Spec.canonical)
+    return specs + own[len(specs) :]
 
 
-def _ruled(plan: Plan, call: Call, known: Traced, given: Sequence[Any]) -> list[Spec | None]:
+def _ruled(plan: Plan, call: Call, traced: Traced, specs: Sequence[Any]) -> list[Spec | None]:
     """The given specs with what the plan's rules say in their place, and rules among them resolved."""
-    if not plan.rules and not any(isinstance(s, Rules) for s in given):
-        return list(given)
+    if not plan.rules and not any(isinstance(s, Rules) for s in specs):
+        return list(specs)
     ruled: list[Spec | None] = []
-    for leaf, spec in zip(_leaves(call, known), given, strict=True):
+    for leaf, spec in zip(_leaves(call, traced), specs, strict=True):
         own = spec.spec(leaf) if isinstance(spec, Rules) else spec
         place = plan.rules.winner(leaf)
         ruled.append(own if place is None else plan.rules.rules[place].spec or Spec())
     return ruled
 
 
-def _leaves(call: Call, known: Traced) -> tuple[Leaf, ...]:
+def _leaves(call: Call, traced: Traced) -> tuple[Leaf, ...]:
     """Every array among the arguments as filters see it, in flat order."""
-    names = [a.name for a in known.arguments]
+    names = [a.name for a in traced.arguments]
     if len(call.leaves) == len(names):
         return tuple(replace(leaf, name=name) for leaf, name in zip(call.leaves, names, strict=True))
-    paths = [plain_path(p)[2:] for p, _ in jax.tree_util.tree_flatten_with_path(known.in_tree)[0]]
-    values = call.arrays if len(call.arrays) == len(names) else known.arguments
-    rows = zip(known.arguments, paths, values, strict=True)
+    paths = [plain_path(p)[2:] for p, _ in jax.tree_util.tree_flatten_with_path(traced.in_tree)[0]]
+    values = call.arrays if len(call.arrays) == len(names) else traced.arguments
+    rows = zip(traced.arguments, paths, values, strict=True)
     return tuple(Leaf(a.name, path, value, a.shape) for a, path, value in rows)
 
 
-def _whose(plan: Plan, name: str, call: Call, known: Traced) -> str:
+def _whose(plan: Plan, name: str, call: Call, traced: Traced) -> str:
     """In words, what gave an argument its spec; empty for an edit and for the plan's `in_specs`."""
     if name in dict(plan.edits):
         return ""
     if plan.rules:
-        leaf = next(leaf for leaf in _leaves(call, known) if leaf.name == name)
+        leaf = next(leaf for leaf in _leaves(call, traced) if leaf.name == name)
         if (place := plan.rules.winner(leaf)) is not None:
             return f"rule {place + 1}, {filter_text(plan.rules.rules[place].filter)}"
     return call.brings.specs_from if plan.in_specs is None and call.brings.in_specs else ""
@@ -164,7 +164,7 @@ def _whose(plan: Plan, name: str, call: Call, known: Traced) -> str:
 def _output_specs(
     plan: Plan, call: Call, traced: Traced, ins: dict[str, Spec], divide: bool = True
 ) -> dict[str, Spec | None]:
-    """A spec or None for every output; a new value of an argument is cut as the argument is, where it follows it."""
+    """A spec or None for every output; the new value of an argument is sharded as the argument, if it follows it."""
     mesh = plan.mesh
     prefix = call.brings.out_specs if plan.out_specs is None else plan.out_specs
     specs: Sequence[Spec | None] = expand("out_specs", prefix, traced.out_tree) + [None] * len(traced.updates)
@@ -306,7 +306,7 @@ class RulesTable(Visible):
     uncaught: tuple[tuple[str, Spec | None], ...]
 
 
-def rules_table(plan: Plan, call: Call, known: Traced) -> RulesTable:
+def rules_table(plan: Plan, call: Call, traced: Traced) -> RulesTable:
     """For each rule of a plan what it catches and wins, and the arguments that none catches.
 
     A spec that does not fit what its rule wins is no error here: the row says so.
@@ -316,8 +316,8 @@ def rules_table(plan: Plan, call: Call, known: Traced) -> RulesTable:
     loses: list[list[tuple[str, int]]] = [[] for _ in rules]
     unfit: list[list[tuple[str, str]]] = [[] for _ in rules]
     uncaught: list[tuple[str, Spec | None]] = []
-    for leaf, given in zip(_leaves(call, known), _given(plan, call, known), strict=True):
-        otherwise = given.spec(leaf) if isinstance(given, Rules) else given
+    for leaf, spec in zip(_leaves(call, traced), _given(plan, call, traced), strict=True):
+        otherwise = spec.spec(leaf) if isinstance(spec, Rules) else spec
         places = [i for i, rule in enumerate(rules) if catches(rule.filter, leaf)]
         if not places:
             uncaught.append((leaf.name, edits.get(leaf.name, otherwise) or Spec()))
@@ -344,8 +344,8 @@ def rules_table(plan: Plan, call: Call, known: Traced) -> RulesTable:
     return RulesTable(tuple(rows), tuple(uncaught))
 
 
-def ruled_arguments(plan: Plan, call: Call, known: Traced) -> tuple[str, ...]:
+def ruled_arguments(plan: Plan, call: Call, traced: Traced) -> tuple[str, ...]:
     """The tree paths of the arguments that one of the plan's rules catches."""
     if not plan.rules:
         return ()
-    return tuple(leaf.name for leaf in _leaves(call, known) if plan.rules.winner(leaf) is not None)
+    return tuple(leaf.name for leaf in _leaves(call, traced) if plan.rules.winner(leaf) is not None)

@@ -22,7 +22,7 @@ from shardviz.records import Finding, Frame, Reconstrained
 
 
 @dataclass(frozen=True)
-class Options:
+class JitOptions:
     """What `jax.jit` takes about a function's arguments, each a tuple."""
 
     static_argnums: tuple[int, ...] = ()
@@ -31,7 +31,7 @@ class Options:
     donate_argnames: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> Options:
+    def of(cls, options: dict[str, Any]) -> JitOptions:
         """Options from single values, iterables or None.
 
         Raises:
@@ -98,19 +98,19 @@ class ArrayPlaces:
                 return first[number], leaf.name
         return None
 
-    def agreed(self, what: str, said: Sequence[Any], meaning: Callable[[Any], Any] = lambda s: s) -> list[Any]:
+    def agreed(self, what: str, values: Sequence[Any], meaning: Callable[[Any], Any] = lambda s: s) -> list[Any]:
         """What is said of each array, from what is said of each place.
 
         Args:
             what: where it is said, for the message.
-            said: for each place, in flat order; for the first ones where there are more.
+            values: for each place, in flat order; for the first ones where there are more.
             meaning: the part of it that must be one for all places of an array.
 
         Raises:
             SpecError: if two places of an array differ, as flax refuses it.
         """
         first: dict[int, tuple[Leaf, Any]] = {}
-        for leaf, number, one in zip(jax.tree.leaves(self.tree), self.numbers, said, strict=False):
+        for leaf, number, one in zip(jax.tree.leaves(self.tree), self.numbers, values, strict=False):
             other, before = first.setdefault(number, (leaf, one))
             if meaning(before) != meaning(one):
                 a, b = ("no spec" if m is None else str(m) for m in map(meaning, (before, one)))
@@ -169,7 +169,7 @@ class Call:
     kwargs: dict[str, Any]
     name: str
     kind: str = "function"
-    options: Options = Options()
+    options: JitOptions = JitOptions()
     brings: Brings = field(default_factory=Brings)
     notes: Notes = _nothing
     traced_for: Callable[[DeviceMesh | None], Any] | None = None
@@ -209,7 +209,7 @@ class Call:
         return tuple(jax.tree.leaves(self.dynamic))
 
 
-def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Any:
+def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Any:
     """(arguments, keyword arguments) with a ShapeDtypeStruct for every array, but for the static ones.
 
     Shardings that arrays have stay on them.

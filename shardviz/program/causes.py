@@ -1,17 +1,19 @@
 """Where a mesh axis on a value comes from, found by taking it away at its sources; or where it ends on its way there.
 
-A source is where the axis is written down: a dimension of an argument's or output's spec, or of a constraint. Which
-could matter says the graph: those that the value hangs together with over dimensions that carry the axis. Which do
-matter is tried. All of them gone, the value must lose the axis; then as few of them are kept as taken away suffice:
+A source is where the axis is written down: a dimension of an argument's or output's spec, or of a constraint. The graph
+says which sources can matter: those that are connected with the value through dimensions that carry the axis. Which of
+them do matter is tried: without all of them the value must lose the axis. Then a smallest set is looked for without
+which the axis is lost:
 
-* one: it is *needed*. Where it does not bring the axis by itself, others are, *only together* with it;
-* several: each brings the axis though the others are gone, so that the value is cut by *one of several*.
+* one source: it is *needed*. Where it does not bring the axis alone, it does so *only together* with others;
+* several sources: each brings the axis though the others are gone; the value is sharded because of *one of several*.
 
 The chain from the first cause is a shortest path over dimensions that carry the axis, in the plan as it is and, where
-that was tried, with the other causes taken away too: what is on it has the axis from its cause and from nothing else.
+that was tried, also without the other causes: a value on it has the axis from this cause and from nothing else.
 
-Of an axis that is not there the graph is followed over dimensions that have it not, until one has it: there it ends,
-and what stands between says why. Specs of the arguments and constraints on the way are tried, with the axis put in.
+For an axis that the value does not have, the graph is followed over dimensions without the axis until one has it. There
+the axis ends, and what stands between says why. The axis is then tried in the specs of arguments and constraints on the
+way.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from dataclasses import replace
 
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_size
-from shardviz.program.links import Cut, FactorRule, Key, Link, Links, Named, Node, Step, reach
+from shardviz.program.links import DimLink, FactorRule, Links, LinkStep, Named, Node, NodeDim, NodeKey, reach
 from shardviz.program.perturb import Perturbed, places_of
-from shardviz.records.why import AxisWhy, Cause, End, Giver, Hop, Source, Stop
+from shardviz.records.why import AxisWhy, Cause, ChainStop, End, Giver, Hop, Source
 
 _MOST_RUNS = 24
 _MOST_REACHED = 4
@@ -40,7 +42,7 @@ _UNTRIED = (
 )
 
 
-def axis_why(trial: Perturbed, key: Key, axis: str, named: Named) -> AxisWhy:
+def axis_why(trial: Perturbed, key: NodeKey, axis: str, named: Named) -> AxisWhy:
     """Why a mesh axis is on a value, or is not."""
     node = trial.base.node(key)
     target = next((cut for cut in node.dims if cut.carries(axis)), None)
@@ -58,7 +60,7 @@ def axis_why(trial: Perturbed, key: Key, axis: str, named: Named) -> AxisWhy:
     ways = [
         (distance, cut, dim, nearer, link)
         for dim in range(len(node.shape))
-        for cut, (distance, nearer, link) in reach(Cut(node, dim), lambda _: True, even=True).items()
+        for cut, (distance, nearer, link) in reach(NodeDim(node, dim), lambda _: True, even=True).items()
     ]
     stops = [
         (distance, _stop(cut, nearer, link, axis, trial.bound.mesh, named))
@@ -74,9 +76,9 @@ def axis_why(trial: Perturbed, key: Key, axis: str, named: Named) -> AxisWhy:
     return AxisWhy(value=named(node), axis=axis, dimension=None, stops=ends, givers=givers, notes=notes)
 
 
-def causes_of(trial: Perturbed, key: Key, dim: int, axis: str) -> tuple[Source, ...]:
+def causes_of(trial: Perturbed, key: NodeKey, dim: int, axis: str) -> tuple[Source, ...]:
     """What takes an axis off a value, all together."""
-    causes, _ = Tracing(trial, key, Cut(trial.base.node(key), dim), axis).causes()
+    causes, _ = Tracing(trial, key, NodeDim(trial.base.node(key), dim), axis).causes()
     return tuple(cause.source for cause in causes)
 
 
@@ -86,7 +88,7 @@ def causes_of(trial: Perturbed, key: Key, dim: int, axis: str) -> tuple[Source, 
 class Tracing:
     """An axis that is followed from a dimension of a value to its sources."""
 
-    def __init__(self, trial: Perturbed, key: Key, target: Cut, axis: str):
+    def __init__(self, trial: Perturbed, key: NodeKey, target: NodeDim, axis: str):
         self.trial, self.key, self.target, self.axis = trial, key, target, axis
         self._sources = trial.sources(axis)
         self._near = self._nearest(target, self._sources)
@@ -94,37 +96,55 @@ class Tracing:
 
     def causes(self) -> tuple[tuple[Cause, ...], tuple[str, ...]]:
         """The causes, the nearest first, and what was not tried."""
+        near = self._in_order(self._near)
+        if len(near) > 1 and self._is_lost(near[:1]):  # most often the nearest is all
+            return self._needed(near[0], near[1:]), ()
+        gone = self._widened(near)
+        if not self._is_lost(gone):
+            if not self._is_lost(self._sources):
+                every = tuple(Cause(source=s, verdict="not tried") for s in gone)
+                return every, ("the axis stays without every source",)
+            gone = self._sources
+        keep, untried = self._fewest(gone)
+        if len(keep) == 1:
+            return self._needed(keep[0], [s for s in gone if s is not keep[0]]), ()
+        causes = tuple(self._one_of_several(source, keep, gone, source in untried) for source in keep)
+        return causes, (_UNTRIED.format(len(untried)),) if untried else ()
+
+    def _in_order(self, keys: Iterable[tuple]) -> list[Source]:
         sources = {s.key: s for s in self._sources}
-        free = [sources[key] for key in self._near]
-        if len(free) > 1 and self._is_lost(free[:1]):  # most often the nearest is all
-            return self._needed(free[0], free[1:]), ()
+        return [sources[key] for key in keys]
+
+    def _widened(self, near: Sequence[Source]) -> list[Source]:
+        """The near sources, and farther ones until the value loses the axis without all of them.
+
+        Where the near ones are gone, the axis may come in from sources that they had kept away.
+        """
+        gone = list(near)
         for _ in range(_MOST_REACHED):
-            if self._is_lost(free):
+            if self._is_lost(gone):
                 break
-            links = self.trial.links(free)  # what was kept away before has come in
-            more = self._nearest(self._target_in(links), self._sources)
-            new = [sources[key] for key in more if sources[key] not in free]
+            reached = self._nearest(self._target_in(self.trial.links(gone)), self._sources)
+            new = [source for source in self._in_order(reached) if source not in gone]
             if not new:
                 break
-            free += new
-        if not self._is_lost(free):
-            if not self._is_lost(self._sources):
-                every = tuple(Cause(source=s, verdict="not tried") for s in free)
-                return every, ("the axis stays without every source",)
-            free = self._sources
-        keep, untried = self._fewest(free)
-        if len(keep) == 1:
-            return self._needed(keep[0], [s for s in free if s is not keep[0]]), ()
-        causes = []
-        for source in keep:
-            enough: bool | None = None
-            if len(keep) == len(free) and source not in untried:
-                enough = True  # it was what was tried
-            elif self._may_run():
-                enough = not self._is_lost([s for s in free if s is not source])
-            verdict = "not tried" if source in untried else "one of several"
-            causes.append(Cause(source=source, verdict=verdict, enough=enough))
-        return tuple(causes), (_UNTRIED.format(len(untried)),) if untried else ()
+            gone += new
+        return gone
+
+    def _one_of_several(self, source: Source, keep: list[Source], gone: list[Source], untried: bool) -> Cause:
+        """One of several sources that bring the axis, and whether it does so alone (None where that was not tried).
+
+        Args:
+            keep: the sources that must all be taken away.
+            gone: all sources that were taken away together.
+            untried: whether it was not tried by itself whether the source is one of `keep`.
+        """
+        enough: bool | None = None
+        if len(keep) == len(gone) and not untried:
+            enough = True  # `_fewest` has tried just this
+        elif self._may_run():
+            enough = not self._is_lost([s for s in gone if s is not source])
+        return Cause(source=source, verdict="not tried" if untried else "one of several", enough=enough)
 
     def chain(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
         """The steps from the first cause to the value, and what they leave out."""
@@ -142,17 +162,20 @@ class Tracing:
                     return hops, ()
         return self._path_by_itself(causes, named)
 
-    def _target_in(self, links: Links) -> Cut | None:
+    def _target_in(self, links: Links) -> NodeDim | None:
         """The same dimension in another run; None where it is no more there."""
         node = links.find(self.key)
-        return None if node is None else Cut(node, self.target.dim)
+        return None if node is None else NodeDim(node, self.target.dim)
 
-    def _carries(self, cut: Cut | None) -> bool:
+    def _carries(self, cut: NodeDim | None) -> bool:
         return cut is not None and cut.carries(self.axis)
 
     def _path_by_itself(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
-        """The chain where nothing but the causes says the axis: another source may have it taken off the values on
-        the way once it has come through, by cutting another dimension of theirs."""
+        """The chain in a program where only the causes say the axis.
+
+        In the plan itself a value on the way may have lost the axis again, because another source says it for another
+        dimension of that value.
+        """
         base, first = self.trial.base.nodes, causes[0].source
         called = lambda node: named(base[node.key]) if node.key in base else str(node.key)  # noqa: E731
         for kept in ([c.source.key for c in causes], [first.key]):
@@ -166,7 +189,9 @@ class Tracing:
                 return (*hops[:-1], replace(hops[-1], after=here)), (_BY_ITSELF.format(axis=self.axis),)
         return (), ()
 
-    def _path(self, start: Cut, target: Cut, through: Callable[[Cut], bool], named: Named) -> tuple[Hop, ...]:
+    def _path(
+        self, start: NodeDim, target: NodeDim, through: Callable[[NodeDim], bool], named: Named
+    ) -> tuple[Hop, ...]:
         """The steps from one dimension to another, over those that pass a test."""
         reached = reach(target, through)
         hops: list[Hop] = []
@@ -178,16 +203,16 @@ class Tracing:
             start = nearer
         return tuple(hops)
 
-    def _nearest(self, target: Cut | None, sources: Iterable[Source]) -> dict[tuple, Cut]:
-        """The sources that a value hangs together with over dimensions that carry the axis, the nearest first.
+    def _nearest(self, target: NodeDim | None, sources: Iterable[Source]) -> dict[tuple, NodeDim]:
+        """The sources that are connected with a value through dimensions that carry the axis, the nearest first.
 
         Returns:
             The source's key → the dimension at which it stands.
         """
         wanted = {(s.role, place, s.dimension): s.key for s in sources for place in s.places}
-        reached: dict[tuple, Cut] = {}
+        reached: dict[tuple, NodeDim] = {}
 
-        def ends(cut: Cut) -> bool:  # what is said of an array holds; nothing comes through it
+        def ends(cut: NodeDim) -> bool:  # what is said of an array holds; nothing comes through it
             here = [wanted[at] for where in places_of(cut.node) if (at := (*where, cut.dim)) in wanted]
             for key in here:
                 reached.setdefault(key, cut)
@@ -204,7 +229,7 @@ class Tracing:
         return not self.trial.holds(self.key, self.target.dim, self.axis, gone)
 
     def _needed(self, first: Source, rest: Sequence[Source]) -> tuple[Cause, ...]:
-        """One source is needed; whether it needs others is found out."""
+        """The first source is needed. Of the rest, those without which it does not bring the axis."""
         if not rest or not self._is_lost(rest):
             return (Cause(source=first, verdict="needed", enough=True),)
         # with the first alone it is lost: which of the others must stay?
@@ -220,9 +245,9 @@ class Tracing:
         return tuple(Cause(source=s, verdict=verdict, enough=False) for s, verdict in pairs)
 
     def _fewest(self, free: Sequence[Source]) -> tuple[list[Source], list[Source]]:
-        """As few sources as, taken away, take the axis away; and those of them that were not tried by themselves.
+        """A smallest set of sources without which the axis is lost; and those in it that were not tried alone.
 
-        The farthest are spared first, many at once where that goes.
+        It begins with all and puts back the farthest first, half of them at once where possible.
         """
         keep = list(free)
         tried: list[Source] = []
@@ -242,10 +267,10 @@ class Tracing:
         return keep, [s for s in keep if s not in tried]
 
 
-def _in(links: Links, cut: Cut) -> Cut | None:
+def _in(links: Links, cut: NodeDim) -> NodeDim | None:
     """The same dimension in another run; None where it is no more there."""
     node = links.nodes.get(cut.node.key)
-    return None if node is None else Cut(node, cut.dim)
+    return None if node is None else NodeDim(node, cut.dim)
 
 
 # Steps in words.
@@ -264,12 +289,12 @@ _BOUNDARIES = {
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
-def _end(cut: Cut, named: Named) -> End:
+def _end(cut: NodeDim, named: Named) -> End:
     """A value on a chain."""
     return End(name=named(cut.node), dimension=cut.dim, spec=cut.node.spec, shape=cut.node.shape)
 
 
-def _hop(before: Cut, after: Cut, link: Link, named: Named) -> Hop:
+def _hop(before: NodeDim, after: NodeDim, link: DimLink, named: Named) -> Hop:
     """A step in plain data."""
     step, rule = link.step, link.step.rule
     if rule is None or link.factor is None:
@@ -288,17 +313,17 @@ def _hop(before: Cut, after: Cut, link: Link, named: Named) -> Hop:
     )
 
 
-def _words(step: Step, rule: FactorRule, before: Cut, after: Cut, factor: int) -> tuple[str, bool]:
+def _words(step: LinkStep, rule: FactorRule, before: NodeDim, after: NodeDim, factor: int) -> tuple[str, bool]:
     """What an operation does with a dimension, and whether that goes from a result to an operand."""
-    (given, one), (taken, other) = (_called(step, cut, factor) for cut in (before, after))
-    if given and taken:
+    (gives, one), (taken, other) = (_called(step, cut, factor) for cut in (before, after))
+    if gives and taken:
         return f"{one} and {other} {'are summed over together' if factor in rule.reduced else 'go together'}", False
-    if not given and not taken:
+    if not gives and not taken:
         return f"{one} and {other} are one of the operand", False
     return f"{one} is {other}", taken
 
 
-def _called(step: Step, cut: Cut, factor: int) -> tuple[bool, str]:
+def _called(step: LinkStep, cut: NodeDim, factor: int) -> tuple[bool, str]:
     """Whether a dimension is an operand's, and what it is called; numbers that an operation takes besides its arrays
     are not counted."""
     same = [n for n, (node, _) in enumerate(step.arrays) if node is cut.node]
@@ -314,10 +339,10 @@ def _called(step: Step, cut: Cut, factor: int) -> tuple[bool, str]:
 # An axis that is not there.
 
 
-def _stop(last: Cut, after: Cut, link: Link, axis: str, mesh: DeviceMesh, named: Named) -> Stop:
+def _stop(last: NodeDim, after: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Named) -> ChainStop:
     """Where an axis ends."""
     step = link.step
-    return Stop(
+    return ChainStop(
         last=_end(last, named),
         next=_end(after, named),
         op=step.name if step.kind == "rule" else step.kind,
@@ -326,7 +351,7 @@ def _stop(last: Cut, after: Cut, link: Link, axis: str, mesh: DeviceMesh, named:
     )
 
 
-def _reason(cut: Cut, link: Link, axis: str, mesh: DeviceMesh, named: Named) -> str:
+def _reason(cut: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Named) -> str:
     """Why a dimension does not take an axis from the one beside it."""
     node, name, step = cut.node, named(cut.node), link.step
     spec = node.spec.canonical()
@@ -367,7 +392,7 @@ def _wanted(node: Node, named: Named) -> str:
     return f"it is used as {spec}"
 
 
-def _givers(trial: Perturbed, key: Key, axis: str, ways: Sequence[tuple[Cut, int]]) -> Iterator[Giver]:
+def _givers(trial: Perturbed, key: NodeKey, axis: str, ways: Sequence[tuple[NodeDim, int]]) -> Iterator[Giver]:
     """Specs that were tried and bring the axis, the nearest first.
 
     Args:

@@ -86,19 +86,19 @@ Found = tuple[Counter[Constraint], Counter[tuple[str, Frame | None]]]
 
 
 def mesh_asked(
-    explored: frozenset[str], found: Found, other: Found, under: Callable[[frozenset[str]], Found | None]
+    explored: frozenset[str], own: Found, other: Found, under: Callable[[frozenset[str]], Found | None]
 ) -> tuple[MeshAsked, ...]:
     """The lines in which a program traced under a mesh in some places differs from itself in others.
 
     Args:
         explored: the places of the program that is explored.
-        found: its constraints and its operations, each with its line.
+        own: its constraints and its operations, each with its line.
         other: the same of a trace under a mesh in no place, or where `explored` is not all of them, in all.
         under: the same of a trace under a mesh in these places; None where it cannot be traced.
     """
-    if found == other or (found[0] == other[0] and _named(found) == _named(other)):
+    if own == other or (own[0] == other[0] and _named(own) == _named(other)):
         return ()  # JAX keeps the lines of a function that it has traced for another caller
-    bare, full = (other, found) if explored == _jax.PLACES else (found, other)
+    bare, full = (other, own) if explored == _jax.PLACES else (own, other)
     lines: dict[Frame | None, list[Spec]] = {}
     for constraint in full[0] - bare[0]:
         lines.setdefault(constraint.source, []).append(constraint.spec)
@@ -112,9 +112,9 @@ def mesh_asked(
     )
 
 
-def _named(found: Found) -> Counter[str]:
+def _named(trace: Found) -> Counter[str]:
     """How many operations there are of each name."""
     names: Counter[str] = Counter()
-    for (name, _), count in found[1].items():
+    for (name, _), count in trace[1].items():
         names[name] += count
     return names

@@ -1,12 +1,12 @@
 """Logical dimensions: which dimensions of which arrays belong together, found out from the program itself.
 
-One dimension of one argument is cut by an axis of its own, every other dimension of every argument and result is left
-open, every constraint is taken out, and Shardy propagates: the dimensions that catch the axis belong together, as they
-are multiplied, added or stored along each other. A dimension that no group has yet seeds the next one. So presets,
-edits by dimension and a search work on any function, without annotations.
+A dimension of an argument is sharded along an axis of its own. Every other dimension of every argument and result is
+left open, every constraint is taken out, and Shardy propagates. The dimensions to which the axis spreads belong
+together, since they are multiplied, added or stored along each other. A dimension that is in no group yet seeds the
+next one. So presets, edits by dimension and the search work on any function, without annotations.
 
-A dimension of a stacked array that a scan runs over meets no other array's; those of one size under one parent of the
-tree are put together. So are dimensions that are alike but for a number in their paths: those of unrolled layers.
+The dimension of a stacked array over which a scan runs meets no other array's; those of one size below one parent in
+the tree form a group. So do dimensions whose paths differ in a number only: those of unrolled layers.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Dimension:
         of: `batch` or `sequence` where it is the first or second dimension of data; else empty.
         mapped: the mesh axes that a `shard_map` or `pmap` inside cuts it by into single elements; else empty.
         taken: the mesh axes by which a `shard_map` inside takes most arrays that have it; else empty.
-        moved: where arrays inside are moved if all of it is cut (`rotary, llama.py:40`), as where a sequence's queries
-            meet its keys; empty where nothing is but sums of parts. See `program/seeding.py`.
+        moved: where arrays inside are resharded if all of it is sharded (`rotary, llama.py:40`), as where a sequence's
+            queries meet its keys; empty where only partial sums are added. See `program/seeding.py`.
     """
 
     name: str
@@ -204,7 +204,7 @@ class _DimensionGroup:
 
 
 def _groups(opened: Opened, arrays: Sequence[_NamedArray], sizes: Mapping[Member, int]) -> list[_DimensionGroup]:
-    """A group for each seed that no group has yet; those that meet in a dimension become one.
+    """A group for each seed that is in no group yet; groups that share a dimension become one.
 
     When a seed has been tried, those that are like it but for numbers in their paths, the other layers', are tried
     together, each with an axis of its own.
@@ -331,24 +331,25 @@ def _named(
 def _state(
     arrays: Sequence[_NamedArray], groups: Sequence[_DimensionGroup], hidden: Set[Member], differentiated: bool
 ) -> set[str]:
-    """The arguments that are parameters, optimizer state and the like, and no data; a tensor that comes alone is data.
+    """The arguments that are parameters or optimizer state, and no data; an array that comes without a tree is data.
 
-    Where a derivative is taken, what comes out again is state. Without one that is a cache, which is data. Where there
-    are token ids or labels, trees that have no dimension along theirs are parameters; else the largest tree is.
+    In a program with a derivative, what comes out again is state. In one without, that is a cache, which is data. Where
+    there are token ids or labels, trees that share no dimension with them are parameters; else the largest tree is.
     """
     arguments = [a for a in arrays if a.role == "argument" and a.shape]
-    out = {(_leaf(a.path), a.shape) for a in arrays if a.role == "output"}
-    again = {_head(a.path) for a in arguments if (_leaf(a.path), a.shape) in out}
+    outputs = {(_leaf(a.path), a.shape) for a in arrays if a.role == "output"}
+    returned = {_head(a.path) for a in arguments if (_leaf(a.path), a.shape) in outputs}
     trees = [a for a in arguments if len(_keys(a.path)) > 1] or arguments
-    largest = lambda some: {_head(max(some, key=lambda a: math.prod(a.shape)).path)} if some else set()  # noqa: E731
     named = {(a.role, a.path): a for a in arrays}
     batches = (g.members for g in groups if not g.members & hidden and _of_ids(g.members, named, hidden, 0))
-    along = {_head(m.path) for members in batches for m in members if m.role == "argument"}
-    others = [a for a in trees if _head(a.path) not in along | (set() if differentiated else again)]
-    apart = {_head(a.path) for a in others} if along and others else set()
-    if differentiated:
-        return again | apart or largest(trees)
-    return apart or largest(others or trees)
+    with_ids = {_head(m.path) for members in batches for m in members if m.role == "argument"}
+    others = [a for a in trees if _head(a.path) not in with_ids and (differentiated or _head(a.path) not in returned)]
+    without_ids = {_head(a.path) for a in others} if with_ids else set()
+    state = returned | without_ids if differentiated else without_ids
+    if state or not trees:
+        return state
+    candidates = trees if differentiated else others or trees
+    return {_head(max(candidates, key=lambda a: math.prod(a.shape)).path)}
 
 
 def _roles(group: _DimensionGroup) -> Iterator[str]:

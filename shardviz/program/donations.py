@@ -89,7 +89,7 @@ def donations(
 
 
 def is_donated(attributes: Mapping[str, object]) -> bool:
-    """Whether what is said of an argument of a module's main function is that it is donated."""
+    """Whether the attributes of an argument of a module's main function say that it is donated."""
     return _ALIAS in attributes or _DONOR in attributes
 
 

@@ -1,8 +1,8 @@
-"""Meshes with Explicit axes: what of a plan is in a program's types, and what mends an operation that JAX refuses.
+"""Meshes with Explicit axes: the part of a plan that is in a program's types; mending operations that JAX refuses.
 
 With Explicit axes a value's sharding is in its type, so the trace itself depends on the mesh's sizes and on how the
-arguments are cut over those axes. Where an operation's result could be cut in several ways JAX refuses it and asks for
-`out_sharding=`; which one that would be follows from the operands.
+arguments are sharded along those axes. Where an operation's result could be sharded in several ways, JAX refuses the
+operation and asks for `out_sharding=`; its value follows from the operands.
 
 >>> lhs, rhs = (_jax.Operand((8, 8), PartitionSpec(*s)) for s in (("data", "model"), ("model", None)))
 >>> mend(_jax.Refusal((lhs, rhs), (((1,), (0,)), ((), ()))))
@@ -47,7 +47,7 @@ def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:
 
 
 def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
-    """What of the arguments' specs is in their types: the part over Explicit axes.
+    """The part of the arguments' specs that is in their types: that over Explicit axes.
 
     Raises:
         SpecError: if a part of an Explicit axis is used, which types cannot say.
@@ -66,7 +66,7 @@ def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
                 )
         dims = (tuple(a for a in dim if axis_name(a) in axes) for dim in spec.dims)
         unreduced, reduced = (
-            tuple(a for a in given if axis_name(a) in axes) for given in (spec.unreduced, spec.reduced)
+            tuple(a for a in partial if axis_name(a) in axes) for partial in (spec.unreduced, spec.reduced)
         )
         specs_in_types.append(Spec(tuple(dims), unreduced, reduced, spec.unreduced_kind))
     return tuple(specs_in_types)

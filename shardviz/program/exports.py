@@ -43,7 +43,7 @@ class ExportedArray:
         name: its name where the module tells, else its tree path.
         shape: each dimension as text: a number, or an expression of symbols.
         dtype: its element type's name.
-        spec: how it is cut; None where the export says nothing, so that it is the compiler's choice.
+        spec: how it is sharded; None where the export says nothing, so that it is the compiler's choice.
         sharding: the same as the export has it, where it is an HLO sharding.
         kept: whether the module uses it.
     """

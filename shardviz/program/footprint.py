@@ -1,12 +1,13 @@
-"""About how much memory a program takes on one device, told from the propagated module, before any compiler plans it.
+"""An estimate of a program's memory on one device, from the propagated module, before any compiler plans it.
 
-The module is read in program order, every call and loop entered, and each value is either *held* in a buffer or *made
-again* where it is used, as a compiler's fusions do. What multiplies, reduces, gathers, updates or communicates gives a
-buffer. What is computed element by element is made again from the buffers that it comes from, unless it is smaller than
-these. A buffer is alive from where it is made to its last use; one that a loop uses is alive as long as the loop runs.
-Beside a matrix product stands what XLA's partitioner makes whole for it (`made_whole`). Partial sums that are added to
-each other, as the gradients of an array that is read twice, are kept until they are: XLA adds first, and sums once over
-the devices. What is dead before an output is made may lie in that output's place.
+The module is read in program order, calls and loops included. Each value is either *held* in a buffer or *made again*
+where it is used, as a compiler's fusions do. The results of products, reductions, gathers, updates and communication
+are held. A result that is computed element by element is made again from the buffers of its operands, unless it is
+smaller than these. A buffer is alive from where it is made to its last use; one that a loop uses is alive as long as
+the loop runs. Beside a matrix product stand the arrays that XLA's partitioner makes whole for it (`made_whole`).
+Partial sums that are added to each other, as the gradients of an array that is read twice, are held until then: XLA
+adds first, and sums over the devices once. A buffer that is dead before an output is made may lie in that output's
+place.
 
     needed = arguments + outputs that take no donated argument's place + the most of the buffers alive at one moment
 
@@ -14,9 +15,9 @@ A TPU keeps an array of a convolution in tiles of its batch and its features, in
 256 x 256 x 24 take 5.3 times their bytes (24 of 128 places of a tile). Other arrays' dimensions are ordered so that
 next to nothing is padded, as the layouts that v5e's and v5p's compilers chose show.
 
-It is main memory alone, which is what compilers compare with what there is: what a TPU's compiler would make in the
-chip's own memory (`buffers.py`) is left out where that can tell. It is an estimate: a compiler orders operations
-otherwise and holds what is cheaper to hold. Of 138 plans of eleven kinds of programs (the presets in
+Only main memory counts, as compilers compare only that with a chip's memory: what a TPU's compiler would put into the
+chip's own memory (`buffers.py`) is left out where `buffers.py` can tell. A compiler orders operations otherwise, and
+holds a value where that is cheaper than to make it again. Of 138 plans of eleven kinds of programs (the presets in
 `docs/promised_and_compiled.py` on 8 chips of v5e and 64 of v5p), the chip's compiler takes between `LESS` below it and
 `MORE` above it for nine of ten; the gallery's on v5p are within a quarter (`tests/benchmarks/test_search.py`).
 """
@@ -31,7 +32,7 @@ from typing import Any
 
 from jax.extend.mlir.dialects import sdy
 
-from shardviz.graph import Block, Value
+from shardviz.graph import Block, GraphValue
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
@@ -156,20 +157,20 @@ class _FootprintWalk:
         self.fixed: list[Buffer] = []
         self.outputs: list[Buffer] = []
         self.loops = 0
-        self.roots: dict[Value, _Roots] = {}
+        self.roots: dict[GraphValue, _Roots] = {}
         self.sizes: dict[Any, float] = {}
         self.images: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.last: set[MlirOperation] = set()
 
-    def run(self) -> tuple[Value, ...]:
-        """Reads the main function; what it returns."""
+    def run(self) -> tuple[GraphValue, ...]:
+        """Reads the main function, and returns the values that it returns."""
         for argument in self.graph.entry.arguments:
             self.fixed.append(Buffer(self.bytes_of(argument), 0, 0, fixed=True))
             self.roots[argument] = (self.fixed[-1],)
         self.last = _last_steps(self.graph.entry)
         return self.read(self.graph.entry)
 
-    def place(self, returned: Value, size: float) -> None:
+    def place(self, returned: GraphValue, size: float) -> None:
         """Notes that a returned value has its own place from when it can be made; others may lie there before."""
         roots = self._of(returned)
         ready = max((b.start for b in roots if not b.fixed), default=self.time)
@@ -191,11 +192,11 @@ class _FootprintWalk:
         large = [b for b in self.buffers if b.size > _NEGLIGIBLE * most and b not in away]
         return most_alive(self.buffers, away.union(in_place_of(large, self.outputs)))
 
-    def read(self, block: Block, inside: bool = False) -> tuple[Value, ...]:
-        """Reads a block; what it returns.
+    def read(self, block: Block, inside: bool = False) -> tuple[GraphValue, ...]:
+        """Reads a block, and returns the values that it returns.
 
         Args:
-            inside: what it returns is used when what is around it uses that.
+            inside: the operation around the block uses these values itself, later.
         """
         for op in block.operations:
             self.visit(op)
@@ -220,24 +221,12 @@ class _FootprintWalk:
             self._plain(op, op.name)
 
     def _plain(self, op: MlirOperation, name: str) -> None:
-        operands = op.operands
-        if name in _SUMS:
-            self._sum_later(op)
-        if self.tiled and name == "stablehlo.convolution":
-            around = op.convolution
-            for value, dims in ((operands[0], around.input), (op.results[0], around.output)):
-                self.images[value.shape] = dims[:2]
-            roots, size = self._of(operands[0]), self.bytes_of(operands[0])
-            if len(roots) != 1 or roots[0].fixed or roots[0].size != size:
-                self.use(operands[:1])
-                self.roots[operands[0]] = self._hold(size, self.time)
-        if self.loops and name in _USED_TWICE:
-            for value in operands:
-                self._kept(value, name)
+        """An operation without blocks: its operands are used now, and each result gets the buffers it is made from."""
+        self._hold_operands(op, name)
         if op in self.last:
-            self._use_early(operands)
+            self._use_early(op.operands)
         else:
-            self.use(operands)
+            self.use(op.operands)
         if name == "stablehlo.dot_general":
             for value, spec in made_whole(self.graph, op, self.manual):
                 self._hold(self._cut_by(value, spec), self.time)
@@ -245,17 +234,43 @@ class _FootprintWalk:
             for result in op.results:
                 self.roots[result] = self._hold(self.bytes_of(result), self.time)
                 self.roots[result][0].product = name in _PRODUCTS
-            return
-        if name == "stablehlo.dynamic_update_slice":
-            given = self._of(operands[0])
-            whole = self.bytes_of(op.results[0])
-            alone = len(given) == 1 and not given[0].fixed and given[0].size >= whole
-            self.roots[op.results[0]] = given if alone else self._hold(whole, self.time)
-            return
-        if name == "stablehlo.optimization_barrier":
-            for result, value in zip(op.results, operands, strict=True):
+        elif name == "stablehlo.dynamic_update_slice":
+            self.roots[op.results[0]] = self._updated(op)
+        elif name == "stablehlo.optimization_barrier":
+            for result, value in zip(op.results, op.operands, strict=True):
                 self.roots[result] = self._of(value)
-            return
+        else:
+            self._fused(op, name)
+
+    def _hold_operands(self, op: MlirOperation, name: str) -> None:
+        """Gives buffers to operands that no fusion would make again just for this operation."""
+        if name in _SUMS:
+            self._sum_later(op)
+        if self.tiled and name == "stablehlo.convolution":
+            self._hold_image(op)
+        if self.loops and name in _USED_TWICE:
+            for value in op.operands:
+                self._kept(value, name)
+
+    def _hold_image(self, convolution: MlirOperation) -> None:
+        """Notes which dimensions of a convolution's images a TPU tiles; its input needs a buffer in these tiles."""
+        image, dims = convolution.operands[0], convolution.convolution
+        self.images[image.shape] = dims.input[:2]
+        self.images[convolution.results[0].shape] = dims.output[:2]
+        roots, size = self._of(image), self.bytes_of(image)
+        if len(roots) != 1 or roots[0].fixed or roots[0].size != size:
+            self.use([image])
+            self.roots[image] = self._hold(size, self.time)
+
+    def _updated(self, update: MlirOperation) -> _Roots:
+        """An array with a slice replaced: in the array's own buffer if nothing else is in that, else in a new one."""
+        roots, size = self._of(update.operands[0]), self.bytes_of(update.results[0])
+        alone = len(roots) == 1 and not roots[0].fixed and roots[0].size >= size
+        return roots if alone else self._hold(size, self.time)
+
+    def _fused(self, op: MlirOperation, name: str) -> None:
+        """What is computed element by element, so that a fusion can make it again where it is used."""
+        operands = op.operands
         roots = self._made_from(operands)
         counted = sum([b.size for b in roots if not b.fixed])
         if not counted:
@@ -264,7 +279,7 @@ class _FootprintWalk:
         for result in op.results:
             self.roots[result] = self._elementwise(result, name, operands, roots, counted)
 
-    def _made_from(self, operands: Sequence[Value]) -> _Roots:
+    def _made_from(self, operands: Sequence[GraphValue]) -> _Roots:
         """The buffers that operands are made from."""
         several = [roots for value in operands if (roots := self.roots.get(value))]
         if len(several) < 2:
@@ -272,11 +287,11 @@ class _FootprintWalk:
         return tuple(dict.fromkeys(itertools.chain.from_iterable(several)))
 
     def _elementwise(
-        self, result: Value, name: str, operands: Sequence[Value], roots: _Roots, counted: float
+        self, result: GraphValue, name: str, operands: Sequence[GraphValue], roots: _Roots, counted: float
     ) -> _Roots:
-        """What is computed element by element: made again where it is used, unless it is smaller than what it is from.
+        """The buffers of a result that is computed element by element: its operands', or its own if it is much smaller.
 
-        What is made of a product at once, and of nothing else that is held, the product's own fusion writes.
+        A result that is made from one product and from no other buffer is written by the product's own fusion.
         """
         size = self.bytes_of(result)
         real = [b for b in roots if not b.fixed]
@@ -291,13 +306,13 @@ class _FootprintWalk:
             return self._hold(size, self.time + 1, light=name not in _IN_PLACE)
         return roots
 
-    def _alone(self, operands: Sequence[Value], buffer: Buffer) -> bool:
+    def _alone(self, operands: Sequence[GraphValue], buffer: Buffer) -> bool:
         """Whether a buffer is used by one value alone, which is used here and nowhere else."""
         through = [value for value in operands if buffer in self._of(value)]
         return len(through) == 1 and len(through[0].uses) == 1
 
     def _sum_later(self, op: MlirOperation) -> None:
-        """Keeps the operands of other sums until now, where the sums are added: XLA adds first, and sums once."""
+        """Keeps operands of earlier sums until this one, if their results are added: XLA adds first, and sums once."""
         added = _after_slices(op.results[0])
         if added is None or added.name != "stablehlo.add":
             return
@@ -312,8 +327,8 @@ class _FootprintWalk:
             elif maker.name in _SLICED or maker.name == "stablehlo.add":
                 makers += [value.maker for value in maker.operands]
 
-    def _kept(self, value: Value, name: str) -> None:
-        """Holds an operand that would be made again for a product or a reduction, and once more elsewhere."""
+    def _kept(self, value: GraphValue, name: str) -> None:
+        """Holds an operand of a product or a reduction that would otherwise be made again here and elsewhere."""
         real = [b for b in self._of(value) if not b.fixed]
         maker = value.maker
         if not real or maker is None or maker.name in _HELD or len(value.uses) < 2:
@@ -327,29 +342,29 @@ class _FootprintWalk:
             self.roots[value] = self._hold(size, self.time, light=True)
 
     def _hold(self, size: float, start: int, *, light: bool = False) -> _Roots:
-        made = Buffer(size, start, start, light=light)
-        self.buffers.append(made)
-        return (made,)
+        buffer = Buffer(size, start, start, light=light)
+        self.buffers.append(buffer)
+        return (buffer,)
 
-    def use(self, values: Iterable[Value]) -> None:
+    def use(self, values: Iterable[GraphValue]) -> None:
         """Notes that values are used now."""
         for value in values:
             for buffer in self._of(value):
                 buffer.last = self.time
                 buffer.used.append(self.time)
 
-    def _use_early(self, values: Sequence[Value]) -> None:
-        """Notes that values are used by one of the last steps, which is done as soon as what it needs is there."""
+    def _use_early(self, values: Sequence[GraphValue]) -> None:
+        """Notes that values are used by one of the last steps, which is done as soon as its operands are there."""
         buffers = [b for value in values for b in self._of(value) if not b.fixed]
         ready = max((b.start for b in buffers), default=0)
         for buffer in buffers:
             buffer.last = max(buffer.last, ready)
 
-    def _of(self, value: Value) -> _Roots:
+    def _of(self, value: GraphValue) -> _Roots:
         return self.roots.get(value, ())
 
     def _through(self, op: MlirOperation) -> None:
-        """A block that runs once, with the operands as its arguments."""
+        """Reads a block that runs once, with the operands as its arguments."""
         (block,) = op.blocks
         for argument, value in zip(block.arguments, op.operands, strict=True):
             self.roots[argument] = self._of(value)
@@ -358,7 +373,7 @@ class _FootprintWalk:
             self.roots[result] = self._of(value)
 
     def _branches(self, op: MlirOperation) -> None:
-        """Branches, of which one runs: they are taken one after the other."""
+        """Reads branches, of which one runs, one after the other."""
         self.use(op.operands)
         returned = [self.read(block) for block in op.blocks]
         for place, result in enumerate(op.results):
@@ -366,7 +381,7 @@ class _FootprintWalk:
             self.roots[result] = tuple(dict.fromkeys(roots))
 
     def _while(self, op: MlirOperation) -> None:
-        """A loop: what it hands on is held, and what it only reads is alive until it ends."""
+        """Reads a loop: the values that it carries are held, and those that it only reads are alive until it ends."""
         condition, body = op.blocks
         operands = op.operands
         self.use(operands)
@@ -386,27 +401,27 @@ class _FootprintWalk:
         self.loops -= 1
         self.time += 2
         for place, value in enumerate(returned):
-            given = carried[place]
-            made = self._of(value)
-            if value is body.arguments[place] or made == given:
+            before = carried[place]
+            after = self._of(value)
+            if value is body.arguments[place] or after == before:
                 continue
-            if len(made) == 1 and made[0].start > start and given[0].last < made[0].start:
-                made[0].size = max(0.0, made[0].size - given[0].size)  # it is written where the old value was
+            if len(after) == 1 and after[0].start > start and before[0].last < after[0].start:
+                after[0].size = max(0.0, after[0].size - before[0].size)  # it is written where the old value was
         for buffer in self.buffers:
             if buffer.start <= start <= buffer.last:
                 buffer.last = self.time
         for result, roots in zip(op.results, carried, strict=True):
             self.roots[result] = roots
 
-    def bytes_of(self, value: Value, compact: bool = False) -> float:
+    def bytes_of(self, value: GraphValue, compact: bool = False) -> float:
         """Bytes of a value on one device.
 
         Args:
-            compact: it is an argument or a result of the program, which are not padded.
+            compact: whether it is an argument or a result of the program, which are not padded.
         """
         return self._cut_by(value, self.graph.cut(value, self.manual) or _WHOLE, compact)
 
-    def _cut_by(self, value: Value, spec: Spec, compact: bool = False) -> float:
+    def _cut_by(self, value: GraphValue, spec: Spec, compact: bool = False) -> float:
         if value.is_token:
             return 0.0
         tile = () if compact else self.images.get(value.shape, ())
@@ -437,8 +452,8 @@ def _filled(size: int, unit: int) -> float:
     return -(-size // unit) * unit / size
 
 
-def _used_twice(value: Value) -> bool:
-    """Whether a value, or what is made of it alone element by element, is used more than once, as softmax uses it."""
+def _used_twice(value: GraphValue) -> bool:
+    """Whether a value, or one made from it alone element by element, is used more than once, as in softmax."""
     shape = value.shape
     while len(value.uses) == 1:
         op, _ = value.uses[0]
@@ -452,7 +467,7 @@ def _used_twice(value: Value) -> bool:
 
 
 def _last_steps(block: Block) -> set[MlirOperation]:
-    """What is computed element by element for what is returned alone, as an update is: it can be done early."""
+    """The operations that compute element by element only what is returned, as an update does: they can run early."""
     last: set[MlirOperation] = set()
     for op in reversed(block.operations):
         if op.name in _HELD or op.name in _IN_PLACE or len(op.native.regions) or not op.results:
@@ -463,12 +478,12 @@ def _last_steps(block: Block) -> set[MlirOperation]:
     return last
 
 
-def _only_reduced(value: Value) -> bool:
+def _only_reduced(value: GraphValue) -> bool:
     """Whether a value is summed up and nothing else: the sum makes it as it goes."""
     return all(isinstance(user, MlirOperation) and user.kind == "reduce" for user, _ in value.uses)
 
 
-def _after_slices(value: Value) -> MlirOperation | None:
+def _after_slices(value: GraphValue) -> MlirOperation | None:
     """What uses a value alone, after each device has taken its slice."""
     while len(value.uses) == 1:
         user, _ = value.uses[0]

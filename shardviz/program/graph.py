@@ -15,7 +15,7 @@ from typing import Any
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
-from shardviz.graph import Block, Contraction, Convolution, Dims, Graph, Operation, Value
+from shardviz.graph import Block, Contraction, Convolution, Dims, Graph, GraphValue, Operation
 from shardviz.notation import Axis, Spec
 from shardviz.notation.scan import unescaped
 from shardviz.notation.spec import axis_name
@@ -176,12 +176,12 @@ class MlirGraph(Graph):
         blocks = {symbol: Block(symbol) for symbol in self.functions}
         super().__init__(blocks["main"], blocks)
         self._types: dict[Any, tuple[tuple[int, ...], str]] = {}
-        self._values: dict[Any, Value] = {}
+        self._values: dict[Any, GraphValue] = {}
         self._specs: dict[tuple[Any, int], Spec] = {}
         for symbol, function in self.functions.items():
             self._read(blocks[symbol], function.regions[0].blocks[0])
 
-    def cut(self, value: Value, manual: Sequence[Axis] = ()) -> Spec | None:
+    def cut(self, value: GraphValue, manual: Sequence[Axis] = ()) -> Spec | None:
         """The spec of a value; None for one that is whole on every device.
 
         Args:
@@ -196,19 +196,19 @@ class MlirGraph(Graph):
             spec = self._specs[key] = _nth(*key)
         return spec
 
-    def propagated(self, value: Value) -> Spec | None:
+    def propagated(self, value: GraphValue) -> Spec | None:
         """The spec of a value as propagation has it; `cut` is how the operation computes it."""
         maker = value.maker
         if maker is not None and PROPAGATED in (attributes := maker.native.attributes):
             return _nth(attributes[PROPAGATED], value.index)
         return self.cut(value)
 
-    def _value(self, owner: Operation | Block, index: int, native: Any) -> Value:
+    def _value(self, owner: Operation | Block, index: int, native: Any) -> GraphValue:
         kind = native.type
         shape_and_dtype = self._types.get(kind)
         if shape_and_dtype is None:
             shape_and_dtype = self._types[kind] = _shape_and_dtype(kind)
-        value = self._values[native] = Value(owner, index, *shape_and_dtype, native)
+        value = self._values[native] = GraphValue(owner, index, *shape_and_dtype, native)
         return value
 
     def _read(self, block: Block, native: Any) -> None:

@@ -122,20 +122,20 @@ def _of_value(value: Value, occurrence: int | None) -> Intermediate:
 _IN_LIBRARY = re.compile(r"/p?jit\([^/]*\)+/[^/]*$")
 
 
-def as_propagated(name: str, values: Sequence[Value], known: Callable[[], Sequence[Value]]) -> Value | None:
+def as_propagated(name: str, values: Sequence[Value], propagated: Callable[[], Sequence[Value]]) -> Value | None:
     """The value of a report that has this name, as Shardy's level has it, which knows its columns; None for no such.
 
     Args:
         name: the name, in a report of any level.
         values: that report's intermediates.
-        known: gives those of the propagated report of the same plan.
+        propagated: gives those of the propagated report of the same plan.
     """
     value = next((v for v in values if v.name == name), None)
     if value is None or (value.source and value.source.columns):
         return value
     origin = lambda v: (v.source, v.op, v.shape, v.name_stack)  # noqa: E731
     place = [v.name for v in values if origin(v) == origin(value)].index(name)
-    alike = [v for v in known() if origin(v) == origin(value)]
+    alike = [v for v in propagated() if origin(v) == origin(value)]
     return alike[place] if place < len(alike) else value
 
 
@@ -150,11 +150,11 @@ def _is_expression(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Constrain:
-    """A value inside a function, and how it is to be cut there.
+    """A value inside a function, and how it is to be sharded there.
 
     Attributes:
         value: the value.
-        spec: how; the dimensions that it leaves out are not cut.
+        spec: how; the dimensions that it leaves out are not sharded.
         open: the dimensions that are left to the compiler, as `P.UNCONSTRAINED` leaves them.
     """
 
@@ -244,13 +244,13 @@ def extract(file: str, extent: Extent) -> str:
     return b"".join(lines).decode(errors="replace")
 
 
-def located(wanted: Intermediate, made: Sequence[Made]) -> Target:
+def located(wanted: Intermediate, operations: Sequence[Made]) -> Target:
     """Where in the source a value is that a function makes.
 
     Raises:
         SpecError: if there is no such value, or there are several; the message says which there are.
     """
-    places = {(line.file, line.first, line.function): None for row in made for line in row.lines if line.first}
+    places = {(line.file, line.first, line.function): None for row in operations for line in row.lines if line.first}
     targets = list(_targets(wanted, places))
     if wanted.text:
         targets = _nearest(wanted, targets)
@@ -267,11 +267,11 @@ def located(wanted: Intermediate, made: Sequence[Made]) -> Target:
     )
 
 
-def _targets(wanted: Intermediate, known: Iterable[tuple[str, int, str]]) -> Iterator[Target]:
+def _targets(wanted: Intermediate, places: Iterable[tuple[str, int, str]]) -> Iterator[Target]:
     """What is so called, in the lines that make something; each statement once."""
     seen = set[tuple[str, Extent]]()
     name = _normal(wanted.name)
-    for file, number, function in known:
+    for file, number, function in places:
         for statement in _statements_at(file, number):
             extent = Extent.of(statement)
             if (file, extent) in seen or not _fits(wanted, file, number, statement):
@@ -375,10 +375,10 @@ def _plain(text: str) -> str:
     return "\n".join("pass" if line.startswith(("%", "!")) else line for line in text.split("\n"))
 
 
-def _lost(wanted: Intermediate, known: Iterable[tuple[str, int, str]]) -> SpecError:
+def _lost(wanted: Intermediate, places: Iterable[tuple[str, int, str]]) -> SpecError:
     """What is said of a value that is not there: what there is instead, and how to take the constraint away."""
     number = int(wanted.line.rpartition(":")[2] or 0)
-    near = sorted(known, key=lambda at: (at[2] != wanted.function, abs(at[1] - number) if number else 0))
+    near = sorted(places, key=lambda at: (at[2] != wanted.function, abs(at[1] - number) if number else 0))
     lines = dict.fromkeys((file, line) for file, line, _ in near if is_own(file))
     named: dict[str, str] = {}
     for file, number in lines:
@@ -394,10 +394,10 @@ def _lost(wanted: Intermediate, known: Iterable[tuple[str, int, str]]) -> SpecEr
     )
 
 
-def runs(target: Target, made: Sequence[Made]) -> list[tuple[int, int]]:
+def runs(target: Target, operations: Sequence[Made]) -> list[tuple[int, int]]:
     """The last operation of each time that an expression is evaluated: (its number, which of its lines that is)."""
     last: dict[tuple[int, int], tuple[int, int]] = {}
-    for row in made:
+    for row in operations:
         for level, line in enumerate(row.lines):
             if line.file == target.file and target.expression.has(line):
                 last[line.frame, line.run] = row.number, level

@@ -179,19 +179,19 @@ class _Function:
     @classmethod
     def of(cls, call: Call, traced: Traced, bound: PlanRecord) -> _Function:
         positional, keyword = traced.in_tree
-        known = [p.name for p in parameters_of(_function(call))]
+        parameters = [p.name for p in parameters_of(_function(call))]
         count = max(len(call.args), len(positional))
-        places = [known[i] if i < len(known) else f"argument_{i}" for i in range(count)]
-        given, options = call.options, []
-        by_name = [*keyword, *sorted(set(given.static_argnames) & set(call.kwargs))]
+        places = [parameters[i] if i < len(parameters) else f"argument_{i}" for i in range(count)]
+        options_of, options = call.options, []
+        by_name = [*keyword, *sorted(set(options_of.static_argnames) & set(call.kwargs))]
         every = (*places, *by_name)
-        fixed = given.static_places(call.fn, len(call.args))
-        static = [i for i, name in enumerate(every) if i in fixed or name in given.static_argnames]
+        fixed = options_of.static_places(call.fn, len(call.args))
+        static = [i for i, name in enumerate(every) if i in fixed or name in options_of.static_argnames]
         for what, numbers in (
             ("static_argnums", static),
             (
                 "donate_argnums",
-                [i for i, n in enumerate(every) if i in given.donate_argnums or n in given.donate_argnames],
+                [i for i, n in enumerate(every) if i in options_of.donate_argnums or n in options_of.donate_argnames],
             ),
         ):
             options += [f"{what}={tuple(numbers)!r},"] if numbers else []
@@ -227,19 +227,19 @@ def _plain(function: _Function, traced: Traced, ins: Any, outs: Any) -> list[str
 
 def _ruled(function: _Function, traced: Traced, ins: Any, outs: Any, rules: dict[str, str]) -> list[str]:
     """A function that jits for given arguments, with every spec said by a rule."""
-    given = []
+    arguments = []
     for name, tree in function.arrays.items():
         if is_plain(tree):
-            given.append(f"on_mesh({literal(tree, ins, 2)})")
+            arguments.append(f"on_mesh({literal(tree, ins, 2)})")
         else:
-            given.append(f"by_rule({name}, {_add(rules, name, _rules(_paths(tree), ins, 'P()'))}, P())")
+            arguments.append(f"by_rule({name}, {_add(rules, name, _rules(_paths(tree), ins, 'P()'))}, P())")
     lines = [*function.code, f"def jitted({function.passed}):", '    """The function compiled for such arguments."""']
     fixed = any(text != "None" for text in outs.values())
     if fixed and not is_plain(traced.out_tree):
         static = "".join(f", {option.rstrip(',')}" for option in function.options if option.startswith("static"))
         lines.append(f"    result = jax.eval_shape(jax.jit({function.name}{static}), {function.passed})")
     lines += ["    return jax.jit(", f"        {function.name},", "        in_shardings=("]
-    lines += [f"            {each}," for each in given] + ["        ),"]
+    lines += [f"            {each}," for each in arguments] + ["        ),"]
     if fixed and is_plain(traced.out_tree):
         lines.append(f"        out_shardings=on_mesh({literal(traced.out_tree, outs, 2)}),")
     elif fixed:
@@ -267,9 +267,9 @@ def _nnx(traced: Traced, call: Call, ins: Any, rules: dict[str, str]) -> list[st
 
 def _add(rules: dict[str, str], name: str, rule: str) -> str:
     """Names a list of rules, as another of the same text is named."""
-    for known, text in rules.items():
+    for other, text in rules.items():
         if text == rule:
-            return known
+            return other
     new = f"{name.upper()}_RULES"
     rules[new] = rule
     return new

@@ -1,4 +1,4 @@
-"""How the dimensions of a program's values hang together: what of one value is along which dimension of another.
+"""How the dimensions of a program's values are connected: which dimension of one value runs along which of another.
 
 A propagated module is read once, calls entered where they stand. Every value is a node with a key that does not depend
 on the plan: each operation carries a number that Shardy's passes leave where it is. Every operation hands axes between
@@ -22,14 +22,14 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardviz import _jax
-from shardviz.graph import Value
+from shardviz.graph import GraphValue
 from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.module import Place, attributes_of, spec_of
 from shardviz.program.propagate import chlo_rule
-from shardviz.program.propagated import Reading
+from shardviz.program.propagated import PropagatedReading
 from shardviz.program.stablehlo import Walker
 from shardviz.records import Value as Row
 
@@ -41,8 +41,8 @@ RULES = "func.func(sdy-populate-op-sharding-rules)"
 """The pass that writes every operation's rule onto it."""
 
 
-class Key(NamedTuple):
-    """What a value is known by under every plan.
+class NodeKey(NamedTuple):
+    """A value's identity, which is the same under every plan.
 
     Attributes:
         calls: the numbers of the calls that lead to it.
@@ -75,23 +75,23 @@ class Node:
         steps: what it is part of.
     """
 
-    key: Key
+    key: NodeKey
     number: int
     shape: tuple[int, ...]
     manual: tuple[Any, ...]
     cut: Callable[[], Spec | None]
-    maker: Step | None = None
-    steps: list[Step] = field(default_factory=list)
+    maker: LinkStep | None = None
+    steps: list[LinkStep] = field(default_factory=list)
 
     @cached_property
     def spec(self) -> Spec:
-        """How it is cut."""
+        """Its sharding."""
         return Spec.of(self.cut(), len(self.shape))
 
     @property
-    def dims(self) -> list[Cut]:
+    def dims(self) -> list[NodeDim]:
         """Its dimensions."""
-        return [Cut(self, d) for d in range(len(self.shape))]
+        return [NodeDim(self, d) for d in range(len(self.shape))]
 
     @property
     def origin(self) -> Node:
@@ -99,7 +99,7 @@ class Node:
         moved = self.maker is not None and self.maker.kind == "reshard"
         return self.maker.ins[0].origin if moved and self.maker else self
 
-    def readers(self) -> Iterator[tuple[Node, Step]]:
+    def readers(self) -> Iterator[tuple[Node, LinkStep]]:
         """What reads it, past the compiler's reshards: as which node, and what."""
         for step in self.steps:
             if step.kind == "reshard" and step.ins[0] is self:
@@ -108,22 +108,24 @@ class Node:
                 yield self, step
 
 
-class Cut(NamedTuple):
+class NodeDim(NamedTuple):
     """A dimension of a value."""
 
     node: Node
     dim: int
 
     def carries(self, axis: str) -> bool:
-        """Whether a mesh axis, or a part of it, cuts it."""
+        """Whether it is sharded along a mesh axis, or a part of it."""
         dims = self.node.spec.dims
         return self.dim < len(dims) and axis in map(axis_name, dims[self.dim])
 
-    def links(self) -> Iterator[Link]:
-        """The dimensions that hang together with it."""
+    def links(self) -> Iterator[DimLink]:
+        """The dimensions that are directly connected with it."""
         for step in self.node.steps:
             if step.kind != "rule":
-                yield from (Link(step, None, Cut(other, self.dim)) for other in step.ins if other is not self.node)
+                yield from (
+                    DimLink(step, None, NodeDim(other, self.dim)) for other in step.ins if other is not self.node
+                )
             elif step.rule is not None:
                 mine = [f for node, dims in step.arrays if node is self.node for f in dims[self.dim]]
                 mine = [f for f in mine if f not in step.rule.blocked]
@@ -131,11 +133,11 @@ class Cut(NamedTuple):
                     for d, factors in enumerate(dims):
                         shared = next((f for f in mine if f in factors), None)
                         if shared is not None and (node, d) != self:
-                            yield Link(step, shared, Cut(node, d))
+                            yield DimLink(step, shared, NodeDim(node, d))
 
 
-class Link(NamedTuple):
-    """From a dimension to one that hangs together with it.
+class DimLink(NamedTuple):
+    """From a dimension to one that is connected with it.
 
     Attributes:
         step: over what.
@@ -143,9 +145,9 @@ class Link(NamedTuple):
         to: the other dimension.
     """
 
-    step: Step
+    step: LinkStep
     factor: int | None
-    to: Cut
+    to: NodeDim
 
 
 _SAME = frozenset(("stablehlo.optimization_barrier", "sdy.propagation_barrier"))
@@ -153,8 +155,8 @@ _CONSTRAINTS = frozenset(("sdy.reshard", "sdy.sharding_constraint"))
 
 
 @dataclass(eq=False)
-class Step:
-    """An operation, or a boundary, over which dimensions hang together.
+class LinkStep:
+    """An operation, or a boundary, that connects dimensions.
 
     Attributes:
         op: the operation.
@@ -272,29 +274,29 @@ class Links(Walker):
 
     def __init__(self, module: ir.Operation, locations: dict[Any, Any]):
         super().__init__(MlirGraph(module), locations)
-        self.nodes: dict[Key, Node] = {}
-        self._scope: dict[Value, Node] = {}  # of the function that is read
+        self.nodes: dict[NodeKey, Node] = {}
+        self._scope: dict[GraphValue, Node] = {}  # of the function that is read
         self._propagated: dict[Node, Spec] = {}  # of what is computed otherwise
         self._tags: tuple[int, ...] = ()
         for i, value in enumerate(self.main.arguments):
-            self._new(value, Key((), -1, "argument", i))
+            self._new(value, NodeKey((), -1, "argument", i))
         returned, main = self.read(self.main), self.graph.functions["main"]
         for i, (value, attributes) in enumerate(
             zip(returned, attributes_of(main, "res_attrs", len(returned)), strict=True)
         ):
             inner = self._scope[value]
-            output = self._new(value, Key((), -1, "output", i))
+            output = self._new(value, NodeKey((), -1, "output", i))
             if "sdy.sharding" in attributes:
                 output.cut = partial(spec_of, attributes["sdy.sharding"])
             self._step(main, "output", (inner, output))
 
-    def node(self, key: Key) -> Node:
+    def node(self, key: NodeKey) -> Node:
         """The value of a key."""
         node = self.find(key)
         assert node is not None, key
         return node
 
-    def find(self, key: Key) -> Node | None:
+    def find(self, key: NodeKey) -> Node | None:
         """The value of a key; None where it is no more there."""
         if key.kind != "value":
             return self.nodes.get(key)
@@ -309,7 +311,7 @@ class Links(Walker):
             moved += [s.ins[1] for s in node.steps if s.kind == "reshard" and s.ins[0] is node]
         return computed
 
-    def _new(self, value: Value, key: Key) -> Node:
+    def _new(self, value: GraphValue, key: NodeKey) -> Node:
         """A node; the value is found by it from now on."""
         while key in self.nodes:
             key = key._replace(copy=key.copy + 1)
@@ -322,9 +324,9 @@ class Links(Walker):
             self._propagated[node] = Spec.of(self.graph.propagated(value), len(value.shape))
         return node
 
-    def _step(self, op: Any, kind: str, ins: Iterable[Node], outs: Iterable[Node] = (), array: int = 0) -> Step:
+    def _step(self, op: Any, kind: str, ins: Iterable[Node], outs: Iterable[Node] = (), array: int = 0) -> LinkStep:
         where = partial(self._places.at, op.location, self.around.place)
-        step = Step(op, kind, tuple(ins), tuple(outs), where, array)
+        step = LinkStep(op, kind, tuple(ins), tuple(outs), where, array)
         for node in dict.fromkeys((*step.ins, *step.outs)):
             node.steps.append(step)
         return step
@@ -332,7 +334,7 @@ class Links(Walker):
     def visit(self, op: MlirOperation) -> None:
         operands = [self._scope[value] for value in op.operands]
         tag = number_of(op)
-        results = [self._new(value, Key(self._tags, tag, "result", i)) for i, value in enumerate(op.results)]
+        results = [self._new(value, NodeKey(self._tags, tag, "result", i)) for i, value in enumerate(op.results)]
         kind = _kind(op.name, tag) if operands else "rule"
         if op.blocks:
             self._enter(op, tag, operands, results)
@@ -345,13 +347,16 @@ class Links(Walker):
                 result.maker = self._step(op, kind, (operand, result))
 
     def _enter(self, op: MlirOperation, tag: int, operands: list[Node], results: list[Node]) -> None:
-        """Reads what an operation runs as wholes, and ties it together with what is around."""
+        """Reads the blocks of an operation, and connects their values with those around the operation."""
         scope, tags = self._scope, self._tags
         with self.inside(op) as blocks:
             if op.name == "func.call":
                 self._scope, self._tags, tag = {}, (*tags, tag), -1
             inside = [
-                [self._new(value, Key(self._tags, tag, f"inside {n}", i)) for i, value in enumerate(block.arguments)]
+                [
+                    self._new(value, NodeKey(self._tags, tag, f"inside {n}", i))
+                    for i, value in enumerate(block.arguments)
+                ]
                 for n, block in enumerate(blocks)
             ]
             results_of_blocks = []
@@ -375,9 +380,13 @@ class Links(Walker):
 
 
 def reach(
-    start: Cut, through: Callable[[Cut], bool], ends: Callable[[Cut], bool] = lambda _: False, *, even: bool = False
-) -> dict[Cut, tuple[int, Cut | None, Link | None]]:
-    """Every dimension that hangs together with one over others that all pass a test, nearest first.
+    start: NodeDim,
+    through: Callable[[NodeDim], bool],
+    ends: Callable[[NodeDim], bool] = lambda _: False,
+    *,
+    even: bool = False,
+) -> dict[NodeDim, tuple[int, NodeDim | None, DimLink | None]]:
+    """Every dimension that is connected with one through dimensions that all pass a test, nearest first.
 
     What a value is made from is nearer than what is made of it, or used beside it: the way from a source along the
     data reads as the program does.
@@ -391,9 +400,9 @@ def reach(
     Returns:
         Dimension → (how far it is, the one nearer to the start, how it is reached from there).
     """
-    reached: dict[Cut, tuple[int, Cut | None, Link | None]] = {}
+    reached: dict[NodeDim, tuple[int, NodeDim | None, DimLink | None]] = {}
     count = itertools.count()
-    left: list[tuple[int, int, Cut, Cut | None, Link | None]] = [(0, next(count), start, None, None)]
+    left: list[tuple[int, int, NodeDim, NodeDim | None, DimLink | None]] = [(0, next(count), start, None, None)]
     while left:
         distance, _, cut, nearer, over = heapq.heappop(left)
         if cut in reached:
@@ -408,7 +417,7 @@ def reach(
     return reached
 
 
-def _farther(step: Step) -> int:
+def _farther(step: LinkStep) -> int:
     """How far it is over a step other than upstream: what asks for a value right behind it is near too."""
     return 2 if step.kind in ("constraint", "output", "reshard", "same") else 8
 
@@ -439,8 +448,8 @@ def tag(module: ir.Operation) -> None:
 # A report's rows.
 
 
-class Numbered(Reading):
-    """A `Reading` of a numbered module, which remembers where each of its rows is in a graph.
+class Numbered(PropagatedReading):
+    """A `PropagatedReading` of a numbered module, which remembers where each of its rows is in a graph.
 
     Attributes:
         keys: the key of every value.
@@ -448,8 +457,8 @@ class Numbered(Reading):
     """
 
     def __init__(self, *args: Any):
-        self.keys: list[Key] = []
-        self.moves: list[Key] = []
+        self.keys: list[NodeKey] = []
+        self.moves: list[NodeKey] = []
         self._copies: Counter[tuple[tuple[int, ...], int]] = Counter()
         super().__init__(*args)
 
@@ -465,7 +474,7 @@ class Numbered(Reading):
         super()._value(op)
         if len(self.keys) < len(self.values):
             tags, number = self._tags, number_of(op)
-            self.keys.append(Key(tags, number, "result", self.used(op).index, self._copies[tags, number] - 1))
+            self.keys.append(NodeKey(tags, number, "result", self.used(op).index, self._copies[tags, number] - 1))
 
     def _collective(self, op: MlirOperation) -> None:
         super()._collective(op)
@@ -478,7 +487,7 @@ class Numbered(Reading):
     def _gather_parts(self, op: MlirOperation) -> None:
         super()._gather_parts(op)
         new = len(self.collectives) - len(self.moves)
-        self.moves += [Key(self._tags, number_of(op), "result", place) for place in range(new)]
+        self.moves += [NodeKey(self._tags, number_of(op), "result", place) for place in range(new)]
 
     def _move(self, op: MlirOperation) -> None:
         value, calls = op.operands[0], self._tags
@@ -487,12 +496,12 @@ class Numbered(Reading):
                 break
             value = owner.operands[0]
         if isinstance(owner, MlirOperation):
-            key = Key(calls, number_of(owner), "result", value.index)
+            key = NodeKey(calls, number_of(owner), "result", value.index)
         elif owner.name:  # a function
-            key = Key(calls, -1, "inside 0" if calls else "argument", value.index)
+            key = NodeKey(calls, -1, "inside 0" if calls else "argument", value.index)
         else:
             (around,) = owner.callers
-            key = Key(calls, number_of(around), f"inside {around.blocks.index(owner)}", value.index)
+            key = NodeKey(calls, number_of(around), f"inside {around.blocks.index(owner)}", value.index)
         self.moves += [key] * (len(self.collectives) - len(self.moves))
 
 
@@ -503,7 +512,7 @@ _PARTS = frozenset(f"stablehlo.{op}" for op in ("dynamic_slice", "slice", "resha
 """What makes a part of an argument, or it in another form."""
 
 
-def namer(arguments: Sequence[str], outputs: Sequence[str], rows: Mapping[Key, Row]) -> Named:
+def namer(arguments: Sequence[str], outputs: Sequence[str], rows: Mapping[NodeKey, Row]) -> Named:
     """What each value is called: its tree path, its variable, or the operation that makes it.
 
     What a loop, a branch or a function hands on is called as what it is given, a slice of an argument as a part of it.
@@ -512,7 +521,7 @@ def namer(arguments: Sequence[str], outputs: Sequence[str], rows: Mapping[Key, R
         arguments, outputs: tree paths.
         rows: the report's values by key.
     """
-    names: dict[Key, str] = {}
+    names: dict[NodeKey, str] = {}
 
     def named(node: Node) -> str:
         if node.key not in names:

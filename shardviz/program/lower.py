@@ -103,7 +103,7 @@ class Lowered:
             yield
 
     def apart(self) -> Lowered:
-        """The same program in a context of its own: whoever asks it long questions keeps nobody else waiting.
+        """The same program in a context of its own, so that long questions to it keep nobody else waiting.
 
         Who has entered it may enter it again.
         """
@@ -247,7 +247,7 @@ def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) 
 
 
 def _wanted(traced: Traced, bound: PlanRecord) -> list[Constrained | None]:
-    """For each value that is marked in a trace what the plan says of it; None where it says nothing."""
+    """The plan's constraint for each marked value of a trace; None where it has none."""
     by_value = {(c.name, c.source, c.occurrence): c for c in bound.constraints}
     return [by_value.get((p.target.label, p.target.frame, p.wanted.occurrence)) for p in traced.placed]
 
@@ -319,7 +319,7 @@ def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
 
 
 def _place(main: ir.Operation, traced: Traced, bound: PlanRecord) -> None:
-    """Says of every argument and result in which memory it lies, as JAX does where one is not the device's."""
+    """Annotates every argument and result with its memory, as JAX does if one of them is not in the device's."""
     block = main.regions[0].blocks[0]
     ends = block.operations[len(block.operations) - 1].operation
     for which, arrays, memory in (
@@ -372,10 +372,10 @@ def _set_shardings(
     specs: Sequence[Spec | None],
     types: Sequence[Spec | None] = (),
 ) -> None:
-    """Writes specs; where there is none but a type, what the type says, its other dimensions left to the compiler."""
+    """Writes specs. Where there is a type and no spec, writes the type's, its other dimensions left to the compiler."""
     if not specs:
         return
-    parsed: dict[str, ir.Attribute] = {}  # most arrays are cut as others are
+    parsed: dict[str, ir.Attribute] = {}  # most arrays are sharded as others are
     entries = attributes_of(main, which, len(arrays))
     for entry, array, spec, kind in zip(entries, arrays, specs, types or (None,) * len(specs), strict=True):
         entry.pop("sdy.sharding", None)
@@ -391,7 +391,7 @@ def _set_shardings(
 
 @lru_cache(maxsize=4096)
 def sdy_spec(spec: Spec, rank: int, uncut: str = "") -> str:
-    """A spec as Shardy writes it, closed: `[{"data"}, {}]`; with `uncut="?"` the dimensions that it does not cut are
+    """A spec as Shardy writes it, closed: `[{"data"}, {}]`; with `uncut="?"` the dimensions that it does not shard are
     open. Axes of partial sums stand behind: `[{}], unreduced={"model"}`.
     """
     dims = Spec.of(spec, rank).dims

@@ -34,7 +34,7 @@ _BARE = ("function", "jit", "shard_map", "nnx", "state")
 
 
 def _found(traced: Traced) -> Found:
-    """What of a trace a mesh around the call may change. JAX itself puts reshards, which do nothing, under a mesh."""
+    """The parts of a trace that a mesh around the call may change; reshards, which JAX adds under a mesh, are none."""
     return Counter(traced.constraints), Counter(o for o in traced.operations if o[0] != "reshard")
 
 
@@ -209,7 +209,7 @@ class Lowerings:
         return last[1]
 
     def known(self, mesh: DeviceMesh) -> Traced:
-        """What is known of the arguments before their specs are: from any trace, on Auto axes if on no others."""
+        """A trace for the arguments' names and shapes before their specs are known: any one, else one on Auto axes."""
         with self._lock:
             if self._known is None:
                 self._known = self.first

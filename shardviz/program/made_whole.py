@@ -1,10 +1,10 @@
-"""What XLA's partitioner makes whole for a matrix product, where Shardy's own reshards would have moved less.
+"""Arrays that XLA's partitioner gathers for a matrix product, where Shardy's own reshards would have moved less.
 
 Shardy cuts each product's loops, and moves the factors to fit. XLA's partitioner has rules of its own. Two of them hold
 more than that:
 
 * an axis cuts the same summed dimension of both factors: each device multiplies what it has, and the partial result is
-  whole along that axis until it has been summed, even if the result is to be cut by the axis;
+  whole along that axis until it has been summed, even if the result is to be sharded along the axis;
 * an axis cuts a summed dimension of one factor, and a free dimension of the other and of the result: the first factor
   is gathered.
 """
@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from shardviz.graph import Value
+from shardviz.graph import GraphValue
 from shardviz.graph.uses import root
 from shardviz.notation import Axis, Spec
 from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.uses import is_reshard
 
 
-def made_whole(graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] = ()) -> Iterator[tuple[Value, Spec]]:
+def made_whole(
+    graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] = ()
+) -> Iterator[tuple[GraphValue, Spec]]:
     """The arrays that XLA's partitioner holds for a `dot_general` beyond its factors and its result.
 
     Args:
@@ -29,23 +31,23 @@ def made_whole(graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] 
         manual: the axes of the manual computations around it.
 
     Yields:
-        A value of the array's shape and type, and how the array is cut.
+        A value of the array's shape and type, and how the array is sharded.
     """
     summed, batched = product.contraction
     factors = [root(value, is_reshard) for value in product.operands]
     cuts = [_dims(graph, value, manual) for value in factors]
     sums = [{a for d in where for a in dims[d]} for dims, where in zip(cuts, summed, strict=True)]
-    (made,) = product.results
+    (result,) = product.results
     if both := {a for i, j in zip(*summed, strict=True) for a in cuts[0][i] if a in cuts[1][j]}:
-        own = _dims(graph, made, manual)
+        own = _dims(graph, result, manual)
         if both & {a for dim in own for a in dim}:
-            yield made, _without(own, both)
+            yield result, _without(own, both)
     for one, other in ((0, 1), (1, 0)):
         taken = {*summed[other], *batched[other]}
         left = [d for d in range(len(cuts[other])) if d not in taken]
         if not any(a in sums[one] for d in left for a in cuts[other][d]):
             continue
-        final = _dims(graph, _after(made), manual)
+        final = _dims(graph, _after(result), manual)
         start = len(batched[0]) if other == 0 else len(final) - len(left)  # batch, free of the first, of the second
         theirs = {a for at, d in enumerate(left, start) for a in cuts[other][d] if a in final[at]}
         kept = {
@@ -55,14 +57,14 @@ def made_whole(graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] 
             yield factors[one], _without(cuts[one], gathered)
 
 
-def _after(value: Value) -> Value:
+def _after(value: GraphValue) -> GraphValue:
     """A result after Shardy's reshards."""
     while len(value.uses) == 1 and is_reshard(user := value.uses[0][0]):
         value = user.result
     return value
 
 
-def _dims(graph: MlirGraph, value: Value, manual: Sequence[Axis]) -> tuple[tuple[Axis, ...], ...]:
+def _dims(graph: MlirGraph, value: GraphValue, manual: Sequence[Axis]) -> tuple[tuple[Axis, ...], ...]:
     spec = graph.cut(value, manual)
     return ((),) * len(value.shape) if spec is None else spec.dims
 

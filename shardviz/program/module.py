@@ -150,12 +150,12 @@ def within(place: Place, caller: Place | None) -> Place:
     return Place(name, place.frame or (caller.frame and replace(caller.frame, columns=None)))
 
 
-def place_of(location: Any, known: dict[Any, Place]) -> Place:
-    """Reads a location; `known` keeps what was read, as a module's locations are the same under every plan."""
+def place_of(location: Any, places: dict[Any, Place]) -> Place:
+    """Reads a location; `places` keeps what was read, as a module's locations are the same under every plan."""
     key = location.attr  # attributes hash by identity, locations do not
-    place = known.get(key)
+    place = places.get(key)
     if place is None:
-        place = known[key] = parse(str(location))
+        place = places[key] = parse(str(location))
     return place
 
 

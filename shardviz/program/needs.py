@@ -1,12 +1,12 @@
 """Where shardings compete, and why a collective is there: what it moves, and which operation needs that.
 
-Before Shardy settles how an operation computes, each of its arrays has a sharding. Along a factor of the operation's
-rule they may differ: then one cut is chosen, and what is cut otherwise is moved. `quarrels` finds these; what the other
-choice costs is found by forcing it, and propagating again.
+Before Shardy decides how an operation computes, each of its arrays has a sharding. These may differ along a factor of
+the operation's rule. Then Shardy chooses one of them and reshards the arrays with another. `quarrels` finds these
+places; what the other choice would cost is found by forcing it and propagating again.
 
-A collective of Shardy's stands between the operation that makes a value and the one that reads it, alone or among
-others. Which these are says the graph (`shardviz.program.links`): the value that is moved, the reshard after it, and
-the operation behind that, whose rule says what it takes together.
+A collective of Shardy's stands between the operation that makes a value and the one that reads it, alone or beside
+others. The graph (`shardviz.program.links`) has all three: the value that is resharded, the reshard, and the operation
+that reads the result, whose rule says which dimensions it takes together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_size
-from shardviz.program.links import Cut, Key, Links, Named, Node, Step
+from shardviz.program.links import Links, LinkStep, Named, Node, NodeDim, NodeKey
 from shardviz.program.perturb import Forced
 from shardviz.records import Collective
 from shardviz.records.why import Need
@@ -30,14 +30,14 @@ class Quarrel(NamedTuple):
     Attributes:
         step: the operation.
         factor: the factor.
-        node: the array that wants it otherwise, as it comes.
+        node: the array that is sharded otherwise, before it is resharded.
         dim: the array's dimension along the factor.
-        chosen, wanted: the axes that cut the factor as the operation computes, and as the array comes.
-        votes: how many of the operation's arrays come cut as chosen, and as wanted, of those that have the factor.
-        result: whether the array is the operation's result, which is then moved on.
+        chosen, wanted: the axes that shard the factor as the operation computes, and in the array before.
+        votes: how many of the operation's arrays come sharded as chosen, and as wanted, and how many have the factor.
+        result: whether the array is the operation's result, which is resharded afterwards.
     """
 
-    step: Step
+    step: LinkStep
     factor: int
     node: Node
     dim: int
@@ -48,7 +48,7 @@ class Quarrel(NamedTuple):
 
     @property
     def axes(self) -> set[str]:
-        """The mesh axes that it is about."""
+        """The mesh axes about which the arrays disagree."""
         return set(map(axis_name, (*self.chosen, *self.wanted)))
 
     def dim_of(self, node: Node) -> int | None:
@@ -73,21 +73,21 @@ class Quarrel(NamedTuple):
         return f"{both}; {arrays}"
 
     def _busy(self, named: Named) -> Iterator[tuple[bool, bool, str, str]]:
-        """Where an axis that was wanted is at work elsewhere in the operation: whether in the same array, and not as
-        it comes; the axis, and where."""
+        """Each wanted axis that shards another dimension of the operation: whether that is of the same array and only
+        after resharding; the axis, and where."""
         for axis in [axis_name(a) for a in self.wanted if a not in self.chosen]:
             for node, dims in self.step.arrays:
                 came = node.origin
                 for d, factors in enumerate(dims):
-                    if self.factor not in factors and Cut(node, d).carries(axis):
+                    if self.factor not in factors and NodeDim(node, d).carries(axis):
                         where = f"dimension {d} of {named(came)}"
-                        yield came is self.node, not Cut(came, d).carries(axis), axis, where
+                        yield came is self.node, not NodeDim(came, d).carries(axis), axis, where
 
     def choice(self, node: Node) -> tuple[Node, int, tuple[Forced, ...]]:
-        """How the other choice is made: by constraints on the operation's result, or on what it sums over.
+        """Constraints that force the other choice: on the operation's result, or on the operands that it sums over.
 
         Args:
-            node: the value that was asked about; it is what is constrained, if the operation makes it.
+            node: the value that was asked about; it is constrained itself, if the operation makes it.
 
         Returns:
             The value that stands for the choice, its contested dimension, and the constraints; none where nothing but
@@ -116,8 +116,8 @@ class Quarrel(NamedTuple):
         return Spec(tuple(dims))
 
 
-def quarrels(step: Step) -> Iterator[Quarrel]:
-    """Where an operation's arrays disagree: operands that are moved before it computes, and a result that is after."""
+def quarrels(step: LinkStep) -> Iterator[Quarrel]:
+    """Where an operation's arrays disagree: operands that are resharded before it, and a result that is afterwards."""
     arrays = [
         (node, _used_as(node) if (result := n >= len(step.ins)) else node.origin, dims, result)
         for n, (node, dims) in enumerate(step.arrays)
@@ -135,14 +135,14 @@ def quarrels(step: Step) -> Iterator[Quarrel]:
 
 
 def _used_as(node: Node) -> Node:
-    """A result as everything that reads it wants it, where that is one; else as it is made."""
+    """A result with the sharding in which all its readers take it, where that is one; else as it is made."""
     moved = [s.ins[1] for s in node.steps if s.kind == "reshard" and s.ins[0] is node]
     others = [s for s in node.steps if s.kind != "reshard" and s is not node.maker]
     return _used_as(moved[0]) if len(moved) == 1 and not others else node
 
 
 def quarrels_of(node: Node, is_named: Callable[[Node], bool] = lambda _: True) -> list[Quarrel]:
-    """Where what makes a value disagrees along its dimensions, and where what reads it wants it otherwise.
+    """Where the operation that makes a value disagrees along its dimensions, or a reader wants it sharded otherwise.
 
     Args:
         is_named: whether a value has a name of its own; what has none is a step on the way to the value.
@@ -170,7 +170,7 @@ def axes_text(axes: tuple[Axis, ...]) -> str:
 
 
 def impossible(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> str:
-    """Why a value of this shape cannot be cut so; empty where it can."""
+    """Why a value of this shape cannot be sharded so; empty where it can."""
     for d, (size, axes) in enumerate(zip(shape, spec.dims, strict=True)):
         if size % (ways := math.prod(axis_size(axis, mesh) for axis in axes)):
             return f"dimension {d} has size {size}, which does not divide by {ways}"
@@ -193,13 +193,13 @@ class Reason:
     """
 
     need: Need
-    axes: tuple[tuple[str, Cut], ...] = ()
+    axes: tuple[tuple[str, NodeDim], ...] = ()
     quarrel: Quarrel | None = None
-    step: Step | None = None
-    rivals: tuple[tuple[str, Cut], ...] = ()
+    step: LinkStep | None = None
+    rivals: tuple[tuple[str, NodeDim], ...] = ()
 
     @classmethod
-    def of(cls, kind: str, words: str, value: str, step: Step | None = None, **fields: Any) -> Reason:
+    def of(cls, kind: str, words: str, value: str, step: LinkStep | None = None, **fields: Any) -> Reason:
         """A reason; of the operation that needs it the need says the line and the rule."""
         own = {name: fields.pop(name, default) for name, default in (("op", ""), ("before", None), ("after", None))}
         rule, frame = (None, None) if step is None else (step.rule, step.place.frame)
@@ -207,7 +207,7 @@ class Reason:
         return cls(need=need, step=step, **fields)
 
 
-def reason(links: Links, moved: Key, collective: Collective, named: Named) -> Reason:
+def reason(links: Links, moved: NodeKey, collective: Collective, named: Named) -> Reason:
     """Why a collective is there."""
     kind = collective.kind
     ends: dict[str, Any] = {"before": collective.before, "after": collective.after}
@@ -225,7 +225,7 @@ def reason(links: Links, moved: Key, collective: Collective, named: Named) -> Re
     return _reshard(node, collective, axes, named)
 
 
-def _summed(step: Step, axes: tuple[str, ...]) -> list[tuple[str, Cut]]:
+def _summed(step: LinkStep, axes: tuple[str, ...]) -> list[tuple[str, NodeDim]]:
     """The dimensions of an operation's operands that it sums over and these axes cut."""
     return [
         (axis, cut)
@@ -237,7 +237,7 @@ def _summed(step: Step, axes: tuple[str, ...]) -> list[tuple[str, Cut]]:
     ]
 
 
-def _partial(node: Node, step: Step, sums: list[tuple[str, Cut]], named: Named) -> Reason:
+def _partial(node: Node, step: LinkStep, sums: list[tuple[str, NodeDim]], named: Named) -> Reason:
     """Partial sums are added."""
     parts = [f"dimension {cut.dim} of {named(cut.node.origin)}" for _, cut in sums]
     summed = tuple(dict.fromkeys(axis for axis, _ in sums))
@@ -249,7 +249,7 @@ def _partial(node: Node, step: Step, sums: list[tuple[str, Cut]], named: Named) 
     each = f"each device has the {'answer' if several else 'sum'} of its own part; all are "
     each += "gathered, and reduced again to give" if several else "added to give"
     words = f"{step.name} {does} over {over}, {cut}: {each} {value}."
-    origins = ((axis, Cut(cut.node.origin, cut.dim)) for axis, cut in sums)
+    origins = ((axis, NodeDim(cut.node.origin, cut.dim)) for axis, cut in sums)
     kept = tuple((axis, cut) for axis, cut in origins if cut.carries(axis))
     ends = {"before": replace(node.spec, unreduced=summed), "after": node.spec}
     return Reason.of("partial sums", words, value, step, op=step.name, axes=kept, **ends)
@@ -295,7 +295,7 @@ def _reshard(node: Node, collective: Collective, axes: tuple[str, ...], named: N
     return Reason.of(kind, words, value, step, axes=own_cuts, quarrel=quarrel, rivals=rivals, **ends)
 
 
-def _needing(node: Node, collective: Collective) -> tuple[Step | None, Spec]:
+def _needing(node: Node, collective: Collective) -> tuple[LinkStep | None, Spec]:
     """The operation that reads a value otherwise than it is made, and how; the one that this collective is for."""
     readers = [(used, step) for used, step in node.readers() if used is not node or step.kind == "constraint"]
     for used, step in readers:

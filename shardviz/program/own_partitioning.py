@@ -42,7 +42,7 @@ class Asking:
         """
         self.plain, self.target = plain, target
         self.asked: Lowered | None = None
-        self.known: dict[Any, Lowered] = {}
+        self.answers: dict[Any, Lowered] = {}
 
     def under(self, bound: PlanRecord) -> Lowered:
         """The program with what the partition functions answer under a plan, on the mesh of its trace."""
@@ -51,8 +51,8 @@ class Asking:
         if explicit_axes(bound.mesh):
             return self._without("the mesh has Explicit axes", bound)
         if self.asked is None:
-            known = _jax.Partitionings(asking=True)
-            self.asked = lower(self.plain.traced, bound.mesh, self.target, known)
+            partitionings = _jax.Partitionings(asking=True)
+            self.asked = lower(self.plain.traced, bound.mesh, self.target, partitionings)
         try:
             if not self.asked.rehearsed:
                 rehearse(self.asked, bound)
@@ -61,11 +61,11 @@ class Asking:
         except ShardvizError as error:
             return self._without(f"Shardy refuses its sharding rule ({error})", bound)
         key = bound.mesh, tuple(sorted(cuts.items()))
-        if key not in self.known:
-            self.known[key] = self._answered(cuts, bound)
-            for old in list(self.known)[:-_MOST]:
-                del self.known[old]
-        return self.known[key]
+        if key not in self.answers:
+            self.answers[key] = self._answered(cuts, bound)
+            for old in list(self.answers)[:-_MOST]:
+                del self.answers[old]
+        return self.answers[key]
 
     def _answered(self, cuts: Mapping[int, tuple[_Cut, ...]], bound: PlanRecord) -> Lowered:
         answers, reasons = {}, {}
@@ -78,9 +78,9 @@ class Asking:
         return lower(self.plain.traced, bound.mesh, self.target, partitionings, unanswered=tuple(reasons))
 
     def _without(self, why: str, bound: PlanRecord) -> Lowered:
-        if why not in self.known:
-            self.known[why] = lower(self.plain.traced, bound.mesh, self.target, unanswered=(why,))
-        return self.known[why]
+        if why not in self.answers:
+            self.answers[why] = lower(self.plain.traced, bound.mesh, self.target, unanswered=(why,))
+        return self.answers[why]
 
 
 _MOST = 16

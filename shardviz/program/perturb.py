@@ -1,8 +1,8 @@
-"""A lowered program under a plan, propagated again and again with something taken away, added or forced.
+"""A lowered program under a plan, propagated again and again with an axis taken away, added or forced.
 
-Every operation of the module carries a number that Shardy's passes leave where it is, so that a value is the same value
-in every run. A source is a place where an axis is written down: an argument's or output's spec, a constraint. What is
-taken away there is the axis alone: `{"model", "data"}` without `model` is `{"data"}`, as closed or open as it was.
+Every operation of the module carries a number that Shardy's passes leave alone, so that a value can be found again in
+every run. A source is a place where an axis is written down: an argument's or output's spec, or a constraint. Only the
+axis is taken away there: `{"model", "data"}` without `model` is `{"data"}`, as closed or open as it was.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import axis_name
-from shardviz.program.links import RULES, Cut, Key, Links, Node, number_of, tag
+from shardviz.program.links import RULES, Links, Node, NodeDim, NodeKey, number_of, tag
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.module import MESH, attributes_of, main_of, place_of, spec_of, verify
 from shardviz.program.propagate import RESHARDS, prepared, run
@@ -61,7 +61,7 @@ class Forced(NamedTuple):
     Attributes:
         tag: the number of the operation.
         place: which of its results or operands.
-        spec: how it is to be cut.
+        spec: its sharding.
         operand: whether it is what the operation takes; else it is what it gives.
     """
 
@@ -73,9 +73,9 @@ class Forced(NamedTuple):
 
 @dataclass(eq=False)
 class Perturbed:
-    """A program under a plan, to be asked what Shardy would make of it if something were otherwise.
+    """A program under a plan, which answers what Shardy would do if a source were not there, or another one were.
 
-    To be used with the program's lock held and its context entered: `with trial.lowered.entered():`.
+    Use it with the program's lock held and its context entered: `with trial.lowered.entered():`.
 
     Attributes:
         lowered, bound: the program and the plan.
@@ -159,36 +159,40 @@ class Perturbed:
         """The program propagated without some sources."""
         return Links(self.run(gone, then=_WITH_RULES), self.lowered.locations)
 
-    def holds(self, key: Key, dim: int, axis: str, gone: Collection[Source], given: Collection[Source] = ()) -> bool:
-        """Whether a value's dimension has an axis, propagated without some sources and with others, whose axis is put
-        last into their dimension."""
-        asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in given)
+    def holds(
+        self, key: NodeKey, dim: int, axis: str, gone: Collection[Source], added: Collection[Source] = ()
+    ) -> bool:
+        """Whether a value's dimension has an axis after propagation without some sources and with others.
+
+        The axis of an added source becomes the last one of its dimension.
+        """
+        asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in added)
         if asked not in self._answers:
-            node = Links(self.run(gone, given, _SETTLED), self.lowered.locations).find(key)
-            self._answers[asked] = node is not None and Cut(node, dim).carries(axis)
+            node = Links(self.run(gone, added, _SETTLED), self.lowered.locations).find(key)
+            self._answers[asked] = node is not None and NodeDim(node, dim).carries(axis)
         return self._answers[asked]
 
-    def run(self, gone: Collection[Source], given: Collection[Source] = (), then: str | None = None) -> ir.Operation:
-        """A copy of the module with sources changed, propagated, and what further passes make of it."""
+    def run(self, gone: Collection[Source], added: Collection[Source] = (), then: str | None = None) -> ir.Operation:
+        """A copy of the module with changed sources after propagation and further passes (`then`)."""
         with ir.Location.unknown():
-            module = self.changed(gone, given)
+            module = self.changed(gone, added)
             run(module, then)
         self.runs += 1
         return module
 
     def changed(
-        self, gone: Collection[Source], given: Collection[Source] = (), forced: Sequence[Forced] = ()
+        self, gone: Collection[Source], added: Collection[Source] = (), forced: Sequence[Forced] = ()
     ) -> ir.Operation:
         """A copy of the module, not propagated, without some sources and with others.
 
-        The shapes inside a shard_map follow from its specs. So what its specs say is taken away around it alone: a
-        constraint between it and what it takes or gives says the same but for the axis.
+        The shapes inside a shard_map follow from its specs, so the specs themselves stay. Instead a constraint without
+        the axis is put between the shard_map and the array that it takes or gives.
         """
         if self.pause is not None:
             self.pause()
         module = self.module.clone()
         edits: dict[str, dict[int, list[tuple[Source, bool]]]] = {}
-        for source, put in (*((s, False) for s in gone), *((s, True) for s in given)):
+        for source, put in (*((s, False) for s in gone), *((s, True) for s in added)):
             for place in source.places:
                 edits.setdefault(source.role, {}).setdefault(place, []).append((source, put))
         with ir.Location.unknown():
@@ -221,7 +225,7 @@ def manual_place(number: int, array: int) -> int:
 
 
 def places_of(node: Node) -> list[tuple[str, int]]:
-    """Where sources may stand that say how a value is cut: their role and one of their places."""
+    """Where the sources of a value's sharding may stand: their role and one of their places."""
     key = node.key
     if key.kind in _ENDS:
         return [(key.kind, key.place)]
@@ -262,7 +266,7 @@ def _of_manual(op: ir.Operation) -> list[Any]:
 
 
 def _free(module: ir.Operation, place: int, changes: Sequence[tuple[Source, bool]]) -> None:
-    """Puts a constraint between a manual computation and one of its arrays that leaves sources' axes out."""
+    """Puts a constraint without the sources' axes between a manual computation and one of its arrays."""
     number, array = divmod(place, _MANUAL)
     (op,) = _numbered(module, (number,))
     sharding = _edited(_of_manual(op)[array], changes, closed=[source.dimension for source, _ in changes])

@@ -1,10 +1,9 @@
 """A trace with marks at the values that a plan constrains.
 
-The function is traced twice more: first each operation is told with the lines that ask for it, so that a name in the
-source becomes the number of an operation; then those operations' results are marked, as if the person had written
-`with_sharding_constraint` there. The first trace serves every place. The second is of one plan's places, whatever their
-specs: these are written into the lowered module for each plan (`lower.edited`), so that a spec that is dragged needs no
-other trace.
+The function is traced twice more. The first trace records which source lines ask for which operation, so that a name in
+the source becomes the number of an operation; it serves every plan. The second marks the results of these operations,
+as if the person had written `with_sharding_constraint` there; it serves every plan that constrains the same values. The
+specs are written into the lowered module for each plan (`lower.edited`), so that dragging a spec needs no new trace.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def with_places(
     mesh: DeviceMesh,
     types: tuple[Spec, ...],
     places: frozenset[str],
-    made: Sequence[_jax.Made],
+    operations: Sequence[_jax.Made],
     wanted: Sequence[Intermediate],
 ) -> Traced:
     """The trace of a call with a mark at each value that is to be constrained.
@@ -55,18 +54,18 @@ def with_places(
         SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.
         TraceError: if the program makes other operations each time that it is traced.
     """
-    targets = [located(each, made) for each in wanted]
-    there = [_there(each, target, made) for each, target in zip(wanted, targets, strict=True)]
-    closed, survived = _marked(traced, call, mesh, types, places, made, targets, there)
+    targets = [located(each, operations) for each in wanted]
+    there = [_there(each, target, operations) for each, target in zip(wanted, targets, strict=True)]
+    closed, survived = _marked(traced, call, mesh, types, places, operations, targets, there)
     kept = _surviving(wanted, targets, there, survived)
     picked = [r if each.occurrence is None else [r[each.occurrence]] for each, r in zip(wanted, kept, strict=True)]
     if picked != kept:
-        closed, _ = _marked(traced, call, mesh, types, places, made, targets, picked)
+        closed, _ = _marked(traced, call, mesh, types, places, operations, targets, picked)
     return replace(
         traced,
         closed=closed,
         placed=tuple(
-            _placed(each, target, [made[number] for number, _ in evaluations])
+            _placed(each, target, [operations[number] for number, _ in evaluations])
             for each, target, evaluations in zip(wanted, targets, picked, strict=True)
         ),
     )
@@ -75,12 +74,12 @@ def with_places(
 _Runs = list[tuple[int, int]]
 
 
-def _there(wanted: Intermediate, target: Target, made: Sequence[_jax.Made]) -> _Runs:
-    """The operations whose results are a value, one for each time; and which of their lines it is."""
-    evaluations, name = runs(target, made), f"{target.label!r} at {target.frame.short}"
+def _there(wanted: Intermediate, target: Target, operations: Sequence[_jax.Made]) -> _Runs:
+    """The runs of a value: the number of the operation that makes it each time, and which of its lines is meant."""
+    evaluations, name = runs(target, operations), f"{target.label!r} at {target.frame.short}"
     if not evaluations:
         raise _refused(wanted, f"{name} makes no array of its own; constrain the value that it is")
-    for row in (made[number] for number, _ in evaluations):
+    for row in (operations[number] for number, _ in evaluations):
         if row.shape is None:
             one = "constrain one of them where it is used, by its expression"
             raise _refused(wanted, f"{name} makes several arrays ({row.op}); {one}")
@@ -104,11 +103,11 @@ def _marked(
     mesh: DeviceMesh,
     types: tuple[Spec, ...],
     places: frozenset[str],
-    made: Sequence[_jax.Made],
+    operations: Sequence[_jax.Made],
     targets: Sequence[Target],
     there: Sequence[_Runs],
 ) -> tuple[object, set[tuple[int, int]]]:
-    """The jaxpr with marks on these operations' results, and the (number, operation) of those that are still in it."""
+    """The jaxpr with marks on these operations' results, and the (target, operation) of each mark that it keeps."""
     marks: dict[int, list[str]] = {}
     variables: dict[int, tuple[int, str]] = {}
     for place, (target, evaluations) in enumerate(zip(targets, there, strict=True)):
@@ -118,7 +117,7 @@ def _marked(
                 variables[number] = level, target.variable
     watch = _jax.Watch(is_own, marks, variables)
     again = staged(call, mesh, types, places, watch)
-    if list(map(_place, watch.made)) != list(map(_place, made)):
+    if list(map(_place, watch.made)) != list(map(_place, operations)):
         raise TraceError(
             f"{traced.name} makes other operations each time that it is traced, so none of them can be found again to "
             "be constrained; constrain the value in the function itself"
@@ -134,14 +133,14 @@ def _marked(
 
 
 def _place(row: _jax.Made) -> tuple[str, tuple[Line, ...]]:
-    """An operation and its line, which are the same each time, whoever asks for the trace."""
+    """An operation and its line, which are the same in every trace."""
     return row.op, tuple(replace(line, frame=0) for line in row.lines[:1])
 
 
 def _surviving(
     wanted: Sequence[Intermediate], targets: Sequence[Target], there: Sequence[_Runs], survived: set[tuple[int, int]]
 ) -> list[_Runs]:
-    """The operations that are in the program that JAX keeps: it may trace a loop's body more than once."""
+    """The runs that are still in the program: JAX may trace a loop's body several times and keeps one of the traces."""
     kept = []
     for place, (each, target, evaluations) in enumerate(zip(wanted, targets, there, strict=True)):
         left = [(number, level) for number, level in evaluations if (place, number) in survived]

@@ -55,7 +55,7 @@ class Override(NamedTuple):
 
     @property
     def is_cut(self) -> bool:
-        """Whether it says how one dimension is cut."""
+        """Whether it says how one dimension is sharded."""
         return isinstance(self.part, int)
 
 
@@ -84,7 +84,7 @@ class Plan:
         overrides: what goes before these, the strongest first: a person's edits, the newest on top, then the rules, of
             which the first that catches an array counts.
         exhaustive: whether an argument that no rule catches is an error; see `Rules`.
-        constraints: values inside the function, and how they are to be cut there; see `constrain`.
+        constraints: values inside the function, and how they are to be sharded there; see `constrain`.
         variant: what the program has otherwise than the person's own; see `with_variant`.
         options: compiler options by name; see `with_options`.
 
@@ -253,16 +253,16 @@ class Plan:
         return self._replace(overrides=(*reversed(top.values()), *left, *self._ruled))
 
     def with_dimension(self, dimension: Dimension | str, axes: Any, *, prefer: Mapping[str, int] | None = None) -> Plan:
-        """The plan with a logical dimension cut by these axes in every array that has it, and by no others.
+        """The plan with a logical dimension sharded along these axes in every array that has it, and by no others.
 
         What cuts the arrays' other dimensions stays, but for these axes themselves: an axis cuts an array once. Of the
-        outputs only those that the plan gives a spec are cut; the others are the compiler's choice.
+        outputs only those that the plan gives a spec are sharded; the others are the compiler's choice.
 
         Args:
             dimension: one of `program.dimensions`, or its name, `d_ff`, or a member's, `w1:1`, which are looked up
                 where the plan meets a program.
             axes: a mesh axis, several, or None for none.
-            prefer: tree path → which dimension is cut, of an array that has the logical dimension several times
+            prefer: tree path → which dimension is sharded, of an array that has the logical dimension several times
                 (`dimension.conflicts`); the first if not said.
 
         Raises:
@@ -296,7 +296,7 @@ class Plan:
         return any(each.role == DIMENSION for each in self.exact)
 
     def with_members(self, dimensions: Dimensions) -> Plan:
-        """The plan in which each logical dimension that is cut by name is cut in the arrays that have it.
+        """The plan with each logical dimension that it shards by name sharded in the arrays that have the dimension.
 
         Raises:
             ShardvizError: if there is no dimension of a name.
@@ -322,7 +322,7 @@ class Plan:
         Args:
             what: the variable that it is assigned to (`"h"`), its expression as it stands in the source
                 (`'h @ p["w1"]'`), one of a report's `intermediates`, or None for what the line makes.
-            spec: how it is to be cut there; `P.UNCONSTRAINED` leaves a dimension to the compiler, None cuts none.
+            spec: how it is to be sharded there; `P.UNCONSTRAINED` leaves a dimension to the compiler, None replicates.
             line: where, as `model.py:64` (`cell:3` in a notebook); needed where the name stands in several places.
             occurrence: where Python runs the line several times, which of them, from 0; None for every time.
 
@@ -353,7 +353,7 @@ class Plan:
         return self._replace(constraints=kept)
 
     def with_variant(self, variant: Variant) -> Plan:
-        """The plan for a program that has something otherwise than the person's own, which no spec says.
+        """The plan for a program that differs from the person's own in a way that no spec can say.
 
         Whoever is asked about such a plan answers for that program, which is traced anew: with donated arguments, a
         dimension of another length, another checkpoint policy, other constraints. Where the plan has a variant
@@ -406,9 +406,9 @@ class Plan:
     def with_rules(self, rules: Any) -> Plan:
         """The plan with other rules: specs of arguments by filter, the first that catches an argument wins.
 
-        They go before `in_specs`; an edit of an argument goes before them. Where several arguments are to be cut alike,
-        one rule says it: `plan.with_rules([(sv.path_ends_with("kernel"), P("data", "model"))])`. A spec with more
-        entries than a caught array has dimensions is an error when the plan is bound, as it is for JAX and flax.
+        Rules go before `in_specs`; an edit of an argument goes before rules. One rule shards several arguments alike:
+        `plan.with_rules([(sv.path_ends_with("kernel"), P("data", "model"))])`. A spec with more entries than a caught
+        array has dimensions is an error when the plan is bound, as it is for JAX and flax.
 
         Raises:
             ShardvizError, SpecError: as `sv.Rules`.
@@ -482,7 +482,7 @@ def _without(axes: tuple[Axis, ...], others: Iterable[Axis]) -> tuple[Axis, ...]
 
 
 def cut(spec: Spec, dimension: int, axes: tuple[Axis, ...]) -> Spec:
-    """A full-rank spec with one dimension cut by these axes, which cut no other any more."""
+    """A full-rank spec with one dimension sharded along these axes, and no other dimension along them any more."""
     dims = [_without(dim, axes) for dim in spec.dims]
     dims[dimension] = axes
     return replace(spec, dims=tuple(dims), unreduced=_without(spec.unreduced, axes))
@@ -511,13 +511,13 @@ def _canonical(what: str, tree: Any) -> Any:
     return jax.tree_util.tree_map_with_path(leaf, spec_tree(tree), is_leaf=is_spec)
 
 
-def _pairs(given: Any) -> Iterable[Any]:
-    return given.items() if isinstance(given, Mapping) else given
+def _pairs(entries: Any) -> Iterable[Any]:
+    return entries.items() if isinstance(entries, Mapping) else entries
 
 
-def _by_path(role: str, part: str, read: Callable[[Any, str], Any], given: Any) -> list[Override]:
+def _by_path(role: str, part: str, read: Callable[[Any, str], Any], entries: Any) -> list[Override]:
     """Overrides from values by tree path."""
-    return [Override(role, Exactly(name), part, read(value, name)) for name, value in dict(_pairs(given)).items()]
+    return [Override(role, Exactly(name), part, read(value, name)) for name, value in dict(_pairs(entries)).items()]
 
 
 def _spec(spec: Any, _: str) -> Spec:
@@ -537,9 +537,9 @@ def _mesh(mesh: Any) -> DeviceMesh:
     return replace(DeviceMesh.of(mesh), by_id=False)
 
 
-def _constraints(given: Any) -> tuple[Constrain, ...]:
+def _constraints(entries: Any) -> tuple[Constrain, ...]:
     of = lambda each: Constrain.of(Intermediate.of(each[0]), each[1])  # noqa: E731
-    return tuple(each if isinstance(each, Constrain) else of(each) for each in _pairs(given))
+    return tuple(each if isinstance(each, Constrain) else of(each) for each in _pairs(entries))
 
 
 def expand(what: str, prefix: Any, tree: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Shardy's own propagation, in the kernel, without devices: how every value is cut, and what moves.
+"""Shardy's own propagation, in the kernel, without devices: how every value is sharded, and what moves.
 
 The passes that `jax.jit` would run inside the compiler run here on an edited copy of the lowered module; then Shardy's
 pass that makes every resharding explicit writes the collectives down. MLIR's verifier between passes is left out: it
@@ -25,7 +25,7 @@ from shardviz.program.footprint import Footprint, footprint
 from shardviz.program.graph import PROPAGATED, MlirGraph
 from shardviz.program.lower import Lowered, edited
 from shardviz.program.module import items
-from shardviz.program.propagated import Reading
+from shardviz.program.propagated import PropagatedReading
 from shardviz.program.unforeseen import Unforeseen
 from shardviz.records import Collective, PlanRecord, Product, Value, Work
 from shardviz.records.schedule import Schedule
@@ -153,7 +153,7 @@ def _propagated(
     run(module)
     ran = time.perf_counter()
     graph = MlirGraph(module)
-    reading = Reading(graph, lowered, bound.mesh, flops, brief=brief)
+    reading = PropagatedReading(graph, lowered, bound.mesh, flops, brief=brief)
     outputs = reading.outputs()
     return Propagated(
         outputs=outputs,
@@ -238,8 +238,8 @@ def _simplified(lowered: Lowered) -> ir.Operation:
 
 def _repeats_nothing(broadcast: ir.Operation) -> bool:
     """Whether a broadcast is a reshape: as of `[b, s]` to `[b, s, 1]`."""
-    (given,), (made,) = broadcast.operands, broadcast.results
-    before, after = ir.RankedTensorType(given.type), ir.RankedTensorType(made.type)
+    (operand,), (result,) = broadcast.operands, broadcast.results
+    before, after = ir.RankedTensorType(operand.type), ir.RankedTensorType(result.type)
     order = list(ir.DenseI64ArrayAttr(broadcast.attributes["broadcast_dimensions"]))
     return bool(before.rank) and math.prod(before.shape) == math.prod(after.shape) and order == sorted(order)
 
@@ -320,21 +320,3 @@ def chlo_rule(op: ir.Operation) -> ir.Attribute | None:
     return sdy.OpShardingRuleAttr.get(
         sizes, mapped(ins, kept), mapped(outs, kept + alone), need_replication_factors=own
     )
-
-
-def text_of(propagated: Propagated, lowered: Lowered) -> str:
-    """The propagated module as text, without source locations."""
-    with lowered.entered():
-        module = propagated.module.clone()
-        for op in _jax.walk(module):
-            if PROPAGATED in op.attributes:
-                del op.attributes[PROPAGATED]
-        return module.get_asm(enable_debug_info=False)
-
-
-def stablehlo_text(lowered: Lowered, bound: PlanRecord) -> str:
-    """The lowered module under a plan as text, before propagation, without source locations."""
-    with lowered.entered(), ir.Location.unknown():
-        text = edited(lowered, bound).get_asm(enable_debug_info=False)
-        assert isinstance(text, str)  # it is bytes only if asked for with binary=True
-        return text

@@ -1,13 +1,13 @@
-"""What Shardy leaves of a module, read once: every value and how it is cut, every collective, every product's FLOPs.
+"""A propagated module, read once: every value with its sharding, every collective, every product's FLOPs.
 
-How a value is cut stands on the operation that makes it, or around it. Outside a `shard_map` the collectives are
+The sharding of a value stands on the operation that makes it, or around that. Outside a `shard_map` the collectives are
 Shardy's own (`sdy.all_gather`), with named axes and global shapes. Inside one (`sdy.manual_computation`) shapes are
 single devices' already, and the collectives are those that the program says; which mesh axes those span follows from
 their replica groups, of devices or of axes, or their pairs.
 
-After the pass that makes every resharding explicit, the operands of a product are cut as it uses them: a dimension that
-is summed over and cut on both sides is summed over in part by each device, and an all-reduce follows. So one device's
-FLOPs follow from one device's shapes. Dimensions that do not divide are padded, as XLA pads them.
+After the pass that makes every resharding explicit, the operands of a product are sharded as the product uses them. If
+a dimension that it sums over is sharded in both operands, each device sums over its part, and an all-reduce follows. So
+one device's FLOPs follow from one device's shapes. Dimensions that do not divide are padded, as XLA pads them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from shardviz.graph import At, Block, Flow, Origins
-from shardviz.graph import Value as GraphValue
+from shardviz.graph import At, Block, Flow, GraphValue, Origins
 from shardviz.graph.collectives import span
 from shardviz.graph.flops import (
     PRODUCTS,
@@ -33,7 +32,7 @@ from shardviz.graph.flops import (
     product_sizes,
     shortest_side,
 )
-from shardviz.graph.listed import Listing
+from shardviz.graph.listed import ScheduleBuilder
 from shardviz.graph.uses import SAME_EACH_RUN, root
 from shardviz.kept import cached_property
 from shardviz.layouts import itemsize
@@ -50,7 +49,7 @@ from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.unforeseen import CROSSING, Unforeseen, axes_crossed
 from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
 from shardviz.records import Collective, Factor, Frame, Product, Value, WorkTally
-from shardviz.records.kernels import Array, Known
+from shardviz.records.kernels import Array, KernelFacts
 from shardviz.records.phases import phase
 from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heaviest
 from shardviz.records.source import module_of
@@ -103,7 +102,7 @@ class _CutValue(NamedTuple):
     manual: tuple[Axis, ...]
 
 
-class Reading(Walker):
+class PropagatedReading(Walker):
     """One reading of a propagated module: every value that has a sharding, every collective, every product's FLOPs."""
 
     def __init__(
@@ -124,7 +123,7 @@ class Reading(Walker):
         """
         super().__init__(graph, lowered.locations)
         self.brief = brief
-        self.known = Known(flops, lowered.traced.estimates)
+        self.kernels = KernelFacts(flops, lowered.traced.estimates)
         self.mesh, self.traced = mesh, lowered.traced
         self.on_tpu = lowered.platform == "tpu"
         self.made: dict[Any, Any] = {}  # a collective of the block that is read → its result
@@ -140,7 +139,7 @@ class Reading(Walker):
         self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()
-        self.listing = Listing(self._bytes_of, self._computed)
+        self.listing = ScheduleBuilder(self._bytes_of, self._computed)
         self.locations = lowered.locations
         self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
         self.schedule = self._block(self.main)
@@ -152,9 +151,9 @@ class Reading(Walker):
         finally:
             self.made = around
 
-    def _block(self, block: Block, given: Sequence[GraphValue] = ()) -> Schedule:
+    def _block(self, block: Block, initial: Sequence[GraphValue] = ()) -> Schedule:
         """Reads a block that has a schedule of its own."""
-        self.listing.open(block, given)
+        self.listing.open(block, initial)
         return self.listing.close(self.read(block), self._donated() if block is self.main else ())
 
     def _donated(self) -> list[float]:
@@ -242,7 +241,7 @@ class Reading(Walker):
         place = self.place(op)
         callers = (self.place(call).frame for call in reversed(self.around.calls))
         frame = place.frame or next(filter(None, callers), None)  # all of a library's kernel is the library's
-        call = call_of(op, place.name_stack, frame, self.known, self._given)
+        call = call_of(op, place.name_stack, frame, self.kernels, self._given)
         if call is not None:
             row = self._phase(op, place), frame, module_of(place.name_stack, frame), call.dtype
             opaque = (call.name,) if call.flops is None else ()
@@ -287,10 +286,10 @@ class Reading(Walker):
         return tuple(a for d in summed for a in cut.dims[d] if axis_name(a) not in busy)
 
     def _factors(self, op: MlirOperation, *, alone: bool) -> tuple[Factor, ...]:
-        """What the two factors of a product are, and where their cuts do not fit each other; nothing where they do.
+        """The two factors of a product with the axes that do not fit each other; nothing where all of them fit.
 
         Args:
-            alone: whether an axis cuts what is summed over in one factor, and nothing of the other.
+            alone: whether an axis shards the dimensions that are summed over in one factor, and nothing of the other.
         """
         manual, (summed, batched) = self.around.manual, op.contraction
         roots = [root(value, is_reshard) for value in op.operands]
@@ -531,7 +530,7 @@ class Reading(Walker):
         phase: str,
         joined: bool,
     ) -> dict[str, Any]:
-        """What explains a collective: how its value is cut before and after, and between which operations it stands.
+        """What explains a collective: its value's sharding before and after, and between which operations it stands.
 
         One that a later pass joins with the same before it (`joined`) moves nothing again.
         """
@@ -627,7 +626,7 @@ class Reading(Walker):
         return specs
 
     def outputs(self) -> tuple[Spec, ...]:
-        """How every output is cut."""
+        """How every output is sharded."""
         main, outputs = self.graph.functions["main"], self.traced.outputs
         entries: Iterable[Any] = [None] * len(outputs)
         if "res_attrs" in main.attributes:

@@ -29,7 +29,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.passmanager import PassManager
 
 from shardviz import _jax
-from shardviz.layouts import Layout, Moves, Step, layout, shares
+from shardviz.layouts import Layout, Moves, MoveStep, layout, shares
 from shardviz.layouts.layout import data_keys
 from shardviz.layouts.moves import in_order_of, kept
 from shardviz.notation import DeviceMesh, Spec
@@ -83,7 +83,7 @@ def moves_between(before: Layout, after: Layout) -> Moves:
     return replace(way, steps=tuple(_by_tiles(way.before, way.after)) if steps is None else steps)
 
 
-def _shardys(before: Layout, after: Layout) -> tuple[Step, ...] | None:
+def _shardys(before: Layout, after: Layout) -> tuple[MoveStep, ...] | None:
     """The steps that Shardy takes; None where it cannot say."""
     if before.spec is None or after.spec is None or before.maximal or after.maximal:
         return None
@@ -147,7 +147,7 @@ def _order(before: DeviceMesh, after: DeviceMesh) -> list[int]:
     return [] if (old == new).all() else order.tolist()
 
 
-def _read(operations: list[Any], before: Layout, after: Layout) -> Iterator[Step]:
+def _read(operations: list[Any], before: Layout, after: Layout) -> Iterator[MoveStep]:
     """Shardy's operations as steps."""
     here = before
     for op in operations:
@@ -188,7 +188,7 @@ def _exchanged(before: Layout, after: Layout) -> tuple[Axis, ...]:
     return merge(((name, low, high // low) for name, (low, high) in spans.items()), before.mesh)
 
 
-def _step(kind: str, axes: tuple[Axis, ...] | None, before: Layout, after: Layout) -> Step:
+def _step(kind: str, axes: tuple[Axis, ...] | None, before: Layout, after: Layout) -> MoveStep:
     """A step between two layouts, with the elements that a device receives by it."""
     count = before.partial_sums // after.partial_sums
     if kind == "all-reduce":
@@ -199,7 +199,7 @@ def _step(kind: str, axes: tuple[Axis, ...] | None, before: Layout, after: Layou
         elements = int((after.elements - kept(before, after)).max(initial=0))
     edges = kind in ("slice", "all-gather", "all-to-all") and not _nested(before, after)
     pairs = list(enumerate(zip(before.ways, after.ways, strict=True)))
-    return Step(
+    return MoveStep(
         kind="collective-permute" if kind == "slice" and edges else kind,
         axes=axes or None,
         gathered=tuple(d for d, (old, new) in pairs if new < old),
@@ -220,7 +220,7 @@ def _nested(before: Layout, after: Layout) -> bool:
     return True
 
 
-def _by_tiles(before: Layout, after: Layout) -> Iterator[Step]:
+def _by_tiles(before: Layout, after: Layout) -> Iterator[MoveStep]:
     """The steps where axes do not tell them: through the tiles alone."""
     here = before
     if before.partial_sums != after.partial_sums:
@@ -231,7 +231,7 @@ def _by_tiles(before: Layout, after: Layout) -> Iterator[Step]:
         return
     inside = ((before.starts <= after.starts) & (before.stops >= after.stops)).all(axis=1) & before.holds
     if (inside | ~after.holds).all():
-        yield Step(kind="slice", before=here.spec, after=after.spec)
+        yield MoveStep(kind="slice", before=here.spec, after=after.spec)
     elif before.ways == after.ways and before.replicas == after.replicas and _as_many(before, after):
         yield _step("collective-permute", None, here, after)
     else:
@@ -239,9 +239,9 @@ def _by_tiles(before: Layout, after: Layout) -> Iterator[Step]:
         whole = Spec(((),) * len(before.shape), after.unreduced, (), after.unreduced_kind)
         kind = "collective-broadcast" if before.maximal else "all-gather"
         received = size if before.maximal else size - int(before.elements.min(initial=size))
-        yield Step(kind=kind, before=here.spec, after=whole, elements=received)
+        yield MoveStep(kind=kind, before=here.spec, after=whole, elements=received)
         if any(ways > 1 for ways in after.ways) or after.maximal:
-            yield Step(kind="slice", before=whole, after=after.spec)
+            yield MoveStep(kind="slice", before=whole, after=after.spec)
 
 
 def _as_many(before: Layout, after: Layout) -> bool:

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from shardviz import _jax
 from shardviz.graph import Block
-from shardviz.graph import Value as Array
+from shardviz.graph import GraphValue as Array
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, Spec
@@ -81,8 +81,8 @@ def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tu
     if not lowered.traced.differentiated:
         return ()
     with lowered.entered():
-        known, origins = _known(lowered.traced), _ResidualWalk(lowered, propagated.graph)
-        return tuple(_row(o, kind, bound, known) for o, kind in origins.rows())
+        facts, origins = _known(lowered.traced), _ResidualWalk(lowered, propagated.graph)
+        return tuple(_row(o, kind, bound, facts) for o, kind in origins.rows())
 
 
 class _ResidualWalk(Walker):
@@ -118,16 +118,16 @@ class _ResidualWalk(Walker):
             self._cut(op, operands[0])
             return
         place = self.place(op)
-        made = phase(place.name_stack)
+        phase_here = phase(place.name_stack)
         if name in ("func.call", "sdy.named_computation"):
             with self.inside(op) as (block,):
                 self._set(block.arguments, operands)
                 returned = self.read(block)
             self._set(op.results, map(self._of, returned))
             return
-        self._uses(operands, made)
+        self._uses(operands, phase_here)
         if name == "stablehlo.while":
-            self._while(op, operands, made, place)
+            self._while(op, operands, phase_here, place)
             return
         if name == "sdy.manual_computation":
             self._manual(op, operands, place)
@@ -138,10 +138,10 @@ class _ResidualWalk(Walker):
             and all(o.made == "constant" for o in operands)
             and not op.native.regions
         )
-        kind, short = "constant" if constant else made, name.split(".", 1)[1]
+        kind, short = "constant" if constant else phase_here, name.split(".", 1)[1]
         count, manual = self.around.count, self.around.manual
         for result in op.results:
-            self.origins[result] = _MadeAt(kind, result, place, short, made, count=count, manual=manual)
+            self.origins[result] = _MadeAt(kind, result, place, short, phase_here, count=count, manual=manual)
         if name == "stablehlo.dynamic_update_slice" and operands[0].made in ("carry", "carried", "constant"):
             self.origins[op.results[0]].stacks = self._written(op.operands[1])
         if op.blocks:  # a branch
@@ -159,15 +159,15 @@ class _ResidualWalk(Walker):
         (before,) = value.maker.operands
         return self._of(before if math.prod(value.shape) == math.prod(before.shape) else value)
 
-    def _uses(self, operands: list[_MadeAt], made: str) -> None:
+    def _uses(self, operands: list[_MadeAt], phase_here: str) -> None:
         """Notes what an operation uses of another pass."""
         for origin in operands:
-            if made in ("backward", "rematerialised"):
+            if phase_here in ("backward", "rematerialised"):
                 if origin.made == "constant" and origin.phase not in ("forward", "update"):
                     continue
                 if origin.made in _KEPT:
                     self.used.setdefault(origin, _KEPT[origin.made])
-                elif origin.made == "rematerialised" and made == "backward":
+                elif origin.made == "rematerialised" and phase_here == "backward":
                     self.used.setdefault(origin, "recomputed")
 
     def _cut(self, op: MlirOperation, origin: _MadeAt) -> None:
@@ -190,10 +190,10 @@ class _ResidualWalk(Walker):
                 origin = _MadeAt(self._pass(op), result, place, "shard_map", count=self.around.count)
             self.origins[result] = replace(origin, value=result, manual=self.around.manual)
 
-    def _while(self, op: MlirOperation, operands: list[_MadeAt], made: str, place: Place) -> None:
+    def _while(self, op: MlirOperation, operands: list[_MadeAt], phase_here: str, place: Place) -> None:
         """A loop: what it hands on unchanged is what it was given; what it stacks is as many as it runs."""
         count, manual = self.around.count, self.around.manual
-        carry = "carried" if made == "update" else "carry"
+        carry = "carried" if phase_here == "update" else "carry"
         with self.inside(op) as (condition, body):
             kept = [end is argument for end, argument in zip(body.returned, body.arguments, strict=True)]
             for origin, stays, argument, tested in zip(
@@ -213,7 +213,7 @@ class _ResidualWalk(Walker):
                 self.origins[result] = origin
                 continue
             inner = end.stacks or end
-            result_origin = _MadeAt(made, result, inner.place, inner.op, count=count, manual=manual)
+            result_origin = _MadeAt(phase_here, result, inner.place, inner.op, count=count, manual=manual)
             if not inner.place.name_stack:
                 result_origin.place, result_origin.op = place, "while"
             if end.stacks is not None:
@@ -223,7 +223,7 @@ class _ResidualWalk(Walker):
 
 
 def _spec(origin: _MadeAt, bound: PlanRecord) -> Spec:
-    """How a value is cut as it was made; one without a sharding is whole on every device."""
+    """How a value is sharded as it was made; one without a sharding is whole on every device."""
     if origin.made == "argument":
         return bound.in_specs[origin.name]
     owner = origin.value.owner
@@ -261,13 +261,13 @@ def _known(traced: Traced) -> _CheckpointFacts:
     return _CheckpointFacts(names, frozenset((Frame(*frame), shape, dtype) for frame, shape, dtype in offloaded))
 
 
-def _row(origin: _MadeAt, kind: str, bound: PlanRecord, known: _CheckpointFacts) -> Residual:
+def _row(origin: _MadeAt, kind: str, bound: PlanRecord, facts: _CheckpointFacts) -> Residual:
     shape, dtype = origin.value.shape, origin.value.dtype
     spec = Spec.of(_spec(origin, bound), len(shape))
     shard = shard_shape(shape, spec, bound.mesh)
     left = any(size > 1 and name not in origin.manual for name, size in bound.mesh.shape.items())
     key = origin.place.frame, shape[origin.depth :], dtype
-    if kind in ("kept", "outside") and key in known.offloaded:
+    if kind in ("kept", "outside") and key in facts.offloaded:
         kind = "offloaded"
     place = origin.place
     value = Value(
@@ -285,4 +285,4 @@ def _row(origin: _MadeAt, kind: str, bound: PlanRecord, known: _CheckpointFacts)
         count=origin.count,
         manual=tuple(a for a in origin.manual if axis_size(a, bound.mesh) > 1),
     )
-    return Residual(value, kind, origin.layers, known.names.get(key, ""))
+    return Residual(value, kind, origin.layers, facts.names.get(key, ""))

@@ -1,4 +1,4 @@
-"""What a train step's arrays are for, read off what is made of what.
+"""The roles of a train step's arrays, found by which array is computed from which.
 
     parameters         the derivative uses them
     optimizer state    only the update uses it, past the derivative: momenta, moments, a moving average
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from shardviz.graph import Value
+from shardviz.graph import GraphValue
 from shardviz.notation import Spec
 from shardviz.program.graph import MlirGraph
 from shardviz.program.lower import Lowered
@@ -76,7 +76,7 @@ def gradients(lowered: Lowered) -> frozenset[str]:
         return frozenset(o.name for o, value in results if o.shape and _is_backward(value, lowered.locations))
 
 
-def _is_backward(value: Value, locations: dict[Any, Place]) -> bool:
+def _is_backward(value: GraphValue, locations: dict[Any, Place]) -> bool:
     """Whether the backward pass makes a value, which loops and functions may hand on."""
     while (op := value.maker) is not None:
         if phase(place_of(op.native.location, locations).name_stack) == "backward":

@@ -46,7 +46,7 @@ class Rules:
     """Rules in their order.
 
     Attributes:
-        rules: the rules; the first one that catches an array says how it is cut.
+        rules: the rules; the first one that catches an array says how it is sharded.
         exhaustive: whether an array that no rule catches is an error, as it is for `nnx.StateSharding`.
 
     Examples:
@@ -228,9 +228,9 @@ def check_filter(filter: Any) -> Any:
     raise ShardvizError(_no_filter(filter))
 
 
-def _no_filter(given: Any) -> str:
+def _no_filter(value: Any) -> str:
     return (
-        f"{given!r} is no filter: expected a pattern of the tree path such as '*kernel', sv.path_ends_with('kernel'), "
+        f"{value!r} is no filter: expected a pattern of the tree path such as '*kernel', sv.path_ends_with('kernel'), "
         "a function of (path, array), ..., or a filter of flax.nnx such as nnx.Param"
     )
 
@@ -249,7 +249,7 @@ _BRACKETED = re.compile(r"""\[(?:'([^'\]]*)'|"([^"\]]*)"|([^\[\]'"]*))\]""")
 @functools.lru_cache(maxsize=1 << 15)
 def _dotted(text: str) -> str:
     """A path or a pattern with a dot before each key, whichever way it is written: `params['w'][0]` as `params.w.0`."""
-    plain = _BRACKETED.sub(lambda found: "." + (found[1] or found[2] or found[3] or ""), text)
+    plain = _BRACKETED.sub(lambda match: "." + (match[1] or match[2] or match[3] or ""), text)
     return plain.replace("/", ".").strip(".")
 
 

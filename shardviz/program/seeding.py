@@ -1,4 +1,4 @@
-"""Which dimensions catch an axis that cuts one of them, in a copy of a program in which nothing else is decided.
+"""To which dimensions an axis spreads from one of them, in a copy of a program in which nothing else is sharded.
 
 What is done along each dimension of an argument is followed from there to the operations:
 
@@ -30,7 +30,7 @@ from jax.extend.mlir.dialects import sdy
 from jax.extend.mlir.passmanager import PassManager
 
 from shardviz import _jax
-from shardviz.graph import Block, Value
+from shardviz.graph import Block, GraphValue
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.bounds import MOST_DEVICES
 from shardviz.notation.spec import axis_name, axis_size
@@ -82,10 +82,10 @@ class Member(NamedTuple):
 
 
 class Caught(NamedTuple):
-    """What is found out of a dimension by cutting it with an axis of its own.
+    """What is found out about a dimension by sharding it along an axis of its own.
 
     Attributes:
-        members: the dimensions of arguments and outputs that catch the axis.
+        members: the dimensions of arguments and outputs to which the axis spreads.
         letters: the letters that einsums' results have at dimensions which caught it.
         moved: where a collective moves what it cuts, or a `shard_map` takes whole what it cuts. Most dimensions can be
             cut wherever they occur, and all that is left to do is to add up what devices have summed in part. Some
@@ -143,7 +143,7 @@ class Opened:
             }
 
     def batches(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> Iterator[Sequence[Member]]:
-        """Seeds that can be tried together: the mesh that has an axis for each must not grow too large."""
+        """Groups of seeds that can be tried together: a mesh with an axis for each must not grow too large."""
         some: list[Member] = []
         devices = self._mesh.size
         for seed in seeds:
@@ -157,7 +157,7 @@ class Opened:
             yield some
 
     def uses(self) -> Mapping[str, set[Member]]:
-        """What is done along which dimensions of arguments."""
+        """Which operations run along which dimensions of arguments."""
         uses: defaultdict[str, set[Member]] = defaultdict(set)
         values = MlirGraph(self._module).entry.arguments
         for argument, value in zip(self._lowered.traced.arguments, values, strict=True):
@@ -179,7 +179,7 @@ class Opened:
         return max(cut, key=lambda axes: (cut[axes], axes), default=())
 
     def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Caught]:
-        """For each of some dimensions of arguments what is found out by cutting it.
+        """What is found out about each of these dimensions of arguments by sharding it.
 
         Args:
             seeds: the dimensions.
@@ -192,7 +192,7 @@ class Opened:
         for role, name, spec in self._specs(module):
             for d, axis in _seeds(spec):
                 caught[axis].members.add(Member(role, name, d))
-        einsums: dict[Any, tuple[str, Spec]] = {}  # the last value of each → its letters, and how it is cut
+        einsums: dict[Any, tuple[str, Spec]] = {}  # the last value of each → its letters, and how it is sharded
         manual = iter(self._whole)
         for op in _jax.walk(module):
             moved: Iterable[str] = ()
@@ -296,12 +296,12 @@ Dims = tuple[int | None, ...]
 class _Seen(NamedTuple):
     """A value that an argument has become."""
 
-    value: Value
+    value: GraphValue
     dims: Dims
     looped: bool
 
 
-def _along(value: Value) -> Iterator[tuple[int, str]]:
+def _along(value: GraphValue) -> Iterator[tuple[int, str]]:
     """A dimension of an argument and what is done along it, as often as it is found."""
     left, seen = [_Seen(value, tuple(range(len(value.shape))), False)], set[_Seen]()
     while left:
@@ -338,7 +338,7 @@ def _of_product(op: MlirOperation, place: int, dims: Dims) -> Iterator[tuple[int
         yield from ((d, use) for i in which if (d := dims[i]) is not None)
 
 
-def _masked(value: Value, dimension: int) -> bool:
+def _masked(value: GraphValue, dimension: int) -> bool:
     """Whether a value is copies along a dimension of which a mask leaves parts: so `jax.lax.ragged_dot` gives each
     group its rows, and a sum over it adds zeros.
     """
@@ -372,13 +372,13 @@ def _reshaped(dims: Dims, before: Sequence[int], after: Sequence[int]) -> Dims:
     """
     kept: list[int | None] = []
     i, passed = 0, 1  # how many of the dimensions before, and their elements
-    made = 1
+    written = 1
     for size in after:
-        while i < len(before) and (passed < made or (before[i] == 1 != size)):
+        while i < len(before) and (passed < written or (before[i] == 1 != size)):
             passed, i = passed * before[i], i + 1
-        fits = i < len(before) and passed == made and before[i] == size
+        fits = i < len(before) and passed == written and before[i] == size
         kept.append(dims[i] if fits else None)
-        made *= size
+        written *= size
         if fits:
             passed, i = passed * size, i + 1
     return tuple(kept)

@@ -1,4 +1,4 @@
-"""What `jax.jit` knows a call by, and what a call's arguments are called.
+"""By what `jax.jit` recognises a call, and the names of a call's arguments.
 
 Arrays go by their tree paths, as `jax.jit` has them: `params['w']`, `rest[0]`.
 """

@@ -13,7 +13,7 @@ from typing import Any
 
 from jax.extend.mlir.dialects import sdy
 
-from shardviz.graph import KEEPS, Block, Flow, Origins, Value, trip_count
+from shardviz.graph import KEEPS, Block, Flow, GraphValue, Origins, trip_count
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.graph import MlirGraph, MlirOperation
@@ -121,7 +121,7 @@ class Walker:
         """Reads an operation; what has blocks goes on with `inside`."""
         raise NotImplementedError
 
-    def read(self, block: Block) -> tuple[Value, ...]:
+    def read(self, block: Block) -> tuple[GraphValue, ...]:
         """Visits a block's operations in order; the values that it returns."""
         for op in block.operations:
             self.visit(op)
@@ -169,10 +169,10 @@ _DIFFER = frozenset(("partition-id", "reduce-scatter", "all-to-all", "collective
 
 
 def _differs(block: Block) -> bool:
-    """Whether anything in a block may make devices differ that enter it alike."""
+    """Whether a block may give devices different values although they enter it with the same."""
     return any(op.kind in _DIFFER or any(map(_differs, op.blocks)) for op in block.operations)
 
 
 def flow_of(graph: MlirGraph, locations: dict[Any, Any]) -> Flow:
-    """What is made of what in a program, those of a function once for each way to call it."""
+    """Which values are computed from which in a program; those of a function once for each way to call it."""
     return Flow(graph, Places(locations))

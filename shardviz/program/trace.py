@@ -323,8 +323,8 @@ def trace(
     )
 
 
-def _specs(given: Any) -> tuple[Spec | None, ...]:
-    return tuple(None if s is None else Spec.of(s) for s in given)
+def _specs(specs: Any) -> tuple[Spec | None, ...]:
+    return tuple(None if s is None else Spec.of(s) for s in specs)
 
 
 def _dims(spec: Any) -> tuple[tuple[str, ...], ...]:

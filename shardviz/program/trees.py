@@ -109,13 +109,13 @@ def plain_path(path: Iterable[Any]) -> Path:
 
 
 @dataclass(frozen=True)
-class Place:
+class ResultPlace:
     """Where a new value belongs.
 
     Attributes:
         number: the number of the argument that it is the new value of; or of one in the same object, for a new array.
         near, path: for a new array that argument's path in the object, and its own.
-        follows: whether it is cut as the argument is.
+        follows: whether it is sharded as the argument is.
     """
 
     number: int | None
@@ -147,7 +147,9 @@ class Outcome:
         specs: for each array of the result the spec that the function brings for it, or None.
     """
 
-    def __init__(self, result: Any, values: Iterable[Any], places: tuple[Place, ...], specs: tuple[Spec | None, ...]):
+    def __init__(
+        self, result: Any, values: Iterable[Any], places: tuple[ResultPlace, ...], specs: tuple[Spec | None, ...]
+    ):
         self.result, self.values, self.places, self.specs = result, tuple(values), places, specs
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], Any]:
@@ -189,7 +191,7 @@ class Update:
     Attributes:
         output: its tree path.
         argument: the argument's, or None for an array that was not there before.
-        follows: whether it is cut as the argument is.
+        follows: whether it is sharded as the argument is.
     """
 
     output: str

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from jax.extend.mlir import ir
 
-from shardviz.graph import Block, Operation, Origins, Value
+from shardviz.graph import Block, GraphValue, Operation, Origins
 from shardviz.graph.uses import Reader, in_loop, is_invariant, maker, readers, root
 from shardviz.notation import Axis, Spec
 from shardviz.notation.sdy import axis_lists
@@ -54,14 +54,8 @@ def surroundings(
     """
     reads = list(readers(op.result, calls, _passes))
     facts = ["loop-invariant"] if is_invariant(op, origins, calls) else []
-    slices = [r for r in reads if r.op is not None and r.op.kind in ("slice", "dynamic-slice") and r.number == 0]
-    if slices and len(slices) == len(reads):
-        if all(r.entered for r in slices) and not in_loop(op):
-            facts.append("stack")
-        elif sum(r.op.result.elements for r in slices) < op.result.elements:
-            facts.append("sliced")
-    elif op.name == "sdy.all_reduce" and op.result.uses and all(is_slice(user) for user, _ in op.result.uses):
-        facts.append("scattered")
+    if slicing := _slicing(op, reads):
+        facts.append(slicing)
     gathered = _dimensions(op)
     if gathered and reads and all(gathered <= _reduced(r.op) for r in reads):
         facts.append("reduced")
@@ -74,8 +68,20 @@ def surroundings(
     return Surroundings("" if origin is None else _short(origin), tuple(dict.fromkeys(read_by)), tuple(facts))
 
 
+def _slicing(op: MlirOperation, reads: Sequence[Reader]) -> str:
+    """Where only slices of a collective's result are read, which: `stack` where a loop slices the stack of its layers,
+    `sliced` where together they are less than all, `scattered` where each device keeps its own; empty for none."""
+    slices = [r for r in reads if r.op is not None and r.op.kind in ("slice", "dynamic-slice") and r.number == 0]
+    if slices and len(slices) == len(reads):
+        if all(r.entered for r in slices) and not in_loop(op):
+            return "stack"
+        return "sliced" if sum(r.op.result.elements for r in slices) < op.result.elements else ""
+    scatters = op.name == "sdy.all_reduce" and op.result.uses and all(is_slice(user) for user, _ in op.result.uses)
+    return "scattered" if scatters else ""
+
+
 def is_reshard(user: Operation | Block) -> bool:
-    """Whether an operation changes nothing but how a value is cut."""
+    """Whether an operation changes only the sharding of a value."""
     return isinstance(user, MlirOperation) and user.name in _RESHARDS
 
 
@@ -88,7 +94,7 @@ def _short(op: MlirOperation) -> str:
 
 
 def is_slice(user: Operation | Block) -> bool:
-    """Whether an operation of Shardy's takes each device's own slice of what the device holds."""
+    """Whether an operation of Shardy's takes each device's own slice of the array that the device has."""
     return isinstance(user, MlirOperation) and user.name == "sdy.all_slice"
 
 
@@ -105,7 +111,7 @@ def _reduced(op: MlirOperation | None) -> set[int]:
 
 
 def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> bool:
-    """Whether the reshards that follow bring the value back to how it was cut before this one, which is the first."""
+    """Whether this is the first of several reshards that together change nothing of the value's sharding."""
     start, value = op.operands[0], op.result
     if start.maker is not None and is_reshard(start.maker):
         return False
@@ -130,13 +136,13 @@ def _keeps_sums(op: MlirOperation) -> bool:
     return op.name in _MOVES or (op.name in _SCALES and _is_filled(op.operands[1]))
 
 
-def _is_filled(value: Value) -> bool:
+def _is_filled(value: GraphValue) -> bool:
     """Whether one number fills an array."""
     return value.maker is not None and (value.maker.kind == "constant" or not value.maker.operands[0].shape)
 
 
 def _adds_to_a_total(reader: Reader) -> bool:
-    """Whether an addition adds a value to a total that a loop hands from run to run, and that nothing else reads."""
+    """Whether an addition adds a value to a total that a loop carries and that nothing else reads."""
     if reader.op is None or reader.op.kind != "add":
         return False
     total, result = reader.op.operands[1 - reader.number], reader.op.result
@@ -151,8 +157,8 @@ def _adds_to_a_total(reader: Reader) -> bool:
     return False
 
 
-def root_of(op: MlirOperation) -> Value:
-    """What a collective moves, before whatever only passes it on."""
+def root_of(op: MlirOperation) -> GraphValue:
+    """The value that a collective moves, looked up past operations that only pass it on."""
     return root(op.operands[0], lambda each: each.name in _MOVES)
 
 

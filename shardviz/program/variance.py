@@ -62,7 +62,7 @@ class Unreplicated:
 
 @dataclass(frozen=True)
 class _Varying:
-    """What is known of a value: the axes that it may differ along, those that it is a part of a sum over (and the sum's
+    """What is known of a value: the axes along which it may differ, those over which it is a partial sum (and the sum's
     line), the axes that cut each of its dimensions where that is known, and the axes that it was moved along.
     """
 
@@ -92,9 +92,9 @@ def _results(equation: Any, infos: tuple[Any, ...]) -> Iterator[Unreplicated]:
     mesh, params = equation.params["mesh"].shape, equation.params
     manual = {a for a in params["newly_manual_axes"] if mesh[a] > 1}
     body = params["jaxpr"]
-    given = [_given(v, spec, manual) for v, spec in zip(body.invars, params["in_specs"], strict=True)]
+    arguments = [_given(v, spec, manual) for v, spec in zip(body.invars, params["in_specs"], strict=True)]
     reading = _Body(infos)
-    results = zip(body.outvars, reading.run(body, given), params["out_specs"], strict=True)
+    results = zip(body.outvars, reading.run(body, arguments), params["out_specs"], strict=True)
     for number, (var, value, spec) in enumerate(results):
         claimed = manual - {axis_name(a) for a in Spec.of(spec).axes}
         for wrong in filter(
@@ -140,14 +140,14 @@ class _Body:
         self.times = 1
         self.products: dict[int, _BodyProduct] = {}
 
-    def run(self, jaxpr: Any, given: Sequence[_Varying]) -> list[_Varying]:
+    def run(self, jaxpr: Any, arguments: Sequence[_Varying]) -> list[_Varying]:
         """What is known of a jaxpr's results, from what is known of its arguments."""
-        known: dict[Any, _Varying] = dict(zip(jaxpr.invars, given, strict=True))
-        read = lambda atom: _Varying() if isinstance(atom, jex_core.Literal) else known.get(atom, _Varying())  # noqa: E731
+        varying: dict[Any, _Varying] = dict(zip(jaxpr.invars, arguments, strict=True))
+        read = lambda atom: _Varying() if isinstance(atom, jex_core.Literal) else varying.get(atom, _Varying())  # noqa: E731
         for equation in jaxpr.eqns:
             line = first_frame((equation.source_info, *self.around))
-            made = self._made(equation, [read(atom) for atom in equation.invars], line)
-            known.update((var, replace(v, source=line)) for var, v in zip(equation.outvars, made, strict=True))
+            results = self._made(equation, [read(atom) for atom in equation.invars], line)
+            varying.update((var, replace(v, source=line)) for var, v in zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
     def _made(self, equation: Any, ins: list[_Varying], line: Frame | None) -> list[_Varying]:
@@ -178,30 +178,14 @@ class _Body:
         return [self._one(equation, ins, line)] * outs
 
     def _one(self, equation: Any, ins: list[_Varying], line: Frame | None) -> _Varying:
-        """What an operation without collectives gives."""
-        every, dims, summed = _union(ins), None, _NONE
-        name, params = equation.primitive.name, equation.params
-        if name == "dot_general":
+        """What is known of the result of an operation without collectives."""
+        every = _union(ins)
+        if equation.primitive.name == "dot_general":
             own = frozenset().union(*(v.axes - v.moved for v in ins))
-            summed_over = (equation.invars[0].aval.shape[d] for d in params["dimension_numbers"][0][0])
+            summed_over = (equation.invars[0].aval.shape[d] for d in equation.params["dimension_numbers"][0][0])
             flops = 2.0 * self.times * math.prod(equation.outvars[0].aval.shape) * math.prod(summed_over)
             self.products[id(equation)] = _BodyProduct(line, flops, every.moved - own)
-        if name == "dot_general" and ins[0].dims is not None and ins[1].dims is not None:
-            (left, right), (b_left, b_right) = params["dimension_numbers"]
-            summed = frozenset().union(*(ins[0].dims[d] for d in left), *(ins[1].dims[d] for d in right))
-            batch = tuple(ins[0].dims[a] | ins[1].dims[b] for a, b in zip(b_left, b_right, strict=True))
-            dims = (*batch, *_left(ins[0].dims, (*left, *b_left)), *_left(ins[1].dims, (*right, *b_right)))
-        elif name.startswith("reduce_") and "axes" in params and ins[0].dims is not None:
-            gone = params["axes"]
-            summed = frozenset().union(*(ins[0].dims[d] for d in gone)) if name == "reduce_sum" else _NONE
-            dims = _left(ins[0].dims, gone)
-        elif name == "transpose" and ins[0].dims is not None:
-            dims = tuple(ins[0].dims[d] for d in params["permutation"])
-        elif name == "broadcast_in_dim" and ins[0].dims is not None:
-            put = dict(zip(params["broadcast_dimensions"], ins[0].dims, strict=True))
-            dims = tuple(put.get(d, _NONE) for d in range(len(params["shape"])))
-        elif all(v.aval.shape == equation.outvars[0].aval.shape for v in equation.invars if v.aval.shape):
-            dims = _together(ins, equation)
+        dims, summed = _result_dims(equation, ins)
         sums = dict(every.sums) | dict.fromkeys(sorted(summed), line)
         return replace(every, dims=dims, sums=tuple(sums.items()))
 
@@ -235,18 +219,41 @@ class _Body:
         return carry
 
 
+def _result_dims(equation: Any, ins: list[_Varying]) -> tuple[_Dims | None, frozenset[str]]:
+    """The axes along which each dimension of a result is sharded, None where not known; and the axes summed over."""
+    name, params = equation.primitive.name, equation.params
+    operands = [v.dims for v in ins]
+    first = operands[0] if operands else None
+    if name == "dot_general" and first is not None and (second := operands[1]) is not None:
+        (left, right), (batch_left, batch_right) = params["dimension_numbers"]
+        summed = frozenset().union(*(first[d] for d in left), *(second[d] for d in right))
+        batch = tuple(first[a] | second[b] for a, b in zip(batch_left, batch_right, strict=True))
+        return (*batch, *_left(first, (*left, *batch_left)), *_left(second, (*right, *batch_right))), summed
+    if name.startswith("reduce_") and "axes" in params and first is not None:
+        gone = params["axes"]
+        return _left(first, gone), frozenset().union(*(first[d] for d in gone)) if name == "reduce_sum" else _NONE
+    if name == "transpose" and first is not None:
+        return tuple(first[d] for d in params["permutation"]), _NONE
+    if name == "broadcast_in_dim" and first is not None:
+        put = dict(zip(params["broadcast_dimensions"], first, strict=True))
+        return tuple(put.get(d, _NONE) for d in range(len(params["shape"]))), _NONE
+    if all(v.aval.shape == equation.outvars[0].aval.shape for v in equation.invars if v.aval.shape):
+        return _together(ins, equation), _NONE
+    return None, _NONE
+
+
 def _names(axes: Any) -> frozenset[str]:
     return frozenset((axes,) if isinstance(axes, str) else (a for a in axes if isinstance(a, str)))
 
 
 def _same(value: _Varying, axes: frozenset[str]) -> _Varying:
-    """A value that was made the same along axes."""
+    """A value after a collective that made it the same along these axes."""
     left = tuple(pair for pair in value.sums if pair[0] not in axes)
     return replace(value, axes=value.axes - axes, sums=left, moved=value.moved - axes, dims=None)
 
 
 def _union(values: Iterable[_Varying]) -> _Varying:
-    """What follows for a result from all that it is made of."""
+    """What follows for a result from all its operands."""
     several = list(values)
     sums = {axis: line for v in several for axis, line in v.sums}
     axes, moved = (frozenset().union(*sets) for sets in ((v.axes for v in several), (v.moved for v in several)))

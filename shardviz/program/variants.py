@@ -16,7 +16,7 @@ import jax
 from shardviz import _jax
 from shardviz.errors import ShardvizError, TraceError
 from shardviz.notation import Spec
-from shardviz.program.call import Call, Options
+from shardviz.program.call import Call, JitOptions
 from shardviz.program.dimensions import Dimension
 from shardviz.program.trace import Traced, first_frame
 from shardviz.records import Frame, Reconstrained
@@ -194,7 +194,7 @@ def _transformed(call: Call, what: str, fn: Any, args: tuple[Any, ...], kwargs: 
 
     run.__name__ = run.__qualname__ = name
     static = tuple(sorted(call.options.static_places(call.fn, len(args)) & set(range(len(args)))))
-    options = Options(static, tuple(n for n in call.options.static_argnames if n in kwargs))
+    options = JitOptions(static, tuple(n for n in call.options.static_argnames if n in kwargs))
     return replace(
         call,
         fn=jax.jit(run, keep_unused=True, **options.given()),

@@ -54,15 +54,15 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Known:
+class KernelFacts:
     """What is known of calls besides their text.
 
     Attributes:
-        given: kernel name or call target → FLOPs of one run on one device, as a person says.
+        stated: kernel name or call target → FLOPs of one run on one device, as a person says.
         estimates: what the kernels' authors or bodies say; some platforms' calls do not have it in their text.
     """
 
-    given: Mapping[str, float] = field(default_factory=dict)
+    stated: Mapping[str, float] = field(default_factory=dict)
     estimates: tuple[Estimate, ...] = ()
 
     def flops(
@@ -77,8 +77,8 @@ class Known:
         """FLOPs of one run of a call on one device, which stems from a line; None where nobody says. Arguments as
         `call_flops`."""
         for key in (name, target):
-            if key in self.given:
-                return float(self.given[key])
+            if key in self.stated:
+                return float(self.stated[key])
         counted = call_flops(target, operands, results, config)
         if counted is not None or target not in KERNELS:
             return counted

@@ -59,7 +59,7 @@ def label(segment: str) -> str:
 class Family:
     """Which arguments and outputs stand at the same place of different trees and have one shape.
 
-    A weight's twins are its momentum and its new value, which had better be cut as it is.
+    A weight's twins are its momentum and its new value, which had better be sharded as it is.
 
     Attributes:
         place: the place of each argument below its own name, with its shape; none for one that is a tree of its own.

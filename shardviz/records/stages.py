@@ -1,4 +1,4 @@
-"""The texts that a program goes through, line by line: JAX's own, each of Shardy's passes, XLA's around its passes.
+"""The texts that a program goes through, line by line: JAX's own, Shardy's, XLA's around its passes.
 
 >>> line = StageLine("%3 = stablehlo.add %1, %2 : tensor<8xf32>", "model.py:20")
 >>> stage = Stage(name="stablehlo", title="StableHLO", kind="mlir", read=lambda: (line,))
@@ -33,7 +33,7 @@ class Stage:
     """A program as it is at one moment of its way.
 
     Attributes:
-        name: what it is found by, such as `jaxpr` or `shardy close-shardings`; the same for every plan.
+        name: what it is found by, such as `jaxpr` or `shardy`; the same for every plan.
         title: what it is called.
         kind: the language: `jaxpr`, `mlir` (StableHLO and Shardy's dialect) or `hlo`.
         read: reads its lines, which takes a moment.

@@ -58,7 +58,7 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """An argument, an output or an intermediate, and how it is cut.
+    """An argument, an output or an intermediate, and how it is sharded.
 
     Attributes:
         name: the tree path of an argument or output (`params['wq']`); the instruction's name for an intermediate.

@@ -89,7 +89,7 @@ class End:
     Attributes:
         name: the tree path, the variable, or the operation that makes it.
         dimension: the dimension that carries the axis.
-        spec: how the value is cut.
+        spec: how the value is sharded.
         shape: its shape.
     """
 
@@ -122,7 +122,7 @@ class Hop:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stop:
+class ChainStop:
     """Where an axis ends on its way to a value.
 
     Attributes:
@@ -175,7 +175,7 @@ class AxisWhy:
     dimension: int | None
     causes: tuple[Cause, ...] = ()
     chain: tuple[Hop, ...] = ()
-    stops: tuple[Stop, ...] = ()
+    stops: tuple[ChainStop, ...] = ()
     givers: tuple[Giver, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -310,7 +310,7 @@ class Need:
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Answer(Visible):
+class WhyAnswer(Visible):
     """What every answer has. It shows itself as text, HTML and Markdown.
 
     Attributes:
@@ -363,7 +363,7 @@ _APART = ("mesh", "source", "ask")
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Why(Answer):
+class Why(WhyAnswer):
     """Why a value is sharded as it is.
 
     Attributes:
@@ -393,7 +393,7 @@ class Why(Answer):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class CollectiveWhy(Answer):
+class CollectiveWhy(WhyAnswer):
     """Why a collective is there, and what would avoid it.
 
     Attributes:

@@ -152,10 +152,10 @@ def _taken(offer: Offer) -> tuple[str, str] | None:
 
 
 def _note(card: Card, deck: Deck) -> Iterator[Piece]:
-    """Its note, or how its plan differs from the baseline: the array whose spec changed, or how many, and which
-    constraints."""
-    first = deck.cards[0] if card is not deck.cards[0] else None
-    base = next((c for c in deck.cards if c.id == "baseline"), first)
+    """What is other than the person's own program, then the card's note, or how its plan differs from the baseline."""
+    base = next((c for c in deck.cards if c.id == "baseline"), None)
+    if base is None and card is not deck.cards[0]:
+        base = deck.cards[0]
     bound = card.known.bound
     if bound.variant:
         text = f"its program {' and '.join(bound.variant.words)}"
@@ -163,14 +163,17 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
     if bound.options != (base.known.bound.options if base else {}):
         text = options_text(bound.options)
         yield words(shorten(f"with {text};" if text else "without compiler options;", 60), tip=text)
-    plain = base is None or base is card or bound.mesh != base.known.bound.mesh
     if card.note:
         yield words(card.note, quiet=True, tip="\n".join(card.why))
-    if plain or base is None:
+    if base is None or base is card or bound.mesh != base.known.bound.mesh:
         yield mesh_axes(bound.mesh)
-    if card.note or plain or base is None:
-        return
-    arrays, inside = changed_arrays(base.known.bound, bound), changed_constraints(base.known.bound, bound)
+    elif not card.note:
+        yield from _changes(base.known.bound, bound)
+
+
+def _changes(base: PlanRecord, plan: PlanRecord) -> Iterator[Piece]:
+    """The constraints that changed, and the one array with another spec, or how many there are."""
+    arrays, inside = changed_arrays(base, plan), changed_constraints(base, plan)
     if inside:
         text = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
         yield words(shorten(f"constraint changed: {text}", 48), quiet=True, tip=shorten(text, 400))
@@ -178,9 +181,9 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
         yield words("same specs as the baseline", quiet=True)
     if len(arrays) == 1:
         name = arrays[0]
-        cut = bound.in_specs.get(name) or bound.out_specs.get(name)
+        changed = plan.in_specs.get(name) or plan.out_specs.get(name)
         yield words(shorten(name, 28), quiet=True, tip=name)
-        yield spec(cut) if cut is not None else words("left to the compiler", quiet=True)
+        yield spec(changed) if changed is not None else words("left to the compiler", quiet=True)
     elif arrays:
         yield words(f"{len(arrays)} specs changed", quiet=True, tip=shorten(", ".join(arrays), 400))
 

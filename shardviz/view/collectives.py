@@ -252,7 +252,7 @@ def runs_section(report: Report) -> tuple[Block, ...]:
 
 
 def run_differences(run: TargetCollective, of: Collective | None) -> str:
-    """How a collective of the target differs from the one that it stands for; all of it where it stands for none."""
+    """How a collective of the target differs from the one that it carries out; all of it if it carries out none."""
     c = run.collective
     parts = [
         (of is None or c.kind != of.kind, c.kind),
@@ -285,7 +285,7 @@ class TargetRuns:
         return tuple(pieces) or (words("not matched", quiet=True),)
 
     def pieces(self, run: TargetCollective, of: Collective | None) -> list[Piece]:
-        """A collective of the target, and how it differs from the one that it stands for."""
+        """A collective of the target, and how it differs from the one that it carries out."""
         how, differs = how_words(run), run_differences(run, of)
         if len(run.stands_for) > 1:
             how = f"{how} ({plural(len(run.stands_for), 'collective')})".strip()

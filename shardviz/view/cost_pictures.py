@@ -20,7 +20,7 @@ from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
 from shardviz.records.sums import CollectiveTotal, WorkTotal, sum_collectives
 from shardviz.view.machine_picture import company_picture, machine_picture
-from shardviz.view.picture import Key, Labels, Lines, Picture, Rects, Role, Shape, picture, shortened, text_wide
+from shardviz.view.picture import Labels, LegendKey, Lines, Picture, Rects, Role, Shape, picture, shortened, text_wide
 from shardviz.view.placement import placed_words
 from shardviz.view.report import PHASES, phase_words
 from shardviz.view.roofline import roofline_picture
@@ -133,11 +133,11 @@ def memory_bar(cost: StepCost) -> Picture:
     whole = max(needs.total, needs.usable or 0.0) or 1.0
     parts = list(zip(needs.parts.items(), _MEMORY_LOOKS, strict=False))
     stretches = [BarPart(size / whole, *look) for (_, size), look in parts]
-    keys = [Key(text=f"{what} {format_bytes(size)}", fill=f, hatch=h) for (what, size), (f, h) in parts]
+    keys = [LegendKey(text=f"{what} {format_bytes(size)}", fill=f, hatch=h) for (what, size), (f, h) in parts]
     left = 1 - sum(part.share for part in stretches)
     if not needs.complete and left > 0:
         stretches.append(BarPart(left, "tile"))
-        keys.append(Key(text="temporaries: not known", fill="tile"))
+        keys.append(LegendKey(text="temporaries: not known", fill="tile"))
     bounds = []
     if needs.usable is not None:
         per = "" if chip.devices_per_chip == 1 else " a device"
@@ -169,7 +169,7 @@ def work_bars(cost: StepCost) -> Picture:
     alt = f"FLOPs of a device by line: {lines}. {phases}."
     return replace(
         bars(rows, title=f"{cost.program}: FLOPs of a device by line, {level}", alt=alt),
-        keys=tuple(Key(text=p, fill=p, hatch=_PHASE_HATCHES[p]) for p in PHASES if p in present),
+        keys=tuple(LegendKey(text=p, fill=p, hatch=_PHASE_HATCHES[p]) for p in PHASES if p in present),
         notes=(phases + (f"; {len(rest)} more lines not drawn" if rest else ""),),
     )
 

@@ -37,7 +37,7 @@ def compared(deck: Deck) -> Comparison | None:
 
 
 def difference_pane(deck: Deck) -> Document:
-    """All that is different: numbers, specs and collectives, by meaning."""
+    """Everything that differs: numbers, specs and collectives, matched by meaning."""
     both = compared(deck)
     if both is None:
         return Document(blocks=(paragraph(_nothing(deck), quiet=True, name="difference-none"),))

@@ -351,8 +351,8 @@ def line(frame: Frame | None, source: str | LineText = "", *, tip: str = "") -> 
 def moved(kind: str, over: tuple[Axis, ...] | None, frame: Frame | None, tip: str = "") -> Piece:
     """A kind of collective; where it is hovered, the same collective is highlighted everywhere."""
     at = "" if frame is None else frame.short
-    said = replace(term(kind, strong=True), selects=("moved", f"{kind} {axes_words(over)} {at}"))
-    return replace(said, tip=tip) if tip else said
+    piece = replace(term(kind, strong=True), selects=("moved", f"{kind} {axes_words(over)} {at}"))
+    return replace(piece, tip=tip) if tip else piece
 
 
 Cell = Inline | str

@@ -92,17 +92,17 @@ def uneven_words(layout: Layout, dtype: Any = None) -> str:
     text = f"JAX refuses this for an argument: {' and '.join(causes)}."
     if layout.manual:
         return text
-    made = fallback(layout)
+    padded = fallback(layout)
 
     def size(elements: float) -> str:
         if dtype is None:
             return plural(round(elements), "element")
         return format_bytes(elements * itemsize(dtype))
 
-    actual, asked = (size(math.prod(cut.shard_shape)) for cut in (made, layout))
-    copies = size(float((made.elements - layout.elements).sum()))
-    text += f" For a result it silently uses {made.spec}: {actual} on each device instead of {asked}, {copies} of "
-    stops = "; JAX 0.12 stops with an IndivisibleError instead" if indivisible(layout, made) else ""
+    actual, asked = (size(math.prod(cut.shard_shape)) for cut in (padded, layout))
+    copies = size(float((padded.elements - layout.elements).sum()))
+    text += f" For a result it silently uses {padded.spec}: {actual} on each device instead of {asked}, {copies} of "
+    stops = "; JAX 0.12 stops with an IndivisibleError instead" if indivisible(layout, padded) else ""
     return f"{text}copies in all{stops}."
 
 
@@ -162,11 +162,11 @@ def slice_text(cut: Layout, place: int) -> str:
 def of_tree(tree: TreeBytes) -> Document:
     """Many arrays.
 
-    >>> from shardviz.layouts import Leaf, add_up, layout
+    >>> from shardviz.layouts import TreeLeaf, add_up, layout
     >>> from shardviz.paint import text
     >>> mesh = {"data": 2, "model": 2}
     >>> w, b = layout((8, 4), ("data", "model"), mesh), layout((4,), (), mesh)
-    >>> print(text(add_up([Leaf.of("w", w, "float32"), Leaf.of("b", b, "int8")])))
+    >>> print(text(add_up([TreeLeaf.of("w", w, "float32"), TreeLeaf.of("b", b, "int8")])))
     name  per device  ways  type and shape  spec                shard
     w           32 B     4  float32 [8, 4]  P('data', 'model')  [4, 2]
     b            4 B     1  int8 [4]        P(None)             [4]

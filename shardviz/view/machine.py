@@ -116,7 +116,7 @@ def axis_between(mesh: DeviceMesh, one: int, other: int) -> str | None:
 
 @lru_cache(maxsize=8)
 def floor(placed: Placement) -> FloorPlan:
-    """Where everything stands on a machine with a mesh on it."""
+    """The places of all chips, hosts and links of a machine with a mesh on it."""
     return _torus(placed) if placed.machine.chip.kind == "tpu" else _hosts(placed)
 
 

@@ -23,7 +23,19 @@ from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, way
 from shardviz.view.document import device_ranges
 from shardviz.view.machine import FloorPlan, Tile, floor
-from shardviz.view.picture import Key, Labels, Lines, Marks, Picture, Point, Rects, Role, Shape, dash_of, text_wide
+from shardviz.view.picture import (
+    Labels,
+    LegendKey,
+    Lines,
+    Marks,
+    Picture,
+    Point,
+    Rects,
+    Role,
+    Shape,
+    dash_of,
+    text_wide,
+)
 
 MOST_CYCLED = 8
 """Devices of a tile up to which clicking it again goes from one to the next."""
@@ -54,7 +66,8 @@ def machine_picture(placed: Placement) -> Picture:
     shapes += [_tiles(placed, stand, shade) for shade in sorted({n.shade for n in stand.nodes})]
     paths = [path for path in placed.paths if path.size > 1]
     keys = tuple(
-        Key(text=f"{path.name}={path.size}: {path}", **_look(names.index(path.name), tpu)) for path in placed.paths
+        LegendKey(text=f"{path.name}={path.size}: {path}", **_look(names.index(path.name), tpu))
+        for path in placed.paths
     )
     return Picture(
         width=stand.width,
@@ -95,7 +108,7 @@ def company_picture(placed: Placement, place: int) -> Picture:
                 shapes.append(_arc_name(stand, arc))
     shapes.append(_lit(stand, [own], "ink"))
     word = f"device {place}" if not placed.mesh.device_ids else f"the device at place {place}"
-    key = Key(text=f"{word}; the groups of its axes have the axes' colours", fill="ink")
+    key = LegendKey(text=f"{word}; the groups of its axes have the axes' colours", fill="ink")
     return Picture(
         width=stand.width, height=stand.height, shapes=tuple(shapes), axes=names, keys=(key,) if names else ()
     )

@@ -61,7 +61,7 @@ _WHERE = {"compute": "on the matrix unit", "memory": "in HBM", "collective": "on
 
 @dataclass(frozen=True)
 class _Entry:
-    """A row: what is spent, what was found there, what mends it; one of them at least."""
+    """A row: what is spent, what was found there, and what mends it; at least one of the three."""
 
     spent: Spending | None = None
     finding: Finding | None = None
@@ -137,8 +137,7 @@ class _ComparedStep:
         return 0.0 if self.cost is None else self.cost.seconds or self.cost.lower
 
     def held_seconds(self, finding: Finding | None) -> float:
-        """What the bytes of a finding that would not be there weigh: as their share of what a device needs, of the
-        step."""
+        """Seconds that rank a finding's unneeded bytes: the step's, times their share of what a device needs."""
         if finding is None or self.cost is None or not self.cost.needs.total:
             return 0.0
         return min(1.0, finding.numbers.get("saved_bytes", 0.0) / self.cost.needs.total) * self._seconds
@@ -252,7 +251,7 @@ def _found_seconds(entry: _Entry) -> float:
 
 
 def _lessens(mend: Mend, spent: Spending | None) -> bool:
-    """Whether a mend lessens the collectives of a row."""
+    """Whether a mend reduces the collectives of a row."""
     if spent is None or spent.what != "collective" or spent.source is None:
         return False
     names = {axis_name(a) for a in spent.axes or ()}

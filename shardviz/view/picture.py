@@ -315,8 +315,8 @@ class Grid:
         for number, role in reversed(list(enumerate(self.cards, 1))):
             strength = 0.75 if isinstance(role, int) else 1.0
             yield dataclasses.replace(self._rects(number * self.card), fill=role, strength=strength)
-        said = {"tip": self.tip, "told": self.told, "select": self.select, "keys": self.keys}
-        yield dataclasses.replace(self._rects(), fill="tile", **said)
+        shared = {"tip": self.tip, "told": self.told, "select": self.select, "keys": self.keys}
+        yield dataclasses.replace(self._rects(), fill="tile", **shared)
         yield from self._hatched()
         yield from self._texts()
         yield from self._heads(self.above, len(self.texts[0]), self.wide, self.across, upright=False)
@@ -393,7 +393,7 @@ Shape = Drawn | Grid
 
 
 @dataclass(frozen=True, kw_only=True)
-class Key:
+class LegendKey:
     """A line of the legend: a sample, and what it stands for.
 
     Attributes:
@@ -437,7 +437,7 @@ class Picture:
     title: str = ""
     alt: str = ""
     axes: tuple[str, ...] = ()
-    keys: tuple[Key, ...] = ()
+    keys: tuple[LegendKey, ...] = ()
     notes: tuple[str, ...] = ()
     coarser: Callable[[int, int, int], Picture] | None = dataclasses.field(default=None, compare=False, repr=False)
 
@@ -539,7 +539,7 @@ def picture(subject: Any, kind: str = "") -> Picture:
     raise ShardvizError(f"shardviz cannot draw a {type(subject).__name__}")
 
 
-def _fields(shape: Drawn | Key) -> Json:
+def _fields(shape: Drawn | LegendKey) -> Json:
     """The fields of a shape that are not as by default; its dash and its hatch as what is drawn."""
     fields: Json = {"kind": type(shape).__name__.lower()}
     for field in dataclasses.fields(shape):

@@ -14,7 +14,19 @@ from shardviz.costs import Knee
 from shardviz.costs.step_cost import StepCost
 from shardviz.notation import axis_name
 from shardviz.records.amounts import format_flops, format_number, format_rate, format_seconds, plural
-from shardviz.view.picture import DASHES, MARKS, Key, Labels, Lines, Marks, Picture, Point, Shape, shortened, text_wide
+from shardviz.view.picture import (
+    DASHES,
+    MARKS,
+    Labels,
+    LegendKey,
+    Lines,
+    Marks,
+    Picture,
+    Point,
+    Shape,
+    shortened,
+    text_wide,
+)
 
 MOST = 6
 
@@ -128,7 +140,7 @@ def roofline_picture(cost: StepCost) -> Picture:
             at = (_x(roofline, roof.intensity), _y(roofline, roof.attained))
             shapes.append(Marks(at=(at,), mark=mark, fill=role, stroke="ground", tip=tip, name=name, layer=_MARKS))
         keys.append(
-            Key(
+            LegendKey(
                 text=roof.title,
                 more=roof.verdict,
                 stroke=role,

@@ -22,7 +22,7 @@ from shardviz.judge.report import Report
 from shardviz.kept import cached_property
 from shardviz.layouts import Layout, layout
 from shardviz.notation import DeviceMesh, Spec, check_spec
-from shardviz.notation import Row as Said
+from shardviz.notation import NotationRow as Said
 from shardviz.notation.bounds import MOST_PASTED, check_size
 from shardviz.notation.read import Sharding, sharding
 from shardviz.notation.spec import KINDS
@@ -80,7 +80,7 @@ class ShownRosetta(Visible):
 
     @cached_property
     def rows(self) -> tuple[Said, ...]:
-        """A `notation.Row` for each notation."""
+        """A `notation.NotationRow` for each notation."""
         return tuple(notation.rosetta(self.sharding))
 
     def text(self, width: int | None = 80) -> str:
@@ -280,7 +280,7 @@ def _named(value: Value) -> str:
 def _is_cut_so(value: Value, cut: Sharding, mesh: DeviceMesh) -> bool:
     try:
         return cut.same_as(sharding_of(value, mesh))
-    except ShardvizError:  # nothing says how it is cut
+    except ShardvizError:  # nothing says how it is sharded
         return False
 
 

@@ -335,7 +335,7 @@ def copies_along(cut: Layout) -> tuple[str, ...]:
 
 
 def group_along(cut: Layout, device: int, axis: int) -> list[int]:
-    """The places of a device and of all that differ from it along one axis alone."""
+    """The places of a device and of the devices that differ from it along one axis only."""
     sizes = cut.mesh.sizes
     at: list[Any] = list(np.unravel_index(device, sizes))
     at[axis] = slice(None)

@@ -27,7 +27,7 @@ import numpy as np
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.judge.report import Report
 from shardviz.kept import cached_property
-from shardviz.layouts import Layout, Leaf, Moves, TreeBytes, add_up, itemsize, layout
+from shardviz.layouts import Layout, Moves, TreeBytes, TreeLeaf, add_up, itemsize, layout
 from shardviz.layouts.layout import is_plain
 from shardviz.notation import DeviceMesh, Sharding, Spec
 from shardviz.notation.read import sharding as read_sharding
@@ -44,11 +44,11 @@ class Drawn(Visible):
     """What has a figure too."""
 
     def text(self, width: int | None = 80) -> str:
-        """It in plain text, at most `width` columns wide."""
+        """Plain text, at most `width` columns wide."""
         return super().text(width)
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
-        """It as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes."""
+        """Draws it with matplotlib on `ax`, or on a new figure, and returns the Axes."""
         return paint("plot", self, ax, dark=dark)
 
 
@@ -98,7 +98,7 @@ class ShownTree(Drawn):
     @cached_property
     def bytes(self) -> TreeBytes:
         """What the arrays come to on each device."""
-        return add_up(Leaf.of(shown.title, shown.layout, shown.dtype) for shown in self.leaves)
+        return add_up(TreeLeaf.of(shown.title, shown.layout, shown.dtype) for shown in self.leaves)
 
     @property
     def bytes_per_device(self) -> dict[int, float]:
@@ -119,7 +119,7 @@ class ShownChange(Drawn):
 
     @property
     def sides(self) -> tuple[tuple[str, Shown], tuple[str, Shown]]:
-        """Both, each with its name."""
+        """The two maps, each with its name."""
         return ("before", self.before), ("after", self.after)
 
     @cached_property
@@ -284,8 +284,12 @@ def read_known(array: Any, spec: Any = None, mesh: Any = None, *, name: str = ""
 
 
 def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Shown:
-    """What `show` takes, no pytree, as its map; `spec` and `mesh` override its own, `name` is for what has none. A
-    `ShardvizError` where it has no shape or no mesh, or its sharding cannot be read, or is not known yet."""
+    """The shard map of one array or shape. `spec` and `mesh` override its own; `name` is used if it has none.
+
+    Raises:
+        ShardvizError: if it has no shape or no mesh, or its sharding cannot be read.
+        Undecided: if its sharding is not known yet.
+    """
     shape, own_name, dtype = _shape_of(array_or_shape)
     title = own_name or name
     what = title or str(list(shape))
@@ -308,7 +312,7 @@ def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: s
 
 
 def _says_sharding(thing: Any) -> bool:
-    """Whether it is of a kind that has a sharding: arrays of JAX and their like."""
+    """Whether its type has a sharding, as those of JAX's arrays and of values like them do."""
     return hasattr(thing, "sharding") or hasattr(thing, "aval")
 
 
@@ -327,7 +331,7 @@ def _is_shape(thing: Any) -> bool:
 
 
 def _unpack(sharding: Any) -> tuple[Any, Any]:
-    """(how it cuts, the mesh that it is over or None) of any sharding: a `NamedSharding` is its spec and its mesh,
+    """(the sharding, its mesh or None) of any sharding: a `NamedSharding` is its spec and its mesh,
     everything else is left to `layout` to read."""
     if not isinstance(sharding, Sharding) and hasattr(sharding, "spec") and hasattr(sharding, "mesh"):
         return sharding.spec, sharding.mesh
@@ -349,7 +353,7 @@ def _shape_of(thing: Any) -> tuple[tuple[int, ...], str, str | None]:
 
 
 def _own(array: Any) -> tuple[Any, Any, str, str]:
-    """(the sharding and the mesh that it has itself, or None each, what it lacks, and who decides if nobody has)."""
+    """(its own sharding, its own mesh, what it lacks, who decides its sharding): None or empty where it has none."""
     if isinstance(array, Value):
         own = array.spec if array.spec is not None else array.sharding.get("hlo") or array.sharding.get("sdy")
         own = (array.spec or Spec()) if array.manual else own

@@ -74,7 +74,7 @@ def stages_shown(
     against = query.get("against") if query.get("against") in could else ""
     alike = next((s for s in others or () if s.name == stage.name), None)
     if against == "card" and alike is None and not waits:
-        blocks.append(paragraph(f"{other} has no such text: it did not get this far, or this pass changed nothing."))
+        blocks.append(paragraph(f"{other} has no such text: it did not get this far."))
     base = before if against == "stage" else alike if against == "card" else None
     same = (LineChange("same", n, line.text) for n, line in enumerate(stage.lines))
     all_rows = [*same] if base is None else _changes(base.lines, stage.lines)

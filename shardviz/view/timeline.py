@@ -38,7 +38,7 @@ from shardviz.view.document import (
     words,
     wrapped,
 )
-from shardviz.view.picture import Key, Labels, Lines, Picture, Rects, Shape, picture, text_wide
+from shardviz.view.picture import Labels, LegendKey, Lines, Picture, Rects, Shape, picture, text_wide
 from shardviz.view.step_cost import pair
 
 _MOST = 12
@@ -392,7 +392,7 @@ def _scale(total: float, left: float, rate: float, y: float) -> Iterator[Shape]:
 
 def _lane(timeline: Timeline, name: str, left: float, y: float, rate: float, stretch: Stretch) -> Iterator[Rects]:
     """What takes place on a lane; what is too short to be seen is drawn together."""
-    looks: dict[Key, list[tuple[float, float, str]]] = {}
+    looks: dict[LegendKey, list[tuple[float, float, str]]] = {}
     events = [event for event in timeline.events if event.lane == name]
     for event, (begin, end) in zip(events, stretch.places(events), strict=True):
         begin, end = begin * rate, end * rate
@@ -418,25 +418,25 @@ def _lane(timeline: Timeline, name: str, left: float, y: float, rate: float, str
             )
 
 
-def look_of(timeline: Timeline, event: Event) -> Key:
+def look_of(timeline: Timeline, event: Event) -> LegendKey:
     """How an event looks, and what that means: by what bounds its time, links by their mesh axis."""
     names = {axis_name(axis) for axis in event.axes or ()}
     if event.lane not in (COMPUTE, COPIES, *HOST) and len(names) == 1:
         number = timeline.mesh.names.index(name := names.pop())
-        return Key(text=f"over {name}", fill=number, hatch=number)
+        return LegendKey(text=f"over {name}", fill=number, hatch=number)
     if event.bound == "FLOPs":
-        return Key(text="bound by FLOPs", fill="work")
+        return LegendKey(text="bound by FLOPs", fill="work")
     if event.bound == "HBM":
-        return Key(text="bound by HBM", fill="muted", hatch=_OWN_HATCH)
+        return LegendKey(text="bound by HBM", fill="muted", hatch=_OWN_HATCH)
     if event.bound == "launch":
-        return Key(text="bound by launches", fill="rematerialised")
-    return Key(text="several axes or other links", fill="rematerialised")
+        return LegendKey(text="bound by launches", fill="rematerialised")
+    return LegendKey(text="several axes or other links", fill="rematerialised")
 
 
 _OWN_HATCH = 4  # mesh axes have those before
 
 
-def looks_of(*timelines: Timeline) -> tuple[Key, ...]:
+def looks_of(*timelines: Timeline) -> tuple[LegendKey, ...]:
     """How the events of timelines look, by name."""
     looks = {look_of(each, event) for each in timelines for event in each.events if event.lane != FOLDED}
     return tuple(sorted(looks, key=lambda look: look.text))

@@ -12,7 +12,7 @@ from shardviz import compiler, processes
 from shardviz.ask.reading import compiled_report
 from shardviz.ask.targeting import resolve_target
 from shardviz.compiler.targets import gpu_config
-from shardviz.records.kernels import Known
+from shardviz.records.kernels import KernelFacts
 from tests.watched import memory_of_children
 
 NAME = "params['layers']['wq']"
@@ -94,7 +94,7 @@ def test_from_a_megabyte_of_hlo_to_the_reports_part(benchmark, yardstick):
 
     def read():
         before, after = (compiler.parse(first.stages[stage]) for stage in ("before", "partitioned"))
-        return compiled_report(reached, resolved, first, before, after, names, Known())
+        return compiled_report(reached, resolved, first, before, after, names, KernelFacts())
 
     found = benchmark.pedantic(read, rounds=5, warmup_rounds=1)
     processes.shutdown()

@@ -59,18 +59,3 @@ def test_texts_are_whole_once_the_options_after_them_are_written(all_compiled, l
     assert dumps.complete(tmp_path, "compiled", 8, ended=True, platform=platform)
     os.utime(options, (9, 9))
     assert dumps.complete(tmp_path, "compiled", 8, ended=False, platform=platform)
-
-
-def test_a_pass_counts_where_it_changed_the_program(tmp_path):
-    names = {
-        "module_0001.jit_f.0000.simplify.after_pipeline-start.before_dce.txt": "a",
-        "module_0001.jit_f.0001.simplify.after_dce.before_cse.txt": "a",
-        "module_0001.jit_f.0002.simplify.after_cse.before_pipeline-end.txt": "b",
-        "module_0001.jit_f.cl_12.0003.fusion.after_wrap.txt": "c",
-        "module_0002.jit_other.0001.simplify.after_dce.txt": "d",
-        "module_0001.jit_f.after_optimizations.txt": "e",
-    }
-    for name, text in names.items():
-        tmp_path.joinpath(name).write_text(text)
-    begun = {"pass 0000 simplify pipeline-start": "a"}
-    assert dumps.read_passes(tmp_path) == begun | {"pass 0002 simplify cse": "b", "pass 0003 fusion wrap": "c"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardviz.compiler import Shape, parse, parse_shape
+from shardviz.compiler import HloShape, parse, parse_shape
 from shardviz.errors import ParseError
 
 ENUM = {
@@ -85,7 +85,7 @@ def test_tuples_layouts_and_comments():
         "%x = (f32[8,4]{1,0:T(8,128)(2,1)}, (s32[], /*index=1*/u8[<=3]{0:T(4)S(1)})) while((f32[8]{0}, s32[]) %a, "
         "/*index=1*/pred[] %b#1#0), condition=%c, body=%d"
     )
-    assert found.shape == (Shape("float32", (8, 4)), (Shape("int32", ()), Shape("uint8", (3,))))
+    assert found.shape == (HloShape("float32", (8, 4)), (HloShape("int32", ()), HloShape("uint8", (3,))))
     assert found.opcode == "while"
     assert found.operands == ("a", "b")
     assert found.operand_parts == ((), (1, 0))
@@ -119,14 +119,14 @@ def test_groups_with_a_device_list_are_one_attribute():
     ],
 )  # fmt: skip
 def test_element_types_have_numpys_names(hlo, numpy):
-    assert parse_shape(f"{hlo}[3]") == Shape(numpy, (3,))
+    assert parse_shape(f"{hlo}[3]") == HloShape(numpy, (3,))
 
 
 def test_element_types_are_those_of_ml_dtypes():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     for hlo, size in (("f8e4m3fn", 1), ("f8e5m2", 1), ("f8e3m4", 1), ("bf16", 2), ("f8e8m0fnu", 1)):
         shape = parse_shape(f"{hlo}[16]{{0}}")
-        assert isinstance(shape, Shape)
+        assert isinstance(shape, HloShape)
         assert hasattr(ml_dtypes, shape.dtype)
         assert shape.nbytes == 16 * size
 

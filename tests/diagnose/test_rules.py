@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import gallery
+from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import cost_of
 from shardviz.diagnose import case as diagnosed
 from shardviz.judge.report import Report
@@ -146,6 +147,15 @@ MACHINES = {
 """Number of devices → machines of that size."""
 
 
+def in_best_order(example: gallery.Example, machine: str) -> sv.Plan:
+    """The example's plan with the devices in the order in which its collectives take least time on a machine."""
+    best = min(
+        orders(sv.cost(example.program.propagate(example.plan), machine)),
+        key=lambda order: (order.communication, not order.now),
+    )
+    return example.plan if best.now else example.plan.with_mesh(best.mesh)
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_good_plans_raise_nothing_above_a_note(name):
     example = example_of(name)
@@ -153,7 +163,7 @@ def test_good_plans_raise_nothing_above_a_note(name):
     assert len({f.id for f in report.findings}) == len(report.findings)
     assert not [f.text for f in report.findings if f.severity != "note"]
     for machine in MACHINES[report.mesh.size]:
-        placed = example.program.propagate(example.plan_for(machine))
+        placed = example.program.propagate(in_best_order(example, machine))
         assert not [(machine, f.text) for f in placed.findings_on(machine) if f.severity != "note"]
 
 

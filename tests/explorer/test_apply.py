@@ -9,7 +9,7 @@ import pytest
 
 from shardviz.errors import ShardvizError
 from shardviz.explorer import edits as e
-from shardviz.explorer.apply import Begin, Compile, End, StopCompile, apply
+from shardviz.explorer.apply import BeginChore, Compile, EndChore, StopCompile, apply
 from shardviz.explorer.explorer import ExplorerState
 
 W1 = "params['w1']"
@@ -58,7 +58,7 @@ def test_what_is_to_be_done_is_said_and_not_done(state, program):
     (again,) = effects(e.Recompile())
     assert isinstance(again, Compile) and again.at_once and again.task.plan == state.plan
     assert effects(e.Stop()) == (StopCompile(),) and effects(e.Pin()) == ()
-    assert effects(e.OfferPresets()) == (Begin("presets"),) and effects(e.CloseOffers()) == (End("presets"),)
+    assert effects(e.OfferPresets()) == (BeginChore("presets"),) and effects(e.CloseOffers()) == (EndChore("presets"),)
     assert len(program.jobs) == jobs and not state.now.offers.open
 
 

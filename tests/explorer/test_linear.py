@@ -13,7 +13,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.ask.reading import Reading
+from shardviz.ask.reading import CompileReading
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from tests.page.page import say
@@ -71,7 +71,7 @@ TARGETS = [
 def readings(request):
     """For each size the milestones that a compile reads, as calls that read them again."""
     found = {}
-    report = Reading.report
+    report = CompileReading.report
     with pytest.MonkeyPatch.context() as patch:
         for layers in LAYERS:
             kept = found[layers] = {}
@@ -80,7 +80,7 @@ def readings(request):
                 kept[level] = lambda: report(self, level, texts, job)
                 return report(self, level, texts, job)
 
-            patch.setattr(Reading, "report", reading)
+            patch.setattr(CompileReading, "report", reading)
             made = program_of(layers).compile(plan_of(layers), request.param)
             assert len(made.collectives) >= 2 * layers and set(kept) == {"partitioned", "compiled"}
     return found

@@ -19,7 +19,7 @@ from shardviz.costs.timing import Timing
 from shardviz.costs.walk import Walk
 from shardviz.gallery.measured import measured
 from shardviz.gallery.steps import STEPS, Step, decode, lstm, orbit, product, unet
-from shardviz.records.kernels import Known
+from shardviz.records.kernels import KernelFacts
 from shardviz.records.report import ASKED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ def test_half_of_what_was_measured_is_within_a_tenth_of_what_is_predicted():
 @pytest.mark.parametrize("path", sorted(RAN.glob("*.hlo.gz")), ids=lambda path: path.name.partition(".")[0])
 def test_the_program_that_ran_is_walked_in_the_time_that_it_took(path):
     row = next(row for row in ROWS.values() if path.name.startswith(f"{file_of(row.key)}."))
-    entries = schedule_of(parse(gzip.decompress(path.read_bytes()).decode()), Known(row.step.kernels))
+    entries = schedule_of(parse(gzip.decompress(path.read_bytes()).decode()), KernelFacts(row.step.kernels))
     place = Placement.of(sv.Plan(dict(row.step.mesh)).mesh, sv.Machine.of(row.target))
     assert Walk(Timing(place, {}).tasks(entries)).now == pytest.approx(row.seconds, rel=0.1)
 

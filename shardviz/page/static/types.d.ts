@@ -444,8 +444,6 @@ export interface Stages extends Pane {
   found: number;
   most: number;
   other: string;
-  /** XLA's passes, where somebody asked for them: how many changed the program; why they could not be had. */
-  passes: { count: number; busy: boolean; trouble: string };
 }
 
 /** A line of the source: its number, its share of the longest, its place (`model.py:20`), what it costs more than under

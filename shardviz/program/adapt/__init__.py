@@ -15,12 +15,12 @@ import jax
 from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.program.adapt import exported, jit, nnx, pmap
-from shardviz.program.call import Call, Options
+from shardviz.program.call import Call, JitOptions
 
-Adapter = Callable[[Any, tuple[Any, ...], dict[str, Any], Options], Call | None]
+Adapter = Callable[[Any, tuple[Any, ...], dict[str, Any], JitOptions], Call | None]
 
 
-def _own(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+def _own(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
     """What has a method `__shardviz_call__(args, kwargs, options)` makes its own `Call`; the old `pjit` has it."""
     adapt_own = getattr(type(fn), "__shardviz_call__", None)
     return None if adapt_own is None else adapt_own(fn, args, kwargs, options)
@@ -55,13 +55,13 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
             f"a jax.stages.{type(stage).__name__} is of one mesh and one set of shardings; give the function that "
             "jax.jit made it of, with its arguments"
         )
-    given = Options.of(options)
+    jit_options = JitOptions.of(options)
     bound: tuple[Any, ...] = ()
     if inspect.ismethod(fn) and _jax.unwrap_jit(fn) is None and _jax.unwrap_jit(fn.__func__) is not None:
         fn, bound = fn.__func__, (fn.__self__,)  # a pytree with arrays of its own
         args = (*bound, *args)
     for adapter in ADAPTERS:
-        call = adapter(fn, args, kwargs, given)
+        call = adapter(fn, args, kwargs, jit_options)
         if call is not None:
             return _signed(replace(call, bound=bound), fn, args[len(bound) :], kwargs)
     raise TraceError(f"expected a function, not {fn!r}")

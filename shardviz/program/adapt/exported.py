@@ -16,7 +16,7 @@ from shardviz import _jax
 from shardviz.errors import ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh
 from shardviz.program import stablehlo_program, symbols
-from shardviz.program.call import Call, Notes, Options, abstract_tree, specs_of
+from shardviz.program.call import Call, JitOptions, Notes, abstract_tree, specs_of
 from shardviz.records import Finding
 
 
@@ -26,7 +26,7 @@ def held_by(fn: Any) -> Any:
     return exported if isinstance(exported, jax.export.Exported) else None
 
 
-def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
     """A `jax.export.Exported`, or what holds one as its attribute `exported`.
 
     Arguments are needed only where dimensions are symbolic: their shapes say what the symbols stand for.
@@ -44,12 +44,12 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
         )
     if not args and not kwargs and exported.in_tree.num_leaves:
         return call_of(exported)
-    given, named = abstract_tree("argument ", args), abstract_tree("", kwargs)
+    positional, named = abstract_tree("argument ", args), abstract_tree("", kwargs)
     try:
-        jax.eval_shape(exported.call, *given, **named)
+        jax.eval_shape(exported.call, *positional, **named)
     except Exception as error:  # whatever JAX finds wrong with the arguments
         raise TraceError(f"{exported.fun_name} cannot be called so: {error}") from error
-    return _exported(exported, [tuple(getattr(x, "shape", ())) for x in jax.tree.leaves((given, named))], None)
+    return _exported(exported, [tuple(getattr(x, "shape", ())) for x in jax.tree.leaves((positional, named))], None)
 
 
 def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: DeviceMesh | None = None) -> Call:

@@ -20,12 +20,12 @@ import numpy as np
 from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.call import Brings, Call, Options, abstract, name_of, own_specs, specs_of, without_shardings
+from shardviz.program.call import Brings, Call, JitOptions, abstract, name_of, own_specs, specs_of, without_shardings
 from shardviz.program.plan import expand
 from shardviz.program.signature import tree_of_names
 
 
-def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
     """A function, or one that `jax.jit` has wrapped.
 
     The wrapping is taken off: what it says of static and donated arguments holds unless `options` says otherwise, and
@@ -40,7 +40,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
     wrapped = _jax.unwrap_jit(fn)
     kind, plain = ("function", fn) if wrapped is None else ("jit", wrapped.fn)
     if wrapped is not None:
-        options = options or Options(
+        options = options or JitOptions(
             wrapped.static_argnums, wrapped.static_argnames, wrapped.donate_argnums, wrapped.donate_argnames
         )
     elif hasattr(fn, "trace") and hasattr(fn, "lower"):  # wrapped by something that is like jax.jit
@@ -69,11 +69,11 @@ def _brings(wrapped: Any, call: Call) -> Brings:
     mesh = mesh or next((m for _, m in boxes if m is not None), None)
     out_specs = None
     if wrapped is not None:
-        given, theirs = _in_specs(wrapped.in_shardings, call)
+        specs_here, theirs = _in_specs(wrapped.in_shardings, call)
         out_specs, out_mesh = _out_specs(wrapped.out_shardings)
         mesh = theirs or out_mesh or mesh
-        if any(g is not None for g in given):
-            specs = tuple(s if g is None else g for s, g in zip(specs, given, strict=True))
+        if any(g is not None for g in specs_here):
+            specs = tuple(s if g is None else g for s, g in zip(specs, specs_here, strict=True))
             specs_from = f"{call.name}'s in_shardings"
     if mesh is None and (around := _jax.context_mesh()) is not None:
         mesh = DeviceMesh.of(around)
@@ -117,7 +117,7 @@ def box_specs(tree: Any) -> list[tuple[Spec | None, DeviceMesh | None]]:
     return specs
 
 
-def adapt_equinox(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+def adapt_equinox(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
     """A function or method wrapped by `equinox.filter_jit`, with what it says of donation unless `options` say more.
 
     Raises:
@@ -134,7 +134,7 @@ def adapt_equinox(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], option
     args = (*bound, *args)
     if not options:
         donated = [i for i in range(len(args)) if (wrapper.donate_first if i == 0 else wrapper.donate_rest)]
-        options = Options(donate_argnums=tuple(donated))
+        options = JitOptions(donate_argnums=tuple(donated))
     pure, (positional, keyword) = _pure(wrapper.__wrapped__, args, kwargs)
     call = adapt(pure, positional, keyword, options)
     return None if call is None else replace(call, kind="jit")

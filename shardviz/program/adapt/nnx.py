@@ -25,7 +25,7 @@ from shardviz.program.call import (
     ArrayPlaces,
     Brings,
     Call,
-    Options,
+    JitOptions,
     abstract_tree,
     name_of,
     own_specs,
@@ -38,7 +38,7 @@ from shardviz.program.trees import (
     Attributes,
     Outcome,
     Path,
-    Place,
+    ResultPlace,
     entries,
     is_object,
     load,
@@ -51,7 +51,7 @@ from shardviz.program.trees import (
 )
 
 
-def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
     """A function of flax.nnx objects, wrapped by `nnx.jit`, `jax.jit` or not at all; also a module, or its method.
 
     An argument may be a function without parameters that makes such an object, `lambda: Model(rngs=nnx.Rngs(0))`; it
@@ -63,25 +63,27 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
     """
     if "flax.nnx" not in sys.modules:
         return None
-    given = _unwrapped(fn, args)
-    if given is None:
+    asked = _unwrapped(fn, args)
+    if asked is None:
         return None
-    if given.how is not None:
-        how = given.how
-        options = options or Options(how.static_argnums, how.static_argnames, how.donate_argnums, how.donate_argnames)
-    lifted = Lifted.of(given, kwargs, options)
+    if asked.how is not None:
+        how = asked.how
+        options = options or JitOptions(
+            how.static_argnums, how.static_argnames, how.donate_argnums, how.donate_argnames
+        )
+    lifted = Lifted.of(asked, kwargs, options)
     if lifted is None:
         return None
-    name = name_of(given.fn)
-    brings, pinned = _brings(name, given, lifted)
-    given = replace(given, args=())  # or the function would keep a model alive
-    pure = pure_function(given, lifted, _donated(given.fn, options), pinned)
+    name = name_of(asked.fn)
+    brings, pinned = _brings(name, asked, lifted)
+    asked = replace(asked, args=())  # or the function would keep a model alive
+    pure = pure_function(asked, lifted, _donated(asked.fn, options), pinned)
     try:
         jitted = jax.jit(pure, keep_unused=True, **options.given())
     except (TypeError, ValueError) as error:
         raise TraceError(f"{name}: {error}") from error
     positional, keyword = map(without_shardings, lifted.pure)
-    kind = "state" if lifted.states and not given.by_nnx else "nnx"
+    kind = "state" if lifted.states and not asked.by_nnx else "nnx"
     call = Call(jitted, positional, keyword, name, kind, options, brings, leaves=lifted.leaves)
     return replace(call, places=lifted.places)
 
@@ -145,7 +147,7 @@ def _named_first(first: str, name: str, fn: Callable[..., Any]) -> Callable[...,
     return call
 
 
-def _donated(fn: Any, options: Options) -> set[int | str]:
+def _donated(fn: Any, options: JitOptions) -> set[int | str]:
     """The numbers and names of the arguments whose buffers may be reused."""
     parameters = [p.name for p in parameters_of(fn)]
     numbers = {parameters.index(n) for n in options.donate_argnames if n in parameters}
@@ -153,8 +155,8 @@ def _donated(fn: Any, options: Options) -> set[int | str]:
     return {*options.donate_argnums, *options.donate_argnames, *numbers, *names}
 
 
-def _brings(name: str, given: Given, lifted: Lifted) -> tuple[Brings, tuple[bool, ...]]:
-    """The plan, and for each array whether `in_shardings` say how it is cut, so that its new value is cut alike."""
+def _brings(name: str, under: Given, lifted: Lifted) -> tuple[Brings, tuple[bool, ...]]:
+    """The plan that the function brings, and for each array whether its new value is sharded as `in_shardings` say."""
     own, mesh = own_specs(lifted.arrays)
     specs = list(own)
     for i, leaf in enumerate(lifted.leaves):
@@ -165,11 +167,11 @@ def _brings(name: str, given: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
         "as the variable's own metadata says; where these are logical names, flax.nnx.logical_axis_rules around the "
         "call gives them mesh axes"
     )
-    asked, pinned = _asked(name, given, lifted)
+    asked, pinned = _asked(name, under, lifted)
     for i, spec in enumerate(asked):
         if pinned[i]:
             specs[i], specs_from = spec, f"{name}'s in_shardings"
-    meshes = [*spec_meshes(given.in_shardings), *spec_meshes(given.out_shardings)]
+    meshes = [*spec_meshes(under.in_shardings), *spec_meshes(under.out_shardings)]
     if meshes:
         mesh = DeviceMesh.of(meshes[0])
     elif mesh is None and (around := _jax.context_mesh()) is not None:
@@ -284,7 +286,7 @@ class Lifted:
     states: bool
 
     @classmethod
-    def of(cls, given: Given, kwargs: dict[str, Any], options: Options) -> Lifted | None:
+    def of(cls, given: Given, kwargs: dict[str, Any], options: JitOptions) -> Lifted | None:
         """The arguments lifted; None for those of a plain function that has no objects among them."""
         static = {*options.static_places(given.fn, len(given.args)), *options.static_argnames}
         whole: dict[int | str, Any] = {**dict(enumerate(given.args)), **kwargs}
@@ -399,7 +401,7 @@ def _updates(
     pinned: tuple[bool, ...],
     state: Any,
     before: dict[Path, Any],
-) -> list[tuple[Place, Any]]:
+) -> list[tuple[ResultPlace, Any]]:
     """The new values that come out: what changed, what is donated, and in graph mode what has a sharding."""
     updates = []
     for path, _, value in entries(state):
@@ -410,9 +412,9 @@ def _updates(
         if kept or number is None or before[path] is not value:
             near = next((i for p, i in lifted.numbers.items() if p[0] == path[0]), None)
             place = (
-                Place(number, follows=pinned[number])
+                ResultPlace(number, follows=pinned[number])
                 if number is not None
-                else Place(near, lifted.leaves[near].path if near is not None else (), path[1:])
+                else ResultPlace(near, lifted.leaves[near].path if near is not None else (), path[1:])
             )
             updates.append((place, value))
     return updates

@@ -19,7 +19,7 @@ from shardviz import _jax
 from shardviz.errors import MeshError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.pmap import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked
-from shardviz.program.call import Brings, Call, Options, abstract, name_of, without_shardings
+from shardviz.program.call import Brings, Call, JitOptions, abstract, name_of, without_shardings
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.signature import tree_of_names
 from shardviz.program.trees import spread
@@ -29,7 +29,7 @@ DEFAULT_AXIS = "i"
 """What the mapped axis is called where `jax.pmap` was given no name."""
 
 
-def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options) -> Call | None:
+def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
     """A pmapped function; the size of its mapped dimension is the size of its mesh.
 
     Raises:
@@ -53,7 +53,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Optio
             f"{name} has static_broadcasted_argnums={told.static_argnums} and was called with {len(args)} positional "
             "arguments; static arguments must be positional ones"
         )
-    options = Options(told.static_argnums, (), told.donate_argnums)
+    options = JitOptions(told.static_argnums, (), told.donate_argnums)
     args, kwargs = abstract(told.fn, args, kwargs, options)
     arrays = _mapped_arrays(told, name, args, kwargs)
     mapped = Mapped(name, axis, arrays, _size(told, name, arrays))

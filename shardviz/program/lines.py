@@ -1,0 +1,107 @@
+"""The lines of a program's texts before XLA, each with the line of the person's source that it comes from.
+
+There are three texts: the jaxpr, StableHLO under the plan, and what Shardy makes of that. MLIR prints where a line
+comes from as locations, a jaxpr as comments; they are read, and left out of the line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from typing import Any
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.passmanager import PassManager
+
+from shardviz.program.lower import Lowered, edited, with_constraints
+from shardviz.program.module import parse
+from shardviz.program.propagate import PIPELINE, prepared
+from shardviz.records import Frame, PlanRecord
+from shardviz.records.stages import Stage, StageLine
+
+_ALIAS = re.compile(r"^#(loc\d*) = loc\((.*)\)$")
+_USED = re.compile(r"#(loc\d*)\b")
+_LINE = re.compile(r" loc\(#(loc\d*)\)$")
+_ARGUMENTS = re.compile(r' loc\((?:"(?:[^"\\]|\\.)*"(?:\(#loc\d*\))?|#loc\d*|unknown)\)')
+_FROM = re.compile(r"\s*# (\S.*):(\d+):\d+ \([^()]*\)$")
+_FROM_NOWHERE = re.compile(r"\s+#\s*$")
+
+
+def stages_of(lowered: Lowered, bound: PlanRecord) -> Iterator[Stage]:
+    """The jaxpr, if the program was traced here; StableHLO under the plan; the program after Shardy's passes."""
+    if lowered.traced.closed is not None:
+        jaxpr = with_constraints(lowered.traced, bound)
+        read = partial(_jaxpr_read, jaxpr.jaxpr)
+        yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=read, told="what JAX has traced")
+    with lowered.entered(), ir.Location.unknown():
+        text = _text(edited(lowered, bound))
+    about = "what JAX hands to the compiler, with the plan's specs"
+    yield Stage(name="stablehlo", title="StableHLO", kind="mlir", read=partial(mlir_lines, text), told=about)
+    with lowered.entered(), ir.Location.unknown():
+        module = prepared(lowered, bound)
+        passes = PassManager.parse(PIPELINE)
+        passes.enable_verifier(False)
+        passes.run(module)
+        text = _text(module)
+    about = "the specs that Shardy found, and the collectives that follow from them"
+    yield Stage(name="shardy", title="after Shardy", kind="mlir", read=partial(mlir_lines, text), told=about)
+
+
+def _text(module: Any) -> str:
+    text = module.get_asm(enable_debug_info=True)
+    assert isinstance(text, str)  # it is bytes only if asked for with binary=True
+    return text
+
+
+def mlir_lines(text: str) -> tuple[StageLine, ...]:
+    """The lines of a module that was printed with its locations; the locations are read, and left out."""
+    meant: dict[str, str] = {}
+    shown: list[str] = []
+    for line in text.splitlines():
+        alias = _ALIAS.match(line)
+        if alias is None:
+            shown.append(line)
+        else:
+            meant[alias[1]] = alias[2]
+    whole: dict[str, str] = {}
+    places: dict[str, str] = {}
+
+    def expanded(name: str) -> str:
+        if name not in whole:
+            whole[name] = ""  # a location that would lead to itself ends there
+            whole[name] = _USED.sub(lambda used: expanded(used[1]), meant.get(name, ""))
+        return whole[name]
+
+    def place(name: str) -> str:
+        if name not in places:
+            places[name] = _place(f"loc({expanded(name)})")
+        return places[name]
+
+    def read(line: str) -> StageLine:
+        used = _LINE.search(line)
+        return StageLine(_ARGUMENTS.sub("", line), place(used[1]) if used else "")
+
+    return tuple(read(line) for line in shown)
+
+
+@lru_cache(maxsize=8192)  # the same places stand in each text, under each plan
+def _place(location: str) -> str:
+    frame = parse(location).frame
+    return "" if frame is None else frame.short
+
+
+def _jaxpr_read(jaxpr: Any) -> tuple[StageLine, ...]:
+    return jaxpr_lines(jaxpr.pretty_print(source_info=True))
+
+
+def jaxpr_lines(text: str) -> tuple[StageLine, ...]:
+    """The lines of a jaxpr that was printed with its places."""
+    lines = []
+    for line in text.splitlines():
+        place = _FROM.search(line)
+        if place is None:
+            lines.append(StageLine(_FROM_NOWHERE.sub("", line).rstrip()))
+        else:
+            lines.append(StageLine(line[: place.start()].rstrip(), Frame(place[1], int(place[2])).short))
+    return tuple(lines)
