@@ -184,10 +184,11 @@ def _but(cut: Cut) -> list[Piece]:
     alike: dict[str, list[Member]] = {}
     for member, axes in cut.otherwise.items():
         alike.setdefault(_way(axes), []).append(member)
-    pieces, ways = [words("but")], [*alike.items()]
+    pieces, ways = [words("except")], [*alike.items()]
     for n, (way, members) in enumerate(ways[:_NAMED], 1):
         names = ", ".join(dict.fromkeys(map(called, members)))
-        pieces += [words(names, selects=("value", members[0].path)), words(way + (";" if n < len(ways) else ""))]
+        end = ";" if n < len(ways) else ""
+        pieces += [words(names, selects=("value", members[0].path)), words(f": {way}{end}")]
     return [*pieces, words(f"{len(ways) - _NAMED} more")] if len(ways) > _NAMED else pieces
 
 
