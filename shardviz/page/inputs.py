@@ -140,7 +140,7 @@ def dimensions_view(state: ExplorerState) -> Json:
     told = {
         "busy": "looking for the dimensions that arrays share …",
         "failed": f"no dimensions: {known.trouble}",
-        "": "" if unasked else "which dimensions arrays share: a program this large takes minutes",
+        "": "" if unasked else "which dimensions the arrays share is not known yet: of so many it takes minutes",
     }
     return {
         "state": now,
@@ -184,7 +184,7 @@ def _but(cut: Cut) -> list[Piece]:
     alike: dict[str, list[Member]] = {}
     for member, axes in cut.otherwise.items():
         alike.setdefault(_way(axes), []).append(member)
-    pieces, ways = [words("except")], [*alike.items()]
+    pieces, ways = [words("but")], [*alike.items()]
     for n, (way, members) in enumerate(ways[:_NAMED], 1):
         names = ", ".join(dict.fromkeys(map(called, members)))
         end = ";" if n < len(ways) else ""

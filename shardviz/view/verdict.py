@@ -159,7 +159,7 @@ def _compute(cost: StepCost, spent: Spending | None, *, short: bool) -> Iterator
         yield words(f", {lines[frame.file, frame.line] / sum(lines.values()):.0%} of that at")
         yield line(frame, tip=cost.line(frame))
     moved = cost.step.communication
-    yield words(f"; communication takes {format_seconds(moved)}." if moved else "; nothing is communicated.")
+    yield words(f"; communication {format_seconds(moved)}." if moved else "; nothing is communicated.")
 
 
 def _communication(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
