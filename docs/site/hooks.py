@@ -31,7 +31,7 @@ OUTPUT = '\n\n<div class="output" data-output="{}"></div>\n'
 SHOWN = (
     '<cell-output data-search-exclude><template shadowrootmode="open"><style>pre{{white-space:pre-wrap;'
     "overflow-wrap:anywhere;margin:0;font:12.5px/1.45 ui-monospace,monospace}}table{{border-collapse:collapse}}"
-    "th,td{{padding:2px 8px}}</style>{}</template></cell-output>"
+    "th,td{{padding:2px 8px}}img{{max-width:100%}}</style>{}</template></cell-output>"
 )
 """An output in a tree of its own, which neither the page's style nor its search reaches."""
 PLACE = re.compile(r'<div class="output" data-output="(\d+)"></div>')

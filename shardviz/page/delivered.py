@@ -59,8 +59,11 @@ def shell() -> Any:
 
 
 def is_watched() -> bool:
-    """Whether the cell that runs was sent by somebody who draws: JupyterLab, Notebook, VS Code and Colab say more of a
-    cell than its text; what runs a notebook without a page (nbconvert, nbval, papermill, Voila) does not."""
+    """Whether the cell that runs was sent by somebody who draws: JupyterLab, Notebook and VS Code say more of a cell
+    than its text, and Colab's kernel serves Colab's page alone; what runs a notebook without a page (nbconvert, nbval,
+    papermill, Voila) says no more."""
+    if shell() is not None and "google.colab" in sys.modules:
+        return True
     try:
         return bool(shell().kernel.get_parent("shell")["metadata"])
     except (AttributeError, KeyError, TypeError):  # no kernel, or one that knows no such thing

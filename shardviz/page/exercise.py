@@ -19,6 +19,7 @@ from shardviz.errors import ShardvizError
 from shardviz.notation import Spec
 from shardviz.page.delivered import is_watched, shell
 from shardviz.page.opening import explore
+from shardviz.page.stills import VIEW
 from shardviz.records.collectives import KINDS
 from shardviz.study.exercise import EQUAL, KEPT, Exercise
 from shardviz.study.puzzle import Puzzle
@@ -60,11 +61,14 @@ class ExerciseForm(w.VBox):
     def __repr__(self) -> str:
         return self._asked.text()
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+    _ipython_display_ = None  # ipywidgets 7, which Colab has, would display it in its own way
+
+    def _repr_mimebundle_(self, **_: Any) -> Any:
         """The whole text, which ipywidgets cuts short, for GitHub and whoever has no kernel. And, as anywidget says of
         its own widgets: those of Colab are not enough."""
         _, metadata = self.children[-1]._repr_mimebundle_()
-        return {**(super()._repr_mimebundle_(**kwargs) or {}), "text/plain": self._asked.text()}, metadata
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
+        return {VIEW: view, "text/plain": self._asked.text()}, metadata
 
 
 def _is_kept() -> bool:

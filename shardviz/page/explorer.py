@@ -1,6 +1,6 @@
 """The explorer: `ExplorerState` as a notebook widget. What the page shows are traits; an edit comes as a message.
 
-`VIEWS` says of every trait that the page shows what builds it, and after which changes it is built again.
+A trait that the page shows says what builds it, and after which changes it is built again (`shown`).
 `opening.explore` makes an explorer.
 """
 
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import traitlets
 
@@ -81,243 +81,12 @@ class View:
     tab: str = ""
 
 
-class Explorer(Delivered):
-    """An interactive view of a program under a plan; see `opening.explore`.
+T = TypeVar("T", bound=traitlets.TraitType)
 
-    Attributes:
-        state: the `ExplorerState` under it, which can be driven from Python: the page follows.
-        device: the device that was picked, by its place in the mesh; below 0 for none. May be set.
-        comm_id: the number of its comm, by which the page asks whether a kernel is still behind it.
-    """
 
-    # What the page shows.
-    mesh = traitlets.Dict().tag(sync=True)
-    plan_code = traitlets.Unicode().tag(sync=True)
-    codes = traitlets.Dict().tag(sync=True)
-    rules = traitlets.Dict().tag(sync=True)
-    targets = traitlets.Dict().tag(sync=True)
-    inputs = traitlets.Dict().tag(sync=True)
-    outputs = traitlets.Dict().tag(sync=True)
-    cuts = traitlets.Dict().tag(sync=True)
-    out_cuts = traitlets.Dict().tag(sync=True)
-    kin = traitlets.Dict().tag(sync=True)
-    dimensions = traitlets.Dict().tag(sync=True)
-    trial = traitlets.Dict().tag(sync=True)
-    head = traitlets.Dict().tag(sync=True)
-    offers = traitlets.Dict().tag(sync=True)
-    most = traitlets.Dict().tag(sync=True)
-    lines = traitlets.Dict().tag(sync=True)
-    cards = traitlets.Dict().tag(sync=True)
-    source = traitlets.Dict().tag(sync=True)
-    texts = traitlets.Dict().tag(sync=True)
-    problems = traitlets.Dict().tag(sync=True)
-    values = traitlets.Dict().tag(sync=True)
-    collectives = traitlets.Dict().tag(sync=True)
-    shards = traitlets.Dict().tag(sync=True)
-    rosetta = traitlets.Dict().tag(sync=True)
-    memory = traitlets.Dict().tag(sync=True)
-    difference = traitlets.Dict().tag(sync=True)
-    constraints = traitlets.Dict().tag(sync=True)
-    why = traitlets.Dict().tag(sync=True)
-    stages = traitlets.Dict().tag(sync=True)
-    preview = traitlets.Dict().tag(sync=True)
-    costs = traitlets.Dict().tag(sync=True)
-    machine = traitlets.Dict().tag(sync=True)
-    timeline = traitlets.Dict().tag(sync=True)
-    company = traitlets.Dict().tag(sync=True)
-    status = traitlets.Dict().tag(sync=True)
-    comm_id = traitlets.Unicode().tag(sync=True)
-
-    # What the page sets.
-    selected = traitlets.Unicode().tag(sync=True)
-    selected_at = traitlets.Unicode().tag(sync=True)
-    query = traitlets.Dict().tag(sync=True)
-    reading = traitlets.Unicode().tag(sync=True)
-    trying = traitlets.Unicode().tag(sync=True, echo_update=False)
-    wants = traitlets.Unicode().tag(sync=True)
-    hovered = traitlets.Unicode().tag(sync=True, echo_update=False)
-    tab = traitlets.Unicode("source").tag(sync=True)
-    device = traitlets.Int(-1).tag(sync=True)
-    opened = traitlets.List(traitlets.Unicode()).tag(sync=True)
-
-    def __init__(self, state: ExplorerState):
-        self.state = state
-        self._seq = 0
-        self._behind = False
-        self._lines: Json = {}
-        self._costs: dict[str, Document] = {}
-        super().__init__()
-        self.comm_id = self.model_id or ""
-        state.loop.inbox.run(self._begin)
-        self._stills = Stills(self, state)
-        self.observe(
-            lambda change: self._draw({change["name"]}),
-            ["query", "reading", "trying", "hovered", "tab", "device", "opened"],
-        )
-        self.observe(self._on_wants, "wants")
-        self.observe(self._on_selected, "selected")
-
-    def _begin(self) -> None:
-        """Draws all, and hears of every change from then on: a compile that ends meanwhile is told afterwards."""
-        self._draw({change for view in VIEWS.values() for change in view.after})
-        self.state.subscribe(self._draw)
-        self.state.background.wake()
-
-    @property
-    def program(self) -> Program:
-        """The traced program."""
-        return self.state.program
-
-    @property
-    def plan(self) -> Plan:
-        """The plan as it is now."""
-        return self.state.plan
-
-    @property
-    def report(self) -> Report:
-        """What is known about the plan so far; see its `level`."""
-        return self.state.report
-
-    def code(self) -> str:
-        """The Python that rebuilds the plan."""
-        return self.program.plan_code(self.plan)
-
-    def stop(self) -> None:
-        """Stops the compile that is running."""
-        self.state.stop()
-
-    def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
-        """Blocks until the report has `level`, and returns it. See `ExplorerState.wait`."""
-        return self.state.wait(level, timeout)
-
-    def summary(self) -> str:
-        """The plan and the headline numbers as text that is the same on every run."""
-        return text(self.state)
-
-    def __repr__(self) -> str:
-        return self.summary()
-
-    def save(self, path: str | os.PathLike[str], kind: str = "", *, dark: bool = False) -> Path:
-        """Writes what the explorer knows to a file, whole or not at all.
-
-        Args:
-            path: the file. `.json` has the cards, the machine and the selection, which `sv.open` opens again; `.html`
-                is a page of all panes with nothing outside it (no script, no network), `.md` and `.txt` the same as
-                text; `.svg`, `.png` and `.pdf` a picture of the step on its machine, or of the collectives where none
-                is chosen.
-            kind: which picture, as for `StepCost.plot` and the report's.
-            dark: a picture for a dark page.
-
-        Returns:
-            The path.
-
-        Raises:
-            ShardvizError: for another ending, for a picture that does not exist, where the file cannot be written.
-        """
-        ending = Path(path).suffix.lower()
-        if ending == ".json":
-            return write_whole(path, session_json(self.state))
-        subject = (self.state.cost or self.report) if ending in PICTURES else self._explored()
-        return write_whole(path, file(subject, path, kind, dark=dark))
-
-    def asked(self, what: str) -> dict[str, Any] | None:
-        """The page's code; the newest `still`; and a file, `html` or `json`, for the page to have it downloaded."""
-        if what == "still":
-            newest = self._stills.newest()
-            return None if newest is None else {"still": newest}
-        if what not in ("html", "json"):
-            return super().asked(what)
-        name = re.sub(r"[^\w-]+", "_", self.program.name)[:60].strip("_") or "explorer"
-        text, why = "", ""
-        try:
-            text = session_json(self.state) if what == "json" else str(file(self._explored(), "x.html"))
-        except ShardvizError as error:
-            why = str(error)
-        return {"file": {"name": f"{name}.{what}", "text": text, "why": why}}
-
-    def _explored(self) -> Document:
-        return explored(self.state, {card.name: codes_of(self.program, card.plan) for card in self.state.deck.cards})
-
-    def _repr_mimebundle_(
-        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None, **_: Any
-    ) -> Any:
-        kinds: dict[str, Callable[[], Any]] = {"text/plain": self.summary, "text/html": lambda: still_html(self.state)}
-        if self._view_name is not None:
-            kinds[VIEW] = lambda: {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
-        return bundle(kinds, include, exclude)
-
-    def _ipython_display_(self, **_: Any) -> None:
-        """Two outputs: the explorer, and below it what is shown where nothing is live."""
-        self._stills.show()
-
-    # From the state to the page: only what changed is sent, for a trait that is set to an equal value sends nothing.
-
-    def _draw(self, changed: Set[str]) -> None:
-        """Makes every trait again that depends on what has changed; after an interrupted drawing, every one."""
-        behind, self._behind = self._behind, True
-        if behind:
-            changed = {change for view in VIEWS.values() for change in view.after}
-        try:
-            with self.hold_sync():
-                if changed & {"report", "cost"}:
-                    cost = self.state.cost
-                    self._timed = self.report if cost is None else replace(self.report, collectives=cost.partitioned)
-                for name, view in VIEWS.items():
-                    if changed & view.after or (view.tab and "tab" in changed):
-                        setattr(self, name, view.build(self) if view.tab in ("", self.tab) else {})
-            if behind:
-                self.send_state(list(VIEWS))  # what was set and not sent would not be sent again
-        except Exception:  # what cannot be drawn would not be the next time either
-            self._behind = False
-            raise
-        self._behind = False
-
-    # From the page to the state.
-
-    def _on_message(self, _: Any, message: Any, __: Any) -> None:
-        """The page asks for an edit or for a file, or says whether anybody sees it."""
-        keys = message.keys() if isinstance(message, dict) else ()
-        if keys == {"edit", "seq"}:
-            self.state.loop.inbox.run(lambda: self._answer(**message))  # and tells it before another answer is taken
-        elif keys == {"seen"}:
-            background = self.state.background
-            background.wake() if message["seen"] is True else background.rest()
-        else:
-            super()._on_message(_, message, __)
-
-    def _answer(self, edit: Any, seq: Any) -> None:
-        """Does an edit or refuses it, and says so with its number: what came of it and `status.seq` go together."""
-        with self.hold_sync():
-            try:
-                self.state.background.wake()  # somebody looks on
-                self._seq = door.number(seq)
-                self.state.do(read(edit))
-            except ShardvizError as error:
-                self.state.refuse(error, "internal")
-            finally:
-                self._draw({"seq"})
-
-    def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Takes what the page sends; what does not fit is refused, and the rest is taken."""
-        fits, own = {}, {*Explorer.class_own_traits(), *Delivered.class_own_traits()}
-        for name, value in sync_data.items():
-            try:
-                fits[name] = door.trait(name, value) if name in own else value
-            except ShardvizError as error:
-                self.state.refuse(error, "internal")
-        super().set_state(fits)
-
-    def _on_wants(self, change: Any) -> None:
-        """The page asks for what takes a while to find out."""
-        if change["new"] == "dimensions":
-            self.state.find_dimensions()
-
-    def _on_selected(self, change: Any) -> None:
-        """The page says at which level it saw the name: a newer report may have come meanwhile."""
-        if change["new"] != self.state.selected:
-            level, self.selected_at = self.selected_at, ""
-            self.state.select(change["new"], level)
-            self.selected = self.state.selected
+def shown(trait: T, build: Callable[[Explorer], Any], after: set[str], tab: str = "") -> T:
+    """A trait that the page shows, with its `View`."""
+    return trait.tag(sync=True, view=View(build, after, tab))
 
 
 # What the page shows as Documents.
@@ -509,54 +278,268 @@ def _constraints(explorer: Explorer) -> Json:
     return {"value": value, "rows": rows, "patterns": list(patterns_of(state.selected)) if state.selected else []}
 
 
-VIEWS = {
-    "mesh": View(lambda e: mesh_view(e.state), {"mesh"}),
-    "plan_code": View(lambda e: e.code() if e.tab == "code" else "", {"plan", "tab"}),  # it is as long as the program
-    "codes": View(_codes, {"plan"}, tab="code"),
-    "rules": View(_rules, {"plan"}, tab="rules"),
-    "targets": View(lambda e: targets_view(e.state), {"mesh", "machine", "plan"}),
-    "inputs": View(lambda e: inputs_view(e.state), {"mesh"}),
-    "outputs": View(lambda e: outputs_view(e.state), {"mesh"}),
-    "kin": View(lambda e: kin_view(e.state), {"mesh", "logical"}),
-    "dimensions": View(lambda e: dimensions_view(e.state), {"plan", "report", "logical"}),
-    "cuts": View(lambda e: cuts_view(e.state, "argument"), {"plan", "report", "changed"}),
-    "out_cuts": View(lambda e: cuts_view(e.state, "output"), {"plan", "report", "changed"}),
-    "trial": View(lambda e: trial_view(e.state, e.trying), {"trying"}),
-    "cards": View(_cards, {"report", "cost", "deck", "machine"}),
-    "offers": View(_offers, {"offers", "deck"}),
-    "preview": View(_preview, {"hovered", "deck"}),
-    "most": View(_most, {"report", "cost", "deck", "machine", "remedies", "tab"}),
-    "lines": View(_opened, {"report", "cost", "deck", "machine", "remedies", "opened"}, tab="source"),
-    "why": View(_why, {"why"}),
-    "head": View(_head, {"report", "machine", "cost"}),
-    "texts": View(_texts, {"report", "cost", "deck"}, tab="source"),
-    "source": View(lambda e: e._lines, {"report", "cost", "deck"}, tab="source"),
-    "problems": View(_problems, {"report", "cost", "tab"}),
-    "values": View(_values, {"report", "changed", "query"}, tab="values"),
-    "collectives": View(_collectives, {"report", "cost", "query"}, tab="collectives"),
-    "selected": View(lambda e: e.state.selected, {"selection"}),
-    "shards": View(_shards, {"report", "selection", "tab", "device"}),
-    "constraints": View(_constraints, {"report", "selection", "plan"}),
-    "rosetta": View(_rosetta, {"report", "selection", "reading"}, tab="rosetta"),
-    "memory": View(_memory, {"report", "machine", "cost", "deck"}, tab="memory"),
-    "costs": View(_costs, {"report", "machine", "cost", "deck"}, tab="cost"),
-    "difference": View(lambda e: pane(difference_pane(e.state.deck)), {"report", "cost", "deck"}, tab="difference"),
-    "stages": View(_stages, {"report", "deck", "stages", "query"}, tab="stages"),
-    "machine": View(
+class Explorer(Delivered):
+    """An interactive view of a program under a plan; see `opening.explore`.
+
+    Attributes:
+        state: the `ExplorerState` under it, which can be driven from Python: the page follows.
+        device: the device that was picked, by its place in the mesh; below 0 for none. May be set.
+        comm_id: the number of its comm, by which the page asks whether a kernel is still behind it.
+    """
+
+    # What the page shows, in the order in which it is made and, by some hosts, set one after the other: last the
+    # status, which says that it is all.
+    mesh = shown(traitlets.Dict(), lambda e: mesh_view(e.state), {"mesh"})
+    plan_code = shown(  # it is as long as the program
+        traitlets.Unicode(), lambda e: e.code() if e.tab == "code" else "", {"plan", "tab"}
+    )
+    codes = shown(traitlets.Dict(), _codes, {"plan"}, tab="code")
+    rules = shown(traitlets.Dict(), _rules, {"plan"}, tab="rules")
+    targets = shown(traitlets.Dict(), lambda e: targets_view(e.state), {"mesh", "machine", "plan"})
+    inputs = shown(traitlets.Dict(), lambda e: inputs_view(e.state), {"mesh"})
+    outputs = shown(traitlets.Dict(), lambda e: outputs_view(e.state), {"mesh"})
+    kin = shown(traitlets.Dict(), lambda e: kin_view(e.state), {"mesh", "logical"})
+    dimensions = shown(traitlets.Dict(), lambda e: dimensions_view(e.state), {"plan", "report", "logical"})
+    cuts = shown(traitlets.Dict(), lambda e: cuts_view(e.state, "argument"), {"plan", "report", "changed"})
+    out_cuts = shown(traitlets.Dict(), lambda e: cuts_view(e.state, "output"), {"plan", "report", "changed"})
+    trial = shown(traitlets.Dict(), lambda e: trial_view(e.state, e.trying), {"trying"})
+    cards = shown(traitlets.Dict(), _cards, {"report", "cost", "deck", "machine"})
+    offers = shown(traitlets.Dict(), _offers, {"offers", "deck"})
+    preview = shown(traitlets.Dict(), _preview, {"hovered", "deck"})
+    most = shown(traitlets.Dict(), _most, {"report", "cost", "deck", "machine", "remedies", "tab"})
+    lines = shown(traitlets.Dict(), _opened, {"report", "cost", "deck", "machine", "remedies", "opened"}, tab="source")
+    why = shown(traitlets.Dict(), _why, {"why"})
+    head = shown(traitlets.Dict(), _head, {"report", "machine", "cost"})
+    texts = shown(traitlets.Dict(), _texts, {"report", "cost", "deck"}, tab="source")
+    source = shown(traitlets.Dict(), lambda e: e._lines, {"report", "cost", "deck"}, tab="source")
+    problems = shown(traitlets.Dict(), _problems, {"report", "cost", "tab"})
+    values = shown(traitlets.Dict(), _values, {"report", "changed", "query"}, tab="values")
+    collectives = shown(traitlets.Dict(), _collectives, {"report", "cost", "query"}, tab="collectives")
+    selected = shown(traitlets.Unicode(), lambda e: e.state.selected, {"selection"})
+    shards = shown(traitlets.Dict(), _shards, {"report", "selection", "tab", "device"})
+    constraints = shown(traitlets.Dict(), _constraints, {"report", "selection", "plan"})
+    rosetta = shown(traitlets.Dict(), _rosetta, {"report", "selection", "reading"}, tab="rosetta")
+    memory = shown(traitlets.Dict(), _memory, {"report", "machine", "cost", "deck"}, tab="memory")
+    costs = shown(traitlets.Dict(), _costs, {"report", "machine", "cost", "deck"}, tab="cost")
+    difference = shown(
+        traitlets.Dict(), lambda e: pane(difference_pane(e.state.deck)), {"report", "cost", "deck"}, tab="difference"
+    )
+    stages = shown(traitlets.Dict(), _stages, {"report", "deck", "stages", "query"}, tab="stages")
+    machine = shown(
+        traitlets.Dict(),
         lambda e: machine_view(e.state.cost, e.state.cost_error, e.state.deck),
         {"machine", "cost", "deck", "report"},
         tab="machine",
-    ),
-    "company": View(
+    )
+    company = shown(
+        traitlets.Dict(),
         lambda e: company_view(e.state.cost, e.device, e.report, e.state.selected),
         {"report", "cost", "selection", "device"},
         tab="machine",
-    ),
-    "timeline": View(_timeline, {"report", "cost", "machine", "deck", "timelines"}, tab="timeline"),
-    "status": View(
+    )
+    timeline = shown(traitlets.Dict(), _timeline, {"report", "cost", "machine", "deck", "timelines"}, tab="timeline")
+    status = shown(
+        traitlets.Dict(),
         lambda e: status_view(e.state, e._seq, e.state.now.progress.seconds),
         {"report", "progress", "history", "error", "seq"},
-    ),
+    )
+
+    comm_id = traitlets.Unicode().tag(sync=True)
+
+    # What the page sets.
+    selected_at = traitlets.Unicode().tag(sync=True)
+    query = traitlets.Dict().tag(sync=True)
+    reading = traitlets.Unicode().tag(sync=True)
+    trying = traitlets.Unicode().tag(sync=True, echo_update=False)
+    wants = traitlets.Unicode().tag(sync=True)
+    hovered = traitlets.Unicode().tag(sync=True, echo_update=False)
+    tab = traitlets.Unicode("source").tag(sync=True)
+    device = traitlets.Int(-1).tag(sync=True)
+    opened = traitlets.List(traitlets.Unicode()).tag(sync=True)
+
+    def __init__(self, state: ExplorerState):
+        self.state = state
+        self._seq = 0
+        self._behind = False
+        self._lines: Json = {}
+        self._costs: dict[str, Document] = {}
+        super().__init__()
+        self.comm_id = self.model_id or ""
+        state.loop.inbox.run(self._begin)
+        self._stills = Stills(self, state)
+        self.observe(
+            lambda change: self._draw({change["name"]}),
+            ["query", "reading", "trying", "hovered", "tab", "device", "opened"],
+        )
+        self.observe(self._on_wants, "wants")
+        self.observe(self._on_selected, "selected")
+
+    def _begin(self) -> None:
+        """Draws all, and hears of every change from then on: a compile that ends meanwhile is told afterwards."""
+        self._draw({change for view in VIEWS.values() for change in view.after})
+        self.state.subscribe(self._draw)
+        self.state.background.wake()
+
+    @property
+    def program(self) -> Program:
+        """The traced program."""
+        return self.state.program
+
+    @property
+    def plan(self) -> Plan:
+        """The plan as it is now."""
+        return self.state.plan
+
+    @property
+    def report(self) -> Report:
+        """What is known about the plan so far; see its `level`."""
+        return self.state.report
+
+    def code(self) -> str:
+        """The Python that rebuilds the plan."""
+        return self.program.plan_code(self.plan)
+
+    def stop(self) -> None:
+        """Stops the compile that is running."""
+        self.state.stop()
+
+    def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
+        """Blocks until the report has `level`, and returns it. See `ExplorerState.wait`."""
+        return self.state.wait(level, timeout)
+
+    def summary(self) -> str:
+        """The plan and the headline numbers as text that is the same on every run."""
+        return text(self.state)
+
+    def __repr__(self) -> str:
+        return self.summary()
+
+    def save(self, path: str | os.PathLike[str], kind: str = "", *, dark: bool = False) -> Path:
+        """Writes what the explorer knows to a file, whole or not at all.
+
+        Args:
+            path: the file. `.json` has the cards, the machine and the selection, which `sv.open` opens again; `.html`
+                is a page of all panes with nothing outside it (no script, no network), `.md` and `.txt` the same as
+                text; `.svg`, `.png` and `.pdf` a picture of the step on its machine, or of the collectives where none
+                is chosen.
+            kind: which picture, as for `StepCost.plot` and the report's.
+            dark: a picture for a dark page.
+
+        Returns:
+            The path.
+
+        Raises:
+            ShardvizError: for another ending, for a picture that does not exist, where the file cannot be written.
+        """
+        ending = Path(path).suffix.lower()
+        if ending == ".json":
+            return write_whole(path, session_json(self.state))
+        subject = (self.state.cost or self.report) if ending in PICTURES else self._explored()
+        return write_whole(path, file(subject, path, kind, dark=dark))
+
+    def asked(self, what: str) -> dict[str, Any] | None:
+        """The page's code; the newest `still`; and a file, `html` or `json`, for the page to have it downloaded."""
+        if what == "still":
+            newest = self._stills.newest()
+            return None if newest is None else {"still": newest}
+        if what not in ("html", "json"):
+            return super().asked(what)
+        name = re.sub(r"[^\w-]+", "_", self.program.name)[:60].strip("_") or "explorer"
+        text, why = "", ""
+        try:
+            text = session_json(self.state) if what == "json" else str(file(self._explored(), "x.html"))
+        except ShardvizError as error:
+            why = str(error)
+        return {"file": {"name": f"{name}.{what}", "text": text, "why": why}}
+
+    def _explored(self) -> Document:
+        return explored(self.state, {card.name: codes_of(self.program, card.plan) for card in self.state.deck.cards})
+
+    def _repr_mimebundle_(
+        self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None, **_: Any
+    ) -> Any:
+        kinds: dict[str, Callable[[], Any]] = {"text/plain": self.summary, "text/html": lambda: still_html(self.state)}
+        if self._view_name is not None:
+            kinds[VIEW] = lambda: {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
+        return bundle(kinds, include, exclude)
+
+    def _ipython_display_(self, **_: Any) -> None:
+        """Two outputs: the explorer, and below it what is shown where nothing is live."""
+        self._stills.show()
+
+    # From the state to the page: only what changed is sent, for a trait that is set to an equal value sends nothing.
+
+    def _draw(self, changed: Set[str]) -> None:
+        """Makes every trait again that depends on what has changed; after an interrupted drawing, every one."""
+        behind, self._behind = self._behind, True
+        if behind:
+            changed = {change for view in VIEWS.values() for change in view.after}
+        try:
+            with self.hold_sync():
+                if changed & {"report", "cost"}:
+                    cost = self.state.cost
+                    self._timed = self.report if cost is None else replace(self.report, collectives=cost.partitioned)
+                for name, view in VIEWS.items():
+                    if changed & view.after or (view.tab and "tab" in changed):
+                        setattr(self, name, view.build(self) if view.tab in ("", self.tab) else {})
+            if behind:
+                self.send_state(list(VIEWS))  # what was set and not sent would not be sent again
+        except Exception:  # what cannot be drawn would not be the next time either
+            self._behind = False
+            raise
+        self._behind = False
+
+    # From the page to the state.
+
+    def _on_message(self, _: Any, message: Any, __: Any) -> None:
+        """The page asks for an edit or for a file, or says whether anybody sees it."""
+        keys = message.keys() if isinstance(message, dict) else ()
+        if keys == {"edit", "seq"}:
+            self.state.loop.inbox.run(lambda: self._answer(**message))  # and tells it before another answer is taken
+        elif keys == {"seen"}:
+            background = self.state.background
+            background.wake() if message["seen"] is True else background.rest()
+        else:
+            super()._on_message(_, message, __)
+
+    def _answer(self, edit: Any, seq: Any) -> None:
+        """Does an edit or refuses it, and says so with its number: what came of it and `status.seq` go together."""
+        with self.hold_sync():
+            try:
+                self.state.background.wake()  # somebody looks on
+                self._seq = door.number(seq)
+                self.state.do(read(edit))
+            except ShardvizError as error:
+                self.state.refuse(error, "internal")
+            finally:
+                self._draw({"seq"})
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Takes what the page sends; what does not fit is refused, and the rest is taken."""
+        fits, own = {}, {*Explorer.class_own_traits(), *Delivered.class_own_traits()}
+        for name, value in sync_data.items():
+            try:
+                fits[name] = door.trait(name, value) if name in own else value
+            except ShardvizError as error:
+                self.state.refuse(error, "internal")
+        super().set_state(fits)
+
+    def _on_wants(self, change: Any) -> None:
+        """The page asks for what takes a while to find out."""
+        if change["new"] == "dimensions":
+            self.state.find_dimensions()
+
+    def _on_selected(self, change: Any) -> None:
+        """The page says at which level it saw the name: a newer report may have come meanwhile."""
+        if change["new"] != self.state.selected:
+            level, self.selected_at = self.selected_at, ""
+            self.state.select(change["new"], level)
+            self.selected = self.state.selected
+
+
+VIEWS: dict[str, View] = {
+    name: trait.metadata["view"]
+    for name, trait in vars(Explorer).items()
+    if isinstance(trait, traitlets.TraitType) and "view" in trait.metadata
 }
-"""Every trait that the page shows, in the order in which they are made and, by some hosts, set one after the other:
-last the status, which says that it is all."""
+"""Every trait that the page shows, in the order in which they are made."""

@@ -140,7 +140,7 @@ def dimensions_view(state: ExplorerState) -> Json:
     told = {
         "busy": "looking for the dimensions that arrays share …",
         "failed": f"no dimensions: {known.trouble}",
-        "": "" if unasked else "which dimensions arrays share: a program this large takes minutes",
+        "": "" if unasked else "which dimensions the arrays share is not known yet: of so many it takes minutes",
     }
     return {
         "state": now,
@@ -187,7 +187,8 @@ def _but(cut: Cut) -> list[Piece]:
     pieces, ways = [words("but")], [*alike.items()]
     for n, (way, members) in enumerate(ways[:_NAMED], 1):
         names = ", ".join(dict.fromkeys(map(called, members)))
-        pieces += [words(names, selects=("value", members[0].path)), words(way + (";" if n < len(ways) else ""))]
+        end = ";" if n < len(ways) else ""
+        pieces += [words(names, selects=("value", members[0].path)), words(f": {way}{end}")]
     return [*pieces, words(f"{len(ways) - _NAMED} more")] if len(ways) > _NAMED else pieces
 
 

@@ -1,7 +1,7 @@
 """The verdict: how long a step takes, whether it fits, how many tokens a chip makes, and in a sentence what bounds it.
 
-Its numbers are the cost's own. A plan that does not fit says so first, then a mesh axis that is of no use; then comes
-what takes longest, with its line.
+Its numbers are the cost's own. A plan that does not fit says so first, then a mesh axis that is of no use; then, unless
+both are said, comes what takes longest, with its line.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def verdict_document(known: Known) -> Document:
     cost, report = known.cost(), known.report
     if cost is None:
         return Document(blocks=(paragraph(*_no_cost(known), name="verdict"),), mesh=report.mesh)
-    before = [*_no_room(cost), *_useless(known)]
-    verdict = paragraph(*before, *_bound(cost, short=bool(before)), name="verdict")
+    room, idle = [*_no_room(cost)], [*_useless(known)]
+    bound = [] if room and idle else _bound(cost, short=bool(room or idle))  # three lines have no room for all
+    verdict = paragraph(*room, *idle, *bound, name="verdict")
     blocks = [_step(cost), _memory(cost.needs), _rate(cost), verdict]
     return Document(blocks=tuple(block for block in blocks if block is not None), mesh=report.mesh)
 
@@ -60,7 +61,7 @@ def _memory(needs: Needs) -> Paragraph:
             "top-memory", words(needs.text, strong=True, tip=tip, selects=tab), "what a device has is not known"
         )
     left = needs.usable - needs.total
-    label = f"fits, {format_bytes(left)} to spare" if needs.fits else "not planned yet"
+    label = f"fits, {format_bytes(left)} to spare" if needs.fits else "estimated, not compiled"
     if needs.fits is False:
         label = f"{format_bytes(-left)} too much" if left < 0 else "does not fit"
     amount, _, rest = pair(needs.text, format_bytes(needs.usable), " of ").partition(" of ")
@@ -158,7 +159,7 @@ def _compute(cost: StepCost, spent: Spending | None, *, short: bool) -> Iterator
         yield words(f", {lines[frame.file, frame.line] / sum(lines.values()):.0%} of that at")
         yield line(frame, tip=cost.line(frame))
     moved = cost.step.communication
-    yield words(f"; communication takes {format_seconds(moved)}." if moved else "; nothing is communicated.")
+    yield words(f"; communication {format_seconds(moved)}." if moved else "; nothing is communicated.")
 
 
 def _communication(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:

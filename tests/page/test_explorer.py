@@ -54,13 +54,30 @@ def test_an_edit_changes_the_page_and_says_which_edit_it_was(explorer, sent):
     assert set(sent) == shown, "the rest is not sent: no line of the source says anything else"
 
 
-def test_an_answer_comes_as_a_whole_with_the_number_of_its_edit(explorer, monkeypatch):
-    sent = []
+def test_an_answer_is_one_message_with_what_differs_and_the_number_of_its_edit(program, plan, monkeypatch):
+    explorer, sent = Explorer(ExplorerState(program, plan, debounce=60)), []
     comm = SimpleNamespace(comm_id="1", kernel=True, on_msg=id, send=lambda data, buffers: sent.append(data))
+    explorer.state.pin("kept")
     monkeypatch.setattr(explorer, "comm", comm)
-    explorer._on_message(explorer, {"edit": {"op": "add_axis", "name": "pipe", "size": 2}, "seq": 7}, [])
-    (told,) = (message["state"] for message in sent if "mesh" in message.get("state", {}))
-    assert told["status"]["seq"] == 7 and [axis["name"] for axis in told["mesh"]["axes"]] == ["data", "model", "pipe"]
+    for seq, edit in enumerate(
+        (
+            {"op": "set_dim", "name": W1, "dimension": 0, "axes": ["data"]},
+            {"op": "undo"},
+            {"op": "redo"},
+            {"op": "open_card", "card": "baseline"},
+            {"op": "add_axis", "name": "pipe", "size": 2},
+            {"op": "resize_axis", "name": "data", "size": 3},
+        ),
+        start=7,
+    ):
+        before = {name: getattr(explorer, name) for name in VIEWS}
+        explorer._on_message(explorer, {"edit": edit, "seq": seq}, [])
+        (told,) = sent
+        differs = {name: now for name, old in before.items() if (now := getattr(explorer, name)) != old}
+        assert told["method"] == "update" and told["state"] == differs and differs["status"]["seq"] == seq, edit
+        sent.clear()
+    assert explorer.status["error"]["place"] == "mesh", "the last was refused"
+    assert [axis["name"] for axis in explorer.mesh["axes"]] == ["data", "model", "pipe"]
 
 
 def test_every_edit_that_the_page_knows(explorer):

@@ -98,7 +98,7 @@ def test_the_dimensions_say_who_disagrees(explorer):
     assert row["axes"] == ["model"] and row["grave"]
     path = "params['layers'][1]['down']"
     assert row["otherwise"] == [f"{path}: data"]
-    assert row["but"] == ["but", {"t": "down", "sel": ["value", path]}, "data"]
+    assert row["but"] == ["but", {"t": "down", "sel": ["value", path]}, ": data"]
 
 
 DONATE = "donate momentum"

@@ -253,6 +253,33 @@ def test_memory_adds_up_and_says_whose_plan_it_is(open_page, crowd):
     assert page.at("memory-alive-at-once").inner_text() == "peak of live memory: 121 GB"
 
 
+ON_PAPER = """(root) => [...root.querySelectorAll("*")].filter((el) => el.checkVisibility()
+    && getComputedStyle(el).overflowY !== "visible" && el.scrollHeight > el.clientHeight + 2
+    && !el.closest("svg, select"))
+  .map((el) => `${el.className} ${el.scrollHeight} > ${el.clientHeight}`)"""
+GROUND = "getComputedStyle(document.querySelector('.shardviz .sv-body')).getPropertyValue('--sv-bg')"
+
+
+@pytest.mark.parametrize("view", ["source", "collectives", "memory"])
+def test_on_paper_nothing_is_scrolled_or_to_be_clicked_and_rows_are_open(open_page, on_machine, view):
+    page = open_page(on_machine, light=False)
+    page.go(view)
+    page.answer()
+    details = page.at("collectives-table").locator("[data-testid^=detail-]")
+    assert details.count() == 0
+    try:
+        page.tab.emulate_media(media="print")
+        page.tab.set_viewport_size({"width": 703, "height": 1000})  # A4 between margins of 12 mm
+        page.at("find-best").wait_for(state="hidden")
+        assert page.at("shardviz").evaluate(ON_PAPER) == []
+        assert page.at(f"panel-{view}").is_visible() and page.at("shardviz").evaluate(UNREADABLE) == []
+        assert page.at("verdict").is_visible() and page.at("card-baseline").is_visible()
+        assert (details.count() > 0) == (view == "collectives")
+        assert page.tab.evaluate(GROUND) == "#fff", "of a dark page too"
+    finally:
+        page.tab.emulate_media(media="null")
+
+
 def test_problems_come_before_notes(open_page, crowd):
     page = open_page(crowd)
     assert page.at("tab-problems").inner_text().split() == ["Findings", "1", "·", "2", "notes"]

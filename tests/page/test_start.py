@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
+from types import ModuleType, SimpleNamespace
 
+import IPython
 import pytest
 
 from shardviz.explorer.explorer import ExplorerState
@@ -150,5 +153,11 @@ def test_the_state_has_the_code_only_where_somebody_looks_on(program, plan, monk
     assert explorer._page == "" and "does not fit" in explorer.status["error"]["message"]
 
 
-def test_nobody_looks_on_where_there_is_no_kernel():
+def test_nobody_looks_on_where_there_is_no_kernel_and_somebody_always_on_colab(monkeypatch):
+    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    assert not is_watched()
+    asked = SimpleNamespace(get_parent=lambda channel: {"metadata": {}})
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=asked))
+    assert is_watched()
+    monkeypatch.delitem(sys.modules, "google.colab")
     assert not is_watched()

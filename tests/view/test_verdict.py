@@ -60,6 +60,10 @@ def test_what_does_not_fit_says_so_first():
     assert needs.total > needs.usable
     assert said["verdict"][0].startswith("Does not fit.")
     assert said["top-memory"][1] == f"{format_bytes(needs.total - needs.usable)} too much"
+    assert "bound:" in said["verdict"][0]
+    assert state.add_axis("seq", 4)
+    words = plain(verdict_document(state.deck.now.known).blocks[-1].pieces)
+    assert words.startswith("Does not fit.") and words.endswith("seq is of no use: 32 chips do what 8 would.")
 
 
 def test_without_a_machine_there_are_no_times(example):
@@ -74,6 +78,7 @@ def test_an_axis_of_no_use_says_so_first_and_is_no_progress(example):
     assert state.add_axis("seq", 4)
     words = plain(verdict_document(state.deck.now.known).blocks[-1].pieces)
     assert words.startswith("seq is of no use: 32 chips do what 8 would.")
+    assert "bound:" in words
     (piece, *_) = difference_pieces(state.deck.now.known, state.deck.card("baseline"))
     assert piece.tone == "bad" and "chip-seconds" in piece.text
     (finding,) = [f for f in state.deck.now.known.findings if f.rule == "idle-axis"]

@@ -103,7 +103,7 @@ export function Why() {
 
   const scrub = row && ui`<${Scrubber} chains=${chains} which=${which} step=${step} to=${to} />`;
   const rest = document && { ...document, title: undefined };
-  const waiting = `Taking specs away, one after the other, to see …${tried ? ` ${tried} tried` : ""}`;
+  const waiting = `Taking specs away one by one, to see which of them cause it …${tried ? ` ${tried} tried` : ""}`;
   return ui`<div class="sv-whybox" data-testid="why" role="region" aria-label="why" tabindex="-1" hidden=${!name}
         ref=${box} onkeydown=${(e) => keyed(e, { Escape: end })}>
       <div class="sv-whyhead">
