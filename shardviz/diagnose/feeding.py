@@ -87,7 +87,7 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
         f"The step compiles twice: {all_of_tree}{argument.name} goes in as {argument.spec} and comes out as "
         f"{result.spec}, {format_bytes(size)} a device.{moved}",
         why=("the plan asks for the result so" if asked else "the plan gives the result no spec, so the compiler chose")
-        + "; `jax.jit` compiles the second call again for the new sharding, and refuses the array where `in_shardings` "
+        + "; jax.jit compiles the second call again for the new sharding, and refuses the array where in_shardings "
         "say the old one",
         value=result.name,
         axes=tuple(dict.fromkeys((*argument.spec.axes, *result.spec.axes))) if argument.spec and result.spec else (),
@@ -174,7 +174,7 @@ def gathered_results(case: Case) -> Iterator[Finding]:
         f"The plan asks for {v.name}{others} as {v.spec}, and the program computes it as {spec}: it is gathered over "
         f"{quoted_axes(axes)}, {format_bytes(held)} on each device where {format_bytes(parts)} would do"
         + (f". This communicates {moved_words(moves)}." if moves["runs"] else "."),
-        why="`out_specs` ask for the whole result on each device; returned as it is computed, it moves nothing",
+        why="out_specs ask for the whole result on each device; returned as it is computed, it moves nothing",
         value=v.name,
         axes=axes,
         numbers=numbers,

@@ -37,7 +37,7 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
     policies = {name: each for name, each in _policies(case, layers).items() if each[0] > 0.05 * kept}
     most, least = ("", "") if layers.looped else ("at most ", "at least ")
     savings = "; ".join(
-        f"`{name}` would keep {most}{format_bytes(kept - saved)} ({least}{format_bytes(saved)} less) and recompute "
+        f"{name} would keep {most}{format_bytes(kept - saved)} ({least}{format_bytes(saved)} less) and recompute "
         f"{_again(case, flops)}"
         for name, (saved, flops) in policies.items()
     )
@@ -50,7 +50,7 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
     if policies and not layers.tried:
         savings += ". Nothing here tries that: no loop and no jax.checkpoint of the function says where a layer begins"
         policy = list(policies)[-1]
-        text = f"put `jax.checkpoint(layer, policy=jax.checkpoint_policies.{policy})` in place of a layer's function"
+        text = f"put jax.checkpoint(layer, policy=jax.checkpoint_policies.{policy}) in place of a layer's function"
         mends = [Suggestion(kind="code", source=heaviest.value.source, text=text)]
     why = f"most of it is {_named(heaviest, layers)}"
     if savings:

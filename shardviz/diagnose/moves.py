@@ -93,12 +93,12 @@ def sums_in_part(case: Case) -> Iterator[Finding]:
     heaviest = max(sums, key=lambda c: c.assumed_bytes)
     others = f", and so are {plural(len(sums) - 1, 'other')}" if len(sums) > 1 else ""
     half = "a reduce-scatter, which sends each device its own part only, communicates half as much; "
-    left = f"the compiler for {report.target} kept the all-reduce: write `jax.lax.psum_scatter` in a shard_map"
+    left = f"the compiler for {report.target} kept the all-reduce: write jax.lax.psum_scatter in a shard_map"
     mostly = (
-        "most compilers for TPUs and GPUs make that change themselves, and `program.compile(plan, target)` tells "
+        "most compilers for TPUs and GPUs make that change themselves, and program.compile(plan, target) tells "
         "whether yours does"
     )
-    mend = Suggestion(kind="code", source=heaviest.source, text="`jax.lax.psum_scatter` in a shard_map")
+    mend = Suggestion(kind="code", source=heaviest.source, text="jax.lax.psum_scatter in a shard_map")
     yield Finding(
         f"sum-kept-in-part:{case.place(heaviest)}",
         severity(compiled),
@@ -186,7 +186,7 @@ def _part_of_sum(case: Case, c: Collective, alike: Sequence[Collective]) -> _Dia
     return _Diagnosis(
         f"All devices along {quoted_axes(c.axes or ())} get a whole sum of which only a part is read",
         "the sum is all-reduced and then sliced; sliced before the sum, or scattered so that each device keeps its own "
-        "part (`jax.lax.psum_scatter` in a shard_map), it would communicate less",
+        "part (jax.lax.psum_scatter in a shard_map), it would communicate less",
         (Suggestion(kind="code", source=c.source, text="take the slice before the sum"),),
     )
 
@@ -222,7 +222,7 @@ def _again(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
 def _once(case: Case, c: Collective) -> str:
     name = case.value_name(c)
     what = name if case.is_argument(name) else "it"
-    return f"gather {what} once, by a `with_sharding_constraint` to {c.after} before both places"
+    return f"gather {what} once, by a with_sharding_constraint to {c.after} before both places"
 
 
 def _made_one(case: Case, first: Collective, c: Collective) -> bool:
@@ -321,7 +321,7 @@ def _summed_each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> 
             Suggestion(
                 kind="code",
                 source=c.source,
-                text=f"accumulate in a `jax.shard_map` over {axes}, and `jax.lax.psum` the total after the loop",
+                text=f"accumulate in a jax.shard_map over {axes}, and jax.lax.psum the total after the loop",
             ),
         ),
         {"extra_bytes": all_runs - once},

@@ -62,7 +62,7 @@ def repeated_work(case: Case) -> Iterator[Finding]:
             severity(share >= enough and more.get("share", 1.0) >= _SLOWER),
             f"The {plural(size, 'device')} along {said} repeat the same matrix products at {_said(lines)}: divided "
             f"among them, each would do {format_flops(wasted)} less in a step{time}.",
-            why=f"nothing that the shard_map there takes has {said} in its `in_specs`"
+            why=f"nothing that the shard_map there takes has {said} in its in_specs"
             if inside
             else f"neither operand nor the result is sharded along {said} there",
             source=lines[0] if lines else None,
@@ -74,7 +74,7 @@ def repeated_work(case: Case) -> Iterator[Finding]:
 
 
 def _shared_out(line: Frame | None, axes: str) -> Suggestion:
-    text = f"{axes} in the `in_specs` of the shard_map's batch and in the `out_specs` of its result"
+    text = f"{axes} in the in_specs of the shard_map's batch and in the out_specs of its result"
     return Suggestion(kind="code", source=line, text=text)
 
 

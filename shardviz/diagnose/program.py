@@ -95,7 +95,7 @@ def _computed_by_all(result: Unreplicated) -> Finding:
             Suggestion(
                 kind="code",
                 source=source,
-                text=f"{axes} in the `in_specs` of the replicated operand and in the `out_specs` of the result",
+                text=f"{axes} in the in_specs of the replicated operand and in the out_specs of the result",
             ),
         ),
     )
@@ -120,7 +120,7 @@ def _not_the_same(result: Unreplicated) -> Finding:
             "computed from values that differ between them: one device's is returned as the whole."
         )
     why = (
-        f"result {result.number} has no {axes} in its `out_specs`, and with `check_vma=False` JAX does not check "
+        f"result {result.number} has no {axes} in its out_specs, and with check_vma=False JAX does not check "
         "that it is the same there"
     )
     if result.moved:
@@ -139,9 +139,9 @@ def _not_the_same(result: Unreplicated) -> Finding:
         mends=()
         if result.moved
         else (
-            Suggestion(kind="code", source=result.source, text=f"`jax.lax.psum(..., {named})` before it is returned"),
+            Suggestion(kind="code", source=result.source, text=f"jax.lax.psum(..., {named}) before it is returned"),
             Suggestion(
-                kind="code", source=result.source, text=f"{axes} in its `out_specs`, if each device's own is wanted"
+                kind="code", source=result.source, text=f"{axes} in its out_specs, if each device's own is wanted"
             ),
         ),
     )
@@ -161,7 +161,7 @@ def _message(line: MeshAsked) -> str:
 
 
 def _words(places: Collection[str]) -> str:
-    names = {_jax.SET_MESH: "`with jax.set_mesh(mesh):`", _jax.WITH_MESH: "`with mesh:`"}
+    names = {_jax.SET_MESH: "'with jax.set_mesh(mesh):'", _jax.WITH_MESH: "'with mesh:'"}
     return " or ".join(names[place] for place in sorted(places))
 
 

@@ -409,7 +409,7 @@ FAULTS = {
         rules=("summed-each-run",),
         mend="by hand",
         line="jnp.tanh(x @ w)",
-        words="accumulate in a `jax.shard_map` over 'data' and 'model', and `jax.lax.psum` the total after the loop",
+        words="accumulate in a jax.shard_map over 'data' and 'model', and jax.lax.psum the total after the loop",
     ),
     "replicated embedding": Fault(
         fn=of_tokens,
@@ -506,7 +506,7 @@ FAULTS = {
         rules=("repeated-work",),
         mend="by hand",
         line="layer = lambda w, x: jnp.tanh(x @ w)",
-        words="'data' and 'model' in the `in_specs` of the shard_map's batch and in the `out_specs` of its result",
+        words="'data' and 'model' in the in_specs of the shard_map's batch and in the out_specs of its result",
     ),
     "ring of whole queries": Fault(
         fn=partial(ring, whole=True),
@@ -517,7 +517,7 @@ FAULTS = {
         rules=("repeated-work",),
         mend="by hand",
         line="scores = q @ k.T",
-        words="'data' in the `in_specs` of the replicated operand and in the `out_specs` of the result",
+        words="'data' in the in_specs of the replicated operand and in the out_specs of the result",
     ),
     "activations without their batch": Fault(
         fn=partial(block, P(None, "model")),

@@ -99,7 +99,7 @@ def test_what_depends_on_the_mesh_around_the_call_is_said(truth, name, given):
             assert diagnostic.source.file == programs.__file__
             enough = [word for word in ("set_mesh", "with") if answers[word] == answers["both"]]
             assert ("jax.set_mesh" in diagnostic.text.split("alone;")[-1]) == ("set_mesh" in enough)
-            assert ("`with mesh:`" in diagnostic.text.split("alone;")[-1]) == ("with" in enough)
+            assert ("'with mesh:'" in diagnostic.text.split("alone;")[-1]) == ("with" in enough)
 
 
 def test_a_program_that_is_another_without_a_mesh_is_said_to_be():
