@@ -149,7 +149,7 @@ def _bound(cost: StepCost, *, short: bool) -> Iterator[Piece]:
 def _compute(cost: StepCost, spent: Spending | None, *, short: bool) -> Iterator[Piece]:
     yield words("Compute-bound:", strong=True, tone="good" if cost.needs.fits is not False else "")
     taken = f"matrix products take {_of(cost.step.compute, cost)}{'.' if short else ''}"
-    yield words(taken, tip=f"{format_flops(cost.flops)} on each device")
+    yield words(taken, tip=f"{format_flops(cost.flops)} on each device, at the chip's peak rate")
     if short:
         return
     lines = {} if spent is None else spent.lines
