@@ -4,6 +4,7 @@
     python docs/predicted_and_measured.py B16 A13           # these rows again
     python docs/predicted_and_measured.py all propagated    # this level of all rows again; all levels take half an hour
     python docs/predicted_and_measured.py measured          # the steps that were measured on one GPU
+    python docs/predicted_and_measured.py foretell          # the steps that were not: write down what is predicted
 
 It writes `shardviz/gallery/predicted.json` (row → level → seconds), the same into `shardviz/gallery/measured.json`,
 `shardviz/costs/accuracy.toml` (how far that is from what was measured, by kind of chip and level) and
@@ -24,6 +25,7 @@ import shardviz as sv
 from shardviz.costs.accuracy import Accuracy
 from shardviz.gallery.measured import Measured, measured, stored
 from shardviz.gallery.published import Published, accuracies, left_out, published
+from shardviz.gallery.steps import STEPS
 from shardviz.records.report import ASKED
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -168,13 +170,22 @@ def page(rows: list[Published], accuracy: Iterable[Accuracy], ran: Iterable[Meas
     return "\n".join(lines) + "\n"
 
 
+def foretell() -> None:
+    """Writes down what is predicted for the steps that nobody measured yet, to be judged by what they then take."""
+    table = stored()
+    for key in (key for key in STEPS if key not in measured()):
+        row = Measured(key=key, target=table["target"], seconds=0.0, least=0.0, most=0.0, steps=0, predicted={})
+        table["rows"][key] = {"foretold": {level: predict(row, level) for level in ASKED}}
+        print(key, table["rows"][key], flush=True)
+        write_measured(measured())
+
+
 def write_measured(rows: dict[str, Measured]) -> None:
     """Writes what was measured, a row a line, with what is predicted for it."""
     table = stored()
-    lines = (
-        f" {json.dumps(key)}: {json.dumps({**table['rows'][key], 'predicted': {**row.predicted}})}"
-        for key, row in rows.items()
-    )
+    for key, row in rows.items():
+        table["rows"][key]["predicted"] = {**row.predicted}
+    lines = (f" {json.dumps(key)}: {json.dumps(row)}" for key, row in table["rows"].items())
     head = json.dumps({name: value for name, value in table.items() if name != "rows"})[:-1]
     MEASURED.write_text(head + ', "rows": {\n' + ",\n".join(lines) + "\n}}\n", encoding="utf-8")
 
@@ -183,6 +194,8 @@ def main(words: list[str]) -> None:
     """Predicts the rows, at the levels, that the words name, and writes all files."""
     table, levels = published(), [word for word in words if word in ASKED]
     keys = list(table) if "all" in words else [word for word in words if word not in ASKED]
+    if "foretell" in words:
+        foretell()
     stored = json.loads(PREDICTED.read_text(encoding="utf-8"))
     ran = {**measured()}
     for row in ran.values() if "measured" in words else ():
@@ -190,7 +203,7 @@ def main(words: list[str]) -> None:
         print(row.key, predicted, f"measured {row.seconds:.4g}", flush=True)
         ran[row.key] = dataclasses.replace(row, predicted={**row.predicted, **predicted})
         write_measured(ran)
-    keys = [key for key in keys if key != "measured"]
+    keys = [key for key in keys if key not in ("measured", "foretell")]
     for key in keys:
         stored[key] = stored.get(key, {}) | {level: predict(table[key], level) for level in levels or ASKED}
         print(key, stored[key], f"measured {table[key].seconds:.4g}", flush=True)

@@ -18,7 +18,19 @@ from shardviz.costs.placement import Placement
 from shardviz.costs.timing import Timing
 from shardviz.costs.walk import Walk
 from shardviz.gallery.measured import measured
-from shardviz.gallery.steps import STEPS, Step, decode, lstm, orbit, product, unet
+from shardviz.gallery.steps import (
+    STEPS,
+    Step,
+    decode,
+    lstm,
+    messages,
+    orbit,
+    product,
+    residuals,
+    unet,
+    vit,
+    vocabulary,
+)
 from shardviz.records.kernels import Known
 from shardviz.records.report import ASKED
 
@@ -69,8 +81,18 @@ def file_of(key: str) -> str:
 @pytest.mark.long
 @pytest.mark.parametrize(
     "step",
-    [product(16, 8, 4), decode(2, 64, 1), lstm(4, 2, 8), orbit(5, 4), unet(2, 16, (32, 64))],
-    ids=["product", "decode", "lstm", "orbit", "unet"],
+    [
+        product(16, 8, 4),
+        decode(2, 64, 1),
+        lstm(4, 2, 8),
+        orbit(5, 4),
+        unet(2, 16, (32, 64)),
+        vit(2, 28, 8, 2, 2),
+        vocabulary(8, 16, 4),
+        messages(4, 8, 4),
+        residuals(8, 16, 2),
+    ],
+    ids=["product", "decode", "lstm", "orbit", "unet", "vit", "vocabulary", "messages", "residuals"],
 )
 def test_a_step_is_timed_where_jax_runs(step):
     script = script_of("measure_on_a_gpu")
