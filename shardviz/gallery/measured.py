@@ -40,6 +40,7 @@ class Measured:
         gives: a constant of a chip that comes from this row, which so is no judge of the method; empty for others.
         aside: it was measured after the method's mends, all but two constants' last values.
         foretold: level → the seconds that were written down before it was measured; empty where none were.
+        mended: what it showed to be wrong and was mended then, so that only what was foretold judges; mostly empty.
         predicted: level → the seconds that a timeline said when the table was last made.
     """
 
@@ -52,6 +53,7 @@ class Measured:
     gives: str = ""
     aside: bool = False
     foretold: Mapping[str, float] = field(default_factory=dict)
+    mended: str = ""
     predicted: Mapping[str, float]
 
     @cached_property
