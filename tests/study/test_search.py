@@ -560,7 +560,23 @@ def test_finalists_go_on_until_none_can_win_unless_it_errs_more_than_those_befor
         assert left[0][0] * least >= 0.98 * min(compiled for _, compiled in asked)
 
 
-LLAMA = []
+LLAMA = [
+    (6.679, 6.969),
+    (6.7, 6.92),
+    (6.741, 7.251),
+    (6.892, 7.81),
+    (6.912, 10.54),
+    (6.954, 8.043),
+    (7.792, 8.012),
+    (7.894, 8.055),
+    (7.356, 9.108),
+    (7.011, 10.4),
+    (6.99, 7.667),
+    (7.052, 7.9),
+    (8.335, 8.561),
+    (8.454, 8.59),
+    (7.54, 9.815),
+]
 """A Llama's presets on v5p: on data=8 (three), data=4,model=2 and data=2,model=4, as propagated and as compiled.
 
 Kendall's tau of them is 0.52: of a product whose factors' rows are cut by other axes the partitioner gathers both.
