@@ -97,8 +97,9 @@ def file_of(key: str) -> str:
         vocabulary(8, 16, 4),
         messages(4, 8, 4),
         residuals(8, 16, 2),
+        Step.of(sv.gallery.resnet(14, batch=2, size=32, channels=8, mesh="batch=1")),
     ],
-    ids=["product", "decode", "lstm", "orbit", "unet", "vit", "vocabulary", "messages", "residuals"],
+    ids=["product", "decode", "lstm", "orbit", "unet", "vit", "vocabulary", "messages", "residuals", "a pmap"],
 )
 def test_a_step_is_timed_where_jax_runs(step):
     script = script_of("measure_on_a_gpu")
