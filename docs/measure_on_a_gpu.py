@@ -56,8 +56,8 @@ def timed(step: Step, run: Any, spans: int = _SPANS, span: float = _SPAN) -> dic
     make = jax.jit(drawn, static_argnums=(0, 1))
     args = list(jax.tree.unflatten(tree, [make(place, array) for place, array in enumerate(leaves)]))
     args = list(jax.device_put(tuple(args), run.input_shardings[0]))
-    donated = step.options.get("donate_argnums", ())
-    donated = (donated,) if isinstance(donated, int) else donated
+    infos = enumerate(run.args_info[0])
+    donated = tuple(place for place, arg in infos if any(each.donated for each in jax.tree.leaves(arg)))
     if donated == (0, 1, 2):  # an optimizer's second moments are no less than 0
         args[2] = jax.tree.map(jnp.square, args[2])
 

@@ -7,6 +7,7 @@ Every operand is read once and every result written once, by each instruction:
 | fusion | its operands and results; what goes on inside stays in registers |
 | ... of an operand that it only slices or gathers from | the slices |
 | ... that updates a slice of an operand in place | the slice, not the array |
+| ... that scatters into an operand, which is in place too | what is added, as often as a scatter counts it |
 | slice, dynamic-slice, gather | the result, read and written, and the indices |
 | dynamic-update-slice, scatter | the update, read and written (and what is there, for a scatter), and the indices |
 | asynchronous: begun and ended by two instructions | once, where it begins |
@@ -110,6 +111,8 @@ class _FusionTraffic:
             return False, sum(_stored(each) for each in user.results)
         if user.kind == "dynamic-update-slice" and place == 0 and _is_in_place(user.result):
             return False, 0.0
+        if user.kind == "scatter" and place == 0 and len(user.results) == 1 and _is_in_place(user.result):
+            return False, _stored(user.array(2))
         if user.kind == "fusion":
             (inner,) = user.blocks
             argument = inner.arguments[place]
@@ -138,6 +141,8 @@ class _FusionTraffic:
         maker = _behind_bitcasts(inside).maker
         if size and maker is not None and maker.kind == "dynamic-update-slice":
             return _stored(maker.array(1))
+        if size and maker is not None and maker.kind == "scatter" and len(maker.results) == 1:
+            return min(size, _stored(maker.array(2)))
         handed_on = maker is None or maker.goes_on
         return 0.0 if handed_on and index in self.aliased else size
 

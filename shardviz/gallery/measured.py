@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
@@ -39,6 +39,8 @@ class Measured:
         steps: how many were timed.
         gives: a constant of a chip that comes from this row, which so is no judge of the method; empty for others.
         aside: it was measured after the method's mends, all but two constants' last values.
+        foretold: level → the seconds that were written down before it was measured; empty where none were.
+        mended: what it showed to be wrong and was mended then, so that only what was foretold judges; mostly empty.
         predicted: level → the seconds that a timeline said when the table was last made.
     """
 
@@ -50,6 +52,8 @@ class Measured:
     steps: int
     gives: str = ""
     aside: bool = False
+    foretold: Mapping[str, float] = field(default_factory=dict)
+    mended: str = ""
     predicted: Mapping[str, float]
 
     @cached_property
@@ -70,9 +74,10 @@ class Measured:
 
 @functools.cache
 def measured() -> dict[str, Measured]:
-    """The table: key → row."""
+    """The table: key → row; of what was measured already."""
     table = stored()
-    return {key: Measured(key=key, target=table["target"], **row) for key, row in table["rows"].items()}
+    rows = {key: row for key, row in table["rows"].items() if "seconds" in row}
+    return {key: Measured(key=key, target=table["target"], **row) for key, row in rows.items()}
 
 
 @functools.cache

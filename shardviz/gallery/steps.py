@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from shardviz.ask import Program
-from shardviz.gallery.decoders import MODELS, Decoder, decoder_of
+from shardviz.gallery.decoders import MODELS, Decoder, Shape, decoder_of
 from shardviz.gallery.example import Example
 from shardviz.gallery.llama import rms_norm, rotary
 from shardviz.gallery.mlp import mlp
@@ -82,8 +82,8 @@ def products(count: int, side: int) -> Step:
     return Step(fn, (_array(side, side), _array(count, side, side)))
 
 
-def adam(parameters: int = 2**29, arrays: int = 16) -> Step:
-    """AdamW alone, in float32."""
+def adam(parameters: int = 2**29, arrays: int = 16, dtype: Any = jnp.float32) -> Step:
+    """AdamW alone."""
 
     def update(params: Any, first: Any, second: Any, grads: Any) -> tuple[Any, Any, Any]:
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, grads)
@@ -91,7 +91,7 @@ def adam(parameters: int = 2**29, arrays: int = 16) -> Step:
         step = lambda p, m, n: p - 3e-5 * (m / (jnp.sqrt(n) + 1e-8) + 0.1 * p)  # noqa: E731
         return jax.tree.map(step, params, first, second), first, second
 
-    tree = [_array(parameters // arrays // 4096, 4096, dtype=jnp.float32) for _ in range(arrays)]
+    tree = [_array(parameters // arrays // 4096, 4096, dtype=dtype) for _ in range(arrays)]
     return Step(update, (tree, tree, tree, tree), {"donate_argnums": (0, 1, 2)})
 
 
@@ -238,7 +238,80 @@ def orbit(steps: int = 1000, bodies: int = 256) -> Step:
     return Step(fn, (one, one))
 
 
-def _decoder(model: str, **settings: Any) -> Step:
+def residuals(rows: int = 65536, features: int = 4096, layers: int = 8) -> Step:
+    """What a decoder does between its products, and its gradients, in bfloat16: sums, root mean squares and gates."""
+
+    def loss(scales: Any, x: Any, gates: Any) -> Any:
+        for scale in scales:
+            x = x + rms_norm(x, scale) * jax.nn.silu(gates)
+        return jnp.mean(jnp.square(x.astype(jnp.float32)))
+
+    scales = [_array(features)] * layers
+    return Step(jax.grad(loss, argnums=(0, 1)), (scales, _array(rows, features), _array(rows, features)))
+
+
+def vit(images: int = 128, side: int = 224, width: int = 1024, layers: int = 6, heads: int = 16) -> Step:
+    """A vision transformer's train step, weights in float32 and products in bfloat16, attention to all patches."""
+    patches, f32 = (side // 14) ** 2, partial(_array, dtype=jnp.float32)
+    shapes = {"qkv": (width, 3, heads, width // heads), "out": (heads, width // heads, width)}
+    shapes |= {"up": (width, 4 * width), "down": (4 * width, width), "norm1": (2, width), "norm2": (2, width)}
+    params = {"patch": f32(14, 14, 3, width), "places": f32(patches, width), "head": f32(width, 1000)}
+    params["layers"] = {name: f32(layers, *shape) for name, shape in shapes.items()}
+
+    def normed(x: Any, p: Any) -> Any:
+        wide = x.astype(jnp.float32)
+        wide = (wide - wide.mean(-1, keepdims=True)) * jax.lax.rsqrt(wide.var(-1, keepdims=True) + 1e-6)
+        return (wide * p[0] + p[1]).astype(x.dtype)
+
+    @jax.checkpoint
+    def block(x: Any, p: Any) -> tuple[Any, None]:
+        w = {name: each.astype(x.dtype) for name, each in p.items()}
+        q, k, v = jnp.moveaxis(jnp.einsum("btd,dchk->bthck", normed(x, p["norm1"]), w["qkv"]), 3, 0)
+        weights = jax.nn.softmax(jnp.einsum("bthk,bshk->bhts", q, k) / math.sqrt(width // heads), axis=-1)
+        x = x + jnp.einsum("bthk,hkd->btd", jnp.einsum("bhts,bshk->bthk", weights, v), w["out"])
+        return x + jax.nn.gelu(normed(x, p["norm2"]) @ w["up"]) @ w["down"], None
+
+    def loss(p: Any, x: Any, labels: Any) -> Any:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        x = jax.lax.conv_general_dilated(x, p["patch"].astype(x.dtype), (14, 14), "VALID", dimension_numbers=numbers)
+        x = x.reshape(images, patches, width) + p["places"].astype(x.dtype)
+        x, _ = jax.lax.scan(block, x, p["layers"])
+        logits = x.mean(1).astype(jnp.float32) @ p["head"]
+        return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0])
+
+    def train_step(p: Any, x: Any, labels: Any) -> tuple[Any, Any]:
+        value, grads = jax.value_and_grad(loss)(p, x, labels)
+        return jax.tree.map(lambda w, g: w - 1e-3 * g, p, grads), value
+
+    args = params, _array(images, side, side, 3), _array(images, dtype=jnp.int32)
+    return Step(train_step, args, {"donate_argnums": 0})
+
+
+def vocabulary(tokens: int = 4096, words: int = 256000, width: int = 2048) -> Step:
+    """An embedding, logits in bfloat16 and their cross-entropy in float32, with gradients of both tables."""
+
+    def loss(p: Any, words: Any, nexts: Any) -> Any:
+        logits = (p["in"][words] @ p["out"]).astype(jnp.float32)
+        return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - jnp.take_along_axis(logits, nexts[:, None], axis=-1)[:, 0])
+
+    ints = _array(tokens, dtype=jnp.int32)
+    return Step(jax.grad(loss), ({"in": _array(words, width), "out": _array(width, words)}, ints, ints))
+
+
+def messages(nodes: int = 65536, edges: int = 1048576, features: int = 128) -> Step:
+    """Two rounds of a graph network in float32: along each edge a product of its ends, summed where it leads."""
+
+    def fn(ws: Any, x: Any, begins: Any, ends: Any) -> Any:
+        for w in ws:
+            sent = jax.nn.relu(jnp.concatenate([x[begins], x[ends]], axis=-1) @ w)
+            x = x + jax.ops.segment_sum(sent, ends, nodes)
+        return x
+
+    ints, wide = _array(edges, dtype=jnp.int32), partial(_array, dtype=jnp.float32)
+    return Step(fn, ([wide(2 * features, features)] * 2, wide(nodes, features), ints, ints))
+
+
+def _decoder(model: str | Shape, **settings: Any) -> Step:
     return Step.of(decoder_of(model, mesh="fsdp=1", **settings))
 
 
@@ -291,5 +364,37 @@ STEPS: dict[str, Callable[[], Step]] = {
     "adam, 256 arrays": lambda: adam(2**28, 256),
     "experts, many": lambda: Step.of(moe(tokens=8192, experts=64, d_model=2048, mesh="data=1,expert=1")),
     "norms, narrow": lambda: norms(262144, 1024),
+    # foretold: what is predicted was written down before it was measured
+    "gpt, 1024 wide": lambda: _decoder(
+        replace(MODELS["gpt-126m"], d_model=1024, heads=16, kv_heads=16, d_ff=4096, positions=1024),
+        layers=6,
+        batch=16,
+        sequence=1024,
+        remat="save_out_proj",
+    ),
+    "llama, 2048 wide, cudnn": lambda: _decoder(
+        replace(MODELS[_MODEL], d_model=2048, heads=16, kv_heads=4, d_ff=5632, vocabulary=32000),
+        layers=8,
+        batch=4,
+        sequence=2048,
+        remat="minimal_flash",
+        attention="cudnn",
+        weights=jnp.bfloat16,
+        unroll=True,
+    ),
+    "mixtral-8x7b, 1 layer, long": lambda: _decoder(
+        "mixtral-8x7b", layers=1, batch=1, sequence=8192, remat="minimal", attention="cudnn"
+    ),
+    "experts, few": lambda: Step.of(moe(tokens=16384, experts=8, d_model=2048, mesh="data=1,expert=1")),
+    "vit": vit,
+    "decode, 128 sequences": lambda: decode(128, 2048, 4),
+    "decode, 1 sequence": lambda: decode(1, 8192, 8),
+    "vocabulary": vocabulary,
+    "mlp, narrow, float32": lambda: Step.of(mlp((512, 2048, 2048, 512), batch=65536, mesh="data=1")),
+    "16 products 3072 bfloat16": lambda: products(16, 3072),
+    "resnet-26, wide": lambda: Step.of(resnet(26, batch=64, channels=128, dtype=jnp.bfloat16, mesh="batch=1")),
+    "messages": messages,
+    "adam, bfloat16": lambda: adam(2**30, 64, jnp.bfloat16),
+    "residuals": residuals,
 }
 """Name → step."""

@@ -20,6 +20,7 @@ from jax.extend.mlir.passmanager import PassManager
 
 from shardviz import _jax, processes
 from shardviz.notation import Spec
+from shardviz.program.disagreeing import gather_disagreeing
 from shardviz.program.explicit import mark_types
 from shardviz.program.footprint import Footprint, footprint
 from shardviz.program.graph import PROPAGATED, MlirGraph
@@ -185,7 +186,9 @@ def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
     _pass(module, _PROPAGATION)
     if then is None:
         return
-    for op in _jax.walk(module):
+    operations = list(_jax.walk(module))
+    gather_disagreeing(operations)
+    for op in operations:
         if _SHARDING in op.attributes:
             op.attributes[PROPAGATED] = op.attributes[_SHARDING]
     _pass(module, then)

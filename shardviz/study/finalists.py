@@ -1,7 +1,14 @@
 """The best of a search, taken to the partitioner or through the target's own compiler, one after the other.
 
-What the target's compiler has not accepted as fitting is not offered, where that compiler is there. What it refuses
-teaches: by as much as it needs more than the estimate said, the estimates of the others are taken higher from then on.
+What the target's compiler has not accepted as fitting is not offered, where that compiler is there. What it says
+teaches. By as much as it needs more memory than the estimate said, the estimates of the others are taken higher from
+then on. And where it disagrees on the seconds, more are asked about than are wanted: as long as the next one's
+prediction, times the least that compiled by predicted came to of those before it (1 at most), is below the best's.
+
+    predicted   10.0  10.2  10.4  11.0  12.5  13.0      compiled   12.6  12.2  10.4 ...
+
+Three are wanted. The third takes the 10.4 that were predicted, so the fourth (11.0) can be no better: enough. Had it
+taken 12.8 as the others do, the best would be 12.2, and the fourth would be asked about, but not the fifth.
 """
 
 from __future__ import annotations
@@ -19,8 +26,8 @@ from shardviz.study.scoring import short
 
 _MOST_REFUSED = 16
 """How many the compiler refuses before no more are asked about."""
-_MOST_TIMES, _ERROR = 3, 0.1
-"""How many times as many as are wanted are asked about, where the compiler makes the best slower than estimated."""
+_MOST_TIMES, _WORTH = 3, 0.02
+"""How many times as many as are wanted are asked about at most, and the share of its time that is worth a compile."""
 
 
 @dataclass(eq=False)
@@ -66,10 +73,12 @@ class Finalists:
         return self.level is not None and bool(self.offers) and not asked and self.may_fit(given)
 
     def may_win(self, each: Tried) -> bool:
-        """Whether more than are wanted are asked about: estimates err by a tenth, and this one is lower than that."""
+        """Whether it is asked about though as many as are wanted came through: if it errs as the others, it may win."""
         if self.level is None or len(self.fallen) >= _MOST_REFUSED or not len(self.offers) < _MOST_TIMES * self.wanted:
             return False
-        return each.score.seconds < (1 - _ERROR) * min(offer.seconds for offer in self.offers)
+        least = min(offer.seconds / offer.score.seconds for offer in self.offers)
+        best = min(offer.seconds for offer in self.offers)
+        return each.score.seconds * min(1.0, least) < (1 - _WORTH) * best
 
     def next(self, tried: Iterable[Tried]) -> Tried | None:
         """The best candidate that nobody asked about and that may fit; None where there is none."""

@@ -112,7 +112,8 @@ def search(
             for this process, and for workers of our own, one a core, where enough is left to score and cores are free.
         seed: of the random changes: with `most` and time enough, the same seed gives the same answer.
         level: how far the best go: `propagated`, `partitioned` or `compiled` (by the target's own compiler).
-        finalists: how many are to come through the compiler.
+        finalists: how many are to come through the compiler; up to three times as many where what it says
+            leaves it open which is best.
         most: how many candidates are scored at most, besides those that differ from the best in one decision, which
             are needed to say why not; None for as many as the time allows.
         stream: give an iterator of what is known whenever a better candidate is found, or one is confirmed. The loop

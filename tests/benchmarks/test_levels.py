@@ -51,13 +51,22 @@ def test_a_changed_spec_costs_little_more_than_shardys_pipeline_as_it_comes(benc
     report = change()
     assert report.mesh.size == 4096 and len(report.intermediates) > 300
     raws: list[float] = []
-    benchmark.pedantic(change, setup=lambda: raws.append(seconds(raw, 1)), rounds=15, warmup_rounds=2)
+    walks: list[float] = []
+
+    def besides():
+        raws.append(seconds(raw, 1))
+        walks.append(seconds(lambda: sv.timeline(change(), "tpu v5p:16x16x16"), 1))
+
+    benchmark.pedantic(change, setup=besides, rounds=15, warmup_rounds=2)
     gc.unfreeze()
     taken, base = benchmark.stats.stats.min, min(raws)  # in turn, and each at its best: the machine is not always ours
-    ratio = taken / base
-    benchmark.extra_info.update(shardy_seconds=base, ratio=ratio)
-    print(f"propagated: {taken * 1e3:.1f} ms, {ratio:.2f} x Shardy's {base * 1e3:.1f} ms")
+    ratio, walked = taken / base, min(walks) / base
+    benchmark.extra_info.update(shardy_seconds=base, ratio=ratio, timeline=walked)
+    print(
+        f"propagated: {taken * 1e3:.1f} ms, {ratio:.2f} x Shardy's {base * 1e3:.1f} ms; with its timeline {walked:.2f}"
+    )
     assert ratio <= 1.3  # its schedule is in it
+    assert walked <= 1.5
 
 
 @pytest.mark.parametrize("target", ["tpu v5p:16x16x16", "gpu h100:512x8"])
@@ -78,9 +87,7 @@ def test_what_a_step_costs_takes_a_tenth_of_shardys_pipeline_at_most(benchmark, 
     base = seconds(raw)
     benchmark.pedantic(lambda: sv.cost(reports[next(turn) % 2], target), rounds=20, warmup_rounds=2)
     ratio = benchmark.stats.stats.median / base
-    walked = seconds(lambda: sv.timeline(reports[next(turn) % 2], target)) / base
-    benchmark.extra_info.update(shardy_seconds=base, ratio=ratio, timeline=walked)
-    assert walked <= 0.2, walked  # with a changed spec's 1.3 it is 1.5
+    benchmark.extra_info.update(shardy_seconds=base, ratio=ratio)
     print(f"cost: {benchmark.stats.stats.median * 1e3:.2f} ms, {ratio:.3f} x Shardy's {base * 1e3:.1f} ms")
     assert ratio <= 0.1
 

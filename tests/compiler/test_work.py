@@ -168,6 +168,19 @@ FUSED = """
   ROOT %less = f32[100,8] negate(%new)
 }
 
+%plus (l: f32[], r: f32[]) -> f32[] {
+  %l = f32[] parameter(0)
+  %r = f32[] parameter(1)
+  ROOT %sum = f32[] add(%l, %r)
+}
+
+%scattered (f: f32[100,8], g: s32[5,1], h: f32[5,8]) -> f32[100,8] {
+  %f = f32[100,8] parameter(0)
+  %g = s32[5,1] parameter(1)
+  %h = f32[5,8] parameter(2)
+  ROOT %add.1 = f32[100,8] scatter(%f, %g, %h), to_apply=%plus
+}
+
 %table (e: f32[16]) -> f32[16] {
   %e = f32[16] parameter(0)
   %large = f32[16] constant({...})
@@ -188,6 +201,8 @@ ROW, ARRAY = 8 * 4, 100 * 8 * 4
     ("f32[1,8] fusion(%x, %i), kind=kLoop, calls=%sliced", 2 * ROW + 4),
     ("f32[100,8] fusion(%x, %row, %i), kind=kLoop, calls=%updated", 2 * ROW + 4),
     ("f32[5,8] fusion(%x, %n), kind=kLoop, calls=%gathered", 2 * 5 * ROW + 20),
+    ("f32[100,8] fusion(%x, %n, %five), kind=kInput, calls=%scattered", 3 * 5 * ROW + 20),
+    ("f32[100,8] scatter(%x, %n, %five), to_apply=%plus", 3 * 5 * ROW + 20),
     ("f32[100,8] fusion(%x, %row, %i), kind=kLoop, calls=%not_in_place", 2 * ARRAY + ROW + 4),
     ("f32[16] fusion(%short), kind=kLoop, calls=%table", 3 * 64),
     ("f32[200,8] all-gather(%x), replica_groups={{0,1}}, dimensions={0}", 3 * ARRAY),
@@ -207,6 +222,7 @@ def test_bytes_of_one_instruction(line, size):
         "%short = f32[16] parameter(4)",
         "%one = f32[] parameter(5)",
         "%token = token[] parameter(6)",
+        "%five = f32[5,8] parameter(7)",
         f"ROOT %y = {line}",
         computations=FUSED,
     )

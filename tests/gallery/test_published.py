@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import statistics
 import tomllib
 from importlib import resources
 from pathlib import Path
@@ -81,6 +82,16 @@ def test_what_is_said_of_the_accuracy_follows_from_what_is_stored(script):
         inside = [each.low - 1e-3 <= ratio <= each.high + 1e-3 for ratio in ratios]
         assert inside.count(False) <= 2 * math.ceil(0.1 * len(inside))  # a tenth at either end
         assert all(ROWS[key].kind == each.kind and not ROWS[key].gives for key in each.rows)
+
+
+def test_compiled_steps_are_as_near_as_the_method_has_to_be():
+    judges = {key: row for key, row in ROWS.items() if "compiled" in row.predicted and not row.gives}
+    errors = {key: abs(row.predicted["compiled"] / row.seconds - 1) for key, row in judges.items()}
+    assert len(judges) >= 20 and statistics.median(errors.values()) <= 0.08
+    assert sum(error <= 0.2 for error in errors.values()) >= 0.9 * len(judges)
+    assert all(judges[key].differs for key, error in errors.items() if error > 0.3)
+    aside = [errors[key] for key, row in judges.items() if row.aside]
+    assert len(aside) >= 5 and statistics.median(aside) <= 0.08
 
 
 def test_a_constant_that_comes_from_a_row_is_the_chips():

@@ -1,0 +1,76 @@
+"""Products whose factors disagree on how what is summed over is cut: XLA's partitioner gathers both.
+
+    h: rows over data=4             h^T g: summed over the rows, which are cut into 4 pieces in one, into 8 in the other
+    g: rows over data=4, model=2
+
+Shardy's pass for reshardings would cut h's rows further, for nothing, and sum up over both axes. XLA runs its own
+partitioner in its place (`jax.jit` leaves that pass out), which gathers the rows of both factors, and each device
+computes the whole product: here 8 times the FLOPs. So the gathering is written down before that pass runs. Where
+other dimensions of the factors are cut too, or the pieces are as many, the partitioner finds better ways, and Shardy's
+are left as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy, stablehlo
+
+from shardviz.notation import Axis, Spec
+from shardviz.program.graph import cut_of
+from shardviz.program.lower import sdy_spec
+from shardviz.program.module import MESH
+
+
+def gather_disagreeing(operations: Iterable[ir.Operation]) -> None:
+    """Reshards both factors of each such product, so that what it sums over is whole on every device.
+
+    Args:
+        operations: of a propagated module, which is changed in place.
+    """
+    sizes: dict[str, int] = {}
+    for op in operations:
+        if op.name == "sdy.mesh":
+            sizes = {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, sdy.MeshAttr(op.attributes["mesh"]).axes)}
+        if op.name != "stablehlo.dot_general":
+            continue
+        cuts = [cut_of(value) or Spec() for value in op.operands]
+        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
+        summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
+        if _disagree(cuts, summed, sizes):
+            made = (cut_of(op.results[0]) or Spec()).dims
+            for place, dims in enumerate(summed):
+                left = [d for d in range(len(cuts[place].dims)) if d not in dims]
+                theirs = made[: len(left)] if place == 0 else made[-len(left) :] if left else ()
+                _reshard(op, place, cuts[place], dims, dict(zip(left, theirs, strict=False)))
+
+
+def _disagree(cuts: Sequence[Spec], summed: Sequence[Sequence[int]], sizes: Mapping[str, int]) -> bool:
+    """Whether one summed dimension alone is cut, in both factors, into other numbers of pieces."""
+    places, pieces = [], []
+    for spec, where in zip(cuts, summed, strict=True):
+        cut = [d for d, axes in enumerate(spec.dims) if axes]
+        if len(cut) != 1 or cut[0] not in where:
+            return False
+        places.append(where.index(cut[0]))
+        pieces.append(math.prod(sizes[axis] if isinstance(axis, str) else axis[2] for axis in spec.dims[cut[0]]))
+    return places[0] == places[1] and pieces[0] != pieces[1]
+
+
+def _reshard(
+    op: ir.Operation, place: int, cut: Spec, summed: Sequence[int], made: Mapping[int, Sequence[Axis]]
+) -> None:
+    """Puts a resharding in front of an operand that leaves the summed dimensions whole, and has the axes go to another
+    one, of which the result (`made`: dimension → axes) is cut by them: an all-to-all.
+    """
+    value, (axes,) = op.operands[place], filter(None, cut.dims)
+    new: list[tuple[Axis, ...]] = [()] * len(cut.dims)
+    for d in [d for d, theirs in made.items() if tuple(theirs[: len(axes)]) == tuple(axes)][:1]:
+        new[d] = axes
+    spec = Spec(tuple(new))
+    sharding = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(spec, len(spec.dims))}>")
+    at = {"loc": op.location, "ip": ir.InsertionPoint(op)}
+    reshard = ir.Operation.create("sdy.reshard", [value.type], [value], {"sharding": sharding}, **at)
+    op.operands[place] = reshard.results[0]
