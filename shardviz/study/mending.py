@@ -28,7 +28,7 @@ from shardviz.ask.program import Program, sketch
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs import Machine
 from shardviz.costs.machine import machine_of
-from shardviz.costs.step_cost import memory_parts
+from shardviz.costs.step_cost import cost_of, memory_parts
 from shardviz.diagnose import findings as findings_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import compare
@@ -491,6 +491,10 @@ class Mending(Trying[Mends]):
             self._refuse(change, f"{why}: so it is at level {level}")
             return None
         own = self._pair(plans, self.report.level) or reports
+        here = None
+        if self.machine is not None and own[0].level != level:
+            times = [cost_of(report, self.machine, tokens=False).seconds for report in own]
+            here = None if None in times else times[0] - times[1]
         mended = self._mended(change, own, sides[1].needed < sides[0].needed * (1 - _WORTH))
         return Mend(
             findings=mended,
@@ -500,6 +504,8 @@ class Mending(Trying[Mends]):
             level=level,
             seconds=None if step is None else _more_than_noise(-(step.difference or 0.0), step.before or 0.0),
             step=None if step is None else step.before,
+            here=here,
+            of_level=own[0].level,
             bytes=-(moved.difference or 0.0),
             memory=sides[1].needed - sides[0].needed,
             over=sides[1].over,
@@ -517,7 +523,10 @@ class Mending(Trying[Mends]):
         before, after = ({f.id: f for f in findings_of(report, self.machine)} for report in reports)
         new = [finding for id, finding in after.items() if id not in before]
         removed, less = list[Finding](), list[Finding]()
+        donates = change.plan.variant.donated != self.plan.variant.donated
         for finding in self._proposals.findings:
+            if {mend.kind for mend in finding.mends} == {"donate"} and not donates:
+                continue  # what is sharded otherwise is no more donated than it was
             if finding.rule in NO_ROOM:
                 removed += [finding] if lighter else []
             elif finding.id not in before:

@@ -303,6 +303,42 @@ def test_a_mend_is_of_the_findings_that_it_removes_or_makes_cheaper_and_of_no_ot
         assert all(mend in told.of(f) for f in mend.findings)
 
 
+def newcomer():
+    """Two layers whose rows and columns are sharded the wrong way round, on chips that they do not fit."""
+
+    def step(params, x):
+        def loss(params):
+            return jnp.sum((jnp.tanh(x @ params["up"]) @ params["down"]) ** 2)
+
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params))
+
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16)  # noqa: E731
+    params = {"up": array(32768, 131072), "down": array(131072, 32768)}
+    specs = ({"up": P("model"), "down": P(None, "model")}, P("data"))
+    return sv.trace(step, params, array(65536, 32768)), sv.Plan("data=4,model=4", specs)
+
+
+@pytest.mark.tpu
+@pytest.mark.long
+def test_what_is_donated_is_mended_by_donation_alone_and_each_level_says_what_it_saves():
+    """To shard `down` more halves what could be donated, which is no donation; the compiler, which lacks memory and
+    computes products again, has another step of the plan as it was than the partitioner."""
+    program, plan = newcomer()
+    target = "tpu v5e:4x4"
+    report = program.partition(plan, target)
+    told = sv.mends(program, report, target, plan=plan)
+    (donation,) = findings(report, target).of("not-donated")
+    assert {mend.action for mend in told.of(donation)} == {"donate params"}
+    otherwise = [mend for mend in told if mend.levels]
+    assert otherwise
+    for mend in otherwise:
+        assert (mend.level, mend.of_level) == ("compiled", "partitioned")
+        assert mend.here == pytest.approx(
+            cost_of(report, target).seconds - cost_of(program.partition(mend.plan, target), target).seconds
+        )
+        assert mend.levels in mend.text
+
+
 @pytest.mark.long
 def test_the_batch_that_nothing_shards_comes_first():
     program = unet(256, 64)
