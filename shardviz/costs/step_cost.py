@@ -68,7 +68,7 @@ class Needs:
 
     @property
     def text(self) -> str:
-        """`60.1 GB` by a compiler's plan, `≥ 14.2 GB` of arguments and outputs, `about 52.7 GB` with what is kept besides."""
+        """`60.1 GB` by a compiler's plan, `≥ 14.2 GB` of arguments and outputs, `about 52.7 GB` with what is kept."""
         return parts_text(self.parts, self.complete)
 
 
