@@ -493,8 +493,8 @@ class Mending(Trying[Mends]):
         own = self._pair(plans, self.report.level) or reports
         here = None
         if self.machine is not None and own[0].level != level:
-            times = [cost_of(report, self.machine, tokens=False).seconds for report in own]
-            here = None if None in times else times[0] - times[1]
+            was, now = (cost_of(report, self.machine, tokens=False).seconds for report in own)
+            here = None if was is None or now is None else was - now
         mended = self._mended(change, own, sides[1].needed < sides[0].needed * (1 - _WORTH))
         return Mend(
             findings=mended,
