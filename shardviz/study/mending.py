@@ -531,8 +531,8 @@ class Mending(Trying[Mends]):
                 removed += [finding] if lighter else []
             elif finding.id not in before:
                 removed += [finding] if change.finding is not None and change.finding.id == finding.id else []
-            elif finding.severity == "note" and not finding.mends:
-                pass  # no fault of the plan
+            elif (finding.severity == "note" and not finding.mends) or _holds_as_much(finding, *reports):
+                pass  # no fault of the plan; or what stands beside it is sharded as little now
             else:
                 left = [after[finding.id]] if finding.id in after else [f for f in new if _takes_its_place(f, finding)]
                 removed += [] if left else [finding]
@@ -543,6 +543,15 @@ class Mending(Trying[Mends]):
 def _more_than_noise(seconds: float, step: float) -> float:
     """Seconds, or none where they are no more than rounding."""
     return seconds if abs(seconds) > _EQUAL * step else 0.0
+
+
+def _holds_as_much(finding: Finding, before: Report, after: Report) -> bool:
+    """Whether a finding costs nothing but what an argument holds on each device, and that holds no less."""
+    if "seconds" in finding.numbers or not finding.numbers.get("saved_bytes"):
+        return False
+    reports = before, after
+    held = [v.bytes_per_device or 0.0 for report in reports for v in report.arguments if v.name == finding.value]
+    return len(held) == 2 and held[0] <= held[1]
 
 
 def _takes_its_place(new: Finding, gone: Finding) -> bool:

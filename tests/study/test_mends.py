@@ -24,7 +24,7 @@ from shardviz.records.findings import Suggestion
 from shardviz.study.mends import Mends
 from shardviz.study.proposing import Proposals
 from tests.program.edited import module_of, said
-from tests.programs import graph, unet
+from tests.programs import graph, unet, vit
 
 TARGET = "tpu v5e:2x4"
 CONFIRMED = {"partitioned": "partition", "compiled": "compile"}
@@ -337,6 +337,22 @@ def test_what_is_donated_is_mended_by_donation_alone_and_each_level_says_what_it
             cost_of(report, target).seconds - cost_of(program.partition(mend.plan, target), target).seconds
         )
         assert mend.levels in mend.text
+
+
+@pytest.mark.long
+def test_what_stands_beside_an_array_sharded_less_is_no_mend_of_it():
+    """With the other matrices replicated too, an array is no longer replicated as the only one; it is as large."""
+    program = vit()
+    plan = program.presets("data=4,model=2")["tensor parallel"]
+    report = program.propagate(plan)
+    told = sv.mends(program, report, TARGET, plan=plan)
+    held = {f.value: f for f in findings(report, TARGET) if f.rule == "less-cut"}
+    assert held and any("replicate" in mend.action for mend in told)
+    for mend in told:
+        after = program.propagate(mend.plan)
+        for name, finding in held.items():
+            if finding in mend.findings:
+                assert after.value(name).bytes_per_device < report.value(name).bytes_per_device
 
 
 @pytest.mark.long
