@@ -25,6 +25,7 @@ from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, CollectiveTotal, Cost, Frame, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
 from shardviz.records.report import ReportRecord
+from shardviz.records.values import donated_bytes
 from shardviz.visible import Visible, paint
 
 _KEPT = "kept for the backward pass"
@@ -39,8 +40,8 @@ class Needs:
 
     Attributes:
         parts: what → bytes, in the order in which they are drawn.
-        complete: it is all, from a compiler's plan; else arguments, of which it takes at least so much, and about what
-            the backward pass keeps, of which a compiler may compute some again.
+        complete: it is all, from a compiler's plan; else arguments and outputs, of which it takes at least so much, and
+            about what the backward pass keeps, of which a compiler may compute some again.
         plan_of: the target whose compiler planned it; empty where none did.
         usable: bytes that one device of the machine gives a program; None where not known.
         fits: whether it fits; None where that cannot be told.
@@ -67,7 +68,7 @@ class Needs:
 
     @property
     def text(self) -> str:
-        """`60.1 GB` by a compiler's plan, `≥ 14.2 GB` of arguments alone, `about 52.7 GB` with what is kept besides."""
+        """`60.1 GB` by a compiler's plan, `≥ 14.2 GB` of arguments and outputs, `about 52.7 GB` with what is kept."""
         return parts_text(self.parts, self.complete)
 
 
@@ -480,10 +481,12 @@ def _least_traffic(report: ReportRecord, machine: Machine) -> tuple[float, str]:
 def _needs(report: ReportRecord, machine: Machine) -> Needs:
     plan, parts = report.memory, memory_parts(report)
     if plan is None:
-        ins, _ = _held(report)
-        fit = _fit(ins, machine)
+        ins, outs = _held(report)[0], _new_outputs(report)
+        fit = _fit(ins + outs, machine)
         too_much = fit is not None and not fit.fits
-        verdict = "its arguments alone are too much" if too_much else "no compiler has planned its memory"
+        alone = _fit(ins, machine)
+        what = "arguments and outputs" if alone is not None and alone.fits else "arguments"
+        verdict = f"its {what} alone are too much" if too_much else "no compiler has planned its memory"
         enough, plan_of = (False if too_much else None), ""
     else:
         fit, plan_of = _fit(sum(parts.values()), machine), plan.target
@@ -518,11 +521,13 @@ def parts_text(parts: Mapping[str, float], complete: bool) -> str:
 
 
 def memory_parts(report: ReportRecord) -> dict[str, float]:
-    """What → bytes that one device must hold: by a compiler's plan, else arguments and what the backward pass needs."""
+    """What → bytes that one device must hold: by a compiler's plan, else arguments and what the backward pass needs, in
+    whose place the outputs may be written after it; the outputs that take no donated argument's place are counted as
+    far as they are more than that."""
     plan = report.memory
     if plan is None:
-        ins, _ = _held(report)
-        parts = {"arguments": ins, _KEPT: report.residual_bytes}
+        ins, kept = _held(report)[0], report.residual_bytes
+        parts = {"arguments": ins, "outputs": max(0.0, _new_outputs(report) - kept), _KEPT: kept}
     else:
         parts = {
             "arguments": float(plan.arguments),
@@ -531,6 +536,21 @@ def memory_parts(report: ReportRecord) -> dict[str, float]:
             "constants and other": float(max(0, plan.takes - plan.set_aside)),
         }
     return {what: size for what, size in parts.items() if size}
+
+
+def _new_outputs(report: ReportRecord) -> float:
+    """Bytes on one device of the outputs that take no donated argument's place: XLA gives a result the place of one of
+    its size."""
+    donated, more = donated_bytes(report.arguments), 0.0
+    for value in report.outputs:
+        size = value.bytes_per_device or 0.0
+        if value.on_host:
+            continue
+        if size in donated:
+            donated.remove(size)
+        else:
+            more += size
+    return more
 
 
 def _fit(needed: float, machine: Machine) -> Fit | None:
@@ -549,7 +569,7 @@ def _levels(report: ReportRecord, flops: float | None, traffic: str, needs: Need
         "HBM traffic": traffic,
         "memory": f"the plan of the compiler for {needs.plan_of}"
         if needs.complete
-        else "arguments, and what is kept; no plan yet",
+        else "arguments, outputs, and what is kept; no plan yet",
     }
     if report.cost is not None and report.cost.opaque:
         where["FLOPs"] += f"; at least: nobody says those of {', '.join(report.cost.opaque)}"

@@ -186,13 +186,38 @@ def _columns_after_columns(p: Product, case: Case) -> _Fault | None:
     """Both operands are cut by the same axes, one where it is summed over, the weight elsewhere.
 
     To gather what is summed over is no fault where that is less than to sum the result: its all-reduce moves it twice.
+    Nor where another product has it gathered all the same, as that of the queries beside fewer keys and values.
     """
+    crossed = _crossed(p)
+    if crossed is None or crossed.summed <= 2 * crossed.free:
+        return None
+    every = (c for other in case.report.products if (c := _crossed(other)) is not None)
+    if any(c.operand == crossed.operand and c.summed <= 2 * c.free for c in every):
+        return None
+    return _Fault((crossed.axes,), crossed.weight)
+
+
+class _Crossed(NamedTuple):
+    """A product of the forward pass of which axes cut one operand where it is summed over, and a weight elsewhere."""
+
+    axes: tuple[Axis, ...]
+    weight: str
+    operand: tuple[int, int]
+    free: int
+    """The operand's sizes, what is summed over last; and the weight's other dimension."""
+
+    @property
+    def summed(self) -> int:
+        return self.operand[1]
+
+
+def _crossed(p: Product) -> _Crossed | None:
     if len(p.factors) != 2 or p.phase != "forward":
         return None
     _, rows, summed, columns = p.whole
-    for factor, weight, free in ((*p.factors, columns), (*p.factors[::-1], rows)):
-        if factor.crossed and not factor.argument and weight.argument and summed > 2 * free:
-            return _Fault((factor.crossed,), weight.argument)
+    for factor, weight, own, free in ((*p.factors, rows, columns), (*p.factors[::-1], columns, rows)):
+        if factor.crossed and not factor.argument and weight.argument:
+            return _Crossed(factor.crossed, weight.argument, (own, summed), free)
     return None
 
 

@@ -38,6 +38,7 @@ class Finalists:
         machine: for what they are compiled.
         level: how far; None where no compiler is asked.
         wanted: how many are wanted that come through.
+        unasked: why the target's compiler is not asked; empty where it is.
         offers: those that came through.
         fallen: those that did not.
         asked: the candidates that were asked about.
@@ -46,6 +47,7 @@ class Finalists:
     machine: Machine
     level: str | None
     wanted: int
+    unasked: str = ""
     offers: list[Found] = field(default_factory=list)
     fallen: list[Fallen] = field(default_factory=list)
     asked: list[Tried] = field(default_factory=list)
@@ -99,18 +101,19 @@ class Finalists:
             why = f"does not fit: {format_bytes(memory.takes)} of {format_bytes(memory.hbm or 0)}"
             self.fallen.append(Fallen(each.text, level, why))
             return
-        verdict = "it fits: the compiler's own plan" if accepted else margin_of(each)
+        verdict = "it fits: the compiler's own plan" if accepted else self.margin_of(each)
         cost = cost_of(report, self.machine)
         self.offers.append(Found(tried=each, report=report, cost=cost, accepted=accepted, verdict=verdict))
 
-
-def margin_of(each: Tried) -> str:
-    """Whether a candidate fits, by the estimate and its error."""
-    score = each.score
-    if score.usable is None:
-        return "how much memory the chip has is not known"
-    said = {True: "it fits", False: "it does not fit", None: "whether it fits cannot be told"}[score.fits]
-    least, most = score.needed * (1 - score.margin[0]), score.needed * (1 + score.margin[1])
-    span = f"{format_bytes(least)} to {format_bytes(most)} in nine of ten plans"
-    about = f"about {format_bytes(score.needed)} ({span}) of {format_bytes(score.usable)}"
-    return f"{said} by an estimate, {about}; no compiler for the target was asked"
+    def margin_of(self, each: Tried) -> str:
+        """Whether a candidate fits, by the estimate and its error, and why no compiler says so."""
+        score = each.score
+        if score.usable is None:
+            return "how much memory the chip has is not known"
+        told = {True: "it fits", False: "it does not fit", None: "whether it fits is not known"}[score.fits]
+        least, most = score.needed * (1 - score.margin[0]), score.needed * (1 + score.margin[1])
+        span = f"{format_bytes(least)} to {format_bytes(most)} in nine of ten plans"
+        about = f"about {format_bytes(score.needed)} ({span}) of {format_bytes(score.usable)}"
+        asked = any(each is other for other in self.asked)
+        why = f"the target's compiler {'has not answered' if asked else 'was not asked about it'} in the time given"
+        return f"{told} by an estimate, {about}; {self.unasked or why}"

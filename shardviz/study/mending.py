@@ -28,7 +28,7 @@ from shardviz.ask.program import Program, sketch
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs import Machine
 from shardviz.costs.machine import machine_of
-from shardviz.costs.step_cost import memory_parts
+from shardviz.costs.step_cost import cost_of, memory_parts
 from shardviz.diagnose import findings as findings_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.comparison import compare
@@ -491,6 +491,10 @@ class Mending(Trying[Mends]):
             self._refuse(change, f"{why}: so it is at level {level}")
             return None
         own = self._pair(plans, self.report.level) or reports
+        here = None
+        if self.machine is not None and own[0].level != level:
+            was, now = (cost_of(report, self.machine, tokens=False).seconds for report in own)
+            here = None if was is None or now is None else was - now
         mended = self._mended(change, own, sides[1].needed < sides[0].needed * (1 - _WORTH))
         return Mend(
             findings=mended,
@@ -500,6 +504,8 @@ class Mending(Trying[Mends]):
             level=level,
             seconds=None if step is None else _more_than_noise(-(step.difference or 0.0), step.before or 0.0),
             step=None if step is None else step.before,
+            here=here,
+            of_level=own[0].level,
             bytes=-(moved.difference or 0.0),
             memory=sides[1].needed - sides[0].needed,
             over=sides[1].over,
@@ -517,13 +523,16 @@ class Mending(Trying[Mends]):
         before, after = ({f.id: f for f in findings_of(report, self.machine)} for report in reports)
         new = [finding for id, finding in after.items() if id not in before]
         removed, less = list[Finding](), list[Finding]()
+        donates = change.plan.variant.donated != self.plan.variant.donated
         for finding in self._proposals.findings:
+            if {mend.kind for mend in finding.mends} == {"donate"} and not donates:
+                continue  # what is sharded otherwise is no more donated than it was
             if finding.rule in NO_ROOM:
                 removed += [finding] if lighter else []
             elif finding.id not in before:
                 removed += [finding] if change.finding is not None and change.finding.id == finding.id else []
-            elif finding.severity == "note" and not finding.mends:
-                pass  # no fault of the plan
+            elif (finding.severity == "note" and not finding.mends) or _holds_as_much(finding, *reports):
+                pass  # no fault of the plan; or what stands beside it is sharded as little now
             else:
                 left = [after[finding.id]] if finding.id in after else [f for f in new if _takes_its_place(f, finding)]
                 removed += [] if left else [finding]
@@ -534,6 +543,15 @@ class Mending(Trying[Mends]):
 def _more_than_noise(seconds: float, step: float) -> float:
     """Seconds, or none where they are no more than rounding."""
     return seconds if abs(seconds) > _EQUAL * step else 0.0
+
+
+def _holds_as_much(finding: Finding, before: Report, after: Report) -> bool:
+    """Whether a finding costs nothing but what an argument holds on each device, and that holds no less."""
+    if "seconds" in finding.numbers or not finding.numbers.get("saved_bytes"):
+        return False
+    reports = before, after
+    held = [v.bytes_per_device or 0.0 for report in reports for v in report.arguments if v.name == finding.value]
+    return len(held) == 2 and held[0] <= held[1]
 
 
 def _takes_its_place(new: Finding, gone: Finding) -> bool:

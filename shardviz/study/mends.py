@@ -29,6 +29,8 @@ TRIED = "tried-change"
 _NAMED, _GRAVE = 0.05, 0.2
 """Which share of the step a change must save to be a finding, and to be a warning."""
 _HALF = 0.5
+_OTHERWISE = 0.02
+"""From which share of the step on two levels say otherwise."""
 _PLURALS = {"all-to-all": "all-to-alls", "reduce-scatter": "reduce-scatters"}
 
 
@@ -46,6 +48,8 @@ class Mend:
         level: how far it was tried: `propagated`, `partitioned`, or `compiled` where memory decides.
         seconds: of a step, saved; None where the target has no speed.
         step: seconds of the step as it was; None where the target has no speed.
+        of_level, here: the level of the report that is mended, where it is another, and the seconds saved there; None
+            where not known.
         bytes: operand bytes that collectives move on one device in a step, saved.
         memory: bytes that one device needs, more than before: the compiler's plan at level `compiled`, else predicted.
         over: bytes that are too much for a device with it, as told by the same; 0 where it fits.
@@ -62,6 +66,8 @@ class Mend:
     over: float = 0.0
     write: str = ""
     findings: tuple[Finding, ...] = ()
+    of_level: str = ""
+    here: float | None = None
 
     def __repr__(self) -> str:
         return self.text
@@ -92,12 +98,24 @@ class Mend:
         changes = sorted(self.difference.collectives, key=lambda c: c.bytes)
         return tuple(dict.fromkeys(c.source.bare for c in changes if c.source is not None))
 
+    @property
+    def levels(self) -> str:
+        """`predicted`, where no partitioner confirmed it; where the level of the report that is mended says otherwise,
+        which says what: `at level compiled, −31.2 ms at level partitioned`. Else empty."""
+        if self.level == "propagated":
+            return "predicted"
+        if self.here is None or abs((self.seconds or 0.0) - self.here) < _OTHERWISE * (self.step or 0.0):
+            return ""
+        sign = "−" if self.here > 0 else "+"
+        return f"at level {self.level}, {sign}{format_seconds(abs(self.here))} at level {self.of_level}"
+
     def _saved(self) -> Iterator[str]:
         if self.seconds and self.step:
+            levels = f" ({self.levels})" if self.levels else ""
             if self.seconds > 0:
-                yield f"{format_seconds(self.seconds)} of {format_seconds(self.step)} a step saved"
+                yield f"{format_seconds(self.seconds)} of {format_seconds(self.step)} a step saved{levels}"
             else:
-                yield f"{format_seconds(-self.seconds)} more than the {format_seconds(self.step)} a step"
+                yield f"{format_seconds(-self.seconds)} more than the {format_seconds(self.step)} a step{levels}"
         if self.bytes:
             word = "less" if self.bytes > 0 else "more"
             yield f"{format_bytes(abs(self.bytes))} {word} moved on each device"
@@ -130,6 +148,8 @@ class Mend:
             "write": self.write,
             "level": self.level,
             "seconds_saved": self.seconds,
+            "of_level": self.of_level,
+            "seconds_saved_there": self.here,
             "step_seconds": self.step,
             "bytes_saved": self.bytes,
             "memory_more": self.memory,

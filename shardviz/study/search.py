@@ -33,7 +33,7 @@ from shardviz.program.plan import Plan
 from shardviz.records.report import ASKED
 from shardviz.study.answer import Fallen, Found, Search, Tried, why_not
 from shardviz.study.candidates import Choice, Space
-from shardviz.study.finalists import Finalists, margin_of
+from shardviz.study.finalists import Finalists
 from shardviz.study.scoring import Floor, Score, Scorer, floor_of, score_there, with_links
 from shardviz.study.trying import Step, Trying
 from shardviz.study.workers import WORTH, Lost, Shared, Workers, answers, can_travel, cores, free_cores
@@ -274,10 +274,13 @@ class Searching(Trying[Search]):
         self._alone = cores() < 2  # or no workers can be had
         self._until = seconds if level == "propagated" else seconds * _SHARE
         reached: str | None = None if level == "propagated" else level
+        unasked = "" if level == "compiled" else f"level {level!r} asks no compiler for the target, 'compiled' does"
+        if resolved.missing:
+            unasked = f"no compiler for the target is here: {resolved.missing}"
         if level == "compiled" and resolved.missing:
             reached = "partitioned"
             self._note = f"not confirmed by the target's compiler: {resolved.missing}"
-        self._finalists = Finalists(machine, reached, finalists)
+        self._finalists = Finalists(machine, reached, finalists, unasked)
         self._asked: Tried | None = None
         self._estimated: dict[int, Found] = {}
         self._plans: dict[Choice, tuple[Any, Plan]] = {}
@@ -606,7 +609,7 @@ class Searching(Trying[Search]):
             except ShardvizError:
                 return None
             cost = cost_of(report, self.machine)
-            verdict = margin_of(each)
+            verdict = self._finalists.margin_of(each)
             self._estimated[id(each)] = Found(tried=each, report=report, cost=cost, accepted=None, verdict=verdict)
         return self._estimated[id(each)]
 

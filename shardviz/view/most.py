@@ -509,6 +509,8 @@ def _saved(mend: Mend, tip: str = "") -> list[Piece]:
         amounts.append(_signed(-mend.seconds, format_seconds(abs(mend.seconds)), tip))
     elif mend.bytes and not mend.seconds:
         amounts.append(_signed(-mend.bytes, f"{format_bytes(abs(mend.bytes))} of communication", tip))
+    if amounts and mend.levels:
+        amounts.append(words(mend.levels, quiet=True, tip=tip))
     if abs(mend.memory) >= 0.5e6:
         predicted = "" if mend.level == "compiled" else "predicted, before a compiler plans it"
         more = _signed(mend.memory, f"{format_bytes(abs(mend.memory))} memory", predicted, strong=mend.for_memory)

@@ -341,6 +341,11 @@ def logits(w, x):
     return jnp.sum(jnp.exp(x @ w), -1)  # here
 
 
+def queries(a, keys, rest, x):
+    h = jnp.tanh(x @ a)
+    return h @ keys, h @ rest  # here
+
+
 def pair(a, b, x):
     h = jnp.tanh(x @ a)
     return h @ b  # here
@@ -556,6 +561,18 @@ FIRES: dict[str, tuple[Case, Case]] = {
     "unpaired": (
         Case(fn=pair, args=(s(16, 64), s(64, 16), BATCH), specs=(P(None, "model"), P(None, "model"), P("data"))),
         Case(fn=pair, args=(s(16, 64), s(64, 16), BATCH), specs=(P(None, "model"), P("model"), P("data"))),
+    ),
+    "unpaired/gathered": (  # all of `h` is gathered for the queries, which are as many as its features
+        Case(
+            fn=queries,
+            args=(s(16, 64), s(64, 16), s(64, 8), BATCH),
+            specs=(*(P(None, "model"),) * 3, P("data")),
+        ),
+        Case(
+            fn=queries,
+            args=(s(16, 64), s(64, 16), s(64, 64), BATCH),
+            specs=(*(P(None, "model"),) * 3, P("data")),
+        ),
     ),
     "comes-back-otherwise": (
         Case(fn=cut_again, args=({"w": s(64, 64)}, s(8)), specs=({"w": P("data")}, P())),

@@ -24,7 +24,7 @@ from shardviz.records.findings import Suggestion
 from shardviz.study.mends import Mends
 from shardviz.study.proposing import Proposals
 from tests.program.edited import module_of, said
-from tests.programs import graph, unet
+from tests.programs import graph, unet, vit
 
 TARGET = "tpu v5e:2x4"
 CONFIRMED = {"partitioned": "partition", "compiled": "compile"}
@@ -301,6 +301,58 @@ def test_a_mend_is_of_the_findings_that_it_removes_or_makes_cheaper_and_of_no_ot
         assert less - again <= named <= less, "what comes again along other axes may not be"
         assert mend.finding == next(iter(mend.findings), None)
         assert all(mend in told.of(f) for f in mend.findings)
+
+
+def newcomer():
+    """Two layers whose rows and columns are sharded the wrong way round, on chips that they do not fit."""
+
+    def step(params, x):
+        def loss(params):
+            return jnp.sum((jnp.tanh(x @ params["up"]) @ params["down"]) ** 2)
+
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(loss)(params))
+
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.bfloat16)  # noqa: E731
+    params = {"up": array(32768, 131072), "down": array(131072, 32768)}
+    specs = ({"up": P("model"), "down": P(None, "model")}, P("data"))
+    return sv.trace(step, params, array(65536, 32768)), sv.Plan("data=4,model=4", specs)
+
+
+@pytest.mark.tpu
+@pytest.mark.long
+def test_what_is_donated_is_mended_by_donation_alone_and_each_level_says_what_it_saves():
+    """To shard `down` more halves what could be donated, which is no donation; the compiler, which lacks memory and
+    computes products again, has another step of the plan as it was than the partitioner."""
+    program, plan = newcomer()
+    target = "tpu v5e:4x4"
+    report = program.partition(plan, target)
+    told = sv.mends(program, report, target, plan=plan)
+    (donation,) = findings(report, target).of("not-donated")
+    assert {mend.action for mend in told.of(donation)} == {"donate params"}
+    otherwise = [mend for mend in told if mend.levels]
+    assert otherwise
+    for mend in otherwise:
+        assert (mend.level, mend.of_level) == ("compiled", "partitioned")
+        assert mend.here == pytest.approx(
+            cost_of(report, target).seconds - cost_of(program.partition(mend.plan, target), target).seconds
+        )
+        assert mend.levels in mend.text
+
+
+@pytest.mark.long
+def test_what_stands_beside_an_array_sharded_less_is_no_mend_of_it():
+    """With the other matrices replicated too, an array is no longer replicated as the only one; it is as large."""
+    program = vit()
+    plan = program.presets("data=4,model=2")["tensor parallel"]
+    report = program.propagate(plan)
+    told = sv.mends(program, report, TARGET, plan=plan)
+    held = {f.value: f for f in findings(report, TARGET) if f.rule == "less-cut"}
+    assert held and any("replicate" in mend.action for mend in told)
+    for mend in told:
+        after = program.propagate(mend.plan)
+        for name, finding in held.items():
+            if finding in mend.findings:
+                assert after.value(name).bytes_per_device < report.value(name).bytes_per_device
 
 
 @pytest.mark.long

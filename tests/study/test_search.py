@@ -21,6 +21,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.ask.program import named_axes, sketch, state_of
+from shardviz.compiler.targets import targets
 from shardviz.gallery.llama import loss_fn
 from shardviz.records.amounts import format_bytes
 from shardviz.study.answer import Found, Tried
@@ -593,6 +594,18 @@ def test_finalists_are_those_that_the_targets_compiler_accepts():
     assert found.best.accepted and found.level == "compiled"
     assert all(f.report.memory.fits and f.report.target == FOUR for f in found.offers)
     assert [f.seconds for f in found.offers] == sorted(f.seconds for f in found.offers)
+
+
+@pytest.mark.parametrize(("level", "missing"), [("partitioned", False), ("compiled", True), ("propagated", False)])
+def test_why_it_is_not_known_whether_the_best_fits_is_said_in_its_sentence(level, missing, monkeypatch):
+    if missing:
+        none = [replace(status, ready=False) for status in targets()]
+        monkeypatch.setattr("shardviz.ask.targeting.targets", lambda: none)
+    found = sv.search(mlp(65536, 512, 2048, 512), FOUR, seconds=20, most=8, level=level)
+    assert found.best.accepted is None
+    why = "no compiler for the target is here: " if missing else f"level {level!r} asks no compiler for the target"
+    (sentence,) = [text for text in found.text(2000).splitlines() if text.strip().startswith("Best: ")]
+    assert why in found.best.verdict and found.best.verdict in sentence
 
 
 @pytest.mark.tpu
