@@ -97,14 +97,24 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
 
 
 def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
-    """The card that an offer would become, compared with the open card, as far as the offer was tried."""
+    """The card that an offer would become, compared with the open card.
+
+    Where the offer was tried at a higher level than is known of its plan, the step, the difference and the level are
+    as tried: at the open card's level if that was tried, so that the two cards' steps differ by the difference.
+    """
     would = Card(id="preview", name=offer.name, plan=offer.plan, known=known)
     card, tried = _cards([would], replace(deck, against=deck.at), name="preview"), offer.tried
-    if tried is not None and tried.seconds and LEVELS.index(tried.level) > LEVELS.index(known.level):
-        of = f"compared with {deck.now.name}, as tried at level {tried.level}"
-        saved = signed(-tried.seconds, format_seconds(abs(tried.seconds)), of=of)
-        cells, place = list(card.rows[0].cells), [column.title for column in card.columns].index("difference")
-        cells[place] = (saved, words(f"tried {tried.level}", quiet=True, tip=of))
+    if tried is not None and tried.seconds and tried.step and LEVELS.index(tried.level) > LEVELS.index(known.level):
+        level, step, saved, cost = tried.level, tried.step, tried.seconds, deck.now.known.cost()
+        if tried.here is not None and tried.of_level == deck.now.known.level and cost is not None and cost.seconds:
+            level, step, saved = tried.of_level, cost.seconds, tried.here
+        of = f"compared with {deck.now.name}, as tried at level {level}"
+        as_tried = {
+            "step": words(format_seconds(step - saved), strong=True, tip=of),
+            "difference": (signed(-saved, format_seconds(abs(saved)), of=of), words(f"tried {level}", quiet=True)),
+            "level": words(level, quiet=True, tip=of),
+        }
+        cells = (as_tried.get(c.title, cell) for c, cell in zip(card.columns, card.rows[0].cells, strict=True))
         card = replace(card, rows=(replace(card.rows[0], cells=tuple(cells)),))
     return Document(blocks=(card,), mesh=known.bound.mesh)
 
