@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -229,12 +230,25 @@ def abstract_tree(name: str, tree: Any) -> Any:
     Raises:
         TraceError: naming the leaf that is no array, by its tree path; for a tree that JAX cannot flatten.
     """
-    try:
+    with readable(name):
         paths, structure = jax.tree_util.tree_flatten_with_path(tree)
-    except ValueError as error:  # a dict's keys that have no order
+    return structure.unflatten(_leaf(name + jax.tree_util.keystr(path), x) for path, x in paths)
+
+
+@contextlib.contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Around what flattens an argument's tree.
+
+    Raises:
+        TraceError: where JAX cannot, since a dict's keys have no order.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if "sorting pytree dictionary keys" not in str(error):
+            raise
         advice = "JAX sorts the keys of a dict: give each dict keys of one type, all str or all int"
         raise TraceError(f"{name or 'a keyword argument'} cannot be flattened: {error} {advice}") from error
-    return structure.unflatten(_leaf(name + jax.tree_util.keystr(path), x) for path, x in paths)
 
 
 def _leaf(where: str, x: Any) -> Any:

@@ -29,6 +29,7 @@ from shardviz.program.call import (
     abstract_tree,
     name_of,
     own_specs,
+    readable,
     without_shardings,
 )
 from shardviz.program.plan import expand, is_spec
@@ -291,7 +292,11 @@ class Lifted:
         static = {*options.static_places(given.fn, len(given.args)), *options.static_argnames}
         whole: dict[int | str, Any] = {**dict(enumerate(given.args)), **kwargs}
         whole = {k: v if k in static else made(v) for k, v in whole.items()}
-        flat = {k: jax.tree.flatten(v, is_leaf=is_object) for k, v in whole.items() if k not in static}
+        flat = {}
+        for k, v in whole.items():
+            if k not in static:
+                with readable(k if isinstance(k, str) else f"argument {k}"):
+                    flat[k] = jax.tree.flatten(v, is_leaf=is_object)
         trees = {k: (treedef, tuple(map(is_object, leaves))) for k, (leaves, treedef) in flat.items()}
         owned = [(k, x) for k, (leaves, _) in flat.items() for x in leaves if is_object(x)]
         if not owned and not given.by_nnx:
