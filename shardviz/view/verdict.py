@@ -37,7 +37,7 @@ def verdict_document(known: Known) -> Document:
     if cost is None:
         return Document(blocks=(paragraph(*_no_cost(known), name="verdict"),), mesh=report.mesh)
     room, idle = [*_no_room(cost)], [*_useless(known)]
-    bound = [] if room and idle else _bound(cost, short=bool(room or idle))  # three lines have no room for all
+    bound = [] if idle else _bound(cost, short=bool(room))  # three lines have no room for all
     verdict = paragraph(*room, *idle, *bound, name="verdict")
     blocks = [_step(cost), _memory(cost.needs), _rate(cost), verdict]
     return Document(blocks=tuple(block for block in blocks if block is not None), mesh=report.mesh)
