@@ -132,12 +132,14 @@ class Judged:
         step: seconds of a step; None where the target has no speed.
         bytes: operand bytes that collectives move on one device.
         needed, usable: bytes that one device needs, about, and has; None where not known.
+        flops: of matrix products on one device, which count where the target has no speed.
     """
 
     step: float | None
     bytes: float
     needed: float
     usable: float | None
+    flops: float = 0.0
 
     @property
     def over(self) -> float:
@@ -158,8 +160,11 @@ class Judged:
                 return f"it needs less memory, but the step is {more} longer"
             same = longer or self.step > other.step * (1 - _WORTH)
             return "the step is no shorter" if same and not lighter else ""
-        less = self.bytes <= other.bytes * (1 + _EQUAL) and lighter
-        return "" if less or self.bytes < other.bytes * (1 - _WORTH) else "no less is moved"
+        if lighter and self.bytes <= other.bytes * (1 + _EQUAL):
+            return ""
+        if self.bytes > other.bytes * (1 - _WORTH):
+            return "no less is moved"
+        return "less is moved, but each device computes more" if self.flops > other.flops * (1 + _WORTH) else ""
 
     @property
     def rank(self) -> tuple[float, float, float]:
@@ -189,7 +194,8 @@ class Judge:
             score = Scorer(program, self.machine, self.lowered_for)(plan)
             return Judged(score.seconds, sum(m.bytes for m in score.moved), score.needed, score.usable)
         report, memory = sketch(program, plan, self.lowered_for)
-        return Judged(None, sum(c.assumed_bytes for c in report.collectives), memory.needed, None)
+        moved = sum(c.assumed_bytes for c in report.collectives)
+        return Judged(None, moved, memory.needed, None, report.cost.dot_flops if report.cost else 0.0)
 
     def change(self, program: Program, plan: Plan, told: Told | None) -> tuple[Judged, str] | str:
         """A changed plan, judged, and what `told` says to write for it; or why it does not run."""
@@ -484,6 +490,7 @@ class Mending(Trying[Mends]):
                 bytes=getattr(moved, side) or 0.0,
                 step=None if step is None else getattr(step, side) or 0.0,
                 needed=of.needed if report.memory is None else sum(memory_parts(report).values()),
+                flops=of.flops if report.cost is None else report.cost.dot_flops,
             )
             for of, side, report in zip((base, judged), ("before", "after"), reports, strict=True)
         ]

@@ -114,6 +114,17 @@ def test_without_a_speed_bytes_and_memory_count(lame):
     assert "step saved" not in found.text()
 
 
+def test_without_a_speed_no_mend_has_each_device_compute_more():
+    """A replicated batch moves nothing, and each device computes all of it."""
+    step = jax.grad(lambda w, x: jnp.sum((x @ w) ** 2))
+    program = sv.trace(step, jax.ShapeDtypeStruct((64, 32), "float32"), jax.ShapeDtypeStruct((128, 64), "float32"))
+    report = program.partition(sv.Plan("data=4", in_specs=(P(), P("data"))))
+    tried = sv.mends(program, report)
+    for mend in tried:
+        assert program.partition(mend.plan).cost.dot_flops == report.cost.dot_flops
+    assert "less is moved, but each device computes more" in {refused.why for refused in tried.not_offered}
+
+
 def test_the_plan_of_a_report_is_known_without_it(lame):
     program, plan, report = lame
     from shardviz.study.proposing import plan_of
