@@ -33,7 +33,7 @@ def gather_disagreeing(operations: Iterable[ir.Operation]) -> None:
     sizes: dict[str, int] = {}
     for op in operations:
         if op.name == "sdy.mesh":
-            sizes = {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, sdy.MeshAttr(op.attributes["mesh"]).axes)}
+            sizes |= {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, sdy.MeshAttr(op.attributes["mesh"]).axes)}
         if op.name != "stablehlo.dot_general":
             continue
         cuts = [cut_of(value) or Spec() for value in op.operands]
