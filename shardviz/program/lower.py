@@ -28,7 +28,16 @@ from shardviz.program.donations import Shard, is_donated, set_donations
 from shardviz.program.explicit import type_spec
 from shardviz.program.library_lines import give_lines
 from shardviz.program.meshes import abstract_mesh
-from shardviz.program.module import MESH, attributes_of, leave_out_constraints, main_of, set_mesh, symbol_of, verify
+from shardviz.program.module import (
+    MESH,
+    attributes_of,
+    leave_out_constraints,
+    main_of,
+    set_mesh,
+    symbol_of,
+    valid_mlir,
+    verify,
+)
 from shardviz.program.trace import Argument, Traced, cannot_lower, first_frame
 from shardviz.records import Frame, PlanRecord, Value
 from shardviz.records.report import Constrained
@@ -161,7 +170,8 @@ def lower(
         TraceError: if the program calls back to Python for a value, or JAX cannot lower an operation of it.
     """
     if traced.module:
-        return Lowered(traced, _jax.module_from(traced.module), target.platform)
+        with valid_mlir():
+            return Lowered(traced, _jax.module_from(traced.module), target.platform)
     on = abstract_mesh(mesh)
     closed = _jax.on_mesh(traced.closed, on)
     donated = [a.donated for a in traced.arguments]

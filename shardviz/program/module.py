@@ -11,8 +11,9 @@ again, of fixed shape, in order; `write_over` writes another mesh's axes into ev
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,20 +71,27 @@ def _axis_of(reference: Any, part_of: Callable[[Any], Any]) -> Axis:
     return reference.name, part.pre_size, part.size
 
 
-def verify(module: ir.Operation) -> None:
-    """Refuses a module over which Shardy would end the process.
+@contextlib.contextmanager
+def valid_mlir() -> Iterator[None]:
+    """Around what reads or verifies a program's module.
 
     Raises:
-        CompileError: with MLIR's own words.
+        CompileError: where it is not valid, with MLIR's own words.
     """
     try:
-        module.verify()
+        yield
     except ir.MLIRError as error:
         reasons = [line.removeprefix("error: unknown: ") for line in str(error).splitlines()[1:2]]
         raise CompileError(
             f"the program's module is not valid MLIR: {''.join(reasons) or error}. If it comes from a file of "
             "jax.export, the file is damaged: export it again"
         ) from error
+
+
+def verify(module: ir.Operation) -> None:
+    """Refuses a module over which Shardy would end the process; errors as `valid_mlir`."""
+    with valid_mlir():
+        module.verify()
 
 
 def dtype_of(text: str) -> str:

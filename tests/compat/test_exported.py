@@ -499,8 +499,11 @@ class TestBadFiles:
         except ShardvizError as error:
             assert str(error)
 
-    def test_an_attribute_that_no_dialect_has_is_told(self, data):
-        bad = data.replace(b"sdy.sharding\0j", b"sdy." + bytes(10))
+    @pytest.mark.parametrize(
+        ("word", "zeros"), [(b"sdy.sharding\0j", b"sdy." + bytes(10)), (b"sdy.sharding", b"sd\0.sharding")]
+    )
+    def test_an_attribute_that_no_dialect_has_is_told(self, data, word, zeros):
+        bad = data.replace(word, zeros)
         assert bad != data
         with pytest.raises(ShardvizError, match=r"damaged"):
             program = load(bad).program()
