@@ -16,38 +16,37 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy, stablehlo
+from jax.extend.mlir.dialects import stablehlo
 
-from shardviz.notation import Axis, Spec
+from shardviz.notation import Axis, DeviceMesh, Spec
+from shardviz.notation.spec import axis_size
 from shardviz.program.graph import cut_of
 from shardviz.program.lower import sdy_spec
 from shardviz.program.module import MESH
 
 
-def gather_disagreeing(operations: Iterable[ir.Operation]) -> None:
+def gather_disagreeing(operations: Iterable[ir.Operation], mesh: DeviceMesh) -> None:
     """Reshards both factors of each such product, so that what it sums over is whole on every device.
 
     Args:
         operations: of a propagated module, which is changed in place.
+        mesh: the module's.
     """
-    sizes: dict[str, int] = {}
     for op in operations:
-        if op.name == "sdy.mesh":
-            sizes |= {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, sdy.MeshAttr(op.attributes["mesh"]).axes)}
         if op.name != "stablehlo.dot_general":
             continue
         cuts = [cut_of(value) or Spec() for value in op.operands]
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
-        if _disagree(cuts, summed, sizes):
+        if _disagree(cuts, summed, mesh):
             made = (cut_of(op.results[0]) or Spec()).dims
             for place, dims in enumerate(summed):
                 left = [d for d in range(len(cuts[place].dims)) if d not in dims]
                 theirs = made[: len(left)] if place == 0 else made[-len(left) :] if left else ()
-                _reshard(op, place, cuts[place], dims, dict(zip(left, theirs, strict=False)))
+                _reshard(op, place, cuts[place], dict(zip(left, theirs, strict=False)))
 
 
-def _disagree(cuts: Sequence[Spec], summed: Sequence[Sequence[int]], sizes: Mapping[str, int]) -> bool:
+def _disagree(cuts: Sequence[Spec], summed: Sequence[Sequence[int]], mesh: DeviceMesh) -> bool:
     """Whether one summed dimension alone is cut, in both factors, into other numbers of pieces."""
     places, pieces = [], []
     for spec, where in zip(cuts, summed, strict=True):
@@ -55,13 +54,11 @@ def _disagree(cuts: Sequence[Spec], summed: Sequence[Sequence[int]], sizes: Mapp
         if len(cut) != 1 or cut[0] not in where:
             return False
         places.append(where.index(cut[0]))
-        pieces.append(math.prod(sizes[axis] if isinstance(axis, str) else axis[2] for axis in spec.dims[cut[0]]))
+        pieces.append(math.prod(axis_size(axis, mesh) for axis in spec.dims[cut[0]]))
     return places[0] == places[1] and pieces[0] != pieces[1]
 
 
-def _reshard(
-    op: ir.Operation, place: int, cut: Spec, summed: Sequence[int], made: Mapping[int, Sequence[Axis]]
-) -> None:
+def _reshard(op: ir.Operation, place: int, cut: Spec, made: Mapping[int, Sequence[Axis]]) -> None:
     """Puts a resharding in front of an operand that leaves the summed dimensions whole, and has the axes go to another
     one, of which the result (`made`: dimension → axes) is cut by them: an all-to-all.
     """

@@ -25,7 +25,7 @@ from shardviz.program.explicit import mark_types
 from shardviz.program.footprint import Footprint, footprint
 from shardviz.program.graph import PROPAGATED, MlirGraph
 from shardviz.program.lower import Lowered, edited
-from shardviz.program.module import items
+from shardviz.program.module import items, mesh_in
 from shardviz.program.propagated import PropagatedReading
 from shardviz.program.unforeseen import Unforeseen
 from shardviz.records import Collective, PlanRecord, Product, Value, Work
@@ -187,7 +187,8 @@ def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
     if then is None:
         return
     operations = list(_jax.walk(module))
-    gather_disagreeing(operations)
+    if (mesh := mesh_in(module)) is not None:
+        gather_disagreeing(operations, mesh)
     for op in operations:
         if _SHARDING in op.attributes:
             op.attributes[PROPAGATED] = op.attributes[_SHARDING]

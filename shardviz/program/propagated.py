@@ -46,7 +46,7 @@ from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
-from shardviz.program.unforeseen import CROSSING, Unforeseen, axes_crossed
+from shardviz.program.unforeseen import Unforeseen, dims_crossed
 from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
 from shardviz.records import Collective, Factor, Frame, Product, Value, WorkTally
 from shardviz.records.kernels import Array, KernelFacts
@@ -376,8 +376,10 @@ class PropagatedReading(Walker):
         )
 
     def _unforeseen(self, op: MlirOperation) -> None:
-        if op.kind in CROSSING and (axes := axes_crossed(op, self.graph.cut(op.operands[0], self.around.manual))):
-            self.unforeseen.append(Unforeseen(op.kind, axes, self.place(op).frame))
+        for d in dims_crossed(op):
+            cut = self.graph.cut(op.operands[0], self.around.manual)
+            if cut is not None and d < len(cut.dims) and cut.dims[d]:
+                self.unforeseen.append(Unforeseen(op.kind, cut.dims[d], self.place(op).frame))
 
     @staticmethod
     def used(op: MlirOperation) -> GraphValue:

@@ -13,15 +13,9 @@ from typing import NamedTuple
 
 from jax.extend.mlir import ir
 
-from shardviz.notation import Spec
 from shardviz.notation.spec import Axis
 from shardviz.program.graph import MlirOperation
 from shardviz.records import Frame
-
-CROSSING = frozenset(
-    ("convolution", "reduce-window", "select-and-scatter", "slice", "pad", "concatenate", "reverse", "top-k")
-)
-"""The kinds of operations, as HLO names them, that may read other devices' shards."""
 
 
 class Unforeseen(NamedTuple):
@@ -38,19 +32,7 @@ class Unforeseen(NamedTuple):
     source: Frame | None
 
 
-def axes_crossed(op: MlirOperation, spec: Spec | None) -> tuple[Axis, ...]:
-    """The mesh axes along which an operation reads other devices' shards of its first operand.
-
-    Args:
-        op: the operation.
-        spec: how its first operand is sharded; None for replicated.
-    """
-    if spec is None or not spec.axes:
-        return ()
-    return tuple(axis for d in _dims_crossed(op) if d < len(spec.dims) for axis in spec.dims[d])
-
-
-def _dims_crossed(op: MlirOperation) -> Iterator[int]:
+def dims_crossed(op: MlirOperation) -> Iterator[int]:
     """The dimensions of an operation's first operand that XLA may not leave sharded as they are."""
     if op.kind == "convolution":
         where, kernel = op.convolution, op.operands[1].shape
