@@ -119,12 +119,12 @@ def _most(explorer: Explorer) -> Json:
     """How many mends there are, and the button that shows them; where they are looked at, what costs most."""
     remedies = explorer.state.now.remedies
     document, explorer._costs = costs_documents(explorer.state.deck, remedies)
-    shown = pane(document) if explorer.tab == "most" else {}
+    rows = pane(document) if explorer.tab == "most" else {}
     tried = remedies.of == explorer.state.plan and remedies.mends is not None and not remedies.busy
     mends = sum(map(_mends, document.blocks))
     helps = ", and what was tried and helps" if mends else "; nothing that was tried helps" if tried else _BEING_TRIED
     fix = f"Fix ({mends})" if mends or tried else "Fix"
-    return {**shown, "mends": mends, "fix": fix, "said": f"what costs you most{helps}"}
+    return {**rows, "mends": mends, "fix": fix, "said": f"what costs you most{helps}"}
 
 
 def _mends(block: Block) -> int:
@@ -184,7 +184,7 @@ def _stages(explorer: Explorer) -> Json:
     now, other = state.deck.now, state.deck.other
     made, beside = (state.now.stages.get(plan, Stages()) for plan in (state.plan, other.plan))
     waits = "Shardy is being run …" if made.busy or (with_other and beside.busy) else ""
-    shown = stages_shown(
+    texts = stages_shown(
         made.with_reports(now.known.reports),
         None if other is now else beside.with_reports(other.known.reports),
         other.name,
@@ -192,8 +192,8 @@ def _stages(explorer: Explorer) -> Json:
         waits=waits,
         trouble=made.trouble,
     )
-    more = {"name": shown.name, "names": shown.names, "against": shown.against, "could": shown.could}
-    return pane(shown.document, **more, at=shown.at, found=shown.found, most=MOST_ROWS, other=other.name)
+    more = {"name": texts.name, "names": texts.names, "against": texts.against, "could": texts.could}
+    return pane(texts.document, **more, at=texts.at, found=texts.found, most=MOST_ROWS, other=other.name)
 
 
 def _memory(explorer: Explorer) -> Json:

@@ -48,8 +48,8 @@ class Mend:
         level: how far it was tried: `propagated`, `partitioned`, or `compiled` where memory decides.
         seconds: of a step, saved; None where the target has no speed.
         step: seconds of the step as it was; None where the target has no speed.
-        of_level, here: the level of the report that is mended, where it is another, and the seconds saved there; None
-            where not known.
+        of_level, here: the level of the report that is mended, and the seconds saved there; None where that is `level`,
+            or where they are not known.
         bytes: operand bytes that collectives move on one device in a step, saved.
         memory: bytes that one device needs, more than before: the compiler's plan at level `compiled`, else predicted.
         over: bytes that are too much for a device with it, as told by the same; 0 where it fits.
