@@ -137,11 +137,11 @@ class _ScheduleReader:
     def _begin(self, op: HloOperation) -> Scheduled:
         """A copy, or what an `async-start` runs beside the rest."""
         inner = op
-        if op.kind == "async-start":
-            operations = op.blocks[0].operations
+        while inner.kind in ("async-start", "call"):  # a call of what the sparse cores run
+            operations = inner.blocks[0].operations
             inner = next((each for each in operations if each.collective), operations[-1])
-            if inner.collective:
-                return self._entry(op, "begin", collective=inner.native.name)
+        if inner.collective:
+            return self._entry(op, "begin", collective=inner.native.name)
         return self._entry(op, "begin", **(_copied(inner) or {"hbm_bytes": moved_bytes(inner)}))
 
     def _fusion(self, op: HloOperation) -> Iterator[Scheduled]:
