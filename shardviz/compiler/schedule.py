@@ -78,7 +78,7 @@ class _ScheduleReader:
     def __init__(self, module: Module, kernels: KernelFacts, moments: Sequence[tuple[str, int]]):
         self.graph, self.kernels, self.scheduled = graph_of(module), kernels, is_scheduled(module)
         self.phases, self.trips = Phases(module), trip_counts(self.graph)
-        self.listing = ScheduleBuilder(_nbytes, lambda op: self._entry(op, "work"))
+        self.listing = ScheduleBuilder(lambda value: value.shape, _nbytes, lambda op: self._entry(op, "work"))
         self._moments = {name: moment for moment, (name, _) in enumerate(moments)}
         self._alive, self._moment = [alive for _, alive in moments], 0  # the first moment that no entry has yet
         self._blocks: dict[Block, Schedule] = {}

@@ -110,7 +110,7 @@ class Timing:
             task.products = sum(map(self._products, entry.flops.items()))
             share = (entry.is_attention and self.chip.attention_share) or self.chip.matrix_share
             task.products /= self._fill(entry) * (share or 1.0)
-            task.hbm = entry.moved(self._room) / self._bandwidth
+            task.hbm = entry.moved(self._room, self.chip.kind == "tpu") / self._bandwidth
             task.launch = self.chip.launch_seconds or 0.0
             task.what, task.bound = ("products" if entry.flops else "other work"), _bound(task)
             for name in entry.opaque:
