@@ -462,6 +462,8 @@ class ScheduleBuilder:
             fusion = _Fusion(entry, kind)
             for node in operands:
                 self._write_behind_a_product(node)
+                if kind == "pad" and _comes_from_memory(node):
+                    self._to_memory(node)
             fusion.slot = self._slot(operands, (fusion,))
         limit = sum(self._bytes_of(value) for value in operation.results) if kind == "gather" else None
         for place, node in enumerate(operands):

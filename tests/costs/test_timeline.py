@@ -180,6 +180,22 @@ def test_what_is_faster_never_makes_the_step_longer(tasks: list[Task], number: i
     assert Walk(halved(tasks, [number])).now <= Walk(tasks).now + 1e-9
 
 
+def test_a_wait_for_links_that_something_else_has_is_a_wait_for_that():
+    """A small gather behind a large one: the chip waits for the large one, in a loop's later trips too."""
+    large, small = (
+        Task("begin", name, lanes=("ICI",), seconds=s, what=name) for name, s in (("large", 5.0), ("small", 0.1))
+    )
+    body = (large, small, Task("end", "small"), Task("work", "dot", products=1.0), Task("end", "large"))
+    for trips in (1, 2, 50):
+        walk = Walk([Task("loop", "layers", trips=trips, body=body)])
+        waits = {"large": 0.0, "small": 0.0}
+        for task, lane, _, seconds, times, _ in walk.events:
+            if lane == WAITS:
+                waits[task.name] += seconds * times
+        assert waits == pytest.approx({"large": trips * 5.0, "small": trips * 0.1})
+        assert walk.now == pytest.approx(trips * 6.1)
+
+
 def test_alike_trips_are_folded_and_long_loops_are_quick():
     walk = Walk([loop(10**6, loop(10**3, begin("a", 2.0), work(1.0), end("a"), work(0.5)))])
     assert walk.now == pytest.approx(2.5e9)
