@@ -368,7 +368,6 @@ class ScheduleBuilder:
         for node in operands:
             node.need(slot)
         scatters = operation.kind == "all-reduce" and all(map(self._is_sliced, operation.results))
-        scatters &= all(node.fusion is None or node.fusion.kind != "scatter" for node in operands)
         narrows = operation.kind == "all-gather" and all(map(_is_rounded, operation.results))
         for entry in entries:
             if entry.kind == "begin":
