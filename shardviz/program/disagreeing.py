@@ -1,4 +1,4 @@
-"""Products whose factors disagree on how what is summed over is cut: XLA's partitioner gathers both.
+"""Products whose factors disagree on how what is summed over is cut: XLA's partitioner gathers one, or both.
 
     h: rows over data=4             h^T g: summed over the rows, which are cut into 4 pieces in one, into 8 in the other
     g: rows over data=4, model=2
@@ -8,6 +8,11 @@ partitioner in its place (`jax.jit` leaves that pass out), which gathers the row
 computes the whole product: here 8 times the FLOPs. So the gathering is written down before that pass runs. Where
 other dimensions of the factors are cut too, or the pieces are as many, the partitioner finds better ways, and Shardy's
 are left as they are.
+
+    x: rows over data=8             x w: data cuts what is summed over in w, and the rows of x and of the result
+    w: rows over data=8
+
+Here Shardy's pass would move a few rows of x, as in a step of decoding; the partitioner always gathers w.
 """
 
 from __future__ import annotations
@@ -38,12 +43,37 @@ def gather_disagreeing(operations: Iterable[ir.Operation], mesh: DeviceMesh) -> 
         cuts = [cut_of(value) or Spec() for value in op.operands]
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
-        if _disagree(cuts, summed, mesh):
-            made = (cut_of(op.results[0]) or Spec()).dims
+        batched = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
+        made = (cut_of(op.results[0]) or Spec()).dims
+        if not _disagree(cuts, summed, mesh):
+            _gather_for_rows(op, cuts, summed, batched, made)
+        else:
             for place, dims in enumerate(summed):
                 left = [d for d in range(len(cuts[place].dims)) if d not in dims]
                 theirs = made[: len(left)] if place == 0 else made[-len(left) :] if left else ()
                 _reshard(op, place, cuts[place], dict(zip(left, theirs, strict=False)))
+
+
+def _gather_for_rows(
+    op: ir.Operation,
+    cuts: Sequence[Spec],
+    summed: Sequence[Sequence[int]],
+    batched: Sequence[Sequence[int]],
+    made: Sequence[Sequence[Axis]],
+) -> None:
+    """Gathers what a factor sums over where its axes cut a free dimension of the other and of the result."""
+    begin = len(batched[0])
+    for one, other in ((0, 1), (1, 0)):
+        free = [d for d in range(len(cuts[other].dims)) if d not in (*summed[other], *batched[other])]
+        theirs = made[begin : begin + len(free)] if other == 0 else made[len(made) - len(free) :]
+        kept = {a for d, axes in zip(free, theirs, strict=False) for a in axes if a in cuts[other].dims[d]}
+        dims = list(cuts[one].dims)
+        for d, opposite in zip(summed[one], summed[other], strict=True):
+            if dims and kept & {*dims[d]}:
+                left, theirs = tuple(a for a in dims[d] if a not in kept), cuts[other].dims[opposite]
+                dims[d] = left if left == tuple(theirs) else ()
+        if tuple(dims) != tuple(cuts[one].dims):
+            _put(op, one, Spec(tuple(dims)))
 
 
 def _disagree(cuts: Sequence[Spec], summed: Sequence[Sequence[int]], mesh: DeviceMesh) -> bool:
@@ -62,11 +92,16 @@ def _reshard(op: ir.Operation, place: int, cut: Spec, made: Mapping[int, Sequenc
     """Puts a resharding in front of an operand that leaves the summed dimensions whole, and has the axes go to another
     one, of which the result (`made`: dimension → axes) is cut by them: an all-to-all.
     """
-    value, (axes,) = op.operands[place], filter(None, cut.dims)
+    (axes,) = filter(None, cut.dims)
     new: list[tuple[Axis, ...]] = [()] * len(cut.dims)
     for d in [d for d, theirs in made.items() if tuple(theirs[: len(axes)]) == tuple(axes)][:1]:
         new[d] = axes
-    spec = Spec(tuple(new))
+    _put(op, place, Spec(tuple(new)))
+
+
+def _put(op: ir.Operation, place: int, spec: Spec) -> None:
+    """Puts a resharding in front of an operand."""
+    value = op.operands[place]
     sharding = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(spec, len(spec.dims))}>")
     at = {"loc": op.location, "ip": ir.InsertionPoint(op)}
     reshard = ir.Operation.create("sdy.reshard", [value.type], [value], {"sharding": sharding}, **at)

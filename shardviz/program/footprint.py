@@ -4,7 +4,8 @@ The module is read in program order, calls and loops included. Each value is eit
 where it is used, as a compiler's fusions do. The results of products, reductions, gathers, updates and communication
 are held. A result that is computed element by element is made again from the buffers of its operands, unless it is
 smaller than these. A buffer is alive from where it is made to its last use; one that a loop uses is alive as long as
-the loop runs. Beside a matrix product stand the arrays that XLA's partitioner makes whole for it (`made_whole`).
+the loop runs. A matrix product's partial sum is whole along the axes that cut what both factors sum over, until it has
+been summed, even if the result is to be sharded along them.
 Partial sums that are added to each other, as the gradients of an array that is read twice, are held until then: XLA
 adds first, and sums over the devices once. A buffer that is dead before an output is made may lie in that output's
 place.
@@ -34,6 +35,7 @@ from jax.extend.mlir.dialects import sdy
 
 from shardviz.graph import Block, GraphValue
 from shardviz.graph.tiles import image_padding
+from shardviz.graph.uses import root
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
@@ -41,7 +43,7 @@ from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.buffers import Buffer, in_place_of, most_alive, on_chip
 from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
-from shardviz.program.made_whole import made_whole
+from shardviz.program.uses import is_reshard
 from shardviz.records import PlanRecord
 
 LESS, MORE = 0.4, 0.9
@@ -226,9 +228,8 @@ class _FootprintWalk:
             self._use_early(op.operands)
         else:
             self.use(op.operands)
-        if name == "stablehlo.dot_general":
-            for value, spec in made_whole(self.graph, op, self.manual):
-                self._hold(self._cut_by(value, spec), self.time)
+        if name == "stablehlo.dot_general" and (spec := self._partial(op)) is not None:
+            self._hold(self._cut_by(op.result, spec), self.time)
         if name in _MADE and not (name == "stablehlo.dot_general" and _is_thin(op)):
             for result in op.results:
                 self.roots[result] = self._hold(self.bytes_of(result), self.time)
@@ -260,6 +261,17 @@ class _FootprintWalk:
         if len(roots) != 1 or roots[0].fixed or roots[0].size != size:
             self.use([image])
             self.roots[image] = self._hold(size, self.time)
+
+    def _partial(self, product: MlirOperation) -> Spec | None:
+        """How a matrix product's partial sum is sharded; None where it is sharded as the result."""
+        first, second = (self.graph.cut(root(value, is_reshard), self.manual) for value in product.operands)
+        own = self.graph.cut(product.result, self.manual)
+        if first is None or second is None or own is None:
+            return None
+        meeting = zip(*product.contraction.summed, strict=True)
+        both = {a for i, j in meeting for a in first.dims[i] if a in second.dims[j]}
+        whole = tuple(tuple(a for a in dim if a not in both) for dim in own.dims)
+        return None if whole == own.dims else Spec(whole)
 
     def _updated(self, update: MlirOperation) -> _Roots:
         """An array with a slice replaced: in the array's own buffer if nothing else is in that, else in a new one."""

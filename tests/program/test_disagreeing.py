@@ -22,13 +22,20 @@ PRODUCTS = {
     "agreeing": ("bd,bf->df", P(BOTH), P(BOTH), P()),
     "as many pieces": ("bd,bf->df", P(BOTH), P(("model", "data")), P()),
     "another dimension is cut": ("bd,bf->df", P(BOTH), P("data", "model"), P()),
+    "few rows, cut as what the weight sums over": ("rd,df->rf", P("data"), P("data", "model"), P("data", "model")),
+    "a weight that is cut along the rows' axis and another": ("rd,df->rf", P("data"), P(BOTH), P("data")),
+    "the weight on the left": ("fd,rd->fr", P("model", "data"), P("data"), P("model", "data")),
+    "nothing is contested": ("rd,df->rf", P("data", "model"), P("model"), P("data")),
 }
+SIZES = {"r": 8, "d": 512, "f": 512}
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_what_is_moved_and_multiplied_is_the_partitioners(name):
     letters, *ins, out = PRODUCTS[name]
-    arrays = [jax.ShapeDtypeStruct((64,) * len(side), jnp.bfloat16) for side in letters.split("->")[0].split(",")]
+    sizes = SIZES if "r" in letters else {}
+    shapes = ([sizes.get(letter, 64) for letter in side] for side in letters.split("->")[0].split(","))
+    arrays = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes]
     program = sv.trace(lambda a, b: jnp.einsum(letters, a, b), *arrays)
     plan = sv.Plan(MESH, tuple(ins), out)
     foretold, partitioned = program.propagate(plan), program.partition(plan)
