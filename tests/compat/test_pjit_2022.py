@@ -9,7 +9,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.compat.pjit import FROM_GDA, pjit
+from shardviz.compat.pjit import pjit
 
 OLD = {
     "2021": """
@@ -108,10 +108,3 @@ def test_keep_unused_is_kept():
     for keep in (False, True):
         report = sv.analyze(pjit(lambda x, y: x, None, None, keep_unused=keep), array(8), array(4), mesh=MESH)
         assert [a.unused for a in report.arguments] == [False, not keep]
-
-
-def test_where_there_are_resources_arguments_are_positional():
-    with pytest.raises(sv.errors.TraceError, match=r"positional arguments only, where there are resources.* w by name"):
-        sv.trace(pjit(f, P("data"), None), array(8, 16), w=array(16, 8))
-    with pytest.raises(sv.errors.SpecError, match="y is FROM_GDA"):
-        sv.trace(pjit(lambda x, y: x, (None, FROM_GDA)), array(8), array(8))

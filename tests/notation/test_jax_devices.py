@@ -1,10 +1,8 @@
 """JAX's own map from device to slice, on eight simulated devices in permuted orders, against the record's places."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+
+from tests.truth import answers_of
 
 SCRIPT = """
 import json, random
@@ -52,10 +50,4 @@ print(json.dumps({"checked": checked, "wrong": wrong[:3], "one": held}))
 
 
 def test_places_are_where_jax_puts_them():
-    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT], env=env, cwd=root, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"checked": 1600, "wrong": [], "one": [5]}
+    assert json.loads(answers_of("-W", "ignore", "-c", SCRIPT, devices=8)) == {"checked": 1600, "wrong": [], "one": [5]}

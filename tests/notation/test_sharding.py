@@ -43,6 +43,7 @@ REFUSED = [  # text, rank, a part of the message
     ("{devices=[2,4]<=[8]}", 1, "rank 2, and this array's rank is 1"),
     ("P('a', None)", 1, "2 entries for an array of rank 1"),
     ("{devices=[4]<=[4]}", None, "over 4 devices, and the mesh a=2,b=4 has 8"),
+    ("{devices=[1000000,1000000]<=[1000000,1000000]}", None, "an iota of 1 to"),
     ("{mesh['a'=2], [{'a'}]}", None, "over 2 devices"),
     ("{maximal device=8}", None, "places 0 to 7"),
     ("{devices=[2,2]<=[8]}", None, "4 tiles for 8 devices"),

@@ -11,7 +11,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.page.explorer import Explorer
 from shardviz.paint import text as summary
 from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, TargetCollective, Value, Work
-from tests.page.page import SMALL, UNREADABLE
+from tests.page.page import CONTRAST, SMALL, UNREADABLE
 
 pytestmark = pytest.mark.browser
 TABS = ("source", "most", "shards", "rosetta", "values", "collectives", "memory", "problems", "code")
@@ -144,19 +144,26 @@ def on_machine(make_program, plan, compilers):
     return crowded(program, specs(program, plan), "tpu v5e:2x4")
 
 
-def test_on_a_machine_every_table_fits_its_pane_too(open_page, on_machine):
-    page = open_page(on_machine)
-    for tab in ("source", "collectives", "memory"):
+@pytest.mark.parametrize("light", [True, False])
+def test_on_a_machine_every_table_fits_its_pane_too(open_page, on_machine, light):
+    on_machine.device = 3
+    page = open_page(on_machine, width=1500, light=light)
+    for tab in ("source", "collectives", "memory", "cost", "machine"):
         page.go(tab)
         page.answer()
-        if tab == "collectives":
-            page.at("collectives-table").locator("button[aria-expanded=false]").first.click()
+        closed = page.at(f"panel-{tab}").locator("button[aria-expanded=false]")
+        while tab in ("collectives", "cost") and closed.count():
+            closed.first.click()
+        assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5, tab
         for width in page.widths(560, 760, 1000, 1500):
             assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], (tab, width)
+            assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), (tab, width)
+    assert page.at("device-groups").is_visible()
     for width in page.widths(560, 760, 1000, 1500):
         assert page.tab.locator(".sv-left").evaluate(UNREADABLE) == [], width
         page.at("target").click()
         assert page.at("target-menu").evaluate(UNREADABLE) == []
+        assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
         page.tab.keyboard.press("Escape")
 
 
@@ -190,11 +197,13 @@ def test_the_card_that_is_opened_comes_into_sight(open_page, on_machine):
     }""")
 
 
-def test_every_table_fits_its_pane(open_page, crowd):
-    page = open_page(crowd)
+@pytest.mark.parametrize("light", [True, False])
+def test_every_table_fits_its_pane(open_page, crowd, light):
+    page = open_page(crowd, light=light)
     for tab in TABS:
         page.go(tab)
         page.answer()
+        assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5, tab
         for width in page.widths(760, 1000, 1060, 1280, 1520):
             assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], (tab, width)
             assert page.at("shardviz").evaluate(SMALL) == [], (tab, width)
@@ -295,42 +304,6 @@ def test_no_problems_but_notes(open_page, program, plan):
     page = open_page(answered(program, plan))
     assert page.at("tab-problems").get_attribute("title") == "0 findings · 6 notes"
     assert page.at("tab-problems").inner_text().split() == ["Findings", "0", "·", "6", "notes"]
-
-
-def test_a_page_without_a_kernel_says_so(open_page):
-    page = open_page()
-    assert page.at("gone").count() == 0
-    page.tab.evaluate("() => { window.alive = false; model.trigger('comm_live_update'); }")
-    page.at("gone").wait_for()
-    assert "run the cell again" in page.at("gone").inner_text()
-    page.tab.evaluate("() => { window.alive = true; model.trigger('comm_live_update'); }")
-    page.at("gone").wait_for(state="detached")
-
-
-def test_the_keyboard_does_it_all(open_page, make_program, plan):
-    mesh = DeviceMesh.of({"data": 2, "model": 2})
-    page = open_page(Explorer(ExplorerState(make_program({"x": (64, 64)}), type(plan)(mesh), debounce=60)))
-    press = page.tab.keyboard.press
-    for _ in range(30):
-        press("Tab")
-        if page.focus() == "name-x":
-            break
-    for key, focus in (("ArrowRight", "slot-x-0"), ("ArrowRight", "slot-x-1"), ("ArrowLeft", "slot-x-0")):
-        press(key)
-        assert page.focus() == focus, key
-    for key, focus in (("Enter", "menu-axis-data"), ("ArrowDown", "menu-axis-model"), ("ArrowUp", "menu-axis-data")):
-        press(key)
-        assert page.focus() == focus, key
-    press("ArrowDown")
-    press("Enter")
-    page.answer()
-    assert page.at("slot-x-0").inner_text() == "model" and page.focus() == "slot-x-0" and page.at("menu").is_hidden()
-    press("Enter")
-    press("Escape")
-    assert page.at("menu").is_hidden() and page.focus() == "slot-x-0"
-    press("Delete")
-    page.answer()
-    assert page.at("slot-x-0").inner_text() == "·" and page.focus() == "slot-x-0"
 
 
 def test_a_tab_that_nobody_looked_at_says_that_no_kernel_answers_any_more(open_page):

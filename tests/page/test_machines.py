@@ -31,8 +31,6 @@ from shardviz.view.panes import cost_pane, shard_map_pane
 from tests.costs.machines import placed as meshes_on_machines
 from tests.page.documents import cells, rows, said, table
 from tests.page.machines import LARGE, MESHES, stepped
-from tests.page.page import CONTRAST, UNREADABLE
-from tests.page.test_looks import LONG, crowded, specs
 
 TPUS = [target for target in MESHES if target.startswith("tpu")]
 SOME = [target for target in MESHES if target not in LARGE]
@@ -411,33 +409,3 @@ def test_orders_are_chosen_on_the_page(open_page, on_tpu):
     page.at("order-mesh_utils").check()
     page.answer()
     assert not on_tpu.state.cost.placement.chosen and page.at("order-changes").count() == 0
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("light", [True, False])
-def test_it_can_be_read_at_any_width(open_page, make_program, plan, compilers, light):
-    program = make_program({LONG: (4096, 131072), f"{LONG}['bias']": (131072,), "tokens": (64, 4096)})
-    explorer = crowded(program, specs(program, plan), "tpu v5e:2x4")
-    explorer.state.set_order("row-major")
-    page = open_page(explorer, width=1500, light=light)
-    page.go("machine")
-    explorer.device = 3
-    page.answer()
-    assert page.at("device-groups").is_visible()
-    assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
-    for width in page.widths(560, 760, 1000, 1500):
-        assert page.at("panel-machine").evaluate(UNREADABLE) == [], width
-        assert page.at("machine-picture").bounding_box()["width"] <= page.at("panel-machine").bounding_box()["width"]
-
-
-@pytest.mark.browser
-def test_a_mesh_axis_with_a_hostile_name_is_text(open_page, make_program, plan, compilers):
-    axis = "\"><img src=x onerror='window.pwned=1'>"
-    program = make_program({"x": (64, 64)})
-    state = ExplorerState(program, type(plan)(DeviceMesh.of({axis: 8})), debounce=60, target="tpu v5e:2x4")
-    page = open_page(Explorer(state))
-    for tab in ("machine", "cost"):
-        page.go(tab)
-        page.tab.evaluate("model.set('device', 3)")
-        page.answer()
-    assert page.tab.locator("#app img").count() == 0 and page.tab.evaluate("window.pwned") is None

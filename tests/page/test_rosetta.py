@@ -257,13 +257,6 @@ def test_keys_alone_reach_it_all(pane):
 
 
 @browser
-def test_a_kernel_that_does_not_answer_is_said(open_page, explorer):
-    page = open_page(explorer)
-    page.go("rosetta")
-    assert "kernel" in page.at("panel-rosetta").inner_text()
-
-
-@browser
 @pytest.mark.parametrize("light", [True, False])
 def test_it_can_be_read_at_any_width(open_page, explorer, light):
     page = open_page(explorer, width=1500, light=light)
