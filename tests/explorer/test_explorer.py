@@ -24,7 +24,8 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.machine_choice import MachineChoice
 from shardviz.explorer.selection import Selection
 from shardviz.explorer.snapshot import MOST_STEPS
-from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation import Spec
+from shardviz.program.plan import Plan
 
 W1 = "params['w1']"
 
@@ -480,7 +481,7 @@ def test_a_target_whose_cost_cannot_be_told_is_not_taken(state, program, monkeyp
 
 @pytest.mark.usefixtures("compilers")
 def test_a_mesh_of_no_axes_has_a_target_and_takes_it_back(make_program, plan):
-    state = ExplorerState(make_program(), type(plan)(DeviceMesh.of({})), debounce=60)
+    state = ExplorerState(make_program(), Plan({}), debounce=60)
     assert state.set_target("tpu v5p:1x1x1") and state.cost is not None and state.error is None
     assert state.undo() and state.target == "cpu" and state.redo() and state.target == "tpu v5p:1x1x1"
 

@@ -15,6 +15,7 @@ from shardviz.errors import ShardvizError
 from shardviz.explorer.changes import choices
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import VIEWS, Explorer
+from shardviz.program.plan import Plan
 from shardviz.records import Value
 from shardviz.view.document import plain
 from shardviz.view.panes import shard_map_pane
@@ -165,7 +166,7 @@ def test_the_filter_is_answered_by_the_kernel(explorer):
 
 def test_long_lists_are_cut(make_program, plan):
     program = make_program({f"p['{i}']": (64, 64) for i in range(1000)})
-    explorer = Explorer(ExplorerState(program, type(plan)(plan.mesh)))
+    explorer = Explorer(ExplorerState(program, Plan(plan.mesh)))
     assert explorer.values == {}, "nobody looks at it"
     explorer.tab = "values"
     assert len(names(explorer)) == 200 and explorer.values["total"] == 1004

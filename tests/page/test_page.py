@@ -6,6 +6,7 @@ import pytest
 
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
+from shardviz.program.plan import Plan
 from tests.page.page import UNREADABLE
 
 pytestmark = pytest.mark.browser
@@ -181,7 +182,7 @@ def test_a_device_is_picked_in_both_maps(open_page):
 
 @pytest.mark.parametrize("name", ["n" * 10_000, "layers and " * 1000, "\u05de" * 3000, "w\u202ex"])
 def test_names_of_any_length_and_direction_leave_the_rest_as_it_is(open_page, make_program, plan, name):
-    page = open_page(Explorer(ExplorerState(make_program({name: (64, 64)}), type(plan)(plan.mesh), level="propagated")))
+    page = open_page(Explorer(ExplorerState(make_program({name: (64, 64)}), Plan(plan.mesh), level="propagated")))
     for tab in ("source", "shards", "rosetta", "values", "problems"):
         page.go(tab)
         page.answer()

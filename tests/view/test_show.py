@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.read import Sharding, sharding
+from shardviz.notation.read import Sharding
 from shardviz.notation.tiling import Tiling
 from shardviz.paint.columns import text_width
 from shardviz.paint.theme import paint_of
@@ -104,52 +104,6 @@ def test_anything_with_a_named_sharding():
     shown = show(array)
     assert shown.layout.shard_shape == (4, 6)
     assert "int4, 12 B per device" in shown.text()
-
-
-def test_a_jax_shape_and_a_jax_mesh():
-    jax = pytest.importorskip("jax")
-    mesh = jax.sharding.AbstractMesh((2, 4), ("data", "model"))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "model"))
-    abstract = jax.ShapeDtypeStruct((8, 8), "bfloat16", sharding=sharding)
-    assert show(abstract).layout.shard_shape == show((8, 8), sharding.spec, mesh).layout.shard_shape == (8, 2)
-
-
-def test_every_sharding_of_jax():
-    jax = pytest.importorskip("jax")
-    device = jax.devices()[0]
-    mesh = jax.sharding.Mesh(np.asarray([device]), ("x",))
-    named = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
-    assert show((8, 8), named).layout.shard_shape == (8, 8)
-    single = show((8, 8), jax.sharding.SingleDeviceSharding(device))
-    assert (single.layout.mesh.size, single.layout.device_ids.tolist()) == (1, [device.id])
-    array = jax.device_put(np.ones((2, 2), np.float32), named)
-    assert "│ 1 1 │" in show(array).text() and show(array).layout.mesh.names == ("x",)
-
-
-NOTATIONS = {
-    "HLO V1": "{devices=[4,1,2]0,1,2,3,4,5,6,7 last_tile_dim_replicate}",
-    "HLO V2": "{devices=[4,1,2]<=[8] last_tile_dim_replicate}",
-    "HLO V3": "{mesh['data'=4,'model'=2], [{'data'}, {}]}",
-    "Shardy": '#sdy.sharding<@mesh, [{"data"}, {}]>',
-    "a spec's text": "P('data', None)",
-    "the short form": "[data, ·]",
-    "a record": sharding(("data", None), "data=4,model=2", 2),
-}
-
-
-@pytest.mark.parametrize("form", NOTATIONS.values(), ids=list(NOTATIONS))
-def test_any_notation_draws_the_same_map(form):
-    mesh = None if isinstance(form, Sharding) else "data=4,model=2"
-    shown = show((8, 6), form, mesh)
-    plain = show((8, 6), ("data", None), "data=4,model=2")
-    assert shown.text() == plain.text() and shown.html() == plain.html()
-
-
-def test_an_op_sharding():
-    jax = pytest.importorskip("jax")
-    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
-    proto = sharding(("data", None), mesh, 2).to("proto")
-    assert show((8, 6), proto, mesh).text() == show((8, 6), ("data", None), mesh).text()
 
 
 def test_a_value_whose_sharding_no_spec_says():
