@@ -92,14 +92,6 @@ def works():
     return report.outputs[0].shard_shape == (256, 1024)
 
 
-def test_a_compile():
-    report = traced(small).compile(sv.Plan("x=4", (P(None, "x"), P("x"))))
-    assert [(c.kind, c.axes, c.operand_bytes, c.count) for c in report.collectives] == [
-        ("all-reduce", ("x",), 4 * 2**20, 1)
-    ]
-    assert report.memory is not None and report.memory.arguments == 2 * 2**20 and report.level == "compiled"
-
-
 def test_what_no_worker_can_be_given_ends_the_future_all_the_same():
     unpicklable: Any = threading.Lock()
     job = processes.submit(processes.Request(module=unpicklable, devices=4, out_chosen=(True,)))

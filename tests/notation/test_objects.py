@@ -159,19 +159,6 @@ def test_printed_messages_that_are_refused(text, message):
     assert message in str(caught.value)
 
 
-@MANY
-@given(st.data())
-def test_damaged_printed_messages(data):
-    text = data.draw(st.sampled_from([t for t, _, says in TEXTS if says]))
-    at = data.draw(st.integers(0, len(text)))
-    new = data.draw(st.sampled_from(["", *"{}[]<>:;,\"'\\0 9x"]))
-    try:
-        found = sv.sharding(text[:at] + new + text[at + data.draw(st.integers(0, 1)) :], MESH, 2)
-    except ShardvizError:
-        return
-    assert found.rank == 2
-
-
 def test_tuples_are_refused():
     """In XLA's text, printed message, bytes and objects: one array's sharding is read at a time."""
     several = xla("{{devices=[2,4]<=[8]}, {replicated}}")
