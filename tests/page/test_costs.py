@@ -12,8 +12,8 @@ from shardviz.costs import time_of
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from shardviz.paint.json import json_of
-from shardviz.records import Cost, Frame, Stated, Work
-from shardviz.records.amounts import format_flops, format_seconds
+from shardviz.records import Cost
+from shardviz.records.amounts import format_seconds
 from shardviz.view.panes import cost_pane
 from shardviz.view.picture import Labels, Lines, Marks
 from shardviz.view.roofline import BOTTOM, LEFT, RIGHT, TOP, roofline_of, roofline_picture
@@ -118,39 +118,6 @@ def test_roofline_marks_stand_where_their_numbers_say(target):
         for a, b in (*line, (x, y), label):
             assert LEFT - 0.1 <= a <= RIGHT + 0.1 and TOP <= b <= BOTTOM + 0.1
     assert all(b - a >= 15 for a, b in itertools.pairwise(sorted(heights))), "no name covers another"
-
-
-def test_flops_are_summed_by_phase_line_and_module_with_what_xla_says():
-    one, two = Frame("/src/model.py", 20), Frame("/src/model.py", 30)
-    work = (
-        Work(phase="forward", source=one, module="layers/mlp", dtype="bfloat16", dot_flops=3e12, other_flops=1e12),
-        Work(phase="backward", source=one, module="layers/mlp", dtype="bfloat16", dot_flops=8e12),
-        Work(phase="update", source=two, module="", dtype="float32", dot_flops=0.0, other_flops=2e12),
-        Work(phase="forward", source=None, module="head", dtype="bfloat16", dot_flops=1e12),
-    )
-    counted = Cost(dot_flops=1.2e13, other_flops=3e12, once_flops=5e12, work=work, stated=Stated(4.5e12, 1e9))
-    _, blocks = costs("tpu v5p:4x4x4", cost=counted)
-    work = table(blocks, "flops")["blocks"]
-    labels = {
-        key: [(said(row["cells"][-1]), said(row["cells"][0])) for row in table(work, f"By {key}")["rows"]]
-        for key in ("phase", "line", "module")
-    }
-    assert labels == {
-        "phase": [("forward", format_flops(5e12)), ("backward", format_flops(8e12)), ("update", format_flops(2e12))],
-        "line": [
-            ("model.py:20", format_flops(1.2e13)),
-            ("model.py:30", format_flops(2e12)),
-            ("no source line", format_flops(1e12)),
-        ],
-        "module": [("layers/mlp", format_flops(1.2e13)), ("head", format_flops(1e12))],
-    }
-    assert said(work[0]["pieces"]) == (
-        "cost_analysis() counts each loop's body once: 5.00 TFLOP; with all iterations it is 3 times as much; "
-        "of the finished program it says 4.50 TFLOP and 1.00 GB, on-chip memory counted too"
-    )
-    _, blocks = costs("tpu v5p:4x4x4", cost=replace(counted, stated=None, once_flops=1.5e13, work=()))
-    (once,) = table(blocks, "flops")["blocks"]
-    assert "15.0 TFLOP" in said(once["pieces"]) and "no loop adds to it" in said(once["pieces"])
 
 
 # In the explorer.

@@ -10,6 +10,7 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.page.explorer import Explorer
 from shardviz.paint import text as summary
+from shardviz.program.plan import Plan
 from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, TargetCollective, Value, Work
 from tests.page.page import CONTRAST, SMALL, UNREADABLE
 
@@ -128,7 +129,7 @@ def crowded(program, plan, target="cpu"):
 
 
 def specs(program, plan):
-    return type(plan)(plan.mesh, ((next(iter(program.shapes)), Spec.of(("data", "model"))),))
+    return Plan(plan.mesh, edits={next(iter(program.shapes)): Spec.of(("data", "model"))})
 
 
 @pytest.fixture
@@ -340,7 +341,7 @@ def test_a_very_long_name_of_an_axis_is_shortened_and_said_in_full(open_page, pr
     name = "an_axis_" + "of_a_very_long_name_" * 8
     spec = {"x": (name, None), "params['w1']": (None, "model_" * 8), "params['w2']": ("model_" * 8, None)}
     mesh = DeviceMesh.of({name: 4, "model_" * 8: 2})
-    plan = type(plan)(mesh, tuple((value, Spec.of(s)) for value, s in spec.items()))
+    plan = Plan(mesh, edits={value: Spec.of(s) for value, s in spec.items()})
     page = open_page(answered(program, plan, "tpu v5e:2x4"), width=width)
     for tab in ("collectives", "cost", "machine"):
         page.go(tab)
@@ -373,7 +374,7 @@ STICKING_OUT = """() => {
 def test_chips_of_long_names_stay_on_a_narrow_page(open_page, program, plan):
     one, other = "an_axis_of_a_rather_long_name_forty_char", "another_axis_of_forty_characters_exactly"
     specs = {"x": (one, None), "params['w1']": (None, (one, other)), "params['w2']": (other, None)}
-    plan = type(plan)(DeviceMesh.of({one: 4, other: 2}), tuple((name, Spec.of(spec)) for name, spec in specs.items()))
+    plan = Plan({one: 4, other: 2}, edits={name: Spec.of(spec) for name, spec in specs.items()})
     page = open_page(Explorer(ExplorerState(program, plan, debounce=60)), width=420)
     for view in ("source", "memory", "machine"):
         page.go(view)

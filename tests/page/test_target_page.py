@@ -178,22 +178,6 @@ def test_a_value_of_the_memory_tab_is_selected_everywhere(open_page, program, pl
     assert page.at("pick-value-params['w2']").get_attribute("aria-pressed") == "true"
 
 
-def test_seconds_come_with_their_arithmetic(open_page, program, plan):
-    page = open_page(on(program, plan, "tpu v5e:2x4"))
-    page.go("collectives")
-    page.answer()
-    button = page.at("collectives-table").get_by_role("button", name="all-reduce").first
-    assert "48.0 µs" in page.at("collectives-table").inner_text()
-    assert button.get_attribute("aria-expanded") == "false"
-    button.click()
-    assert "12 hops x 1.00 µs" in page.at("collectives-table").inner_text()
-    assert button.get_attribute("aria-expanded") == "true"
-    assert page.focus() == button.get_attribute("data-testid"), "the focus stays where the person was"
-    page.go("source")
-    assert "48.0 µs" in page.at("line-model.py:3").inner_text()
-    assert "communication" in page.at("line-model.py:3").locator(".sv-track").get_attribute("aria-label")
-
-
 def test_the_compilers_options_are_typed_or_chosen_and_a_wrong_one_is_refused_in_place(page):
     field = page.at("options-text")
     field.fill("xla_a=true <img src=x onerror=alert(1)>=1")
