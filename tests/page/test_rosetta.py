@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.notation import NOTATIONS, rosetta
-from shardviz.notation.read import sharding
+from shardviz.notation import NOTATIONS
 from shardviz.page.explorer import Explorer
 from shardviz.program.plan import Plan
 from shardviz.view.document import plain
-from shardviz.view.rosetta import read_rosetta, value_rosetta
+from shardviz.view.rosetta import read_rosetta
 from tests.page.documents import rows, said
 from tests.page.page import CONTRAST, UNREADABLE
 
@@ -48,18 +47,6 @@ def test_it_is_worked_out_only_while_somebody_looks(explorer):
     assert explorer.rosetta["document"]["title"][2]["v"] == {"dims": [[], []]}
     explorer.tab = "source"
     assert explorer.rosetta == {}
-
-
-@pytest.mark.parametrize("name", ["x", W1, "params['w2']", "result", "dot.0"])
-def test_it_says_what_notation_says(explorer, name):
-    value = explorer.report.value(name)
-    found = notations(value_rosetta(explorer.report, name))
-    wanted = rosetta(sharding(value.spec, explorer.report.mesh, len(value.shape)))
-    assert list(found) == list(NOTATIONS)
-    for row, want in zip(found.values(), wanted, strict=True):
-        assert plain(row.cells[1]) == (want.text if want.text is not None else f"not possible: {want.why}")
-        letters = row.detail[0].rows if row.detail else ()
-        assert [letter.cells[1].text for letter in letters] == [letter.meaning for letter in want.letters]
 
 
 @pytest.mark.parametrize(
