@@ -113,28 +113,29 @@ def test_links_join_neighbours_and_have_the_axis_that_steps_along_them(target):
     assert dense or stubs >= 2 * len(wrapping)  # an axis of two that wraps has two links between the same chips
 
 
-@pytest.mark.parametrize("target", MESHES)
-def test_company_is_the_groups_of_the_placement_and_its_ways_are_links(target):
-    place, drawn = placed(target), floor(placed(target))
-    plain, wrapping = chips(place) if target in TPUS else (set(), set())
-    for position in (0, place.mesh.size // 3, place.mesh.size - 1):
-        groups = company(place, position)
-        assert [g.axis for g in groups] == [n for n, s in place.mesh.shape.items() if s > 1]
-        for group in groups:
-            listed = place.groups((group.axis,)).tolist()
-            own = next(g for g in listed if place.order[position] in g)
-            assert [place.order[m] for m in group.members] == own
-            assert set(group.hops) <= plain
-            assert {(min(a.one, a.other), max(a.one, a.other)) for a in group.arcs} <= wrapping
-            route = place.route((group.axis,))
-            assert len(group.far) <= max(route.slices, route.domains) - 1
-            if drawn.block == (1, 1, 1) and route.regular and route.neighbours and target in TPUS:
-                rings = [leg for leg in route.legs if leg.ring and leg.size > 2]
-                assert bool(group.arcs) == bool(rings)
-                whole = [len(g) for g in (group.hops, group.arcs)]
-                lines = {leg: route.per_slice // route.on_chip // leg.size for leg in route.legs}
-                wanted = sum(lines[leg] * (leg.size if leg in rings else leg.size - 1) for leg in route.legs)
-                assert sum(whole) == wanted * route.slices
+def check_company(place: Placement, position: int):
+    """Its groups are the placement's, its ways are links, and all of those where it is a ring or a line."""
+    plain, wrapping = chips(place) if place.machine.chip.kind == "tpu" else (set(), set())
+    groups = company(place, position)
+    assert [g.axis for g in groups] == [n for n, s in place.mesh.shape.items() if s > 1]
+    for group in groups:
+        own = next(g for g in place.groups((group.axis,)).tolist() if place.order[position] in g)
+        assert [place.order[m] for m in group.members] == own
+        assert set(group.hops) <= plain
+        assert {(min(a.one, a.other), max(a.one, a.other)) for a in group.arcs} <= wrapping
+        route = place.route((group.axis,))
+        assert len(group.far) <= max(route.slices, route.domains) - 1
+        if floor(place).block == (1, 1, 1) and route.regular and route.neighbours and plain:
+            rings = [leg for leg in route.legs if leg.ring and leg.size > 2]
+            lines = {leg: route.per_slice // route.on_chip // leg.size for leg in route.legs}
+            wanted = sum(lines[leg] * (leg.size if leg in rings else leg.size - 1) for leg in route.legs)
+            assert bool(group.arcs) == bool(rings)
+            assert len(group.hops) + len(group.arcs) == wanted * route.slices
+
+
+@pytest.mark.parametrize("target", LARGE)
+def test_company_on_large_machines(target):
+    check_company(placed(target), placed(target).mesh.size // 3)
 
 
 @settings(max_examples=60, deadline=None)
@@ -150,10 +151,7 @@ def test_any_mesh_on_any_machine_is_drawn(found, data):
     device = data.draw(st.integers(0, machine.size - 1))
     picked = company_view(cost, device, report, "")
     assert at(picked) == mesh.coordinates()[device].tolist()
-    plain, wrapping = chips(cost.placement) if machine.chip.kind == "tpu" else (set(), set())
-    for group in company(cost.placement, device):
-        assert set(group.hops) <= plain
-        assert {(min(a.one, a.other), max(a.one, a.other)) for a in group.arcs} <= wrapping
+    check_company(cost.placement, device)
     assert len(json.dumps([view, picked, pane(cost_pane(cost))])) < 400_000
 
 

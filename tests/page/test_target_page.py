@@ -190,7 +190,7 @@ def test_the_compilers_options_are_typed_or_chosen_and_a_wrong_one_is_refused_in
     field.fill("xla_a=true")
     page.at("options-vmem-dense").click()
     page.answer()
-    assert page.explorer.state.plan.options == (("xla_a", True), ("xla_tpu_scoped_vmem_limit_kib", 98_304))
+    assert page.explorer.state.plan.options == {"xla_a": True, "xla_tpu_scoped_vmem_limit_kib": 98_304}
     assert page.at("target-menu").is_hidden() and page.at("target-error").count() == 0
     page.at("target").click()
     assert page.at("options-text").input_value() == "xla_a=true xla_tpu_scoped_vmem_limit_kib=98304"

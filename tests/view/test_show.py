@@ -179,11 +179,6 @@ def test_a_scalar_on_seven_devices():
     assert read(shown.html()).titles == ["[] on devices 0-6"]
 
 
-def test_manual_axes_are_said():
-    shown = show((8, 6), "{devices=[4,1,2]<=[8] last_tile_dims={manual}}", "data=4,model=2")
-    assert "│ 0 / 1 │" in shown.text() and "manual over model" in words(shown.html())
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
