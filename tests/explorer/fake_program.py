@@ -14,14 +14,15 @@ from shardviz.ask.presets import Preset
 from shardviz.compiler.targets import Targets, TargetStatus
 from shardviz.errors import CompileStopped, SpecError
 from shardviz.judge.report import Report
-from shardviz.layouts import layout
-from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
+from shardviz.notation import Spec, axis_name, check_spec
 from shardviz.program.bind import Undivided
 from shardviz.program.dimensions import Dimensions, Member
 from shardviz.program.plan import Plan
-from shardviz.records import Collective, Finding, Frame, Memory, Value
+from shardviz.records import Finding, Frame, Memory
 from shardviz.records.report import PlanRecord
 from shardviz.records.stages import Stage, StageLine
+from tests.collectives import collective, report_of
+from tests.view.sample import value
 
 W1 = "params['w1']"
 SHAPES = {"x": (64, 128), "params['w1']": (128, 512), "params['w2']": (512, 128)}
@@ -107,18 +108,6 @@ class FakeProgram:
             if size % math.prod(plan.mesh.shape.get(axis_name(a), 1) for a in _entry(specs[name], d))
         )
 
-    def _value(self, name: str, shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh, **more: Any) -> Value:
-        cut = layout(shape, spec, mesh)
-        return Value(
-            name=name,
-            shape=shape,
-            dtype="float32",
-            spec=spec,
-            shard_shape=cut.shard_shape,
-            bytes_per_device=cut.bytes_per_device("float32"),
-            **more,
-        )
-
     def propagate(self, plan: Plan) -> Report:
         self.propagations += 1
         if self.broken is not None:
@@ -126,37 +115,19 @@ class FakeProgram:
         bound = self.bind(plan)
         mesh = plan.mesh
         names = list(self.shapes)
-        arguments = tuple(self._value(n, self.shapes[n], bound.in_specs[n], mesh) for n in names)
+        arguments = [value(n, self.shapes[n], "float32", bound.in_specs[n], mesh) for n in names]
         hidden = Spec((bound.in_specs[names[0]].dims[0], ())) if len(self.shapes[names[0]]) > 1 else Spec(((), ()))
         line = Frame("model.py", 2, "step")
-        values = tuple(
-            self._value(f"dot.{i}", (64, 512), hidden, mesh, op="dot_general", label="h", source=line) for i in range(3)
-        )
-        out = self._value("result", (64, 128), bound.out_specs["result"] or hidden, mesh)
-        return Report(
-            level="propagated",
-            program=self.name,
-            plan=PlanRecord(mesh, bound.in_specs, bound.out_specs),
-            arguments=arguments,
-            outputs=(out,),
-            intermediates=values,
-            source=SOURCE,
-        )
+        made = {"op": "dot_general", "label": "h", "source": line}
+        values = tuple(value(f"dot.{i}", (64, 512), "float32", hidden, mesh, **made) for i in range(3))
+        out = value("result", (64, 128), "float32", bound.out_specs["result"] or hidden, mesh)
+        facts = {"program": self.name, "plan": PlanRecord(mesh, bound.in_specs, bound.out_specs), "source": SOURCE}
+        return report_of(mesh, arguments, (out,), level="propagated", intermediates=values, **facts)
 
     def partitioned(self, plan: Plan) -> Report:
         axes = plan.mesh.names[:1]
         frame = Frame("model.py", 3, "step")
-        move = Collective(
-            kind="all-reduce",
-            axes=axes,
-            dtype="float32",
-            shape=(64, 128),
-            operand_bytes=32768.0,
-            result_bytes=32768.0,
-            count=4,
-            source=frame,
-            phase="forward",
-        )
+        move = collective("all-reduce", axes, 32768.0, count=4, shape=(64, 128), source=frame, phase="forward")
         found = (Finding("levels-differ", "warning", "Shardy saw no all-reduce", source=frame),)
         return replace(self.propagate(plan), level="partitioned", collectives=(move,), diagnostics=found)
 

@@ -11,7 +11,8 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.page.explorer import Explorer
 from shardviz.paint import text as summary
 from shardviz.program.plan import Plan
-from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, TargetCollective, Value, Work
+from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, TargetCollective, Work
+from tests.collectives import collective, held
 from tests.page.page import CONTRAST, SMALL, UNREADABLE
 
 pytestmark = pytest.mark.browser
@@ -36,69 +37,30 @@ def crowded(program, plan, target="cpu"):
     def compiled(plan):
         report = program.partitioned(plan)
         many = Spec((("data",), (), (), ("model",), ()))
-        values = tuple(
-            Value(
-                name=f"custom-call.{i}.with-a-long-name.of-the-compilers-own",
-                shape=(16, 4096, 1048576, 28672, 128),
-                dtype="float8_e4m3fn",
-                spec=many,
-                shard_shape=(4, 4096, 1048576, 14336, 128),
-                bytes_per_device=5e13,
-                source=frame,
-                op="triangular_solve_of_something",
-                label="attention_scores_before_the_mask",
-                count=1280,
-            )
-            for i in range(3)
-        )
+        of = {"op": "triangular_solve_of_something", "label": "attention_scores_before_the_mask", "count": 1280}
+        of |= {"source": frame, "shard_shape": (4, 4096, 1048576, 14336, 128), "spec": many}
+        name, shape = "custom-call.{}.with-a-long-name.of-the-compilers-own", (16, 4096, 1048576, 28672, 128)
+        values = tuple(held(name.format(i), "float8_e4m3fn", shape, 5e13, **of) for i in range(3))
+        of = {"source": frame, "phase": "rematerialised", "origin": "user", "operand": LONG, "conditional": True}
+        of |= {"dtype": "float8_e4m3fn", "shape": shape[:4], "group_size": 512}
+        sizes = ((axes, 5.37e8, 1280), (("data",), 4e8, 2), (("model",), 1e3, 1), (None, 1e9, None))
         moves = tuple(
-            Collective(
-                kind="ragged-all-to-all",
-                axes=over,
-                dtype="float8_e4m3fn",
-                shape=(16, 4096, 1048576, 28672),
-                operand_bytes=nbytes,
-                result_bytes=nbytes,
-                count=count,
-                source=frame,
-                phase="rematerialised",
-                origin="user",
-                operand=LONG,
-                group_size=512,
-                conditional=True,
-            )
-            for over, nbytes, count in (
-                (axes, 5.37e8, 1280),
-                (("data",), 4e8, 2),
-                (("model",), 1e3, 1),
-                (None, 1e9, None),
-            )
+            collective("ragged-all-to-all", over, nbytes, None, count, name=f"ragged-all-to-all.{i}", **of)
+            for i, (over, nbytes, count) in enumerate(sizes)
         )
-        moves = tuple(replace(c, name=f"{c.kind}.{i}") for i, c in enumerate(moves))
-        how = ("turned", "combined", "asynchronous", "converted")
+        run = {"how": ("turned", "combined", "asynchronous", "converted"), "algorithm": "RotatedPincer"}
+        fused = [replace(c, dtype="float32", name=f"fused.{c.name}") for c in moves]
         runs = tuple(
-            TargetCollective(
-                collective=replace(c, dtype="float32", name=f"fused.{c.name}"),
-                stands_for=(c.name,),
-                how=how,
-                algorithm="RotatedPincer",
-            )
-            for c in moves
+            TargetCollective(collective=f, stands_for=(c.name,), **run) for f, c in zip(fused, moves, strict=True)
         )
         work = tuple(
             Work(phase=phase, source=frame, module="decoder", dtype="bfloat16", dot_flops=1e15)
             for phase in ("forward", "backward")
         )
+        large = {"dtype": "float8_e4m3fn", "shape": (1048576, 4096, 4096, 128), "source": frame}
         alive = (
             Alive(name="params", bytes=int(1e9), kind="argument", dtype="bfloat16", shape=(1048576, 4096, 128)),
-            Alive(
-                name="fusion." + LONG,
-                bytes=int(1e12),
-                kind="temporary",
-                dtype="float8_e4m3fn",
-                shape=(1048576, 4096, 4096, 128),
-                source=frame,
-            ),
+            Alive(name="fusion." + LONG, bytes=int(1e12), kind="temporary", **large),
         )
         notes = tuple(Finding("levels-differ", "note", f"all-gather over {n}: {LONG}" * 2) for n in "ab")
         bad = (Finding("involuntary-rematerialisation", "warning", LONG * 3, source=frame, value=LONG),)
