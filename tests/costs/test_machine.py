@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from shardviz.costs import Machine, chip
+from shardviz.costs import Chip, Machine, chip
 from shardviz.errors import ShardvizError, TargetError
 from tests.costs.machines import TARGETS
 from tests.truth import answers_of
@@ -127,18 +127,12 @@ def test_a_target_is_read_however_it_is_spelt(text: str):
         ("cpu:8", "expected|no topology"),
         ("tpu v5p:99999x99999x99999", "v5p has no|at most"),
         ("nonsense target", "expected"),
+        (chip("v5p"), r"Chip\('v5p'\): how many, and how joined\? Give a shardviz\.Machine\(chip, \(4, 4, 4\)\)"),
     ],
 )
-def test_a_machine_that_there_is_not_is_refused_with_what_there_is(text: str, said: str):
+def test_a_machine_that_there_is_not_is_refused_with_what_there_is(text: str | Chip, said: str):
     with pytest.raises(TargetError, match=said):
         Machine.of(text)
-
-
-def test_a_chip_alone_is_no_machine():
-    with pytest.raises(
-        TargetError, match=r"Chip\('v5p'\): how many, and how joined\? Give a shardviz\.Machine\(chip, \(4, 4, 4\)\)"
-    ):
-        Machine.of(chip("v5p"))  # type: ignore[arg-type]
 
 
 def test_one_is_not_called_many():

@@ -205,13 +205,6 @@ def test_a_time_limit(slow):
     next_edit_works(explorer)
 
 
-def test_a_memory_limit(slow):
-    explorer = slow(memory_limit=10_000_000)
-    ended(explorer, CompileMemoryLimit, r"more than its limit of 0\.01 GB")
-    explorer.state.memory_limit = None
-    next_edit_works(explorer)
-
-
 def test_a_compile_that_ends_while_the_explorer_is_drawn_is_told(slow, monkeypatch):
     draw = Explorer._draw
 

@@ -148,31 +148,6 @@ def test_a_silent_copy_is_said_in_the_figure_too():
     assert quiet in over, "the padding is hatched"
 
 
-WIDE = {"模型並行軸": 4, "データ": 2}
-
-
-@pytest.mark.parametrize("width", [40, 60, 80])
-def test_wide_characters_take_two_columns(width):
-    texts = [
-        show((8192, 4096), ("模型並行軸", "データ"), WIDE).text(width),
-        show((8192, 4096), ("模型並行軸", None), WIDE, after=(None, "データ")).text(width),
-        show({"層": np.ones((64, 64)), "b": np.ones(8)}, ("データ",), WIDE).text(width),
-    ]
-    for text in texts:
-        assert max(map(text_width, text.splitlines())) <= width
-    rows = next(text for text in texts if "['層']" in text).splitlines()
-    assert len({text_width(row[: row.index(" B ")]) for row in rows[1:3] if " B " in row}) <= 1
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_long_names_and_many_dimensions_keep_the_width(width):
-    mesh = {"a_very_long_name_of_a_mesh_axis_that_somebody_chose": 4, "model": 4, "c": 32, "d": 32}
-    shown = show((64,) * 6, (None, *mesh, None), mesh)
-    assert shown.layout.mesh.size == 16384
-    assert max(map(len, shown.text(width).splitlines())) <= width
-    assert len(shown.html()) <= 150_000
-
-
 def test_a_scalar_on_seven_devices():
     shown = show((), (), {"x": 7}, dtype="int32")
     assert "│ 0-6 ×7 │" in shown.text() and "each slice is on 7 devices" in words(shown.html())

@@ -15,8 +15,6 @@ from shardviz.notation import DeviceMesh
 from shardviz.paint.columns import text_width
 from shardviz.records import Cost
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
-from shardviz.view.machine import axis_between
-from shardviz.view.machine_picture import company
 from shardviz.view.report import phase_words
 from tests.collectives import collective
 from tests.view.sample import HOSTILE, report
@@ -92,13 +90,6 @@ def test_what_comes_from_outside_is_escaped():
     assert not read(html).images
     for kind in KINDS:
         found.plot(kind=kind)
-
-
-def test_axes_between_places():
-    found = made_for("tpu v5p:4x4x4")
-    assert axis_between(found.mesh, 0, 8) == "data" and axis_between(found.mesh, 0, 3) == "model"
-    assert axis_between(found.mesh, 0, 9) is None
-    assert company(found.placement, 0)[0].members == tuple(8 * i for i in range(8))
 
 
 # ---------------------------------------------------------------- figures
