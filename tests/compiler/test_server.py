@@ -286,15 +286,7 @@ def test_an_interrupt_of_the_kernel_does_not_reach_the_server():
     assert os.getpgid(process.pid) != os.getpgid(0)
 
 
-@pytest.fixture
-def interruptible():
-    """Python's own handler of SIGINT, which is off where the tests run in a shell's background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def test_who_interrupts_the_waiting_stops_the_compile(interruptible):
+def test_who_interrupts_the_waiting_stops_the_compile():
     program = traced(endless)
     works()  # so that nothing is left to be done in this thread but to wait
 

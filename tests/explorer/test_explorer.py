@@ -25,7 +25,6 @@ from shardviz.explorer.machine_choice import MachineChoice
 from shardviz.explorer.selection import Selection
 from shardviz.explorer.snapshot import MOST_STEPS
 from shardviz.notation import Spec
-from shardviz.program.plan import Plan
 
 W1 = "params['w1']"
 
@@ -468,13 +467,6 @@ def test_a_target_whose_cost_cannot_be_told_is_not_taken(state, program, monkeyp
     assert state.set_target("tpu v5p:2x2x3") is False and state.error["place"] == "target"
     assert replace(state.now, error=None) == here
     assert state.undo() and (state.plan, state.target, state.past) == (before.plan, "cpu", ())
-
-
-@pytest.mark.usefixtures("compilers")
-def test_a_mesh_of_no_axes_has_a_target_and_takes_it_back(make_program, plan):
-    state = ExplorerState(make_program(), Plan({}), debounce=60)
-    assert state.set_target("tpu v5p:1x1x1") and state.cost is not None and state.error is None
-    assert state.undo() and state.target == "cpu" and state.redo() and state.target == "tpu v5p:1x1x1"
 
 
 def test_an_answer_that_cannot_be_read_is_shown_and_changes_nothing(state, program, monkeypatch):
