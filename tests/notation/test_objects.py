@@ -141,6 +141,7 @@ def test_printed_messages(text, rank, says):
     ("text", "message"),
     [
         ("type: EVEN", "expected REPLICATED, MAXIMAL"),
+        ("type: OTHER tile_assignment_dimensions: 8 iota_reshape_dims: 8 iota_transpose_perm: 3", "make no devices"),
         ("type OTHER:", "expected P('data', None)"),
         ("type: OTHER tile_assignment_dimensions 2", "expected ':'"),
         ("type: OTHER colour: 3", "a field of OpSharding (type, "),
