@@ -1,16 +1,12 @@
 """The upper bound of JAX: it covers what the tests run with, and moves up only."""
 
 import importlib.metadata
-import importlib.util
-from pathlib import Path
 
 import pytest
 
-PLACE = Path(__file__).parents[1] / ".ci" / "jax_bound.py"
-spec = importlib.util.spec_from_file_location("jax_bound", PLACE)
-assert spec is not None and spec.loader is not None
-jax_bound = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(jax_bound)
+from tests.scripts import loaded
+
+jax_bound = loaded(".ci/jax_bound.py")
 
 
 def project(bound):

@@ -18,14 +18,21 @@ UNOPTIMIZED = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 """Has LLVM spend no time on what is compiled for CPUs: neither HLO nor the memory plan depends on it."""
 
 
-def answers_of(script: str | Path, *arguments: object, timeout: float = 600, **environment: str) -> str:
-    """Runs a script in an interpreter of its own, and gives what it prints; fails with what it said if it fails."""
+ROOT = Path(__file__).parents[1]
+
+
+def answers_of(script: str | Path, *arguments: object, devices: int = 0, **environment: str) -> str:
+    """What a script, or `"-c", code`, prints in an interpreter of its own, with so many simulated devices if a number
+    is given; fails with what it said if it fails.
+    """
+    if devices:
+        environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
     done = subprocess.run(
         [sys.executable, str(script), *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=timeout,
-        env=os.environ | environment,
+        timeout=600,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout

@@ -2,9 +2,6 @@
 have not."""
 
 import json
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +12,13 @@ from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from tests.ask import inspected
 from tests.ask.inspected import CASES, MESH
+from tests.truth import answers_of
 
 
 @pytest.fixture(scope="module")
 def truth():
     """Case → variable → spec, as JAX has it."""
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    ran = subprocess.run([sys.executable, inspected.__file__], env=environment, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    return json.loads(ran.stdout)
+    return json.loads(answers_of(inspected.__file__, devices=8))
 
 
 def asked(case):

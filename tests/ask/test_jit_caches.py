@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.truth import answers_of
+
 SCRIPT = """
 import json
 import jax, jax.numpy as jnp
@@ -50,8 +47,5 @@ print(json.dumps(counts))
 
 def test_what_a_person_has_compiled_stays_compiled(tmp_path):
     (script := tmp_path / "asks.py").write_text(SCRIPT)
-    run = [sys.executable, str(script)]
-    done = subprocess.run(run, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout.splitlines()[-1])
+    counts = json.loads(answers_of(script).splitlines()[-1])
     assert set(counts.values()) == {1}, counts

@@ -195,11 +195,6 @@ def test_code_has_them(program, plan):
     built = {}
     exec(program.plan_code(chosen), built)
     assert built["plan"].options == chosen.options and program.bind(built["plan"]) == program.bind(chosen)
-    devices = jax.device_count()
-    if devices >= 8:
-        code = {"f": f}
-        exec(program.code(chosen), code)
-        code["step"].lower(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.arguments)).compile()
     assert "compiler_options={\n        'xla_cpu_enable_fast_math': True," in program.code(chosen)
     assert "compiler_options" not in program.code(plan)
 

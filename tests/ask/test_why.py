@@ -259,15 +259,6 @@ def test_two_that_bring_an_axis_only_together():
     assert missing.dimension is None and missing.stops[0].last.name == "x1"
 
 
-def test_a_question_keeps_no_other_waiting(program):
-    """It is asked of a copy of the program: its lock is its own, so that an explorer goes on meanwhile."""
-    asking = program._asking(PLAN)
-    lowered = program._lowerings.lower(PLAN)
-    assert asking.trial.lowered is not lowered and asking.trial.lowered.lock is not lowered.lock
-    with lowered.entered():
-        assert program.why(PLAN, "y", axis="data").causes
-
-
 def test_an_edit_is_answered_before_a_why_ends_and_a_newer_question_ends_it():
     program = sv.trace(mlp, *ARGS)
     state = ExplorerState(program, PLAN, level="partitioned", debounce=600)

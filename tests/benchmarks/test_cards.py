@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-import statistics
-import time
 
 import pytest
 
 import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
+from tests.benchmarks.timing import seconds
 
 WK = "params['layers']['wk']"
 MOST_SENT = 60_000  # bytes from the kernel to the page for one edit
-
-
-def seconds(run, rounds=5):
-    taken = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +35,7 @@ def test_a_card_is_switched_in_less_than_shardy_takes(benchmark, explorer):
         assert state.set_dim("params['emb']", 1, [] if n % 3 else ["data"])
 
     switched = seconds(switch, 11)
-    propagated = seconds(edit, 5)
+    propagated = seconds(edit)
     benchmark.extra_info["switch / an edit"] = switched / propagated
     benchmark.extra_info["switch, ms"] = 1e3 * switched
     benchmark.pedantic(switch, rounds=5)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.extend.mlir import ir
-from jax.extend.mlir.passmanager import PassManager
 
 import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
-from shardviz.program.lower import edited
-from shardviz.program.propagate import PIPELINE
+from tests.benchmarks.timing import pipeline, seconds
 from tests.page.page import say
 
 
@@ -32,33 +28,22 @@ def program_of(leaves):
     return sv.trace(step, {"layers": layers}, {"layers": layers})
 
 
-def cpu_seconds(run):
-    start = time.process_time()
-    run()
-    return time.process_time() - start
-
-
 def measured(leaves):
     """CPU seconds of Shardy's pipeline as it comes, of an opening, and of an edit until it is on the page."""
     program, plan = program_of(leaves), sv.Plan("data=4,model=2")
-    lowered, bound = program._lowerings.lower(plan), program.bind(plan)
-    lowered.rehearsed = True  # in a process of its own, once for a program
+    raw, opened, places = pipeline(program, plan), [], iter(range(1, 6))
+    open_it = lambda: opened.append(Explorer(ExplorerState(program, plan, level="propagated")))  # noqa: E731
+    opening = seconds(open_it, 1, time.process_time)
+    (explorer,) = opened
 
-    def raw():
-        with lowered.module.context, ir.Location.unknown():
-            PassManager.parse(PIPELINE).run(edited(lowered, bound))
+    def edit():
+        name = f"params['layers'][0]['w{next(places)}']"  # each time a plan that was not asked for before
+        say(explorer, op="set_dim", name=name, dimension=0, axes=["data"], twins=True)
 
-    opened = []
-    opening = cpu_seconds(lambda: opened.append(Explorer(ExplorerState(program, plan, level="propagated"))))
-    explorer = opened[0]
-    edits = []
-    for place in range(1, 6):
-        name = f"params['layers'][0]['w{place}']"  # each time a plan that was not asked for before
-        edit = {"op": "set_dim", "name": name, "dimension": 0, "axes": ["data"], "twins": True}
-        edits.append(cpu_seconds(lambda edit=edit: say(explorer, **edit)))
+    edited = seconds(edit, 5, time.process_time)
     assert explorer.status["seq"] == 5 and explorer.status["error"] is None and len(explorer.state.past) == 5
     assert explorer.inputs["leaves"] == leaves and len(explorer.inputs["rows"]) > leaves
-    return statistics.median(cpu_seconds(raw) for _ in range(3)), opening, statistics.median(edits)
+    return seconds(raw, 3, time.process_time), opening, edited
 
 
 @pytest.mark.parametrize("leaves", [1240, 2500, 5000])

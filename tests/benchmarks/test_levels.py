@@ -6,41 +6,23 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 
 import pytest
-from jax.extend.mlir import ir
-from jax.extend.mlir.passmanager import PassManager
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import processes
 from shardviz.compiler import parse, schedule_of
-from shardviz.program.lower import edited
-from shardviz.program.propagate import PIPELINE
+from tests.benchmarks.timing import pipeline, seconds
 
 NAME = "params['layers']['wq']"
-
-
-def seconds(run, rounds=5):
-    taken = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
 
 
 def test_a_changed_spec_costs_little_more_than_shardys_pipeline_as_it_comes(benchmark):
     example = sv.gallery.llama("70b", mesh="data=64,model=64")
     program, plan = example.program, example.plan
-    lowered = program._lowerings.lower(plan)
     specs = [P(None, "data", "model"), P(None, None, "model")]
-
-    def raw():
-        with lowered.module.context, ir.Location.unknown():
-            PassManager.parse(PIPELINE).run(edited(lowered, program.bind(plan)))
-
+    raw = pipeline(program, plan)
     turn = iter(range(10**9))
 
     def change():
@@ -73,18 +55,12 @@ def test_a_changed_spec_costs_little_more_than_shardys_pipeline_as_it_comes(benc
 def test_what_a_step_costs_takes_a_tenth_of_shardys_pipeline_at_most(benchmark, target):
     example = sv.gallery.llama("70b", batch=512, mesh="data=64,model=64")
     program, plan = example.program, example.plan
-    lowered = program._lowerings.lower(plan)
     specs = [P(None, "data", "model"), P(None, None, "model")]
-
-    def raw():
-        with lowered.module.context, ir.Location.unknown():
-            PassManager.parse(PIPELINE).run(edited(lowered, program.bind(plan)))
-
     reports = [program.propagate(plan.with_spec(NAME, spec)) for spec in specs]
     turn = iter(range(10**9))
     found = sv.cost(reports[0], target)
     assert found.seconds >= found.lower > 0 and found.step.tokens == 512 * 4096
-    base = seconds(raw)
+    base = seconds(pipeline(program, plan))
     benchmark.pedantic(lambda: sv.cost(reports[next(turn) % 2], target), rounds=20, warmup_rounds=2)
     ratio = benchmark.stats.stats.median / base
     benchmark.extra_info.update(shardy_seconds=base, ratio=ratio)

@@ -5,28 +5,16 @@ import statistics
 import time
 
 import pytest
-from jax.extend.mlir import ir
-from jax.extend.mlir.passmanager import PassManager
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import cost_of
-from shardviz.program.lower import edited
-from shardviz.program.propagate import PIPELINE
 from shardviz.study.scoring import Scorer, score_there
 from shardviz.study.workers import Shared, Workers, answers
+from tests.benchmarks.timing import pipeline, seconds
 
 NAME = "params['layers']['wq']"
-
-
-def seconds(run, rounds=7):
-    taken = []
-    for _ in range(rounds):
-        start = time.process_time()
-        run()
-        taken.append(time.process_time() - start)
-    return statistics.median(taken)
 
 
 def test_a_candidate_costs_nine_tenths_of_shardys_pipeline_as_it_comes():
@@ -35,12 +23,8 @@ def test_a_candidate_costs_nine_tenths_of_shardys_pipeline_as_it_comes():
     program, plan = example.program, example.plan
     hunt = sv.search(program, "tpu v5p:4x4x4", level="propagated", stream=True)
     scorer = Scorer(program, hunt.machine, hunt.scorer.lowered_for)
-    lowered = program._lowerings.lower(plan, scorer.lowered_for)
+    raw = pipeline(program, plan, scorer.lowered_for)
     specs, turn = [P(None, "data", "model"), P(None, None, "model")], iter(range(10**9))
-
-    def raw():
-        with lowered.module.context, ir.Location.unknown():
-            PassManager.parse(PIPELINE).run(edited(lowered, program.bind(plan)))
 
     def one():
         return scorer(plan.with_spec(NAME, specs[next(turn) % 2]))
@@ -48,7 +32,8 @@ def test_a_candidate_costs_nine_tenths_of_shardys_pipeline_as_it_comes():
     assert one().seconds > 0
     gc.collect()
     gc.freeze()  # what other tests left is not gone through again and again
-    candidate, base = min(((seconds(one), seconds(raw)) for _ in range(3)), key=lambda taken: taken[0] / taken[1])
+    both = ([seconds(run, 7, time.process_time) for run in (one, raw)] for _ in range(3))
+    candidate, base = min(both, key=lambda taken: taken[0] / taken[1])
     gc.unfreeze()
     print(f"a candidate: {candidate * 1e3:.1f} ms, {candidate / base:.2f} x Shardy's {base * 1e3:.1f} ms (CPU)")
     assert candidate <= 0.9 * base
@@ -73,7 +58,8 @@ def test_dimensions_of_the_70b_step_in_a_second_and_a_half():
         assert len(sv.gallery.llama("70b").program.dimensions) == 10
 
     once()
-    base, all_of_it = seconds(lambda: sv.gallery.llama("70b").program, 3), seconds(once, 3)
+    trace = lambda: sv.gallery.llama("70b").program  # noqa: E731
+    base, all_of_it = (seconds(run, 3, time.process_time) for run in (trace, once))
     print(f"dimensions of the 70B step: {all_of_it - base:.2f} s (CPU), its trace {base:.2f} s")
     assert all_of_it - base <= 1.5
 

@@ -50,11 +50,6 @@ def test_everything_is_copied_to_a_new_folder(shipped: Path, mine: Path):
     assert sorted(p.name for p in mine.iterdir()) == [MANIFEST, FIRST, "02_more.ipynb"]
 
 
-def test_a_second_time_there_is_nothing_to_do(shipped: Path, mine: Path):
-    copy_notebooks(shipped, mine)
-    assert copy_notebooks(shipped, mine) == []
-
-
 def test_what_was_not_edited_is_brought_up_to_date(shipped: Path, mine: Path):
     copy_notebooks(shipped, mine)
     (shipped / FIRST).write_text("first, version 2")
@@ -121,10 +116,6 @@ def test_jupyterlab_opens_on_the_first_notebook(shipped: Path):
     assert f"--ServerApp.root_dir={shipped}" in words
     assert f"--LabApp.default_url=/lab/tree/{FIRST}" in words
     assert words[-1] == "--debug" and {"--port=9999", "--no-browser"} < set(words)
-
-
-def test_the_notebooks_are_found_in_a_checkout_and_in_a_wheel():
-    assert FIRST in {path.name for path in shipped_notebooks().glob("*.ipynb")}
 
 
 def test_arguments_after_two_dashes_are_for_lab_only(capsys):
@@ -274,18 +265,3 @@ def test_nothing_is_recommended_that_the_platform_cannot_have(machine, system: s
     assert cpu.ready
     assert "Linux x86-64 only" in tpu.missing and tpu.install == ""
     assert "Linux only" in gpu.missing and gpu.install == ""
-
-
-def test_targets_print_as_a_table(machine):
-    assert repr(machine({"libtpu": "0.0.50.1"})) == (
-        "cpu  ready    jaxlib 0.12.0\n"
-        "tpu  ready    libtpu 0.0.50.1\n"
-        "              chips: v2, v3, v4, v5e, v5p, v6e, tpu7x; written as 'tpu v5p:4x4x4', or 'tpu v5e:4x4*2' for two "
-        "slices\n"
-        "gpu  missing  no compiler\n"
-        "              not installed: jax-cuda13-plugin, jax-cuda13-pjrt, nvidia-cuda-nvcc (1.3 GB in all; no driver, "
-        "cuDNN or NCCL is needed)\n"
-        "              to install: pip install 'shardviz[cuda]'\n"
-        "              chips: a100, h100, h200, b200, gb200; written as 'gpu h100:2x8', hosts x GPUs of each\n"
-        "attached      the devices that JAX sees in this process, by the compiler of their kind"
-    )

@@ -1,9 +1,6 @@
 """What is said of two calls is what JAX does: traces counted by the function, compiles by JAX's own events."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -13,25 +10,15 @@ import pytest
 import shardviz as sv
 from shardviz.compat.recompile import why_recompiled
 from shardviz.errors import ShardvizError, TraceError
+from tests.truth import answers_of
 
 pytestmark = pytest.mark.long
-
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = Path(__file__).with_name("recompilation_truth.py")
 
 
 @pytest.fixture(scope="module")
 def cases():
     """Pairs of calls, made in a process with two devices."""
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-        "PYTHONPATH": str(ROOT),
-    }
-    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(answers_of(Path(__file__).with_name("recompilation_truth.py"), devices=2).splitlines()[-1])
 
 
 def test_what_is_said_is_what_happened(cases):

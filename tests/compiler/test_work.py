@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardviz.compiler import count_bytes, count_flops, graph_of, parse
-from shardviz.errors import ParseError, ShardvizError
+from shardviz.errors import ShardvizError
 from shardviz.graph import heaviest_runs
 from shardviz.records import Cost, Frame
 from shardviz.records.work import joined
@@ -364,8 +364,3 @@ def test_collectives_and_work_agree_on_phases(compiled):
     for found in hlo.collectives(compiled.after, compiled.mesh, compiled.before, phases=phases):
         if found.kind == "all-reduce" and found.origin == "partitioner" and found.source in work:
             assert found.phase in work[found.source]
-
-
-def test_what_cannot_be_read_is_named():
-    with pytest.raises(ParseError, match="instruction 'd': contracts dimensions"):
-        count_flops(made("%x = f32[8] parameter(0)", "ROOT %d = f32[] dot(%x, %x), lhs_contracting_dims={3}"))

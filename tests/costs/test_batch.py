@@ -17,32 +17,15 @@ from shardviz.costs.batch import batch_of
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.notation import DeviceMesh
-from shardviz.records import Cost, PlanRecord, Value
+from shardviz.records import Cost
+from tests.collectives import held, report_of
 
 
 def report(*arguments: tuple[str, str, tuple[int, ...]], donated: tuple[str, ...] = ()) -> Report:
     """Of arguments (name, dtype, shape); those whose names begin with one of `donated` are donated."""
-    values = tuple(
-        Value(
-            name=name,
-            shape=shape,
-            dtype=dtype,
-            spec=None,
-            shard_shape=shape,
-            bytes_per_device=1.0,
-            donated=name.startswith(donated) if donated else False,
-        )
-        for name, dtype, shape in arguments
-    )
-    return Report(
-        level="partitioned",
-        program="f",
-        plan=PlanRecord(DeviceMesh.of("a=8"), {}, {}),
-        arguments=values,
-        outputs=(),
-        cost=Cost(dot_flops=1e12),
-    )
+    given = bool(donated)
+    values = [held(*argument, 1.0, donated=given and argument[0].startswith(donated)) for argument in arguments]
+    return report_of("a=8", values, cost=Cost(dot_flops=1e12))
 
 
 def guess(*arguments: tuple[str, str, tuple[int, ...]], donated: tuple[str, ...] = ()) -> tuple[float, str] | None:

@@ -14,6 +14,7 @@ from shardviz.costs.placement import groups_along
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective
+from tests.collectives import collective
 from tests.costs.machines import KINDS, placed
 
 ALL_KINDS = (*KINDS, "collective-broadcast")
@@ -157,12 +158,6 @@ def test_an_all_to_all_over_dcn_sends_each_slices_part():
     assert time.stages[0].seconds == pytest.approx(within)
 
 
-def test_more_chips_have_more_of_the_network():
-    one = seconds("all-reduce", 1e9, "data", "data=2*1,model=16", "tpu v5e:4x4*2")
-    many = collective_seconds("all-reduce", 1e9, "data", "data=2*16", "tpu v5e:4x4*2").stages[1].seconds
-    assert one == pytest.approx(16 * many)
-
-
 # Two devices a chip
 
 
@@ -249,12 +244,6 @@ def test_a_shift_over_domains():
 # A program's collectives
 
 
-def record(kind: str, axes: tuple[str, ...] | None, before: float, after: float, **rest: object) -> Collective:
-    return Collective(
-        kind=kind, axes=axes, dtype="float32", shape=(), operand_bytes=before, result_bytes=after, count=1, **rest
-    )  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("kind", "before", "after", "whole"),
     [
@@ -269,37 +258,37 @@ def record(kind: str, axes: tuple[str, ...] | None, before: float, after: float,
 )
 def test_a_programs_collective_is_of_the_whole_array(kind: str, before: float, after: float, whole: float):
     mesh, target = "x=8,y=8,z=8", "tpu v5p:8x8x8"
-    found = with_seconds(record(kind, ("x",), before, after), mesh, target)
+    found = with_seconds(collective(kind, ("x",), before, after), mesh, target)
     wanted = collective_seconds(kind, whole, "x", mesh, target)
     assert (found.seconds, found.formula) == (wanted.seconds, wanted.formula)
 
 
 def test_groups_that_are_no_product_of_axes_are_read_from_the_text():
-    one = record("all-gather", None, 1e6, 4e6, groups="{{0,1,2,3},{4,5,6,7}}")
+    one = collective("all-gather", None, 1e6, 4e6, groups="{{0,1,2,3},{4,5,6,7}}")
     found = with_seconds(one, "x=8", "gpu h100:1x8")
     assert found.seconds == pytest.approx(4e6 * 3 / 4 / 4.5e11)
 
 
 def test_of_groups_of_unequal_sizes_the_longest_counts():
-    one = record("all-gather", None, 1e7, 6e7, groups="{{0,1,2,3,4,5},{6,7}}")
+    one = collective("all-gather", None, 1e7, 6e7, groups="{{0,1,2,3,4,5},{6,7}}")
     assert with_seconds(one, "x=8", "gpu h100:1x8").seconds == pytest.approx(6e7 * 5 / 6 / 4.5e11)
 
 
 def test_a_permute_goes_by_its_own_pairs():
     """Two devices of a host change places: nothing leaves it, though the axis spans hosts."""
-    one = record("collective-permute", ("x",), 1e9, 1e9, groups="{{0,1},{1,0}}")
+    one = collective("collective-permute", ("x",), 1e9, 1e9, groups="{{0,1},{1,0}}")
     assert with_seconds(one, "x=16", "gpu h100:2x8").seconds == pytest.approx(1e9 / 4.5e11)
-    across = record("collective-permute", ("x",), 1e9, 1e9, groups="{{0,8},{8,0}}")
+    across = collective("collective-permute", ("x",), 1e9, 1e9, groups="{{0,8},{8,0}}")
     assert with_seconds(across, "x=16", "gpu h100:2x8").seconds == pytest.approx(1e9 / 4e11)
 
 
 @pytest.mark.parametrize(
     ("collective", "mesh", "target", "why"),
     [
-        (record("all-gather", None, 1, 1), "x=8", "gpu h100:1x8", "its groups are no product of mesh axes"),
-        (record("all-gather", ("x",), 1, 1), "x=8", "cpu", "simulated devices have no links"),
-        (record("all-gather", ("x",), 1, 1), "x=4", "gpu h100:1x8", "gpu h100:1x8 has 8"),
-        (record("all-gather", None, 1, 1, groups="nonsense"), "x=8", "gpu h100:1x8", "replica groups 'nonsense'"),
+        (collective("all-gather", None, 1, 1), "x=8", "gpu h100:1x8", "its groups are no product of mesh axes"),
+        (collective("all-gather", ("x",), 1, 1), "x=8", "cpu", "simulated devices have no links"),
+        (collective("all-gather", ("x",), 1, 1), "x=4", "gpu h100:1x8", "gpu h100:1x8 has 8"),
+        (collective("all-gather", None, 1, 1, groups="nonsense"), "x=8", "gpu h100:1x8", "replica groups 'nonsense'"),
     ],
 )
 def test_a_time_that_cannot_be_told_says_why(collective: Collective, mesh: str, target: str, why: str):

@@ -9,12 +9,10 @@ import pytest
 import shardviz as sv
 from shardviz.costs.spending import spendings
 from shardviz.costs.step_cost import cost_of
-from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collectives, Cost, Frame, Work
-from shardviz.records.report import PlanRecord
 from shardviz.records.schedule import Scheduled
-from tests.collectives import collective
+from tests.collectives import collective, report_of
 from tests.costs.events import simulated
 
 TARGET = "tpu v5p:2x2x2"
@@ -99,16 +97,8 @@ def test_hidden_communication_sinks():
         Scheduled(kind="end", name="r"),
     )
     work = (Work(phase="forward", source=at[0], module="", dtype="bfloat16", dot_flops=2e13),)
-    report = Report(
-        level="propagated",
-        program="step",
-        plan=PlanRecord(mesh, {}, {}),
-        arguments=(),
-        outputs=(),
-        collectives=Collectives((gather, total)),
-        cost=Cost(dot_flops=2e13, work=work),
-        schedule=schedule,
-    )
+    facts = {"collectives": Collectives((gather, total)), "cost": Cost(dot_flops=2e13, work=work)}
+    report = report_of(mesh, level="propagated", schedule=schedule, **facts)
     cost = cost_of(report, "tpu v5e:4x4")
     compute, first, second = spendings(cost)
     assert (compute.what, first.kind, second.kind) == ("compute", "all-reduce", "all-gather")

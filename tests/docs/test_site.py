@@ -1,6 +1,5 @@
 """The documentation: every public name is in it, its code runs, its links lead somewhere, and it needs no network."""
 
-import importlib.util
 import json
 import os
 import re
@@ -15,18 +14,10 @@ import pytest
 
 import shardviz as sv
 from shardviz.cli.schemas import SCHEMAS, schema_of
+from tests.scripts import loaded
 
 ROOT = Path(__file__).parents[2]
 NETWORK = ("http:", "https:", "//")
-
-
-def hooks():
-    """What the site's build calls."""
-    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "docs" / "site" / "hooks.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_public_name_has_an_entry_in_the_reference():
@@ -46,7 +37,7 @@ def test_every_public_name_has_an_example():
 
 def test_the_readmes_python_runs():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    _, outputs = hooks().run_page("README.md", text)
+    _, outputs = loaded("docs/site/hooks.py").run_page("README.md", text)
     assert outputs
 
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from shardviz.ask.presets import Preset
 from shardviz.compiler.targets import Targets, TargetStatus
-from shardviz.errors import CompileStopped, MeshError, SpecError
+from shardviz.errors import CompileStopped, SpecError
 from shardviz.judge.report import Report
-from shardviz.layouts import layout
-from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
+from shardviz.notation import Spec, axis_name, check_spec
 from shardviz.program.bind import Undivided
 from shardviz.program.dimensions import Dimensions, Member
-from shardviz.records import Collective, Finding, Frame, Memory, Value, Variant
-from shardviz.records.options import options_of
+from shardviz.program.plan import Plan
+from shardviz.records import Finding, Frame, Memory
 from shardviz.records.report import PlanRecord
 from shardviz.records.stages import Stage, StageLine
+from tests.collectives import collective, report_of
+from tests.view.sample import value
 
 W1 = "params['w1']"
 SHAPES = {"x": (64, 128), "params['w1']": (128, 512), "params['w2']": (512, 128)}
@@ -35,69 +35,6 @@ class Argument:
     shape: tuple[int, ...]
     dtype: str = "float32"
     donated: bool = False
-
-
-@dataclass(frozen=True)
-class FakePlan:
-    mesh: DeviceMesh
-    specs: tuple[tuple[str, Spec], ...] = ()
-    out: tuple[tuple[str, Spec | None], ...] = ()
-    constraints: tuple[Any, ...] = ()
-    variant: Variant = field(default_factory=Variant)
-    options: tuple[tuple[str, Any], ...] = ()
-
-    def without_options(self) -> FakePlan:
-        return replace(self, options=())
-
-    def with_options(self, options: Any) -> FakePlan:
-        return replace(self, options=tuple({**dict(self.options), **options_of(options)}.items()))
-
-    def with_spec(self, name: str, spec: Any) -> FakePlan:
-        return replace(self, specs=tuple({**dict(self.specs), name: Spec.of(spec)}.items()))
-
-    def with_out_spec(self, name: str, spec: Any) -> FakePlan:
-        return replace(self, out=tuple({**dict(self.out), name: None if spec is None else Spec.of(spec)}.items()))
-
-    def with_edits(self, edits: Mapping[str, Any], out_edits: Mapping[str, Any]) -> FakePlan:
-        changed = self
-        for name, spec in edits.items():
-            changed = changed.with_spec(name, spec)
-        for name, spec in out_edits.items():
-            changed = changed.with_out_spec(name, spec)
-        return changed
-
-    def with_mesh(self, mesh: Any) -> FakePlan:
-        return replace(self, mesh=DeviceMesh.of(mesh))
-
-    def _each(self, change: Any) -> FakePlan:
-        specs = tuple((n, Spec(tuple(change(d) for d in s.dims))) for n, s in self.specs)
-        return replace(self, specs=specs)
-
-    def rename_axis(self, old: str, new: str) -> FakePlan:
-        if old not in self.mesh.names:
-            raise MeshError(f"the mesh has no axis {old!r}")
-        names = tuple(new if n == old else n for n in self.mesh.names)
-        return replace(
-            self._each(lambda d: tuple(new if a == old else a for a in d)), mesh=DeviceMesh(names, self.mesh.sizes)
-        )
-
-    def without_axis(self, name: str) -> FakePlan:
-        if name not in self.mesh.names:
-            raise MeshError(f"the mesh has no axis {name!r}")
-        left = {n: s for n, s in self.mesh.shape.items() if n != name}
-        return replace(self._each(lambda d: tuple(a for a in d if a != name)), mesh=DeviceMesh.of(left))
-
-
-@dataclass(frozen=True)
-class Bound:
-    mesh: DeviceMesh
-    in_specs: dict[str, Spec]
-    out_specs: dict[str, Spec | None]
-    in_memory: dict[str, str] = field(default_factory=dict)
-    out_memory: dict[str, str] = field(default_factory=dict)
-    constraints: tuple[Any, ...] = ()
-    variant: Variant = field(default_factory=Variant)
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 def _entry(spec: Spec, dimension: int) -> Any:
@@ -135,35 +72,35 @@ class FakeProgram:
     def __init__(self, shapes: dict[str, tuple[int, ...]] | None = None):
         self.shapes = shapes or SHAPES
         self.arguments = tuple(Argument(n, s) for n, s in self.shapes.items())
-        self.jobs: list[tuple[FakePlan, FakeFuture]] = []
+        self.jobs: list[tuple[Plan, FakeFuture]] = []
         self.asked: list[tuple[str, str]] = []
         self.propagations = 0
         self.broken: BaseException | None = None
 
-    def _settled(self, plan: FakePlan) -> FakePlan:
+    def _settled(self, plan: Plan) -> Plan:
         return plan
 
-    def bind(self, plan: FakePlan) -> Bound:
-        specs = dict(plan.specs)
+    def bind(self, plan: Plan) -> PlanRecord:
+        specs = dict(plan.edits)
         for name in specs:
             if name not in self.shapes:
                 raise SpecError(f"the program has no argument {name!r}", argument=name)
         full = {n: Spec.of(specs.get(n), len(s)) for n, s in self.shapes.items()}
         for name, spec in full.items():
             check_spec(name, self.shapes[name], spec, plan.mesh)
-        out = dict(plan.out)
+        out = dict(plan.out_edits)
         if (spec := out.get("result")) is not None:
             check_spec("result", (64, 128), spec, plan.mesh)
-        return Bound(plan.mesh, full, {"result": out.get("result")}, options=dict(plan.options))
+        return PlanRecord(plan.mesh, full, {"result": out.get("result")}, options=dict(plan.options))
 
     @property
     def dimensions(self) -> Any:
         """None that anybody knows of."""
         return Dimensions(())
 
-    def _undivided(self, plan: FakePlan) -> tuple[Any, ...]:
+    def _undivided(self, plan: Plan) -> tuple[Any, ...]:
         """Which dimensions of the arguments do not divide."""
-        specs = {n: Spec.of(dict(plan.specs).get(n), len(s)) for n, s in self.shapes.items()}
+        specs = {n: Spec.of(dict(plan.edits).get(n), len(s)) for n, s in self.shapes.items()}
         return tuple(
             Undivided(Member("argument", name, d), size, specs[name])
             for name, shape in self.shapes.items()
@@ -171,61 +108,30 @@ class FakeProgram:
             if size % math.prod(plan.mesh.shape.get(axis_name(a), 1) for a in _entry(specs[name], d))
         )
 
-    def _value(self, name: str, shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh, **more: Any) -> Value:
-        cut = layout(shape, spec, mesh)
-        return Value(
-            name=name,
-            shape=shape,
-            dtype="float32",
-            spec=spec,
-            shard_shape=cut.shard_shape,
-            bytes_per_device=cut.bytes_per_device("float32"),
-            **more,
-        )
-
-    def propagate(self, plan: FakePlan) -> Report:
+    def propagate(self, plan: Plan) -> Report:
         self.propagations += 1
         if self.broken is not None:
             raise self.broken
         bound = self.bind(plan)
         mesh = plan.mesh
         names = list(self.shapes)
-        arguments = tuple(self._value(n, self.shapes[n], bound.in_specs[n], mesh) for n in names)
+        arguments = [value(n, self.shapes[n], "float32", bound.in_specs[n], mesh) for n in names]
         hidden = Spec((bound.in_specs[names[0]].dims[0], ())) if len(self.shapes[names[0]]) > 1 else Spec(((), ()))
         line = Frame("model.py", 2, "step")
-        values = tuple(
-            self._value(f"dot.{i}", (64, 512), hidden, mesh, op="dot_general", label="h", source=line) for i in range(3)
-        )
-        out = self._value("result", (64, 128), bound.out_specs["result"] or hidden, mesh)
-        record = PlanRecord(mesh, bound.in_specs, bound.out_specs)
-        return Report(
-            level="propagated",
-            program=self.name,
-            plan=record,
-            arguments=arguments,
-            outputs=(out,),
-            intermediates=values,
-            source=SOURCE,
-        )
+        made = {"op": "dot_general", "label": "h", "source": line}
+        values = tuple(value(f"dot.{i}", (64, 512), "float32", hidden, mesh, **made) for i in range(3))
+        out = value("result", (64, 128), "float32", bound.out_specs["result"] or hidden, mesh)
+        facts = {"program": self.name, "plan": PlanRecord(mesh, bound.in_specs, bound.out_specs), "source": SOURCE}
+        return report_of(mesh, arguments, (out,), level="propagated", intermediates=values, **facts)
 
-    def partitioned(self, plan: FakePlan) -> Report:
+    def partitioned(self, plan: Plan) -> Report:
         axes = plan.mesh.names[:1]
         frame = Frame("model.py", 3, "step")
-        move = Collective(
-            kind="all-reduce",
-            axes=axes,
-            dtype="float32",
-            shape=(64, 128),
-            operand_bytes=32768.0,
-            result_bytes=32768.0,
-            count=4,
-            source=frame,
-            phase="forward",
-        )
+        move = collective("all-reduce", axes, 32768.0, count=4, shape=(64, 128), source=frame, phase="forward")
         found = (Finding("levels-differ", "warning", "Shardy saw no all-reduce", source=frame),)
         return replace(self.propagate(plan), level="partitioned", collectives=(move,), diagnostics=found)
 
-    def compiled(self, plan: FakePlan) -> Report:
+    def compiled(self, plan: Plan) -> Report:
         return replace(
             self.partitioned(plan),
             level="compiled",
@@ -234,7 +140,7 @@ class FakeProgram:
 
     def submit(
         self,
-        plan: FakePlan,
+        plan: Plan,
         *,
         level: str = "compiled",
         timeout: float = 60.0,
@@ -249,22 +155,23 @@ class FakeProgram:
         self.jobs.append((plan, future))
         return future
 
-    def plan_code(self, plan: FakePlan) -> str:
+    def plan_code(self, plan: Plan) -> str:
         return f"sv.Plan({str(plan.mesh)!r})"
 
     code = plan_code
 
-    def source_diff(self, plan: FakePlan) -> str:
+    def source_diff(self, plan: Plan) -> str:
         return ""
 
-    def stages(self, plan: FakePlan) -> Any:
+    def stages(self, plan: Plan) -> Any:
         lines = (StageLine("h = dot x w1", "model.py:2"), StageLine("y = dot h w2", "model.py:3"))
         yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=lambda: lines)
 
     def _untried_presets(self, mesh: Any) -> Any:
-        yield Preset(name="whole", text="nothing is cut", plan=FakePlan(DeviceMesh.of(mesh)))
-        yield Preset(name="rows", text="w1 by data", plan=FakePlan(DeviceMesh.of(mesh)).with_spec(W1, ("data",)))
-        yield Preset(name="wrong", text="by nothing", plan=FakePlan(DeviceMesh.of(mesh)).with_spec(W1, ("none",)))
+        plan = Plan(mesh)
+        yield Preset(name="whole", text="nothing is cut", plan=plan)
+        yield Preset(name="rows", text="w1 by data", plan=plan.with_spec(W1, ("data",)))
+        yield Preset(name="wrong", text="by nothing", plan=plan.with_spec(W1, ("none",)))
 
 
 @pytest.fixture(name="program")
@@ -280,10 +187,10 @@ def programs() -> Any:
 
 
 @pytest.fixture(name="plan")
-def a_plan() -> FakePlan:
+def a_plan() -> Plan:
     """Data parallel over `data`, the hidden dimension over `model`."""
     specs = {"x": ("data", None), "params['w1']": (None, "model"), "params['w2']": ("model", None)}
-    return FakePlan(DeviceMesh.of({"data": 4, "model": 2}), tuple((name, Spec.of(s)) for name, s in specs.items()))
+    return Plan({"data": 4, "model": 2}, edits={name: Spec.of(spec) for name, spec in specs.items()})
 
 
 @pytest.fixture(name="compilers")

@@ -59,15 +59,6 @@ def test_a_dimension_is_cut_wherever_it_occurs_and_nothing_else_is(state):
     assert state.undo() and state.undo() and not state.past
 
 
-def test_an_array_that_disagrees_with_its_dimension_is_named(state):
-    assert state.cut_dimension(name_of(state, "params['up']:1"), ["model"])
-    assert state.set_dim("params['down']", 0, ["data"])
-    cut = row(state, "params['up']:1")
-    (odd, axes), *more = cut.otherwise.items()
-    assert not more and {odd.path, *(m.path for m in cut.dimension.arguments)} == {"params['up']", "params['down']"}
-    assert {axes, cut.axes} == {("data",), ("model",)}
-
-
 def test_what_may_cut_a_dimension_is_what_the_plan_takes(state):
     for cut in cuts(state.logical.found, state.bound, state.report.arguments):
         for choice in cut.choices:
@@ -154,13 +145,6 @@ def test_a_rule_of_the_selection_says_what_the_array_says(state):
     assert specs(state) == {"params['up']": "P('data', 'model')", "params['down']": "P('data')"}
     assert not state.make_rule("params", "params['wq']") or specs(state) == {}, "what it catches is as the array is"
     assert not state.make_rule("up", "nowhere")
-
-
-def test_code_rebuilds_a_plan_of_dimensions_and_rules(state):
-    assert state.cut_dimension(name_of(state, "params['up']:1"), ["model"]) and state.make_rule("wq", "params['wq']")
-    names: dict[str, object] = {}
-    exec(state.program.plan_code(state.plan), names)
-    assert state.program.bind(names["plan"]) == state.bound
 
 
 def test_a_plan_of_cuts_survives_a_change_of_the_mesh(state):

@@ -24,7 +24,7 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.machine_choice import MachineChoice
 from shardviz.explorer.selection import Selection
 from shardviz.explorer.snapshot import MOST_STEPS
-from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation import Spec
 
 W1 = "params['w1']"
 
@@ -116,15 +116,6 @@ def test_a_function_that_raises_when_it_is_traced_again_is_shown_with_its_traceb
     program.broken.__cause__ = ZeroDivisionError("division by zero")
     assert state.set_dim(W1, 0, ["data"]) is False
     assert "ZeroDivisionError" in state.error["detail"]
-    assert settled(state) == before
-
-
-def test_what_nobody_expected_is_shown_and_raised(state, program):
-    before = settled(state)
-    program.broken = KeyError("a bug")
-    with pytest.raises(KeyError):
-        state.set_dim(W1, 0, ["data"])
-    assert state.error["place"] == "internal" and "a bug" in state.error["detail"]
     assert settled(state) == before
 
 
@@ -459,7 +450,7 @@ def test_an_edit_that_fails_midway_changes_nothing(state, program, monkeypatch, 
     monkeypatch.setattr(owner, place.split(".")[1], broken)
     with pytest.raises(KeyError):
         state.set_dim(W1, 0, ["data"])
-    assert state.error["place"] == "internal"
+    assert state.error["place"] == "internal" and "a bug" in state.error["detail"]
     assert replace(state.now, error=None) == before
     assert not program.jobs[0][1].stopped, "the compile that was under way goes on"
 
@@ -476,13 +467,6 @@ def test_a_target_whose_cost_cannot_be_told_is_not_taken(state, program, monkeyp
     assert state.set_target("tpu v5p:2x2x3") is False and state.error["place"] == "target"
     assert replace(state.now, error=None) == here
     assert state.undo() and (state.plan, state.target, state.past) == (before.plan, "cpu", ())
-
-
-@pytest.mark.usefixtures("compilers")
-def test_a_mesh_of_no_axes_has_a_target_and_takes_it_back(make_program, plan):
-    state = ExplorerState(make_program(), type(plan)(DeviceMesh.of({})), debounce=60)
-    assert state.set_target("tpu v5p:1x1x1") and state.cost is not None and state.error is None
-    assert state.undo() and state.target == "cpu" and state.redo() and state.target == "tpu v5p:1x1x1"
 
 
 def test_an_answer_that_cannot_be_read_is_shown_and_changes_nothing(state, program, monkeypatch):

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import gc
 import random
-import signal
 import sys
-import threading
-import time
 
-import jax
-import jax.numpy as jnp
 import pytest
-from jax.sharding import PartitionSpec as P
 
-import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.snapshot import UndoStep
 from shardviz.page.explorer import VIEWS, Explorer
@@ -157,47 +150,3 @@ def test_the_page_catches_up_after_an_interrupted_drawing(make_program, plan):
                 assert getattr(explorer, name) == view.build(explorer), name
         state.loop.cancel()
     assert program
-
-
-# Nor does Python pass on one that comes while JAX's callback of the garbage collector runs
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="interrupts come from a timer")
-def test_a_signal_at_any_time_leaves_a_plan_and_its_history():
-    array = jax.ShapeDtypeStruct
-    params = {"w1": array((128, 512), jnp.float32), "w2": array((512, 128), jnp.float32)}
-    program = sv.trace(
-        lambda params, x: jnp.tanh(x @ params["w1"]) @ params["w2"], params, array((64, 128), jnp.float32)
-    )
-    first = sv.Plan("data=4,model=2", ({"w1": P(None, "model"), "w2": P("model")}, P("data")))
-    state = ExplorerState(program, first, level="propagated")
-    assert threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    chance = random.Random(2)
-    stopped, takes = 0, 0.01
-    try:
-        for _ in range(200):  # seldom a plan that was answered before
-            name, dim = chance.choice((W1, "params['w2']", "x")), chance.randrange(2)
-            axes = chance.choice(([], ["data"], ["model"], [("data", 1, 2)]))
-            then, history = state.plan, state.past
-            try:
-                start = time.perf_counter()
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-5, takes))
-                state.set_dim(name, dim, axes)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                takes = max(1e-4, time.perf_counter() - start)  # as fast as the machine is now
-            except KeyboardInterrupt:
-                stopped += 1
-                takes *= 1.2
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            taken = state.past != history
-            assert (state.plan != then) == taken and (
-                not taken or state.past == (*history, UndoStep(then, state.machine))
-            )
-            assert state.bound == program.bind(state.plan) == state.report.plan
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert stopped > 10
-    while state.past:
-        assert state.undo()
-    assert state.plan == first

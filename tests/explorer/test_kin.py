@@ -12,6 +12,7 @@ from shardviz.explorer.arrays import kin_of, layers_of
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation import Spec
 from shardviz.program.dimensions import Member
+from shardviz.program.plan import Plan
 
 SHAPES = {"q": (8, 8), "k": (8, 8), "v": (8, 8), "o": (8, 8), "w1": (8, 32), "w3": (8, 32), "w2": (32, 8)}
 
@@ -105,7 +106,7 @@ def test_there_is_no_twin_of_what_is_not_there(program, plan):
 
 def test_an_edit_goes_to_twins_that_are_cut_alike(make_program, plan):
     shapes = {"params['w']": (8, 8), "params['b']": (8,), "momentum['w']": (8, 8), "momentum['b']": (8,), "w": (8, 8)}
-    state = ExplorerState(make_program(shapes), type(plan)(plan.mesh), level="propagated")
+    state = ExplorerState(make_program(shapes), Plan(plan.mesh), level="propagated")
     assert twins(state.now, "params['w']") == (("argument", "momentum['w']"),)
     assert twins(state.now, "w") == ()
     assert state.set_dim("params['w']", 0, ["data"], twins=True)
@@ -116,7 +117,7 @@ def test_an_edit_goes_to_twins_that_are_cut_alike(make_program, plan):
 
 def test_an_edit_of_all_layers_leaves_other_trees_alone(make_program, plan):
     shapes = {f"{root}[{i}]['w']": (8, 8) for root in ("params", "mu") for i in range(3)}
-    state = ExplorerState(make_program(shapes), type(plan)(plan.mesh), level="propagated")
+    state = ExplorerState(make_program(shapes), Plan(plan.mesh), level="propagated")
     assert state.move_axis("params[0]['w']", "data", 1, layers=True)
     cut = {name for name, spec in state.bound.in_specs.items() if spec.axes}
     assert cut == {f"params[{i}]['w']" for i in range(3)}

@@ -90,14 +90,6 @@ def test_a_bad_target_is_refused_with_what_would_do(program, plan, state, target
     assert not program.jobs[-1][1].stopped, "the compile that was under way goes on"
 
 
-@pytest.mark.parametrize(
-    ("typed", "target"),
-    [("v5p", "tpu v5p:2x2x2"), ("tpu v6e", "tpu v6e:2x4"), ("H100", "gpu h100:1x8"), ("gpu a100:", "gpu a100:1x8")],
-)
-def test_a_chip_alone_stands_for_its_most_cube_like_topology(state, typed, target):
-    assert state.set_target(typed) and state.target == target
-
-
 def test_a_chip_of_ones_own(state, program):
     mine = Machine(dataclasses.replace(chip("v5e"), name="mine", hbm_bytes=1e12), (2, 4))
     assert state.set_target(mine) and state.target == "tpu mine:2x4" and state.cost.machine is mine

@@ -5,7 +5,6 @@ import math
 
 import jax
 import pytest
-from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.compiler import count_flops, parse
@@ -93,61 +92,6 @@ def test_a_tpu_does_what_paper_says(name):
     each, unknown = dot_flops(parse(text))
     assert unknown == 0
     assert each * 8 == pytest.approx(example.flops, rel=1e-9)
-
-
-def steps_of(name, count, unroll):
-    """A program of several steps of a model that has no loop of its own, and what one of them does on paper."""
-    example = made(STRAIGHT[name])
-    stacked = lambda tree: jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape), a.dtype), tree)  # noqa: E731
-
-    def loop(step, state, *batches):
-        return jax.lax.scan(lambda state, batch: step(state, *batch), state, batches, unroll=unroll)
-
-    module = importlib.import_module(f"shardviz.gallery.{name}")
-    if name == "gpt_2021":
-        state, tokens, heads = example.args
-        specs = dict.fromkeys(state, module.set_partitions(state["params"]))
-        step = lambda state, tokens: module.train_step(state, tokens, heads)  # noqa: E731
-        plan = sv.Plan(example.mesh, (specs, P(None, "dp", None)), None)
-        return sv.trace(lambda *args: loop(step, *args), state, stacked(tokens)), plan, example
-    if name == "resnet":
-        run = jax.pmap(lambda *args: loop(module.train_step, *args), "batch")
-        state, *batches = example.args
-        batches = [jax.ShapeDtypeStruct((a.shape[0], count, *a.shape[1:]), a.dtype) for a in batches]
-        return sv.trace(run, state, *batches), example.plan, example
-    state, *batches = example.args
-    specs, *rows = example.in_specs
-    plan = sv.Plan(example.mesh, (specs, *(P(None, *spec) for spec in rows)), None)
-    return sv.trace(lambda *args: loop(example.fn, *args), state, *map(stacked, batches)), plan, example
-
-
-@pytest.mark.parametrize("unroll", [False, True], ids=["scanned", "unrolled"])
-@pytest.mark.parametrize("name", ["mlp", "moe", "gpt_2021", "resnet"])
-def test_several_steps_in_a_loop_do_as_many_times_as_much(name, unroll):
-    program, plan, example = steps_of(name, 3, unroll)
-    report = program.partition(plan)
-    assert (" while(" in report.stages["partitioned"]) is not unroll
-    assert flops_of(report) == pytest.approx(3 * example.flops, rel=1e-9)
-
-
-def test_several_steps_of_the_decoder_in_a_loop_do_as_many_times_as_much():
-    nnx = pytest.importorskip("flax.nnx")
-    train_step = importlib.import_module("shardviz.gallery.flax_decoder").train_step
-    example = STRAIGHT["decoder"]()
-    model, optimizer, tokens = example.args
-    rows = jax.sharding.NamedSharding(tokens.sharding.mesh, P(None, "data"))
-
-    def steps(model, optimizer, tokens):
-        @nnx.scan(in_axes=(nnx.Carry, 0), out_axes=(nnx.Carry, 0))
-        def one(both, tokens):
-            return both, train_step(*both, tokens)
-
-        return one((model, optimizer), tokens)[1]
-
-    batches = jax.ShapeDtypeStruct((3, *tokens.shape), tokens.dtype, sharding=rows)
-    report = sv.trace(steps, model, optimizer, batches).partition(sv.Plan(example.mesh))
-    assert " while(" in report.stages["partitioned"]
-    assert flops_of(report) == pytest.approx(3 * example.flops, rel=1e-9)
 
 
 @pytest.mark.parametrize(

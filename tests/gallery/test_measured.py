@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
 from pathlib import Path
 
@@ -33,18 +32,11 @@ from shardviz.gallery.steps import (
 )
 from shardviz.records.kernels import KernelFacts
 from shardviz.records.report import ASKED
+from tests.scripts import loaded
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = measured()
 RAN = Path(__file__).parent / "h100"
-
-
-def script_of(name: str):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_step_was_measured_and_its_constants_are_the_chips():
@@ -102,14 +94,14 @@ def file_of(key: str) -> str:
     ids=["product", "decode", "lstm", "orbit", "unet", "vit", "vocabulary", "messages", "residuals", "a pmap"],
 )
 def test_a_step_is_timed_where_jax_runs(step):
-    script = script_of("measure_on_a_gpu")
+    script = loaded("docs/measure_on_a_gpu.py")
     row = script.timed(step, script.compiled(step), spans=2, span=0.0)
     assert 0 < row["least"] <= row["seconds"] <= row["most"] and row["steps"] == 2
     json.dumps(row)
 
 
 def test_drawn_numbers_are_small_and_differ():
-    draw = script_of("measure_on_a_gpu").drawn
+    draw = loaded("docs/measure_on_a_gpu.py").drawn
     some = np.asarray(draw(3, jax.ShapeDtypeStruct((64, 64), jnp.float32)))
     assert abs(some.mean()) < 2e-3 and 0.01 < some.std() < 0.03 and len(np.unique(some)) > 4000
     whole = np.asarray(draw(3, jax.ShapeDtypeStruct((1000,), jnp.int32)))
@@ -133,7 +125,7 @@ def test_convolutions_count_the_same_as_a_gpus_library_calls():
 @pytest.mark.cuda
 def test_what_is_stored_is_what_the_script_predicts():
     """Compilers differ a little from version to version."""
-    script = script_of("predicted_and_measured")
+    script = loaded("docs/predicted_and_measured.py")
     for key in ("mlp", "decode"):
         for level in ASKED:
             assert script.predict(ROWS[key], level) == pytest.approx(ROWS[key].predicted[level], rel=0.05), level

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import statistics
 import tomllib
@@ -16,6 +15,7 @@ from shardviz.costs import Machine
 from shardviz.gallery.decoders import Shape
 from shardviz.gallery.published import accuracies, left_out
 from shardviz.records.report import ASKED
+from tests.scripts import loaded
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = sv.gallery.published()
@@ -23,11 +23,7 @@ ROWS = sv.gallery.published()
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("predicted", ROOT / "docs" / "predicted_and_measured.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("docs/predicted_and_measured.py")
 
 
 def test_every_row_is_a_program_for_its_machine_and_says_its_source():

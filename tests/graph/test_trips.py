@@ -86,11 +86,12 @@ def loops(draw):
             (c, abs(n), other) if c in ("shift", "floor_divide", "remainder") else (c, n, other)
             for c, n, other in steps
         ]
-    tests = [(draw(st.sampled_from(sorted(COMPARED))), draw(numbers)) for _ in start]
+    tests = [(draw(st.sampled_from(sorted(COMPARED))), draw(numbers), draw(st.booleans())) for _ in start]
     joined = draw(st.sampled_from(("first", "second", "and", "or", "against each other")))
 
     def condition(state):
-        one, two = (COMPARED[c](x, value(n)) for x, (c, n) in zip(state, tests, strict=True))
+        pairs = ((c, x, jnp.asarray(value(n)), flipped) for x, (c, n, flipped) in zip(state, tests, strict=True))
+        one, two = (COMPARED[c](n, x) if flipped else COMPARED[c](x, n) for c, x, n, flipped in pairs)
         each = COMPARED[tests[0][0]](*state)
         return {"first": one, "second": two, "and": one & two, "or": one | two}.get(joined, each)
 

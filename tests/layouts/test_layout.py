@@ -65,27 +65,6 @@ def test_uneven_tile_assignment_of_xla():
     assert cut.padding.tolist() == [[0, 0], [0, 1], [0, 0], [0, 1]]
 
 
-# JAX's tests/array_test.py, ShardingTest: mesh (4, 2) over x and y, an array of shape (8, 4).
-SHARDING_TEST = [
-    (("x", "y"), (2, 2), [(2 * (d // 2), 2 * (d % 2)) for d in range(8)], [0] * 8),
-    (("x",), (2, 4), [(2 * (d // 2), 0) for d in range(8)], [0, 1] * 4),
-    (("y",), (4, 4), [(4 * (d % 2), 0) for d in range(8)], [0, 0, 1, 1, 2, 2, 3, 3]),
-    ((None, "y"), (8, 2), [(0, 2 * (d % 2)) for d in range(8)], [0, 0, 1, 1, 2, 2, 3, 3]),
-    ((None, "x"), (8, 1), [(0, d // 2) for d in range(8)], [0, 1] * 4),
-    ((("x", "y"),), (1, 4), [(d, 0) for d in range(8)], [0] * 8),
-    ((("y", "x"),), (1, 4), [(4 * (d % 2) + d // 2, 0) for d in range(8)], [0] * 8),
-    ((), (8, 4), [(0, 0)] * 8, list(range(8))),
-]
-
-
-@pytest.mark.parametrize(("spec", "shard", "starts", "replicas"), SHARDING_TEST, ids=[str(c[0]) for c in SHARDING_TEST])
-def test_the_table_of_jaxs_sharding_test(spec, shard, starts, replicas):
-    cut = layout((8, 4), spec, {"x": 4, "y": 2})
-    assert cut.shard_shape == shard
-    assert [tuple(row) for row in cut.starts.tolist()] == starts
-    assert cut.replica_ids.tolist() == replicas
-
-
 @st.composite
 def layouts(draw, most: int = 12) -> Layout:
     """A layout of a small array: copies, partial sums, manual axes, parts of axes, permuted devices."""
@@ -136,16 +115,6 @@ def test_replicas_times_different_data_are_the_devices(cut: Layout):
         assert device in cut.holders(device) and len(cut.holders(device)) == cut.replicas
 
 
-def test_any_tile_assignment_has_a_layout():
-    mesh = DeviceMesh.of({"x": 4, "y": 2})
-    odd = Sharding.from_tiling(Tiling((4, 2), (), (0, 3, 1, 2, 4, 5, 6, 7)), mesh)
-    cut = layout((8, 4), odd)
-    assert cut.spec is None and "no axes" in cut.why
-    assert cut.index(3) == (slice(0, 2), slice(2, 4))
-    assert cut.index(1) == (slice(2, 4), slice(0, 2))
-    assert cut.ways == (4, 2) and cut.replicas == 1
-
-
 @pytest.mark.parametrize("kind", ["unreduced", "manual", "replicated"])
 def test_subgroups_of_a_tile_assignment_are_what_they_are(kind: str):
     mesh = DeviceMesh.of({"x": 8})
@@ -173,23 +142,6 @@ def test_on_one_device_the_others_hold_nothing():
     assert scalar.elements.tolist() == [0, 1, 0, 0]
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        ("data", None),
-        "P('data', None)",
-        "{devices=[4,1,2]<=[8] last_tile_dim_replicate}",
-        "{devices=[4,1,2]0,1,2,3,4,5,6,7 last_tile_dim_replicate}",
-        "{mesh['data'=4,'model'=2], [{'data'}, {}]}",
-        '#sdy.sharding<@mesh, [{"data"}, {}]>',
-    ],
-)
-def test_equal_shardings_in_other_notations_have_equal_layouts(written):
-    cut = layout((8, 4), written, {"data": 4, "model": 2})
-    assert cut.shard_shape == (2, 4) and cut.replicas == 2
-    assert cut.starts[:, 0].tolist() == [0, 0, 2, 2, 4, 4, 6, 6]
-
-
 def test_random_shardings_in_other_notations_have_equal_layouts(jax_answers: Answers):
     for case in jax_answers.cases["even"][:400]:
         shape, spec, mesh = given(case)
@@ -214,21 +166,6 @@ def test_any_tile_assignment_is_cut_as_jax_cuts_it(jax_answers: Answers):
         assert np.array_equal(cut.starts, theirs[..., 0]) and np.array_equal(cut.stops, theirs[..., 1]), text
         nameless += cut.spec is None
     assert at == len(jax_answers.assigned) and nameless > 300
-
-
-def test_a_jax_sharding_brings_its_mesh():
-    import jax
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "model"))
-    cut = layout((8, 4), NamedSharding(mesh, PartitionSpec("data")))
-    assert cut.mesh.names == ("data", "model") and cut.index(jax.devices()[0].id) == (slice(0, 8), slice(0, 4))
-
-
-def test_unreduced_of_a_spec_is_no_copy():
-    cut = layout((8, 4), Spec((("x",), ()), ("y",)), {"x": 4, "y": 2})
-    assert cut.unreduced == ("y",) and cut.partial_sums == 2 and cut.replicas == 1
-    assert cut.replica_ids.tolist() == [0] * 8 and cut.partial_ids.tolist() == [0, 1] * 4
 
 
 @pytest.mark.parametrize(

@@ -176,13 +176,6 @@ def test_the_collective_that_people_know(before, after, kinds):
     simulate(way)
 
 
-def test_bytes_of_a_gather():
-    way = moves((16, 16), ("data",), (), {"data": 4})
-    assert way.bytes("bfloat16")["receive"].tolist() == [12 * 16 * 2] * 4
-    (step,) = way.steps
-    assert step.axes == ("data",) and step.elements == 12 * 16
-
-
 def test_a_dimension_that_does_not_divide_has_its_edges_sent_along():
     way = moves((10, 4), ("x",), (("x", "y"),), {"x": 2, "y": 2})
     simulate(way)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -14,6 +11,7 @@ from shardviz.layouts import fallback, indivisible, layout, uneven
 from shardviz.notation import DeviceMesh
 from shardviz.notation.record import Sharding
 from shardviz.notation.tiling import Tiling
+from tests.truth import answers_of
 
 # (mesh, spec, shape) and what a jitted function's constrained result becomes: asked of JAX below.
 FALLBACKS = [
@@ -62,12 +60,8 @@ for mesh, spec, shape, _ in {FALLBACKS!r}:
         found.append(type(error).__name__)
 print(json.dumps(found))
 """
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    for (mesh, spec, shape, shard), theirs in zip(FALLBACKS, json.loads(done.stdout), strict=True):
+    answers = json.loads(answers_of("-c", script, devices=8))
+    for (mesh, spec, shape, shard), theirs in zip(FALLBACKS, answers, strict=True):
         asked = layout(shape, spec, dict(mesh))
         stops = indivisible(asked, fallback(asked))
         assert theirs == list(shard) or (theirs == "IndivisibleError" and stops), (mesh, spec, shape)

@@ -160,17 +160,6 @@ def test_what_is_refused_and_why(given_, message):
     assert message in str(caught.value)
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.sampled_from(WRITTEN), st.integers(0, 40), st.sampled_from(["", *"=,*:'[]TdE0 -"]))
-def test_damaged_text_is_a_mesh_or_refused(written, at, new):
-    text = written[0][:at] + new + written[0][at + 1 :]
-    try:
-        mesh = DeviceMesh.of(text)
-    except sv.errors.MeshError:
-        return
-    assert DeviceMesh.of(mesh.text) == mesh
-
-
 def test_devices_in_any_order_keep_their_ids():
     devices = np.array([types.SimpleNamespace(id=i) for i in (0, 4, 1, 5, 2, 6, 3, 7)])
     fake = types.SimpleNamespace(axis_names=("x", "y"), axis_sizes=(4, 2), devices=devices.reshape(4, 2))

@@ -153,15 +153,6 @@ def test_jax_sharding_test_tables(spec, tiles, places):
     assert sv.sharding(cut.to("proto"), "x=4,y=2", 2).places().tolist() == places
 
 
-def test_uneven_array_over_turned_devices():
-    """JAX, tests/array_test.py: a (4, 5) array on 2 x 2 devices in the order 0, 3, 2, 1."""
-    cut = sv.sharding("{devices=[2,2]0,3,2,1}", "x=2,y=2")
-    assert cut.spec is None and "run along no axes" in cut.why
-    assert cut.places().tolist() == [[0, 0], [1, 1], [1, 0], [0, 1]]
-    turned = DeviceMesh(("x", "y"), (2, 2), (), (0, 3, 2, 1))
-    assert sv.sharding(P("x", "y"), turned).same_as(cut)
-
-
 def test_maximal_and_the_short_words_as_xla_has_them():
     """XLA, hlo_sharding_test.cc: what stands in the message for each."""
     mesh = DeviceMesh.of({"x": 4})

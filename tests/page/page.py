@@ -6,45 +6,9 @@ import base64
 import json
 
 from shardviz.page import bundle
+from shardviz.page.explorer import VIEWS
 
-PARTS = (
-    "mesh",
-    "inputs",
-    "outputs",
-    "kin",
-    "dimensions",
-    "cuts",
-    "out_cuts",
-    "trial",
-    "head",
-    "cards",
-    "offers",
-    "most",
-    "lines",
-    "status",
-    "values",
-    "collectives",
-    "source",
-    "texts",
-    "problems",
-    "shards",
-    "rosetta",
-    "rules",
-    "costs",
-    "machine",
-    "company",
-    "timeline",
-    "targets",
-    "memory",
-    "difference",
-    "constraints",
-    "why",
-    "stages",
-    "preview",
-    "plan_code",
-    "codes",
-    "selected",
-)
+PARTS = tuple(VIEWS)
 ASKED = ("query", "tab", "reading", "trying", "wants", "hovered", "device", "opened")
 TRAITS = (*PARTS, *ASKED, "selected_at", "comm_id", "stilled")
 

@@ -94,25 +94,6 @@ def known(tried, share, best=None, text=""):
     return SimpleNamespace(tried=(None,) * tried, seconds=share * background.HUNT, best=found, why_not=())
 
 
-def test_what_the_search_finds_is_a_card_that_gets_better(open_page, program, plan, compilers, monkeypatch):
-    state = ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")
-    plans = [plan.with_spec(W1, spec) for spec in (("data",), ("model",), (None, "data"))]
-
-    def finder(*_):
-        for n, better in enumerate(plans):
-            assert len([c for c in state.deck.cards if c.id != "baseline"]) == min(n, 1), "one card"
-            yield known(n + 1, n / 3, better, f"number {n}")
-
-    monkeypatch.setattr(background, "searches", finder)
-    page = open_page(Explorer(state))
-    page.at("find-best").click()
-    page.answer()
-    (found,) = [c for c in state.deck.cards if c.id != "baseline"]
-    assert (found.name, found.plan, found.why) == ("best found", plans[-1], ("number 2",))
-    page.answer()  # the search has ended since
-    assert state.plan == plan and page.at("find-best").inner_text() == "Find the best"
-
-
 def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, program, plan, compilers, monkeypatch):
     """It goes on in slices on this process's event loop, as in a kernel; it finds what the test lets it find."""
     state = ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")

@@ -129,13 +129,6 @@ def real():
     return Explorer(ExplorerState(program, plan, level="propagated"))
 
 
-@pytest.mark.long
-@HARD
-@given(edits=st.lists(well_formed(without=("recompile",)), max_size=6))
-def test_a_well_formed_edit_is_done_or_refused(real, edits):
-    obey(real, edits)
-
-
 @HARD
 @given(edits=st.lists(malformed() | well_formed(without=("recompile",)), max_size=6))
 def test_whatever_the_page_sends_is_done_or_refused(real, edits):

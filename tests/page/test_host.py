@@ -42,21 +42,16 @@ def test_the_theme_is_the_pages_not_the_operating_systems(open_page, os_dark):
         page.tab.wait_for_function(f"({DARK})() === {str(dark).lower()}")
 
 
-def test_each_explorer_has_its_name(open_page):
-    page = open_page()
-    name = page.tab.get_by_role("region", name="explorer of step").get_attribute("aria-label")
-    assert name is not None and "data=4,model=2" in name
-
-
-def test_explorers_of_one_name_are_numbered(open_page):
+def test_each_explorer_has_its_name_and_those_of_one_name_are_numbered(open_page):
     page = open_page()
     show = "(id) => { const el = document.createElement('div'); document.body.append(el); window[id] = show(el); }"
     for name in ("two", "three"):
         page.tab.evaluate(show, name)
     titles = page.tab.locator(".shardviz h1")
     assert titles.all_inner_texts() == ["step", "step (2)", "step (3)"]
-    labels = [each.get_attribute("aria-label").split(" of ")[0] for each in page.tab.get_by_role("region").all()]
-    assert [label for label in labels if "explorer" in label] == ["explorer", "explorer (2)", "explorer (3)"]
+    labels = [each.get_attribute("aria-label").split(" of step") for each in page.tab.get_by_role("region").all()]
+    found = {label[0]: label[1] for label in labels if "explorer" in label[0]}
+    assert [*found] == ["explorer", "explorer (2)", "explorer (3)"] and "data=4,model=2" in found["explorer"]
     page.tab.evaluate("() => two()")
     page.tab.evaluate(show, "four")
     assert titles.all_inner_texts() == ["step", "step (3)", "step (2)"]

@@ -14,8 +14,6 @@ from shardviz.page.explorer import Explorer
 from tests.page.page import UNREADABLE
 from tests.page.test_exercise import inside, press
 
-pytestmark = pytest.mark.long
-
 NAMES = {
     "tag": "<img src=x onerror=window.evil=1>",
     "quotes": "\"'`]['><b onclick=window.evil=1>",
@@ -23,6 +21,9 @@ NAMES = {
     "long": "<b>" + "long_name_" * 80,
     "turned": "\u202e<svg onload=window.evil=1>",
 }
+AXIS = "\"><script>window.evil=1</script>'"
+TABS = ("shards", "values", "collectives", "memory", "cost", "machine", "code", "rosetta", "problems", "source")
+ONE_OF_MANY = [pytest.param(name, id=id, marks=pytest.mark.long if id != "tag" else ()) for id, name in NAMES.items()]
 
 
 def program_of(name):
@@ -44,12 +45,12 @@ def unharmed(page):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("name", ONE_OF_MANY)
 def test_on_the_page(open_page, tmp_path, name):
     program = program_of(name)
     argument = next(v for v in program.propagate(sv.Plan("data=4,model=2")).arguments if v.shape == (16, 64))
-    plan = sv.Plan("data=4,model=2", in_specs=({name: P(None, "model"), "down": P()}, P()))
-    state = ExplorerState(program, plan, level="propagated", debounce=60)
+    plan = sv.Plan({"data": 2, "model": 2, AXIS: 2}, in_specs=({name: P(None, "model"), "down": P()}, P(None, AXIS)))
+    state = ExplorerState(program, plan, level="propagated", debounce=60, target="tpu v5e:2x4")
     explorer = Explorer(state)
     explorer.wants = "dimensions"
     assert state.loop.inbox.wait_until(lambda: state.logical.found is not None, 60)
@@ -82,6 +83,23 @@ def test_on_the_page(open_page, tmp_path, name):
     unharmed(page)
     assert page.at("why").is_visible() and state.now.why.answer is not None
 
+    # every pane, a menu, and what is typed and refused
+    explorer.device = 3
+    for tab in TABS:
+        page.go(tab)
+        page.answer()
+        unharmed(page)
+    page.at(f"slot-{argument.name}-0").click()
+    assert AXIS in page.at("menu").inner_text()
+    page.tab.keyboard.press("Escape")
+    page.at("target").click()
+    page.at("target-text").fill(f"<b>tpu</b> {NAMES['tag']}")
+    page.at("target-text").press("Enter")
+    page.answer()
+    assert "<img" in page.at("target-error").inner_text()
+    unharmed(page)
+    page.tab.keyboard.press("Escape")
+
     # kept as a session, and opened again
     path = explorer.save(tmp_path / "session.json")
     again = sv.open(path, program)
@@ -92,7 +110,7 @@ def test_on_the_page(open_page, tmp_path, name):
     assert page.tab.locator("img, script, b[onclick], svg[onload]").count() == 0
 
 
-@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("name", ONE_OF_MANY)
 @pytest.mark.parametrize("ask", ["outputs", "collectives"])
 def test_in_an_exercise(name, ask):
     program = program_of(name)

@@ -10,8 +10,10 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.page.explorer import Explorer
 from shardviz.paint import text as summary
-from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, TargetCollective, Value, Work
-from tests.page.page import SMALL, UNREADABLE
+from shardviz.program.plan import Plan
+from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, TargetCollective, Work
+from tests.collectives import collective, held
+from tests.page.page import CONTRAST, SMALL, UNREADABLE
 
 pytestmark = pytest.mark.browser
 TABS = ("source", "most", "shards", "rosetta", "values", "collectives", "memory", "problems", "code")
@@ -35,69 +37,30 @@ def crowded(program, plan, target="cpu"):
     def compiled(plan):
         report = program.partitioned(plan)
         many = Spec((("data",), (), (), ("model",), ()))
-        values = tuple(
-            Value(
-                name=f"custom-call.{i}.with-a-long-name.of-the-compilers-own",
-                shape=(16, 4096, 1048576, 28672, 128),
-                dtype="float8_e4m3fn",
-                spec=many,
-                shard_shape=(4, 4096, 1048576, 14336, 128),
-                bytes_per_device=5e13,
-                source=frame,
-                op="triangular_solve_of_something",
-                label="attention_scores_before_the_mask",
-                count=1280,
-            )
-            for i in range(3)
-        )
+        of = {"op": "triangular_solve_of_something", "label": "attention_scores_before_the_mask", "count": 1280}
+        of |= {"source": frame, "shard_shape": (4, 4096, 1048576, 14336, 128), "spec": many}
+        name, shape = "custom-call.{}.with-a-long-name.of-the-compilers-own", (16, 4096, 1048576, 28672, 128)
+        values = tuple(held(name.format(i), "float8_e4m3fn", shape, 5e13, **of) for i in range(3))
+        of = {"source": frame, "phase": "rematerialised", "origin": "user", "operand": LONG, "conditional": True}
+        of |= {"dtype": "float8_e4m3fn", "shape": shape[:4], "group_size": 512}
+        sizes = ((axes, 5.37e8, 1280), (("data",), 4e8, 2), (("model",), 1e3, 1), (None, 1e9, None))
         moves = tuple(
-            Collective(
-                kind="ragged-all-to-all",
-                axes=over,
-                dtype="float8_e4m3fn",
-                shape=(16, 4096, 1048576, 28672),
-                operand_bytes=nbytes,
-                result_bytes=nbytes,
-                count=count,
-                source=frame,
-                phase="rematerialised",
-                origin="user",
-                operand=LONG,
-                group_size=512,
-                conditional=True,
-            )
-            for over, nbytes, count in (
-                (axes, 5.37e8, 1280),
-                (("data",), 4e8, 2),
-                (("model",), 1e3, 1),
-                (None, 1e9, None),
-            )
+            collective("ragged-all-to-all", over, nbytes, None, count, name=f"ragged-all-to-all.{i}", **of)
+            for i, (over, nbytes, count) in enumerate(sizes)
         )
-        moves = tuple(replace(c, name=f"{c.kind}.{i}") for i, c in enumerate(moves))
-        how = ("turned", "combined", "asynchronous", "converted")
+        run = {"how": ("turned", "combined", "asynchronous", "converted"), "algorithm": "RotatedPincer"}
+        fused = [replace(c, dtype="float32", name=f"fused.{c.name}") for c in moves]
         runs = tuple(
-            TargetCollective(
-                collective=replace(c, dtype="float32", name=f"fused.{c.name}"),
-                stands_for=(c.name,),
-                how=how,
-                algorithm="RotatedPincer",
-            )
-            for c in moves
+            TargetCollective(collective=f, stands_for=(c.name,), **run) for f, c in zip(fused, moves, strict=True)
         )
         work = tuple(
             Work(phase=phase, source=frame, module="decoder", dtype="bfloat16", dot_flops=1e15)
             for phase in ("forward", "backward")
         )
+        large = {"dtype": "float8_e4m3fn", "shape": (1048576, 4096, 4096, 128), "source": frame}
         alive = (
             Alive(name="params", bytes=int(1e9), kind="argument", dtype="bfloat16", shape=(1048576, 4096, 128)),
-            Alive(
-                name="fusion." + LONG,
-                bytes=int(1e12),
-                kind="temporary",
-                dtype="float8_e4m3fn",
-                shape=(1048576, 4096, 4096, 128),
-                source=frame,
-            ),
+            Alive(name="fusion." + LONG, bytes=int(1e12), kind="temporary", **large),
         )
         notes = tuple(Finding("levels-differ", "note", f"all-gather over {n}: {LONG}" * 2) for n in "ab")
         bad = (Finding("involuntary-rematerialisation", "warning", LONG * 3, source=frame, value=LONG),)
@@ -128,7 +91,7 @@ def crowded(program, plan, target="cpu"):
 
 
 def specs(program, plan):
-    return type(plan)(plan.mesh, ((next(iter(program.shapes)), Spec.of(("data", "model"))),))
+    return Plan(plan.mesh, edits={next(iter(program.shapes)): Spec.of(("data", "model"))})
 
 
 @pytest.fixture
@@ -144,19 +107,26 @@ def on_machine(make_program, plan, compilers):
     return crowded(program, specs(program, plan), "tpu v5e:2x4")
 
 
-def test_on_a_machine_every_table_fits_its_pane_too(open_page, on_machine):
-    page = open_page(on_machine)
-    for tab in ("source", "collectives", "memory"):
+@pytest.mark.parametrize("light", [True, False])
+def test_on_a_machine_every_table_fits_its_pane_too(open_page, on_machine, light):
+    on_machine.device = 3
+    page = open_page(on_machine, width=1500, light=light)
+    for tab in ("source", "collectives", "memory", "cost", "machine"):
         page.go(tab)
         page.answer()
-        if tab == "collectives":
-            page.at("collectives-table").locator("button[aria-expanded=false]").first.click()
+        closed = page.at(f"panel-{tab}").locator("button[aria-expanded=false]")
+        while tab in ("collectives", "cost") and closed.count():
+            closed.first.click()
+        assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5, tab
         for width in page.widths(560, 760, 1000, 1500):
             assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], (tab, width)
+            assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), (tab, width)
+    assert page.at("device-groups").is_visible()
     for width in page.widths(560, 760, 1000, 1500):
         assert page.tab.locator(".sv-left").evaluate(UNREADABLE) == [], width
         page.at("target").click()
         assert page.at("target-menu").evaluate(UNREADABLE) == []
+        assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5
         page.tab.keyboard.press("Escape")
 
 
@@ -190,11 +160,13 @@ def test_the_card_that_is_opened_comes_into_sight(open_page, on_machine):
     }""")
 
 
-def test_every_table_fits_its_pane(open_page, crowd):
-    page = open_page(crowd)
+@pytest.mark.parametrize("light", [True, False])
+def test_every_table_fits_its_pane(open_page, crowd, light):
+    page = open_page(crowd, light=light)
     for tab in TABS:
         page.go(tab)
         page.answer()
+        assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5, tab
         for width in page.widths(760, 1000, 1060, 1280, 1520):
             assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], (tab, width)
             assert page.at("shardviz").evaluate(SMALL) == [], (tab, width)
@@ -297,42 +269,6 @@ def test_no_problems_but_notes(open_page, program, plan):
     assert page.at("tab-problems").inner_text().split() == ["Findings", "0", "·", "6", "notes"]
 
 
-def test_a_page_without_a_kernel_says_so(open_page):
-    page = open_page()
-    assert page.at("gone").count() == 0
-    page.tab.evaluate("() => { window.alive = false; model.trigger('comm_live_update'); }")
-    page.at("gone").wait_for()
-    assert "run the cell again" in page.at("gone").inner_text()
-    page.tab.evaluate("() => { window.alive = true; model.trigger('comm_live_update'); }")
-    page.at("gone").wait_for(state="detached")
-
-
-def test_the_keyboard_does_it_all(open_page, make_program, plan):
-    mesh = DeviceMesh.of({"data": 2, "model": 2})
-    page = open_page(Explorer(ExplorerState(make_program({"x": (64, 64)}), type(plan)(mesh), debounce=60)))
-    press = page.tab.keyboard.press
-    for _ in range(30):
-        press("Tab")
-        if page.focus() == "name-x":
-            break
-    for key, focus in (("ArrowRight", "slot-x-0"), ("ArrowRight", "slot-x-1"), ("ArrowLeft", "slot-x-0")):
-        press(key)
-        assert page.focus() == focus, key
-    for key, focus in (("Enter", "menu-axis-data"), ("ArrowDown", "menu-axis-model"), ("ArrowUp", "menu-axis-data")):
-        press(key)
-        assert page.focus() == focus, key
-    press("ArrowDown")
-    press("Enter")
-    page.answer()
-    assert page.at("slot-x-0").inner_text() == "model" and page.focus() == "slot-x-0" and page.at("menu").is_hidden()
-    press("Enter")
-    press("Escape")
-    assert page.at("menu").is_hidden() and page.focus() == "slot-x-0"
-    press("Delete")
-    page.answer()
-    assert page.at("slot-x-0").inner_text() == "·" and page.focus() == "slot-x-0"
-
-
 def test_a_tab_that_nobody_looked_at_says_that_no_kernel_answers_any_more(open_page):
     page = open_page()
     for name in ("values", "collectives", "cost", "machine", "memory", "rosetta"):
@@ -367,7 +303,7 @@ def test_a_very_long_name_of_an_axis_is_shortened_and_said_in_full(open_page, pr
     name = "an_axis_" + "of_a_very_long_name_" * 8
     spec = {"x": (name, None), "params['w1']": (None, "model_" * 8), "params['w2']": ("model_" * 8, None)}
     mesh = DeviceMesh.of({name: 4, "model_" * 8: 2})
-    plan = type(plan)(mesh, tuple((value, Spec.of(s)) for value, s in spec.items()))
+    plan = Plan(mesh, edits={value: Spec.of(s) for value, s in spec.items()})
     page = open_page(answered(program, plan, "tpu v5e:2x4"), width=width)
     for tab in ("collectives", "cost", "machine"):
         page.go(tab)
@@ -400,7 +336,7 @@ STICKING_OUT = """() => {
 def test_chips_of_long_names_stay_on_a_narrow_page(open_page, program, plan):
     one, other = "an_axis_of_a_rather_long_name_forty_char", "another_axis_of_forty_characters_exactly"
     specs = {"x": (one, None), "params['w1']": (None, (one, other)), "params['w2']": (other, None)}
-    plan = type(plan)(DeviceMesh.of({one: 4, other: 2}), tuple((name, Spec.of(spec)) for name, spec in specs.items()))
+    plan = Plan({one: 4, other: 2}, edits={name: Spec.of(spec) for name, spec in specs.items()})
     page = open_page(Explorer(ExplorerState(program, plan, debounce=60)), width=420)
     for view in ("source", "memory", "machine"):
         page.go(view)

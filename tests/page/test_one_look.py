@@ -7,6 +7,7 @@ import pytest
 from shardviz.explorer import background
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
+from shardviz.program.plan import Plan
 from tests.page.test_cards_page import W1, mend, mends
 from tests.page.test_hands import explorer_of
 from tests.page.test_looks import answered
@@ -118,7 +119,7 @@ def test_a_plan_dragged_onto_another_tells_their_difference(page):
 
 def test_of_many_rows_the_first_hundred_are_there_and_more_for_the_asking(open_page, make_program, plan):
     program = make_program({f"array{n:03d}": (64 + n, 8) for n in range(150)})
-    page = open_page(Explorer(ExplorerState(program, type(plan)(plan.mesh), level="propagated")))
+    page = open_page(Explorer(ExplorerState(program, Plan(plan.mesh), level="propagated")))
     page.at("open-inputs").click()
     rows = page.tab.locator("[aria-label=Inputs] .sv-leaf")
     assert rows.count() == 100 and page.at("more-inputs").inner_text() == "50 more rows"

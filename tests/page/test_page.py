@@ -6,7 +6,8 @@ import pytest
 
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
-from tests.page.page import CONTRAST, UNREADABLE
+from shardviz.program.plan import Plan
+from tests.page.page import UNREADABLE
 
 pytestmark = pytest.mark.browser
 W1 = "params['w1']"
@@ -179,34 +180,9 @@ def test_a_device_is_picked_in_both_maps(open_page):
     assert page.tab.evaluate("model.get('device')") == -1, "a second click takes the choice back"
 
 
-def test_hostile_names_are_text(open_page, make_program, plan):
-    name = "p['<img src=x onerror=\"window.pwned=1\">']['\"]</script><b>']"
-    axis = "\"><script>window.pwned=1</script>'"
-    program = make_program({name: (64, 64), "a\nb\u202e": (8, 8)})
-    state = ExplorerState(program, type(plan)(plan.mesh), level="propagated")
-    state.add_axis(axis, 2)
-    state.set_dim(name, 0, [axis])
-    state.set_spec(name, "P('<u>x</u>')")
-    page = open_page(Explorer(state))
-    for tab in ("shards", "values", "collectives", "problems", "code", "rosetta"):
-        page.go(tab)
-        page.answer()
-    assert "<script>window.pwned=1</script>" in page.at("text-pspec").text_content()
-    page.at("read").fill(f"P({axis!r})")
-    page.at("read").press("Enter")
-    page.answer()
-    assert page.at("read-same").is_visible()
-    page.go("source")
-    page.at(f"slot-{name}-1").click()
-    page.at(f"menu-axis-{axis}").wait_for()
-    assert axis in page.at("menu").inner_text()
-    assert page.tab.evaluate("window.pwned") is None
-    assert page.tab.locator("#app img, #app script, #app u").count() == 0
-
-
 @pytest.mark.parametrize("name", ["n" * 10_000, "layers and " * 1000, "\u05de" * 3000, "w\u202ex"])
 def test_names_of_any_length_and_direction_leave_the_rest_as_it_is(open_page, make_program, plan, name):
-    page = open_page(Explorer(ExplorerState(make_program({name: (64, 64)}), type(plan)(plan.mesh), level="propagated")))
+    page = open_page(Explorer(ExplorerState(make_program({name: (64, 64)}), Plan(plan.mesh), level="propagated")))
     for tab in ("source", "shards", "rosetta", "values", "problems"):
         page.go(tab)
         page.answer()
@@ -214,18 +190,6 @@ def test_names_of_any_length_and_direction_leave_the_rest_as_it_is(open_page, ma
         turned = "(pane) => [...pane.querySelectorAll('.sv-doc :is(span, code, button)')].filter("
         turned += "(each) => getComputedStyle(each).unicodeBidi !== 'isolate').length"
         assert page.at(f"panel-{tab}").evaluate(turned) == 0, "what stands beside a name keeps its direction"
-
-
-@pytest.mark.parametrize("light", [True, False])
-def test_nothing_sticks_out_and_text_can_be_read(open_page, light):
-    page = open_page(light=light)
-    for tab in ("source", "shards", "rosetta", "values", "collectives", "problems", "code"):
-        page.go(tab)
-        page.answer()
-        worst = page.tab.evaluate(CONTRAST)
-        assert worst["ratio"] >= 4.5, (tab, worst)
-        for width in page.widths(760, 1000, 1280, 1600):
-            assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), (tab, width)
 
 
 def test_the_page_lets_go_of_the_model(open_page):

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.notation import NOTATIONS, DeviceMesh, Spec, rosetta
-from shardviz.notation.read import sharding
+from shardviz.notation import NOTATIONS
 from shardviz.page.explorer import Explorer
+from shardviz.program.plan import Plan
 from shardviz.view.document import plain
-from shardviz.view.rosetta import MOST_ON_PAGE, read_rosetta, value_rosetta
+from shardviz.view.rosetta import read_rosetta
 from tests.page.documents import rows, said
 from tests.page.page import CONTRAST, UNREADABLE
 
@@ -47,25 +47,6 @@ def test_it_is_worked_out_only_while_somebody_looks(explorer):
     assert explorer.rosetta["document"]["title"][2]["v"] == {"dims": [[], []]}
     explorer.tab = "source"
     assert explorer.rosetta == {}
-
-
-@pytest.mark.parametrize("name", ["x", W1, "params['w2']", "result", "dot.0"])
-def test_it_says_what_notation_says(explorer, name):
-    value = explorer.report.value(name)
-    found = notations(value_rosetta(explorer.report, name))
-    wanted = rosetta(sharding(value.spec, explorer.report.mesh, len(value.shape)))
-    assert list(found) == list(NOTATIONS)
-    for row, want in zip(found.values(), wanted, strict=True):
-        assert plain(row.cells[1]) == (want.text if want.text is not None else f"not possible: {want.why}")
-        letters = row.detail[0].rows if row.detail else ()
-        assert [letter.cells[1].text for letter in letters] == [letter.meaning for letter in want.letters]
-
-
-@pytest.mark.parametrize("notation", ["pspec", "short", "book", "hlo-v1", "hlo-v2", "hlo-v3", "proto", "sdy"])
-@pytest.mark.parametrize("name", ["x", W1, "params['w2']"])
-def test_what_is_copied_from_a_row_is_read_as_the_same(explorer, notation, name):
-    text = plain(notations(value_rosetta(explorer.report, name))[notation].cells[1])
-    assert reading(explorer, text, name).same
 
 
 @pytest.mark.parametrize(
@@ -110,7 +91,7 @@ def test_what_cannot_be_applied_says_why_and_is_read_all_the_same(explorer, text
 
 
 def test_a_dimension_that_does_not_divide_is_refused_before_it_is_applied(make_program, plan):
-    explorer = Explorer(ExplorerState(make_program({"b": (6,)}), type(plan)(plan.mesh), level="propagated"))
+    explorer = Explorer(ExplorerState(make_program({"b": (6,)}), Plan(plan.mesh), level="propagated"))
     read = reading(explorer, "{devices=[8]<=[8]}", "b")
     assert "6, which is not divisible by" in words(read.answer) and "padded" in words(read.answer)
 
@@ -123,20 +104,6 @@ def test_what_is_no_sharding_is_said_and_the_values_own_stays(explorer, text):
     assert read.error and read.document is None and not read.apply
     explorer.reading, explorer.tab = text, "rosetta"
     assert explorer.rosetta["read"]["error"] == read.error and rows(explorer.rosetta, "rosetta")
-
-
-def test_only_one_device_holds_a_maximal_array(explorer):
-    assert "262 kB on 1 device, nothing on the others" in words(reading(explorer, "{maximal device=3}").answer)
-
-
-def test_a_very_long_text_is_cut_and_says_how_much_is_left(make_program, plan):
-    mesh = DeviceMesh.of({"a": 64, "b": 128})
-    program = make_program({"w": (128, 128)})
-    state = ExplorerState(program, type(plan)(mesh, (("w", Spec.of(("b", "a"))),)), level="propagated")
-    text, rest = notations(value_rosetta(state.report, "w"))["hlo-v1"].cells[1]
-    whole = sharding(("b", "a"), mesh).to("hlo-v1")
-    assert whole.startswith(text.text) and len(text.text) == MOST_ON_PAGE
-    assert f"… and {len(whole) - MOST_ON_PAGE:,} more characters" in rest.text
 
 
 # The pane in a browser.
@@ -254,13 +221,6 @@ def test_keys_alone_reach_it_all(pane):
         pane.tab.keyboard.press(key)
         order.append(pane.focus())
     assert order == ["read", "meanings", "copy-pspec", "copy-short"]
-
-
-@browser
-def test_a_kernel_that_does_not_answer_is_said(open_page, explorer):
-    page = open_page(explorer)
-    page.go("rosetta")
-    assert "kernel" in page.at("panel-rosetta").inner_text()
 
 
 @browser

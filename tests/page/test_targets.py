@@ -11,7 +11,7 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from shardviz.paint import text as summary
-from shardviz.records import Cost, Frame, Memory, TargetCollective, Work, total_of
+from shardviz.records import Cost, Frame, TargetCollective, Work, total_of
 from tests.page.documents import card, kpi, rows, said, table
 
 W1 = "params['w1']"
@@ -55,40 +55,6 @@ def explorer_of(program, plan, target=V5E, **changes):
     program.jobs[-1][1].answer(report)
     explorer.wait(timeout=5)
     return explorer
-
-
-@pytest.mark.parametrize(
-    ("memory", "tone", "label", "text", "over"),
-    [
-        (
-            Memory(arguments=int(4e9), outputs=0, aliased=0, temporaries=int(5e9), peak=int(9e9), target=V5E),
-            "good",
-            "fits",
-            "9.00 / 16.9 GB",
-            "",
-        ),
-        (
-            Memory(
-                arguments=int(4e9),
-                outputs=0,
-                aliased=0,
-                temporaries=int(50e9),
-                peak=1,
-                target=V5E,
-                hbm=int(16.9e9),
-                fits=False,
-            ),
-            "bad",
-            "does not fit",
-            "54.0 / 16.9 GB",
-            "37.1 GB too much",
-        ),
-    ],
-)
-def test_the_headline_says_whether_it_fits(program, plan, compilers, memory, tone, label, text, over):
-    explorer = explorer_of(program, plan, memory=memory)
-    assert kpi(explorer, "memory per device") == f"{text} {label}" + (f": {over}" if over else "")
-    assert card(explorer, "memory per device")[1]["tone"] == tone
 
 
 def test_before_the_plan_the_headline_has_a_lower_bound(state):
@@ -176,39 +142,6 @@ def test_collectives_as_partitioned_and_as_the_target_runs_them(program, plan, c
     assert said(added["pieces"]).startswith("all-gather over model") and "added" in said(added["pieces"])
     (timed_move,) = cost.partitioned
     assert timed_move.kind == "all-reduce" and (timed_move.seconds or 0) * 4 == pytest.approx(cost.partitioned_seconds)
-
-
-def test_the_memory_tab_has_the_parts_of_the_cost(program, plan, compilers):
-    plan_ = Memory(
-        arguments=int(4e9),
-        outputs=int(2e9),
-        aliased=int(1e9),
-        temporaries=int(50e9),
-        peak=int(54e9),
-        target=V5E,
-        needed=int(56e9),
-        hbm=int(16.9e9),
-        fits=False,
-    )
-    explorer = explorer_of(program, plan, memory=plan_)
-    assert explorer.memory == {}, "nobody looks at it"
-    explorer.tab = "memory"
-    blocks, needs = explorer.memory["document"]["blocks"], priced(explorer).needs
-    verdict = table(blocks, "memory-verdict")["pieces"]
-    assert verdict[0] == {"t": "does not fit", "b": True, "tone": "bad"} and "too much" in said(verdict)
-    parts = rows(explorer.memory, "memory-parts")
-    assert [row[:2] for row in parts[:5]] == [
-        ["arguments", "4.00 GB"],
-        ["outputs", "1.00 GB"],
-        ["temporaries", "50.0 GB"],
-        ["constants and other", "1.00 GB"],
-        ["in all", "56.0 GB"],
-    ]
-    shares = [row["cells"][2]["v"] for row in table(blocks, "memory-parts")["rows"]]
-    assert sum(part["share"] for part in shares[4]) == pytest.approx(1, abs=1e-4)
-    assert needs.usable is not None
-    assert shares[-1][0]["share"] == pytest.approx(needs.usable / 56e9, abs=1e-5)
-    assert any("more devices" in said(block["pieces"]) for block in table(blocks, "memory-helps")["blocks"])
 
 
 def test_before_the_plan_the_memory_tab_says_that_it_is_not_all(state):

@@ -72,6 +72,13 @@ def test_merging_cells_loses_no_device_and_keeps_the_limits(cut, rows, columns, 
     assert (scene.merged > 1) == any("neighbouring" in line for line in notes(scene))
     for side in (scene.rows, scene.columns):
         assert side.bounds[0] == 0 and side.bounds[-1] == side.size
+    for index, devices in zip(scene.slices, scene.held.reshape(scene.cells, -1).tolist(), strict=True):
+        inside = np.ones(cut.mesh.size, bool)
+        for dimension, text in enumerate(index[1:-1].split(", ") if cut.shape else []):
+            if text != ":":
+                start, stop = map(int, text.split(":"))
+                inside &= (cut.starts[:, dimension] >= start) & (cut.stops[:, dimension] <= stop)
+        assert set(devices) <= set(cut.device_ids[inside].tolist()), "a cell has the devices of its slice"
 
 
 @given(st.sets(st.integers(0, 300), min_size=1, max_size=40))
@@ -124,25 +131,6 @@ def test_padding_is_marked_where_it_is():
 def test_a_long_thin_array_still_reads():
     assert build_scene(layout((1, 1_000_000), (None, "a"), "a=8")).aspect == 0.25
     assert build_scene(layout((1_000_000, 1), ("a",), "a=8")).aspect == 4
-
-
-def test_unreduced_is_said():
-
-    cut = layout((8, 8), Spec((("a",), ()), ("b",)), "a=2,b=2")
-    assert any("partial sums" in line and "b" in line for line in notes(build_scene(cut)))
-
-
-@given(layouts(), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
-def test_a_merged_cell_holds_the_devices_of_its_slice(cut, rows, columns, panels):
-    scene = coarsen(build_scene(cut), rows=rows, columns=columns, panels=panels)
-    for index, devices in zip(scene.slices, scene.held.reshape(scene.cells, -1).tolist(), strict=True):
-        limits = index[1:-1].split(", ") if cut.shape else []
-        inside = np.ones(cut.mesh.size, bool)
-        for dimension, text in enumerate(limits):
-            if text != ":":
-                start, stop = map(int, text.split(":"))
-                inside &= (cut.starts[:, dimension] >= start) & (cut.stops[:, dimension] <= stop)
-        assert set(devices) <= set(cut.device_ids[inside].tolist())
 
 
 def apart(shape, spec, mesh, manual=()):

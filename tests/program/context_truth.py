@@ -5,21 +5,15 @@ Run as `python context_truth.py`: JSON, name → context → the output's spec, 
 
 import contextlib
 import json
-import os
-import sys
 import warnings
-from pathlib import Path
 
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-os.environ["JAX_PLATFORMS"] = "cpu"
-sys.path.insert(0, str(Path(__file__).parent))
-
-import context_programs as programs
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
+
+from tests.program import context_programs as programs
 
 
 def answer(name, places):

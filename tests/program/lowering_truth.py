@@ -4,13 +4,8 @@ Run as `python lowering_truth.py FOLDER`; it writes a module's text for each. Of
 specs are used.
 """
 
-import os
 import sys
 from pathlib import Path
-
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=64"
-os.environ["JAX_PLATFORMS"] = "cpu"
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import jax
 import numpy as np

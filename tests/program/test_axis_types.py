@@ -156,13 +156,6 @@ def test_arguments_own_shardings_and_mesh_are_the_plan():
     assert program.propagate(plan).outputs[0].spec.same_as(Spec.of(P("model", "data")), plan.mesh)
 
 
-def test_a_constraint_over_a_concrete_mesh_takes_the_plans_axis_types():
-    own = NamedSharding(jax.make_mesh((1, 1), ("data", "model"), axis_types=(AxisType.Auto,) * 2), P("data", "model"))
-    program = sv.trace(lambda x: jax.lax.with_sharding_constraint(x, own) * 2, SQUARE)
-    for report in levels(program, sv.Plan("data=2,model=4")):
-        assert report.outputs[0].spec.same_as(Spec.of(P("data", "model")), report.mesh)
-
-
 def test_an_explicit_shard_map_infers_its_specs():
     fn = jax.shard_map(lambda x: jax.lax.psum(x, "model"), out_specs=P("data"))
     program = sv.trace(fn, SQUARE)
@@ -182,20 +175,6 @@ def test_part_of_an_explicit_axis_cannot_be_in_a_type():
     program = sv.trace(lambda x: x * 2, SQUARE)
     with pytest.raises(SpecError, match="part of the Explicit mesh axis 'model'"):
         program.propagate(sv.Plan(EXPLICIT, Spec(((("model", 1, 2),), ()))))
-
-
-def test_the_explorer_shows_a_refusal_in_place_and_loses_nothing():
-    from shardviz.explorer.explorer import ExplorerState
-
-    program = sv.trace(lambda x, y: x @ y, SQUARE, SQUARE)
-    state = ExplorerState(program, sv.Plan(EXPLICIT, (P("data"), P(None, "model"))), debounce=60)
-    before = state.plan, state.report
-    assert not state.set_spec("x", P("model"))
-    assert (state.plan, state.report) == before
-    assert (state.error["kind"], state.error["argument"]) == ("ShardingTypeError", "x")
-    assert "out_sharding=P('model', None)" in state.error["message"]
-    assert state.set_spec("x", P(("data",))) and state.error is None
-    assert state.set_spec("y", P()) and state.report.outputs[0].spec.same_as(Spec.of(P("data")), state.plan.mesh)
 
 
 def test_a_result_that_is_a_partial_sum_by_its_type_stays_one():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -18,6 +16,7 @@ from shardviz.judge.report import Report
 from shardviz.notation import Spec
 from shardviz.program.jax_code import edited_sources
 from tests.program.edited import module_of, said
+from tests.truth import answers_of
 
 CHECK = """
 import json
@@ -32,11 +31,8 @@ print("ANSWER", json.dumps([ins, outs]))
 def run(code: str, before: str, step: str, arguments: str, folder: Path) -> tuple[list, list]:
     """What the code's function has as input and output shardings, on eight simulated devices."""
     script = folder / "run.py"
-    first = "import jax\njax.config.update('jax_num_cpu_devices', 8)\n"
-    script.write_text(first + before + code + CHECK.format(step=step, arguments=arguments))
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, cwd=folder)
-    assert done.returncode == 0, done.stderr[-3000:]
-    ins, outs = json.loads(done.stdout.rpartition("ANSWER ")[2])
+    script.write_text("import jax\n" + before + code + CHECK.format(step=step, arguments=arguments))
+    ins, outs = json.loads(answers_of(script, devices=8).rpartition("ANSWER ")[2])
     return ins, outs
 
 
@@ -199,12 +195,10 @@ with jax.set_mesh(mesh):
 print("ANSWER", json.dumps(placed))
 """
     script = tmp_path / "run.py"
-    script.write_text("import jax\njax.config.update('jax_num_cpu_devices', 8)\n" + before + code + after)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
+    script.write_text("import jax\n" + before + code + after)
     weights = [v for v in example.program.propagate(example.plan).arguments if v.name.startswith("model")]
     expected = sorted([list(v.shape), list(v.shard_shape)] for v in weights)
-    assert sorted(json.loads(done.stdout.rpartition("ANSWER ")[2])) == expected
+    assert sorted(json.loads(answers_of(script, devices=8).rpartition("ANSWER ")[2])) == expected
     assert any(whole != shard for whole, shard in expected)
 
 

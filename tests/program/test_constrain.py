@@ -293,14 +293,6 @@ def test_it_is_shown(small):
     assert line_of(LLAMA, H) in text
 
 
-def test_jax_is_left_as_it_was(small):
-    before = jax._src.core.Primitive.bind
-    small.program.bind(small.plan.constrain("logits", P("data")))
-    assert jax._src.core.Primitive.bind is before
-    plain = small.program.propagate(small.plan)
-    assert not any("shardviz" in v.name_stack for v in plain.intermediates)
-
-
 def test_a_step_inside_of_a_library_s_function_is_not_what_the_line_makes():
     """`jnp.var(h, 0)` squares all of `h` on its way: the line's value has one dimension less."""
 

@@ -26,7 +26,7 @@ ARRAY = jax.ShapeDtypeStruct(programs.SHAPE, jnp.float32)
 
 @pytest.fixture(scope="module")
 def truth():
-    return json.loads(answers_of(Path(programs.__file__).with_name("context_truth.py")))
+    return json.loads(answers_of(Path(programs.__file__).with_name("context_truth.py"), devices=8))
 
 
 @contextlib.contextmanager

@@ -87,52 +87,6 @@ def gpt(layers: int) -> dict[str, set[str]]:
     }
 
 
-def resnet(blocks: tuple[int, ...]) -> dict[str, set[str]]:
-    """What a person says of the `resnet` but for pmap's axis: channels of each stage, within blocks and between."""
-    weights = [f"state['{tree}']" for tree in ("params", "momentum")]
-
-    def norm(block: str, name: str) -> set[str]:
-        """A normalisation's scale and bias, and its mean and variance, along the channels."""
-        at = "".join(f"[{n}]" for n in block.split("."))
-        own = f"['stages']{at}['{name}']" if block else f"['{name}']"
-        seen = f"state['statistics']['{block}']['{name}']" if block else f"state['statistics']['{name}']"
-        return members(f"{own}['scale']:1 {own}['bias']:1", *weights) | {f"{seen}['mean']:1", f"{seen}['variance']:1"}
-
-    def conv(block: str, name: str, dimension: int) -> set[str]:
-        at = "".join(f"[{n}]" for n in block.split("."))
-        return members(f"['stages']{at}['{name}']:{dimension}" if block else f"['{name}']:{dimension}", *weights)
-
-    found = {
-        "classes": members("['out']:2", *weights),
-        "images": {"images:1", "labels:1"},
-        "height": {"images:2"},
-        "width": {"images:3"},
-        "colours": {"images:4"} | conv("", "c0", 3),
-        "kernel 7": conv("", "c0", 1),
-        "kernel 7 too": conv("", "c0", 2),
-    }
-    between = conv("", "c0", 4) | norm("", "n0")
-    for stage, count in enumerate(blocks):
-        names = [f"{stage}.{block}" for block in range(count)]
-        between |= conv(names[0], "c1", 3) | conv(names[0], "c0", 3)
-        found[f"into stage {stage}"] = between
-        found[f"thin {stage}, first"] = set().union(
-            *(conv(b, "c1", 4) | norm(b, "n1") | conv(b, "c2", 3) for b in names)
-        )
-        found[f"thin {stage}, then"] = set().union(
-            *(conv(b, "c2", 4) | norm(b, "n2") | conv(b, "c3", 3) for b in names)
-        )
-        between = conv(names[0], "c0", 4) | norm(names[0], "n0")
-        between |= set().union(
-            *(conv(b, "c3", 4) | norm(b, "n3") for b in names), *(conv(b, "c1", 3) for b in names[1:])
-        )
-    found["features"] = between | members("['out']:1", *weights)
-    blocks_of = [f"{s}.{b}" for s, count in enumerate(blocks) for b in range(count)]
-    found["kernel 3"] = set().union(*(conv(b, "c2", 1) for b in blocks_of))
-    found["kernel 3 too"] = set().union(*(conv(b, "c2", 2) for b in blocks_of))
-    return found
-
-
 def decoder(layers: int) -> dict[str, set[str]]:
     """What a person says of the flax decoder: each dimension, in the model and in both moments of its optimizer."""
     roots = ["model", "optimizer.opt_state[0].mu", "optimizer.opt_state[0].nu"]
@@ -162,11 +116,6 @@ def test_whole_tables_of_unrolled_programs():
     gallery = sv.gallery
     assert as_sets(of(gallery.gpt_2021(**small, features=96, heads=4, vocabulary=1024, length=64))) == as_sets(gpt(3))
     assert as_sets(of(small_decoder())) == as_sets(decoder(3))
-    trained = gallery.resnet(26, size=64)
-    found = of(trained)
-    whole = found.pop("batch")  # pmap's axis, in front of every array
-    assert as_sets(found) == as_sets(resnet((2, 2, 2, 2)))
-    assert all(member.endswith(":0") for member in whole) and len(whole) == len(trained.program.arguments)
 
 
 @pytest.mark.parametrize("name", ["mlp", "llama", "gpt_2021", "decoder", "moe", "ring", "pipeline", "resnet"])
@@ -214,19 +163,6 @@ def test_experts_are_batched_and_heads_are_not():
     assert not found(latent, weights, array(4, 128, 64))
     stacked = lambda p, x: jax.lax.scan(lambda x, w: (x @ w, None), x, p["w"])[0]  # noqa: E731
     assert not found(stacked, {"w": array(8, 64, 64)}, array(4, 64))
-
-
-def test_unrolled_layers_are_one():
-    decoder = small_decoder().program.dimensions
-    parts = lambda d: {m.path.split("blocks[")[-1].split("]")[0] for m in d.arguments if "blocks[" in m.path}  # noqa: E731
-    by_leaf = {str(m).split("].")[-1]: d for d in decoder for m in d.arguments if "blocks[" in m.path}
-    blocks = parts(decoder.named("batch")) or parts(decoder[0])
-    assert len(blocks) > 2
-    for leaf in ("up.kernel:1", "attention.query.kernel:1", "up.kernel:0"):
-        assert parts(by_leaf[leaf]) == blocks
-    assert by_leaf["up.kernel:1"] is by_leaf["down.kernel:0"]
-    assert by_leaf["attention.query.kernel:1"] is by_leaf["attention.out.kernel:0"]
-    assert decoder.named("batch").arguments[0].path == "tokens"
 
 
 def test_heads_are_as_many_as_must_divide():
@@ -368,26 +304,6 @@ def test_cuts_go_before_specs_and_an_axis_cuts_an_array_once():
     space: dict = {}
     exec(program.plan_code(both), space)
     assert program.bind(space["plan"]) == program.bind(both)
-
-
-def test_by_name_it_is_the_plan_of_the_dimension_in_the_order_of_the_edits():
-    program = sv.trace(matmul, *SHAPES)
-    dims = program.dimensions
-    base = sv.Plan({"a": 2, "b": 2}, (P(None, "a"), P("b")), P("b"))
-    known = base.with_dimension(dims.named("x:0"), "b").with_dimension(dims.named("w:0"), "a")
-    named = base.with_dimension("x:0", "b").with_dimension("w:0", "a")
-    assert named.by_name and program._settled(named) == known and program.bind(named) == program.bind(known)
-    assert named != base.with_dimension("w:0", "a").with_dimension("x:0", "b") and hash(named) is not None
-    for change in (
-        lambda p: p.with_spec("w", P()),
-        lambda p: p.without_edits({"w"}),
-        lambda p: p.with_dimension(dims.named("w:1"), "b"),
-        lambda p: p.with_dimension(dims.named("w:1"), "b").with_spec("x", P("a")),
-        lambda p: p.rename_axis("a", "z"),
-    ):
-        assert program._settled(change(named)) == change(known) and not change(known).by_name
-    assert program.propagate(named).plan == program.propagate(known).plan
-    assert program.plan_code(named) == program.plan_code(known)
 
 
 def test_what_cannot_be_cut_is_said():

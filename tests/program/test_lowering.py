@@ -41,7 +41,7 @@ def functions(text):
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lowered")
-    answers_of(Path(__file__).with_name("lowering_truth.py"), folder)
+    answers_of(Path(__file__).with_name("lowering_truth.py"), folder, devices=64)
     return folder
 
 

@@ -24,7 +24,7 @@ ARRAY = jax.ShapeDtypeStruct((16, 64), jnp.float32)
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory):
     folder = tmp_path_factory.mktemp("partitioned")
-    answers_of(Path(programs.__file__).with_name("partitioned_truth.py"), folder)
+    answers_of(Path(programs.__file__).with_name("partitioned_truth.py"), folder, devices=8)
     return folder
 
 

@@ -119,11 +119,6 @@ def test_a_dimension_left_open_is_refused_where_jax_refuses_it_and_the_reason_is
             make()
 
 
-def test_outputs_have_the_same_rules():
-    with pytest.raises(SpecError, match=r"^result\['y'\] P\('model'\): dimension 0 is 6"):
-        program().bind(sv.Plan(MESH, out_specs={"y": P("model")}))
-
-
 def test_edits_go_before_prefixes_and_unknown_paths_are_refused():
     plan = sv.Plan(MESH, P()).with_spec("params['w']", P("data"))
     assert program().bind(plan).in_specs["params['w']"] == Spec((("data",), ()))
@@ -149,30 +144,6 @@ def test_renaming_and_removing_an_axis_reach_every_spec():
     assert str(removed.in_specs["params['w']"]) == "P('data', None)" and str(removed.in_specs["x"]) == "P('data', None)"
     with pytest.raises(MeshError, match="no axis 'pipe'"):
         plan.without_axis("pipe")
-
-
-def test_the_code_of_a_plan_makes_the_plan():
-    traced = program()
-    plan = sv.Plan(MESH, ({"w": P(None, ("data", "model")), "b": P("model")}, P("data")), {"y": P("data")})
-    names: dict = {}
-    exec(traced.plan_code(plan), names)
-    assert traced.bind(names["plan"]) == traced.bind(plan)
-
-
-@pytest.mark.parametrize(
-    ("mesh", "message"),
-    [
-        ({"data": 0}, "axis 'data' must have a whole number of devices, 1 or more, not 0"),
-        ("data=2,data=4", "two axes are named 'data'"),
-        ("data", "expected axes as 'name=size', such as 'data=8,model=4'"),
-        (8, "expected a jax Mesh or AbstractMesh, a dict such as"),
-        ({"": 2}, "an axis name must be a non-empty string"),
-    ],
-)
-def test_what_is_no_mesh(mesh, message):
-    with pytest.raises(MeshError) as error:
-        sv.mesh(mesh)
-    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("example", [sv.gallery.llama("8b"), sv.gallery.mlp()], ids=["llama", "mlp"])

@@ -69,26 +69,6 @@ def test_unused_arguments_stay():
     assert [v.shard_shape for v in report.arguments] == [(2,), (4,)]
 
 
-def test_a_change_of_plan_does_not_trace_again():
-    calls = []
-
-    def step(x, w):
-        calls.append(None)
-        return jax.lax.with_sharding_constraint(x @ w, P("data"))
-
-    program = sv.trace(step, array(8, 8), array(8, 8))
-    plan = sv.Plan({"data": 2, "model": 2}, (P("data"), None))
-    program.propagate(plan)
-    traced = len(calls)
-    for other in (
-        plan.with_spec("w", P(None, "model")),
-        plan.with_mesh("data=4,model=8"),
-        plan.with_out_spec("result", P("data")),
-    ):
-        program.propagate(other)
-    assert len(calls) == traced
-
-
 @pytest.mark.parametrize("size", [1, 8])
 def test_a_constraint_over_a_concrete_mesh_is_explored_on_another_by_axis_name(size):
     concrete = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "model"))

@@ -9,24 +9,22 @@ import pytest
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.judge.report import Report
-from shardviz.notation import DeviceMesh
 from shardviz.paint.columns import text_width
-from shardviz.records import Cost, Memory, PlanRecord, Value
+from shardviz.records import Cost, Memory, Value
 from shardviz.records.amounts import format_seconds
 from shardviz.study import compare_costs
-from tests.collectives import collective
+from tests.collectives import collective, held, report_of
 from tests.view.sanitizer import words
 
 TARGETS = ("tpu v5p:4x4x4", "tpu v5e:8x8", "gpu h100:8x8")
 
 
 def report(nbytes: float = 1e8, mesh: str = "data=8,model=8", **more) -> Report:
-    plan = PlanRecord(DeviceMesh.of(mesh), {}, {})
     gather = collective("all-gather", ("model",), nbytes, 8 * nbytes, 80, dtype="bfloat16", name="all-gather.1")
-    w = Value(name="w", shape=(64,), dtype="bfloat16", spec=None, shard_shape=(1,), bytes_per_device=1e9)
+    w = held("w", "bfloat16", (64,), 1e9)
     memory = Memory(arguments=10**9, outputs=10**9, aliased=10**9, temporaries=4 * 10**9, peak=4 * 10**9)
     given = {"collectives": (gather,), "cost": Cost(dot_flops=1e13), "memory": memory} | more
-    return Report(level="partitioned", program="train_step", plan=plan, arguments=(w,), outputs=(w,), **given)
+    return report_of(mesh, (w,), (w,), **given)
 
 
 def test_rows_are_the_costs_on_each_machine():

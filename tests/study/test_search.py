@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.ask.program import named_axes, sketch, state_of
+from shardviz.ask.program import named_axes, sketch
 from shardviz.compiler.targets import targets
 from shardviz.gallery.llama import loss_fn
 from shardviz.records.amounts import format_bytes
@@ -195,14 +195,6 @@ def test_devices_in_a_bad_order_are_put_into_a_better_one():
     assert given.plan.mesh == mesh and min(t.score.seconds for t in same) < 0.9 * given.score.seconds
     assert len({t.choice.order for t in same}) > 1 and found.best.score.seconds < given.score.seconds
     assert "device order" in {why.decision for why in found.why_not}
-
-
-def test_new_values_of_the_state_are_cut_as_the_state_is():
-    def step(state, x):
-        return {"w": state["w"] * 2, "m": state["m"] + 1}, (x @ state["w"]).sum()
-
-    program = sv.trace(step, {"w": abstract(8, 8), "m": abstract(8)}, abstract(4, 8))
-    assert state_of(program) == {"state['w']": "result[0]['w']", "state['m']": "result[0]['m']"}
 
 
 def test_an_interrupt_leaves_what_is_known(monkeypatch):
@@ -505,16 +497,6 @@ def test_a_convolution_of_many_images_is_pure_data_parallel():
     assert math.prod(bound.mesh.shape[a] for a in bound.in_specs["x"].dims[0]) == 4
     pure = sv.Plan("data=4", edits={"x": P("data")})
     assert sv.cost(program.propagate(pure, FOUR), FOUR).step.seconds <= 1.01 * found.best.cost.step.seconds
-
-
-@pytest.mark.long
-def test_workers_of_an_executor_score_as_this_process_does():
-    program = mlp(4096, 512, 2048, 512)
-    with Workers(2) as pool:
-        there = sv.search(program, FOUR, seconds=60, level="propagated", most=60, executor=pool)
-    here = sv.search(program, FOUR, seconds=60, level="propagated", most=60)
-    assert [t.text for t in there.tried] == [t.text for t in here.tried]
-    assert [t.score for t in there.tried] == [t.score for t in here.tried]
 
 
 @pytest.mark.long

@@ -189,24 +189,13 @@ def test_a_task_that_kills_its_workers_takes_no_other_along(pool):
     assert isinstance(found.pop(1), Lost) and list(map(found.get, (0, 2, 3, 4, 5, 6))) == list("abcdef")
 
 
-def test_workers_of_another_jax_are_refused(monkeypatch):
-    wanted = workers.versions() | {"jax": "0.0.1"}
-    monkeypatch.setattr(
-        workers, "versions", lambda: wanted
-    )  # in a thread "there" is here: take what runs first as asked
-    asked = dict(workers.versions())
-    monkeypatch.undo()
-    _, lost = pickle.loads(workers.run(Shared(None), b"", asked))
-    assert isinstance(lost, Lost) and "in place of 0.0.1" in lost.why and "same versions" in lost.why
-    with pytest.raises(ShardvizError, match="executor=int"):
-        next(answers(max, Shared(0), {0: 0}, 3))
-
-
 def test_workers_of_another_shardviz_are_refused(pool, monkeypatch):
     monkeypatch.setattr(sv, "__version__", "0.0.1")
     (lost,) = (found for _, found in answers(max, Shared(0), {0: 0}, pool))
     assert isinstance(lost, Lost) and "in place of 0.0.1; give workers of the same versions" in lost.why
     assert lost.why.startswith("this worker has shardviz ")
+    with pytest.raises(ShardvizError, match="executor=int"):
+        next(answers(max, Shared(0), {0: 0}, 3))
 
 
 def test_stopping_ends_what_runs_and_leaves_nothing():
@@ -294,16 +283,3 @@ def test_a_sweep_takes_workers_when_they_pay(monkeypatch):
     lock = threading.Lock()  # what cannot be sent is done here
     assert not sv.sweep(lambda batch: (lock, make(batch))[1], over, mesh={"d": 8}, progress=False).failed
     assert begun == [2]
-
-
-@pytest.mark.skipif(workers.cores() < 2, reason="one core")
-def test_our_own_workers_answer_as_this_process(pool):
-    def make(batch, fn):
-        if batch == 13:
-            raise RuntimeError("an unlucky number")
-        return fn, [jax.ShapeDtypeStruct(s, "float32") for s in ((64, 64), (batch, 64))]
-
-    over = {"batch": [64, 13, 128], "fn": [lambda w, x: jnp.sum(x @ w), lambda w, x: jnp.tanh(x) @ w]}
-    ask = lambda **more: sv.sweep(make, over, mesh={"d": 8}, level="partitioned", progress=False, **more)  # noqa: E731
-    plain = lambda found: [(r.point, r.trouble, r.report and r.report.collectives) for r in found.rows]  # noqa: E731
-    assert plain(ask(executor=pool)) == plain(ask())

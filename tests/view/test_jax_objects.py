@@ -79,7 +79,6 @@ print(json.dumps({"wrong": wrong[:3], "kinds": kinds}))
 
 
 def test_hovering_says_where_jax_puts_the_slices():
-    eight = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    found = json.loads(answers_of("-W", "ignore", "-c", SCRIPT, **eight))
+    found = json.loads(answers_of("-W", "ignore", "-c", SCRIPT, devices=8))
     assert found["wrong"] == []
     assert len(found["kinds"]) == 14 and found["kinds"]["GSPMDSharding"] == 40

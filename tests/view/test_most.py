@@ -35,11 +35,16 @@ def mend(state, action, finding=None, kept=lambda collective: True):
     return Mend(findings=findings, plan=state.plan, action=action, difference=difference, **about)
 
 
+def remedies(state, *mends):
+    """What was tried."""
+    many = {"tried": len(mends), "candidates": len(mends)}
+    return Remedies(of=state.plan, mends=Mends(program="", target="", level="propagated", mends=mends, **many))
+
+
 def tables(state, *mends):
     """The rows, and those that stand apart: each in words."""
-    found = Mends(program="", target="", level="propagated", mends=mends, tried=len(mends), candidates=len(mends))
     rows, apart = [], []
-    for block in most_document(state.deck, Remedies(of=state.plan, mends=found)).blocks:
+    for block in most_document(state.deck, remedies(state, *mends)).blocks:
         if isinstance(block, Section):
             assert block.title == "Also tried"
             (inner,) = block.blocks
@@ -123,9 +128,8 @@ def test_what_belongs_to_no_row_stands_first_only_where_it_saves_more(state):
     of_a_row = mend(state, "mend the finding", finding)
     apart = mend(state, "give it the spec", dataclasses.replace(finding, id="of-a-note"), kept=lambda c: False)
     for seconds, first in ((2e-5, Section), (5e-6, Table)):
-        mends = (of_a_row, dataclasses.replace(apart, seconds=seconds))
-        found = Mends(program="", target="", level="propagated", mends=mends, tried=2, candidates=2)
-        blocks = most_document(state.deck, Remedies(of=state.plan, mends=found)).blocks
+        found = remedies(state, of_a_row, dataclasses.replace(apart, seconds=seconds))
+        blocks = most_document(state.deck, found).blocks
         assert [type(block) for block in blocks] == [first, Table if first is Section else Section]
 
 
@@ -138,15 +142,8 @@ def test_a_note_whose_mend_helps_has_a_row_that_costs_what_the_mend_saves(state)
 
 def test_a_line_has_its_costs_and_its_mends_alone(state):
     gone = next(c for c in state.report.collectives if c.kind == "all-reduce" and c.axes == ("model",))
-    found = Mends(
-        program="",
-        target="",
-        level="propagated",
-        mends=(mend(state, "drop it", kept=lambda c: c.source != gone.source),),
-        tried=1,
-        candidates=1,
-    )
-    _, lines = costs_documents(state.deck, Remedies(of=state.plan, mends=found))
+    found = remedies(state, mend(state, "drop it", kept=lambda c: c.source != gone.source))
+    _, lines = costs_documents(state.deck, found)
     (table,) = lines[gone.source.short].blocks
     rows = [" ".join(map(plain, row.cells)) for row in table.rows]
     assert len(rows) > 1 and any("all-reduce model" in row and "partial sums" in row and "why?" in row for row in rows)

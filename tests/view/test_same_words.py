@@ -242,10 +242,14 @@ def test_all_media_have_the_cells_of_what_is_no_pane(subject):
     read(shown.html())
 
 
+LONG = "a_very_long_name_of_a_mesh_axis_that_somebody_chose"
 WIDE = {
     **OTHERS,
     "2048 devices": lambda: sv.show((8192, 4096, 6), ("data", None, "model"), "data=64,model=32"),
     "a change of 128": lambda: sv.show((64, 64), (("data", "model"),), "data=16,model=8", after=("model", "data")),
+    "wide characters": lambda: sv.show((8192, 4096), ("模型並行軸", "データ"), {"模型並行軸": 4, "データ": 2}),
+    "a tree of them": lambda: sv.show({"層": np.ones((64, 64)), "b": np.ones(8)}, ("データ",), {"データ": 2}),
+    "a long name": lambda: sv.show((64,) * 6, (None, LONG, "b", "c", "d", None), {LONG: 4, "b": 4, "c": 32, "d": 32}),
     "numbers": lambda: Shown(layout((2, 16), ("a",), "a=2"), values=np.linspace(-1e-7, 1e7, 32).reshape(2, 16)),
 }
 

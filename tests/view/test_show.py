@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardviz.errors import ShardvizError, SpecError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.read import Sharding, sharding
+from shardviz.notation.read import Sharding
 from shardviz.notation.tiling import Tiling
 from shardviz.paint.columns import text_width
 from shardviz.paint.theme import paint_of
@@ -106,52 +106,6 @@ def test_anything_with_a_named_sharding():
     assert "int4, 12 B per device" in shown.text()
 
 
-def test_a_jax_shape_and_a_jax_mesh():
-    jax = pytest.importorskip("jax")
-    mesh = jax.sharding.AbstractMesh((2, 4), ("data", "model"))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(None, "model"))
-    abstract = jax.ShapeDtypeStruct((8, 8), "bfloat16", sharding=sharding)
-    assert show(abstract).layout.shard_shape == show((8, 8), sharding.spec, mesh).layout.shard_shape == (8, 2)
-
-
-def test_every_sharding_of_jax():
-    jax = pytest.importorskip("jax")
-    device = jax.devices()[0]
-    mesh = jax.sharding.Mesh(np.asarray([device]), ("x",))
-    named = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
-    assert show((8, 8), named).layout.shard_shape == (8, 8)
-    single = show((8, 8), jax.sharding.SingleDeviceSharding(device))
-    assert (single.layout.mesh.size, single.layout.device_ids.tolist()) == (1, [device.id])
-    array = jax.device_put(np.ones((2, 2), np.float32), named)
-    assert "│ 1 1 │" in show(array).text() and show(array).layout.mesh.names == ("x",)
-
-
-NOTATIONS = {
-    "HLO V1": "{devices=[4,1,2]0,1,2,3,4,5,6,7 last_tile_dim_replicate}",
-    "HLO V2": "{devices=[4,1,2]<=[8] last_tile_dim_replicate}",
-    "HLO V3": "{mesh['data'=4,'model'=2], [{'data'}, {}]}",
-    "Shardy": '#sdy.sharding<@mesh, [{"data"}, {}]>',
-    "a spec's text": "P('data', None)",
-    "the short form": "[data, ·]",
-    "a record": sharding(("data", None), "data=4,model=2", 2),
-}
-
-
-@pytest.mark.parametrize("form", NOTATIONS.values(), ids=list(NOTATIONS))
-def test_any_notation_draws_the_same_map(form):
-    mesh = None if isinstance(form, Sharding) else "data=4,model=2"
-    shown = show((8, 6), form, mesh)
-    plain = show((8, 6), ("data", None), "data=4,model=2")
-    assert shown.text() == plain.text() and shown.html() == plain.html()
-
-
-def test_an_op_sharding():
-    jax = pytest.importorskip("jax")
-    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
-    proto = sharding(("data", None), mesh, 2).to("proto")
-    assert show((8, 6), proto, mesh).text() == show((8, 6), ("data", None), mesh).text()
-
-
 def test_a_value_whose_sharding_no_spec_says():
     value = Value(
         name="y", shape=(8, 8), dtype="float32", spec=None, sharding={"hlo": "{devices=[8,1]0,3,1,2,4,7,5,6}"}
@@ -194,40 +148,10 @@ def test_a_silent_copy_is_said_in_the_figure_too():
     assert quiet in over, "the padding is hatched"
 
 
-WIDE = {"模型並行軸": 4, "データ": 2}
-
-
-@pytest.mark.parametrize("width", [40, 60, 80])
-def test_wide_characters_take_two_columns(width):
-    texts = [
-        show((8192, 4096), ("模型並行軸", "データ"), WIDE).text(width),
-        show((8192, 4096), ("模型並行軸", None), WIDE, after=(None, "データ")).text(width),
-        show({"層": np.ones((64, 64)), "b": np.ones(8)}, ("データ",), WIDE).text(width),
-    ]
-    for text in texts:
-        assert max(map(text_width, text.splitlines())) <= width
-    rows = next(text for text in texts if "['層']" in text).splitlines()
-    assert len({text_width(row[: row.index(" B ")]) for row in rows[1:3] if " B " in row}) <= 1
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_long_names_and_many_dimensions_keep_the_width(width):
-    mesh = {"a_very_long_name_of_a_mesh_axis_that_somebody_chose": 4, "model": 4, "c": 32, "d": 32}
-    shown = show((64,) * 6, (None, *mesh, None), mesh)
-    assert shown.layout.mesh.size == 16384
-    assert max(map(len, shown.text(width).splitlines())) <= width
-    assert len(shown.html()) <= 150_000
-
-
 def test_a_scalar_on_seven_devices():
     shown = show((), (), {"x": 7}, dtype="int32")
     assert "│ 0-6 ×7 │" in shown.text() and "each slice is on 7 devices" in words(shown.html())
     assert read(shown.html()).titles == ["[] on devices 0-6"]
-
-
-def test_manual_axes_are_said():
-    shown = show((8, 6), "{devices=[4,1,2]<=[8] last_tile_dims={manual}}", "data=4,model=2")
-    assert "│ 0 / 1 │" in shown.text() and "manual over model" in words(shown.html())
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,10 @@ import pytest
 
 from shardviz import paint
 from shardviz.costs.step_cost import StepCost, cost_of
-from shardviz.errors import ShardvizError
 from shardviz.notation import DeviceMesh
 from shardviz.paint.columns import text_width
 from shardviz.records import Cost
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds
-from shardviz.view.machine import axis_between, floor
-from shardviz.view.machine_picture import company
 from shardviz.view.report import phase_words
 from tests.collectives import collective
 from tests.view.sample import HOSTILE, report
@@ -95,20 +92,6 @@ def test_what_comes_from_outside_is_escaped():
         found.plot(kind=kind)
 
 
-@pytest.mark.parametrize("target", MESHES)
-def test_every_place_of_the_mesh_is_drawn_once(target):
-    found = made_for(target)
-    drawn = floor(found.placement).nodes
-    assert sorted(place for node in drawn for place in node.places) == list(range(found.mesh.size))
-
-
-def test_axes_between_places():
-    found = made_for("tpu v5p:4x4x4")
-    assert axis_between(found.mesh, 0, 8) == "data" and axis_between(found.mesh, 0, 3) == "model"
-    assert axis_between(found.mesh, 0, 9) is None
-    assert company(found.placement, 0)[0].members == tuple(8 * i for i in range(8))
-
-
 # ---------------------------------------------------------------- figures
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -181,20 +164,3 @@ def test_a_figure_goes_on_the_axes_given(kind):
     ax = figure.add_subplot()
     assert cost().plot(ax, kind) is ax
     figure.savefig(io.BytesIO(), dpi=40)
-
-
-def test_another_kind_is_refused():
-    with pytest.raises(ShardvizError, match="kind is 'step', 'roofline', 'memory', 'machine', 'work'"):
-        cost().plot(kind="pie")
-
-
-@pytest.mark.parametrize("target", ["gpu h100:1x1"])
-def test_one_device_has_a_cost_too(target):
-    one = dataclasses.replace(
-        report(), plan=dataclasses.replace(report().plan, mesh=DeviceMesh((), ())), collectives=()
-    )
-    found = cost_of(one, target)
-    assert found.lower == found.upper and "no collectives" in found.text()
-    words(paint.html(found))
-    for kind in KINDS:
-        found.plot(kind=kind)

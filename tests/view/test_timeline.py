@@ -11,18 +11,16 @@ import pytest
 from shardviz import paint
 from shardviz.costs.timeline import Event, Timeline, timeline_of
 from shardviz.costs.walk import FOLDED, Task, Walk
-from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.paint.columns import text_width
 from shardviz.records import Collectives, Frame
 from shardviz.records.amounts import format_bytes, format_seconds
-from shardviz.records.report import PlanRecord
 from shardviz.records.schedule import Scheduled
 from shardviz.view.document import Section, Table, plain
 from shardviz.view.picture import Labels, Lines, Rects, picture
 from shardviz.view.subjects import document
 from shardviz.view.timeline import Stretch, look_of
-from tests.collectives import collective
+from tests.collectives import collective, report_of
 from tests.view.sample import HOSTILE
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -48,16 +46,8 @@ def made(evil: str = "") -> Timeline:
         Scheduled(kind="begin", name="c", hbm_bytes=1e8),
         Scheduled(kind="work", name="add", hbm_bytes=1e9, opaque=(f"kernel{evil}",), alive_bytes=1e9),
     )
-    report = Report(
-        level="propagated",
-        program=f"step{evil}",
-        plan=PlanRecord(mesh, {}, {}),
-        arguments=(),
-        outputs=(),
-        collectives=Collectives((gather, total)),
-        schedule=schedule,
-        source={at[1].file: {1: f"y = x @ w  # {evil}"}},
-    )
+    facts = {"collectives": Collectives((gather, total)), "source": {at[1].file: {1: f"y = x @ w  # {evil}"}}}
+    report = report_of(mesh, level="propagated", program=f"step{evil}", schedule=schedule, **facts)
     return timeline_of(report, "tpu v5e:4x4")
 
 
