@@ -225,11 +225,8 @@ class StepCheck:
 
 
 def refuse_unknown_axes(cases: Sequence[StepCheck]) -> None:
-    """A collective that is forbidden over an axis that no step has is a slip, and would never fail.
-
-    Raises:
-        ShardvizError: it names the axis.
-    """
+    """A `ShardvizError` for an axis that no step has: a collective that is forbidden over it is a slip, and would never
+    fail."""
     names = list(dict.fromkeys(axis for case in cases for axis in case.report.mesh.names))
     for case in cases:
         for text in case.step.settings.budgets.forbid:

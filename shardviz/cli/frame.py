@@ -132,13 +132,8 @@ _OUTPUT = (
 
 
 def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Callable[[Any], click.Command]:
-    """Makes a verb of a function that takes the options by name and returns an `Answer`.
-
-    Args:
-        name: the verb.
-        options: click's arguments and options, in the order of the help.
-        examples: command lines for the help.
-    """
+    """Makes a verb of a function that takes click's `options` (in the help's order) by name and returns an `Answer`;
+    `examples` are command lines."""
 
     def register(function: Callable[..., Answer]) -> click.Command:
         def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **arguments: Any) -> int:
@@ -225,14 +220,7 @@ def progress(text: str) -> None:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Runs the command.
-
-    Args:
-        argv: the words after `shardviz`; the process's own where None.
-
-    Returns:
-        The exit code, see above.
-    """
+    """Runs the command on the words after `shardviz`, the process's own where None; gives the exit code, see above."""
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--") if "--" in words else len(words)
     state = State(extra=words[cut + 1 :])

@@ -60,13 +60,8 @@ class ReportAnswer:
 
 
 def report_document(report: Report, cost: StepCost | None, *, brief: bool = False) -> Document:
-    """A report with the cost of its step.
-
-    Args:
-        report: the report.
-        cost: what its step costs; None without a machine that has a speed.
-        brief: only findings, collectives and memory.
-    """
+    """A report with the cost of its step (None without a machine's speed); `brief`: only findings, collectives and
+    memory."""
     whole = document(report)
     blocks: tuple[Block, ...] = whole.blocks
     if brief:

@@ -171,11 +171,8 @@ STEPS = click.argument("names", nargs=-1, metavar="[STEP]...", shell_complete=st
 
 
 def project() -> Project:
-    """What the nearest `pyproject.toml` says, in the working folder or above it.
-
-    Raises:
-        ShardvizError: if it cannot be read, or says what it may not.
-    """
+    """What the nearest `pyproject.toml` says, in the working folder or above it; a `ShardvizError` if that cannot be
+    read."""
     here = Path.cwd()
     file = next(
         (folder / "pyproject.toml" for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file()), None
@@ -213,11 +210,8 @@ def importable(of: Project) -> None:
 
 
 def settings_of(function: str | None, options: Mapping[str, Any], of: Project) -> tuple[str, Settings]:
-    """The step's name, and what is said of it: on the command line, else in `pyproject.toml`.
-
-    Raises:
-        ShardvizError: if no step is named and there is not just one, or a value cannot be.
-    """
+    """The step's name, and what is said of it: on the command line, else in `pyproject.toml`. A `ShardvizError` if no
+    step is named and there is not just one, or a value cannot be."""
     if function is None and len(of.steps) != 1:
         have = f"there are {', '.join(of.steps)}" if of.steps else "pyproject.toml names none in [tool.shardviz.steps]"
         raise ShardvizError(
@@ -256,15 +250,8 @@ def wanted(names: Sequence[str], options: Mapping[str, Any], of: Project) -> dic
 
 
 def load(function: str | None, **options: Any) -> LoadedStep:
-    """The step that is meant, traced.
-
-    Args:
-        function: what stands in the place of STEP; None for the only one of `pyproject.toml`.
-        options: the options of the command line.
-
-    Raises:
-        ShardvizError: for whatever cannot be found, read or traced; the message names the option.
-    """
+    """The step that STEP means (None: the only one of `pyproject.toml`), traced. A `ShardvizError`, which names the
+    option, for whatever cannot be found, read or traced."""
     of = project()
     name, settings = settings_of(function, options, of)
     return step_of(name, settings, of)

@@ -275,10 +275,8 @@ def _sharded(now: Snapshot, edit: e.SetSpec | e.SetDim | e.MoveAxis, spec: Spec)
 
 
 def _inside(now: Snapshot, name: str, line: str | None, program: Program) -> Any:
-    """The value of the report that has this name, as Shardy's level has it, which knows its columns; else the name.
-
-    A constraint that the plan has already is known by what it is called there.
-    """
+    """The value of the report that has this name, as Shardy's level has it, which knows its columns; else the name. A
+    constraint that the plan has already is known by what it is called there."""
     if line is not None or any(each.value.name == name for each in now.plan.constraints):
         return name or None
     propagated = lambda: program.propagate(now.plan).intermediates  # noqa: E731

@@ -92,11 +92,8 @@ class CompileLoop:
             self.inbox.post(partial(self._fire, self._turn))
 
     def _wait(self, turn: int, newer: queue.SimpleQueue[None]) -> None:
-        """Waits on a thread of its own, then starts the task of a turn, unless a newer task has come meanwhile.
-
-        A `threading.Timer` would not do: its `cancel` takes a lock in Python, which a Ctrl-C at that moment leaves
-        locked.
-        """
+        """Starts the task of a turn after a moment, unless a newer one has come. A `threading.Timer` would not do: its
+        `cancel` takes a lock in Python, which a Ctrl-C at that moment leaves locked."""
         try:
             newer.get(timeout=self._debounce)
         except queue.Empty:

@@ -288,10 +288,8 @@ class ExplorerState:
             self.loop.later(effect.task)
 
     def _tell(self) -> None:
-        """Tells who has subscribed what is new since they were told last, also what an interrupt kept from them.
-
-        What a subscriber changes while it is told is told afterwards, once; what follows from a change is told with it.
-        """
+        """Tells the subscribers, once, what is new since they were told last, also what an interrupt kept from them;
+        what one of them changes is told afterwards."""
         if self._telling:
             return
         self._telling = True
@@ -312,12 +310,8 @@ class ExplorerState:
     # The compile.
 
     def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
-        """Blocks until the report has `level` (or as far as this state goes), and returns it.
-
-        Raises:
-            CompileError: why it cannot be reached: stopped, crashed, refused, out of time or memory.
-            CompileTimeout: if `timeout` seconds were not enough; the compile goes on.
-        """
+        """Blocks until the report has `level` (or as far as this state goes), and returns it. A `CompileError` says why
+        it cannot be reached; a `CompileTimeout` if `timeout` seconds were not enough: the compile goes on."""
         if level not in LEVELS:
             raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")
         want = min(LEVELS.index(level), LEVELS.index(self.asking.reach(self.now.machine)))

@@ -86,13 +86,9 @@ class Match:
 
 
 def counterpart(value: Value, here: Sequence[Value], there: Sequence[Value], *, names: bool = False) -> Match | None:
-    """The value among another report's intermediates (`there`) that is this one, which stands among its own report's
-    (`here`).
-
-    Of several that are alike the one of the same name (where `names` mean the same in both), else of the same variable
-    in the source, else of the same place among them. None where the compiler has put it into another value, or made it
-    up at its own level only.
-    """
+    """The value among another report's intermediates (`there`) that is this one of its own report's (`here`): of those
+    alike the one of the same name (with `names`), variable or place; None where the compiler merged it, or made it up
+    at its own level."""
     alike = _alike(value, there)
     if not alike:
         return None
@@ -109,10 +105,8 @@ def counterpart(value: Value, here: Sequence[Value], there: Sequence[Value], *, 
 
 
 def _alike(value: Value, among: Iterable[Value]) -> list[Value]:
-    """The values that what is known of both cannot tell from `value`, in the program's order.
-
-    A report lists Shardy's values in that order; XLA prints in another one, but numbers alike instructions in it.
-    """
+    """The values that what is known of both cannot tell from `value`, in the program's order: as Shardy's are listed;
+    XLA lists in another one, but numbers alike instructions in it."""
     alike = [v for v in among if _same(value, v)]
     parts = [re.fullmatch(r"(.*?)(\d+)", v.name) for v in alike]
     numbers = {v.name: int(p[2]) for v, p in zip(alike, parts, strict=True) if p}

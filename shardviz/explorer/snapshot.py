@@ -348,10 +348,8 @@ PARTS = (
 
 
 def _changed(before: Mapping[str, Report], known: Known) -> frozenset[str]:
-    """The names, in the highest report that is known, of what is sharded otherwise than before.
-
-    Of intermediates only where both have a report of the level at which they have these names.
-    """
+    """The names, in the highest report that is known, of what is sharded otherwise than before; of intermediates only
+    where both have a report of the level at which they have these names."""
     report = known.report
     alike = ("partitioned", "compiled") if report.level in ("partitioned", "compiled") else (report.level,)
     earlier = next((before[level] for level in alike if level in before), None)

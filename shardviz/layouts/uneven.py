@@ -49,13 +49,8 @@ def uneven(cut: Layout) -> tuple[Uneven, ...]:
 
 
 def fallback(asked: Layout) -> Layout:
-    """The layout that JAX gives a result instead: of each dimension's axes the major ones whose product divides.
-
-    JAX's versions differ where `indivisible` says so.
-
-    Raises:
-        SpecError: if the sharding has no spec.
-    """
+    """The layout that JAX gives a result instead: of each dimension's axes the major ones whose product divides;
+    versions differ where `indivisible` says so. A `SpecError` if the sharding has no spec."""
     if asked.spec is None:
         raise SpecError(f"array of shape {asked.shape}: {asked.why}")
     dims: list[tuple[Axis, ...]] = []

@@ -110,11 +110,7 @@ class Scanner:
         return self.token(pattern) is not None
 
     def need(self, literal: str) -> None:
-        """Passes over this.
-
-        Raises:
-            ParseError: if the text goes on with something else.
-        """
+        """Passes over this; a `ParseError` where the text goes on with something else."""
         if not self.take(literal):
             self.fail(repr(literal))
 
@@ -163,13 +159,7 @@ class Scanner:
         return self._match(_SCALAR, "a value")[0]
 
     def listed(self, item: Callable[[], T], close: str, most: int | None = None) -> list[T]:
-        """Items with commas between them up to `close`, which is passed over.
-
-        Args:
-            item: reads one.
-            close: what stands behind the last.
-            most: how many are read; None for any number.
-        """
+        """Items, each read by `item`, with commas between them up to `close`, which is passed over; at most so many."""
         items: list[T] = []
         if self.take(close):
             return items
@@ -226,11 +216,8 @@ def _escaped(letter: str) -> str:
 
 
 def iota(reshape: Sequence[int], transpose: Sequence[int] = ()) -> np.ndarray:
-    """0, 1, 2, ... in the shape `reshape`, with its dimensions in the order `transpose`, made flat.
-
-    Raises:
-        ParseError: if these make no devices, or too many.
-    """
+    """0, 1, 2, ... in the shape `reshape`, its dimensions in the order `transpose`, made flat; a `ParseError` where
+    these make no devices, or too many."""
     if wrong := _wrong_shape(reshape) or _wrong_order(reshape, transpose):
         raise ParseError(f"iota {list(reshape[:33])} T {list(transpose[:33])}: expected {wrong}")
     values = np.arange(math.prod(reshape)).reshape(reshape)
@@ -238,11 +225,7 @@ def iota(reshape: Sequence[int], transpose: Sequence[int] = ()) -> np.ndarray:
 
 
 def read_iota(it: Scanner) -> np.ndarray:
-    """The devices of `[2,4]T(1,0)`.
-
-    Raises:
-        ParseError: if the text goes on with something else.
-    """
+    """The devices of `[2,4]T(1,0)`; a `ParseError` where the text goes on with something else."""
     start = it.at
     reshape, order = it.integers(), ()
     if wrong := _wrong_shape(reshape):
@@ -270,11 +253,8 @@ def _wrong_order(reshape: Sequence[int], order: Sequence[int]) -> str:
 
 
 def iota_of(devices: Sequence[int] | np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The fewest dimensions whose iota, transposed, is this list.
-
-    Returns:
-        Reshape and transpose, as `iota` takes them; None where there are none.
-    """
+    """The fewest dimensions whose iota, transposed, is this list: reshape and transpose, as `iota` takes them; None for
+    none."""
     values = np.asarray(devices, np.int64)
     if len(values) == 1:
         return (1,), (0,)

@@ -40,12 +40,8 @@ _MOST_STEPS = 10_000
 
 
 def read(text: str, mesh: DeviceMesh) -> Sharding:
-    """Reads the short form, `[data ?, ·] sum over model`.
-
-    Raises:
-        ParseError: if it is none.
-        SpecError: if it does not fit the mesh.
-    """
+    """The short form, `[data ?, ·] sum over model`; a `ParseError` for other text, a `SpecError` where it does not fit
+    the mesh."""
     quoted = _given(text)
     inside, close, rest = text[1:].partition("]")
     tail = rest.split()
@@ -108,14 +104,8 @@ def _axis(word: str, quoted: str) -> Axis:
 
 
 def read_book(text: str, mesh: DeviceMesh) -> Sharding | None:
-    """Reads the book's form: `I_X`, `I_XY` or `I_{X,Y}` for two axes, `{U_Z}` behind for a partial sum.
-
-    Returns:
-        The record; None for text that is not meant so.
-
-    Raises:
-        ParseError, SpecError: as `read` does.
-    """
+    """The book's form: `I_X`, `I_XY` or `I_{X,Y}` for two axes, `{U_Z}` behind for a partial sum; None for text that is
+    not meant so. Errors as of `read`."""
     quoted = _given(text)
     if (whole := _BOOK.fullmatch(text)) is None:
         return None
@@ -158,11 +148,8 @@ def _subscript(axes: str, quoted: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
 
 
 def _readings(word: str, names: Sequence[str], most: int = 3) -> list[tuple[str, ...]]:
-    """Up to `most` ways to read a word as axis names run together, each axis at most once.
-
-    Names that begin with each other (a, aa, aaa, ...) have more ways than there is time for: what has not been found
-    after `_MOST_STEPS` steps is not known, and none is given.
-    """
+    """Up to `most` ways to read a word as axis names run together, each at most once. Names that begin with each other
+    (a, aa, aaa) have more ways than there is time for: after `_MOST_STEPS` steps the rest is not known."""
     if not word:
         return [()]
     if len(word) > sum(map(len, names)):

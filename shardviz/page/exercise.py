@@ -78,11 +78,7 @@ def _is_kept() -> bool:
 
 @paints("form", Exercise)
 def exercise_form(asked: Exercise) -> ExerciseForm | Exercise:
-    """The form of an exercise; the exercise itself where nobody could fill it in.
-
-    Args:
-        asked: the exercise; its `result` is set when the button is pressed.
-    """
+    """The form of an exercise, whose `result` its button sets; the exercise itself where nobody could fill it in."""
     if _is_kept():
         return asked
     fields, read = {

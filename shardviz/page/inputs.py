@@ -29,13 +29,8 @@ _LITTLE = 0.01  # of a dimension's bytes: what is less and cut otherwise, such a
 
 
 def tree_view(values: Sequence[Value], deepest: int) -> Json:
-    """The rows of a tree: `[depth, segment, label]` of a branch, and of one that is a layer which layers it is like;
-    of an array `[depth, segment, label, shape, dtype, donated]`.
-
-    Args:
-        values: arguments or outputs.
-        deepest: as for `layers_of`.
-    """
+    """The rows of a tree: `[depth, segment, label]` of a branch, and of one that is a layer which layers it is like; of
+    an array `[depth, segment, label, shape, dtype, donated]`. `deepest` is as for `layers_of`."""
     layers, rows = layers_of(arrays_of(values), deepest), []
     place = 0
     path: list[str] = []
@@ -62,12 +57,8 @@ def outputs_view(state: ExplorerState) -> Json:
 
 
 def cuts_view(state: ExplorerState, what: str) -> Json:
-    """How the arrays are cut: `kinds`, each said once; `at`, which it is of each array; `sums`, what each branch has.
-
-    Args:
-        state: the state.
-        what: `argument` or `output`.
-    """
+    """How the arguments or outputs are cut: `kinds`, each said once; `at`, which it is of each array; `sums`, what each
+    branch has."""
     report, bound = state.report, state.bound
     values = report.arguments if what == "argument" else report.outputs
     specs: Mapping[str, Spec | None] = bound.in_specs if what == "argument" else bound.out_specs

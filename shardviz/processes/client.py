@@ -60,11 +60,7 @@ class _Child:
         return self.code
 
     def kill(self) -> None:
-        """Ends it and waits until it is gone.
-
-        Raises:
-            EOFError, OSError: if the server is gone, or does not answer.
-        """
+        """Ends it and waits until it is gone. An `EOFError` or `OSError` if the server is gone, or does not answer."""
         deadline = time.monotonic() + _END
         while self.code is None and not self.trouble:
             if self.pid is not None:
@@ -80,11 +76,8 @@ class _Child:
 
 
 class _Server:
-    """The compile server, a process that forks, its folder, and the line to it.
-
-    Raises:
-        OSError: if the system gives no room, process or socket.
-    """
+    """The compile server, a process that forks, its folder, and the line to it. An `OSError` where the system gives no
+    room, process or socket."""
 
     def __init__(self) -> None:
         self.root = dumps.new_folder()
@@ -111,11 +104,7 @@ class _Server:
         return child
 
     def hear(self, seconds: float = 0.0) -> None:
-        """Takes in what the server has said.
-
-        Raises:
-            EOFError, OSError: if it is gone.
-        """
+        """Takes in what the server has said. An `EOFError` or `OSError` if it is gone."""
         while self.line.poll(seconds):
             kind, number, *rest = self.line.recv()
             child, seconds = self.children[number], 0.0
@@ -210,11 +199,7 @@ class _Keeper:
         return not self.closing and (self.thread.is_alive() or self.thread.ident is None)
 
     def begin(self) -> None:
-        """Starts its thread.
-
-        Raises:
-            RuntimeError: if the system gives no thread.
-        """
+        """Starts its thread; a `RuntimeError` if the system gives none."""
         if not self.thread.is_alive():
             self.thread.start()
 
@@ -339,11 +324,8 @@ class _Keeper:
             self._end(task, "crashed", code=code)
 
     def _reach(self, task: _Task, request: Request, folder: Path, *, ended: bool) -> str | None:
-        """Tells the milestones that a compiler has reached since it was last looked at.
-
-        Returns:
-            What keeps its files from being whole, where something does: then nothing is told.
-        """
+        """Tells the milestones that a compiler has reached since it was last looked at; none, and what it is, where
+        something keeps its files from being whole."""
         platform = request.topology.platform if request.topology else "cpu"
         for milestone in request.milestones:
             if milestone in task.sent:
@@ -412,11 +394,7 @@ _numbers = itertools.count(1)
 
 
 def _here() -> _Keeper:
-    """The keeper, at work.
-
-    Raises:
-        RuntimeError: if the system gives no thread.
-    """
+    """The keeper, at work; a `RuntimeError` if the system gives no thread."""
     global _keeper
     with _lock:
         if _keeper is None or not _keeper.live():
@@ -465,17 +443,9 @@ def submit(
     memory_limit: float | None = None,
     on_milestone: Milestone | None = None,
 ) -> Job:
-    """Starts a compile, or a trial.
-
-    Args:
-        request: what to compile, or to try.
-        timeout: seconds that it may take; 600 if not given.
-        memory_limit: bytes that its process may use; three quarters of the machine's if not given.
-        on_milestone: called with the job, the milestone's name and its texts, on another thread.
-
-    Returns:
-        The `Job`; what the system does not give ends it with an error.
-    """
+    """Starts a compile, or a trial, which may take so many seconds (600) and bytes (three quarters of the machine's);
+    `on_milestone` gets the `Job`, a milestone's name and its texts, on another thread. What the system does not give
+    ends it with an error."""
     job = Job(request, on_milestone)
     begin(job, timeout=timeout, memory_limit=memory_limit)
     return job

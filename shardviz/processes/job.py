@@ -109,11 +109,7 @@ class Trial:
 
 
 def compile_in(folder: Path, request: Request) -> None:
-    """Compiles, with XLA's dumps going to `folder / "dumps"`; returns when the compiler does.
-
-    Raises:
-        whatever the compiler raises.
-    """
+    """Compiles, with XLA's dumps going to `folder / "dumps"`; returns, or raises, when the compiler does."""
     target = folder / "dumps"
     target.mkdir(exist_ok=True)
     options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": dumps.PARTITIONER, **request.options}

@@ -25,12 +25,7 @@ from typing import NamedTuple
 
 
 def dot_flops(output: Iterable[int], contracted: Iterable[int]) -> float:
-    """FLOPs of a matrix product: 2 x output size x contracted size.
-
-    Args:
-        output: the result's dimensions, those of a batch included.
-        contracted: the sizes of the dimensions that are summed over; none for an outer product.
-    """
+    """FLOPs of a matrix product: 2 x output size (a batch included) x size of the dimensions that are summed over."""
     return 2.0 * math.prod(output) * math.prod(contracted)
 
 

@@ -120,16 +120,8 @@ def factor_dtype(operands: Sequence[Array], results: Sequence[Array]) -> str:
 
 
 def call_flops(target: str, operands: Sequence[Array], results: Sequence[Array], config: str = "") -> float | None:
-    """FLOPs of one run of a call, by its shapes and what stands in its text; None where that does not tell.
-
-    Args:
-        target: the call's `custom_call_target`.
-        operands, results: the arrays that go in and come out; a tuple's one by one.
-        config: its `backend_config`, as text.
-
-    Returns:
-        The number; 0 for a call that computes nothing.
-    """
+    """FLOPs of one run of a call, by its `custom_call_target`, the arrays that go in and come out, and its
+    `backend_config`; 0 for a call that computes nothing, None where these do not tell."""
     if target in _NOTHING or target.startswith(_NOTHING_BEGINS):
         return 0.0
     if target in KERNELS:

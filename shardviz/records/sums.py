@@ -176,17 +176,9 @@ _COLLECTIVE_KEYS: Mapping[str, tuple[Callable[[Collective], Any], Callable[[Any]
 def sum_collectives(
     collectives: Iterable[Collective], key: str, *, order: str = "bytes"
 ) -> tuple[CollectiveTotal, ...]:
-    """Sums collectives that have something in common.
-
-    Args:
-        collectives: of a report, or of a cost with their seconds.
-        key: `axes`, `source` (the line), `kind`, `kind_axes`, `phase`, or `alike` (of one kind, over the same axes,
-            that run as often and take as long by the same formula).
-        order: `bytes` or `seconds`: the most first, then by label.
-
-    Raises:
-        ShardvizError: for another key.
-    """
+    """Sums collectives by `axes`, `source` (the line), `kind`, `kind_axes`, `phase`, or `alike` (one kind, over the
+    same axes, as often and as long by the same formula): the most `bytes` or `seconds` first, then by label. A
+    `ShardvizError` for another key."""
     if key not in _COLLECTIVE_KEYS:
         have = ", ".join(map(repr, _COLLECTIVE_KEYS))
         raise ShardvizError(f"collectives cannot be summed by {key!r}; the keys are {have}")

@@ -204,10 +204,8 @@ _ALIKE = 0.005
 
 
 def outcome(chosen: Effect, wanted: Effect) -> str:
-    """Which of two is cheaper: by the step's seconds where a target was given, else by what moves and is computed.
-
-    Less than 0.5 % makes no difference. Where one moves less and the other computes less, only a target can tell.
-    """
+    """Which of two is cheaper: by the step's seconds where a target was given, else by what moves and is computed; less
+    than 0.5 % makes no difference. Where one moves less and the other computes less, only a target can tell."""
     if chosen.seconds is not None and wanted.seconds is not None:
         signs = {_sign(chosen.seconds, wanted.seconds)}
     else:

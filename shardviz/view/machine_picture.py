@@ -45,11 +45,8 @@ _WAYS, _TILES, _MEMBERS, _NAMES = 1, 2, 3, 4  # layers
 
 
 def machine_picture(placed: Placement) -> Picture:
-    """A machine with a mesh on it; each tile selects its devices.
-
-    A link has the colour and the dash of the mesh axis that steps along it; a stub with an open end is a link that goes
-    round to the other side.
-    """
+    """A machine with a mesh on it; each tile selects its devices. A link has the colour and dash of the mesh axis that
+    steps along it; a stub with an open end is a link that goes round to the other side."""
     stand, machine, names = floor(placed), placed.machine, placed.mesh.names
     tpu = machine.chip.kind == "tpu"
     wide, strong = (0.8, 0.4) if tpu and not stand.wraps and len(stand.nodes) > 128 else (1.2, 0.6)

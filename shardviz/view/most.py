@@ -149,10 +149,8 @@ def most_document(deck: Deck, remedies: Remedies) -> Document:
 
 
 def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str, Document]]:
-    """`most_document`, and for each source line with a cost or a finding its own: line (`model.py:20`) → Document.
-
-    What was tried and belongs to no row stands below the rows, or above them where it saves more than a mend of theirs.
-    """
+    """`most_document`, and for each source line (`model.py:20`) with a cost or a finding its own. What was tried and
+    belongs to no row stands below the rows, or above them where it saves more than a mend of theirs."""
     step = _ComparedStep.of(deck)
     entries, apart = step.entries(remedies, deck.now.plan)
     lines: dict[str, list[_Entry]] = {}

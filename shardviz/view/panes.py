@@ -78,12 +78,9 @@ Query = Mapping[str, Any]
 
 
 def found_values(report: Report, changed: Collection[str], query: Query) -> list[tuple[str, Value]]:
-    """The role and the record of each value that a query finds.
-
-    The query has `text` (words that must all occur in the name, label, operation, source or spec), `changed` (only the
-    values that the last change resharded), `line` (only those of a source line, `model.py:20`), `sort` (`program` or
-    `bytes`).
-    """
+    """The role and the record of each value that has all words of the query's `text` (in its name, label, operation,
+    source or spec), that the last change resharded (`changed`), of a `line`, in the order of `sort` (`program` or
+    `bytes`)."""
     asked, line = str(query.get("text") or "").lower().split(), query.get("line") or ""
     matches = [
         (role, v)

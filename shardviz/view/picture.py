@@ -465,10 +465,8 @@ class Picture:
         return self.fitted(reads)
 
     def over(self, other: Picture) -> Picture:
-        """This picture with the shapes of another on it, layer by layer, and its keys and notes.
-
-        Of rectangles with the same key only the last one stays.
-        """
+        """This picture with the shapes, keys and notes of another on it, layer by layer; of rectangles with the same
+        key the last one stays."""
         seen: set[int] = set()
         shapes: list[Shape] = []
         for shape in reversed((*self.shapes, *other.shapes)):

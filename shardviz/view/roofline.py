@@ -73,11 +73,8 @@ class Roofline:
 
 
 def roofline_of(cost: StepCost) -> Roofline:
-    """The roofs of HBM and of the links of each mesh axis.
-
-    Bytes of an axis are its seconds x the bandwidth of its roof, so that a place says what the cost model says: left of
-    the knee the bytes take longer than the FLOPs.
-    """
+    """The roofs of HBM and of each mesh axis' links. Bytes of an axis are its seconds x its roof's bandwidth, as in the
+    cost model: left of the knee the bytes take longer than the FLOPs."""
     flops = cost.flops or 0.0
     times = {"HBM": cost.step.memory} | {m.label: m.seconds for m in cost.by("axes") if m.seconds}
     hbm, *links = cost.knees()

@@ -284,12 +284,9 @@ def read_known(array: Any, spec: Any = None, mesh: Any = None, *, name: str = ""
 
 
 def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Shown:
-    """The shard map of one array or shape. `spec` and `mesh` override its own; `name` is used if it has none.
-
-    Raises:
-        ShardvizError: if it has no shape or no mesh, or its sharding cannot be read.
-        Undecided: if its sharding is not known yet.
-    """
+    """The shard map of one array or shape; `spec` and `mesh` override its own, `name` is used if it has none.
+    `Undecided` where its sharding is not known yet; another `ShardvizError` where it has no shape or mesh, or cannot be
+    read."""
     shape, own_name, dtype = _shape_of(array_or_shape)
     title = own_name or name
     what = title or str(list(shape))

@@ -57,12 +57,9 @@ def stages_shown(
     waits: str = "",
     trouble: str = "",
 ) -> StagesShown:
-    """A text of the plan (`stages`) as a query asks for it, beside those of the card that it is compared with
-    (`others`, None for none; `other` is its name).
-
-    The query has `stage` (a name), `find` (words that a line must have), `line` (of the source, `model.py:20`),
-    `against` (`stage` or `card`), `only` (what is different alone), `at` (the first row).
-    """
+    """A text of the plan (`stages`) beside those of the card that it is compared with (`others`), as a query has it:
+    `stage` (a name), `find` (words of a line), `line` (`model.py:20`), `against` (`stage` or `card`), `only` (what
+    differs), `at` (the first row)."""
     blocks: list[Block] = [paragraph(words(trouble, tone="warn"), name="stages-trouble")] if trouble else []
     blocks += [paragraph(waits, quiet=True, name="stages-busy")] if waits else []
     if not stages:
