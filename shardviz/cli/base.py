@@ -28,14 +28,8 @@ from shardviz.judge.report import Report
 
 @dataclass
 class Base:
-    """Reports of another revision, which are on their way.
-
-    Attributes:
-        name: the revision: `main (1a2b3c4)`.
-        process: what builds them.
-        folder: where it puts them.
-        wanted: the names of the steps, in the order of the files.
-    """
+    """Reports of another revision (`main (1a2b3c4)`), which a process builds and puts into a folder, numbered in the
+    order of `wanted`."""
 
     name: str
     process: subprocess.Popen[bytes]

@@ -183,13 +183,8 @@ class Positive(click.FloatRange):
 
 @dataclass
 class State:
-    """What holds for one run of the command.
-
-    Attributes:
-        extra: the words after `--`.
-        quiet: nothing is said of the progress.
-        interrupted: Ctrl-C was pressed.
-    """
+    """What holds for one run of the command: the words after `--`, whether progress is told, and whether Ctrl-C was
+    pressed."""
 
     extra: Sequence[str] = ()
     quiet: bool = False

@@ -42,12 +42,8 @@ def step_data(cost: StepCost | None) -> StepData | None:
 
 @dataclass(frozen=True)
 class ReportAnswer:
-    """A report's own JSON, which `Report.from_json` reads, with what follows from it: findings, and the step's cost.
-
-    Attributes:
-        report: the report.
-        cost: what its step costs; None without a machine that has a speed.
-    """
+    """A report's own JSON, which `Report.from_json` reads, with its findings and its step's cost (None without a
+    machine's speed)."""
 
     report: Report
     cost: StepCost | None

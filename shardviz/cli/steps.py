@@ -100,15 +100,8 @@ class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedStep:
-    """A step, traced, with the plan that is asked about.
-
-    Attributes:
-        name: what it was called by.
-        settings: what was said of it.
-        program, plan: it and its plan.
-        target: the machine; `cpu` where none is named.
-        model_flops: what the model itself needs; None where nobody says.
-    """
+    """A step, traced, with the plan that is asked about, its target (`cpu` where none is named), and the FLOPs that the
+    model needs, if said."""
 
     name: str
     settings: Settings

@@ -124,12 +124,8 @@ class StopCompile:
 
 @dataclass(frozen=True)
 class BeginChore:
-    """A chore of `background.py` is to begin; a running one of the same name is ended.
-
-    Attributes:
-        chore: `presets`, `hunt`, `mend`, `why`, `without` or `dimensions`.
-        about: what it is about, where that is not the plan.
-    """
+    """A chore of `background.py` is to begin: `presets`, `hunt`, `mend`, `why`, `without` or `dimensions`; a running
+    one is ended."""
 
     chore: str
     about: Any = None
@@ -147,13 +143,7 @@ Effect = Compile | StopCompile | BeginChore | EndChore
 
 @dataclass(frozen=True)
 class Applied:
-    """What became of an edit.
-
-    Attributes:
-        now: what is known after it.
-        effects: what is to be done, in order.
-        taken: it was not refused.
-    """
+    """What became of an edit: what is known now, what is to be done, in order, and whether it was taken."""
 
     now: Snapshot
     effects: tuple[Effect, ...] = ()

@@ -40,14 +40,8 @@ _KEPT = 16  # programs, and their traces on other meshes, whose trees are kept
 
 @dataclass(frozen=True)
 class Branch:
-    """A row of the tree: a branch, or a leaf.
-
-    Attributes:
-        path: the path up to here; a leaf's name.
-        segment: the path's last part.
-        depth: how many branches are above it.
-        inside: of a branch the places of its leaves among the names; none of a leaf.
-    """
+    """A row of the tree, at a depth: a branch, with the places of its leaves among the names, or a leaf; `segment` is
+    the path's last part."""
 
     path: str
     segment: str
@@ -101,13 +95,8 @@ _Path = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False)
 class Kin:
-    """Which arrays are twins.
-
-    Attributes:
-        group: the number of each array's group; none for one that has no twin.
-        groups: the members of each, in the program's order.
-        own: each array's path with the numbers of layers left out: alike for the same leaf of every layer.
-    """
+    """Which arrays are twins: the number of each one's group, if it has a twin, and the groups, in the program's order.
+    `own` paths leave out the numbers of layers: alike for the same leaf of every layer."""
 
     group: Mapping[Role, int]
     groups: Sequence[Sequence[Role]]

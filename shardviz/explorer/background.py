@@ -79,16 +79,8 @@ class Board(Protocol):
 
 
 class Background:
-    """The chores of an explorer.
-
-    Args:
-        board: what they read and change.
-        inbox: whose owner does them.
-
-    Attributes:
-        rests: whether nobody looks on, so that nothing is tried unasked.
-        chores: name → the chore that was begun last.
-    """
+    """The chores of an explorer, by name those begun last: they read and change the board, done by the owner of the
+    inbox. It rests while nobody looks on: then nothing is tried unasked."""
 
     def __init__(self, board: Board, inbox: Inbox):
         self.rests = True

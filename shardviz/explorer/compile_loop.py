@@ -33,15 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CompileTask:
-    """A compile to be made.
-
-    Attributes:
-        plan, target: what is compiled, and for which machine.
-        reach: the last level that is wanted; nothing is compiled for `propagated`.
-        due: the lowest level, by its place in `LEVELS`, whose report is news.
-        place: what it is compiled for, in words.
-        finish: have the compile run to its end, for what only a finished one tells.
-    """
+    """A compile to be made: a plan, for a target; the last level that is wanted (`reach`; nothing is compiled for
+    `propagated`), the lowest, by its place in `LEVELS`, whose report is news (`due`), the machine in words, and whether
+    it runs to its end."""
 
     plan: Any
     target: Any

@@ -30,15 +30,8 @@ from shardviz.notation import DeviceMesh
 
 @dataclass(frozen=True)
 class WholeStep:
-    """What a person says of a whole step, for rates: tokens a second, and the model's FLOPs utilisation.
-
-    Attributes:
-        tokens: tokens (or samples); None for what the arguments tell, False for none.
-        model_flops: FLOPs that the model needs.
-
-    Raises:
-        ShardvizError: for a number below 0.
-    """
+    """What a person says of a whole step: tokens or samples (None: what the arguments tell, False: none), and FLOPs
+    that the model needs, for its utilisation. A `ShardvizError` for a number below 0."""
 
     tokens: float | bool | None = None
     model_flops: float | None = None

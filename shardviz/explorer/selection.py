@@ -26,13 +26,8 @@ from shardviz.records import Value
 
 @dataclass(frozen=True)
 class Selection:
-    """The value that is looked at.
-
-    Attributes:
-        name: its name in the newest report; empty where nothing is selected, or that report has no such value.
-        remark: how it came to this name; empty where there is no doubt.
-        chosen: the intermediate that the person chose, and the report that it was chosen in; None for others.
-    """
+    """The value that is looked at: its name in the newest report, empty where there is none; a remark where there is
+    doubt how it came to it; and the intermediate that the person chose, with the report that it was chosen in."""
 
     name: str = ""
     remark: str = ""
@@ -70,14 +65,8 @@ class Selection:
 
 @dataclass(frozen=True)
 class Match:
-    """A value of another report.
-
-    Attributes:
-        name: its name there.
-        place: which it is among those that are alike, from 1.
-        alike: how many values there are alike; where more than one, only their order tells them apart.
-        differ: those that are alike are not all cut alike, so that it matters which it is.
-    """
+    """A value of another report, by name; its place, from 1, among those alike, how many these are, and whether they
+    differ in how they are cut, so that it matters which it is."""
 
     name: str
     place: int

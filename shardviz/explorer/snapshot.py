@@ -65,13 +65,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class UndoStep:
-    """What `undo` goes back to.
-
-    Attributes:
-        plan, machine: the plan, and the machine that it was for.
-        at: the card that it was.
-        draft: the draft's plan, where it was another one.
-    """
+    """What `undo` goes back to: a plan, its machine, the card that it was, and the draft's plan, where it was another
+    one."""
 
     plan: Plan
     machine: Machine
@@ -85,12 +80,7 @@ MOST_STEPS = 200
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """The steps that undo and redo go to.
-
-    Attributes:
-        past: those before, the newest last; of more than `MOST_STEPS` the oldest are forgotten.
-        ahead: those that were undone, the next one first.
-    """
+    """The steps that undo (`past`, the newest last, at most `MOST_STEPS`) and redo (`ahead`, the next first) go to."""
 
     past: tuple[UndoStep, ...] = ()
     ahead: tuple[UndoStep, ...] = ()
@@ -150,16 +140,8 @@ def merged_offers(offers: Iterable[Offer]) -> Iterator[Offer]:
 
 @dataclass(frozen=True)
 class Offers:
-    """The offers that are open, and how far the search is.
-
-    Attributes:
-        items: the best first.
-        open: whether they are shown.
-        busy: more are being tried.
-        hunt: what the search does, in words; empty where none runs.
-        share: how much of its time is over, 0 to 1.
-        trouble: why there are none, or the search has ended.
-    """
+    """The presets, the best first, while they are open or being tried; what a search does, in words (empty: none runs),
+    the share of its time that is over, 0 to 1; and why there are none, or the search has ended."""
 
     items: tuple[Offer, ...] = ()
     open: bool = False
@@ -171,14 +153,7 @@ class Offers:
 
 @dataclass(frozen=True)
 class Remedies:
-    """What helps a plan, as far as it was tried.
-
-    Attributes:
-        of: the plan; None where nothing was tried.
-        mends: what the study knows; None where nothing was tried.
-        busy: more is being tried.
-        trouble: why no more could be tried; empty where it could.
-    """
+    """What helps a plan, as far as it was tried; `of` and `mends` are None where nothing was."""
 
     of: Plan | None = None
     mends: Mends | None = None
@@ -220,14 +195,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Timelines:
-    """Steps as they would run, where somebody looks at them.
-
-    Attributes:
-        of: the costs whose steps they are: of the open card, and of the one that it is compared with, where both are
-            known at one level.
-        items: their timelines; empty while they are walked, and where `trouble` says why there are none.
-        trouble: why.
-    """
+    """Steps as they would run, where somebody looks at them, of these costs (the open card's, and of the one that it is
+    compared with, at one level); none while they are walked, and where `trouble` says why."""
 
     of: tuple[StepCost, ...] = ()
     items: tuple[Timeline, ...] = ()

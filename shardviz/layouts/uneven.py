@@ -22,15 +22,8 @@ from shardviz.notation.spec import Axis, Spec, axis_size
 
 @dataclass(frozen=True, kw_only=True)
 class Uneven:
-    """A dimension that does not divide.
-
-    Attributes:
-        dimension: which.
-        size: its size.
-        ways: the number of tiles.
-        smaller: the largest size below that divides; 0 where only that would.
-        larger: the smallest size above that divides.
-    """
+    """A dimension that does not divide into so many tiles, and the sizes next to it that do: the largest below (0 for
+    none), the smallest above."""
 
     dimension: int
     size: int

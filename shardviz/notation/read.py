@@ -235,13 +235,9 @@ def _from_jax_sharding(jax_sharding: Any, mesh: DeviceMesh | None, rank: int | N
 
 @dataclass(frozen=True)
 class Notation:
-    """What is written in a notation.
-
-    Attributes:
-        write: a record as pieces of text, with their meanings; a SpecError where the notation has no words for it.
-        make: a record as the object that programs use; the text, where there is no such object. It raises as `write`.
-        knows_unknown: whether it has a word for a sharding that the compiler did not say.
-    """
+    """What is written in a notation: pieces of text with their meanings, the object that programs use where there is
+    one (each a SpecError where it has no words for a record), and whether it has a word for a sharding that the
+    compiler did not say."""
 
     write: Callable[[Sharding], Iterable[Piece]]
     make: Callable[[Sharding], Any] | None = None

@@ -43,16 +43,8 @@ T = TypeVar("T")
 
 
 class Scanner:
-    """Text and a position in it. White space and `/* */` between tokens are passed over.
-
-    Args:
-        text: the text.
-        what: what it should be, for messages.
-        most: how many of its characters are read; None for text of any length, which a program brings.
-
-    Raises:
-        ParseError: if the text is longer.
-    """
+    """Text, of at most so many characters (None: any number), and a position in it; `what` it should be is for
+    messages. White space and `/* */` between tokens are passed over. A `ParseError` where it is longer."""
 
     def __init__(self, text: str, what: str, most: int | None = MOST_CHARACTERS):
         if most is not None:

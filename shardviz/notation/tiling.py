@@ -134,13 +134,9 @@ def _overlap(parts: list[tuple[str, int, int]]) -> bool:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Which place of a mesh holds which tile.
-
-    Attributes:
-        dims: the number of tiles along each dimension, then the size of each subgroup.
-        kinds: what each subgroup is: `replicated`, `manual` or `unreduced`.
-        devices: the place at each position of the table, row-major; each of 0, 1, 2, ... once.
-    """
+    """Which place of a mesh holds which tile: `dims` are the tiles along each dimension, then the size of each
+    subgroup, of a kind (`replicated`, `manual`, `unreduced`); `devices` the place at each position of that table,
+    row-major, each of 0, 1, 2, ... once."""
 
     dims: tuple[int, ...]
     kinds: tuple[str, ...]

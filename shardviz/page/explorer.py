@@ -67,14 +67,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class View:
-    """A trait that the page shows.
-
-    Attributes:
-        build: makes it.
-        after: the changes after which it is made again: names of the `Snapshot`'s parts, of traits that the page sets,
-            and `seq` where an edit was done.
-        tab: the tab that it is for, while another is open it is empty; none: it is always there.
-    """
+    """What builds a trait that the page shows, after which changes (names of the `Snapshot`'s parts and of traits that
+    the page sets, `seq` for an edit), and the tab outside which it is empty; none: it is always there."""
 
     build: Callable[[Explorer], Any]
     after: set[str]

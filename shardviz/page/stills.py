@@ -48,12 +48,7 @@ def found_by(html: str, model_id: str, number: int = 0) -> str:
 
 
 class Stills:
-    """The stills of an explorer in the notebook's outputs.
-
-    Args:
-        widget: the explorer.
-        state: what it shows.
-    """
+    """The stills of an explorer in the notebook's outputs."""
 
     def __init__(self, widget: Delivered, state: ExplorerState):
         self._widget, self._state = widget, state

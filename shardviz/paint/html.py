@@ -75,13 +75,8 @@ _ONE_LINE = 60  # characters; longer names and texts may take several lines
 
 @dataclass(frozen=True)
 class Look:
-    """Where the HTML goes to.
-
-    Attributes:
-        colours: mesh axis → its colour.
-        draw: on a page of its own, which no sanitizer sees, what draws a Picture. There cells also carry their heads,
-            for narrow screens, and rows that are not shown at first can be unfolded. None where a sanitizer looks on.
-    """
+    """Where the HTML goes to: the axes' colours, and what draws a Picture on a page of its own, which no sanitizer
+    sees. There cells also carry their heads, for narrow screens, and rows not shown at first can be unfolded."""
 
     colours: Colours
     draw: Callable[[Picture], str] | None = None

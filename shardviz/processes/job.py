@@ -87,14 +87,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Trial:
-    """Something to try in a process of its own, which may die of it where the kernel must not.
-
-    Attributes:
-        function: `module:name` of a function, called with `data` and `arguments`; what it returns is dropped. It is
-            named, and not pickled, so that only the child imports its module.
-        data: bytes.
-        arguments: its keyword arguments, which must be picklable.
-    """
+    """Something to try in a process of its own, which may die of it: `module:name` of a function (named, not pickled:
+    only the child imports it), called with `data` and picklable keyword arguments; what it returns is dropped."""
 
     function: str
     data: bytes

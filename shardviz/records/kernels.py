@@ -40,13 +40,8 @@ class Array(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the author of a Pallas kernel says of it, or else its grid and its body.
-
-    Attributes:
-        source: the innermost line of the person's code that calls it.
-        results: the shapes that it gives.
-        flops: of one run.
-    """
+    """What the author of a Pallas kernel, or else its grid and body, says of it: the person's innermost line that calls
+    it, the shapes that it gives, FLOPs of one run."""
 
     source: Frame | None
     results: tuple[tuple[int, ...], ...]
@@ -55,12 +50,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What is known of calls besides their text.
-
-    Attributes:
-        stated: kernel name or call target → FLOPs of one run on one device, as a person says.
-        estimates: what the kernels' authors or bodies say; some platforms' calls do not have it in their text.
-    """
+    """What is known of calls besides their text: FLOPs of one run on one device as a person says, by kernel name or
+    target, and as the kernels' authors or bodies do, which some platforms' calls lack."""
 
     stated: Mapping[str, float] = field(default_factory=dict)
     estimates: tuple[Estimate, ...] = ()

@@ -17,12 +17,8 @@ from shardviz.kept import cached_property
 
 @dataclass(frozen=True)
 class StageLine:
-    """A line of a program's text.
-
-    Attributes:
-        text: it, without what says where it comes from.
-        at: the line of the person's own source that it comes from, as `Frame.short` has it; empty where not known.
-    """
+    """A line of a program's text, and the person's line that it comes from, as `Frame.short` has it; empty where not
+    known."""
 
     text: str
     at: str = ""

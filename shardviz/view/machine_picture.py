@@ -267,17 +267,9 @@ class Arc:
 
 @dataclass(frozen=True)
 class AxisGroup:
-    """The group of a device along a mesh axis.
-
-    Attributes:
-        axis: the mesh axis.
-        members: places of the mesh, in order along the axis.
-        hops: pairs of nodes that a link joins, on the way from each member to the next.
-        arcs: likewise the links that wrap around.
-        far: pairs of nodes that stand for their slices or NVLink domains, from each to the next over the network.
-        domains: whether the group's members reach each other through the switch of their NVLink domain.
-        text: the members' places, and what joins them.
-    """
+    """The group of a device along a mesh axis: its members in order, the pairs of nodes on the way from each to the
+    next (`hops`, `arcs` for links that wrap around, `far` for slices or NVLink domains joined by the network), and
+    whether they reach each other through the switch of their NVLink domain (`domains`)."""
 
     axis: str
     members: tuple[int, ...]

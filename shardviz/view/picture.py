@@ -201,13 +201,8 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """A band along a side of a `Grid`: the coordinates of a mesh axis.
-
-    Attributes:
-        spans: what each stretch of it says, and along how many cells it runs.
-        role: its fill and its hatch.
-        name: what it is the coordinates of.
-    """
+    """A band along a side of a `Grid`, the coordinates of a mesh axis: what each stretch says, and along how many cells
+    it runs; its fill and hatch (`role`)."""
 
     spans: tuple[tuple[str, int], ...]
     role: int
@@ -394,16 +389,8 @@ Shape = Drawn | Grid
 
 @dataclass(frozen=True, kw_only=True)
 class LegendKey:
-    """A line of the legend: a sample, and what it stands for.
-
-    Attributes:
-        text: what it stands for.
-        more: what else is to be said, in quiet letters.
-        fill, hatch: of a sample that is a patch.
-        stroke, dash, mark: of a sample that is a line, with a mark on it.
-        name: the shapes that it is the key of.
-        title: what is said when it is pointed at.
-    """
+    """A line of the legend: a sample, a patch (`fill`, `hatch`) or a line (`stroke`, `dash`) with a `mark` on it; what
+    it stands for, more in quiet letters, a tip (`title`); and the `name` of the shapes that it is the key of."""
 
     text: str
     more: str = ""

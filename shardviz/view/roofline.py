@@ -33,16 +33,9 @@ MOST = 6
 
 @dataclass(frozen=True)
 class Roof:
-    """The roof of HBM or of the links of mesh axes, and the program under it.
-
-    Attributes:
-        knee: where it bends.
-        axis: the mesh axis whose colour it has; None for HBM.
-        intensity: FLOPs that the program does for each byte; None where it moves none, or the FLOPs are not known.
-        attained: FLOPs a second that the roof allows it; None likewise.
-        title: `model: 180 GB/s, knee at 2.55 k FLOPs a byte`.
-        verdict: what the program's place says.
-    """
+    """The roof of HBM or of the links of a mesh axis, whose colour it has, and the program under it: FLOPs that it does
+    for each byte (`intensity`; None where it moves none, or FLOPs are not known), and FLOPs a second that the roof
+    allows it."""
 
     knee: Knee
     axis: str | None
@@ -54,15 +47,8 @@ class Roof:
 
 @dataclass(frozen=True)
 class Roofline:
-    """All roofs of a step.
-
-    Attributes:
-        roofs: HBM first, then the axes that take longest.
-        peak: FLOPs a second of one device.
-        x, y: the limits of both axes: FLOPs a byte, and FLOPs a second.
-        rate: the peak in words.
-        left_out: what is not drawn, in words; empty where all is.
-    """
+    """All roofs of a step, HBM's first, then of the axes that take longest; one device's peak FLOPs a second, the
+    limits of both axes (FLOPs a byte, FLOPs a second), and what is not drawn."""
 
     roofs: tuple[Roof, ...]
     peak: float

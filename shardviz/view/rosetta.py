@@ -70,11 +70,7 @@ _MOST_MARKED = 4000  # characters of a text whose pieces are marked on the page
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShownRosetta(Visible):
-    """A sharding in every notation, as a table that shows itself.
-
-    Attributes:
-        sharding: the record.
-    """
+    """A sharding in every notation, as a table that shows itself."""
 
     sharding: Sharding
 
@@ -212,16 +208,9 @@ def value_rosetta(report: Report, name: str, remark: str = "") -> Document:
 
 @dataclass(frozen=True, kw_only=True)
 class PastedSharding:
-    """What a pasted text was read as.
-
-    Attributes:
-        answer: what it is on the mesh, what a device then holds of the value, and whether the value has it already or
-            why it cannot be given it; empty where it cannot be read.
-        document: it in every notation; None where it cannot be read.
-        same: whether the value has this sharding.
-        apply: the PartitionSpec that gives it to the value; empty where nothing does.
-        error: why it cannot be read; empty where it can be.
-    """
+    """What a pasted text was read as: the answer (what it is on the mesh, what a device then holds of the value,
+    whether the value has it, or why it cannot), it in every notation, the PartitionSpec that gives it to the value
+    (`apply`), or the error."""
 
     answer: Document
     document: Document | None = None

@@ -129,11 +129,7 @@ class ShownChange(Drawn):
 
 
 class Undecided(SpecError):
-    """An array whose sharding nobody has said yet.
-
-    Attributes:
-        why: who decides, in words.
-    """
+    """An array whose sharding nobody has said yet; `why` says who decides."""
 
     def __init__(self, what: str, why: str):
         super().__init__(f"show({what}): its sharding is not known yet: {why}")

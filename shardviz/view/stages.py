@@ -27,17 +27,9 @@ Query = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class StagesShown:
-    """What a page shows of the texts.
-
-    Attributes:
-        document: the lines that were found.
-        name: of the text that is shown; empty where there is none.
-        names: name, title and language of each text.
-        against: what it is held against: `stage`, `card`, or empty.
-        could: what it could be held against.
-        at: the number of the first row that is shown, of those that were found.
-        found: how many rows were found.
-    """
+    """What a page shows of the texts: the lines that were found; name, title and language of each text and the name of
+    the one that is shown; what it is, and could be, held against (`stage`, `card`, or empty); and the first row of
+    those found."""
 
     document: Document
     name: str = ""

@@ -215,13 +215,8 @@ _LEAST = 0.4  # pixels of the shortest event that is drawn on its own
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """Trips of a loop that are alike, drawn as one.
-
-    Attributes:
-        event: the trips that are not drawn.
-        begin, end: of all of them, in seconds of the stretched step.
-        depth: in how many such loops it lies.
-    """
+    """Trips of a loop that are alike, drawn as one (the others are `event`): begin and end of all, in seconds of the
+    stretched step, and in how many such loops it lies."""
 
     event: Event
     begin: float
