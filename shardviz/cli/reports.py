@@ -19,7 +19,6 @@ from shardviz.view.subjects import document
 
 
 def step_data(cost: StepCost | None) -> StepData | None:
-    """The data of a cost; None for none."""
     if cost is None:
         return None
     step, needs, timed = cost.step, cost.needs, cost.seconds is not None
@@ -49,7 +48,6 @@ class ReportAnswer:
     cost: StepCost | None
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """It as JSON text."""
         findings = self.report.findings if self.cost is None else self.report.findings_on(self.cost)
         more = ReportMore(findings=tuple(findings), step=step_data(self.cost))
         return json.dumps(json.loads(self.report.to_json()) | msgspec.to_builtins(more), indent=indent)

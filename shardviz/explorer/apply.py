@@ -151,7 +151,6 @@ class Applied:
 
 
 def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
-    """What becomes of an edit."""
     wanted = None
     try:
         match edit:

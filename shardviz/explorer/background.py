@@ -69,9 +69,7 @@ class Board(Protocol):
     asking: Answers
 
     @property
-    def now(self) -> Snapshot:
-        """What is known."""
-        ...
+    def now(self) -> Snapshot: ...
 
     def put(self, **parts: Any) -> None:
         """Replaces parts of it."""

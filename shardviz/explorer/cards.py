@@ -60,7 +60,6 @@ class Known(Keeping):
 
     @property
     def machine(self) -> Machine:
-        """The machine."""
         return self.choice.machine
 
     @property

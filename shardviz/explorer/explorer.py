@@ -141,7 +141,6 @@ class ExplorerState:
 
     @property
     def now(self) -> Snapshot:
-        """All that is known."""
         return self._held[0]
 
     # What is known: each name, and where it stands in the snapshot.

@@ -247,12 +247,10 @@ class Snapshot:
 
     @property
     def plan(self) -> Plan:
-        """The plan."""
         return self.deck.now.plan
 
     @property
     def known(self) -> Known:
-        """What is known of it."""
         return self.deck.now.known
 
     @property
@@ -262,7 +260,6 @@ class Snapshot:
 
     @property
     def report(self) -> Report:
-        """The newest report."""
         return self.known.report
 
     @property

@@ -215,7 +215,6 @@ def layout(shape: Sequence[int], sharding: Any, mesh: Any = None) -> Layout:
 
 
 def _record(shape: tuple[int, ...], sharding: Any, mesh: Any) -> Sharding:
-    """The record of a sharding for an array of `shape`."""
     rank = len(shape)
     if is_plain(sharding):
         over = DeviceMesh.of(mesh)

@@ -41,7 +41,6 @@ Piece = str | Letter
 
 
 def text_of(pieces: Iterable[Piece]) -> str:
-    """The text that the pieces make."""
     return "".join(piece if isinstance(piece, str) else piece.piece for piece in pieces)
 
 

@@ -71,7 +71,6 @@ def read_dimension(it: Scanner, priorities: bool = True) -> WrittenDimension:
 
 
 def read_dimensions(it: Scanner, priorities: bool = True) -> list[WrittenDimension]:
-    """Dimensions in brackets."""
     it.need("[")
     return it.listed(lambda: read_dimension(it, priorities), "]", MOST_DIMENSIONS)
 

@@ -26,7 +26,7 @@ from shardviz.notation import Spec
 from shardviz.notation.bounds import MOST_PASTED
 from shardviz.page import door
 from shardviz.page.delivered import Delivered
-from shardviz.page.inputs import cuts_view, dimensions_view, inputs_view, kin_view, outputs_view, trial_view
+from shardviz.page.inputs import cuts_view, dimensions_view, kin_view, tree_view, trial_view
 from shardviz.page.machines import company_view, machine_view
 from shardviz.page.payload import Json, mesh_view, pane, source_view, status_view
 from shardviz.page.stills import VIEW, Stills, still_html
@@ -290,8 +290,8 @@ class Explorer(Delivered):
     codes = shown(traitlets.Dict(), _codes, {"plan"}, tab="code")
     rules = shown(traitlets.Dict(), _rules, {"plan"}, tab="rules")
     targets = shown(traitlets.Dict(), lambda e: targets_view(e.state), {"mesh", "machine", "plan"})
-    inputs = shown(traitlets.Dict(), lambda e: inputs_view(e.state), {"mesh"})
-    outputs = shown(traitlets.Dict(), lambda e: outputs_view(e.state), {"mesh"})
+    inputs = shown(traitlets.Dict(), lambda e: tree_view(e.report.arguments, 1), {"mesh"})
+    outputs = shown(traitlets.Dict(), lambda e: tree_view(e.report.outputs, 2), {"mesh"})
     kin = shown(traitlets.Dict(), lambda e: kin_view(e.state), {"mesh", "logical"})
     dimensions = shown(traitlets.Dict(), lambda e: dimensions_view(e.state), {"plan", "report", "logical"})
     cuts = shown(traitlets.Dict(), lambda e: cuts_view(e.state, "argument"), {"plan", "report", "changed"})

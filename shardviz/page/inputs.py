@@ -46,16 +46,6 @@ def tree_view(values: Sequence[Value], deepest: int) -> Json:
     return {"rows": rows, "leaves": len(values)}
 
 
-def inputs_view(state: ExplorerState) -> Json:
-    """The tree of the arguments."""
-    return tree_view(state.report.arguments, 1)
-
-
-def outputs_view(state: ExplorerState) -> Json:
-    """The tree of the outputs."""
-    return tree_view(state.report.outputs, 2)
-
-
 def cuts_view(state: ExplorerState, what: str) -> Json:
     """How the arguments or outputs are cut: `kinds`, each said once; `at`, which it is of each array; `sums`, what each
     branch has."""

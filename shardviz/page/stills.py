@@ -38,7 +38,6 @@ _STYLE = (
 
 
 def still_html(state: ExplorerState) -> str:
-    """The still."""
     return html_of(still(state))
 
 

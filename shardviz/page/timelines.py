@@ -104,7 +104,6 @@ def _card(name: str, timeline: Timeline, kinds: dict[Any, tuple[Timeline, Event]
 
 
 def _memory(memory: HeldMemory, stretch: Stretch) -> Json:
-    """What is held."""
     steps = zip(stretch(memory.begins), memory.bytes, strict=True)
     return {
         "peak": format_bytes(memory.peak),

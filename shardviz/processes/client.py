@@ -47,17 +47,14 @@ _END = 5.0
 
 
 class _Child:
-    """A job's process that the server has forked, or is to fork."""
+    """A job's process that the server has forked, or is to fork: its exit code, negative for a signal, None while it
+    runs; what the compiler raised (`words`); why there is no process (`trouble`)."""
 
     def __init__(self, server: _Server):
         self._server = server
         self.pid: int | None = None
         self.code: int | None = None
         self.words = self.trouble = ""
-
-    def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
-        return self.code
 
     def kill(self) -> None:
         """Ends it and waits until it is gone. An `EOFError` or `OSError` if the server is gone, or does not answer."""
@@ -69,10 +66,6 @@ class _Child:
             if time.monotonic() > deadline:
                 raise OSError("the compile server does not answer")
             self._server.hear(0.1)
-
-    def refused(self) -> str:
-        """What the compiler raised; empty for nothing."""
-        return self.words
 
 
 class _Server:
@@ -301,7 +294,7 @@ class _Keeper:
         if not task.begun:
             task.begun = time.monotonic()
             task.job.pid, task.job.state, task.job.begun = process.pid, "running", True
-        code, wanted = process.poll(), request.milestones
+        code, wanted = process.code, request.milestones
         try:
             full = self._reach(task, request, folder, ended=code == 0) if isinstance(request, Request) else None
         except OSError as error:
@@ -318,8 +311,8 @@ class _Keeper:
             self._end(task, "failed", error=f"the compiler could not write down what it made: {full}")
         elif code == 0 and (not wanted or "compiled" in task.sent):  # what does not fit is not finished
             self._end(task, "done")
-        elif refused := process.refused():
-            self._end(task, "refused", error=refused)
+        elif process.words:
+            self._end(task, "refused", error=process.words)
         else:
             self._end(task, "crashed", code=code)
 

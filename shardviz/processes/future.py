@@ -57,12 +57,10 @@ class Job(Future[T]):
         self._stop: Callable[[], None] = lambda: None
 
     def result(self, timeout: float | None = None) -> T:
-        """As `Future.result`."""
         self._check_owner()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As `Future.exception`."""
         self._check_owner()
         return super().exception(timeout)
 

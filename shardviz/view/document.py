@@ -68,8 +68,8 @@ Inline = Piece | tuple[Piece, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A stretch of a bar: its share of the longest bar beside it, 0 to 1; the mesh axes whose colour it has, None for no
-    colour; its role: `axes`, `work` (what one device does), `moved` (what it sends) or `room` (what is left)."""
+    """A stretch of a bar: its share of the longest bar beside it, 0 to 1; the mesh axes whose colour it has, if
+    any; its role: `axes`, `work` (what one device does), `moved` (what it sends) or `room` (what is left)."""
 
     share: float
     axes: tuple[Axis, ...] | None = None
@@ -224,7 +224,6 @@ def _itself(subject: Document) -> Document:
 def words(
     text: str, *, strong: bool = False, quiet: bool = False, tone: Any = "", tip: str = "", selects: Any = None
 ) -> Piece:
-    """Plain words."""
     return Piece(text=text, strong=strong, quiet=quiet, tone=tone, tip=tip, selects=selects)
 
 
@@ -268,12 +267,10 @@ def value_spec(value: Value, *, asks: bool = False) -> tuple[Piece, ...]:
 
 
 def nbytes(amount: float | None, *, strong: bool = False, tip: str = "") -> Piece:
-    """Bytes."""
     return words(format_bytes(amount), strong=strong, tip=tip)
 
 
 def seconds(amount: float | None, *, strong: bool = False, tip: str = "") -> Piece:
-    """A time."""
     return words(format_seconds(amount), strong=strong, tip=tip)
 
 
@@ -320,7 +317,6 @@ Cell = Inline | str
 
 
 def row(*cells: Cell, detail: Iterable[Block] = (), selects: Any = None, marked: bool = False) -> Row:
-    """A row of a table."""
     inlines = tuple(words(cell) if isinstance(cell, str) else cell for cell in cells)
     return Row(cells=inlines, detail=tuple(detail), selects=selects, marked=marked)
 

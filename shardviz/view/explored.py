@@ -123,7 +123,6 @@ def _level(state: Looked) -> tuple[Piece, ...]:
 
 
 def _part(title: str, pane: Document, fold: Any, lead: Any = ()) -> Section:
-    """A pane as a section of the page."""
     lines = tuple(Paragraph(pieces=line if isinstance(line, tuple) else (line,)) for line in pane.lead)
     return Section(title=title, lead=lead, blocks=(*lines, *pane.blocks), fold=fold)
 

@@ -171,7 +171,6 @@ def _stubs(stand: FloorPlan, stubs: list[tuple[int, float, float]], role: Role) 
 
 
 def _tiles(placed: Placement, stand: FloorPlan, shade: int) -> Rects:
-    """The tiles of one shade."""
     nodes = [node for node in stand.nodes if node.shade == shade]
     keys = tuple(node.places if len(node.places) <= MOST_CYCLED else node.places[:1] for node in nodes)
     return Rects(

@@ -45,7 +45,6 @@ def dash_of(place: int | None) -> int | None:
 
 
 def pixels(size: str | float) -> float:
-    """The pixels of letters of a size."""
     return SIZES[size] if isinstance(size, str) else size
 
 
@@ -328,18 +327,16 @@ class Grid:
 
     def _hatched(self) -> Iterator[Rects]:
         """Hatches over what of the cells lies beyond the end."""
-        wide, high = self.inner
-        count = len(self.texts[0]), len(self.texts)
-        for k, share in enumerate(self.past[0]):
+        (wide, high), across, down = self.inner, len(self.texts[0]), len(self.texts)
+        look = {"hatch": 0, "layer": self.layer + 1}
+        for column, share in enumerate(self.past[0]):
             if share:
-                x, y = self.x + k * self.wide + (1 - share) * wide, range(count[1])
-                tall = {"wide": share * wide, "high": high, "hatch": 0, "layer": self.layer + 1}
-                yield Rects(x=(x,) * count[1], y=tuple(self.y + n * self.high for n in y), **tall)
-        for k, share in enumerate(self.past[1]):
+                x, y = self.x + column * self.wide + (1 - share) * wide, (self.y + r * self.high for r in range(down))
+                yield Rects(x=(x,) * down, y=tuple(y), wide=share * wide, high=high, **look)
+        for row, share in enumerate(self.past[1]):
             if share:
-                y, x = self.y + k * self.high + (1 - share) * high, range(count[0])
-                flat = {"wide": wide, "high": share * high, "hatch": 0, "layer": self.layer + 1}
-                yield Rects(x=tuple(self.x + n * self.wide for n in x), y=(y,) * count[0], **flat)
+                y, x = self.y + row * self.high + (1 - share) * high, (self.x + c * self.wide for c in range(across))
+                yield Rects(x=tuple(x), y=(y,) * across, wide=wide, high=share * high, **look)
 
     def _texts(self) -> Iterator[Labels]:
         """What the cells say; of several lines the first one quietly."""
@@ -430,7 +427,6 @@ class Picture:
 
     @property
     def grids(self) -> list[Grid]:
-        """The grids in it."""
         return [shape for shape in self.shapes if isinstance(shape, Grid)]
 
     def fitted(self, fits: Callable[[Picture], bool]) -> Picture:

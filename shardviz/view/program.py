@@ -118,7 +118,6 @@ def of_rules(caught: RulesTable, most: int = 4) -> Document:
 
 
 def _does(rule: Rule, most: int) -> Iterator[list[Piece]]:
-    """What a rule does, in words."""
     if not rule.caught:
         yield [words("matches none", tone="warn")]
         return
@@ -159,7 +158,6 @@ def of_recompilation(recompilation: Recompilation) -> Document:
 
 @document.register
 def of_export(export: LoadedExport) -> Document:
-    """What an export is."""
     record: ExportRecord = export.record
     title = (words(record.name, strong=True), words("exported by jax.export"), words(f"({export.source})", quiet=True))
     over = (words("on no mesh"),) if record.mesh is None else (words("on the mesh"), mesh_axes(record.mesh))

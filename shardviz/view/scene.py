@@ -114,7 +114,6 @@ class Scene:
 
     @property
     def mesh(self) -> DeviceMesh:
-        """The device mesh."""
         return self.layout.mesh
 
     @property
@@ -124,12 +123,10 @@ class Scene:
 
     @property
     def rows(self) -> Side:
-        """The rows of each panel."""
         return self.sides[-2]
 
     @property
     def columns(self) -> Side:
-        """The columns of each panel."""
         return self.sides[-1]
 
     @property

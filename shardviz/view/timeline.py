@@ -159,7 +159,6 @@ def memory_words(memory: HeldMemory) -> str:
 
 
 def _exposed(timeline: Timeline) -> Iterator[Section]:
-    """Exposed communication."""
     total = sum(each.seconds for each in timeline.exposed)
     title = "Exposed communication"
     if not timeline.exposed:
