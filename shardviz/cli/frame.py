@@ -57,7 +57,9 @@ class Answer:
     def json(self) -> str:
         """The record as JSON text."""
         record = self.shown if self.record is None else self.record
-        return record.to_json(indent=1) if hasattr(record, "to_json") else _json(record)
+        if hasattr(record, "to_json"):
+            return record.to_json(indent=1)
+        return msgspec.json.format(msgspec.json.encode(record), indent=1).decode()
 
     def text(self, width: int) -> str:
         """What is printed, at most so many columns wide."""
@@ -82,10 +84,6 @@ class Answer:
             from shardviz.paint.saved import file
 
             write_whole(path, file(whole, path))
-
-
-def _json(record: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(record), indent=1).decode()
 
 
 _ORDER = (

@@ -59,12 +59,12 @@ def server() -> Any:
     async def listed(*_: Any) -> Any:
         tools = [
             Tool(
-                name=verb,
-                description=_description(cli.commands[verb]),
-                input_schema=input_schema(cli.commands[verb]),
+                name=verb.name,
+                description="\n\n".join(part.replace("\b\n", "") for part in (verb.help, verb.epilog) if part),
+                input_schema=input_schema(verb),
                 annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
             )
-            for verb in VERBS
+            for verb in (cli.commands[name] for name in VERBS)
         ]
         return ListToolsResult(tools=tools)
 
@@ -146,8 +146,3 @@ def _schema(parameter: click.Parameter) -> dict[str, Any]:
         kind = {"type": "array", "items": kind}
     text = getattr(parameter, "help", None)
     return kind | ({"description": text} if text else {})
-
-
-def _description(command: click.Command) -> str:
-    """The verb's help, and its examples."""
-    return "\n\n".join(part.replace("\b\n", "") for part in (command.help, command.epilog) if part)

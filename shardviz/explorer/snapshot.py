@@ -37,16 +37,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the answer to a plan is.
-
-    Attributes:
-        status: `propagating`, `compiling`, `partitioned`, `compiled`, `finishing`, `propagated` (where no more was
-            wanted), `stopped` or `failed`.
-        message: the same in words.
-        busy: an answer is awaited.
-        trouble: why the last compile gave no answer; None if nothing failed.
-        seconds: from the change to the last answer; None while one is awaited.
-    """
+    """How far the answer to a plan is: `propagating`, `compiling`, `partitioned`, `compiled`, `finishing`, `propagated`
+    (where no more was wanted), `stopped` or `failed`; why the last compile failed (`trouble`), and seconds from the
+    change to the last answer, None while one is awaited."""
 
     status: str
     message: str = ""

@@ -91,11 +91,6 @@ def sharding(anything: Any, mesh: Any = None, rank: int | None = None) -> Shardi
     return record if rank is None else record.with_rank(rank)
 
 
-def _checked(text: str) -> str:
-    check_size(text, MOST_CHARACTERS, "sharding", "characters")
-    return text.strip()
-
-
 def _read(value: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     if isinstance(value, Sharding):
         return value if mesh is None or mesh == value.mesh else value.over(mesh)
@@ -112,7 +107,8 @@ def _read(value: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
 
 
 def _read_text(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    plain = _checked(text)
+    check_size(text, MOST_CHARACTERS, "sharding", "characters")
+    plain = text.strip()
     if attribute := _ATTRIBUTE.match(plain):
         plain = plain[attribute.end() :].removesuffix("}" if plain.startswith("{") else "").strip()
         if plain[:1] == plain[-1:] == '"':

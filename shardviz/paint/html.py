@@ -395,10 +395,6 @@ def explained(html: str, meaning: str) -> str:
     )
 
 
-def _line(piece: Piece, _: Colours) -> str:
-    return outside(piece.text) + (f" {mono(outside(piece.value))}" if piece.value else "")
-
-
 def _indented(piece: Piece) -> str:
     """Program text, which keeps its indent."""
     text = piece.text.lstrip(" ")
@@ -422,7 +418,7 @@ _PIECES = {
     "mesh": _mesh,
     "spec": lambda piece, colours: spec_html(piece.value, colours),
     "bar": lambda piece, colours: bar_html(piece.value, colours),
-    "line": _line,
+    "line": lambda piece, _: outside(piece.text) + (f" {mono(outside(piece.value))}" if piece.value else ""),
 }
 
 

@@ -28,13 +28,8 @@ _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True)
 class Limit:
-    """A bound that a number must keep.
-
-    Attributes:
-        sign: `<`, `<=`, `>`, `>=` or `==`.
-        number: the bound, in bytes, seconds or as a share.
-        text: as it was written.
-    """
+    """A bound that a number must keep: `<`, `<=`, `>`, `>=` or `==` of bytes, seconds or a share; `text` is it as it
+    was written."""
 
     sign: str
     number: float

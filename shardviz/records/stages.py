@@ -26,15 +26,9 @@ class StageLine:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
-    """A program as it is at one moment of its way.
-
-    Attributes:
-        name: what it is found by, such as `jaxpr` or `shardy`; the same for every plan.
-        title: what it is called.
-        kind: the language: `jaxpr`, `mlir` (StableHLO and Shardy's dialect) or `hlo`.
-        read: reads its lines, which takes a moment.
-        told: what is done there, in a sentence; may be empty.
-    """
+    """A program at one moment of its way: its name, the same for every plan (`jaxpr`, `shardy`); its title; its
+    language (`mlir` is StableHLO and Shardy's dialect); what is done there; and what reads its lines, which takes a
+    moment."""
 
     name: str
     title: str

@@ -84,14 +84,8 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """A value on a chain.
-
-    Attributes:
-        name: the tree path, the variable, or the operation that makes it.
-        dimension: the dimension that carries the axis.
-        spec: how the value is sharded.
-        shape: its shape.
-    """
+    """A value on a chain: its name (the tree path, the variable, or the operation that makes it), the dimension that
+    carries the axis, its spec and shape."""
 
     name: str
     dimension: int
@@ -123,15 +117,8 @@ class Hop:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainStop:
-    """Where an axis ends on its way to a value.
-
-    Attributes:
-        last: the value that still has it.
-        next: the value that has it no more.
-        op: the operation between them.
-        words: why.
-        source: the line.
-    """
+    """Where an axis ends on its way to a value: the last one that has it, the next one, which has it no more, the
+    operation between them, why (`words`), and the line."""
 
     last: End
     next: End
@@ -142,13 +129,8 @@ class ChainStop:
 
 @dataclass(frozen=True, kw_only=True)
 class Giver:
-    """A spec that would put a missing axis onto a value; it was tried.
-
-    Attributes:
-        source: the argument, output or constraint, with the spec that it would have.
-        was: the spec that it has.
-        dimension: the dimension of the value that would be cut.
-    """
+    """A spec that would put a missing axis onto a value, tried: the argument, output or constraint with that spec, the
+    one that it has (`was`), and the dimension of the value that would be cut."""
 
     source: Source
     was: Spec

@@ -413,7 +413,7 @@ def device_ranges(devices: Iterable[int]) -> str:
 def plain(inline: Inline) -> str:
     """Pieces in plain text, a space between them."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
-    return joined(pieces, [_plain(piece) for piece in pieces])
+    return joined(pieces, [f"{p.text} {p.value}".strip() if p.kind == "line" and p.value else p.text for p in pieces])
 
 
 def joined(pieces: Sequence[Piece], texts: Sequence[str]) -> str:
@@ -422,7 +422,3 @@ def joined(pieces: Sequence[Piece], texts: Sequence[str]) -> str:
     for piece, part in zip(pieces, texts, strict=True):
         text += (" " if text and part and not piece.text.startswith(_CLOSING) else "") + part
     return text
-
-
-def _plain(piece: Piece) -> str:
-    return f"{piece.text} {piece.value}".strip() if piece.kind == "line" and piece.value else piece.text

@@ -140,12 +140,6 @@ def _plans(state: Looked) -> Iterator[Block]:
         yield paragraph(words("Everything below is about the plan"), words(deck.now.name, strong=True), words("."))
 
 
-def _most(state: Looked) -> Section:
-    """What the step spends most on; mends were tried while the explorer ran."""
-    remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()
-    return _part("What costs you most", most_document(state.deck, remedies), "open")
-
-
 def _coded(code: Codes) -> Iterator[Block]:
     """A plan's code in each form."""
     if code.why:
@@ -160,10 +154,11 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
     report, cost = state.report, state.cost
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
     chosen = shard_map_pane(report, state.selected, state.remark)
+    remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()  # tried while the explorer ran
     blocks: list[Block] = [
         verdict_document(state.deck.now.known).blocks[-1],
         *_plans(state),
-        _most(state),
+        _part("What costs you most", most_document(state.deck, remedies), "open"),
         _part("Findings", problems_pane(report, cost), "open"),
         _part("Source", source_pane(timed, cost), "open"),
         values_section("Arguments", report.arguments),

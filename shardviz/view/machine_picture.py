@@ -54,18 +54,14 @@ def machine_picture(placed: Placement) -> Picture:
     for name, pairs in _by_axis(stand.links):
         place = None if name is None else names.index(name)
         lines = tuple(_ends(stand, pair) for pair in pairs)
-        look: dict[str, Any] = (
-            {"stroke": "muted", "dash": 4} if place is None else {"stroke": place, "dash": dash_of(place)}
-        )
-        shapes.append(Lines(lines=lines, width=wide, strength=strong, **look))
+        stroke, dash = ("muted", 4) if place is None else (place, dash_of(place))
+        shapes.append(Lines(lines=lines, width=wide, strength=strong, stroke=stroke, dash=dash))
     for name, stubs in _by_axis(stand.wraps):
         shapes += _stubs(stand, stubs, "muted" if name is None else names.index(name))
     shapes += [_tiles(placed, stand, shade) for shade in sorted({n.shade for n in stand.nodes})]
     paths = [path for path in placed.paths if path.size > 1]
-    keys = tuple(
-        LegendKey(text=f"{path.name}={path.size}: {path}", **_look(names.index(path.name), tpu))
-        for path in placed.paths
-    )
+    look = lambda place: {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}  # noqa: E731
+    keys = tuple(LegendKey(text=f"{p.name}={p.size}: {p}", **look(names.index(p.name))) for p in placed.paths)
     return Picture(
         width=stand.width,
         height=stand.height,
@@ -118,10 +114,6 @@ def tile_words(placed: Placement, node: Tile) -> tuple[str, str]:
         return f"devices {device_ranges(node.places)}", node.text
     at = zip(placed.mesh.names, placed.mesh.coordinates()[place].tolist(), strict=True)
     return ": ".join(filter(None, (f"device {place}", ", ".join(f"{a} {i}" for a, i in at)))), node.text
-
-
-def _look(place: int, tpu: bool) -> dict[str, Any]:
-    return {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}
 
 
 def _by_axis(links: dict) -> list[tuple[str | None, list]]:

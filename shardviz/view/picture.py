@@ -328,7 +328,7 @@ class Grid:
     def _hatched(self) -> Iterator[Rects]:
         """Hatches over what of the cells lies beyond the end."""
         (wide, high), across, down = self.inner, len(self.texts[0]), len(self.texts)
-        look = {"hatch": 0, "layer": self.layer + 1}
+        look: dict[str, Any] = {"hatch": 0, "layer": self.layer + 1}
         for column, share in enumerate(self.past[0]):
             if share:
                 x, y = self.x + column * self.wide + (1 - share) * wide, (self.y + r * self.high for r in range(down))

@@ -199,8 +199,9 @@ def orders_pane(cost: StepCost, options: Sequence[Order]) -> Document:
 
 def _order(order: Order, jax: Order) -> Row:
     marks = [words("now", strong=True)] if order.now else []
-    if ratio := _ratio(order.communication, jax.communication):
-        marks.append(words(ratio, quiet=True))
+    times = order.communication / jax.communication if jax.communication else 1.0
+    if abs(times - 1) >= 0.005:
+        marks.append(words(f"{format_times(times)} as long", quiet=True))
     same = notes(*(f"{_name(key)} takes the same time" for key in order.also))
     name = words(_name(order.key), strong=order.now)
     return row(name, seconds(order.communication, strong=order.now), tuple(marks), detail=same)
@@ -208,13 +209,6 @@ def _order(order: Order, jax: Order) -> Row:
 
 def _name(key: str | tuple[str, str]) -> str:
     return f"{key[0]} and {key[1]} exchanged" if isinstance(key, tuple) else _NAMES[key]
-
-
-def _ratio(taken: float, of: float) -> str:
-    """`1.4 times as long`; empty where the difference is below 0.5 %."""
-    if not of or abs(taken / of - 1) < 0.005:
-        return ""
-    return f"{format_times(taken / of)} as long"
 
 
 def _changes(jax: Order, cost: StepCost) -> tuple[Table, ...]:

@@ -123,7 +123,7 @@ def told(shown: ShownRosetta, most: int = MOST_CHARACTERS) -> Document:
     over = (mesh_axes(mesh),) if mesh.names else ()
     rows = table(
         shown.rows,
-        ("notation", _name),
+        ("notation", lambda each: words(NAMES[each.notation][0], strong=True, tip=NAMES[each.notation][1])),
         (wrapped("the sharding in it"), lambda each: _written(each, most, mesh.names)),
         detail=_letters,
         selects=lambda each: ("rosetta", each.notation),
@@ -139,11 +139,6 @@ def _cut(cut: Sharding) -> Piece:
     plain = cut.spec is None or cut.manual or any(cut.open) or cut.reduced
     text = shorten(str(cut), _LONGEST)
     return code(text, tip=str(cut)) if plain else Piece(text=text, kind="spec", value=cut.spec)
-
-
-def _name(each: Said) -> Piece:
-    name, met = NAMES[each.notation]
-    return words(name, strong=True, tip=met)
 
 
 def _written(each: Said, most: int, names: Sequence[str]) -> Inline:
