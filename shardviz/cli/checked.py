@@ -41,15 +41,9 @@ _MORE = 1.01
 
 @dataclass(frozen=True, kw_only=True)
 class StepCheck:
-    """A step to be checked.
-
-    Attributes:
-        step, report, cost: it, its report and what that costs; None without a machine that has a speed.
-        base: the report of another revision, or why there is none; None where none was asked for.
-        folder: what golden files are beside.
-        update: write golden files anew.
-        accept: rules that may fail.
-    """
+    """A step to be checked: its report, and the cost, None on a machine without a speed; the report of another revision
+    (`base`), or why there is none, None where none was asked for; the folder of golden files, and whether to write them
+    anew (`update`); and the rules that may fail (`accept`)."""
 
     step: LoadedStep
     report: Report

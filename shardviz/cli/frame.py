@@ -40,14 +40,9 @@ PIPED_WIDTH = 100
 
 @dataclass(frozen=True)
 class Answer:
-    """What a verb found out.
-
-    Attributes:
-        shown: what is printed: text, or anything that shows itself (a `Visible`, a `Document`).
-        record: what `--json` prints: a record with a `to_json`, or a struct of `shardviz.cli.schemas`.
-        code: the exit code.
-        whole: what `--out` writes where that is more than what is printed.
-    """
+    """What a verb found out: what is `shown` (text, a `Visible`, a `Document`); the `record` that `--json` prints (one
+    with a `to_json`, or a struct of `shardviz.cli.schemas`), where that is another; the exit code; and the `whole` that
+    `--out` writes, where that is more than what is shown."""
 
     shown: Any
     record: Any = None

@@ -85,13 +85,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
 
 
 class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """`[tool.shardviz]` of a project.
-
-    Attributes:
-        path: folders that modules are imported from, beside `pyproject.toml`.
-        steps: name → step.
-        folder: where `pyproject.toml` is; the working folder where there is none.
-    """
+    """`[tool.shardviz]` of a project: folders that modules are imported from, beside its `pyproject.toml`; its steps by
+    name; and the folder of that file, the working folder where there is none."""
 
     path: tuple[str, ...] = (".",)
     steps: dict[str, Settings] = {}

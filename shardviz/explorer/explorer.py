@@ -51,50 +51,18 @@ def _read(path: str) -> Any:
 
 
 class ExplorerState:
-    """A program under a plan that can be changed, undone and compiled.
-
-    Each edit of `edits.py` is a method too, by its `op`, that says whether the edit was taken: `state.undo()`,
-    `state.set_dim("x", 0, ["data"])`.
-
-    Its `background` says what goes on beside the edits, and makes the texts of the plans.
-
-    Args:
-        program: what `sv.trace` gave.
-        plan: the plan to begin with.
-        level: how far to go with each plan: `propagated`, `partitioned` or `compiled`.
-        debounce: seconds without a newer plan before a compile is started.
-        timeout: seconds that a compile may take.
-        memory_limit: bytes that a compile may use; None for no limit.
-        target: the machine to compile for and to cost the step on.
-        tokens: tokens (or samples) of a whole step, for tokens a second; None for what the arguments tell, False: none.
-        model_flops: FLOPs of a whole step that the model needs, for its utilisation.
-
-    Attributes:
-        now: the `Snapshot`, which is replaced as a whole; what else is known is read from it.
-        asking: the program, and what it has answered.
-        background: what goes on beside the edits.
-        loop: the `CompileLoop`.
-        timeout, memory_limit: what the next compile may take, in seconds and bytes (None: no limit); may be set.
-        plan, bound: the plan, and the same checked against the program, with a full spec for every argument.
-        report, level: what is known of it so far, at which level. After another target was chosen it is the old
-            target's, until the compiler answers: its shardings are the same.
-        changed, finishable: see `Answers`.
-        machine, target: the machine that the plan is for, and its text. When the mesh gets another size, it becomes the
-            same chip's most cube-like topology of that size, and `target_remark` says so.
-        missing: why this installation cannot compile for the machine, and the command that mends it; then reports go
-            no further than `partitioned`. Empty where it can.
-        cost: what the report's step costs on the machine; None for `cpu`, and where `cost_error` says why.
-        status, message, busy, failure: see `Progress`.
-        error, ways: why an edit was refused, or an error of the explorer's own, and the ways on; see `Snapshot`.
-        logical: what is known of the program's logical dimensions; see the edit `find_dimensions`.
-        selected, remark: the name of the value that is looked at, which may be set, and how it came to it; see
-            `Selection`.
-        deck: the plan's card and those beside it; see `Deck`.
-        past, ahead: the steps that `undo` and `redo` go to.
-
-    Raises:
-        ShardvizError: if the plan does not fit the program, or the target the mesh.
-    """
+    """A program under a plan that can be changed, undone and compiled.      Each edit of `edits.py` is a method too, by
+    its `op`, that says whether the edit was taken: `state.undo()`,     `state.set_dim("x", 0, ["data"])`. All that is
+    known is in `now`, a `Snapshot` that is replaced as a whole; most     attributes read it. `background` says what
+    goes on beside the edits, and makes the texts of the plans.      Args:         program: what `sv.trace` gave.
+    plan: the plan to begin with.         level: how far to go with each plan: `propagated`, `partitioned` or
+    `compiled`.         debounce: seconds without a newer plan before a compile is started.         timeout: seconds
+    that a compile may take; may be set later.         memory_limit: bytes that a compile may use; None for no limit;
+    may be set later.         target: the machine to compile for and to cost the step on. When the mesh gets another
+    size, it becomes the same             chip's most cube-like topology of that size, and `target_remark` says so.
+    tokens: tokens (or samples) of a whole step, for tokens a second; None for what the arguments tell, False: none.
+    model_flops: FLOPs of a whole step that the model needs, for its utilisation.      Raises:         ShardvizError: if
+    the plan does not fit the program, or the target the mesh."""
 
     def __init__(
         self,

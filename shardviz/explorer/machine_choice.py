@@ -44,15 +44,9 @@ class WholeStep:
 
 @dataclass(frozen=True)
 class MachineChoice:
-    """A machine for a mesh.
-
-    Attributes:
-        machine: the machine.
-        fits: it has as many devices as the mesh; `cpu` always has.
-        remark: how it came to be this one; empty where the person chose it.
-        missing: why this installation cannot compile for it, and the command that mends it; empty where it can.
-        trouble: why there is no cost on it; empty where there is one, and for `cpu`, which has no speed.
-    """
+    """A machine for a mesh; whether it `fits`, as `cpu` always does; a `remark` on how it came to be this one, where
+    the     person did not choose it; why nothing here compiles for it, and the command that mends it (`missing`); and
+    why there     is no cost on it (`trouble`; `cpu`, which has no speed, has neither)."""
 
     machine: Machine
     fits: bool = True

@@ -96,16 +96,8 @@ class History:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A plan that can be taken.
-
-    Attributes:
-        name: what it is called; no two offers are called the same.
-        text: what it does, in a sentence.
-        plan: the plan.
-        known: what is known of it; None where it could not be propagated.
-        trouble: why not.
-        tried: the mend that it is of, which may have been tried at a higher level than it is known at.
-    """
+    """A plan that can be taken, under a name of its own, with a sentence on what it does; what is `known` of it, or the
+    `trouble` that kept it from being propagated; and the mend that it is of, maybe `tried` at a higher level."""
 
     name: str
     text: str

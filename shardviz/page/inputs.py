@@ -54,15 +54,15 @@ def cuts_view(state: ExplorerState, what: str) -> Json:
     specs: Mapping[str, Spec | None] = bound.in_specs if what == "argument" else bound.out_specs
     changed = state.changed
     kinds: list[Json] = []
-    known: dict[Any, int] = {}
+    places: dict[Any, int] = {}
     at: list[int] = []
     for value in values:
-        given = specs.get(value.name)
-        spec = value.spec if given is None else given
-        chosen = given is None and what == "output"
+        planned = specs.get(value.name)
+        spec = value.spec if planned is None else planned
+        chosen = planned is None and what == "output"
         key = (value.shape, value.dtype, spec, value.memory_kind, value.unused, chosen, value.name in changed)
-        if (place := known.get(key)) is None:
-            place = known[key] = len(kinds)
+        if (place := places.get(key)) is None:
+            place = places[key] = len(kinds)
             kinds.append(_kind(value, spec, chosen, value.name in changed, state))
         at.append(place)
     sums = [
@@ -90,22 +90,22 @@ def _kind(value: Value, spec: Spec | None, chosen: bool, changed: bool, state: E
     return kind | {name: True for name, flag in flags.items() if flag}
 
 
-def _codes(found: Iterable[Any]) -> list[Any]:
+def _codes(options: Iterable[Any]) -> list[Any]:
     """By axis of the mesh: 1 (may be added), a reason, or [reason] where it may be moved here, or not everywhere."""
-    return [1 if c.legal else [c.reason] if c.move else c.reason for c in found]
+    return [1 if c.legal else [c.reason] if c.move else c.reason for c in options]
 
 
 def kin_view(state: ExplorerState) -> Json:
     """The number of each array's group of twins, below 0 for none; and the places of its dimensions among the rows of
     `dimensions_view`, below 0 for none."""
-    report, found = state.report, state.logical.found
-    group = kin(report, found).group
-    rows = sorted((each for each in found or () if each.arguments), key=lambda each: each.stacked)
+    report, dimensions = state.report, state.logical.found
+    group = kin(report, dimensions).group
+    rows = sorted((each for each in dimensions or () if each.arguments), key=lambda each: each.stacked)
     place = {tuple(member): n for n, each in enumerate(rows) for member in each.members}
 
     def of(role: str, values: Sequence[Value]) -> Json:
         told: Json = {"groups": [group.get((role, v.name), -1) for v in values]}
-        if found is not None:
+        if dimensions is not None:
             told["dimensions"] = [[place.get((role, v.name, d), -1) for d in range(len(v.shape))] for v in values]
         return told
 
@@ -114,13 +114,13 @@ def kin_view(state: ExplorerState) -> Json:
 
 def dimensions_view(state: ExplorerState) -> Json:
     """The logical dimensions: what cuts each, which arrays disagree, what may be added; or why there are none yet."""
-    known = state.logical
-    rows = () if known.found is None else cuts(known.found, state.bound, state.report.arguments)
-    now = "found" if known.found is not None else "busy" if known.busy else "failed" if known.trouble else ""
+    logical = state.logical
+    rows = () if logical.found is None else cuts(logical.found, state.bound, state.report.arguments)
+    now = "found" if logical.found is not None else "busy" if logical.busy else "failed" if logical.trouble else ""
     unasked = len(state.report.arguments) <= MOST_AT_ONCE
     told = {
         "busy": "looking for the dimensions that arrays share …",
-        "failed": f"no dimensions: {known.trouble}",
+        "failed": f"no dimensions: {logical.trouble}",
         "": "" if unasked else "which dimensions the arrays share is not known yet: of so many it takes minutes",
     }
     return {
@@ -178,11 +178,11 @@ def trial_view(state: ExplorerState, text: str) -> Json:
     pattern = text.strip()
     if not pattern:
         return {}
-    found = state.caught(pattern)
-    said = f"catches {plural(len(found), 'array')}" if found else "catches nothing"
-    return {"pattern": text, "count": len(found), "said": said, "names": list(found[:MOST_CAUGHT])}
+    caught = state.caught(pattern)
+    said = f"catches {plural(len(caught), 'array')}" if caught else "catches nothing"
+    return {"pattern": text, "count": len(caught), "said": said, "names": list(caught[:MOST_CAUGHT])}
 
 
 def _sum(sizes: Iterable[float | None]) -> str:
-    known = list(sizes)
-    return format_bytes(None if any(n is None for n in known) else sum(n for n in known if n is not None))
+    amounts = list(sizes)
+    return format_bytes(None if any(n is None for n in amounts) else sum(n for n in amounts if n is not None))

@@ -34,5 +34,5 @@ def company_view(cost: StepCost | None, device: int, report: Report, selected: s
     none."""
     if cost is None or not 0 <= device < cost.mesh.size:
         return {}
-    found = device_pane(cost, device, report, selected)
-    return pane(found, device=device, picture=company_picture(cost.placement, device).to_json())
+    shown = device_pane(cost, device, report, selected)
+    return pane(shown, device=device, picture=company_picture(cost.placement, device).to_json())

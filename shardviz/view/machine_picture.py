@@ -240,14 +240,8 @@ def _notes(placed: Placement, stand: FloorPlan) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Arc:
-    """A link that wraps around, stand as a curve between two nodes.
-
-    Attributes:
-        one, other: the nodes.
-        curve: where it begins, two points that it bends towards, and where it ends.
-        name_at: where its name stands.
-        text: `x wraps`.
-    """
+    """A link that wraps around, as a curve between two nodes: where it begins, two points that it bends towards, and
+    where it ends; and its text (`x wraps`), with where that stands."""
 
     one: int
     other: int
