@@ -147,8 +147,8 @@ def _subscript(axes: str, quoted: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
     return tuple(named)
 
 
-def _readings(word: str, names: Sequence[str], most: int = 3) -> list[tuple[str, ...]]:
-    """Up to `most` ways to read a word as axis names run together, each at most once. Names that begin with each other
+def _readings(word: str, names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Up to three ways to read a word as axis names run together, each at most once. Names that begin with each other
     (a, aa, aaa) have more ways than there is time for: after `_MOST_STEPS` steps the rest is not known."""
     if not word:
         return [()]
@@ -161,7 +161,7 @@ def _readings(word: str, names: Sequence[str], most: int = 3) -> list[tuple[str,
     readings: list[tuple[str, ...]] = []
     waiting: list[tuple[int, tuple[str, ...]]] = [(0, ())]
     for _ in range(_MOST_STEPS):
-        if not waiting or len(readings) == most:
+        if not waiting or len(readings) == 3:
             return readings
         at, used = waiting.pop()
         if at == len(word):
