@@ -46,17 +46,10 @@ class CompileTask:
 
 
 class CompileLoop:
-    """Runs the newest task's compile, and tells how it goes.
-
-    Args:
-        submit: starts a task's compile, given the task and what to call with each report (None: only the last matters).
-        tell: called with the progress, and with a report where one has come.
-        debounce: seconds without a newer task before a compile is started.
-
-    Attributes:
-        inbox: through which everything goes that other threads say.
-        future: the compile that runs; None while none does.
-    """
+    """Runs the newest task's compile once there was no newer one for `debounce` seconds, and tells how it goes.
+    `submit` starts a compile, given the task and what to call with each report (None: only the last matters); `tell` is
+    called with the progress, and with a report where one has come. All that other threads say goes through `inbox`;
+    `future` is the compile that runs, None while none does."""
 
     def __init__(
         self,

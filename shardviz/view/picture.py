@@ -146,15 +146,8 @@ class Lines:
 
 @dataclass(frozen=True, kw_only=True)
 class Marks:
-    """Points with a mark: `circle`, `square`, `diamond`, `up`, `down`, `plus`.
-
-    Attributes:
-        at: their middles.
-        mark: which.
-        size: from one end to the other.
-        fill, stroke: their looks.
-        tip, name, layer: as of `Lines`.
-    """
+    """Points with a mark (`circle`, `square`, `diamond`, `up`, `down`, `plus`) around their middles (`at`), so many
+    pixels     from one end to the other; `tip`, `name` and `layer` are as of `Lines`."""
 
     at: tuple[Point, ...]
     mark: str = "circle"
