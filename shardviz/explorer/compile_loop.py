@@ -47,9 +47,11 @@ class CompileTask:
 
 class CompileLoop:
     """Runs the newest task's compile once there was no newer one for `debounce` seconds, and tells how it goes.
+
     `submit` starts a compile, given the task and what to call with each report (None: only the last matters); `tell` is
     called with the progress, and with a report where one has come. All that other threads say goes through `inbox`;
-    `future` is the compile that runs, None while none does."""
+    `future` is the compile that runs, None while none does.
+    """
 
     def __init__(
         self,

@@ -51,18 +51,27 @@ def _read(path: str) -> Any:
 
 
 class ExplorerState:
-    """A program under a plan that can be changed, undone and compiled.      Each edit of `edits.py` is a method too, by
-    its `op`, that says whether the edit was taken: `state.undo()`,     `state.set_dim("x", 0, ["data"])`. All that is
-    known is in `now`, a `Snapshot` that is replaced as a whole; most     attributes read it. `background` says what
-    goes on beside the edits, and makes the texts of the plans.      Args:         program: what `sv.trace` gave.
-    plan: the plan to begin with.         level: how far to go with each plan: `propagated`, `partitioned` or
-    `compiled`.         debounce: seconds without a newer plan before a compile is started.         timeout: seconds
-    that a compile may take; may be set later.         memory_limit: bytes that a compile may use; None for no limit;
-    may be set later.         target: the machine to compile for and to cost the step on. When the mesh gets another
-    size, it becomes the same             chip's most cube-like topology of that size, and `target_remark` says so.
-    tokens: tokens (or samples) of a whole step, for tokens a second; None for what the arguments tell, False: none.
-    model_flops: FLOPs of a whole step that the model needs, for its utilisation.      Raises:         ShardvizError: if
-    the plan does not fit the program, or the target the mesh."""
+    """A program under a plan that can be changed, undone and compiled.
+
+    Each edit of `edits.py` is a method too, by its `op`, that says whether the edit was taken: `state.undo()`,
+    `state.set_dim("x", 0, ["data"])`. All that is known is in `now`, a `Snapshot` that is replaced as a whole; most
+    attributes read it. `background` says what goes on beside the edits, and makes the texts of the plans.
+
+    Args:
+        program: what `sv.trace` gave.
+        plan: the plan to begin with.
+        level: how far to go with each plan: `propagated`, `partitioned` or `compiled`.
+        debounce: seconds without a newer plan before a compile is started.
+        timeout: seconds that a compile may take; may be set later.
+        memory_limit: bytes that a compile may use; None for no limit; may be set later.
+        target: the machine to compile for and to cost the step on. When the mesh gets another size, it becomes the same
+            chip's most cube-like topology of that size, and `target_remark` says so.
+        tokens: tokens (or samples) of a whole step, for tokens a second; None for what the arguments tell, False: none.
+        model_flops: FLOPs of a whole step that the model needs, for its utilisation.
+
+    Raises:
+        ShardvizError: if the plan does not fit the program, or the target the mesh.
+    """
 
     def __init__(
         self,

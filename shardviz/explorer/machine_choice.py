@@ -45,8 +45,8 @@ class WholeStep:
 @dataclass(frozen=True)
 class MachineChoice:
     """A machine for a mesh; whether it `fits`, as `cpu` always does; a `remark` on how it came to be this one, where
-    the     person did not choose it; why nothing here compiles for it, and the command that mends it (`missing`); and
-    why there     is no cost on it (`trouble`; `cpu`, which has no speed, has neither)."""
+    the person did not choose it; why nothing here compiles for it, and the command that mends it (`missing`); and why
+    there is no cost on it (`trouble`; `cpu`, which has no speed, has neither)."""
 
     machine: Machine
     fits: bool = True

@@ -66,9 +66,13 @@ _MOVE = re.compile(r":\s*\d+\s*->\s*\d+")
 @lru_cache(maxsize=4096)
 def axis_lists(text: str) -> tuple[tuple[Axis, ...], ...]:
     """The lists of axes in an attribute of one of Shardy's collectives, which dimensions they move between left out; a
-    `ParseError` if it is none.      >>> axis_lists('#sdy<list_of_axis_ref_lists[{"x", "y":(1)2}, {}]>')     (('x',
-    ('y', 1, 2)), ())     >>> axis_lists('#sdy<axis_ref_list{"x"}>'), axis_lists('#sdy<all_to_all_param_list[{"x"}:
-    0->1]>')     ((('x',),), (('x',),))"""
+    `ParseError` if it is none.
+
+    >>> axis_lists('#sdy<list_of_axis_ref_lists[{"x", "y":(1)2}, {}]>')
+    (('x', ('y', 1, 2)), ())
+    >>> axis_lists('#sdy<axis_ref_list{"x"}>'), axis_lists('#sdy<all_to_all_param_list[{"x"}: 0->1]>')
+    ((('x',),), (('x',),))
+    """
     it = Scanner(text, "Shardy axes")
     it.takes(_LIST)
 

@@ -21,8 +21,8 @@ from shardviz.notation import DeviceMesh
 @dataclass(frozen=True)
 class AxisColour:
     """How a mesh axis looks: `#RRGGBB` of the fill on a light page (also of chips in HTML on a dark one: they carry
-    their     own ink) and, a step lighter, on a dark one; the ink on each, at least 4.5:1 (WCAG AA); and a matplotlib
-    hatch, the     second cue where a name does not fit."""
+    their own ink) and, a step lighter, on a dark one; the ink on each, at least 4.5:1 (WCAG AA); and a matplotlib
+    hatch, the second cue where a name does not fit."""
 
     light: str
     dark: str

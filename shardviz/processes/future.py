@@ -31,11 +31,13 @@ T = TypeVar("T")
 
 class Job(Future[T]):
     """A compile under way; its result is milestone → stage → text. Only the process that made it can wait for it: in a
-    fork of that, nobody would ever answer.      Its `state` is `queued`, `running`, the milestone that was reached
-    last, then `done`, `stopped`, `crashed`,     `timeout`, `memory`, `refused`, or `failed` where the system gave no
-    room, process or the like. It has what was     reached so far (`texts`), the compiler's standard error up to the
-    last milestone or the end, the process that     compiles while there is one (`pid`), and whether one has been at it
-    (`begun`)."""
+    fork of that, nobody would ever answer.
+
+    Its `state` is `queued`, `running`, the milestone that was reached last, then `done`, `stopped`, `crashed`,
+    `timeout`, `memory`, `refused`, or `failed` where the system gave no room, process or the like. It has what was
+    reached so far (`texts`), the compiler's standard error up to the last milestone or the end, the process that
+    compiles while there is one (`pid`), and whether one has been at it (`begun`).
+    """
 
     def __init__(self, request: Request | Trial | None = None, on_milestone: Milestone | None = None):
         super().__init__()

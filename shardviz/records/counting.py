@@ -31,11 +31,15 @@ def dot_flops(output: Iterable[int], contracted: Iterable[int]) -> float:
 
 def ragged_dot_flops(left: Sequence[int], right: Sequence[int], met: Iterable[int]) -> float:
     """FLOPs of a ragged matrix product (`lax.ragged_dot`) of factors of these sizes: 2 for each product of two numbers.
-    `met` are the right factor's dimensions that are summed over, are a batch, or are the groups.      However the
-    groups share the ragged dimension, each of its rows meets one group's part of the other factor: so the     groups'
-    number is no factor, be it a dimension of the right factor or, where the ragged dimension is summed over, of     the
-    result. Rows beyond the sum of the group sizes count too, as sizes are data.      >>> ragged_dot_flops((4096, 1024),
-    (8, 1024, 512), met=[0, 1]) == 2 * 4096 * 1024 * 512     True"""
+    `met` are the right factor's dimensions that are summed over, are a batch, or are the groups.
+
+    However the groups share the ragged dimension, each of its rows meets one group's part of the other factor: so the
+    groups' number is no factor, be it a dimension of the right factor or, where the ragged dimension is summed over, of
+    the result. Rows beyond the sum of the group sizes count too, as sizes are data.
+
+    >>> ragged_dot_flops((4096, 1024), (8, 1024, 512), met=[0, 1]) == 2 * 4096 * 1024 * 512
+    True
+    """
     met = set(met)
     return 2.0 * math.prod(left) * math.prod(size for d, size in enumerate(right) if d not in met)
 
@@ -79,9 +83,10 @@ def convolution_flops(
     batch_group_count: int = 1,
 ) -> float:
     """FLOPs of a convolution, of features in all groups together and a window for each spatial dimension (none: a
-    matrix     product that is written as a convolution); group counts are as in HLO, StableHLO and
-    `conv_general_dilated`.          2 x batch / batch groups x input features / feature groups x output features x
-    products along each dimension"""
+    matrix product written as a convolution); group counts are as in HLO, StableHLO and `conv_general_dilated`.
+
+        2 x batch / batch groups x input features / feature groups x output features x products along each dimension
+    """
     each = (batch // batch_group_count) * (input_features // feature_group_count) * output_features
     return 2.0 * each * math.prod(window.products for window in windows)
 

@@ -239,10 +239,12 @@ class Contest:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """Specs that avoid a collective, or were tried to; the whole program was propagated with them.      `text` is what
-    to change, `before` and `after` what the program costs as it is, and so; `gone` whether the     collective is gone
-    then, `added` those that are there then and were not before, or move more, in words; `verdict`     one of
-    `OUTCOMES`, or `chosen`, the plan as it is; `taken` and `given` the sources that lose, and get, the axis."""
+    """Specs that avoid a collective, or were tried to; the whole program was propagated with them.
+
+    `text` is what to change, `before` and `after` what the program costs as it is, and so; `gone` whether the
+    collective is gone then, `added` those that are there then and were not before, or move more, in words; `verdict`
+    one of `OUTCOMES`, or `chosen`, the plan as it is; `taken` and `given` the sources that lose, and get, the axis.
+    """
 
     text: str
     before: Effect

@@ -147,7 +147,7 @@ class Lines:
 @dataclass(frozen=True, kw_only=True)
 class Marks:
     """Points with a mark (`circle`, `square`, `diamond`, `up`, `down`, `plus`) around their middles (`at`), so many
-    pixels     from one end to the other; `tip`, `name` and `layer` are as of `Lines`."""
+    pixels from one end to the other; `tip`, `name` and `layer` are as of `Lines`."""
 
     at: tuple[Point, ...]
     mark: str = "circle"
