@@ -34,8 +34,10 @@ def train_step(params: list[dict[str, Any]], x: Any, y: Any) -> tuple[Any, Any]:
 def step_flops(widths: tuple[int, ...], batch: int) -> tuple[float, float]:
     """FLOPs of a step's matrix products, and those that the model needs.
 
-    model_flops = 6 x batch x sum over layers (in x out)     forward, and the gradients of weights and inputs
-    flops       = model_flops - 2 x batch x in x out of the first layer, for the batch itself needs no gradient
+        model_flops = 6 x batch x sum over layers (in x out)     forward, and the gradients of weights and inputs
+        flops       = model_flops - 2 x batch x in x out of the first layer, for the batch itself needs no gradient
+
+    `widths` are the features of the input, of each hidden layer and of the output.
     """
     needed = 6.0 * batch * sum(a * b for a, b in pairwise(widths))
     return needed - 2.0 * batch * widths[0] * widths[1], needed
