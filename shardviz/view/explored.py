@@ -123,8 +123,8 @@ def _level(state: Looked) -> tuple[Piece, ...]:
 
 
 def _part(title: str, pane: Document, fold: Any, lead: Any = ()) -> Section:
-    lines = tuple(Paragraph(pieces=line if isinstance(line, tuple) else (line,)) for line in pane.lead)
-    return Section(title=title, lead=lead, blocks=(*lines, *pane.blocks), fold=fold)
+    lines = (paragraph(*(line if isinstance(line, tuple) else (line,))) for line in pane.lead)
+    return section(title, *lines, *pane.blocks, lead=lead, fold=fold)
 
 
 @document.register
@@ -178,7 +178,7 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
     blocks.append(_part("Values", values_pane(report, values, state.changed), "closed"))
     for name, code in codes.items():
         of = f"The plan {name!r} as Python" if len(codes) > 1 else "The plan as Python"
-        blocks.append(Section(title=of, blocks=tuple(_coded(code)), fold="closed"))
+        blocks.append(section(of, *_coded(code), fold="closed"))
     title = headline_pane(state).title
     return Document(title=title, lead=(_level(state),), blocks=_settled(tuple(blocks)), mesh=report.mesh)
 

@@ -27,13 +27,13 @@ from shardviz.view.document import (
     Block,
     Document,
     Piece,
-    Section,
     Table,
     axes,
     code,
     line,
     moved,
     paragraph,
+    section,
     shorten,
     table,
     term,
@@ -169,8 +169,8 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
     elif step.cost is not None:
         blocks.append(paragraph("No costs are known.", quiet=True))
     if apart:
-        section = Section(title="Also tried", blocks=(_table(step, apart, "most-apart"),))
-        blocks.insert(0 if _most_saved(apart) > _most_saved(entries) else len(blocks), section)
+        also = section("Also tried", _table(step, apart, "most-apart"))
+        blocks.insert(0 if _most_saved(apart) > _most_saved(entries) else len(blocks), also)
     lead: tuple[Piece, ...] = (words(_compared(deck), quiet=True), *_progress(remedies, deck))
     most = Document(
         title=words("What costs you most", strong=True),

@@ -26,7 +26,6 @@ from shardviz.records.amounts import format_bytes, plural
 from shardviz.view.document import (
     Block,
     Document,
-    Paragraph,
     Piece,
     code,
     document,
@@ -106,7 +105,7 @@ def of_rules(caught: RulesTable, most: int = 4) -> Document:
         ("spec", lambda each: spec(each[1].spec)),
         (right("matches"), lambda each: str(each[1].caught)),
         (right("wins"), lambda each: str(len(each[1].wins))),
-        detail=lambda each: [Paragraph(pieces=tuple(pieces), quiet=True) for pieces in _does(each[1], most)],
+        detail=lambda each: [paragraph(*pieces, quiet=True) for pieces in _does(each[1], most)],
         folds="never",
         name="rules",
     )
