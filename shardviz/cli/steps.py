@@ -340,8 +340,4 @@ def _option(option: str, read: Callable[[], Any]) -> Any:
     try:
         return read()
     except ShardvizError as error:
-        raise (
-            type(error)(f"--{option}: {error}")
-            if type(error) is ShardvizError
-            else ShardvizError(f"--{option}: {error}")
-        ) from error
+        raise ShardvizError(f"--{option}: {error}") from error

@@ -373,12 +373,8 @@ def _read_axis(message: Message, mesh: DeviceMesh) -> Axis:
     number = _last(message, "mesh_axis_index")
     if number >= len(mesh.names):
         raise ParseError(f"OpSharding: an axis reference is no number of the {len(mesh.names)} axes of its mesh")
-    part = message.get("sub_axis_info")
-    return (
-        mesh.names[number]
-        if part is None
-        else (mesh.names[number], _last(part[-1], "pre_size"), _last(part[-1], "size"))
-    )
+    name, parts = mesh.names[number], message.get("sub_axis_info")
+    return name if parts is None else (name, _last(parts[-1], "pre_size"), _last(parts[-1], "size"))
 
 
 # Writing

@@ -224,12 +224,11 @@ def write_book(cut: Sharding) -> Iterator[Piece]:
     for i, dim in enumerate(cut.spec.dims):
         yield ", " if i else "["
         letter = _LETTERS[i] if i < len(_LETTERS) else f"I{i}"
-        words = (
-            f"dimension {i}: {'; '.join(axis_words(cut, a) for a in dim)}"
-            if dim
-            else f"dimension {i}, which is not sharded"
-        )
-        yield Letter(letter + (f"_{_run_together(dim, cut)}" if dim else ""), words)
+        if dim:
+            words = "; ".join(axis_words(cut, axis) for axis in dim)
+            yield Letter(f"{letter}_{_run_together(dim, cut)}", f"dimension {i}: {words}")
+        else:
+            yield Letter(letter, f"dimension {i}, which is not sharded")
     yield "]" if cut.spec.dims else ""
     if cut.unreduced:
         yield " "

@@ -107,8 +107,6 @@ class Stills:
 
     def _found(self, bundle: dict[str, str]) -> dict[str, str]:
         comm = self._widget.comm
-        return (
-            bundle
-            if comm is None
-            else bundle | {"text/html": found_by(bundle["text/html"], comm.comm_id, self._number)}
-        )
+        if comm is None:
+            return bundle
+        return bundle | {"text/html": found_by(bundle["text/html"], comm.comm_id, self._number)}
