@@ -382,9 +382,8 @@ def _meant(subject: Value | Collective, seen: Report, report: Report) -> tuple[V
     lacks = "Shardy's propagation, which answers this, has no"
     if isinstance(subject, Collective):
         moved = alike(subject, report.collectives)
-        return moved, "" if moved is not None else (
-            f"{lacks} {subject.kind} over these axes on this line: XLA's partitioner made it from something else"
-        )
+        what = f"{subject.kind} over these axes on this line: XLA's partitioner made it from something else"
+        return moved, "" if moved is not None else f"{lacks} {what}"
     outer = next((v for v in (*report.arguments, *report.outputs) if v.name == subject.name), None)
     if outer is not None or seen.level == report.level:
         return outer or subject, ""

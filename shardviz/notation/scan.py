@@ -65,11 +65,8 @@ class Scanner:
     def fail(self, expected: str) -> NoReturn:
         """Raises a `ParseError` that says what was expected here."""
         rest = self.text[self.at : self.at + 20]
-        raise ParseError(
-            f"{self.given}: expected {expected} at position {self.at}, not {rest!r}"
-            if rest
-            else f"{self.given}: expected {expected} at its end"
-        )
+        where = f"at position {self.at}, not {rest!r}" if rest else "at its end"
+        raise ParseError(f"{self.given}: expected {expected} {where}")
 
     def refuse(self, expected: str, at: int | None = None) -> NoReturn:
         """Raises a `ParseError` that says what was expected at `at`, or in place of the token that was read last."""

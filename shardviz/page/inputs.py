@@ -134,6 +134,7 @@ def dimensions_view(state: ExplorerState) -> Json:
 
 def _row(cut: Cut) -> Json:
     each = cut.dimension
+    moved = f"where all of it is sharded, arrays are resharded at {'; '.join(each.moved[:3])}"
     count = len({m.path for m in each.arguments})
     return {
         "name": each.name,
@@ -147,11 +148,7 @@ def _row(cut: Cut) -> Json:
         "choices": _codes(cut.choices),
         "several": [
             *(f"{path} has it {len(dims)} times" for path, dims in each.conflicts.items()),
-            *(
-                [f"where all of it is sharded, arrays are resharded at {'; '.join(each.moved[:3])}"]
-                if each.moved
-                else []
-            ),
+            *([moved] if each.moved else []),
         ],
     }
 
