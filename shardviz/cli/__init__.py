@@ -10,14 +10,8 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; Ctrl-C while the verbs are being imported is told like any other.
-
-    Args:
-        argv: the words after `shardviz`; the process's own where None.
-
-    Returns:
-        The exit code: see `shardviz.cli.frame`.
-    """
+    """Runs the command on the words after `shardviz` (the process's own where None) and gives its exit code, see
+    `shardviz.cli.frame`; Ctrl-C while the verbs are being imported is told like any other."""
     try:
         from shardviz.cli.verbs import run
     except KeyboardInterrupt:

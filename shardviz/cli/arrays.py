@@ -247,12 +247,7 @@ _INKS = ("blue", "red", "green", "magenta", "yellow", "cyan")
 
 
 class Coloured:
-    """A text with the mesh axes in their colours, and each cell of a grid in one, where the terminal shows them.
-
-    Attributes:
-        of: what is shown.
-        axes: the names of the mesh axes.
-    """
+    """A text with the mesh axes in their colours, and each cell of a grid in one, where the terminal shows them."""
 
     def __init__(self, of: Any, axes: tuple[str, ...]):
         self.of, self.axes = of, axes

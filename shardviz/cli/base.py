@@ -28,14 +28,8 @@ from shardviz.judge.report import Report
 
 @dataclass
 class Base:
-    """Reports of another revision, which are on their way.
-
-    Attributes:
-        name: the revision: `main (1a2b3c4)`.
-        process: what builds them.
-        folder: where it puts them.
-        wanted: the names of the steps, in the order of the files.
-    """
+    """Reports of another revision (`main (1a2b3c4)`), which a process builds and puts into a folder, numbered in the
+    order of `wanted`."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -43,11 +37,7 @@ class Base:
     wanted: list[str] = field(default_factory=list)
 
     def report(self, step: str) -> Report | str:
-        """The report of a step; or why the revision has none.
-
-        Raises:
-            ShardvizError: if the process ended without an answer.
-        """
+        """The report of a step, or why the revision has none; a `ShardvizError` if the process gave no answer."""
         code = self.process.wait()
         file = self.folder / f"{self.wanted.index(step)}.json"
         if not file.exists():
@@ -58,16 +48,9 @@ class Base:
 
 @contextlib.contextmanager
 def base_of(revision: str, steps: Mapping[str, Settings], options: Mapping[str, Any]) -> Iterator[Base]:
-    """The reports of steps at a revision; afterwards neither its worktree nor its process is there any more.
-
-    Args:
-        revision: a branch, tag or commit; where it has gone on since, the commit at which the working tree left it.
-        steps: name → what is said of it here, which holds where the revision's own `pyproject.toml` has no such step.
-        options: what the command line says besides.
-
-    Raises:
-        ShardvizError: if this is no repository of git, or has no such revision.
-    """
+    """The reports of steps at a branch, tag or commit (where it has gone on since, at the commit where the working tree
+    left it); worktree and process are gone afterwards. `steps` hold where its own `pyproject.toml` has none of that
+    name, `options` besides. A `ShardvizError` if there is no such revision, or no git."""
     root = Path(_git("rev-parse", "--show-toplevel", fault="--base wants a repository of git")).resolve()
     commit = _commit(revision)
     with tempfile.TemporaryDirectory(prefix="shardviz-base-") as folder:
@@ -100,11 +83,7 @@ def base_of(revision: str, steps: Mapping[str, Settings], options: Mapping[str, 
 
 
 def _git(*words: str, fault: str = "") -> str:
-    """What git says.
-
-    Raises:
-        ShardvizError: if it refuses, or is not installed.
-    """
+    """What git says; a `ShardvizError` if it refuses, or is not installed."""
     try:
         done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
     except OSError as error:

@@ -41,15 +41,9 @@ _MORE = 1.01
 
 @dataclass(frozen=True, kw_only=True)
 class StepCheck:
-    """A step to be checked.
-
-    Attributes:
-        step, report, cost: it, its report and what that costs; None without a machine that has a speed.
-        base: the report of another revision, or why there is none; None where none was asked for.
-        folder: what golden files are beside.
-        update: write golden files anew.
-        accept: rules that may fail.
-    """
+    """A step to be checked: its report, and the cost, None on a machine without a speed; the report of another revision
+    (`base`), or why there is none, None where none was asked for; the folder of golden files, and whether to write them
+    anew (`update`); and the rules that may fail (`accept`)."""
 
     step: LoadedStep
     report: Report
@@ -75,9 +69,7 @@ class StepCheck:
             accepted=accepted,
             step=step_data(self.cost),
             base=step_data(self._base_cost),
-            comparison=None
-            if difference is None
-            else msgspec.convert(json.loads(difference.to_json()), ComparisonData),
+            comparison=difference and msgspec.convert(json.loads(difference.to_json()), ComparisonData),
             note=self.base if isinstance(self.base, str) else "",
         )
 
@@ -120,10 +112,9 @@ class StepCheck:
             raise ShardvizError(f"--forbid {text!r}: {error}") from error
         if which:
             most = max(which, key=lambda c: c.assumed_bytes)
-            listed = (
-                f"there {'is' if len(which) == 1 else 'are'} {plural(len(which), 'such collective')}:\n{which.listed()}"
-            )
-            yield Failure(rule=f"forbid:{text}", text=listed, line=most.source.short if most.source else "")
+            many = f"there {'is' if len(which) == 1 else 'are'} {plural(len(which), 'such collective')}"
+            line = most.source.short if most.source else ""
+            yield Failure(rule=f"forbid:{text}", text=f"{many}:\n{which.listed()}", line=line)
 
     def _time(self, limit: str) -> Iterator[Failure]:
         if self.cost is None:
@@ -184,11 +175,9 @@ class StepCheck:
         return self._base_cost
 
     def _why_unknown(self, of_base: bool) -> str:
-        return (
-            f"as the base has no report: {self.base}"
-            if of_base and isinstance(self.base, str)
-            else (f"as level {self.report.level} counts no FLOPs")
-        )
+        if of_base and isinstance(self.base, str):
+            return f"as the base has no report: {self.base}"
+        return f"as level {self.report.level} counts no FLOPs"
 
     def _gathered(self, base: Report) -> Iterator[Failure]:
         """Arguments of which more is sent between devices than before."""
@@ -225,11 +214,8 @@ class StepCheck:
 
 
 def refuse_unknown_axes(cases: Sequence[StepCheck]) -> None:
-    """A collective that is forbidden over an axis that no step has is a slip, and would never fail.
-
-    Raises:
-        ShardvizError: it names the axis.
-    """
+    """A `ShardvizError` for an axis that no step has: a collective that is forbidden over it is a slip, and would never
+    fail."""
     names = list(dict.fromkeys(axis for case in cases for axis in case.report.mesh.names))
     for case in cases:
         for text in case.step.settings.budgets.forbid:
@@ -269,11 +255,8 @@ def check_document(result: CheckData) -> Document:
     """What a check found, a section a step."""
     failed = [step for step in result.steps if not step.ok]
     against = f", against {result.against}" if result.against else ""
-    verdict = (
-        f"{len(failed)} of {plural(len(result.steps), 'step')} FAILED"
-        if failed
-        else f"{plural(len(result.steps), 'step')} ok"
-    )
+    steps = plural(len(result.steps), "step")
+    verdict = f"{len(failed)} of {steps} FAILED" if failed else f"{steps} ok"
     return Document(title=words(f"{verdict}{against}", strong=True), blocks=tuple(map(_section, result.steps)))
 
 

@@ -96,17 +96,8 @@ def _of_revisions(names: Sequence[str], base: str, options: Mapping[str, Any]) -
 def changed(
     name: str, before: Any, after: Any, target: str | None = None, *, threshold: float
 ) -> tuple[StepChange, str] | None:
-    """What became worse or better of a step, and its Markdown.
-
-    Args:
-        name: the step.
-        before, after: the reports; before, why there is none.
-        target: the machine that both are timed on; each report's own if None.
-        threshold: the least share of the base's number that is told.
-
-    Returns:
-        None if nothing did.
-    """
+    """What became worse or better of a step by `threshold` of the base's number, and its Markdown, both timed on
+    `target` or each report's own; None if nothing did. `before` may say why there is no report."""
     from shardviz.cli.schemas import Changed, StepChange
     from shardviz.judge.comparison import compare
     from shardviz.paint.markdown import markdown_of

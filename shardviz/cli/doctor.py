@@ -22,12 +22,8 @@ print(", ".join(f"{count} x {platform} ({kind})" for (platform, kind), count in 
 
 
 def examine() -> tuple[str, bool]:
-    """What works here.
-
-    Returns:
-        The text, always in the same order, and whether the basics work: all needed packages are there, JAX finds a
-        device, and programs can be compiled for CPU.
-    """
+    """What works here, as text in one order, and whether the basics do: all needed packages are there, JAX finds a
+    device, and programs can be compiled for CPU."""
     needed = {name: _version(name) for name in NEEDED}
     devices, devices_work = _devices()
     compilers, compilers_work = _compilers()

@@ -40,14 +40,9 @@ PIPED_WIDTH = 100
 
 @dataclass(frozen=True)
 class Answer:
-    """What a verb found out.
-
-    Attributes:
-        shown: what is printed: text, or anything that shows itself (a `Visible`, a `Document`).
-        record: what `--json` prints: a record with a `to_json`, or a struct of `shardviz.cli.schemas`.
-        code: the exit code.
-        whole: what `--out` writes where that is more than what is printed.
-    """
+    """What a verb found out: what is `shown` (text, a `Visible`, a `Document`); the `record` that `--json` prints (one
+    with a `to_json`, or a struct of `shardviz.cli.schemas`), where that is another; the exit code; and the `whole` that
+    `--out` writes, where that is more than what is shown."""
 
     shown: Any
     record: Any = None
@@ -57,7 +52,9 @@ class Answer:
     def json(self) -> str:
         """The record as JSON text."""
         record = self.shown if self.record is None else self.record
-        return record.to_json(indent=1) if hasattr(record, "to_json") else _json(record)
+        if hasattr(record, "to_json"):
+            return record.to_json(indent=1)
+        return msgspec.json.format(msgspec.json.encode(record), indent=1).decode()
 
     def text(self, width: int) -> str:
         """What is printed, at most so many columns wide."""
@@ -82,10 +79,6 @@ class Answer:
             from shardviz.paint.saved import file
 
             write_whole(path, file(whole, path))
-
-
-def _json(record: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(record), indent=1).decode()
 
 
 _ORDER = (
@@ -132,13 +125,8 @@ _OUTPUT = (
 
 
 def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Callable[[Any], click.Command]:
-    """Makes a verb of a function that takes the options by name and returns an `Answer`.
-
-    Args:
-        name: the verb.
-        options: click's arguments and options, in the order of the help.
-        examples: command lines for the help.
-    """
+    """Makes a verb of a function that takes click's `options` (in the help's order) by name and returns an `Answer`;
+    `examples` are command lines."""
 
     def register(function: Callable[..., Answer]) -> click.Command:
         def run(as_json: bool, out: Sequence[str], width: int | None, quiet: bool, **arguments: Any) -> int:
@@ -188,13 +176,8 @@ class Positive(click.FloatRange):
 
 @dataclass
 class State:
-    """What holds for one run of the command.
-
-    Attributes:
-        extra: the words after `--`.
-        quiet: nothing is said of the progress.
-        interrupted: Ctrl-C was pressed.
-    """
+    """What holds for one run of the command: the words after `--`, whether progress is told, and whether Ctrl-C was
+    pressed."""
 
     extra: Sequence[str] = ()
     quiet: bool = False
@@ -225,14 +208,7 @@ def progress(text: str) -> None:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Runs the command.
-
-    Args:
-        argv: the words after `shardviz`; the process's own where None.
-
-    Returns:
-        The exit code, see above.
-    """
+    """Runs the command on the words after `shardviz`, the process's own where None; gives the exit code, see above."""
     words = list(sys.argv[1:] if argv is None else argv)
     cut = words.index("--") if "--" in words else len(words)
     state = State(extra=words[cut + 1 :])

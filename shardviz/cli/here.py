@@ -15,11 +15,7 @@ from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
 
 @dataclass(frozen=True)
 class TwoColumns:
-    """Lines whose second column begins at the 16th; one that is too long goes on there.
-
-    Attributes:
-        of: the lines.
-    """
+    """Lines whose second column begins at the 16th; one that is too long goes on there."""
 
     of: str
 

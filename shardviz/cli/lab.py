@@ -29,11 +29,7 @@ class LabError(ShardvizError):
 
 
 def shipped_notebooks() -> Path:
-    """The folder of the notebooks that came with this installation.
-
-    Raises:
-        LabError: if there is none.
-    """
+    """The folder of the notebooks that came with this installation; a `LabError` if there is none."""
     package = Path(__file__).resolve().parent.parent
     for folder in (package / "notebooks", package.parent / "notebooks"):  # in a wheel; in a checkout
         if any(folder.glob("*.ipynb")):
@@ -42,18 +38,8 @@ def shipped_notebooks() -> Path:
 
 
 def copy_notebooks(source: Path, folder: Path) -> list[str]:
-    """Copies the notebooks of `source` to `folder`, never over a person's edits.
-
-    Args:
-        source: the folder of the shipped notebooks.
-        folder: the person's folder, made if it is not there.
-
-    Returns:
-        A line of text about each notebook that was copied, updated, or kept although another is shipped.
-
-    Raises:
-        LabError: if the folder cannot be made or written to.
-    """
+    """Copies the shipped notebooks of `source` to a person's folder, never over edits; a line of text about each that
+    was copied, updated, or kept although another is shipped. A `LabError` if the folder cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         copied = _read_manifest(folder / MANIFEST)
@@ -69,20 +55,9 @@ def copy_notebooks(source: Path, folder: Path) -> list[str]:
 
 
 def run_lab(folder: Path, *, port: int | None = None, browser: bool = True, extra: Sequence[str] = ()) -> int:
-    """Copies the notebooks and runs JupyterLab on the first, until it is stopped.
-
-    Args:
-        folder: the person's folder of notebooks.
-        port: the server's port; the first free one from 8888 where None.
-        browser: open a browser on it.
-        extra: further arguments for JupyterLab.
-
-    Returns:
-        The exit code of `serve`. (On POSIX this process becomes that one and does not return.)
-
-    Raises:
-        LabError: if JupyterLab is not installed, or the notebooks cannot be copied.
-    """
+    """Copies the notebooks and runs JupyterLab, with further arguments, on the first, on a port (None: the first free
+    one from 8888). Gives the exit code of `serve`; on POSIX this process becomes that one. A `LabError` if JupyterLab
+    is not installed, or the notebooks cannot be copied."""
     if importlib.util.find_spec("jupyterlab") is None:
         raise LabError("JupyterLab is not installed; install it with: pip install 'shardviz[lab]'")
     folder = folder.expanduser()
@@ -111,12 +86,8 @@ def lab_command(folder: Path, *, port: int | None, browser: bool, extra: Sequenc
 
 
 def serve() -> int:
-    """Is JupyterLab, with the arguments of this process, until it is stopped.
-
-    Returns:
-        130 if a signal stopped it, as for every verb; then no kernel and no file of the server is left. (JupyterLab
-        alone gives 0; and without a terminal that it could ask, it drops all at SIGINT.)
-    """
+    """Is JupyterLab, with this process's arguments. Stopped by a signal it gives 130, as every verb, and leaves no
+    kernel or file of the server; JupyterLab alone gives 0, and without a terminal drops all at SIGINT."""
     from shardviz.cli.frame import DONE, INTERRUPTED
 
     try:

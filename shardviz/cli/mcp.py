@@ -46,11 +46,8 @@ async def _serve() -> None:
 
 
 def server() -> Any:
-    """A server of the protocol that has the verbs as its tools.
-
-    Raises:
-        ShardvizError: if the package `mcp` is not installed, or too old.
-    """
+    """A server of the protocol that has the verbs as its tools; a `ShardvizError` if the package `mcp` is not
+    installed, or too old."""
     try:
         from mcp.server import Server  # pyright: ignore[reportMissingImports]
         from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations  # pyright: ignore[reportMissingImports]
@@ -62,12 +59,12 @@ def server() -> Any:
     async def listed(*_: Any) -> Any:
         tools = [
             Tool(
-                name=verb,
-                description=_description(cli.commands[verb]),
-                input_schema=input_schema(cli.commands[verb]),
+                name=verb.name,
+                description="\n\n".join(part.replace("\b\n", "") for part in (verb.help, verb.epilog) if part),
+                input_schema=input_schema(verb),
                 annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
             )
-            for verb in VERBS
+            for verb in (cli.commands[name] for name in VERBS)
         ]
         return ListToolsResult(tools=tools)
 
@@ -85,15 +82,8 @@ def server() -> Any:
 
 
 async def answer(verb: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-    """What a verb prints with `--json`; or what it says on standard error, and that it failed.
-
-    Args:
-        verb: one of `VERBS`.
-        arguments: its options by name, as in `input_schema`.
-
-    Raises:
-        ShardvizError: if there is no such verb or option.
-    """
+    """What a verb of `VERBS` prints with `--json`, or what it says on standard error, and that it failed. A
+    `ShardvizError` if there is no such verb or option."""
     if verb not in VERBS:
         raise ShardvizError(f"there is no tool {verb!r}; there are {', '.join(VERBS)}")
     command = (sys.executable, "-m", "shardviz.cli", verb, "--json", "--quiet", *words(cli.commands[verb], arguments))
@@ -111,11 +101,8 @@ async def answer(verb: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def words(command: click.Command, arguments: Mapping[str, Any]) -> Iterator[str]:
-    """A verb's options as words of a command line.
-
-    Raises:
-        ShardvizError: for an option that there is not, or a positional one that begins with a dash.
-    """
+    """A verb's options as words of a command line; a `ShardvizError` for an option that there is not, or a positional
+    one that begins with a dash."""
     parameters = {parameter.name: parameter for parameter in _parameters(command)}
     if unknown := [name for name in arguments if name not in parameters]:
         raise ShardvizError(f"{command.name}: there is no {unknown[0]!r}; there are {', '.join(map(str, parameters))}")
@@ -159,8 +146,3 @@ def _schema(parameter: click.Parameter) -> dict[str, Any]:
         kind = {"type": "array", "items": kind}
     text = getattr(parameter, "help", None)
     return kind | ({"description": text} if text else {})
-
-
-def _description(command: click.Command) -> str:
-    """The verb's help, and its examples."""
-    return "\n\n".join(part.replace("\b\n", "") for part in (command.help, command.epilog) if part)

@@ -18,17 +18,8 @@ _CALL = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<call>\(.*\))?", re.DOTALL)
 
 
 def resolve(option: str, text: str, mesh: Any = None, *, call: bool = True) -> Any:
-    """What `module:name`, `file.py:name` or `module:name("8b", layers=4)` is; or a step of the gallery.
-
-    Args:
-        option: where it was written, for messages.
-        text: the text.
-        mesh: for what the gallery makes.
-        call: give what a function of the gallery makes; else itself.
-
-    Raises:
-        ShardvizError: if there is no such module or name, or it raises.
-    """
+    """What `module:name`, `file.py:name` or `module:name("8b", layers=4)` is; or a step of the gallery, made on a mesh
+    unless `call` is false. A `ShardvizError`, which names the option, if there is none, or it raises."""
     module, colon, wanted = text.partition(":")
     if not colon or module == "gallery":
         return _of_gallery(option, wanted if colon else text, mesh, call)

@@ -34,11 +34,7 @@ def array_like(text: str) -> bool:
 
 
 def array_of(text: str) -> tuple[str, tuple[int, ...]]:
-    """Element type and shape of `bf16[8192,4096]`.
-
-    Raises:
-        ShardvizError: if it is no array.
-    """
+    """Element type and shape of `bf16[8192,4096]`; a `ShardvizError` if it is no array."""
     from shardviz.layouts import itemsize
 
     match = _ARRAY.fullmatch(text)
@@ -52,11 +48,8 @@ def array_of(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def collectives_of(text: str, *, argument: str) -> dict[str, str]:
-    """What `report.collectives.where` takes, of `all-gather over data inside loop at model.py:* larger than 100 MB`.
-
-    Raises:
-        ShardvizError: it names `argument`, if the text names no kind of collective.
-    """
+    """What `report.collectives.where` takes, of `all-gather over data inside loop at model.py:* larger than 100 MB`. A
+    `ShardvizError`, which names `argument`, if the text names no kind of collective."""
     kind, *rest = _NEXT.split(" " + text.strip())
     kind = kind.strip()
     where = {} if kind in ("", "any") else {"kind": kind}

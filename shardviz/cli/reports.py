@@ -19,7 +19,6 @@ from shardviz.view.subjects import document
 
 
 def step_data(cost: StepCost | None) -> StepData | None:
-    """The data of a cost; None for none."""
     if cost is None:
         return None
     step, needs, timed = cost.step, cost.needs, cost.seconds is not None
@@ -42,31 +41,21 @@ def step_data(cost: StepCost | None) -> StepData | None:
 
 @dataclass(frozen=True)
 class ReportAnswer:
-    """A report's own JSON, which `Report.from_json` reads, with what follows from it: findings, and the step's cost.
-
-    Attributes:
-        report: the report.
-        cost: what its step costs; None without a machine that has a speed.
-    """
+    """A report's own JSON, which `Report.from_json` reads, with its findings and its step's cost (None without a
+    machine's speed)."""
 
     report: Report
     cost: StepCost | None
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """It as JSON text."""
         findings = self.report.findings if self.cost is None else self.report.findings_on(self.cost)
         more = ReportMore(findings=tuple(findings), step=step_data(self.cost))
         return json.dumps(json.loads(self.report.to_json()) | msgspec.to_builtins(more), indent=indent)
 
 
 def report_document(report: Report, cost: StepCost | None, *, brief: bool = False) -> Document:
-    """A report with the cost of its step.
-
-    Args:
-        report: the report.
-        cost: what its step costs; None without a machine that has a speed.
-        brief: only findings, collectives and memory.
-    """
+    """A report with the cost of its step (None without a machine's speed); `brief`: only findings, collectives and
+    memory."""
     whole = document(report)
     blocks: tuple[Block, ...] = whole.blocks
     if brief:

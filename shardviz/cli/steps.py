@@ -85,13 +85,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
 
 
 class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """`[tool.shardviz]` of a project.
-
-    Attributes:
-        path: folders that modules are imported from, beside `pyproject.toml`.
-        steps: name → step.
-        folder: where `pyproject.toml` is; the working folder where there is none.
-    """
+    """`[tool.shardviz]` of a project: folders that modules are imported from, beside its `pyproject.toml`; its steps by
+    name; and the folder of that file, the working folder where there is none."""
 
     path: tuple[str, ...] = (".",)
     steps: dict[str, Settings] = {}
@@ -100,15 +95,8 @@ class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedStep:
-    """A step, traced, with the plan that is asked about.
-
-    Attributes:
-        name: what it was called by.
-        settings: what was said of it.
-        program, plan: it and its plan.
-        target: the machine; `cpu` where none is named.
-        model_flops: what the model itself needs; None where nobody says.
-    """
+    """A step, traced, with the plan that is asked about, its target (`cpu` where none is named), and the FLOPs that the
+    model needs, if said."""
 
     name: str
     settings: Settings
@@ -171,11 +159,8 @@ STEPS = click.argument("names", nargs=-1, metavar="[STEP]...", shell_complete=st
 
 
 def project() -> Project:
-    """What the nearest `pyproject.toml` says, in the working folder or above it.
-
-    Raises:
-        ShardvizError: if it cannot be read, or says what it may not.
-    """
+    """What the nearest `pyproject.toml` says, in the working folder or above it; a `ShardvizError` if that cannot be
+    read."""
     here = Path.cwd()
     file = next(
         (folder / "pyproject.toml" for folder in (here, *here.parents) if (folder / "pyproject.toml").is_file()), None
@@ -213,11 +198,8 @@ def importable(of: Project) -> None:
 
 
 def settings_of(function: str | None, options: Mapping[str, Any], of: Project) -> tuple[str, Settings]:
-    """The step's name, and what is said of it: on the command line, else in `pyproject.toml`.
-
-    Raises:
-        ShardvizError: if no step is named and there is not just one, or a value cannot be.
-    """
+    """The step's name, and what is said of it: on the command line, else in `pyproject.toml`. A `ShardvizError` if no
+    step is named and there is not just one, or a value cannot be."""
     if function is None and len(of.steps) != 1:
         have = f"there are {', '.join(of.steps)}" if of.steps else "pyproject.toml names none in [tool.shardviz.steps]"
         raise ShardvizError(
@@ -256,15 +238,8 @@ def wanted(names: Sequence[str], options: Mapping[str, Any], of: Project) -> dic
 
 
 def load(function: str | None, **options: Any) -> LoadedStep:
-    """The step that is meant, traced.
-
-    Args:
-        function: what stands in the place of STEP; None for the only one of `pyproject.toml`.
-        options: the options of the command line.
-
-    Raises:
-        ShardvizError: for whatever cannot be found, read or traced; the message names the option.
-    """
+    """The step that STEP means (None: the only one of `pyproject.toml`), traced. A `ShardvizError`, which names the
+    option, for whatever cannot be found, read or traced."""
     of = project()
     name, settings = settings_of(function, options, of)
     return step_of(name, settings, of)
@@ -365,8 +340,4 @@ def _option(option: str, read: Callable[[], Any]) -> Any:
     try:
         return read()
     except ShardvizError as error:
-        raise (
-            type(error)(f"--{option}: {error}")
-            if type(error) is ShardvizError
-            else ShardvizError(f"--{option}: {error}")
-        ) from error
+        raise ShardvizError(f"--{option}: {error}") from error

@@ -124,12 +124,8 @@ class StopCompile:
 
 @dataclass(frozen=True)
 class BeginChore:
-    """A chore of `background.py` is to begin; a running one of the same name is ended.
-
-    Attributes:
-        chore: `presets`, `hunt`, `mend`, `why`, `without` or `dimensions`.
-        about: what it is about, where that is not the plan.
-    """
+    """A chore of `background.py` is to begin: `presets`, `hunt`, `mend`, `why`, `without` or `dimensions`; a running
+    one is ended."""
 
     chore: str
     about: Any = None
@@ -147,13 +143,7 @@ Effect = Compile | StopCompile | BeginChore | EndChore
 
 @dataclass(frozen=True)
 class Applied:
-    """What became of an edit.
-
-    Attributes:
-        now: what is known after it.
-        effects: what is to be done, in order.
-        taken: it was not refused.
-    """
+    """What became of an edit: what is known now, what is to be done, in order, and whether it was taken."""
 
     now: Snapshot
     effects: tuple[Effect, ...] = ()
@@ -161,7 +151,6 @@ class Applied:
 
 
 def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
-    """What becomes of an edit."""
     wanted = None
     try:
         match edit:
@@ -275,10 +264,8 @@ def _sharded(now: Snapshot, edit: e.SetSpec | e.SetDim | e.MoveAxis, spec: Spec)
 
 
 def _inside(now: Snapshot, name: str, line: str | None, program: Program) -> Any:
-    """The value of the report that has this name, as Shardy's level has it, which knows its columns; else the name.
-
-    A constraint that the plan has already is known by what it is called there.
-    """
+    """The value of the report that has this name, as Shardy's level has it, which knows its columns; else the name. A
+    constraint that the plan has already is known by what it is called there."""
     if line is not None or any(each.value.name == name for each in now.plan.constraints):
         return name or None
     propagated = lambda: program.propagate(now.plan).intermediates  # noqa: E731

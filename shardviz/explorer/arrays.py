@@ -40,14 +40,8 @@ _KEPT = 16  # programs, and their traces on other meshes, whose trees are kept
 
 @dataclass(frozen=True)
 class Branch:
-    """A row of the tree: a branch, or a leaf.
-
-    Attributes:
-        path: the path up to here; a leaf's name.
-        segment: the path's last part.
-        depth: how many branches are above it.
-        inside: of a branch the places of its leaves among the names; none of a leaf.
-    """
+    """A row of the tree, at a depth: a branch, with the places of its leaves among the names, or a leaf; `segment` is
+    the path's last part."""
 
     path: str
     segment: str
@@ -101,13 +95,8 @@ _Path = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False)
 class Kin:
-    """Which arrays are twins.
-
-    Attributes:
-        group: the number of each array's group; none for one that has no twin.
-        groups: the members of each, in the program's order.
-        own: each array's path with the numbers of layers left out: alike for the same leaf of every layer.
-    """
+    """Which arrays are twins: the number of each one's group, if it has a twin, and the groups, in the program's order.
+    `own` paths leave out the numbers of layers: alike for the same leaf of every layer."""
 
     group: Mapping[Role, int]
     groups: Sequence[Sequence[Role]]
@@ -181,12 +170,9 @@ def kin_of(arguments: Arrays, outputs: Arrays, dimensions: Named = ()) -> Kin:
 
 @lru_cache(maxsize=_KEPT)
 def layers_of(arrays: Arrays, deepest: int = 1) -> Mapping[_Path, int]:
-    """The branches that are layers → which of them are alike, by a number.
-
-    A layer has siblings that are alike in all that is below them, and differ from it by a number only. The first
-    segments of a path, `deepest` of them, are never a layer's: an argument's name, and of a result its place in the
-    tuple.
-    """
+    """The branches that are layers → which of them are alike, by a number: a layer has siblings that are alike below
+    them, and differ from it by a number only. The first `deepest` segments (an argument's name, a result's place) never
+    are."""
     paths = [segments(name) for name, _ in arrays]
     inside: dict[_Path, list[int]] = defaultdict(list)
     for i, path in enumerate(paths):
@@ -214,11 +200,8 @@ _Leaves = dict[tuple[_Path, tuple[int, ...]], int]
 
 
 def _alike(leaves: Mapping[tuple[_Path, tuple[int, ...]], Sequence[int]]) -> Iterator[tuple[_Leaves, _Leaves]]:
-    """Pairs of trees that are alike, each as the leaves below it: (path, shape) → one array.
-
-    Trees are those below an argument, a result, or a branch that holds a good part of the arrays; they are alike where
-    at least half of the smaller one's leaves are in the other.
-    """
+    """Pairs of alike trees, each as the leaves below it: (path, shape) → one array. A tree is below an argument, a
+    result, or a branch with a good part of the arrays; half of the smaller one's leaves must be in the other."""
     below: dict[_Path, _Leaves] = defaultdict(dict)
     for (path, shape), places in leaves.items():
         for depth in range(1, len(path)):

@@ -69,9 +69,7 @@ class Board(Protocol):
     asking: Answers
 
     @property
-    def now(self) -> Snapshot:
-        """What is known."""
-        ...
+    def now(self) -> Snapshot: ...
 
     def put(self, **parts: Any) -> None:
         """Replaces parts of it."""
@@ -79,16 +77,8 @@ class Board(Protocol):
 
 
 class Background:
-    """The chores of an explorer.
-
-    Args:
-        board: what they read and change.
-        inbox: whose owner does them.
-
-    Attributes:
-        rests: whether nobody looks on, so that nothing is tried unasked.
-        chores: name → the chore that was begun last.
-    """
+    """The chores of an explorer, by name those begun last: they read and change the board, done by the owner of the
+    inbox. It rests while nobody looks on: then nothing is tried unasked."""
 
     def __init__(self, board: Board, inbox: Inbox):
         self.rests = True
@@ -392,9 +382,8 @@ def _meant(subject: Value | Collective, seen: Report, report: Report) -> tuple[V
     lacks = "Shardy's propagation, which answers this, has no"
     if isinstance(subject, Collective):
         moved = alike(subject, report.collectives)
-        return moved, "" if moved is not None else (
-            f"{lacks} {subject.kind} over these axes on this line: XLA's partitioner made it from something else"
-        )
+        what = f"{subject.kind} over these axes on this line: XLA's partitioner made it from something else"
+        return moved, "" if moved is not None else f"{lacks} {what}"
     outer = next((v for v in (*report.arguments, *report.outputs) if v.name == subject.name), None)
     if outer is not None or seen.level == report.level:
         return outer or subject, ""

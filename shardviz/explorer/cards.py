@@ -39,15 +39,8 @@ _OF_A_MACHINE = "compiled"  # the level whose report is of one machine only
 
 @dataclass(frozen=True, eq=False)
 class Known(Keeping):
-    """What is known of a plan on a machine.
-
-    Attributes:
-        bound: the plan, checked against the program.
-        reports: level → report.
-        choice: the machine; `priced` says what is wrong with it.
-        whole: what is known of a whole step.
-        carried: the reports are of another machine, and nothing has been answered for this one.
-    """
+    """What is known of a plan, checked against the program, on a machine: its reports by level, `carried` from another
+    machine where nothing has been answered for this one, and what a person says of a whole step."""
 
     bound: PlanRecord
     reports: Mapping[str, Report] = field(repr=False)
@@ -67,7 +60,6 @@ class Known(Keeping):
 
     @property
     def machine(self) -> Machine:
-        """The machine."""
         return self.choice.machine
 
     @property
@@ -119,16 +111,8 @@ def equal_level(one: Known, other: Known) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A plan that is kept beside others.
-
-    Attributes:
-        id: `baseline`, `draft`, or one of its own, which it keeps when it is moved or gets another name.
-        name: what a person calls it.
-        plan: the plan.
-        known: what is known of it, and its machine.
-        note: how it came to be, such as `as given` or `a preset`; empty for what a person made.
-        why: sentences on why it is as it is, of one that a search has found.
-    """
+    """A plan that is kept beside others: with an id of its own, `baseline` or `draft`; a note on how it came to be (`as
+    given`, `a preset`; empty for what a person made), and sentences on why it is so, of one that a search has found."""
 
     id: str
     name: str
@@ -140,14 +124,9 @@ class Card:
 
 @dataclass(frozen=True)
 class Deck:
-    """The cards of an explorer.
-
-    Attributes:
-        cards: in the order in which they are shown.
-        at: the id of the one that is being changed.
-        against: the id of the one that the others are compared with.
-        made: how many cards have had an id of their own.
-    """
+    """The cards of an explorer in the order in which they are shown; the ids of the one that is being changed (`at`)
+    and of the one that the others are compared with (`against`), and how many cards have had an id of their own
+    (`made`)."""
 
     cards: tuple[Card, ...]
     at: str = BASELINE

@@ -34,14 +34,8 @@ _MOST_TEXT = 1000
 
 @dataclass(frozen=True)
 class AxisChoice:
-    """Whether a mesh axis may be added to a dimension.
-
-    Attributes:
-        axis: the mesh axis.
-        legal: it may be put after the axes that shard the dimension now.
-        reason: why not; empty where it may.
-        move: it may not be added, but it may be moved here from the dimension that it cuts now.
-    """
+    """Whether a mesh axis may be put after the axes that shard a dimension now; the reason why not, and whether it may
+    be moved here from the dimension that it cuts now."""
 
     axis: str
     legal: bool

@@ -33,15 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CompileTask:
-    """A compile to be made.
-
-    Attributes:
-        plan, target: what is compiled, and for which machine.
-        reach: the last level that is wanted; nothing is compiled for `propagated`.
-        due: the lowest level, by its place in `LEVELS`, whose report is news.
-        place: what it is compiled for, in words.
-        finish: have the compile run to its end, for what only a finished one tells.
-    """
+    """A compile to be made: a plan, for a target; the last level that is wanted (`reach`; nothing is compiled for
+    `propagated`), the lowest, by its place in `LEVELS`, whose report is news (`due`), the machine in words, and whether
+    it runs to its end."""
 
     plan: Any
     target: Any
@@ -52,16 +46,11 @@ class CompileTask:
 
 
 class CompileLoop:
-    """Runs the newest task's compile, and tells how it goes.
+    """Runs the newest task's compile once there was no newer one for `debounce` seconds, and tells how it goes.
 
-    Args:
-        submit: starts a task's compile, given the task and what to call with each report (None: only the last matters).
-        tell: called with the progress, and with a report where one has come.
-        debounce: seconds without a newer task before a compile is started.
-
-    Attributes:
-        inbox: through which everything goes that other threads say.
-        future: the compile that runs; None while none does.
+    `submit` starts a compile, given the task and what to call with each report (None: only the last matters); `tell` is
+    called with the progress, and with a report where one has come. All that other threads say goes through `inbox`;
+    `future` is the compile that runs, None while none does.
     """
 
     def __init__(
@@ -92,11 +81,8 @@ class CompileLoop:
             self.inbox.post(partial(self._fire, self._turn))
 
     def _wait(self, turn: int, newer: queue.SimpleQueue[None]) -> None:
-        """Waits on a thread of its own, then starts the task of a turn, unless a newer task has come meanwhile.
-
-        A `threading.Timer` would not do: its `cancel` takes a lock in Python, which a Ctrl-C at that moment leaves
-        locked.
-        """
+        """Starts the task of a turn after a moment, unless a newer one has come. A `threading.Timer` would not do: its
+        `cancel` takes a lock in Python, which a Ctrl-C at that moment leaves locked."""
         try:
             newer.get(timeout=self._debounce)
         except queue.Empty:

@@ -36,12 +36,8 @@ def _op(name: str) -> str:
 
 
 class _Edit(msgspec.Struct, frozen=True, tag_field="op", tag=_op, forbid_unknown_fields=True):
-    """An edit.
-
-    Attributes:
-        refused_at: where it is shown that it was refused; see `Snapshot.error`.
-        about: the name of the field that says what is edited; empty where none does.
-    """
+    """An edit; `refused_at` is where a refusal is shown (see `Snapshot.error`), `about` the field that says what is
+    edited, if any."""
 
     refused_at: ClassVar[str] = "plan"
     about: ClassVar[str] = ""
@@ -382,8 +378,7 @@ class CloseOffers(_Edit, frozen=True):
 
 
 class FindBest(_Edit, frozen=True):
-    """Searches for the best plan on the machine; the plans that it finds are cards, which improve as the search goes
-    on."""
+    """Searches for the best plan on the machine; the plans that it finds are cards, which improve as it goes on."""
 
 
 class StopFinding(_Edit, frozen=True):
@@ -391,8 +386,7 @@ class StopFinding(_Edit, frozen=True):
 
 
 class TryRemedies(_Edit, frozen=True):
-    """Tries now what helps the plan; where an event loop runs that is done anyway when nothing has changed for a
-    moment."""
+    """Tries now what helps the plan; where an event loop runs that is done when nothing has changed for a moment."""
 
 
 class AskWhy(_Edit, frozen=True):
@@ -426,17 +420,13 @@ class Recompile(_Edit, frozen=True):
 
 
 class Finish(_Edit, frozen=True):
-    """Has the compile of this plan run to its end, for what only a finished one tells, such as its machine code.
-
-    Nothing happens where it is not `finishable`, or while an answer is awaited.
-    """
+    """Has the compile of this plan run to its end, for what only that tells, such as its machine code. Nothing happens
+    where it is not `finishable`, or while an answer is awaited."""
 
 
 class Select(_Edit, frozen=True):
-    """Selects a value by the name that it has at a level; empty for the report's own.
-
-    A page may show an older report than the newest when it is clicked.
-    """
+    """Selects a value by the name that it has at a level (empty: the report's own): a page may show an older report
+    when clicked."""
 
     name: Text
     level: Text = ""

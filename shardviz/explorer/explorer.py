@@ -54,43 +54,20 @@ class ExplorerState:
     """A program under a plan that can be changed, undone and compiled.
 
     Each edit of `edits.py` is a method too, by its `op`, that says whether the edit was taken: `state.undo()`,
-    `state.set_dim("x", 0, ["data"])`.
-
-    Its `background` says what goes on beside the edits, and makes the texts of the plans.
+    `state.set_dim("x", 0, ["data"])`. All that is known is in `now`, a `Snapshot` that is replaced as a whole; most
+    attributes read it. `background` says what goes on beside the edits, and makes the texts of the plans.
 
     Args:
         program: what `sv.trace` gave.
         plan: the plan to begin with.
         level: how far to go with each plan: `propagated`, `partitioned` or `compiled`.
         debounce: seconds without a newer plan before a compile is started.
-        timeout: seconds that a compile may take.
-        memory_limit: bytes that a compile may use; None for no limit.
-        target: the machine to compile for and to cost the step on.
+        timeout: seconds that a compile may take; may be set later.
+        memory_limit: bytes that a compile may use; None for no limit; may be set later.
+        target: the machine to compile for and to cost the step on. When the mesh gets another size, it becomes the same
+            chip's most cube-like topology of that size, and `target_remark` says so.
         tokens: tokens (or samples) of a whole step, for tokens a second; None for what the arguments tell, False: none.
         model_flops: FLOPs of a whole step that the model needs, for its utilisation.
-
-    Attributes:
-        now: the `Snapshot`, which is replaced as a whole; what else is known is read from it.
-        asking: the program, and what it has answered.
-        background: what goes on beside the edits.
-        loop: the `CompileLoop`.
-        timeout, memory_limit: what the next compile may take, in seconds and bytes (None: no limit); may be set.
-        plan, bound: the plan, and the same checked against the program, with a full spec for every argument.
-        report, level: what is known of it so far, at which level. After another target was chosen it is the old
-            target's, until the compiler answers: its shardings are the same.
-        changed, finishable: see `Answers`.
-        machine, target: the machine that the plan is for, and its text. When the mesh gets another size, it becomes the
-            same chip's most cube-like topology of that size, and `target_remark` says so.
-        missing: why this installation cannot compile for the machine, and the command that mends it; then reports go
-            no further than `partitioned`. Empty where it can.
-        cost: what the report's step costs on the machine; None for `cpu`, and where `cost_error` says why.
-        status, message, busy, failure: see `Progress`.
-        error, ways: why an edit was refused, or an error of the explorer's own, and the ways on; see `Snapshot`.
-        logical: what is known of the program's logical dimensions; see the edit `find_dimensions`.
-        selected, remark: the name of the value that is looked at, which may be set, and how it came to it; see
-            `Selection`.
-        deck: the plan's card and those beside it; see `Deck`.
-        past, ahead: the steps that `undo` and `redo` go to.
 
     Raises:
         ShardvizError: if the plan does not fit the program, or the target the mesh.
@@ -141,7 +118,6 @@ class ExplorerState:
 
     @property
     def now(self) -> Snapshot:
-        """All that is known."""
         return self._held[0]
 
     # What is known: each name, and where it stands in the snapshot.
@@ -288,10 +264,8 @@ class ExplorerState:
             self.loop.later(effect.task)
 
     def _tell(self) -> None:
-        """Tells who has subscribed what is new since they were told last, also what an interrupt kept from them.
-
-        What a subscriber changes while it is told is told afterwards, once; what follows from a change is told with it.
-        """
+        """Tells the subscribers, once, what is new since they were told last, also what an interrupt kept from them;
+        what one of them changes is told afterwards."""
         if self._telling:
             return
         self._telling = True
@@ -312,12 +286,8 @@ class ExplorerState:
     # The compile.
 
     def wait(self, level: str = "compiled", timeout: float = 60.0) -> Report:
-        """Blocks until the report has `level` (or as far as this state goes), and returns it.
-
-        Raises:
-            CompileError: why it cannot be reached: stopped, crashed, refused, out of time or memory.
-            CompileTimeout: if `timeout` seconds were not enough; the compile goes on.
-        """
+        """Blocks until the report has `level` (or as far as this state goes), and returns it. A `CompileError` says why
+        it cannot be reached; a `CompileTimeout` if `timeout` seconds were not enough: the compile goes on."""
         if level not in LEVELS:
             raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")
         want = min(LEVELS.index(level), LEVELS.index(self.asking.reach(self.now.machine)))

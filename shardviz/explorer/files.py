@@ -200,13 +200,9 @@ def _plan(plan: Plan, bound: PlanRecord, program: Program) -> _SavedPlan:
 def read_session(
     path: str | os.PathLike[str], program: Program | None = None, target: str | Machine | None = None, **options: Any
 ) -> ExplorerState | SavedSession:
-    """The explorer that was saved in a file; without its program a `SavedSession`, to be looked at only. `target` is
-    another machine than the saved one (a chip of one's own needs it), `options` are `ExplorerState`'s.
-
-    Raises:
-        ShardvizError: if the file cannot be read, is none of a session, is damaged, or is of another program.
-        TargetError, MeshError: if the machine is not known, or has another number of devices than the mesh.
-    """
+    """The explorer that was saved in a file; without its program a `SavedSession`. `target` is another machine than the
+    saved one, `options` are `ExplorerState`'s. A `ShardvizError` for a file that is none, damaged or of another
+    program; a `TargetError` or `MeshError` where the machine does not fit."""
     file = _read(path_of(path))
     whole = WholeStep(file.tokens, file.model_flops)
     at = next(card for card in file.cards if card.id == file.at)

@@ -31,14 +31,8 @@ MOST_AT_ONCE = 600
 
 @dataclass(frozen=True, eq=False)
 class Logical:
-    """What is known of a program's logical dimensions.
-
-    Attributes:
-        found: the dimensions, under the names that the person gave; None where they are not known.
-        busy: they are being looked for.
-        trouble: why they were not found; empty where they were, or nobody looked.
-        names: name as found → name that the person gave.
-    """
+    """What is known of a program's logical dimensions, under the names that the person gave (`names`: as found →
+    given); whether they are being looked for, and why they were not found."""
 
     found: Dimensions | None = None
     busy: bool = False
@@ -59,16 +53,9 @@ class Logical:
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """How a plan cuts a logical dimension.
-
-    Attributes:
-        dimension: the dimension.
-        axes: what cuts it in most of its arguments, the most major first.
-        otherwise: the arguments' dimensions that something else shards, and what.
-        share: the share of its arguments' bytes that is sharded another way, from 0 to 1.
-        arrays: what its arguments are called, by the last part of their paths, each once.
-        choices: for each axis of the mesh, whether it may be added.
-    """
+    """How a plan cuts a logical dimension: the axes in most of its arguments, major first, those that something else
+    shards and their share of the bytes; its arguments by the last part of their paths, each once; and which axes may be
+    added."""
 
     dimension: Dimension
     axes: Axes

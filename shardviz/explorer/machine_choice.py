@@ -30,15 +30,8 @@ from shardviz.notation import DeviceMesh
 
 @dataclass(frozen=True)
 class WholeStep:
-    """What a person says of a whole step, for rates: tokens a second, and the model's FLOPs utilisation.
-
-    Attributes:
-        tokens: tokens (or samples); None for what the arguments tell, False for none.
-        model_flops: FLOPs that the model needs.
-
-    Raises:
-        ShardvizError: for a number below 0.
-    """
+    """What a person says of a whole step: tokens or samples (None: what the arguments tell, False: none), and FLOPs
+    that the model needs, for its utilisation. A `ShardvizError` for a number below 0."""
 
     tokens: float | bool | None = None
     model_flops: float | None = None
@@ -51,15 +44,9 @@ class WholeStep:
 
 @dataclass(frozen=True)
 class MachineChoice:
-    """A machine for a mesh.
-
-    Attributes:
-        machine: the machine.
-        fits: it has as many devices as the mesh; `cpu` always has.
-        remark: how it came to be this one; empty where the person chose it.
-        missing: why this installation cannot compile for it, and the command that mends it; empty where it can.
-        trouble: why there is no cost on it; empty where there is one, and for `cpu`, which has no speed.
-    """
+    """A machine for a mesh; whether it `fits`, as `cpu` always does; a `remark` on how it came to be this one, where
+    the person did not choose it; why nothing here compiles for it, and the command that mends it (`missing`); and why
+    there is no cost on it (`trouble`; `cpu`, which has no speed, has neither)."""
 
     machine: Machine
     fits: bool = True

@@ -26,13 +26,8 @@ from shardviz.records import Value
 
 @dataclass(frozen=True)
 class Selection:
-    """The value that is looked at.
-
-    Attributes:
-        name: its name in the newest report; empty where nothing is selected, or that report has no such value.
-        remark: how it came to this name; empty where there is no doubt.
-        chosen: the intermediate that the person chose, and the report that it was chosen in; None for others.
-    """
+    """The value that is looked at: its name in the newest report, empty where there is none; a remark where there is
+    doubt how it came to it; and the intermediate that the person chose, with the report that it was chosen in."""
 
     name: str = ""
     remark: str = ""
@@ -70,14 +65,8 @@ class Selection:
 
 @dataclass(frozen=True)
 class Match:
-    """A value of another report.
-
-    Attributes:
-        name: its name there.
-        place: which it is among those that are alike, from 1.
-        alike: how many values there are alike; where more than one, only their order tells them apart.
-        differ: those that are alike are not all cut alike, so that it matters which it is.
-    """
+    """A value of another report, by name; its place, from 1, among those alike, how many these are, and whether they
+    differ in how they are cut, so that it matters which it is."""
 
     name: str
     place: int
@@ -86,13 +75,9 @@ class Match:
 
 
 def counterpart(value: Value, here: Sequence[Value], there: Sequence[Value], *, names: bool = False) -> Match | None:
-    """The value among another report's intermediates (`there`) that is this one, which stands among its own report's
-    (`here`).
-
-    Of several that are alike the one of the same name (where `names` mean the same in both), else of the same variable
-    in the source, else of the same place among them. None where the compiler has put it into another value, or made it
-    up at its own level only.
-    """
+    """The value among another report's intermediates (`there`) that is this one of its own report's (`here`): of those
+    alike the one of the same name (with `names`), variable or place; None where the compiler merged it, or made it up
+    at its own level."""
     alike = _alike(value, there)
     if not alike:
         return None
@@ -109,10 +94,8 @@ def counterpart(value: Value, here: Sequence[Value], there: Sequence[Value], *, 
 
 
 def _alike(value: Value, among: Iterable[Value]) -> list[Value]:
-    """The values that what is known of both cannot tell from `value`, in the program's order.
-
-    A report lists Shardy's values in that order; XLA prints in another one, but numbers alike instructions in it.
-    """
+    """The values that what is known of both cannot tell from `value`, in the program's order: as Shardy's are listed;
+    XLA lists in another one, but numbers alike instructions in it."""
     alike = [v for v in among if _same(value, v)]
     parts = [re.fullmatch(r"(.*?)(\d+)", v.name) for v in alike]
     numbers = {v.name: int(p[2]) for v, p in zip(alike, parts, strict=True) if p}

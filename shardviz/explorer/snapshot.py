@@ -37,16 +37,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the answer to a plan is.
-
-    Attributes:
-        status: `propagating`, `compiling`, `partitioned`, `compiled`, `finishing`, `propagated` (where no more was
-            wanted), `stopped` or `failed`.
-        message: the same in words.
-        busy: an answer is awaited.
-        trouble: why the last compile gave no answer; None if nothing failed.
-        seconds: from the change to the last answer; None while one is awaited.
-    """
+    """How far the answer to a plan is: `propagating`, `compiling`, `partitioned`, `compiled`, `finishing`, `propagated`
+    (where no more was wanted), `stopped` or `failed`; why the last compile failed (`trouble`), and seconds from the
+    change to the last answer, None while one is awaited."""
 
     status: str
     message: str = ""
@@ -65,13 +58,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class UndoStep:
-    """What `undo` goes back to.
-
-    Attributes:
-        plan, machine: the plan, and the machine that it was for.
-        at: the card that it was.
-        draft: the draft's plan, where it was another one.
-    """
+    """What `undo` goes back to: a plan, its machine, the card that it was, and the draft's plan, where it was another
+    one."""
 
     plan: Plan
     machine: Machine
@@ -85,12 +73,7 @@ MOST_STEPS = 200
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """The steps that undo and redo go to.
-
-    Attributes:
-        past: those before, the newest last; of more than `MOST_STEPS` the oldest are forgotten.
-        ahead: those that were undone, the next one first.
-    """
+    """The steps that undo (`past`, the newest last, at most `MOST_STEPS`) and redo (`ahead`, the next first) go to."""
 
     past: tuple[UndoStep, ...] = ()
     ahead: tuple[UndoStep, ...] = ()
@@ -113,16 +96,8 @@ class History:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A plan that can be taken.
-
-    Attributes:
-        name: what it is called; no two offers are called the same.
-        text: what it does, in a sentence.
-        plan: the plan.
-        known: what is known of it; None where it could not be propagated.
-        trouble: why not.
-        tried: the mend that it is of, which may have been tried at a higher level than it is known at.
-    """
+    """A plan that can be taken, under a name of its own, with a sentence on what it does; what is `known` of it, or the
+    `trouble` that kept it from being propagated; and the mend that it is of, maybe `tried` at a higher level."""
 
     name: str
     text: str
@@ -150,16 +125,8 @@ def merged_offers(offers: Iterable[Offer]) -> Iterator[Offer]:
 
 @dataclass(frozen=True)
 class Offers:
-    """The offers that are open, and how far the search is.
-
-    Attributes:
-        items: the best first.
-        open: whether they are shown.
-        busy: more are being tried.
-        hunt: what the search does, in words; empty where none runs.
-        share: how much of its time is over, 0 to 1.
-        trouble: why there are none, or the search has ended.
-    """
+    """The presets, the best first, while they are open or being tried; what a search does, in words (empty: none runs),
+    the share of its time that is over, 0 to 1; and why there are none, or the search has ended."""
 
     items: tuple[Offer, ...] = ()
     open: bool = False
@@ -171,14 +138,7 @@ class Offers:
 
 @dataclass(frozen=True)
 class Remedies:
-    """What helps a plan, as far as it was tried.
-
-    Attributes:
-        of: the plan; None where nothing was tried.
-        mends: what the study knows; None where nothing was tried.
-        busy: more is being tried.
-        trouble: why no more could be tried; empty where it could.
-    """
+    """What helps a plan, as far as it was tried; `of` and `mends` are None where nothing was."""
 
     of: Plan | None = None
     mends: Mends | None = None
@@ -220,14 +180,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Timelines:
-    """Steps as they would run, where somebody looks at them.
-
-    Attributes:
-        of: the costs whose steps they are: of the open card, and of the one that it is compared with, where both are
-            known at one level.
-        items: their timelines; empty while they are walked, and where `trouble` says why there are none.
-        trouble: why.
-    """
+    """Steps as they would run, where somebody looks at them, of these costs (the open card's, and of the one that it is
+    compared with, at one level); none while they are walked, and where `trouble` says why."""
 
     of: tuple[StepCost, ...] = ()
     items: tuple[Timeline, ...] = ()
@@ -278,12 +232,10 @@ class Snapshot:
 
     @property
     def plan(self) -> Plan:
-        """The plan."""
         return self.deck.now.plan
 
     @property
     def known(self) -> Known:
-        """What is known of it."""
         return self.deck.now.known
 
     @property
@@ -293,7 +245,6 @@ class Snapshot:
 
     @property
     def report(self) -> Report:
-        """The newest report."""
         return self.known.report
 
     @property
@@ -348,10 +299,8 @@ PARTS = (
 
 
 def _changed(before: Mapping[str, Report], known: Known) -> frozenset[str]:
-    """The names, in the highest report that is known, of what is sharded otherwise than before.
-
-    Of intermediates only where both have a report of the level at which they have these names.
-    """
+    """The names, in the highest report that is known, of what is sharded otherwise than before; of intermediates only
+    where both have a report of the level at which they have these names."""
     report = known.report
     alike = ("partitioned", "compiled") if report.level in ("partitioned", "compiled") else (report.level,)
     earlier = next((before[level] for level in alike if level in before), None)

@@ -20,14 +20,8 @@ from shardviz.records.stages import Stage, StageLine
 
 @dataclass(frozen=True)
 class Codes:
-    """A plan in each of these forms.
-
-    Attributes:
-        plan: the Python that rebuilds the `sv.Plan`.
-        jax: the Python that runs it with JAX alone; empty where `why` says why there is none.
-        diff: its constraints as a diff of the person's own source; empty where it has none.
-        why: why JAX alone cannot be told it.
-    """
+    """A plan as the Python that rebuilds the `sv.Plan`, that runs it with JAX alone (or `why` not), and its constraints
+    as a diff of the person's own source."""
 
     plan: str
     jax: str = ""
@@ -63,13 +57,7 @@ _XLA = {
 
 @dataclass(frozen=True)
 class Stages:
-    """The texts of a plan.
-
-    Attributes:
-        items: those before XLA, in order.
-        busy: they are being made.
-        trouble: why they could not be.
-    """
+    """The texts of a plan before XLA, in order; whether they are being made, and why they could not be."""
 
     items: tuple[Stage, ...] = ()
     busy: bool = False

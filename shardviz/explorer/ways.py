@@ -35,14 +35,8 @@ _FARTHEST = 4  # times an axis's size: no larger one is offered
 
 @dataclass(frozen=True)
 class WayOn:
-    """A way on.
-
-    Attributes:
-        text: what it does, in a few words.
-        tip: what it is done to.
-        plan: the plan that it leads to; None where it is for the person to do, in the program.
-        machine: the machine that it leads to; None for the one that there is.
-    """
+    """A way on, in a few words, and what it is done to; the plan that it leads to, None where the person has to change
+    the program, and the machine, None for the present one."""
 
     text: str
     tip: str = ""

@@ -85,11 +85,7 @@ def fitted(shape: Sequence[int], spec: PartitionSpec, mesh: Mapping[str, int]) -
 
 
 def mesh_over(mesh: Any, default: dict[str, int], model: str) -> dict[str, int]:
-    """As `mesh_of`, for a model that is written for the default's axes and no others.
-
-    Raises:
-        ShardvizError: if the mesh has other axes.
-    """
+    """As `mesh_of`, for a model that is written for the default's axes alone; a `ShardvizError` for other axes."""
     sizes = mesh_of(mesh, default)
     if set(sizes) != set(default):
         raise ShardvizError(

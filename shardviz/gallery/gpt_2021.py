@@ -40,11 +40,7 @@ RULES = (
 
 
 def spec_of(path: tuple[str, ...]) -> Any:
-    """The spec of the parameter at a path.
-
-    Raises:
-        ShardvizError: if no rule matches.
-    """
+    """The spec of the parameter at a path; a `ShardvizError` if no rule matches."""
     for patterns, spec in RULES:
         names = path[-len(patterns) :]
         if len(names) == len(patterns) and all(map(re.fullmatch, patterns, names)):

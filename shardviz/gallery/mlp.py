@@ -37,9 +37,7 @@ def step_flops(widths: tuple[int, ...], batch: int) -> tuple[float, float]:
         model_flops = 6 x batch x sum over layers (in x out)     forward, and the gradients of weights and inputs
         flops       = model_flops - 2 x batch x in x out of the first layer, for the batch itself needs no gradient
 
-    Args:
-        widths: the number of features of the input, of each hidden layer, and of the output.
-        batch: examples in a step.
+    `widths` are the features of the input, of each hidden layer and of the output.
     """
     needed = 6.0 * batch * sum(a * b for a, b in pairwise(widths))
     return needed - 2.0 * batch * widths[0] * widths[1], needed

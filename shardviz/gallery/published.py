@@ -96,10 +96,8 @@ class Published:
 
 
 def accuracies(rows: Iterable[Published]) -> list[Accuracy]:
-    """How far predicted was from measured, by kind of chip and level, without rows that give a constant.
-
-    Levels that no row has are left out.
-    """
+    """How far predicted was from measured, by kind of chip and level, without rows that give a constant or levels that
+    no row has."""
     accuracies = []
     for kind, level in itertools.product(("tpu", "gpu"), ASKED):
         ratios = {

@@ -110,12 +110,6 @@ def step_flops(depth: int, classes: int, size: int, images: int, channels: int =
 
         model_flops = 3 x images x forward
         flops       = model_flops - images x the first convolution, for the images themselves need no gradient
-
-    Args:
-        depth, classes: as in `resnet`.
-        size: pixels along an image's side.
-        images: images in a step, on all devices.
-        channels: of the first convolution.
     """
 
     def conv(kernel: int, stride: int, pairs: int) -> float:

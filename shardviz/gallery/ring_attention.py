@@ -85,11 +85,6 @@ def step_flops(batch: int, length: int, d: int) -> tuple[float, float]:
     The second has no gradients of three projections' inputs, for the batch itself needs none, and has the scores
     once more, which the backward pass computes again. Every block of the sequence meets every other, those that the
     causal mask hides too.
-
-    Args:
-        batch: sequences in a step.
-        length: tokens in a sequence.
-        d: features of a token.
     """
     weights, attention = 2.0 * batch * length * d * d, 2.0 * batch * length * length * d
     return 9 * weights + 7 * attention, 12 * weights + 6 * attention

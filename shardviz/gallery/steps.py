@@ -35,13 +35,7 @@ _MODEL = "llama3.1-8b"
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A step of one device.
-
-    Attributes:
-        fn, args, options: as of `Example`.
-        mesh: of one device.
-        kernels: as of `Example`.
-    """
+    """A step of one device; the fields are as of `Example`."""
 
     fn: Callable[..., Any]
     args: tuple[Any, ...]

@@ -110,12 +110,9 @@ def match_collectives(
     *,
     of: str = "b",
 ) -> tuple[CollectiveChange, ...]:
-    """Which collectives of two reports differ, matched by meaning; the largest difference of bytes first. `line_before`
-    and `line_after` give the text of a source line, `of` is the name of the second report.
-
-    The bytes and runs of all changes add up to the difference of the totals. Before and after swapped, the changes are
-    the same with before and after swapped.
-    """
+    """Which collectives of two reports differ, matched by meaning, the largest difference of bytes first; `of` names
+    the second, `line_before` and `line_after` give a source line's text. Bytes and runs add up to the totals'
+    difference; swapped reports give swapped changes."""
     olds, news = _by_meaning(before, line_before), _by_meaning(after, line_after)
     changes = [
         CollectiveChange(of=of, what=_grown(olds[m], news[m]), before=olds[m], after=news[m])

@@ -45,13 +45,8 @@ class TreeLeaf:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TreeBytes(Visible):
-    """The bytes of a tree of arrays; those whose type is not known count nothing.
-
-    Attributes:
-        leaves: its arrays, in the order given.
-        device_ids: the devices: those of the first leaf in its mesh order, then those that only later ones are on.
-        per_device: bytes on each of them, padding included.
-    """
+    """The bytes of a tree of arrays on each device (those of the first leaf in its mesh order, then those of later
+    ones), padding included; arrays whose type is not known count nothing."""
 
     leaves: tuple[TreeLeaf, ...]
     device_ids: np.ndarray

@@ -215,7 +215,6 @@ def layout(shape: Sequence[int], sharding: Any, mesh: Any = None) -> Layout:
 
 
 def _record(shape: tuple[int, ...], sharding: Any, mesh: Any) -> Sharding:
-    """The record of a sharding for an array of `shape`."""
     rank = len(shape)
     if is_plain(sharding):
         over = DeviceMesh.of(mesh)
@@ -292,11 +291,8 @@ _NAME = re.compile(r"[A-Za-z][\w\[\]<>]{0,63}", re.ASCII)
 
 
 def itemsize(dtype: Any) -> float:
-    """Bytes of one element, from NumPy's, JAX's or HLO's name of a type; half a byte for 4-bit types.
-
-    Raises:
-        DtypeError: for a name that is no type's.
-    """
+    """Bytes of one element, from NumPy's, JAX's or HLO's name of a type; half a byte for 4-bit types. A `DtypeError`
+    for another name."""
     name = getattr(dtype, "name", None) or str(dtype)
     if number := _NUMBERS.fullmatch(name):
         return int(number[1]) / 8

@@ -108,13 +108,8 @@ class Moves(Visible):
 
 
 def shares(before: Layout, after: Layout) -> Moves:
-    """What each device keeps, receives and drops; without steps.
-
-    Raises:
-        SpecError: if the layouts are of different shapes, or the change cannot be made: from a sum to partial sums, or
-            between different manual axes.
-        MeshError: if the two are on different devices.
-    """
+    """What each device keeps, receives and drops; without steps. A `SpecError` for different shapes, and from a sum to
+    partial sums or between different manual axes; a `MeshError` for different devices."""
     if before.shape != after.shape:
         raise SpecError(f"layouts of shapes {before.shape} and {after.shape}: expected two of the same array")
     after = in_order_of(before, after)
@@ -132,11 +127,7 @@ def kept(before: Layout, after: Layout) -> np.ndarray:
 
 
 def in_order_of(before: Layout, after: Layout) -> Layout:
-    """`after` with its rows in the mesh order of `before`.
-
-    Raises:
-        MeshError: if the two are on different devices.
-    """
+    """`after` with its rows in the mesh order of `before`; a `MeshError` if the two are on different devices."""
     if np.array_equal(before.device_ids, after.device_ids):
         return after
     theirs = np.argsort(after.device_ids)

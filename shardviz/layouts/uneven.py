@@ -22,15 +22,8 @@ from shardviz.notation.spec import Axis, Spec, axis_size
 
 @dataclass(frozen=True, kw_only=True)
 class Uneven:
-    """A dimension that does not divide.
-
-    Attributes:
-        dimension: which.
-        size: its size.
-        ways: the number of tiles.
-        smaller: the largest size below that divides; 0 where only that would.
-        larger: the smallest size above that divides.
-    """
+    """A dimension that does not divide into so many tiles, and the sizes next to it that do: the largest below (0 for
+    none), the smallest above."""
 
     dimension: int
     size: int
@@ -49,13 +42,8 @@ def uneven(cut: Layout) -> tuple[Uneven, ...]:
 
 
 def fallback(asked: Layout) -> Layout:
-    """The layout that JAX gives a result instead: of each dimension's axes the major ones whose product divides.
-
-    JAX's versions differ where `indivisible` says so.
-
-    Raises:
-        SpecError: if the sharding has no spec.
-    """
+    """The layout that JAX gives a result instead: of each dimension's axes the major ones whose product divides;
+    versions differ where `indivisible` says so. A `SpecError` if the sharding has no spec."""
     if asked.spec is None:
         raise SpecError(f"array of shape {asked.shape}: {asked.why}")
     dims: list[tuple[Axis, ...]] = []

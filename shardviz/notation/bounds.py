@@ -61,14 +61,6 @@ MOST_DIGITS = 18
 
 
 def check_size(value: Sized, most: int, what: str, of: str, error: type[ShardvizError] = ParseError) -> None:
-    """Raises if there is more of something than is read.
-
-    Args:
-        value: what was given.
-        most: how much of it is read.
-        what: what it is in, for the message.
-        of: what it is, in the plural.
-        error: what to raise.
-    """
+    """Raises where `what` has more than the `most` that is read; `of` is what is counted, in the plural."""
     if len(value) > most:
         raise error(f"{what}: {len(value):,} {of}; at most {most:,} are read")

@@ -35,18 +35,8 @@ _LISTS = re.compile(r"\{[\s,]*+(?>(?:\{[0-9,\s]*+\}[\s,]*+)*)\}")
 
 @lru_cache(maxsize=64)
 def parse_groups(text: str, devices: int) -> np.ndarray:
-    """Reads `replica_groups` in any of its spellings.
-
-    Args:
-        text: the attribute's text; `{}` (or nothing) means that all devices make one group.
-        devices: the number of devices.
-
-    Returns:
-        Integers, groups x members (read only). Groups of unequal sizes are filled up with -1.
-
-    Raises:
-        ParseError: if the text is none of the spellings, or is of another number of devices.
-    """
+    """Reads `replica_groups` in any of its spellings: integers, groups x members (read only), short groups filled up
+    with -1; no text or `{}` is one group of all. A `ParseError` for other text, or of another number of devices."""
     check_size(text, MOST_CHARACTERS, "replica groups", "characters")
     if not 0 <= devices <= MOST_DEVICES:
         raise ParseError(f"replica groups {excerpt(text)!r}: of {devices} devices; expected 0 to {MOST_DEVICES}")
@@ -111,11 +101,7 @@ def _along_axes(it: Scanner, devices: int) -> np.ndarray:
 
 
 def parse_pairs(text: str) -> np.ndarray:
-    """Reads `source_target_pairs`: integers, pairs x 2.
-
-    Raises:
-        ParseError: if the text is no list of pairs.
-    """
+    """Reads `source_target_pairs`: integers, pairs x 2. A `ParseError` where the text is no list of pairs."""
     check_size(text, MOST_CHARACTERS, "source-target pairs", "characters")
     where = f"source-target pairs {excerpt(text)!r}"
     plain = text.strip()
@@ -128,16 +114,9 @@ def parse_pairs(text: str) -> np.ndarray:
 
 
 def axes_of(groups: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | None:
-    """The mesh axes that the groups of a collective span.
-
-    Args:
-        groups: integers, groups x members, as `parse_groups` gives them.
-
-    Returns:
-        Axes, and parts of axes as (name, sizes before it, size), major to minor in the order of the group's members (in
-        mesh order where the members' order is no such count). Axes of size 1 are never named; groups of one device
-        span no axes. None where the groups are no product of axes, or leave devices out.
-    """
+    """The mesh axes that groups (groups x members) span, or parts as (name, sizes before it, size), major to minor in
+    the order of the members, else of the mesh; none of size 1. None where they are no product of axes, or leave devices
+    out."""
     if groups.size != mesh.size or not np.array_equal(np.sort(groups, axis=None), np.arange(mesh.size)):
         return None
     for table in (groups, np.sort(groups, axis=1)):
@@ -149,15 +128,8 @@ def axes_of(groups: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | None:
 
 
 def axes_of_pairs(pairs: np.ndarray, mesh: DeviceMesh) -> tuple[Axis, ...] | None:
-    """The mesh axes along which a collective-permute moves data.
-
-    Args:
-        pairs: integers, pairs x 2: the source and the target of each message.
-
-    Returns:
-        The axes, in mesh order, on which the source and the target of any pair differ; None where a device is not on
-        the mesh.
-    """
+    """The axes, in mesh order, on which the source and target of any pair (pairs x 2) differ; None where a device is
+    not on the mesh."""
     if pairs.size and (pairs.max() >= mesh.size or pairs.min() < 0):
         return None
     coordinates = mesh.coordinates()

@@ -65,18 +65,9 @@ class _Text:
 
 
 def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
-    """Reads the HLO sharding of one array.
-
-    Args:
-        text: V1, V2 or V3, with its braces.
-        mesh: the mesh to say it in; device i is its i-th place. None takes the text's own (V3), or one axis `devices`.
-        rank: the array's rank where it is known; `{replicated}` and its like do not say it.
-
-    Raises:
-        ParseError: if it is no HLO sharding.
-        SpecError: if it is a tuple's, or over another number of devices.
-        MeshError: if there is no mesh and the text says none.
-    """
+    """The HLO sharding (V1, V2 or V3, in braces) of one array, in a mesh whose i-th place is device i; None takes the
+    text's own mesh, or one axis `devices`. A `ParseError` for other text, a `SpecError` for a tuple's or another number
+    of devices, a `MeshError` where nothing says a mesh."""
     parsed = _parse(text)
     return _read(parsed, text, mesh, rank).with_kind(parsed.lists.get("kind", parsed.kind))
 
@@ -117,14 +108,8 @@ def in_numbers(cut: Sharding) -> Tiling:
 
 
 def split_tuple(text: str, most: int | None = None) -> tuple[str, ...]:
-    """The shardings in a tuple's sharding, `{{replicated}, {devices=[2,1]<=[2]}}`, as text; of one array's, that one.
-
-    Args:
-        most: how many are read; None for any number, as a program may have.
-
-    Raises:
-        ParseError: if it begins as a tuple's and goes on as none.
-    """
+    """The shardings in a tuple's sharding, `{{replicated}, {devices=[2,1]<=[2]}}`, at most so many; of one array's,
+    that one. A `ParseError` where it begins as a tuple's and goes on as none."""
     it = Scanner(text, WHAT, most=None)
     if not it.take("{") or not (it.sees("{") or it.sees("}")):
         return (text,)
@@ -139,20 +124,8 @@ def _given(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
-    """Reads an array's HLO sharding into a spec over the axes of a mesh.
-
-    Args:
-        text: V1, V2 or V3, with its braces.
-        mesh: the mesh whose axes to use; device i is its i-th place in row-major order.
-        rank: the array's number of dimensions.
-
-    Returns:
-        The spec, one entry a dimension. Axes of size 1 are left out, and parts of axes are (name, sizes before, size).
-
-    Raises:
-        SpecError: where no PartitionSpec says it; the message says why.
-        ParseError: if the text is no sharding.
-    """
+    """An array's HLO sharding as a spec over a mesh, an entry a dimension; no axes of size 1, parts as (name, sizes
+    before, size). A `SpecError` says why no PartitionSpec says it; a `ParseError` where the text is no sharding."""
     try:
         sharding = read(text.strip(), mesh, rank)
     except (ParseError, SpecError) as error:
@@ -174,18 +147,8 @@ def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
 
 
 def tile_counts(text: str, rank: int) -> tuple[int, ...] | None:
-    """Into how many tiles an HLO sharding cuts each dimension, on whatever mesh.
-
-    Args:
-        text: V1, V2 or V3; also one that no PartitionSpec says.
-        rank: the array's number of dimensions.
-
-    Returns:
-        One number a dimension; None where the text is of another rank.
-
-    Raises:
-        ShardvizError: if it is no HLO sharding of one array.
-    """
+    """Into how many tiles an HLO sharding cuts each dimension, on whatever mesh; None where it is of another rank. A
+    `ShardvizError` where it is no sharding of one array."""
     parsed = _parse(text.strip())
     tiles = parsed.tiling.tiles if parsed.tiling is not None else (1,) * rank
     if parsed.dims is not None:
@@ -278,11 +241,7 @@ def in_a_word(word: str, mesh: DeviceMesh, rank: int | None) -> Sharding:
 
 
 def needed(mesh: DeviceMesh | None, text: str) -> DeviceMesh:
-    """The mesh.
-
-    Raises:
-        MeshError: if there is none.
-    """
+    """The mesh; a `MeshError` where there is none."""
     if mesh is None:
         raise MeshError(f"{excerpt(text)}: it names no mesh; give one, such as mesh='data=8,model=4'")
     return mesh

@@ -31,12 +31,7 @@ REDUCED = "over {} the value is reduced already; its gradient is a partial sum"
 
 @dataclass(frozen=True)
 class Letter:
-    """A piece of a notation's text and its meaning.
-
-    Attributes:
-        piece: the piece, as it stands in the text.
-        meaning: what it means, in words.
-    """
+    """A piece of a notation's text as it stands there, and its meaning in words."""
 
     piece: str
     meaning: str
@@ -46,7 +41,6 @@ Piece = str | Letter
 
 
 def text_of(pieces: Iterable[Piece]) -> str:
-    """The text that the pieces make."""
     return "".join(piece if isinstance(piece, str) else piece.piece for piece in pieces)
 
 

@@ -277,14 +277,8 @@ class DeviceMesh:
 
 
 def _sizes_and_slices(sizes: Sequence[Any], names: Sequence[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The whole sizes of axes that may be given as (slices, devices within a slice), and the slice of each place.
-
-    Slices are the major part of their axis, and numbered in the mesh's order, as
-    `jax.experimental.mesh_utils.create_hybrid_device_mesh` lays them.
-
-    Raises:
-        MeshError: for a size that is no pair of whole numbers.
-    """
+    """The whole sizes of axes, some given as (slices, devices within a slice), and the slice of each place, slices
+    major as `jax.experimental.mesh_utils.create_hybrid_device_mesh` lays them. A `MeshError` for no such pair."""
     factors: list[int] = []
     whole: list[Any] = []
     for name, size in zip(names, sizes, strict=True):
@@ -322,10 +316,8 @@ def _coordinates(sizes: tuple[int, ...]) -> np.ndarray:
 
 
 def unravel(numbers: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """The digits of numbers that count through a table of these sizes, the last fastest: integers, number x digit.
-
-    As `numpy.unravel_index` and `stack`, without a second table in memory.
-    """
+    """The digits of numbers in a table of these sizes, the last fastest: integers, number x digit. As
+    `numpy.unravel_index` and `stack`, without a second table in memory."""
     table = np.empty((len(numbers), len(sizes)), np.int64)
     for column in reversed(range(len(sizes))):
         numbers, table[:, column] = np.divmod(numbers, sizes[column])
@@ -426,14 +418,8 @@ def _of_module(plain: str) -> DeviceMesh:
 
 
 def read_module_mesh(it: Scanner) -> tuple[DeviceMesh, tuple[int, ...]]:
-    """A mesh as HLO and Shardy write it: `mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0))`, `mesh<["a"=2, "b"=4]>`.
-
-    Returns:
-        Its axes, and the device at each of its places; empty for 0, 1, 2, ...
-
-    Raises:
-        ParseError: if the text goes on with something else.
-    """
+    """A mesh as HLO and Shardy write it, `mesh['a'=2,'b'=4], device_ids=([4,2]T(1,0))` or `mesh<["a"=2, "b"=4]>`: its
+    axes, and the device at each place (empty for 0, 1, 2, ...). A `ParseError` where the text goes on otherwise."""
     it.need("mesh")
     enclosed = it.take("<")
     it.need("[")

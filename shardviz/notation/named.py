@@ -71,7 +71,6 @@ def read_dimension(it: Scanner, priorities: bool = True) -> WrittenDimension:
 
 
 def read_dimensions(it: Scanner, priorities: bool = True) -> list[WrittenDimension]:
-    """Dimensions in brackets."""
     it.need("[")
     return it.listed(lambda: read_dimension(it, priorities), "]", MOST_DIMENSIONS)
 
@@ -81,16 +80,8 @@ Lists = dict[str, Any]
 
 
 def read_lists(it: Scanner, kinds: Sequence[str], before: str = "") -> Lists:
-    """Axes behind the dimensions, `, replicated={"a"}, unreduced=max{"b"}`, each of `kinds` at most once.
-
-    Args:
-        kinds: what may be listed.
-        before: a word that ends the lists.
-
-    Raises:
-        ParseError: for another word, or one that comes twice.
-        SpecError: for unreduced axes of no kind that is known.
-    """
+    """Axes behind the dimensions, `, replicated={"a"}, unreduced=max{"b"}`, each of `kinds` at most once, up to the
+    word `before`. A `ParseError` for another word or one twice, a `SpecError` for an unknown kind of unreduced axes."""
     lists: Lists = {}
     while it.take(","):
         if before and it.sees(before):
@@ -114,19 +105,9 @@ def build(
     mesh: DeviceMesh | None,
     rank: int | None = None,
 ) -> Sharding:
-    """The record of named dimensions over the text's own mesh, said in the axes of another.
-
-    Args:
-        theirs: the mesh in the text.
-        devices: the place (of `mesh`) at each of its places; empty for 0, 1, 2, ...
-        dims: the dimensions.
-        lists: as `Lists`.
-        mesh: the mesh to say it in; None for the text's own.
-        rank: the array's rank where it is known; text with no dimensions fits every rank.
-
-    Raises:
-        SpecError: if the axes do not fit the text's mesh, or the meshes differ in their number of devices.
-    """
+    """The record of named dimensions over the text's own mesh (`theirs`), said in the axes of `mesh`, or of that.
+    `devices` are the places of `mesh` at each of its places, empty for 0, 1, 2, ...; text without dimensions fits every
+    rank. A `SpecError` where axes or numbers of devices do not fit."""
     if devices and sorted(devices) != list(range(theirs.size)):
         raise MeshError(f"mesh {theirs}: its device ids must be 0 to {theirs.size - 1}, each once, not {devices[:8]}")
     theirs = DeviceMesh(theirs.names, theirs.sizes)

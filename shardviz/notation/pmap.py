@@ -126,12 +126,10 @@ class ShardingSpec:
         check_size(self.sharded_axes, MOST_AXES, "ShardingSpec", "sharded axes", SpecError)
         taken = sorted(entry.axis for entry in self.mesh_mapping if isinstance(entry, ShardedAxis))
         if taken != list(range(len(self.sharded_axes))):
-            raise SpecError(
-                f"{self}: the dimensions make the sharded axes 0 to {len(self.sharded_axes) - 1}, and mesh_mapping has "
-                f"{taken}; it needs each of them once"
-                if self.sharded_axes
-                else f"{self}: the dimensions make no sharded axes, and mesh_mapping has {taken}"
-            )
+            axes, needs = "no sharded axes", ""
+            if self.sharded_axes:
+                axes, needs = f"the sharded axes 0 to {len(self.sharded_axes) - 1}", "; it needs each of them once"
+            raise SpecError(f"{self}: the dimensions make {axes}, and mesh_mapping has {taken}{needs}")
         count = math.prod(self.mesh_shape)
         if count * max(1, len(self.sharding)) > MOST_CELLS or count > MOST_DEVICES:
             raise SpecError(

@@ -113,11 +113,8 @@ _FIRST = re.compile(rf"(?:{'|'.join(_MESSAGES['OpSharding'])})\s*+[:{{<\[]")
 
 
 def from_bytes(data: bytes) -> Message:
-    """A serialized `OpSharding`.
-
-    Raises:
-        ParseError: if the bytes are none, or have a field that is not known here, so that what it says is not known.
-    """
+    """A serialized `OpSharding`; a `ParseError` for other bytes, and for a field that is not known here, so that what
+    it says is not known."""
     check_size(data, MOST_CHARACTERS, "OpSharding", "bytes")
     return _from_bytes(data, "OpSharding", 0, itertools.count())
 
@@ -162,11 +159,7 @@ def _joined(parts: Sequence[int | bytes]) -> list[int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a serialized message, in their order: number and value.
-
-    Raises:
-        ParseError: if the bytes are no message.
-    """
+    """The fields of a serialized message, number and value, in their order; a `ParseError` where the bytes are none."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -219,11 +212,7 @@ def looks_like(text: str) -> bool:
 
 
 def from_text(text: str) -> Message:
-    """A printed `OpSharding`.
-
-    Raises:
-        ParseError: if it is none.
-    """
+    """A printed `OpSharding`; a `ParseError` for other text."""
     prefix = _DEBUG.match(text)
     it = Scanner(text[prefix.end() if prefix else 0 :], "OpSharding text")
     message = _read_message(it, "OpSharding", "", 0, itertools.count())
@@ -298,17 +287,8 @@ def _last(message: Message, name: str) -> int:
 
 
 def read(message: Message, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
-    """Reads an `OpSharding`.
-
-    Args:
-        mesh: the mesh to say it in; None for one axis `devices`.
-        rank: the array's rank, where known.
-
-    Raises:
-        ParseError: if its fields contradict each other.
-        SpecError: if it is a tuple's, or does not fit the mesh.
-        MeshError: if it says no mesh and none is given.
-    """
+    """The record of an `OpSharding`, in a mesh, or over one axis `devices`. A `ParseError` where its fields contradict
+    each other, a `SpecError` for a tuple's or what does not fit the mesh, a `MeshError` where nothing says a mesh."""
     kind = _last(message, "type")
     if not 0 <= kind < len(TYPES):
         raise ParseError(f"OpSharding: type {kind} is none of 0 to {len(TYPES) - 1}, {', '.join(TYPES)}")
@@ -393,12 +373,8 @@ def _read_axis(message: Message, mesh: DeviceMesh) -> Axis:
     number = _last(message, "mesh_axis_index")
     if number >= len(mesh.names):
         raise ParseError(f"OpSharding: an axis reference is no number of the {len(mesh.names)} axes of its mesh")
-    part = message.get("sub_axis_info")
-    return (
-        mesh.names[number]
-        if part is None
-        else (mesh.names[number], _last(part[-1], "pre_size"), _last(part[-1], "size"))
-    )
+    name, parts = mesh.names[number], message.get("sub_axis_info")
+    return name if parts is None else (name, _last(parts[-1], "pre_size"), _last(parts[-1], "size"))
 
 
 # Writing

@@ -35,11 +35,8 @@ def is_pspec(value: Any) -> bool:
 
 
 def from_entries(entries: Any, mesh: DeviceMesh, rank: int | None) -> Sharding:
-    """The record of a PartitionSpec, a tuple or a `Spec`.
-
-    Raises:
-        SpecError: if it is none of these, or does not fit the mesh.
-    """
+    """The record of a PartitionSpec, a tuple or a `Spec`; a `SpecError` for anything else, and where it does not fit
+    the mesh."""
     spec, opened = Spec.with_open(entries)
     reduced = tuple(sorted(getattr(entries, "reduced", None) or (), key=str))
     return Sharding.from_spec(spec, mesh, rank, manual=mesh.manual, open=opened, reduced=reduced)
@@ -51,29 +48,17 @@ def looks_like(text: str) -> bool:
 
 
 def read(text: str, mesh: DeviceMesh, rank: int | None = None) -> Sharding:
-    """Reads a PartitionSpec's text, or a tuple's: `P('data', None)`, `('data', None)`.
-
-    Raises:
-        ParseError: if it is neither.
-        SpecError: if it does not fit the mesh.
-    """
+    """A PartitionSpec's text, or a tuple's: `P('data', None)`, `('data', None)`. A `ParseError` for other text, a
+    `SpecError` where it does not fit the mesh."""
     check_size(text, MOST_WRITTEN, "sharding", "characters")
     spec, opened = parse(text, f"sharding {excerpt(text)!r}")
     return Sharding.from_spec(spec, mesh, rank, manual=mesh.manual, open=opened, reduced=spec.reduced)
 
 
 def parse(text: str, what: str, *, bare: bool = False) -> tuple[Spec, list[bool]]:
-    """A PartitionSpec's text, or a tuple's, as a spec, and for each dimension whether it is `P.UNCONSTRAINED`.
-
-    Nothing is evaluated: the text is read as a Python expression.
-
-    Args:
-        what: what it is, for messages.
-        bare: names may stand without quotes, and a single entry or a list for the tuple.
-
-    Raises:
-        ParseError: if it is neither.
-    """
+    """A PartitionSpec's text, or a tuple's, as a spec, and which dimensions are `P.UNCONSTRAINED`; nothing is
+    evaluated. With `bare`, names may stand without quotes, and one entry or a list for the tuple. `what` is for the
+    `ParseError`."""
     try:
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # of strange escapes
             node = ast.parse(text, mode="eval").body

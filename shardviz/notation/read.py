@@ -91,11 +91,6 @@ def sharding(anything: Any, mesh: Any = None, rank: int | None = None) -> Shardi
     return record if rank is None else record.with_rank(rank)
 
 
-def _checked(text: str) -> str:
-    check_size(text, MOST_CHARACTERS, "sharding", "characters")
-    return text.strip()
-
-
 def _read(value: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     if isinstance(value, Sharding):
         return value if mesh is None or mesh == value.mesh else value.over(mesh)
@@ -112,7 +107,8 @@ def _read(value: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
 
 
 def _read_text(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    plain = _checked(text)
+    check_size(text, MOST_CHARACTERS, "sharding", "characters")
+    plain = text.strip()
     if attribute := _ATTRIBUTE.match(plain):
         plain = plain[attribute.end() :].removesuffix("}" if plain.startswith("{") else "").strip()
         if plain[:1] == plain[-1:] == '"':
@@ -235,13 +231,9 @@ def _from_jax_sharding(jax_sharding: Any, mesh: DeviceMesh | None, rank: int | N
 
 @dataclass(frozen=True)
 class Notation:
-    """What is written in a notation.
-
-    Attributes:
-        write: a record as pieces of text, with their meanings; a SpecError where the notation has no words for it.
-        make: a record as the object that programs use; the text, where there is no such object. It raises as `write`.
-        knows_unknown: whether it has a word for a sharding that the compiler did not say.
-    """
+    """What is written in a notation: pieces of text with their meanings, the object that programs use where there is
+    one (each a SpecError where it has no words for a record), and whether it has a word for a sharding that the
+    compiler did not say."""
 
     write: Callable[[Sharding], Iterable[Piece]]
     make: Callable[[Sharding], Any] | None = None

@@ -332,10 +332,8 @@ class Sharding:
         return (kind, *self.tiles, *(1,) * more), table, (*self.open, *(False,) * more), *groups, self._filler()[order]
 
     def _alike(self, kind: str) -> np.ndarray:
-        """For each place a label that it shares with the copies of what it holds, and of its subgroup of this kind.
-
-        The order of the copies has no meaning, so subgroups differ by all copies of their members.
-        """
+        """For each place a label that it shares with the copies of what it holds, and of its subgroup of this kind;
+        copies have no order, so subgroups differ by all copies of their members."""
         if self.assignment is not None:
             return self.assignment.groups("replicated", kind)
         rest = [axis for dim in (self.spec.dims if self.spec else ()) for axis in dim]
@@ -369,11 +367,7 @@ class Sharding:
 
 
 def check_rank(rank: int, mesh: DeviceMesh) -> None:
-    """Raises for more dimensions than are counted.
-
-    Raises:
-        SpecError: with how many there may be.
-    """
+    """A `SpecError` for more dimensions than are counted."""
     if rank > MOST_DIMENSIONS or rank * mesh.size > MOST_CELLS:
         most = min(MOST_DIMENSIONS, MOST_CELLS // mesh.size)
         raise SpecError(f"sharding: {rank:,} dimensions over {mesh.size} devices; at most {most} are counted there")

@@ -43,16 +43,8 @@ T = TypeVar("T")
 
 
 class Scanner:
-    """Text and a position in it. White space and `/* */` between tokens are passed over.
-
-    Args:
-        text: the text.
-        what: what it should be, for messages.
-        most: how many of its characters are read; None for text of any length, which a program brings.
-
-    Raises:
-        ParseError: if the text is longer.
-    """
+    """Text, of at most so many characters (None: any number), and a position in it; `what` it should be is for
+    messages. White space and `/* */` between tokens are passed over. A `ParseError` where it is longer."""
 
     def __init__(self, text: str, what: str, most: int | None = MOST_CHARACTERS):
         if most is not None:
@@ -73,11 +65,8 @@ class Scanner:
     def fail(self, expected: str) -> NoReturn:
         """Raises a `ParseError` that says what was expected here."""
         rest = self.text[self.at : self.at + 20]
-        raise ParseError(
-            f"{self.given}: expected {expected} at position {self.at}, not {rest!r}"
-            if rest
-            else f"{self.given}: expected {expected} at its end"
-        )
+        where = f"at position {self.at}, not {rest!r}" if rest else "at its end"
+        raise ParseError(f"{self.given}: expected {expected} {where}")
 
     def refuse(self, expected: str, at: int | None = None) -> NoReturn:
         """Raises a `ParseError` that says what was expected at `at`, or in place of the token that was read last."""
@@ -110,11 +99,7 @@ class Scanner:
         return self.token(pattern) is not None
 
     def need(self, literal: str) -> None:
-        """Passes over this.
-
-        Raises:
-            ParseError: if the text goes on with something else.
-        """
+        """Passes over this; a `ParseError` where the text goes on with something else."""
         if not self.take(literal):
             self.fail(repr(literal))
 
@@ -163,13 +148,7 @@ class Scanner:
         return self._match(_SCALAR, "a value")[0]
 
     def listed(self, item: Callable[[], T], close: str, most: int | None = None) -> list[T]:
-        """Items with commas between them up to `close`, which is passed over.
-
-        Args:
-            item: reads one.
-            close: what stands behind the last.
-            most: how many are read; None for any number.
-        """
+        """Items, each read by `item`, with commas between them up to `close`, which is passed over; at most so many."""
         items: list[T] = []
         if self.take(close):
             return items
@@ -226,11 +205,8 @@ def _escaped(letter: str) -> str:
 
 
 def iota(reshape: Sequence[int], transpose: Sequence[int] = ()) -> np.ndarray:
-    """0, 1, 2, ... in the shape `reshape`, with its dimensions in the order `transpose`, made flat.
-
-    Raises:
-        ParseError: if these make no devices, or too many.
-    """
+    """0, 1, 2, ... in the shape `reshape`, its dimensions in the order `transpose`, made flat; a `ParseError` where
+    these make no devices, or too many."""
     if wrong := _wrong_shape(reshape) or _wrong_order(reshape, transpose):
         raise ParseError(f"iota {list(reshape[:33])} T {list(transpose[:33])}: expected {wrong}")
     values = np.arange(math.prod(reshape)).reshape(reshape)
@@ -238,11 +214,7 @@ def iota(reshape: Sequence[int], transpose: Sequence[int] = ()) -> np.ndarray:
 
 
 def read_iota(it: Scanner) -> np.ndarray:
-    """The devices of `[2,4]T(1,0)`.
-
-    Raises:
-        ParseError: if the text goes on with something else.
-    """
+    """The devices of `[2,4]T(1,0)`; a `ParseError` where the text goes on with something else."""
     start = it.at
     reshape, order = it.integers(), ()
     if wrong := _wrong_shape(reshape):
@@ -270,11 +242,8 @@ def _wrong_order(reshape: Sequence[int], order: Sequence[int]) -> str:
 
 
 def iota_of(devices: Sequence[int] | np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The fewest dimensions whose iota, transposed, is this list.
-
-    Returns:
-        Reshape and transpose, as `iota` takes them; None where there are none.
-    """
+    """The fewest dimensions whose iota, transposed, is this list: reshape and transpose, as `iota` takes them; None for
+    none."""
     values = np.asarray(devices, np.int64)
     if len(values) == 1:
         return (1,), (0,)

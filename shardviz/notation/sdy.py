@@ -41,18 +41,9 @@ _MAXIMAL = re.compile(r"maximal_mesh_([0-9]{1,9})")  # what Shardy calls a mesh 
 
 
 def read(text: str, mesh: DeviceMesh | None, rank: int | None = None) -> Sharding:
-    """Reads a Shardy sharding of one array.
-
-    Args:
-        text: `#sdy.sharding<@mesh, [...]>`, also without the prefix or the mesh, or a `sharding_per_value` of one.
-        mesh: the mesh that `@mesh` stands for; None where the text has its own, `mesh<["x"=2]>`.
-        rank: the array's rank where it is known.
-
-    Raises:
-        ParseError: if it is no Shardy sharding.
-        SpecError: if it does not fit the mesh, or is of several values.
-        MeshError: if there is no mesh and the text has none.
-    """
+    """The Shardy sharding of one array, `#sdy.sharding<@mesh, [...]>`, also without prefix or mesh, or a
+    `sharding_per_value` of one; `@mesh` is the mesh. A `ParseError` for other text, a `SpecError` for several values or
+    what does not fit, a `MeshError` where nothing says a mesh."""
     it = Scanner(text, _WHAT)
     it.take("sdy.sharding =")
     per_value = it.take("#sdy.sharding_per_value<") or it.take("sdy.sharding_per_value<")
@@ -74,15 +65,13 @@ _MOVE = re.compile(r":\s*\d+\s*->\s*\d+")
 
 @lru_cache(maxsize=4096)
 def axis_lists(text: str) -> tuple[tuple[Axis, ...], ...]:
-    """The lists of axes in an attribute of one of Shardy's collectives, which dimensions they move between left out.
+    """The lists of axes in an attribute of one of Shardy's collectives, which dimensions they move between left out; a
+    `ParseError` if it is none.
 
     >>> axis_lists('#sdy<list_of_axis_ref_lists[{"x", "y":(1)2}, {}]>')
     (('x', ('y', 1, 2)), ())
     >>> axis_lists('#sdy<axis_ref_list{"x"}>'), axis_lists('#sdy<all_to_all_param_list[{"x"}: 0->1]>')
     ((('x',),), (('x',),))
-
-    Raises:
-        ParseError: if it is none.
     """
     it = Scanner(text, "Shardy axes")
     it.takes(_LIST)
@@ -131,11 +120,8 @@ def _one(it: Scanner, mesh: DeviceMesh | None, rank: int | None, enclosed: bool)
 
 
 def from_jax(array: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
-    """Reads JAX's own record of a Shardy sharding, `SdyArray`, which `NamedSharding` makes for the compiler.
-
-    Raises:
-        ShardvizError: as `read` does.
-    """
+    """JAX's own record of a Shardy sharding, `SdyArray`, which `NamedSharding` makes for the compiler; errors as of
+    `read`."""
     axes = dict(array.mesh_shape or ())
     devices = tuple(map(int, array.logical_device_ids or ()))
     dims = [WrittenDimension(tuple(dim.axes), bool(dim.is_open)) for dim in array.dim_shardings]

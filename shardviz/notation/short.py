@@ -40,12 +40,8 @@ _MOST_STEPS = 10_000
 
 
 def read(text: str, mesh: DeviceMesh) -> Sharding:
-    """Reads the short form, `[data ?, ·] sum over model`.
-
-    Raises:
-        ParseError: if it is none.
-        SpecError: if it does not fit the mesh.
-    """
+    """The short form, `[data ?, ·] sum over model`; a `ParseError` for other text, a `SpecError` where it does not fit
+    the mesh."""
     quoted = _given(text)
     inside, close, rest = text[1:].partition("]")
     tail = rest.split()
@@ -108,14 +104,8 @@ def _axis(word: str, quoted: str) -> Axis:
 
 
 def read_book(text: str, mesh: DeviceMesh) -> Sharding | None:
-    """Reads the book's form: `I_X`, `I_XY` or `I_{X,Y}` for two axes, `{U_Z}` behind for a partial sum.
-
-    Returns:
-        The record; None for text that is not meant so.
-
-    Raises:
-        ParseError, SpecError: as `read` does.
-    """
+    """The book's form: `I_X`, `I_XY` or `I_{X,Y}` for two axes, `{U_Z}` behind for a partial sum; None for text that is
+    not meant so. Errors as of `read`."""
     quoted = _given(text)
     if (whole := _BOOK.fullmatch(text)) is None:
         return None
@@ -157,12 +147,9 @@ def _subscript(axes: str, quoted: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
     return tuple(named)
 
 
-def _readings(word: str, names: Sequence[str], most: int = 3) -> list[tuple[str, ...]]:
-    """Up to `most` ways to read a word as axis names run together, each axis at most once.
-
-    Names that begin with each other (a, aa, aaa, ...) have more ways than there is time for: what has not been found
-    after `_MOST_STEPS` steps is not known, and none is given.
-    """
+def _readings(word: str, names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Up to three ways to read a word as axis names run together, each at most once. Names that begin with each other
+    (a, aa, aaa) have more ways than there is time for: after `_MOST_STEPS` steps the rest is not known."""
     if not word:
         return [()]
     if len(word) > sum(map(len, names)):
@@ -174,7 +161,7 @@ def _readings(word: str, names: Sequence[str], most: int = 3) -> list[tuple[str,
     readings: list[tuple[str, ...]] = []
     waiting: list[tuple[int, tuple[str, ...]]] = [(0, ())]
     for _ in range(_MOST_STEPS):
-        if not waiting or len(readings) == most:
+        if not waiting or len(readings) == 3:
             return readings
         at, used = waiting.pop()
         if at == len(word):
@@ -237,12 +224,11 @@ def write_book(cut: Sharding) -> Iterator[Piece]:
     for i, dim in enumerate(cut.spec.dims):
         yield ", " if i else "["
         letter = _LETTERS[i] if i < len(_LETTERS) else f"I{i}"
-        words = (
-            f"dimension {i}: {'; '.join(axis_words(cut, a) for a in dim)}"
-            if dim
-            else f"dimension {i}, which is not sharded"
-        )
-        yield Letter(letter + (f"_{_run_together(dim, cut)}" if dim else ""), words)
+        if dim:
+            words = "; ".join(axis_words(cut, axis) for axis in dim)
+            yield Letter(f"{letter}_{_run_together(dim, cut)}", f"dimension {i}: {words}")
+        else:
+            yield Letter(letter, f"dimension {i}, which is not sharded")
     yield "]" if cut.spec.dims else ""
     if cut.unreduced:
         yield " "

@@ -162,15 +162,7 @@ MEMORY_KINDS = (DEVICE_MEMORY, "pinned_host", "unpinned_host")
 
 
 def memory_kind(kind: str, where: str) -> str:
-    """A memory kind, if it is one.
-
-    Args:
-        kind: what was given.
-        where: what it was given for, for the message.
-
-    Raises:
-        SpecError: if JAX knows no such memory.
-    """
+    """A memory kind; a `SpecError`, which says `where`, for what JAX knows no memory of."""
     if kind not in MEMORY_KINDS:
         raise SpecError(f"{where}: memory kind {kind!r}: expected one of {', '.join(map(repr, MEMORY_KINDS))}")
     return kind
@@ -203,15 +195,8 @@ KINDS = {"sum": "sums", "max": "maxima", "min": "minima"}
 
 
 def partial_kind(kind: str, what: str) -> str:
-    """What reduces partial results: one of `KINDS`.
-
-    Args:
-        kind: JAX's, Shardy's or XLA's name of it, such as `UnreducedKind.max` or `MAX`; "None" where it is not said.
-        what: the sharding, for the message.
-
-    Raises:
-        SpecError: for another kind.
-    """
+    """What reduces partial results, one of `KINDS`, from JAX's, Shardy's or XLA's name of it (`UnreducedKind.max`,
+    `MAX`; "None" where it is not said). A `SpecError` about `what` for another."""
     word = kind.rpartition(".")[2].lower()
     if word in ("none", ""):
         return "sum"
@@ -251,15 +236,8 @@ def _significant(spec: Spec, mesh: DeviceMesh) -> Spec:
 
 
 def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) -> None:
-    """Raises unless each axis is one of the mesh, and no place along an axis is used twice.
-
-    Args:
-        spec: the spec, for the message.
-        every: where each axis stands (such as `dimension 0`), and the axis.
-
-    Raises:
-        SpecError: with what was found, and what would do.
-    """
+    """A `SpecError` unless each axis is one of the mesh and no place along an axis is used twice; `every` has where
+    each stands (`dimension 0`), and the axis."""
     check_size(every, MOST_NAMED, "sharding", "mentions of axes", SpecError)
     used: dict[str, list[tuple[int, int, str]]] = {}
     sizes = mesh.shape

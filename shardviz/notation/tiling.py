@@ -36,14 +36,8 @@ KINDS = ("replicated", "manual", "unreduced")
 
 
 def axes_along(places: np.ndarray | Iterable[int], mesh: DeviceMesh) -> tuple[Axis, ...] | None:
-    """The mesh axes that a list of places counts through, major to minor.
-
-    Args:
-        places: places on the mesh, in row-major numbering; only differences matter.
-
-    Returns:
-        Axes and parts of axes, major to minor; axes of size 1 are never named. None where the list is no such count.
-    """
+    """The mesh axes, or parts, that a list of places (row-major; only differences matter) counts through, major to
+    minor, none of size 1; None where it is no such count."""
     offsets = np.asarray(places if isinstance(places, np.ndarray) else list(places), np.int64)
     offsets = offsets - offsets[0]
     nest = levels(offsets)
@@ -140,13 +134,9 @@ def _overlap(parts: list[tuple[str, int, int]]) -> bool:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Which place of a mesh holds which tile.
-
-    Attributes:
-        dims: the number of tiles along each dimension, then the size of each subgroup.
-        kinds: what each subgroup is: `replicated`, `manual` or `unreduced`.
-        devices: the place at each position of the table, row-major; each of 0, 1, 2, ... once.
-    """
+    """Which place of a mesh holds which tile: `dims` are the tiles along each dimension, then the size of each
+    subgroup, of a kind (`replicated`, `manual`, `unreduced`); `devices` the place at each position of that table,
+    row-major, each of 0, 1, 2, ... once."""
 
     dims: tuple[int, ...]
     kinds: tuple[str, ...]
@@ -196,11 +186,8 @@ class Tiling:
         return least
 
     def axes(self, mesh: DeviceMesh) -> tuple[tuple[Axis, ...] | None, ...]:
-        """The mesh axes that each dimension, and each subgroup but the replicated ones, runs along; None for no axes.
-
-        What a replicated subgroup runs along says nothing, so an empty tuple stands for it. The order within a partial
-        sum says nothing either.
-        """
+        """The mesh axes of each dimension and each subgroup, whose order within a partial sum says nothing; None for no
+        axes, an empty tuple for a replicated subgroup, of which they say nothing."""
         table, count = self.table(), len(self.tiles)
         special = [i for i, kind in enumerate(self.kinds, count) if kind != "replicated" and self.dims[i] > 1]
         copies = tuple(i for i, kind in enumerate(self.kinds, count) if kind == "replicated")
@@ -226,15 +213,8 @@ class Tiling:
 def tiling_of(
     dims: Sequence[Sequence[Axis]], special: Sequence[tuple[str, Sequence[Axis]]], mesh: DeviceMesh
 ) -> Tiling:
-    """The tile assignment of dimensions cut along mesh axes.
-
-    Args:
-        dims: the axes of each dimension, major to minor.
-        special: the subgroups that are no copies: `manual` or `unreduced`, and their axes.
-
-    Returns:
-        Dimensions first, then the copies, then the special subgroups; a subgroup of one is left out.
-    """
+    """The tile assignment of dimensions cut along axes, major to minor: these first, then the copies, then the
+    `special` subgroups (`manual`, `unreduced`) with their axes; a subgroup of one is left out."""
     columns = [digits(axes, mesh) for axes in dims]
     sizes = [len(places(axes, mesh)) for axes in dims]
     used = [axis for axes in dims for axis in axes] + [axis for _, axes in special for axis in axes]

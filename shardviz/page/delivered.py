@@ -16,11 +16,8 @@ from shardviz.page import bundle
 
 
 class Delivered(anywidget.AnyWidget):
-    """A widget whose page is delivered by the kernel; see `static/start.js`.
-
-    Attributes:
-        stilled: the number of the newest still below it; see `stills.py`.
-    """
+    """A widget whose page is delivered by the kernel (`static/start.js`); `stilled` is the number of the newest still
+    below it."""
 
     _esm = traitlets.Unicode().tag(sync=True)
     _page = traitlets.Unicode().tag(sync=True)

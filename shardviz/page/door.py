@@ -52,20 +52,12 @@ _Number = Annotated[int, Meta(ge=0, lt=2**53)]
 
 
 def number(seq: Any) -> int:
-    """The number of an edit, by which the page knows that it was answered.
-
-    Raises:
-        ShardvizError: if it is none.
-    """
+    """The number of an edit, by which the page knows that it was answered; a `ShardvizError` if it is none."""
     return fitting(seq, _Number, "the number of an edit")
 
 
 def trait(name: str, value: Any) -> Any:
-    """The value of a trait that the page sets.
-
-    Raises:
-        ShardvizError: if the page does not set it, or not to that.
-    """
+    """The value of a trait that the page sets; a `ShardvizError` if the page does not set it, or not to that."""
     if name not in _TRAITS:
         raise ShardvizError(f"the page sent {excerpt(name)!r}, which only the kernel sets")
     fit = fitting(value, _TRAITS[name], repr(name))

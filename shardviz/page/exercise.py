@@ -78,11 +78,7 @@ def _is_kept() -> bool:
 
 @paints("form", Exercise)
 def exercise_form(asked: Exercise) -> ExerciseForm | Exercise:
-    """The form of an exercise; the exercise itself where nobody could fill it in.
-
-    Args:
-        asked: the exercise; its `result` is set when the button is pressed.
-    """
+    """The form of an exercise, whose `result` its button sets; the exercise itself where nobody could fill it in."""
     if _is_kept():
         return asked
     fields, read = {
@@ -203,7 +199,8 @@ def _ordered(names: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 def _collectives(asked: Exercise) -> Fields:
     """Rows of kind, axes and bytes, and a button for one more."""
-    axes = [tuple(some) for n in range(1, len(asked.plan.mesh.names) + 1) for some in _some(asked.plan.mesh.names, n)]
+    names = asked.plan.mesh.names
+    axes = [some for n in range(1, len(names) + 1) for some in itertools.combinations(names, n)]
     rows = w.VBox(layout=_PLAIN)
 
     def add(*_: Any) -> None:
@@ -225,10 +222,6 @@ def _collectives(asked: Exercise) -> Fields:
         return [(kind, over, size.strip() or None) for kind, over, size in fields if kind != "none"]
 
     return [rows, more], read
-
-
-def _some(names: tuple[str, ...], count: int) -> list[tuple[str, ...]]:
-    return list(itertools.combinations(names, count))
 
 
 def _cheaper(asked: Exercise) -> Fields:

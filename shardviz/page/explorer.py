@@ -26,7 +26,7 @@ from shardviz.notation import Spec
 from shardviz.notation.bounds import MOST_PASTED
 from shardviz.page import door
 from shardviz.page.delivered import Delivered
-from shardviz.page.inputs import cuts_view, dimensions_view, inputs_view, kin_view, outputs_view, trial_view
+from shardviz.page.inputs import cuts_view, dimensions_view, kin_view, tree_view, trial_view
 from shardviz.page.machines import company_view, machine_view
 from shardviz.page.payload import Json, mesh_view, pane, source_view, status_view
 from shardviz.page.stills import VIEW, Stills, still_html
@@ -67,14 +67,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class View:
-    """A trait that the page shows.
-
-    Attributes:
-        build: makes it.
-        after: the changes after which it is made again: names of the `Snapshot`'s parts, of traits that the page sets,
-            and `seq` where an edit was done.
-        tab: the tab that it is for, while another is open it is empty; none: it is always there.
-    """
+    """What builds a trait that the page shows, after which changes (names of the `Snapshot`'s parts and of traits that
+    the page sets, `seq` for an edit), and the tab outside which it is empty; none: it is always there."""
 
     build: Callable[[Explorer], Any]
     after: set[str]
@@ -150,17 +144,15 @@ def _offers(explorer: Explorer) -> Json:
 def _why(explorer: Explorer) -> Json:
     asked = explorer.state.now.why
     told = asked_document(asked)
-    said = {"line": asked.line, "name": asked.name, "axis": asked.axis, "busy": asked.busy, "trouble": asked.trouble}
-    said["tried"] = asked.tried
-    return {**({} if told is None else pane(told)), **said}
+    fields = ("line", "name", "axis", "busy", "trouble", "tried")
+    return {**({} if told is None else pane(told)), **{name: getattr(asked, name) for name in fields}}
 
 
 def _values(explorer: Explorer) -> Json:
     report, changed = explorer.report, explorer.state.changed
-    found = found_values(report, changed, explorer.query)
-    total = len(report.values)
-    said = found_words(len(found), total)
-    return pane(values_pane(report, found, changed), found=len(found), total=total, said=said)
+    matches, total = found_values(report, changed, explorer.query), len(report.values)
+    said = found_words(len(matches), total)
+    return pane(values_pane(report, matches, changed), found=len(matches), total=total, said=said)
 
 
 def _collectives(explorer: Explorer) -> Json:
@@ -182,15 +174,15 @@ def _stages(explorer: Explorer) -> Json:
     with_other = explorer.query.get("against") == "card"
     state.background.find_stages(with_other)  # which does nothing where they are being made
     now, other = state.deck.now, state.deck.other
-    made, beside = (state.now.stages.get(plan, Stages()) for plan in (state.plan, other.plan))
-    waits = "Shardy is being run …" if made.busy or (with_other and beside.busy) else ""
+    own, beside = (state.now.stages.get(plan, Stages()) for plan in (state.plan, other.plan))
+    waits = "Shardy is being run …" if own.busy or (with_other and beside.busy) else ""
     texts = stages_shown(
-        made.with_reports(now.known.reports),
+        own.with_reports(now.known.reports),
         None if other is now else beside.with_reports(other.known.reports),
         other.name,
         explorer.query,
         waits=waits,
-        trouble=made.trouble,
+        trouble=own.trouble,
     )
     more = {"name": texts.name, "names": texts.names, "against": texts.against, "could": texts.could}
     return pane(texts.document, **more, at=texts.at, found=texts.found, most=MOST_ROWS, other=other.name)
@@ -224,8 +216,8 @@ def _rules(explorer: Explorer) -> Json:
 
 
 def _codes(explorer: Explorer) -> Json:
-    found = codes_of(explorer.program, explorer.plan)
-    return {"jax": found.jax, "diff": found.diff, "why": found.why}
+    codes = codes_of(explorer.program, explorer.plan)
+    return {"jax": codes.jax, "diff": codes.diff, "why": codes.why}
 
 
 def _rosetta(explorer: Explorer) -> Json:
@@ -237,9 +229,10 @@ def _rosetta(explorer: Explorer) -> Json:
 
 
 def _reading(report: Report, name: str, text: str) -> Json:
-    found = read_rosetta(report, name, text)
-    told = {"answer": json_of(found.answer), "document": None if found.document is None else json_of(found.document)}
-    return {"text": text[:MOST_PASTED], **told, "same": found.same, "apply": found.apply, "error": found.error}
+    pasted = read_rosetta(report, name, text)
+    document = None if pasted.document is None else json_of(pasted.document)
+    told = {"answer": json_of(pasted.answer), "document": document}
+    return {"text": text[:MOST_PASTED], **told, "same": pasted.same, "apply": pasted.apply, "error": pasted.error}
 
 
 def _problems(explorer: Explorer) -> Json:
@@ -296,8 +289,8 @@ class Explorer(Delivered):
     codes = shown(traitlets.Dict(), _codes, {"plan"}, tab="code")
     rules = shown(traitlets.Dict(), _rules, {"plan"}, tab="rules")
     targets = shown(traitlets.Dict(), lambda e: targets_view(e.state), {"mesh", "machine", "plan"})
-    inputs = shown(traitlets.Dict(), lambda e: inputs_view(e.state), {"mesh"})
-    outputs = shown(traitlets.Dict(), lambda e: outputs_view(e.state), {"mesh"})
+    inputs = shown(traitlets.Dict(), lambda e: tree_view(e.report.arguments, 1), {"mesh"})
+    outputs = shown(traitlets.Dict(), lambda e: tree_view(e.report.outputs, 2), {"mesh"})
     kin = shown(traitlets.Dict(), lambda e: kin_view(e.state), {"mesh", "logical"})
     dimensions = shown(traitlets.Dict(), lambda e: dimensions_view(e.state), {"plan", "report", "logical"})
     cuts = shown(traitlets.Dict(), lambda e: cuts_view(e.state, "argument"), {"plan", "report", "changed"})

@@ -29,13 +29,8 @@ _LITTLE = 0.01  # of a dimension's bytes: what is less and cut otherwise, such a
 
 
 def tree_view(values: Sequence[Value], deepest: int) -> Json:
-    """The rows of a tree: `[depth, segment, label]` of a branch, and of one that is a layer which layers it is like;
-    of an array `[depth, segment, label, shape, dtype, donated]`.
-
-    Args:
-        values: arguments or outputs.
-        deepest: as for `layers_of`.
-    """
+    """The rows of a tree: `[depth, segment, label]` of a branch, and of one that is a layer which layers it is like; of
+    an array `[depth, segment, label, shape, dtype, donated]`. `deepest` is as for `layers_of`."""
     layers, rows = layers_of(arrays_of(values), deepest), []
     place = 0
     path: list[str] = []
@@ -51,37 +46,23 @@ def tree_view(values: Sequence[Value], deepest: int) -> Json:
     return {"rows": rows, "leaves": len(values)}
 
 
-def inputs_view(state: ExplorerState) -> Json:
-    """The tree of the arguments."""
-    return tree_view(state.report.arguments, 1)
-
-
-def outputs_view(state: ExplorerState) -> Json:
-    """The tree of the outputs."""
-    return tree_view(state.report.outputs, 2)
-
-
 def cuts_view(state: ExplorerState, what: str) -> Json:
-    """How the arrays are cut: `kinds`, each said once; `at`, which it is of each array; `sums`, what each branch has.
-
-    Args:
-        state: the state.
-        what: `argument` or `output`.
-    """
+    """How the arguments or outputs are cut: `kinds`, each said once; `at`, which it is of each array; `sums`, what each
+    branch has."""
     report, bound = state.report, state.bound
     values = report.arguments if what == "argument" else report.outputs
     specs: Mapping[str, Spec | None] = bound.in_specs if what == "argument" else bound.out_specs
     changed = state.changed
     kinds: list[Json] = []
-    known: dict[Any, int] = {}
+    places: dict[Any, int] = {}
     at: list[int] = []
     for value in values:
-        given = specs.get(value.name)
-        spec = value.spec if given is None else given
-        chosen = given is None and what == "output"
+        planned = specs.get(value.name)
+        spec = value.spec if planned is None else planned
+        chosen = planned is None and what == "output"
         key = (value.shape, value.dtype, spec, value.memory_kind, value.unused, chosen, value.name in changed)
-        if (place := known.get(key)) is None:
-            place = known[key] = len(kinds)
+        if (place := places.get(key)) is None:
+            place = places[key] = len(kinds)
             kinds.append(_kind(value, spec, chosen, value.name in changed, state))
         at.append(place)
     sums = [
@@ -109,22 +90,22 @@ def _kind(value: Value, spec: Spec | None, chosen: bool, changed: bool, state: E
     return kind | {name: True for name, flag in flags.items() if flag}
 
 
-def _codes(found: Iterable[Any]) -> list[Any]:
+def _codes(options: Iterable[Any]) -> list[Any]:
     """By axis of the mesh: 1 (may be added), a reason, or [reason] where it may be moved here, or not everywhere."""
-    return [1 if c.legal else [c.reason] if c.move else c.reason for c in found]
+    return [1 if c.legal else [c.reason] if c.move else c.reason for c in options]
 
 
 def kin_view(state: ExplorerState) -> Json:
     """The number of each array's group of twins, below 0 for none; and the places of its dimensions among the rows of
     `dimensions_view`, below 0 for none."""
-    report, found = state.report, state.logical.found
-    group = kin(report, found).group
-    rows = sorted((each for each in found or () if each.arguments), key=lambda each: each.stacked)
+    report, dimensions = state.report, state.logical.found
+    group = kin(report, dimensions).group
+    rows = sorted((each for each in dimensions or () if each.arguments), key=lambda each: each.stacked)
     place = {tuple(member): n for n, each in enumerate(rows) for member in each.members}
 
     def of(role: str, values: Sequence[Value]) -> Json:
         told: Json = {"groups": [group.get((role, v.name), -1) for v in values]}
-        if found is not None:
+        if dimensions is not None:
             told["dimensions"] = [[place.get((role, v.name, d), -1) for d in range(len(v.shape))] for v in values]
         return told
 
@@ -133,13 +114,13 @@ def kin_view(state: ExplorerState) -> Json:
 
 def dimensions_view(state: ExplorerState) -> Json:
     """The logical dimensions: what cuts each, which arrays disagree, what may be added; or why there are none yet."""
-    known = state.logical
-    rows = () if known.found is None else cuts(known.found, state.bound, state.report.arguments)
-    now = "found" if known.found is not None else "busy" if known.busy else "failed" if known.trouble else ""
+    logical = state.logical
+    rows = () if logical.found is None else cuts(logical.found, state.bound, state.report.arguments)
+    now = "found" if logical.found is not None else "busy" if logical.busy else "failed" if logical.trouble else ""
     unasked = len(state.report.arguments) <= MOST_AT_ONCE
     told = {
         "busy": "looking for the dimensions that arrays share …",
-        "failed": f"no dimensions: {known.trouble}",
+        "failed": f"no dimensions: {logical.trouble}",
         "": "" if unasked else "which dimensions the arrays share is not known yet: of so many it takes minutes",
     }
     return {
@@ -153,6 +134,7 @@ def dimensions_view(state: ExplorerState) -> Json:
 
 def _row(cut: Cut) -> Json:
     each = cut.dimension
+    moved = f"where all of it is sharded, arrays are resharded at {'; '.join(each.moved[:3])}"
     count = len({m.path for m in each.arguments})
     return {
         "name": each.name,
@@ -166,11 +148,7 @@ def _row(cut: Cut) -> Json:
         "choices": _codes(cut.choices),
         "several": [
             *(f"{path} has it {len(dims)} times" for path, dims in each.conflicts.items()),
-            *(
-                [f"where all of it is sharded, arrays are resharded at {'; '.join(each.moved[:3])}"]
-                if each.moved
-                else []
-            ),
+            *([moved] if each.moved else []),
         ],
     }
 
@@ -197,11 +175,11 @@ def trial_view(state: ExplorerState, text: str) -> Json:
     pattern = text.strip()
     if not pattern:
         return {}
-    found = state.caught(pattern)
-    said = f"catches {plural(len(found), 'array')}" if found else "catches nothing"
-    return {"pattern": text, "count": len(found), "said": said, "names": list(found[:MOST_CAUGHT])}
+    caught = state.caught(pattern)
+    said = f"catches {plural(len(caught), 'array')}" if caught else "catches nothing"
+    return {"pattern": text, "count": len(caught), "said": said, "names": list(caught[:MOST_CAUGHT])}
 
 
 def _sum(sizes: Iterable[float | None]) -> str:
-    known = list(sizes)
-    return format_bytes(None if any(n is None for n in known) else sum(n for n in known if n is not None))
+    amounts = list(sizes)
+    return format_bytes(None if any(n is None for n in amounts) else sum(n for n in amounts if n is not None))

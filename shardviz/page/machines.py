@@ -14,15 +14,8 @@ from shardviz.view.placement import device_pane, machine_pane, orders_pane, with
 
 
 def machine_view(cost: StepCost | None, why: str = "", deck: Deck | None = None) -> Json:
-    """What each axis rides on, the machine with the mesh on it, and the orders to choose from.
-
-    Without a machine that has links, the document says what to do about it, and there is nothing else.
-
-    Args:
-        cost: of a step; None where there is no machine.
-        why: why there is none.
-        deck: the cards, of which the open one is told against another.
-    """
+    """What each axis rides on, the machine with the mesh on it, and the orders to choose from, the open card told
+    against another; without a machine that has links only what to do about it."""
     if cost is None:
         return pane(without_machine(why, "links between them", "machine-why"))
     options = orders(cost)
@@ -37,15 +30,9 @@ def machine_view(cost: StepCost | None, why: str = "", deck: Deck | None = None)
 
 
 def company_view(cost: StepCost | None, device: int, report: Report, selected: str) -> Json:
-    """One device: where it is, what it holds of the selected value, and its group along each mesh axis.
-
-    Args:
-        cost: of a step; None where there is no machine.
-        device: its place in the mesh; below 0 for none.
-        report: where the value is.
-        selected: its name.
-    """
+    """One device, by its place in the mesh: where it is, what it holds of the selected value, and its groups; empty for
+    none."""
     if cost is None or not 0 <= device < cost.mesh.size:
         return {}
-    found = device_pane(cost, device, report, selected)
-    return pane(found, device=device, picture=company_picture(cost.placement, device).to_json())
+    shown = device_pane(cost, device, report, selected)
+    return pane(shown, device=device, picture=company_picture(cost.placement, device).to_json())

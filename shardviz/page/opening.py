@@ -85,16 +85,16 @@ def explore(
         "donate_argnames": donate_argnames,
     }
     if isinstance(fn, Example | Program):
-        given = [*map(repr, args), *kwargs, *(name for name, option in options.items() if option != ())]
-        if given:
+        extra = [*map(repr, args), *kwargs, *(name for name, option in options.items() if option != ())]
+        if extra:
             why = "is traced already" if isinstance(fn, Program) else "is an example with arguments of its own"
-            raise TraceError(f"{fn.name} {why}, so it takes none here; leave out {', '.join(given)[:200]}")
+            raise TraceError(f"{fn.name} {why}, so it takes none here; leave out {', '.join(extra)[:200]}")
     elif not callable(fn) and held_by(fn) is None:
         raise TraceError(_nothing_to_explore(fn))
     if isinstance(fn, Example) and plan is None:
         mesh, in_specs, out_specs = (
-            own if given is None else given
-            for given, own in ((mesh, fn.mesh), (in_specs, fn.in_specs), (out_specs, fn.out_specs))
+            own if asked is None else asked
+            for asked, own in ((mesh, fn.mesh), (in_specs, fn.in_specs), (out_specs, fn.out_specs))
         )
     own = plan is None and mesh is None  # then the function must bring a mesh
     plan = None if own else _plan(plan, mesh, in_specs, out_specs)
@@ -157,14 +157,14 @@ def open(
     else:
         processes.start()
         limits["level"] = level
-    found = read_session(path, program, target, **limits)
-    return Explorer(found) if isinstance(found, ExplorerState) else found
+    session = read_session(path, program, target, **limits)
+    return Explorer(session) if isinstance(session, ExplorerState) else session
 
 
 def _plan(plan: Any, mesh: Any, in_specs: Any, out_specs: Any) -> Plan:
     if plan is None:
         return Plan(mesh, in_specs=in_specs, out_specs=out_specs)
-    if any(given is not None for given in (mesh, in_specs, out_specs)):
+    if any(part is not None for part in (mesh, in_specs, out_specs)):
         raise ShardvizError("explore takes either a plan, or mesh, in_specs and out_specs; not both")
     if not isinstance(plan, Plan):
         raise ShardvizError(f"plan: expected an sv.Plan, not {reprlib.repr(plan)}")

@@ -42,16 +42,8 @@ def pane(document: Document, **more: Any) -> Json:
 
 
 def source_view(document: Document) -> tuple[Json, Json]:
-    """The source as a tab shows it, and apart from it its texts, which stay as they are while plans change.
-
-    Args:
-        document: a file each section, whose table has a line each row: its number, its bar, its text, what it takes,
-            and what it costs more than elsewhere; below it what happens there, a paragraph each. Or a paragraph on why
-            there are no lines.
-
-    Returns:
-        By file what is known of its lines; and by file their texts.
-    """
+    """What is known of the lines of `source_pane`'s document (or why there are none), and apart from it, by file, their
+    texts, which stay as they are while plans change."""
     files: list[Json] = []
     texts: list[list[Any]] = []
     for block in json_of(document)["blocks"]:

@@ -38,7 +38,6 @@ _STYLE = (
 
 
 def still_html(state: ExplorerState) -> str:
-    """The still."""
     return html_of(still(state))
 
 
@@ -48,12 +47,7 @@ def found_by(html: str, model_id: str, number: int = 0) -> str:
 
 
 class Stills:
-    """The stills of an explorer in the notebook's outputs.
-
-    Args:
-        widget: the explorer.
-        state: what it shows.
-    """
+    """The stills of an explorer in the notebook's outputs."""
 
     def __init__(self, widget: Delivered, state: ExplorerState):
         self._widget, self._state = widget, state
@@ -113,8 +107,6 @@ class Stills:
 
     def _found(self, bundle: dict[str, str]) -> dict[str, str]:
         comm = self._widget.comm
-        return (
-            bundle
-            if comm is None
-            else bundle | {"text/html": found_by(bundle["text/html"], comm.comm_id, self._number)}
-        )
+        if comm is None:
+            return bundle
+        return bundle | {"text/html": found_by(bundle["text/html"], comm.comm_id, self._number)}

@@ -84,9 +84,9 @@ def _group(status: TargetStatus, mesh: DeviceMesh, now: Machine) -> Json:
 
 
 def _chip(chip: Chip, mesh: DeviceMesh, now: Machine, known: bool) -> Json:
-    found = list(_sensible(chip, mesh))
-    if now.chip == chip and now.size == mesh.size and now not in found:
-        found.insert(0, now)
+    machines = list(_sensible(chip, mesh))
+    if now.chip == chip and now.size == mesh.size and now not in machines:
+        machines.insert(0, now)
     per_device = (chip.hbm_usable_bytes or chip.hbm_bytes or 0.0) / chip.devices_per_chip
     view: Json = {
         "name": chip.name,
@@ -98,7 +98,7 @@ def _chip(chip: Chip, mesh: DeviceMesh, now: Machine, known: bool) -> Json:
                 "title": str(m),
                 "on": m == now,
             }
-            for m in found
+            for m in machines
             if known or m == now
         ],
     }
@@ -110,13 +110,13 @@ def _chip(chip: Chip, mesh: DeviceMesh, now: Machine, known: bool) -> Json:
 
 def _sensible(chip: Chip, mesh: DeviceMesh) -> tuple[Machine, ...]:
     """A few topologies: of one slice, and of as many slices as a mesh axis says that there are."""
-    found = topologies(chip, mesh.size)
+    machines = topologies(chip, mesh.size)
     if chip.kind == "gpu":  # whole NVLink domains, or as many GPUs on a host as there can be
-        hosts = (m for m in found[1:] if chip.domain_spans_hosts and m.topology[1] == 4)
-        return (*found[:1], *hosts)
+        hosts = (m for m in machines[1:] if chip.domain_spans_hosts and m.topology[1] == 4)
+        return (*machines[:1], *hosts)
     hinted = {size for name, size in mesh.shape.items() if _ACROSS.search(name) and size > 1}
-    across = [m for m in found if m.num_slices in hinted]
-    single = [m for m in found if m.num_slices == 1][: MOST_SHAPES - len(across[:1])]
+    across = [m for m in machines if m.num_slices in hinted]
+    single = [m for m in machines if m.num_slices == 1][: MOST_SHAPES - len(across[:1])]
     some = [*across[:1], *single]
     first = natural(chip, mesh.size)
     return tuple(some) if some or first is None else (first,)

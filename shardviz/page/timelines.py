@@ -54,9 +54,9 @@ def timeline_view(state: ExplorerState) -> Json:
     cards = [_card(each.name, one, kinds) for each, one in zip((card, other), timelines, strict=False)]
     chosen: dict[tuple[Piece, ...], int] = {}
     rows = [
-        [looks.index(look_of(of, event)), _at(event), event_about(of, event), chosen.setdefault(said, len(chosen))]
+        [looks.index(look_of(of, event)), _at(event), event_about(of, event), chosen.setdefault(pieces, len(chosen))]
         for of, event in kinds.values()
-        for said in (_chosen(of, event),)
+        for pieces in (_chosen(of, event),)
     ]
     told = Document(blocks=tuple(paragraph(*each) for each in chosen))
     return pane(
@@ -104,7 +104,6 @@ def _card(name: str, timeline: Timeline, kinds: dict[Any, tuple[Timeline, Event]
 
 
 def _memory(memory: HeldMemory, stretch: Stretch) -> Json:
-    """What is held."""
     steps = zip(stretch(memory.begins), memory.bytes, strict=True)
     return {
         "peak": format_bytes(memory.peak),

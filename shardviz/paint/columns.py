@@ -38,10 +38,10 @@ def wrap(text: str, width: int, indent: str = "") -> list[str]:
     return split(text, width, subsequent_indent=indent)
 
 
-def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: str = "  ") -> list[str]:
+def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
     """Rows of text as lines with aligned columns; the columns in `right` are set flush right."""
     if not rows:
         return []
     widths = [max(text_width(row[i]) for row in rows) for i in range(len(rows[0]))]
     sides = ["right" if i in right else "left" for i in range(len(widths))]
-    return [gap.join(map(pad, row, widths, sides)).rstrip() for row in rows]
+    return ["  ".join(map(pad, row, widths, sides)).rstrip() for row in rows]

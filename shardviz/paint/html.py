@@ -75,13 +75,8 @@ _ONE_LINE = 60  # characters; longer names and texts may take several lines
 
 @dataclass(frozen=True)
 class Look:
-    """Where the HTML goes to.
-
-    Attributes:
-        colours: mesh axis → its colour.
-        draw: on a page of its own, which no sanitizer sees, what draws a Picture. There cells also carry their heads,
-            for narrow screens, and rows that are not shown at first can be unfolded. None where a sanitizer looks on.
-    """
+    """Where the HTML goes to: the axes' colours, and what draws a Picture on a page of its own, which no sanitizer
+    sees. There cells also carry their heads, for narrow screens, and rows not shown at first can be unfolded."""
 
     colours: Colours
     draw: Callable[[Picture], str] | None = None
@@ -400,10 +395,6 @@ def explained(html: str, meaning: str) -> str:
     )
 
 
-def _line(piece: Piece, _: Colours) -> str:
-    return outside(piece.text) + (f" {mono(outside(piece.value))}" if piece.value else "")
-
-
 def _indented(piece: Piece) -> str:
     """Program text, which keeps its indent."""
     text = piece.text.lstrip(" ")
@@ -427,7 +418,7 @@ _PIECES = {
     "mesh": _mesh,
     "spec": lambda piece, colours: spec_html(piece.value, colours),
     "bar": lambda piece, colours: bar_html(piece.value, colours),
-    "line": _line,
+    "line": lambda piece, _: outside(piece.text) + (f" {mono(outside(piece.value))}" if piece.value else ""),
 }
 
 

@@ -20,15 +20,9 @@ from shardviz.notation import DeviceMesh
 
 @dataclass(frozen=True)
 class AxisColour:
-    """How a mesh axis looks.
-
-    Attributes:
-        light: the fill on a light page, `#RRGGBB`. Chips in HTML use it on dark pages too: they carry their own ink.
-        dark: the fill on a dark page: the same hue, a step lighter.
-        ink: the colour of text on `light`, at least 4.5:1 (WCAG AA).
-        dark_ink: the colour of text on `dark`, at least 4.5:1.
-        hatch: a matplotlib hatch, the second cue where a name does not fit.
-    """
+    """How a mesh axis looks: `#RRGGBB` of the fill on a light page (also of chips in HTML on a dark one: they carry
+    their own ink) and, a step lighter, on a dark one; the ink on each, at least 4.5:1 (WCAG AA); and a matplotlib
+    hatch, the second cue where a name does not fit."""
 
     light: str
     dark: str

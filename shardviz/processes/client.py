@@ -47,7 +47,8 @@ _END = 5.0
 
 
 class _Child:
-    """A job's process that the server has forked, or is to fork."""
+    """A job's process that the server has forked, or is to fork: its exit code, negative for a signal, None while it
+    runs; what the compiler raised (`words`); why there is no process (`trouble`)."""
 
     def __init__(self, server: _Server):
         self._server = server
@@ -55,16 +56,8 @@ class _Child:
         self.code: int | None = None
         self.words = self.trouble = ""
 
-    def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
-        return self.code
-
     def kill(self) -> None:
-        """Ends it and waits until it is gone.
-
-        Raises:
-            EOFError, OSError: if the server is gone, or does not answer.
-        """
+        """Ends it and waits until it is gone. An `EOFError` or `OSError` if the server is gone, or does not answer."""
         deadline = time.monotonic() + _END
         while self.code is None and not self.trouble:
             if self.pid is not None:
@@ -74,17 +67,10 @@ class _Child:
                 raise OSError("the compile server does not answer")
             self._server.hear(0.1)
 
-    def refused(self) -> str:
-        """What the compiler raised; empty for nothing."""
-        return self.words
-
 
 class _Server:
-    """The compile server, a process that forks, its folder, and the line to it.
-
-    Raises:
-        OSError: if the system gives no room, process or socket.
-    """
+    """The compile server, a process that forks, its folder, and the line to it. An `OSError` where the system gives no
+    room, process or socket."""
 
     def __init__(self) -> None:
         self.root = dumps.new_folder()
@@ -111,11 +97,7 @@ class _Server:
         return child
 
     def hear(self, seconds: float = 0.0) -> None:
-        """Takes in what the server has said.
-
-        Raises:
-            EOFError, OSError: if it is gone.
-        """
+        """Takes in what the server has said. An `EOFError` or `OSError` if it is gone."""
         while self.line.poll(seconds):
             kind, number, *rest = self.line.recv()
             child, seconds = self.children[number], 0.0
@@ -210,11 +192,7 @@ class _Keeper:
         return not self.closing and (self.thread.is_alive() or self.thread.ident is None)
 
     def begin(self) -> None:
-        """Starts its thread.
-
-        Raises:
-            RuntimeError: if the system gives no thread.
-        """
+        """Starts its thread; a `RuntimeError` if the system gives none."""
         if not self.thread.is_alive():
             self.thread.start()
 
@@ -316,7 +294,7 @@ class _Keeper:
         if not task.begun:
             task.begun = time.monotonic()
             task.job.pid, task.job.state, task.job.begun = process.pid, "running", True
-        code, wanted = process.poll(), request.milestones
+        code, wanted = process.code, request.milestones
         try:
             full = self._reach(task, request, folder, ended=code == 0) if isinstance(request, Request) else None
         except OSError as error:
@@ -333,17 +311,14 @@ class _Keeper:
             self._end(task, "failed", error=f"the compiler could not write down what it made: {full}")
         elif code == 0 and (not wanted or "compiled" in task.sent):  # what does not fit is not finished
             self._end(task, "done")
-        elif refused := process.refused():
-            self._end(task, "refused", error=refused)
+        elif process.words:
+            self._end(task, "refused", error=process.words)
         else:
             self._end(task, "crashed", code=code)
 
     def _reach(self, task: _Task, request: Request, folder: Path, *, ended: bool) -> str | None:
-        """Tells the milestones that a compiler has reached since it was last looked at.
-
-        Returns:
-            What keeps its files from being whole, where something does: then nothing is told.
-        """
+        """Tells the milestones that a compiler has reached since it was last looked at; none, and what it is, where
+        something keeps its files from being whole."""
         platform = request.topology.platform if request.topology else "cpu"
         for milestone in request.milestones:
             if milestone in task.sent:
@@ -412,11 +387,7 @@ _numbers = itertools.count(1)
 
 
 def _here() -> _Keeper:
-    """The keeper, at work.
-
-    Raises:
-        RuntimeError: if the system gives no thread.
-    """
+    """The keeper, at work; a `RuntimeError` if the system gives no thread."""
     global _keeper
     with _lock:
         if _keeper is None or not _keeper.live():
@@ -465,17 +436,9 @@ def submit(
     memory_limit: float | None = None,
     on_milestone: Milestone | None = None,
 ) -> Job:
-    """Starts a compile, or a trial.
-
-    Args:
-        request: what to compile, or to try.
-        timeout: seconds that it may take; 600 if not given.
-        memory_limit: bytes that its process may use; three quarters of the machine's if not given.
-        on_milestone: called with the job, the milestone's name and its texts, on another thread.
-
-    Returns:
-        The `Job`; what the system does not give ends it with an error.
-    """
+    """Starts a compile, or a trial, which may take so many seconds (600) and bytes (three quarters of the machine's);
+    `on_milestone` gets the `Job`, a milestone's name and its texts, on another thread. What the system does not give
+    ends it with an error."""
     job = Job(request, on_milestone)
     begin(job, timeout=timeout, memory_limit=memory_limit)
     return job

@@ -50,11 +50,7 @@ def _is_text(name: str) -> bool:
 
 
 def new_folder() -> Path:
-    """A new folder of this process.
-
-    Raises:
-        OSError: if there is no room for one in any place.
-    """
+    """A new folder of this process; an `OSError` if there is no room for one in any place."""
     places = _bases()
     for place in places:
         try:
@@ -122,10 +118,8 @@ _MORE = {"memory_report": "after_optimizations-memory-usage-report.txt", "no_roo
 
 
 def _find(folder: Path, milestone: str, devices: int) -> dict[str, Path]:
-    """Stage → file for those of a milestone's files that exist.
-
-    For a single device XLA runs no partitioner; the program that it was given stands for both sides of it.
-    """
+    """Stage → file for those of a milestone's files that exist. For one device XLA runs no partitioner: the program
+    that it was given stands for both sides of it."""
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
     files = {}
     for name in names:
@@ -146,15 +140,8 @@ def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
 
 
 def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platform: str = "cpu") -> bool:
-    """Whether all of a milestone's files are there and whole.
-
-    Args:
-        folder: XLA's dump folder.
-        milestone: `partitioned`, `compiled` or `finished`.
-        devices: how many the program is for.
-        ended: whether the compiler has ended, so that nothing is still being written.
-        platform: whose compiler it is: `cpu`, `tpu` or `gpu`.
-    """
+    """Whether all of a milestone's files are whole in XLA's dump folder; `ended`: the compiler is, so that nothing is
+    still written."""
     files = _find(folder, milestone, devices)
     if not _STAGES[milestone].keys() <= files.keys():
         return False

@@ -31,13 +31,7 @@ _FULL_ERRORS = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 def words(error: BaseException, doing: str, folder: Path | None = None) -> str:
-    """What could not be done, what is full, and what to do about it.
-
-    Args:
-        error: what the system gave.
-        doing: what was tried.
-        folder: where, if it was about files.
-    """
+    """What could not be done (`doing`), what is full in which folder, and what to do about it."""
     number = error.errno if isinstance(error, OSError) else None
     text = (error.strerror if isinstance(error, OSError) else None) or f"{type(error).__name__}: {error}"
     if number in _FULL_ERRORS:

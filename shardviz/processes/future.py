@@ -30,18 +30,13 @@ T = TypeVar("T")
 
 
 class Job(Future[T]):
-    """A compile under way; its result is milestone → stage → text.
+    """A compile under way; its result is milestone → stage → text. Only the process that made it can wait for it: in a
+    fork of that, nobody would ever answer.
 
-    Only the process that made it can wait for it: in a fork of that, nobody would ever answer.
-
-    Attributes:
-        request: what is compiled.
-        state: `queued`, `running`, the milestone that was reached last, then `done`, `stopped`, `crashed`, `timeout`,
-            `memory`, `refused`, or `failed` where the system gave no room, process or the like.
-        stderr: what the compiler has written to its standard error, up to the last milestone or the end.
-        pid: the process that compiles, while there is one.
-        begun: whether a process has been at it.
-        texts: what has been reached so far.
+    Its `state` is `queued`, `running`, the milestone that was reached last, then `done`, `stopped`, `crashed`,
+    `timeout`, `memory`, `refused`, or `failed` where the system gave no room, process or the like. It has what was
+    reached so far (`texts`), the compiler's standard error up to the last milestone or the end, the process that
+    compiles while there is one (`pid`), and whether one has been at it (`begun`).
     """
 
     def __init__(self, request: Request | Trial | None = None, on_milestone: Milestone | None = None):
@@ -57,12 +52,10 @@ class Job(Future[T]):
         self._stop: Callable[[], None] = lambda: None
 
     def result(self, timeout: float | None = None) -> T:
-        """As `Future.result`."""
         self._check_owner()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As `Future.exception`."""
         self._check_owner()
         return super().exception(timeout)
 

@@ -41,15 +41,9 @@ _NO_ROOM = re.compile(r"RESOURCE_EXHAUSTED.*(?:HbmOom|memory on HBM|memory space
 
 @dataclass(frozen=True)
 class Topology:
-    """A machine to compile for that need not be there, in its compiler's own words.
-
-    Attributes:
-        platform: `tpu` or `gpu`.
-        name: libtpu's name of a slice (`v5p:4x4x4`); NVLink domains x hosts x GPUs (`2x1x8`).
-        device_ids: the id of the device at each place of the mesh.
-        details: libtpu's further words, such as `num_slices`.
-        config: XLA's description of the GPU.
-    """
+    """A machine to compile for that need not be there, in its compiler's own words: the `platform` (`tpu` or `gpu`);
+    libtpu's name of a slice (`v5p:4x4x4`), or NVLink domains x hosts x GPUs (`2x1x8`); the id of the device at each
+    place of the mesh; libtpu's further words, such as `num_slices`; and XLA's description of the GPU."""
 
     platform: str
     name: str
@@ -60,17 +54,9 @@ class Topology:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to compile.
-
-    Attributes:
-        module: StableHLO bytecode with Shardy's shardings.
-        devices: the number of devices.
-        out_chosen: for each output whether its sharding is the compiler's choice.
-        until: the milestone after which nothing more is wanted: `partitioned`, `compiled`, or `finished`, for which the
-            compile goes on to its end.
-        options: further compiler options by name.
-        topology: the machine to compile for; None for simulated CPU devices.
-    """
+    """What to compile: StableHLO bytecode with Shardy's shardings, for so many devices; for each output, whether its
+    sharding is the compiler's choice; the milestone after which nothing more is wanted (`partitioned`, `compiled`, or
+    `finished`: on to the compile's end); further compiler options; and the machine, None for simulated CPU devices."""
 
     module: bytes
     devices: int
@@ -87,14 +73,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Trial:
-    """Something to try in a process of its own, which may die of it where the kernel must not.
-
-    Attributes:
-        function: `module:name` of a function, called with `data` and `arguments`; what it returns is dropped. It is
-            named, and not pickled, so that only the child imports its module.
-        data: bytes.
-        arguments: its keyword arguments, which must be picklable.
-    """
+    """Something to try in a process of its own, which may die of it: `module:name` of a function (named, not pickled:
+    only the child imports it), called with `data` and picklable keyword arguments; what it returns is dropped."""
 
     function: str
     data: bytes
@@ -109,11 +89,7 @@ class Trial:
 
 
 def compile_in(folder: Path, request: Request) -> None:
-    """Compiles, with XLA's dumps going to `folder / "dumps"`; returns when the compiler does.
-
-    Raises:
-        whatever the compiler raises.
-    """
+    """Compiles, with XLA's dumps going to `folder / "dumps"`; returns, or raises, when the compiler does."""
     target = folder / "dumps"
     target.mkdir(exist_ok=True)
     options = {"xla_dump_to": str(target), "xla_dump_hlo_pass_re": dumps.PARTITIONER, **request.options}

@@ -30,12 +30,7 @@ _REFUSAL_BYTES = 60_000
 
 
 def main(descriptor: str, root: str) -> None:
-    """Runs the server on an inherited socket.
-
-    Args:
-        descriptor: the socket's file descriptor.
-        root: the folder for jobs; removed at the end.
-    """
+    """Runs the server on an inherited socket's descriptor; `root`, the folder for jobs, is removed at the end."""
     _plain_signals()
     kernel = os.getppid()
     _jax.preload()
@@ -72,11 +67,8 @@ def main(descriptor: str, root: str) -> None:
 
 
 def _fork(folder: Path, line: Connection) -> tuple[int, int]:
-    """A child that does the job of a folder, and the pipe that it writes the compiler's refusal to.
-
-    Raises:
-        OSError: if the system gives no process.
-    """
+    """A child that does the job of a folder, and the pipe for the compiler's refusal; an `OSError` if the system gives
+    no process."""
     words, say = os.pipe()
     os.set_blocking(words, False)  # what the compiler has begun may hold the other end
     server = os.getpid()
@@ -101,15 +93,8 @@ def _fork(folder: Path, line: Connection) -> tuple[int, int]:
 
 
 def _work(folder: Path, say: int) -> int:
-    """Does a job in this process, which is there for it alone.
-
-    Args:
-        folder: the job's, with the request; standard output and error go there, and so do the compiler's own files.
-        say: the descriptor that the compiler's refusal is written to.
-
-    Returns:
-        The exit code.
-    """
+    """Does the job of a folder in this process, which is there for it alone, its output going there too and the
+    compiler's refusal to `say`; gives the exit code."""
     try:
         os.environ.update(TMPDIR=str(folder), TMP=str(folder))  # libtpu's and others' files, which go with the folder
         log = os.open(folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

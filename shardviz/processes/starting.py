@@ -51,16 +51,8 @@ _FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 
 
 def python(module: str, arguments: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
-    """Starts a Python that calls `main(*arguments)` of a module of this package.
-
-    Args:
-        module: the module's full name, of this package.
-        arguments: texts.
-        how: what else `subprocess.Popen` is to be given.
-
-    Raises:
-        OSError: if the system gives no process.
-    """
+    """Starts a Python that calls `main(*arguments)` of a module of this package, by its full name; `how` is
+    `subprocess.Popen`'s. An `OSError` if the system gives no process."""
     parts = [_home(), module, str(len(arguments)), *arguments, *_path()]
     packed = b"\0".join(map(os.fsencode, parts)).hex()
     if not sys.executable:
@@ -142,8 +134,7 @@ def in_the_way() -> str:
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """A pair of connected sockets, neither of which is taken for standard input, output or error where those are
-    closed."""
+    """A pair of connected sockets, neither taken for standard input, output or error where those are closed."""
     pair = socket.socketpair()
     try:
         import fcntl

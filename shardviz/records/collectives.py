@@ -282,12 +282,8 @@ def _known(argument: str, name: str, allowed: Sequence[str]) -> None:
 
 
 class Only:
-    """The answer of `Collectives.only`: true where all collectives match.
-
-    Attributes:
-        asked: what they should match.
-        others: the collectives that do not match.
-    """
+    """The answer of `Collectives.only`, true where all collectives match; `asked` is what they should, `others` are
+    those that do not."""
 
     failed: ClassVar[list[Only]] = []
     """The last that were asked and were false; what shows failed assertions empties it."""

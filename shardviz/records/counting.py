@@ -25,17 +25,13 @@ from typing import NamedTuple
 
 
 def dot_flops(output: Iterable[int], contracted: Iterable[int]) -> float:
-    """FLOPs of a matrix product: 2 x output size x contracted size.
-
-    Args:
-        output: the result's dimensions, those of a batch included.
-        contracted: the sizes of the dimensions that are summed over; none for an outer product.
-    """
+    """FLOPs of a matrix product: 2 x output size (a batch included) x size of the dimensions that are summed over."""
     return 2.0 * math.prod(output) * math.prod(contracted)
 
 
 def ragged_dot_flops(left: Sequence[int], right: Sequence[int], met: Iterable[int]) -> float:
-    """FLOPs of a ragged matrix product (`lax.ragged_dot`): 2 for each product of two numbers.
+    """FLOPs of a ragged matrix product (`lax.ragged_dot`) of factors of these sizes: 2 for each product of two numbers.
+    `met` are the right factor's dimensions that are summed over, are a batch, or are the groups.
 
     However the groups share the ragged dimension, each of its rows meets one group's part of the other factor: so the
     groups' number is no factor, be it a dimension of the right factor or, where the ragged dimension is summed over, of
@@ -43,10 +39,6 @@ def ragged_dot_flops(left: Sequence[int], right: Sequence[int], met: Iterable[in
 
     >>> ragged_dot_flops((4096, 1024), (8, 1024, 512), met=[0, 1]) == 2 * 4096 * 1024 * 512
     True
-
-    Args:
-        left, right: the factors' dimensions.
-        met: those of the right factor that are summed over, are a batch, or are the groups.
     """
     met = set(met)
     return 2.0 * math.prod(left) * math.prod(size for d, size in enumerate(right) if d not in met)
@@ -90,16 +82,10 @@ def convolution_flops(
     feature_group_count: int = 1,
     batch_group_count: int = 1,
 ) -> float:
-    """FLOPs of a convolution.
+    """FLOPs of a convolution, of features in all groups together and a window for each spatial dimension (none: a
+    matrix product written as a convolution); group counts are as in HLO, StableHLO and `conv_general_dilated`.
 
         2 x batch / batch groups x input features / feature groups x output features x products along each dimension
-
-    Args:
-        batch: the size of the input's batch dimension.
-        input_features: the size of the input's feature dimension, all groups together.
-        output_features: the size of the output's feature dimension.
-        windows: one for each spatial dimension; none for a matrix product that is written as a convolution.
-        feature_group_count, batch_group_count: as in HLO, StableHLO and `jax.lax.conv_general_dilated`.
     """
     each = (batch // batch_group_count) * (input_features // feature_group_count) * output_features
     return 2.0 * each * math.prod(window.products for window in windows)

@@ -40,13 +40,8 @@ class Array(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the author of a Pallas kernel says of it, or else its grid and its body.
-
-    Attributes:
-        source: the innermost line of the person's code that calls it.
-        results: the shapes that it gives.
-        flops: of one run.
-    """
+    """What the author of a Pallas kernel, or else its grid and body, says of it: the person's innermost line that calls
+    it, the shapes that it gives, FLOPs of one run."""
 
     source: Frame | None
     results: tuple[tuple[int, ...], ...]
@@ -55,12 +50,8 @@ class Estimate:
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What is known of calls besides their text.
-
-    Attributes:
-        stated: kernel name or call target → FLOPs of one run on one device, as a person says.
-        estimates: what the kernels' authors or bodies say; some platforms' calls do not have it in their text.
-    """
+    """What is known of calls besides their text: FLOPs of one run on one device as a person says, by kernel name or
+    target, and as the kernels' authors or bodies do, which some platforms' calls lack."""
 
     stated: Mapping[str, float] = field(default_factory=dict)
     estimates: tuple[Estimate, ...] = ()
@@ -120,16 +111,8 @@ def factor_dtype(operands: Sequence[Array], results: Sequence[Array]) -> str:
 
 
 def call_flops(target: str, operands: Sequence[Array], results: Sequence[Array], config: str = "") -> float | None:
-    """FLOPs of one run of a call, by its shapes and what stands in its text; None where that does not tell.
-
-    Args:
-        target: the call's `custom_call_target`.
-        operands, results: the arrays that go in and come out; a tuple's one by one.
-        config: its `backend_config`, as text.
-
-    Returns:
-        The number; 0 for a call that computes nothing.
-    """
+    """FLOPs of one run of a call, by its `custom_call_target`, the arrays that go in and come out, and its
+    `backend_config`; 0 for a call that computes nothing, None where these do not tell."""
     if target in _NOTHING or target.startswith(_NOTHING_BEGINS):
         return 0.0
     if target in KERNELS:
@@ -139,7 +122,7 @@ def call_flops(target: str, operands: Sequence[Array], results: Sequence[Array],
     name = routine[1] if routine else _TPU_ROUTINES.get(target, "")
     if name in _ROUTINES:
         complex_ = 4.0 if operands and "complex" in operands[0].dtype else 1.0
-        return _guarded(lambda: complex_ * _ROUTINES[name](operands))
+        return _guarded(lambda: complex_ * _routine(_ROUTINES[name], operands))
     if target.startswith(ATTENTION):
         return _guarded(lambda: _attention(target, operands, config))
     if target in _CONVOLUTIONS:
@@ -194,55 +177,24 @@ def _dimensions(config: str, name: str) -> list[int]:
     return [int(n) for n in re.findall(r"\d+", match[1])] if match else []
 
 
-def _matrix(array: Array) -> tuple[int, int, int]:
-    """How many matrices, their rows and columns."""
-    *batch, rows, columns = array.dims
-    return math.prod(batch), rows, columns
+def _routine(name: str, operands: Sequence[Array]) -> float:
+    """FLOPs of a routine on real numbers: of a batch of m x n matrices, with k reflectors or the shorter side."""
+    if name == "trsm":
+        return float(operands[0].dims[-1] * math.prod(operands[1].dims))
+    *batch, m, n = operands[2 if name == "ormqr" else 0].dims
+    k = operands[1].dims[-1] if name in ("orgqr", "ormqr") else min(m, n)
+    many = math.prod(batch)
+    return {
+        "potrf": many * n**3 / 3,
+        "getrf": 2.0 * many * (m * n * k - (m + n) * k**2 / 2 + k**3 / 3),
+        "geqrf": 2.0 * many * k**2 * (max(m, n) - k / 3),
+        "orgqr": many * (4 * m * n * k - 2 * (m + n) * k**2 + 4 * k**3 / 3),
+        "ormqr": many * (4.0 * m * n * k - 2.0 * (n if operands[0].dims[-2] == m else m) * k**2),
+    }[name]
 
 
-def _potrf(operands: Sequence[Array]) -> float:
-    many, n, _ = _matrix(operands[0])
-    return many * n**3 / 3
-
-
-def _getrf(operands: Sequence[Array]) -> float:
-    many, m, n = _matrix(operands[0])
-    k = min(m, n)
-    return 2.0 * many * (m * n * k - (m + n) * k**2 / 2 + k**3 / 3)
-
-
-def _geqrf(operands: Sequence[Array]) -> float:
-    many, m, n = _matrix(operands[0])
-    k = min(m, n)
-    return 2.0 * many * k**2 * (max(m, n) - k / 3)
-
-
-def _orgqr(operands: Sequence[Array]) -> float:
-    many, m, n = _matrix(operands[0])
-    k = operands[1].dims[-1]
-    return many * (4 * m * n * k - 2 * (m + n) * k**2 + 4 * k**3 / 3)
-
-
-def _ormqr(operands: Sequence[Array]) -> float:
-    many, m, n = _matrix(operands[2])
-    k = operands[1].dims[-1]
-    return many * (4.0 * m * n * k - 2.0 * (n if operands[0].dims[-2] == m else m) * k**2)
-
-
-def _trsm(operands: Sequence[Array]) -> float:
-    return float(operands[0].dims[-1] * math.prod(operands[1].dims))
-
-
-_ROUTINES: Mapping[str, Callable[[Sequence[Array]], float]] = {
-    "potrf": _potrf,
-    "getrf": _getrf,
-    "geqrf": _geqrf,
-    "orgqr": _orgqr,
-    "ungqr": _orgqr,
-    "ormqr": _ormqr,
-    "unmqr": _ormqr,
-    "trsm": _trsm,
-}
+_ROUTINES = {name: name for name in ("potrf", "getrf", "geqrf", "orgqr", "ormqr", "trsm")}
+_ROUTINES |= {"ungqr": "orgqr", "unmqr": "ormqr"}
 _ROUTINE = re.compile(r"(?:lapack_[sdcz]|blas_[sdcz]|cusolver_|cublas_|hipsolver_|hipblas_)(\w+?)(?:_batched)?_ffi")
 _TPU_ROUTINES = {
     "Cholesky": "potrf",

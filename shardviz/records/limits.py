@@ -28,13 +28,8 @@ _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True)
 class Limit:
-    """A bound that a number must keep.
-
-    Attributes:
-        sign: `<`, `<=`, `>`, `>=` or `==`.
-        number: the bound, in bytes, seconds or as a share.
-        text: as it was written.
-    """
+    """A bound that a number must keep: `<`, `<=`, `>`, `>=` or `==` of bytes, seconds or a share; `text` is it as it
+    was written."""
 
     sign: str
     number: float
@@ -51,11 +46,8 @@ class Limit:
 
 
 def amount_of(text: str | float, unit: str, argument: str = "amount") -> float:
-    """`100 MB`, `96 GiB`, `5.5 s`, `90%` as bytes (unit `B`), seconds (`s`) or a share (empty unit).
-
-    Raises:
-        ShardvizError: if it is no amount of that unit; the message names the argument.
-    """
+    """`100 MB`, `96 GiB`, `5.5 s`, `90%` as bytes (unit `B`), seconds (`s`) or a share (empty unit); a `ShardvizError`,
+    which names the argument, for another text."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         return float(text)
     limit = limit_of(text, unit, argument)
@@ -65,16 +57,8 @@ def amount_of(text: str | float, unit: str, argument: str = "amount") -> float:
 
 
 def limit_of(text: str | float, unit: str, argument: str = "limit") -> Limit:
-    """`<= 5.5 s` as a bound; without a sign it must not be passed: `100 MB` is `<= 100 MB`, a share is `>=`.
-
-    Args:
-        text: what was written; a plain number is in bytes, seconds or a share.
-        unit: `B`, `s`, or empty for a share.
-        argument: the argument's name, for the message.
-
-    Raises:
-        ShardvizError: if it is no such bound.
-    """
+    """`<= 5.5 s` as a bound; a plain number is bytes, seconds or a share; without a sign it must not be passed, but a
+    share is `>=`. `unit` is `B`, `s` or empty; a `ShardvizError`, which names the argument, for another text."""
     match = _NUMBER.fullmatch(str(text).strip()[:64])
     factor = None if match is None else _factor(match[3], unit, isinstance(text, str))
     if match is None or factor is None or isinstance(text, bool):

@@ -57,14 +57,9 @@ def label(segment: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """Which arguments and outputs stand at the same place of different trees and have one shape.
-
-    A weight's twins are its momentum and its new value, which had better be sharded as it is.
-
-    Attributes:
-        place: the place of each argument below its own name, with its shape; none for one that is a tree of its own.
-        at: what stands at each of these places, as (`argument` or `output`, name), in the program's order.
-    """
+    """Which arguments and outputs of one shape stand at the same place of different trees, as a weight's momentum and
+    new value, which had better be sharded as it is: each argument's place below its own name (unless a tree of its
+    own), and what stands at each place, as (`argument` or `output`, name), in the program's order."""
 
     place: Mapping[str, tuple[str, tuple[int, ...]]]
     at: Mapping[tuple[str, tuple[int, ...]], Sequence[tuple[str, str]]]

@@ -34,12 +34,7 @@ def is_differentiated(name_stacks: Iterable[str]) -> bool:
 
 
 def phase(name_stack: str, differentiated: bool = True) -> str:
-    """Where in a train step an operation stands, from JAX's name stack: `forward`, `backward`, `rematerialised` or
-    `update`.
-
-    `rematerialised` is what `jax.checkpoint` computes again on the way back (`rematted_computation` inside
-    `transpose(...)`), `backward` what else is inside `transpose(...)`, `forward` inside `jvp(...)`, `update` the rest:
-    the optimizer's part, unless the values show otherwise (`shardviz.graph.flow`). Where the program takes no
-    derivative, all is `forward`.
-    """
+    """Where in a train step an operation stands, from JAX's name stack: `rematerialised` (`rematted_computation` inside
+    `transpose(...)`), `backward` (else inside it), `forward` (inside `jvp(...)`), or `update`, the optimizer's part
+    unless the values show otherwise (`shardviz.graph.flow`); all is `forward` where there is no derivative."""
     return _inside(name_stack) if differentiated else "forward"

@@ -273,11 +273,8 @@ class ReportRecord(Visible):
 
 
 def read_versioned(text: str, kind: str, version: int) -> dict[str, Any]:
-    """The fields of a record that was written as JSON, its schema version under the key `shardviz_` and its kind.
-
-    Raises:
-        ShardvizError: if the text is no JSON, no such record, of another version, or has numbers that count nothing.
-    """
+    """The fields of a record that was written as JSON, its schema version under the key `shardviz_` and its kind. A
+    `ShardvizError` for what is no JSON, no such record, of another version, or has numbers that count nothing."""
     try:
         data = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:  # no text, no JSON, too many digits, lists without end
@@ -299,12 +296,8 @@ _DEEPEST = 32
 
 
 def _faults(value: Any, path: tuple[Any, ...] = (), most: float = _LARGEST) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Numbers that count nothing and text that cannot be written, wherever they stand in a report's JSON: the path to
-    each, and what is expected there.
-
-    All that a report counts is 0 or more and finite, also when it is added up, and its whole numbers fit into 64 bits;
-    compiler options alone may be below 0.
-    """
+    """Numbers that count nothing (all are 0 or more and finite, whole ones of 64 bits, compiler options alone below 0)
+    and text that cannot be written, anywhere in a report's JSON: the path to each, and what is expected there."""
     if isinstance(value, dict | list):
         if len(path) > _DEEPEST:
             yield path, f"lists at most {_DEEPEST} deep"

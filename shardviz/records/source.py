@@ -32,11 +32,9 @@ _OWN, _LIBRARY, _NEVER = range(3)
 
 
 def innermost(frames: Iterable[Frame]) -> Frame | None:
-    """The innermost line of the person's code on a stack, which goes from its innermost frame outwards.
-
-    That is the first frame in no installed package and not in Python's library; failing that, the first that is not
-    JAX's; None where there is neither. shardviz's own code never counts, except its `gallery`.
-    """
+    """The innermost line of the person's code on a stack, from its innermost frame outwards: the first in no installed
+    package nor Python's library, else the first that is not JAX's; None for neither. Of shardviz only its `gallery`
+    counts."""
     best = None
     for frame in reversed(tuple(frames)):
         best = nearer(frame, best)
@@ -76,13 +74,9 @@ _FUNCTION = re.compile(r"(?:^|\.)([A-Za-z_]\w*)(?:\.__\w+__)?$")
 
 
 def module_of(name_stack: str, source: Frame | None = None) -> str:
-    """The module or function of the person's program that an operation stands in, from JAX's name stack (the
-    operation's own name last) and its line.
-
-    The names of modules and of `jax.named_scope`s, joined by `/`. Where there is none, the function that the line is in
-    (of a method `__call__`, its class); empty where that is not known either. What JAX puts in for loops, transforms,
-    jitted functions and einsums is left out, and so are names that begin with an underscore.
-    """
+    """The person's modules and `jax.named_scope`s that an operation stands in, joined by `/`, from JAX's name stack
+    (its own name last); without any the function of its line (of `__call__` the class). JAX's names for loops,
+    transforms, jitted functions and einsums, and those with a leading underscore, are left out."""
     return _scopes(name_stack) or ("" if source is None else _function(source.function))
 
 

@@ -17,12 +17,8 @@ from shardviz.kept import cached_property
 
 @dataclass(frozen=True)
 class StageLine:
-    """A line of a program's text.
-
-    Attributes:
-        text: it, without what says where it comes from.
-        at: the line of the person's own source that it comes from, as `Frame.short` has it; empty where not known.
-    """
+    """A line of a program's text, and the person's line that it comes from, as `Frame.short` has it; empty where not
+    known."""
 
     text: str
     at: str = ""
@@ -30,15 +26,9 @@ class StageLine:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
-    """A program as it is at one moment of its way.
-
-    Attributes:
-        name: what it is found by, such as `jaxpr` or `shardy`; the same for every plan.
-        title: what it is called.
-        kind: the language: `jaxpr`, `mlir` (StableHLO and Shardy's dialect) or `hlo`.
-        read: reads its lines, which takes a moment.
-        told: what is done there, in a sentence; may be empty.
-    """
+    """A program at one moment of its way: its name, the same for every plan (`jaxpr`, `shardy`); its title; its
+    language (`mlir` is StableHLO and Shardy's dialect); what is done there; and what reads its lines, which takes a
+    moment."""
 
     name: str
     title: str

@@ -43,13 +43,8 @@ def _grouped(rows: Iterable[_Row], of: Callable[[_Row], Any]) -> dict[Any, list[
 
 @dataclass(frozen=True)
 class CollectiveTotal:
-    """Collectives that have something in common, and their sums on one device in a step.
-
-    Attributes:
-        key: what they have in common: mesh axes, a source line (`Frame` or None), a kind, ...
-        label: the key in plain text.
-        collectives: they, in the program's order.
-    """
+    """Collectives, in the program's order, that have `key` in common (mesh axes, a source line or None, a kind, ...),
+    in plain text `label`, and their sums on one device in a step."""
 
     key: Hashable
     label: str
@@ -176,17 +171,9 @@ _COLLECTIVE_KEYS: Mapping[str, tuple[Callable[[Collective], Any], Callable[[Any]
 def sum_collectives(
     collectives: Iterable[Collective], key: str, *, order: str = "bytes"
 ) -> tuple[CollectiveTotal, ...]:
-    """Sums collectives that have something in common.
-
-    Args:
-        collectives: of a report, or of a cost with their seconds.
-        key: `axes`, `source` (the line), `kind`, `kind_axes`, `phase`, or `alike` (of one kind, over the same axes,
-            that run as often and take as long by the same formula).
-        order: `bytes` or `seconds`: the most first, then by label.
-
-    Raises:
-        ShardvizError: for another key.
-    """
+    """Sums collectives by `axes`, `source` (the line), `kind`, `kind_axes`, `phase`, or `alike` (one kind, over the
+    same axes, as often and as long by the same formula): the most `bytes` or `seconds` first, then by label. A
+    `ShardvizError` for another key."""
     if key not in _COLLECTIVE_KEYS:
         have = ", ".join(map(repr, _COLLECTIVE_KEYS))
         raise ShardvizError(f"collectives cannot be summed by {key!r}; the keys are {have}")
@@ -206,12 +193,8 @@ def total_of(collectives: Iterable[Collective]) -> CollectiveTotal:
 
 @dataclass(frozen=True)
 class WorkTotal:
-    """Work that has something in common, and its sums on one device in a step.
-
-    Attributes:
-        key: what it has in common: a phase, a line (`Frame`, or None where not known), a module or an element type.
-        work: the rows.
-    """
+    """Work that has `key` in common (a phase, a line, or None where not known, a module, an element type), and its sums
+    on one device in a step."""
 
     key: str | Frame | None
     work: tuple[Work, ...]

@@ -43,13 +43,8 @@ class Frame:
 
 @dataclass(frozen=True)
 class Use:
-    """What a program does with an argument.
-
-    Attributes:
-        optimizer: only the update uses it.
-        becomes: the name of the result that is its new value; empty where there is none.
-        read: how it is read, where each device reads only a slice of its shard.
-    """
+    """What a program does with an argument: whether only the update uses it, the result that is its new value, and how
+    it is read, where each device reads only a slice of its shard."""
 
     optimizer: bool = False
     becomes: str = ""

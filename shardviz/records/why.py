@@ -84,14 +84,8 @@ class Cause:
 
 @dataclass(frozen=True, kw_only=True)
 class End:
-    """A value on a chain.
-
-    Attributes:
-        name: the tree path, the variable, or the operation that makes it.
-        dimension: the dimension that carries the axis.
-        spec: how the value is sharded.
-        shape: its shape.
-    """
+    """A value on a chain: its name (the tree path, the variable, or the operation that makes it), the dimension that
+    carries the axis, its spec and shape."""
 
     name: str
     dimension: int
@@ -123,15 +117,8 @@ class Hop:
 
 @dataclass(frozen=True, kw_only=True)
 class ChainStop:
-    """Where an axis ends on its way to a value.
-
-    Attributes:
-        last: the value that still has it.
-        next: the value that has it no more.
-        op: the operation between them.
-        words: why.
-        source: the line.
-    """
+    """Where an axis ends on its way to a value: the last one that has it, the next one, which has it no more, the
+    operation between them, why (`words`), and the line."""
 
     last: End
     next: End
@@ -142,13 +129,8 @@ class ChainStop:
 
 @dataclass(frozen=True, kw_only=True)
 class Giver:
-    """A spec that would put a missing axis onto a value; it was tried.
-
-    Attributes:
-        source: the argument, output or constraint, with the spec that it would have.
-        was: the spec that it has.
-        dimension: the dimension of the value that would be cut.
-    """
+    """A spec that would put a missing axis onto a value, tried: the argument, output or constraint with that spec, the
+    one that it has (`was`), and the dimension of the value that would be cut."""
 
     source: Source
     was: Spec
@@ -204,10 +186,8 @@ _ALIKE = 0.005
 
 
 def outcome(chosen: Effect, wanted: Effect) -> str:
-    """Which of two is cheaper: by the step's seconds where a target was given, else by what moves and is computed.
-
-    Less than 0.5 % makes no difference. Where one moves less and the other computes less, only a target can tell.
-    """
+    """Which of two is cheaper: by the step's seconds where a target was given, else by what moves and is computed; less
+    than 0.5 % makes no difference. Where one moves less and the other computes less, only a target can tell."""
     if chosen.seconds is not None and wanted.seconds is not None:
         signs = {_sign(chosen.seconds, wanted.seconds)}
     else:
@@ -261,13 +241,9 @@ class Contest:
 class Way:
     """Specs that avoid a collective, or were tried to; the whole program was propagated with them.
 
-    Attributes:
-        text: what to change.
-        before, after: what the program costs as it is, and so.
-        gone: whether the collective is gone then.
-        added: the collectives that are there then and were not before, or move more, in words.
-        verdict: one of `OUTCOMES`; `chosen` is the plan as it is.
-        taken, given: the sources that lose, and get, the axis.
+    `text` is what to change, `before` and `after` what the program costs as it is, and so; `gone` whether the
+    collective is gone then, `added` those that are there then and were not before, or move more, in words; `verdict`
+    one of `OUTCOMES`, or `chosen`, the plan as it is; `taken` and `given` the sources that lose, and get, the axis.
     """
 
     text: str

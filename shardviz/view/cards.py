@@ -97,11 +97,9 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
 
 
 def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
-    """The card that an offer would become, compared with the open card.
-
-    Where the offer was tried at a higher level than is known of its plan, the step, the difference and the level are
-    as tried: at the open card's level if that was tried, so that the two cards' steps differ by the difference.
-    """
+    """The card that an offer would become, compared with the open card. Step, difference and level are as tried where
+    that was at a higher level than is known of its plan: at the open card's level, if tried there, so that the two
+    cards' steps differ by the difference."""
     would = Card(id="preview", name=offer.name, plan=offer.plan, known=known)
     card, tried = _cards([would], replace(deck, against=deck.at), name="preview"), offer.tried
     if tried is not None and tried.seconds and tried.step and LEVELS.index(tried.level) > LEVELS.index(known.level):

@@ -266,12 +266,8 @@ def run_differences(run: TargetCollective, of: Collective | None) -> str:
 
 @dataclass(frozen=True)
 class TargetRuns:
-    """What a target runs in the place of each of the partitioner's collectives.
-
-    Attributes:
-        report: whose collectives, and the target's.
-        timed: the target's by name with their seconds, where a cost has them.
-    """
+    """What a target runs in the place of each of a report's collectives, and by name their seconds (`timed`), where a
+    cost has them."""
 
     report: Report
     timed: Mapping[str, Collective]

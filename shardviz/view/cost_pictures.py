@@ -28,7 +28,7 @@ from shardviz.view.step_cost import headline, memory_words, step_words
 
 WIDE = 360.0
 """Pixels of the longest bar."""
-MOST_AXES, MOST_LINES = 8, 10
+MOST_AXES, MOST_LINES, MOST_SUMS = 8, 10, 12
 _STEP, _THICK = 30.0, 18.0
 
 
@@ -188,29 +188,27 @@ def _line_name(total: WorkTotal | CollectiveTotal, line: Callable[[Frame], str])
     return f"{total.label}  {shortened(text, 40)}" if text else total.label
 
 
-def collective_bars(report: Report, by: str = "axes", limit: int = 12) -> Picture:
+@picture.register
+def collective_bars(report: Report, kind: str = "") -> Picture:
     """Operand bytes of collectives on one device in a step, by `axes` or `source`; a note counts the bars left out."""
+    by = kind or "axes"
     if by not in ("axes", "source"):
         raise ShardvizError(f"collectives by {by!r}: by is 'axes' or 'source'")
     totals = sum_collectives(report.collectives, by)
-    most = max((t.bytes for t in totals[:limit]), default=0) or 1
+    shown = totals[:MOST_SUMS]
+    most = max((t.bytes for t in shown), default=0) or 1
     rows: list[Bar] = [
         (
             _line_name(total, report.line),
             [axes_part(report.mesh, part.axes, part.bytes / most) for part in total.parts],
             f"{total.bytes_text} · {', '.join(total.kinds)}",
         )
-        for total in totals[:limit]
+        for total in shown
     ]
-    more = f"; {len(totals) - limit} more not drawn" if len(totals) > limit else ""
+    more = f"; {len(totals) - len(shown)} more not drawn" if len(totals) > len(shown) else ""
     note = f"operand bytes per device in a step; longest bar {format_bytes(most)}{more}"
     title = f"{report.program}: collectives by {'mesh axes' if by == 'axes' else 'source line'}, {report.level}"
     return replace(bars(rows, title=title, mesh=report.mesh), notes=(note if totals else "no collectives",))
-
-
-@picture.register
-def _(report: Report, kind: str = "") -> Picture:
-    return collective_bars(report, kind or "axes")
 
 
 def machine_figure(cost: StepCost) -> Picture:

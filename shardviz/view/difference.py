@@ -75,16 +75,9 @@ _SHARE = 0.01  # of what the line costs on either side
 
 @dataclass(frozen=True, kw_only=True)
 class LineDifference:
-    """How the lines of a program differ between two plans.
-
-    Attributes:
-        name: of the card that is compared with.
-        level: at which they are compared.
-        timed: whether the amounts are seconds; else bytes that a device sends.
-        more: (file, line) → seconds or bytes more than there, of lines where that is worth saying.
-        new: (file, line) → the kinds and axes of collectives that are not there.
-        gone: (file, line) → those that are there only.
-    """
+    """How the lines of a program differ from those of the card `name`, at a level: by (file, line) seconds, or bytes
+    that a device sends, more than there, and the kinds and axes of collectives that only one of the two has (`new`
+    here, `gone` there)."""
 
     name: str
     level: str

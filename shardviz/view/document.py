@@ -68,14 +68,8 @@ Inline = Piece | tuple[Piece, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A stretch of a bar.
-
-    Attributes:
-        share: its length, of the longest bar beside it: 0 to 1.
-        axes: the mesh axes whose colour it has; None for no colour.
-        tip: what it is.
-        role: `axes`, `work` (what one device does itself), `moved` (what it sends) or `room` (what is left).
-    """
+    """A stretch of a bar: its share of the longest bar beside it, 0 to 1; the mesh axes whose colour it has, if
+    any; its role: `axes`, `work` (what one device does), `moved` (what it sends) or `room` (what is left)."""
 
     share: float
     axes: tuple[Axis, ...] | None = None
@@ -85,13 +79,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
-
-    Attributes:
-        title: its head; may be empty.
-        right: numbers, set flush right.
-        wrap: words that may take several lines.
-    """
+    """A column of a table; `right`: numbers, set flush right; `wrap`: words that may take several lines."""
 
     title: str
     right: bool = False
@@ -105,14 +93,8 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row of a table.
-
-    Attributes:
-        cells: one for each column.
-        detail: blocks that belong to the row, below it; see `Table.folds`.
-        selects: what a click on the row selects.
-        marked: it has changed, or is the one that is looked at.
-    """
+    """A row of a table, a cell each column; `detail` stands below it (see `Table.folds`), a click `selects`, and
+    `marked` is what has changed or is looked at."""
 
     cells: tuple[Inline, ...]
     detail: tuple[Block, ...] = ()
@@ -155,14 +137,8 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Paragraph:
-    """A sentence or two, or `label: a fact`.
-
-    Attributes:
-        pieces: what it says.
-        label: what it is about, in front; may be empty.
-        quiet: less important than what is around it.
-        name: as `Table.name`.
-    """
+    """A sentence or two, or `label: a fact`; `quiet` if less important than what is around it; `name` is as
+    `Table.name`."""
 
     pieces: tuple[Piece, ...]
     label: str = ""
@@ -200,14 +176,8 @@ class Beside:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Something drawn, a `Picture`, or lines to be copied, a `Listing`.
-
-    Attributes:
-        of: what is drawn.
-        caption: what it shows.
-        brief: plain text leaves it out.
-        name: as `Table.name`.
-    """
+    """Something drawn, a `Picture`, or lines to be copied, a `Listing`; plain text leaves it out if `brief`; `name` is
+    as `Table.name`."""
 
     of: Any
     caption: str = ""
@@ -217,11 +187,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Listing:
-    """Lines of a program as they stand, to be copied; a `Figure` has it.
-
-    Attributes:
-        text: the lines.
-    """
+    """Lines of a program as they stand, to be copied; a `Figure` has it."""
 
     text: str
 
@@ -231,14 +197,8 @@ Block = Paragraph | Table | Section | Beside | Figure
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """What there is to say of a subject.
-
-    Attributes:
-        title: what it is about.
-        blocks: what there is to say.
-        mesh: the mesh, whose axes have their colours by their place in it; None where there is none.
-        lead: lines below the title.
-    """
+    """What there is to say of a subject: a title, lines below it (`lead`), blocks. The axes of the mesh have their
+    colours by their place in it."""
 
     title: Inline = ()
     blocks: tuple[Block, ...] = ()
@@ -264,7 +224,6 @@ def _itself(subject: Document) -> Document:
 def words(
     text: str, *, strong: bool = False, quiet: bool = False, tone: Any = "", tip: str = "", selects: Any = None
 ) -> Piece:
-    """Plain words."""
     return Piece(text=text, strong=strong, quiet=quiet, tone=tone, tip=tip, selects=selects)
 
 
@@ -308,12 +267,10 @@ def value_spec(value: Value, *, asks: bool = False) -> tuple[Piece, ...]:
 
 
 def nbytes(amount: float | None, *, strong: bool = False, tip: str = "") -> Piece:
-    """Bytes."""
     return words(format_bytes(amount), strong=strong, tip=tip)
 
 
 def seconds(amount: float | None, *, strong: bool = False, tip: str = "") -> Piece:
-    """A time."""
     return words(format_seconds(amount), strong=strong, tip=tip)
 
 
@@ -360,7 +317,6 @@ Cell = Inline | str
 
 
 def row(*cells: Cell, detail: Iterable[Block] = (), selects: Any = None, marked: bool = False) -> Row:
-    """A row of a table."""
     inlines = tuple(words(cell) if isinstance(cell, str) else cell for cell in cells)
     return Row(cells=inlines, detail=tuple(detail), selects=selects, marked=marked)
 
@@ -457,7 +413,7 @@ def device_ranges(devices: Iterable[int]) -> str:
 def plain(inline: Inline) -> str:
     """Pieces in plain text, a space between them."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
-    return joined(pieces, [_plain(piece) for piece in pieces])
+    return joined(pieces, [f"{p.text} {p.value}".strip() if p.kind == "line" and p.value else p.text for p in pieces])
 
 
 def joined(pieces: Sequence[Piece], texts: Sequence[str]) -> str:
@@ -466,7 +422,3 @@ def joined(pieces: Sequence[Piece], texts: Sequence[str]) -> str:
     for piece, part in zip(pieces, texts, strict=True):
         text += (" " if text and part and not piece.text.startswith(_CLOSING) else "") + part
     return text
-
-
-def _plain(piece: Piece) -> str:
-    return f"{piece.text} {piece.value}".strip() if piece.kind == "line" and piece.value else piece.text

@@ -123,9 +123,8 @@ def _level(state: Looked) -> tuple[Piece, ...]:
 
 
 def _part(title: str, pane: Document, fold: Any, lead: Any = ()) -> Section:
-    """A pane as a section of the page."""
-    lines = tuple(Paragraph(pieces=line if isinstance(line, tuple) else (line,)) for line in pane.lead)
-    return Section(title=title, lead=lead, blocks=(*lines, *pane.blocks), fold=fold)
+    lines = (paragraph(*(line if isinstance(line, tuple) else (line,))) for line in pane.lead)
+    return section(title, *lines, *pane.blocks, lead=lead, fold=fold)
 
 
 @document.register
@@ -139,12 +138,6 @@ def _plans(state: Looked) -> Iterator[Block]:
     yield from document(deck).blocks
     if len(deck.cards) > 1:
         yield paragraph(words("Everything below is about the plan"), words(deck.now.name, strong=True), words("."))
-
-
-def _most(state: Looked) -> Section:
-    """What the step spends most on; mends were tried while the explorer ran."""
-    remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()
-    return _part("What costs you most", most_document(state.deck, remedies), "open")
 
 
 def _coded(code: Codes) -> Iterator[Block]:
@@ -161,10 +154,11 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
     report, cost = state.report, state.cost
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
     chosen = shard_map_pane(report, state.selected, state.remark)
+    remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()  # tried while the explorer ran
     blocks: list[Block] = [
         verdict_document(state.deck.now.known).blocks[-1],
         *_plans(state),
-        _most(state),
+        _part("What costs you most", most_document(state.deck, remedies), "open"),
         _part("Findings", problems_pane(report, cost), "open"),
         _part("Source", source_pane(timed, cost), "open"),
         values_section("Arguments", report.arguments),
@@ -184,7 +178,7 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
     blocks.append(_part("Values", values_pane(report, values, state.changed), "closed"))
     for name, code in codes.items():
         of = f"The plan {name!r} as Python" if len(codes) > 1 else "The plan as Python"
-        blocks.append(Section(title=of, blocks=tuple(_coded(code)), fold="closed"))
+        blocks.append(section(of, *_coded(code), fold="closed"))
     title = headline_pane(state).title
     return Document(title=title, lead=(_level(state),), blocks=_settled(tuple(blocks)), mesh=report.mesh)
 

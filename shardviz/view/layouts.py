@@ -133,7 +133,7 @@ def of_layout(cut: Layout) -> Document:
     ids = cut.device_ids[held]
     rows = table(
         enumerate(slices.tolist()),
-        ("slice", lambda each: code(_box(each[1]))),
+        ("slice", lambda each: code(f"[{', '.join(f'{start}:{stop}' for start, stop in each[1])}]")),
         (right("devices"), lambda each: device_ranges(ids[where.ravel() == each[0]].tolist())),
         most=_MOST_SLICES,
         kept=_MOST_SLICES,
@@ -142,10 +142,6 @@ def of_layout(cut: Layout) -> Document:
     shard = f"shard {format_shape(cut.shard_shape)}, {plural(len(slices), 'slice')}"
     text = f"array {format_shape(cut.shape)} sharded as {spec_words(cut)} on {cut.mesh}: {shard} on "
     return Document(title=words(text + plural(len(ids), "device")), blocks=(rows,), mesh=cut.mesh)
-
-
-def _box(bounds: Iterable[tuple[int, int]]) -> str:
-    return f"[{', '.join(f'{start}:{stop}' for start, stop in bounds)}]"
 
 
 def slice_text(cut: Layout, place: int) -> str:

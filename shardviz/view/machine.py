@@ -34,14 +34,8 @@ DENSE = 12.0
 
 @dataclass(frozen=True)
 class Tile:
-    """What is drawn as one tile: a chip, a GPU, or a block of chips or a host that stands for several.
-
-    Attributes:
-        x, y: its middle.
-        places: the places of the mesh on it, ascending.
-        text: where in the machine it is.
-        shade: 0 or 1: other than that of the hosts beside it.
-    """
+    """What is drawn as one tile around x, y: a chip, a GPU, or a block of chips or a host that stands for several; the
+    places of the mesh on it, ascending, where it is, and its shade, 0 or 1, other than that of the hosts beside it."""
 
     x: float
     y: float
@@ -52,12 +46,8 @@ class Tile:
 
 @dataclass(frozen=True)
 class Border:
-    """An outline around tiles: a `plane` or a `slice` of a torus, a `host`, an NVLink `domain`.
-
-    Attributes:
-        points: its corners.
-        text: what it is; stands at the first corner.
-    """
+    """An outline around tiles: a `plane` or a `slice` of a torus, a `host`, an NVLink `domain`; its text stands at the
+    first corner."""
 
     kind: str
     points: tuple[tuple[float, float], ...]

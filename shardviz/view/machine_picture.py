@@ -45,11 +45,8 @@ _WAYS, _TILES, _MEMBERS, _NAMES = 1, 2, 3, 4  # layers
 
 
 def machine_picture(placed: Placement) -> Picture:
-    """A machine with a mesh on it; each tile selects its devices.
-
-    A link has the colour and the dash of the mesh axis that steps along it; a stub with an open end is a link that goes
-    round to the other side.
-    """
+    """A machine with a mesh on it; each tile selects its devices. A link has the colour and dash of the mesh axis that
+    steps along it; a stub with an open end is a link that goes round to the other side."""
     stand, machine, names = floor(placed), placed.machine, placed.mesh.names
     tpu = machine.chip.kind == "tpu"
     wide, strong = (0.8, 0.4) if tpu and not stand.wraps and len(stand.nodes) > 128 else (1.2, 0.6)
@@ -57,18 +54,14 @@ def machine_picture(placed: Placement) -> Picture:
     for name, pairs in _by_axis(stand.links):
         place = None if name is None else names.index(name)
         lines = tuple(_ends(stand, pair) for pair in pairs)
-        look: dict[str, Any] = (
-            {"stroke": "muted", "dash": 4} if place is None else {"stroke": place, "dash": dash_of(place)}
-        )
-        shapes.append(Lines(lines=lines, width=wide, strength=strong, **look))
+        stroke, dash = ("muted", 4) if place is None else (place, dash_of(place))
+        shapes.append(Lines(lines=lines, width=wide, strength=strong, stroke=stroke, dash=dash))
     for name, stubs in _by_axis(stand.wraps):
         shapes += _stubs(stand, stubs, "muted" if name is None else names.index(name))
     shapes += [_tiles(placed, stand, shade) for shade in sorted({n.shade for n in stand.nodes})]
     paths = [path for path in placed.paths if path.size > 1]
-    keys = tuple(
-        LegendKey(text=f"{path.name}={path.size}: {path}", **_look(names.index(path.name), tpu))
-        for path in placed.paths
-    )
+    look = lambda place: {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}  # noqa: E731
+    keys = tuple(LegendKey(text=f"{p.name}={p.size}: {p}", **look(names.index(p.name))) for p in placed.paths)
     return Picture(
         width=stand.width,
         height=stand.height,
@@ -123,10 +116,6 @@ def tile_words(placed: Placement, node: Tile) -> tuple[str, str]:
     return ": ".join(filter(None, (f"device {place}", ", ".join(f"{a} {i}" for a, i in at)))), node.text
 
 
-def _look(place: int, tpu: bool) -> dict[str, Any]:
-    return {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}
-
-
 def _by_axis(links: dict) -> list[tuple[str | None, list]]:
     return sorted(links.items(), key=lambda item: (item[0] is not None, item[0] or ""))
 
@@ -174,7 +163,6 @@ def _stubs(stand: FloorPlan, stubs: list[tuple[int, float, float]], role: Role) 
 
 
 def _tiles(placed: Placement, stand: FloorPlan, shade: int) -> Rects:
-    """The tiles of one shade."""
     nodes = [node for node in stand.nodes if node.shade == shade]
     keys = tuple(node.places if len(node.places) <= MOST_CYCLED else node.places[:1] for node in nodes)
     return Rects(
@@ -252,14 +240,8 @@ def _notes(placed: Placement, stand: FloorPlan) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Arc:
-    """A link that wraps around, stand as a curve between two nodes.
-
-    Attributes:
-        one, other: the nodes.
-        curve: where it begins, two points that it bends towards, and where it ends.
-        name_at: where its name stands.
-        text: `x wraps`.
-    """
+    """A link that wraps around, as a curve between two nodes: where it begins, two points that it bends towards, and
+    where it ends; and its text (`x wraps`), with where that stands."""
 
     one: int
     other: int
@@ -270,17 +252,9 @@ class Arc:
 
 @dataclass(frozen=True)
 class AxisGroup:
-    """The group of a device along a mesh axis.
-
-    Attributes:
-        axis: the mesh axis.
-        members: places of the mesh, in order along the axis.
-        hops: pairs of nodes that a link joins, on the way from each member to the next.
-        arcs: likewise the links that wrap around.
-        far: pairs of nodes that stand for their slices or NVLink domains, from each to the next over the network.
-        domains: whether the group's members reach each other through the switch of their NVLink domain.
-        text: the members' places, and what joins them.
-    """
+    """The group of a device along a mesh axis: its members in order, the pairs of nodes on the way from each to the
+    next (`hops`, `arcs` for links that wrap around, `far` for slices or NVLink domains joined by the network), and
+    whether they reach each other through the switch of their NVLink domain (`domains`)."""
 
     axis: str
     members: tuple[int, ...]

@@ -27,13 +27,13 @@ from shardviz.view.document import (
     Block,
     Document,
     Piece,
-    Section,
     Table,
     axes,
     code,
     line,
     moved,
     paragraph,
+    section,
     shorten,
     table,
     term,
@@ -149,10 +149,8 @@ def most_document(deck: Deck, remedies: Remedies) -> Document:
 
 
 def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str, Document]]:
-    """`most_document`, and for each source line with a cost or a finding its own: line (`model.py:20`) → Document.
-
-    What was tried and belongs to no row stands below the rows, or above them where it saves more than a mend of theirs.
-    """
+    """`most_document`, and for each source line (`model.py:20`) with a cost or a finding its own. What was tried and
+    belongs to no row stands below the rows, or above them where it saves more than a mend of theirs."""
     step = _ComparedStep.of(deck)
     entries, apart = step.entries(remedies, deck.now.plan)
     lines: dict[str, list[_Entry]] = {}
@@ -171,8 +169,8 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
     elif step.cost is not None:
         blocks.append(paragraph("No costs are known.", quiet=True))
     if apart:
-        section = Section(title="Also tried", blocks=(_table(step, apart, "most-apart"),))
-        blocks.insert(0 if _most_saved(apart) > _most_saved(entries) else len(blocks), section)
+        also = section("Also tried", _table(step, apart, "most-apart"))
+        blocks.insert(0 if _most_saved(apart) > _most_saved(entries) else len(blocks), also)
     lead: tuple[Piece, ...] = (words(_compared(deck), quiet=True), *_progress(remedies, deck))
     most = Document(
         title=words("What costs you most", strong=True),

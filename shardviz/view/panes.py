@@ -29,11 +29,11 @@ from shardviz.view.document import (
     Figure,
     Paragraph,
     Piece,
-    Section,
     code,
     notes,
     paragraph,
     seconds,
+    section,
     shape,
     value_spec,
     words,
@@ -78,12 +78,9 @@ Query = Mapping[str, Any]
 
 
 def found_values(report: Report, changed: Collection[str], query: Query) -> list[tuple[str, Value]]:
-    """The role and the record of each value that a query finds.
-
-    The query has `text` (words that must all occur in the name, label, operation, source or spec), `changed` (only the
-    values that the last change resharded), `line` (only those of a source line, `model.py:20`), `sort` (`program` or
-    `bytes`).
-    """
+    """The role and the record of each value that has all words of the query's `text` (in its name, label, operation,
+    source or spec), that the last change resharded (`changed`), of a `line`, in the order of `sort` (`program` or
+    `bytes`)."""
     asked, line = str(query.get("text") or "").lower().split(), query.get("line") or ""
     matches = [
         (role, v)
@@ -151,8 +148,8 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
     )
     blocks += [Beside(blocks=tuple(sums)), table]
     if final and runs.added:
-        added = tuple(paragraph(*runs.pieces(run, None)) for run in runs.added[:PAGE])
-        blocks.append(Section(title="Added by the target's compiler", blocks=added, name="collectives-added"))
+        added = (paragraph(*runs.pieces(run, None)) for run in runs.added[:PAGE])
+        blocks.append(section("Added by the target's compiler", *added, name="collectives-added"))
     return Document(blocks=tuple(blocks), mesh=report.mesh)
 
 
@@ -203,13 +200,13 @@ def memory_pane(state: Looked) -> Document:
     blocks += notes(*beside_words(report.host_bytes, report.unused_bytes))
     blocks += _plan_words(plan) if plan is not None else []
     if fits is False:
-        helps = tuple(paragraph(f"• {text}") for text in _helps(report, parts, usable))
-        blocks.append(Section(title="What would help", blocks=helps, name="memory-helps"))
+        helps = (paragraph(f"• {text}") for text in _helps(report, parts, usable))
+        blocks.append(section("What would help", *helps, name="memory-helps"))
     alive = _alive(report)[:_MOST_ALIVE]
     if alive:
         so_far = "Known so far, the largest first; not all of it is live at once"
         title = "Live at the peak, the largest first" if plan is not None and plan.alive_at_peak else so_far
-        blocks.append(Section(title=title, blocks=(alive_table(report, alive, bars=True, name="memory-alive"),)))
+        blocks.append(section(title, alive_table(report, alive, bars=True, name="memory-alive")))
     return Document(blocks=tuple(blocks), mesh=report.mesh)
 
 
@@ -279,10 +276,10 @@ def cost_pane(cost: StepCost | None, why: str = "") -> Document:
     if cost is None:
         return without_machine(why, "speed", "cost-why")
     roofline = Figure(of=roofline_picture(cost), name="roofline")
-    blocks: list[Block] = [step_section(cost, bounds=True), Section(title="Roofline of one device", blocks=(roofline,))]
+    blocks: list[Block] = [step_section(cost, bounds=True), section("Roofline of one device", roofline)]
     if cost.collectives:
         blocks.append(dataclasses.replace(longest_section(cost, waits=True), fold=None))
-    blocks += [dataclasses.replace(section, fold=None) for section in work_sections(cost)]
+    blocks += [dataclasses.replace(work, fold=None) for work in work_sections(cost)]
     blocks.append(sources_section(cost))
     lead = (code(cost.machine.text), words(level_words(cost), quiet=True))
     return Document(lead=(lead,), blocks=tuple(blocks), mesh=cost.mesh)

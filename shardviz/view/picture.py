@@ -45,7 +45,6 @@ def dash_of(place: int | None) -> int | None:
 
 
 def pixels(size: str | float) -> float:
-    """The pixels of letters of a size."""
     return SIZES[size] if isinstance(size, str) else size
 
 
@@ -147,15 +146,8 @@ class Lines:
 
 @dataclass(frozen=True, kw_only=True)
 class Marks:
-    """Points with a mark: `circle`, `square`, `diamond`, `up`, `down`, `plus`.
-
-    Attributes:
-        at: their middles.
-        mark: which.
-        size: from one end to the other.
-        fill, stroke: their looks.
-        tip, name, layer: as of `Lines`.
-    """
+    """Points with a mark (`circle`, `square`, `diamond`, `up`, `down`, `plus`) around their middles (`at`), so many
+    pixels from one end to the other; `tip`, `name` and `layer` are as of `Lines`."""
 
     at: tuple[Point, ...]
     mark: str = "circle"
@@ -201,13 +193,8 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """A band along a side of a `Grid`: the coordinates of a mesh axis.
-
-    Attributes:
-        spans: what each stretch of it says, and along how many cells it runs.
-        role: its fill and its hatch.
-        name: what it is the coordinates of.
-    """
+    """A band along a side of a `Grid`, the coordinates of a mesh axis: what each stretch says, and along how many cells
+    it runs; its fill and hatch (`role`)."""
 
     spans: tuple[tuple[str, int], ...]
     role: int
@@ -333,18 +320,16 @@ class Grid:
 
     def _hatched(self) -> Iterator[Rects]:
         """Hatches over what of the cells lies beyond the end."""
-        wide, high = self.inner
-        count = len(self.texts[0]), len(self.texts)
-        for k, share in enumerate(self.past[0]):
+        (wide, high), across, down = self.inner, len(self.texts[0]), len(self.texts)
+        look: dict[str, Any] = {"hatch": 0, "layer": self.layer + 1}
+        for column, share in enumerate(self.past[0]):
             if share:
-                x, y = self.x + k * self.wide + (1 - share) * wide, range(count[1])
-                tall = {"wide": share * wide, "high": high, "hatch": 0, "layer": self.layer + 1}
-                yield Rects(x=(x,) * count[1], y=tuple(self.y + n * self.high for n in y), **tall)
-        for k, share in enumerate(self.past[1]):
+                x, y = self.x + column * self.wide + (1 - share) * wide, (self.y + r * self.high for r in range(down))
+                yield Rects(x=(x,) * down, y=tuple(y), wide=share * wide, high=high, **look)
+        for row, share in enumerate(self.past[1]):
             if share:
-                y, x = self.y + k * self.high + (1 - share) * high, range(count[0])
-                flat = {"wide": wide, "high": share * high, "hatch": 0, "layer": self.layer + 1}
-                yield Rects(x=tuple(self.x + n * self.wide for n in x), y=(y,) * count[0], **flat)
+                y, x = self.y + row * self.high + (1 - share) * high, (self.x + c * self.wide for c in range(across))
+                yield Rects(x=tuple(x), y=(y,) * across, wide=wide, high=share * high, **look)
 
     def _texts(self) -> Iterator[Labels]:
         """What the cells say; of several lines the first one quietly."""
@@ -394,16 +379,8 @@ Shape = Drawn | Grid
 
 @dataclass(frozen=True, kw_only=True)
 class LegendKey:
-    """A line of the legend: a sample, and what it stands for.
-
-    Attributes:
-        text: what it stands for.
-        more: what else is to be said, in quiet letters.
-        fill, hatch: of a sample that is a patch.
-        stroke, dash, mark: of a sample that is a line, with a mark on it.
-        name: the shapes that it is the key of.
-        title: what is said when it is pointed at.
-    """
+    """A line of the legend: a sample, a patch (`fill`, `hatch`) or a line (`stroke`, `dash`) with a `mark` on it; what
+    it stands for, more in quiet letters, a tip (`title`); and the `name` of the shapes that it is the key of."""
 
     text: str
     more: str = ""
@@ -443,7 +420,6 @@ class Picture:
 
     @property
     def grids(self) -> list[Grid]:
-        """The grids in it."""
         return [shape for shape in self.shapes if isinstance(shape, Grid)]
 
     def fitted(self, fits: Callable[[Picture], bool]) -> Picture:
@@ -465,10 +441,8 @@ class Picture:
         return self.fitted(reads)
 
     def over(self, other: Picture) -> Picture:
-        """This picture with the shapes of another on it, layer by layer, and its keys and notes.
-
-        Of rectangles with the same key only the last one stays.
-        """
+        """This picture with the shapes, keys and notes of another on it, layer by layer; of rectangles with the same
+        key the last one stays."""
         seen: set[int] = set()
         shapes: list[Shape] = []
         for shape in reversed((*self.shapes, *other.shapes)):

@@ -34,6 +34,7 @@ from shardviz.view.document import (
     paragraph,
     row,
     seconds,
+    section,
     table,
     words,
     wrapped,
@@ -88,12 +89,12 @@ def axes_section(placed: Placement, *, exact: bool = True) -> Section:
     """What each mesh axis rides on, how fast a device gathers along it, and the arithmetic (`exact`: rings have
     (N-1)/N)."""
     if placed.machine.chip.kind == "cpu":
-        return Section(title=_RIDES, blocks=notes(f"None: {_SIMULATED}."))
+        return section(_RIDES, *notes(f"None: {_SIMULATED}."))
     rows = [_axis(placed, path, exact) for path in placed.paths if path.size > 1]
     heads = (Column("axis"), Column("all-gather rate", right=True), Column("links", wrap=True))
     rides = Table(columns=heads, rows=tuple(rows), noun="axis", folds="never", name="axis-rides")
     blocks = (rides,) if rows else notes("The mesh has no axis of more than one device.")
-    return Section(title=_RIDES, blocks=blocks)
+    return section(_RIDES, *blocks)
 
 
 def _axis(placed: Placement, path: AxisPath, exact: bool) -> Row:
@@ -189,7 +190,7 @@ def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> Se
     choices = Table(columns=heads, rows=rows, noun="order", folds="never", name="orders")
     changes = () if options[0].now else _changes(options[0], cost)
     lead = placed_words(cost.placement) + (f"; {MAY_DIFFER}" if cost.as_run else "")
-    return Section(title="Order of the devices", lead=(words(lead),), blocks=(choices, *changes), name="order")
+    return section("Order of the devices", choices, *changes, lead=lead, name="order")
 
 
 def orders_pane(cost: StepCost, options: Sequence[Order]) -> Document:
@@ -199,8 +200,9 @@ def orders_pane(cost: StepCost, options: Sequence[Order]) -> Document:
 
 def _order(order: Order, jax: Order) -> Row:
     marks = [words("now", strong=True)] if order.now else []
-    if ratio := _ratio(order.communication, jax.communication):
-        marks.append(words(ratio, quiet=True))
+    times = order.communication / jax.communication if jax.communication else 1.0
+    if abs(times - 1) >= 0.005:
+        marks.append(words(f"{format_times(times)} as long", quiet=True))
     same = notes(*(f"{_name(key)} takes the same time" for key in order.also))
     name = words(_name(order.key), strong=order.now)
     return row(name, seconds(order.communication, strong=order.now), tuple(marks), detail=same)
@@ -208,13 +210,6 @@ def _order(order: Order, jax: Order) -> Row:
 
 def _name(key: str | tuple[str, str]) -> str:
     return f"{key[0]} and {key[1]} exchanged" if isinstance(key, tuple) else _NAMES[key]
-
-
-def _ratio(taken: float, of: float) -> str:
-    """`1.4 times as long`; empty where the difference is below 0.5 %."""
-    if not of or abs(taken / of - 1) < 0.005:
-        return ""
-    return f"{format_times(taken / of)} as long"
 
 
 def _changes(jax: Order, cost: StepCost) -> tuple[Table, ...]:

@@ -26,7 +26,6 @@ from shardviz.records.amounts import format_bytes, plural
 from shardviz.view.document import (
     Block,
     Document,
-    Paragraph,
     Piece,
     code,
     document,
@@ -106,7 +105,7 @@ def of_rules(caught: RulesTable, most: int = 4) -> Document:
         ("spec", lambda each: spec(each[1].spec)),
         (right("matches"), lambda each: str(each[1].caught)),
         (right("wins"), lambda each: str(len(each[1].wins))),
-        detail=lambda each: [Paragraph(pieces=tuple(pieces), quiet=True) for pieces in _does(each[1], most)],
+        detail=lambda each: [paragraph(*pieces, quiet=True) for pieces in _does(each[1], most)],
         folds="never",
         name="rules",
     )
@@ -118,7 +117,6 @@ def of_rules(caught: RulesTable, most: int = 4) -> Document:
 
 
 def _does(rule: Rule, most: int) -> Iterator[list[Piece]]:
-    """What a rule does, in words."""
     if not rule.caught:
         yield [words("matches none", tone="warn")]
         return
@@ -159,7 +157,6 @@ def of_recompilation(recompilation: Recompilation) -> Document:
 
 @document.register
 def of_export(export: LoadedExport) -> Document:
-    """What an export is."""
     record: ExportRecord = export.record
     title = (words(record.name, strong=True), words("exported by jax.export"), words(f"({export.source})", quiet=True))
     over = (words("on no mesh"),) if record.mesh is None else (words("on the mesh"), mesh_axes(record.mesh))

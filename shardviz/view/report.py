@@ -137,7 +137,6 @@ _UNITS = {"seconds": format_seconds, "bytes": format_bytes, "flops": format_flop
 
 @document.register
 def findings_document(findings: Findings) -> Document:
-    """All findings."""
     if not findings:
         return Document(title=words("No findings at this level.", quiet=True))
     title = (words("Findings", strong=True), words(counted(findings), quiet=True))

@@ -33,16 +33,9 @@ MOST = 6
 
 @dataclass(frozen=True)
 class Roof:
-    """The roof of HBM or of the links of mesh axes, and the program under it.
-
-    Attributes:
-        knee: where it bends.
-        axis: the mesh axis whose colour it has; None for HBM.
-        intensity: FLOPs that the program does for each byte; None where it moves none, or the FLOPs are not known.
-        attained: FLOPs a second that the roof allows it; None likewise.
-        title: `model: 180 GB/s, knee at 2.55 k FLOPs a byte`.
-        verdict: what the program's place says.
-    """
+    """The roof of HBM or of the links of a mesh axis, whose colour it has, and the program under it: FLOPs that it does
+    for each byte (`intensity`; None where it moves none, or FLOPs are not known), and FLOPs a second that the roof
+    allows it."""
 
     knee: Knee
     axis: str | None
@@ -54,15 +47,8 @@ class Roof:
 
 @dataclass(frozen=True)
 class Roofline:
-    """All roofs of a step.
-
-    Attributes:
-        roofs: HBM first, then the axes that take longest.
-        peak: FLOPs a second of one device.
-        x, y: the limits of both axes: FLOPs a byte, and FLOPs a second.
-        rate: the peak in words.
-        left_out: what is not drawn, in words; empty where all is.
-    """
+    """All roofs of a step, HBM's first, then of the axes that take longest; one device's peak FLOPs a second, the
+    limits of both axes (FLOPs a byte, FLOPs a second), and what is not drawn."""
 
     roofs: tuple[Roof, ...]
     peak: float
@@ -73,11 +59,8 @@ class Roofline:
 
 
 def roofline_of(cost: StepCost) -> Roofline:
-    """The roofs of HBM and of the links of each mesh axis.
-
-    Bytes of an axis are its seconds x the bandwidth of its roof, so that a place says what the cost model says: left of
-    the knee the bytes take longer than the FLOPs.
-    """
+    """The roofs of HBM and of each mesh axis' links. Bytes of an axis are its seconds x its roof's bandwidth, as in the
+    cost model: left of the knee the bytes take longer than the FLOPs."""
     flops = cost.flops or 0.0
     times = {"HBM": cost.step.memory} | {m.label: m.seconds for m in cost.by("axes") if m.seconds}
     hbm, *links = cost.knees()

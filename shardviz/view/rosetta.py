@@ -70,11 +70,7 @@ _MOST_MARKED = 4000  # characters of a text whose pieces are marked on the page
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShownRosetta(Visible):
-    """A sharding in every notation, as a table that shows itself.
-
-    Attributes:
-        sharding: the record.
-    """
+    """A sharding in every notation, as a table that shows itself."""
 
     sharding: Sharding
 
@@ -127,7 +123,7 @@ def told(shown: ShownRosetta, most: int = MOST_CHARACTERS) -> Document:
     over = (mesh_axes(mesh),) if mesh.names else ()
     rows = table(
         shown.rows,
-        ("notation", _name),
+        ("notation", lambda each: words(NAMES[each.notation][0], strong=True, tip=NAMES[each.notation][1])),
         (wrapped("the sharding in it"), lambda each: _written(each, most, mesh.names)),
         detail=_letters,
         selects=lambda each: ("rosetta", each.notation),
@@ -143,11 +139,6 @@ def _cut(cut: Sharding) -> Piece:
     plain = cut.spec is None or cut.manual or any(cut.open) or cut.reduced
     text = shorten(str(cut), _LONGEST)
     return code(text, tip=str(cut)) if plain else Piece(text=text, kind="spec", value=cut.spec)
-
-
-def _name(each: Said) -> Piece:
-    name, met = NAMES[each.notation]
-    return words(name, strong=True, tip=met)
 
 
 def _written(each: Said, most: int, names: Sequence[str]) -> Inline:
@@ -212,16 +203,9 @@ def value_rosetta(report: Report, name: str, remark: str = "") -> Document:
 
 @dataclass(frozen=True, kw_only=True)
 class PastedSharding:
-    """What a pasted text was read as.
-
-    Attributes:
-        answer: what it is on the mesh, what a device then holds of the value, and whether the value has it already or
-            why it cannot be given it; empty where it cannot be read.
-        document: it in every notation; None where it cannot be read.
-        same: whether the value has this sharding.
-        apply: the PartitionSpec that gives it to the value; empty where nothing does.
-        error: why it cannot be read; empty where it can be.
-    """
+    """What a pasted text was read as: the answer (what it is on the mesh, what a device then holds of the value,
+    whether the value has it, or why it cannot), it in every notation, the PartitionSpec that gives it to the value
+    (`apply`), or the error."""
 
     answer: Document
     document: Document | None = None

@@ -39,16 +39,9 @@ MOST_CELLS, MOST_IN_A_CELL, MOST_IN_A_LINE = 64, 64, 16
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One dimension of the array as a side of the grid.
-
-    Attributes:
-        dimension: which dimension; None where the array has none for this side (a vector has no rows).
-        size: its number of elements.
-        shard: elements of one tile, padding included.
-        axes: the mesh axes that it is sharded along, major to minor, with their sizes.
-        cells: the number of cells along this side.
-        merged: how many neighbouring tiles one cell stands for.
-    """
+    """One dimension of the array (None where it has none for this side: a vector has no rows) as a side of the grid:
+    its elements, those of one tile with padding (`shard`), its mesh axes, major to minor, with their sizes, and how
+    many neighbouring tiles each cell stands for (`merged`)."""
 
     dimension: int | None = None
     size: int = 1
@@ -112,13 +105,8 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A shard map before it is painted.
-
-    Attributes:
-        layout: what it shows.
-        sides: the dimensions that are drawn; the last two are the rows and columns of each panel.
-        held: integers, an axis for each side, then devices: the ids that hold each cell.
-    """
+    """A shard map before it is painted: its sides, of which the last two are the rows and columns of each panel, and
+    the ids that hold each cell: integers, an axis for each side, then devices."""
 
     layout: Layout
     sides: tuple[Side, ...]
@@ -126,7 +114,6 @@ class Scene:
 
     @property
     def mesh(self) -> DeviceMesh:
-        """The device mesh."""
         return self.layout.mesh
 
     @property
@@ -136,12 +123,10 @@ class Scene:
 
     @property
     def rows(self) -> Side:
-        """The rows of each panel."""
         return self.sides[-2]
 
     @property
     def columns(self) -> Side:
-        """The columns of each panel."""
         return self.sides[-1]
 
     @property

@@ -285,15 +285,11 @@ def _moved(report: Report, name: str) -> Piece:
 # The panels of a map.
 
 
-def _texts(scene: Scene, room: float | None) -> list[str]:
-    """What each cell says: `0-3,8-11`, briefly, where the room is given, `0…`."""
-    short = lambda text: text if len(text) <= _BRIEF else f"{re.split('[-, ]', text)[0]}…"  # noqa: E731
-    return list(scene.labels if room is None else map(short, scene.labels))
-
-
 def _drawn(scene: Scene, device: int, inside: Sequence[Sequence[str]] = (), room: float | None = None) -> Picture:
     """All panels of a scene, as nearly square as they fit, with the outlines of a picked device."""
-    texts = _texts(scene, room)
+    texts = list(scene.labels)
+    if room is not None:  # `0…` in place of `0-3,8-11`
+        texts = [text if len(text) <= _BRIEF else f"{re.split('[-, ]', text)[0]}…" for text in texts]
     frame = _frame(scene, max(map(len, texts)), inside, room)
     width, height, across = _arranged(scene, frame)
     step = (width + _GAP) / across, height / -(-len(scene.devices) // across)

@@ -129,11 +129,7 @@ class ShownChange(Drawn):
 
 
 class Undecided(SpecError):
-    """An array whose sharding nobody has said yet.
-
-    Attributes:
-        why: who decides, in words.
-    """
+    """An array whose sharding nobody has said yet; `why` says who decides."""
 
     def __init__(self, what: str, why: str):
         super().__init__(f"show({what}): its sharding is not known yet: {why}")
@@ -284,12 +280,9 @@ def read_known(array: Any, spec: Any = None, mesh: Any = None, *, name: str = ""
 
 
 def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Shown:
-    """The shard map of one array or shape. `spec` and `mesh` override its own; `name` is used if it has none.
-
-    Raises:
-        ShardvizError: if it has no shape or no mesh, or its sharding cannot be read.
-        Undecided: if its sharding is not known yet.
-    """
+    """The shard map of one array or shape; `spec` and `mesh` override its own, `name` is used if it has none.
+    `Undecided` where its sharding is not known yet; another `ShardvizError` where it has no shape or mesh, or cannot be
+    read."""
     shape, own_name, dtype = _shape_of(array_or_shape)
     title = own_name or name
     what = title or str(list(shape))

@@ -23,7 +23,6 @@ from shardviz.view.document import (
     Part,
     Piece,
     Row,
-    Section,
     Table,
     axes,
     bar,
@@ -31,6 +30,7 @@ from shardviz.view.document import (
     moved,
     paragraph,
     row,
+    section,
     value_spec,
     words,
 )
@@ -88,7 +88,7 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
                 noun="line",
             )
             name = "cell" if "ipykernel_" in file else file.replace("\\", "/").rsplit("/", 1)[-1]
-            blocks.append(Section(title=name, blocks=(table,)))
+            blocks.append(section(name, table))
     none = paragraph("No source lines are known for this program.", quiet=True)
     return Document(blocks=tuple(blocks) or (none,), mesh=report.mesh)
 

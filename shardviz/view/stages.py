@@ -27,17 +27,9 @@ Query = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class StagesShown:
-    """What a page shows of the texts.
-
-    Attributes:
-        document: the lines that were found.
-        name: of the text that is shown; empty where there is none.
-        names: name, title and language of each text.
-        against: what it is held against: `stage`, `card`, or empty.
-        could: what it could be held against.
-        at: the number of the first row that is shown, of those that were found.
-        found: how many rows were found.
-    """
+    """What a page shows of the texts: the lines that were found; name, title and language of each text and the name of
+    the one that is shown; what it is, and could be, held against (`stage`, `card`, or empty); and the first row of
+    those found."""
 
     document: Document
     name: str = ""
@@ -57,12 +49,9 @@ def stages_shown(
     waits: str = "",
     trouble: str = "",
 ) -> StagesShown:
-    """A text of the plan (`stages`) as a query asks for it, beside those of the card that it is compared with
-    (`others`, None for none; `other` is its name).
-
-    The query has `stage` (a name), `find` (words that a line must have), `line` (of the source, `model.py:20`),
-    `against` (`stage` or `card`), `only` (what is different alone), `at` (the first row).
-    """
+    """A text of the plan (`stages`) beside those of the card that it is compared with (`others`), as a query has it:
+    `stage` (a name), `find` (words of a line), `line` (`model.py:20`), `against` (`stage` or `card`), `only` (what
+    differs), `at` (the first row)."""
     blocks: list[Block] = [paragraph(words(trouble, tone="warn"), name="stages-trouble")] if trouble else []
     blocks += [paragraph(waits, quiet=True, name="stages-busy")] if waits else []
     if not stages:

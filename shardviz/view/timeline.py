@@ -34,6 +34,7 @@ from shardviz.view.document import (
     notes,
     right,
     seconds,
+    section,
     table,
     words,
     wrapped,
@@ -62,12 +63,12 @@ def timeline_document(timeline: Timeline) -> Document:
 def timeline_tables(timeline: Timeline) -> tuple[Block, ...]:
     """All but the picture."""
     return (
-        Section(title="What the chip does", blocks=(_spent(timeline),)),
+        section("What the chip does", _spent(timeline)),
         *_critical(timeline),
         *_exposed(timeline),
-        Section(title="Lanes", blocks=(_lanes(timeline),)),
+        section("Lanes", _lanes(timeline)),
         _memory(timeline),
-        *((Section(title="What is not known", blocks=notes(*timeline.notes)),) if timeline.notes else ()),
+        *((section("What is not known", *notes(*timeline.notes)),) if timeline.notes else ()),
     )
 
 
@@ -123,7 +124,7 @@ def _memory(timeline: Timeline) -> Section:
     """The main memory in use: for the whole step, at the peak, and at the end."""
     memory, title = timeline.memory, "Memory over the step"
     if memory is None:
-        return Section(title=title, lead=(words(MEMORY_NOT_KNOWN),))
+        return section(title, lead=MEMORY_NOT_KNOWN)
     most = max(memory.peak, memory.usable or 0.0) or 1.0
     at = memory.peak_begin
     there = next(
@@ -146,7 +147,7 @@ def _memory(timeline: Timeline) -> Section:
         name="timeline-memory",
     )
     lead = words(f"{memory_words(memory)}; {memory.rests_on}", quiet=True)
-    return Section(title=title, lead=(lead,), blocks=(held, *notes(*memory.beside)))
+    return section(title, held, *notes(*memory.beside), lead=lead)
 
 
 MEMORY_NOT_KNOWN = "not known: the report has no buffer assignment, or an older shardviz wrote it"
@@ -159,11 +160,10 @@ def memory_words(memory: HeldMemory) -> str:
 
 
 def _exposed(timeline: Timeline) -> Iterator[Section]:
-    """Exposed communication."""
     total = sum(each.seconds for each in timeline.exposed)
     title = "Exposed communication"
     if not timeline.exposed:
-        yield Section(title=title, lead=(words("none"),))
+        yield section(title, lead="none")
         return
     waits = table(
         timeline.exposed,
@@ -176,8 +176,7 @@ def _exposed(timeline: Timeline) -> Iterator[Section]:
         noun="row",
         name="timeline-exposed",
     )
-    lead = (words(f"{format_seconds(total)}, {_share(timeline, total)} of the step"),)
-    yield Section(title=title, lead=lead, blocks=(waits,))
+    yield section(title, waits, lead=f"{format_seconds(total)}, {_share(timeline, total)} of the step")
 
 
 def _critical(timeline: Timeline) -> Iterator[Section]:
@@ -200,8 +199,8 @@ def _critical(timeline: Timeline) -> Iterator[Section]:
         noun="row",
         name="timeline-critical",
     )
-    lead = (words("each alone, with everything else unchanged and overlap counted", quiet=True),)
-    yield Section(title="What would make the step shorter", lead=lead, blocks=(saved,))
+    lead = words("each alone, with everything else unchanged and overlap counted", quiet=True)
+    yield section("What would make the step shorter", saved, lead=lead)
 
 
 # The picture.
@@ -215,13 +214,8 @@ _LEAST = 0.4  # pixels of the shortest event that is drawn on its own
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """Trips of a loop that are alike, drawn as one.
-
-    Attributes:
-        event: the trips that are not drawn.
-        begin, end: of all of them, in seconds of the stretched step.
-        depth: in how many such loops it lies.
-    """
+    """Trips of a loop that are alike, drawn as one (the others are `event`): begin and end of all, in seconds of the
+    stretched step, and in how many such loops it lies."""
 
     event: Event
     begin: float
