@@ -16,8 +16,10 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.ask.derived import of_variant
 from shardviz.ask.program import resharded_state
 from shardviz.diagnose.case import total_bytes
+from shardviz.errors import ShardvizError
 from shardviz.records import Findings
 from shardviz.study.mends import TRIED, Mends
 from shardviz.study.proposing import Proposals
@@ -123,6 +125,19 @@ def test_one_change_of_the_finding_mends_all_of_it(name):
     good = report_of(name, "partitioned", SMALL, True)
     assert total_bytes(after.arguments) <= total_bytes(good.arguments)
     assert total_bytes(after.outputs) <= total_bytes(good.outputs)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", FAULTS)
+def test_no_change_that_is_tried_has_more_entries_than_its_array_has_dimensions(name, level):
+    program, report = program_of(name, SMALL), report_of(name, level, SMALL)
+    proposals = Proposals(program, report, None, plan_of(name), 5)
+    for change in proposals:
+        try:
+            made = of_variant(program, change.plan.variant)
+            made.propagate(change.plan) if proposals.constrains(change) else made.bind(change.plan)
+        except ShardvizError as error:
+            assert "of rank" not in str(error), change.action
 
 
 @pytest.mark.long
