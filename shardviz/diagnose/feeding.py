@@ -104,8 +104,8 @@ def _mended_elsewhere(case: Case, wrong: Sequence[tuple[Value, Value]]) -> bool:
 
 
 def _as_returned(case: Case, wrong: Sequence[tuple[Value, Value]]) -> Iterator[Suggestion]:
-    """To give arguments the specs that they come back with, where these hold less."""
-    better = [(a, r) for a, r in wrong if nbytes(r) < nbytes(a) and divides(a, r.spec or Spec(), case.report.mesh)]
+    """To give arguments the specs that they come back with, where these hold no more."""
+    better = [(a, r) for a, r in wrong if nbytes(r) <= nbytes(a) and divides(a, r.spec or Spec(), case.report.mesh)]
     if better:
         (first, back), *rest = sorted(better, key=lambda pair: -nbytes(pair[0]))
         yield Suggestion(

@@ -6,6 +6,7 @@
 | `conflict` | a dimension that both operands of a product have is sharded along different axes in them |
 | `partial-sums` | a product sums over a dimension along which only a weight is sharded |
 | `unpaired` | a weight's columns are sharded along the axis along which the rows of its operand are |
+| `unlike-siblings` | a weight is sharded along another dimension than the arrays beside it that have one as long |
 | `small-tiles` | a product is sharded so finely that a device's part does not fill its matrix unit |
 """
 
@@ -140,7 +141,7 @@ def _unfitting(
     what = f"{next(iter(weights))}{and_others(weights)}" if weights else "the other operand"
     yield Finding(
         f"{kind.rule}:{lines[0].short if lines else p.value}",
-        severity(case.grave(numbers)),
+        severity(kind.grave and case.grave(numbers)),
         kind.text.format(*map(quoted_axes, axes), line=_said(lines), weight=what) + f" {moved_words(numbers)}.",
         why=kind.why.format(*map(quoted_axes, axes), weight=what),
         source=p.source,
@@ -195,6 +196,16 @@ def _columns_after_columns(p: Product, case: Case) -> _Fault | None:
     if any(c.operand == crossed.operand and c.summed <= 2 * c.free for c in every):
         return None
     return _Fault((crossed.axes,), crossed.weight)
+
+
+def _unlike_beside(p: Product, case: Case) -> _Fault | None:
+    """The same where that is less, and the arrays beside the weight are cut along another dimension, which it has."""
+    crossed = _crossed(p)
+    if crossed is None or _columns_after_columns(p, case) is not None:
+        return None
+    weight = next((v for v in case.report.held if v.name == crossed.weight), None)
+    axes = (crossed.axes,)
+    return None if weight is None or _as_beside(weight, axes, case) is None else _Fault(axes, crossed.weight)
 
 
 class _Crossed(NamedTuple):
@@ -263,6 +274,26 @@ def _alone(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | Non
     return alone if alone != exchanged and divides(v, alone, case.report.mesh) else None
 
 
+def _as_beside(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
+    """A weight's spec with its axes on a dimension of a length that they cut in most arrays beside it which have it, in
+    exchange for what cuts that; None where it has none, or is cut along one already."""
+    names, root = {axis_name(a) for a in axes[0]}, segments(v.name)[0]
+    beside = [o for o in case.report.held if o.name != v.name and segments(o.name)[0] == root]
+    cuts = [bool(names & set(map(axis_name, dim))) for dim in _dims(v)]
+
+    def usual(d: int) -> bool:
+        dims = [dim for o in beside for n, dim in zip(o.shape, _dims(o), strict=False) if n == v.shape[d]]
+        return 2 * sum(bool(names & set(map(axis_name, dim))) for dim in dims) > len(dims)
+
+    was, usually = cuts.index(True), [d for d in range(len(cuts)) if usual(d)]
+    if v.spec is None or was in usually or not usually:
+        return None
+    dims = [*v.spec.dims]
+    dims[was], dims[usually[0]] = dims[usually[0]], dims[was]
+    spec = v.spec.with_dims(tuple(dims))
+    return spec if divides(v, spec, case.report.mesh) and not (v.scanned and dims[0]) else None
+
+
 def _as_the_other(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec | None:
     """A weight's spec with the axes of the other operand in place of its own, and its own in place of theirs."""
     if v.spec is None:
@@ -287,6 +318,7 @@ class _Kind(NamedTuple):
         sums: its result's all-reduce counts.
         constrains: what is moved may be constrained instead.
         alike: the arguments that had better be cut so with those of the products.
+        grave: whether it may be a warning.
     """
 
     rule: str
@@ -298,6 +330,7 @@ class _Kind(NamedTuple):
     constrains: bool = False
     instead: Callable[[Value, Sequence[tuple[Axis, ...]], Case], Spec | None] | None = None
     alike: Callable[[Sequence[Value], Sequence[tuple[Axis, ...]], Case], list[Value]] | None = None
+    grave: bool = True
 
 
 _KINDS = (
@@ -341,6 +374,16 @@ _KINDS = (
         "a weight that follows one sharded by columns is sharded by rows: each device then multiplies what it has, and "
         "one sum over {0} adds the parts",
         _along_another,
+    ),
+    _Kind(
+        "unlike-siblings",
+        _unlike_beside,
+        "{weight} is sharded along {0} in another dimension than the arrays beside it, so the matrix products at "
+        "{line} need their other operand gathered:",
+        "what the arrays beside it make is sharded along {0} where {weight} sums over it; sharded there too, each "
+        "device multiplies what it has, and one sum over {0} adds the parts",
+        _as_beside,
+        grave=False,
     ),
 )
 

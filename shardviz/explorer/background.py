@@ -379,17 +379,15 @@ def mends(program: Program, report: Report, machine: Machine, plan: Plan) -> Ite
 
 def _meant(subject: Value | Collective, seen: Report, report: Report) -> tuple[Value | Collective | None, str]:
     """The same thing in the propagated report; where there is none, why."""
-    lacks = "Shardy's propagation, which answers this, has no"
     if isinstance(subject, Collective):
-        moved = alike(subject, report.collectives)
-        what = f"{subject.kind} over these axes on this line: XLA's partitioner made it from something else"
-        return moved, "" if moved is not None else f"{lacks} {what}"
+        return alike(subject, report.collectives) or subject, ""  # it says what XLA's partitioner makes it for
     outer = next((v for v in (*report.arguments, *report.outputs) if v.name == subject.name), None)
     if outer is not None or seen.level == report.level:
         return outer or subject, ""
     match = counterpart(subject, seen.intermediates, report.intermediates)
     if match is None:
-        return None, f"{lacks} such value: XLA's partitioner made it from others"
+        why = "Shardy's propagation, which answers this, has no such value: XLA's partitioner made it from others"
+        return None, why
     return next(v for v in report.intermediates if v.name == match.name), ""
 
 

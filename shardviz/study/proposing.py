@@ -13,7 +13,7 @@ import linecache
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shardviz.ask.derived import checkpoint_words, checkpoints, constraint_words
@@ -46,6 +46,8 @@ _FIGHTING = 3
 _FIGHTS = 0.05
 """A constraint at whose line a smaller share of all is moved does not fight the plan."""
 _NAMED = 2
+_REPEATED = ("idle-axis", "repeated-work")
+"""The rules of findings that devices along an axis repeat each other: another dimension may take it."""
 _VARIED = frozenset(("donate", "pad", "checkpoint"))
 """Suggestions that are of another program."""
 
@@ -145,6 +147,9 @@ class Proposals:
                     self.by_hand[suggestion.words] = None
                 elif plan is not None:
                     yield Change(plan=plan, finding=finding, action=_action(suggestion, plan))
+            if finding.rule in _REPEATED:
+                for axis in map(axis_name, finding.axes):
+                    yield from (replace(change, finding=finding) for change in self._along(axis))
         yield from self._by_more_axes()
         yield from self._reconstrained()
         yield from self._as_most_are()
@@ -354,13 +359,17 @@ class Proposals:
             for axis in c.axes or ():
                 moved[axis_name(axis)] += round(c.assumed_bytes)
         for axis, _ in moved.most_common(_COSTLY):
-            for dimension in self.program.dimensions:
-                cuts = self._cuts[dimension.name]
-                axes = cuts.most_common(1)[0][0] if cuts else ()
-                if axis in axes:
-                    yield self._with(dimension, tuple(a for a in axes if a != axis))
-                elif not dimension.undivided and self._divides(dimension, (*axes, axis)):
-                    yield self._with(dimension, (*axes, axis))
+            yield from self._along(axis)
+
+    def _along(self, axis: str) -> Iterator[Change]:
+        """Each logical dimension along an axis too, or along it no more."""
+        for dimension in self.program.dimensions:
+            cuts = self._cuts[dimension.name]
+            axes = cuts.most_common(1)[0][0] if cuts else ()
+            if axis in axes:
+                yield self._with(dimension, tuple(a for a in axes if a != axis))
+            elif not dimension.undivided and self._divides(dimension, (*axes, axis)):
+                yield self._with(dimension, (*axes, axis))
 
     def _divides(self, dimension: Dimension, axes: Sequence[Axis]) -> bool:
         by = math.prod(axis_size(a, self.plan.mesh) for a in axes)

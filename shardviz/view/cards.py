@@ -44,6 +44,7 @@ from shardviz.view.step_cost import (
     BOUND_WORDS,
     SAME,
     band_words,
+    comparable,
     level_words,
     memory_words,
     mfu_words,
@@ -277,17 +278,20 @@ def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator
         else:
             yield signed(later, format_seconds(abs(later)), of=against)
     else:
-        more = _bytes(known.reports[level]) - _bytes(other.known.reports[level])
-        if not more:
+        now, then = _bytes(known.reports[level], other.known.reports[level])
+        if now == then:
             yield words("the same communication", quiet=True, tip=against)
         else:
-            yield signed(more, f"{format_bytes(abs(more))} sent", of=against)
+            yield signed(now - then, f"{format_bytes(abs(now - then))} sent", of=against)
     if behind:
         yield words(behind, quiet=True, tip="the highest level that both plans have reached")
 
 
-def _bytes(report: Report) -> float:
-    return total_of(report.collectives).sent_bytes
+def _bytes(one: Report, other: Report) -> tuple[float, float]:
+    """What each device sends under two plans; where these have not as many devices, what all of them send."""
+    sent, then = (total_of(report.collectives).sent_bytes for report in (one, other))
+    alike = one.mesh.size == other.mesh.size
+    return (sent, then) if alike else (sent * one.mesh.size, then * other.mesh.size)
 
 
 def memory_pieces(known: Known) -> Iterator[Piece]:
@@ -356,9 +360,10 @@ def moved_pieces(known: Known, other: Known | None = None, level: str = "") -> I
         yield words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {text(t)}" for t in left))
     here, there = known.cost(level), None if other is None else other.cost(level)
     if here is not None and there is not None:
-        yield from _ratio(here.step.communication, there.step.communication, level, format_seconds)
+        now, then, form = comparable(here, there, here.step.communication, there.step.communication)
+        yield from _ratio(now, then, level, form)
     elif other is not None:
-        yield from _ratio(_bytes(known.reports[level]), _bytes(other.reports[level]), level, format_bytes)
+        yield from _ratio(*_bytes(known.reports[level], other.reports[level]), level, format_bytes)
 
 
 def _ratio(now: float, then: float, level: str, form: Callable[[float], str]) -> Iterator[Piece]:

@@ -19,7 +19,7 @@ from shardviz.explorer.cards import Deck, Known, equal_level
 from shardviz.explorer.snapshot import Remedies
 from shardviz.notation.spec import axis_name
 from shardviz.records import Frame
-from shardviz.records.amounts import format_bytes, format_count, format_flops, format_number, format_seconds
+from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
 from shardviz.records.findings import Finding
 from shardviz.records.sums import sum_collectives
 from shardviz.study.mends import Mend
@@ -41,7 +41,7 @@ from shardviz.view.document import (
     wrapped,
 )
 from shardviz.view.placement import CHOOSE
-from shardviz.view.step_cost import SAME, pair
+from shardviz.view.step_cost import SAME, comparable, pair
 
 MOST = 14
 _LEAST = 0.001  # of the step
@@ -367,10 +367,7 @@ def _difference(spent: Spending | None, step: _ComparedStep) -> tuple[Piece, ...
     cost, other = step.cost, step.before
     if spent is None or spent.before is None or cost is None or other is None:
         return ()
-    here, before, form = spent.weight, spent.weight_before, format_seconds
-    chips, then = cost.machine.num_chips, other.machine.num_chips
-    if chips != then:
-        here, before, form = here * chips, before * then, lambda amount: f"{format_number(amount)} chip-seconds"
+    here, before, form = comparable(cost, other, spent.weight, spent.weight_before)
     if abs(here - before) <= 0.02 * max(here, before):
         return ()
     sign, tone = ("+", "bad") if here > before else ("−", "good")

@@ -4,7 +4,7 @@ number is from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from shardviz.costs import CollectiveTime, time_of
@@ -55,6 +55,16 @@ SAME = 1e-3
 """The share of a step below which a difference is none: three digits do not show it, and no prediction is as exact."""
 BOUND_WORDS = {"memory": "HBM traffic", "nothing": "nothing known"}
 _MOST_COLLECTIVES = 40
+
+
+def comparable(
+    one: StepCost, other: StepCost, here: float, there: float
+) -> tuple[float, float, Callable[[float], str]]:
+    """Seconds of two plans and how they are written; in chip-seconds where the machines have not as many chips."""
+    chips = one.machine.num_chips, other.machine.num_chips
+    if chips[0] == chips[1]:
+        return here, there, format_seconds
+    return here * chips[0], there * chips[1], lambda amount: f"{format_number(amount)} chip-seconds"
 
 
 @document.register

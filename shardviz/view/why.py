@@ -306,7 +306,8 @@ def _ways(ways: Sequence[Way]) -> Section:
         name="why-ways",
     )
     level = "level propagated; on one device in a step" + ("; the step" if timed else "")
-    return section("What would avoid it", *notes(level), tried, name="ways")
+    stays = "XLA's partitioner may avoid one that stays here" if not all(way.gone for way in ways) else ""
+    return section("What would avoid it", *notes(level, stays), tried, name="ways")
 
 
 # Pieces.

@@ -26,7 +26,7 @@ from shardviz.records.why import NEEDS, Effect, outcome
 from shardviz.view.document import Paragraph, Section, plain
 from shardviz.view.subjects import document
 from tests.ask import random_programs as random
-from tests.programs import decode
+from tests.programs import decode, vit
 
 SCOPE = re.compile(r"(?:^|/)(s\d+)(?:/|$)")
 
@@ -511,6 +511,16 @@ def test_where_the_partitioner_makes_another_collective_both_are_named():
         both = f"makes the {c.kind} where Shardy's propagation has the {why.collective.kind}"
         assert (both in why.need.words) is (why.collective.kind != c.kind)
         assert "".join(why.need.words.split()) in "".join(why.text().split())
+
+
+@pytest.mark.long
+def test_the_largest_collectives_of_the_partitioner_are_answered(moe):
+    """Those of level partitioned that stand for none of Shardy's, too: it says which operation they are for."""
+    programs = {program: program.presets("data=4,model=2")["fsdp"] for program in (decode(), vit(layers=1))}
+    for program, plan in {**programs, moe.program: moe.plan}.items():
+        found = sorted(program.partition(plan).collectives, key=lambda c: -c.assumed_bytes)[:5]
+        answers = [program.why(plan, collective) for collective in found]
+        assert found and all(why.need.kind in NEEDS and why.need.words for why in answers)
 
 
 def test_a_shard_map_says_it():

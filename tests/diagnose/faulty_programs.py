@@ -239,6 +239,10 @@ def of_block(n: int) -> tuple[Any, ...]:
     return {"up": array(16 * n, 64 * n), "down": array(64 * n, 16 * n)}, array(16 * n, 16 * n)
 
 
+def of_experts(n: int) -> tuple[Any, ...]:
+    return {"up": array(8, 16 * n, 64 * n), "down": array(8, 64 * n, 16 * n)}, array(8, 16 * n, 16 * n)
+
+
 def of_adapted(n: int) -> tuple[Any, ...]:
     return array(32 * n, 32 * n), {"a": array(32 * n, 8), "b": array(8, 32 * n)}, array(16 * n, 32 * n)
 
@@ -378,7 +382,7 @@ FAULTS = {
     ),
     "experts sharded two ways": Fault(
         fn=experts,
-        args=lambda n: ({"up": array(8, 16 * n, 64 * n), "down": array(8, 64 * n, 16 * n)}, array(8, 16 * n, 16 * n)),
+        args=of_experts,
         specs=({"up": P("model"), "down": P("model")}, P("data", "model")),
         good=({"up": P("data"), "down": P("data")}, P("data", "model")),
         rules=("conflict",),
@@ -452,7 +456,7 @@ FAULTS = {
     ),
     "experts replicated": Fault(
         fn=experts,
-        args=lambda n: ({"up": array(8, 16 * n, 64 * n), "down": array(8, 64 * n, 16 * n)}, array(8, 16 * n, 16 * n)),
+        args=of_experts,
         specs=({"up": P(), "down": P()}, P("data", "model")),
         good=({"up": P("data"), "down": P("data")}, P("data", "model")),
         rules=("read-in-slices",),
@@ -562,6 +566,14 @@ FAULTS = {
         specs=(REPLICATED, P("data")),
         good=(REPLICATED, P(ALL)),
         rules=("idle-axis",),
+    ),
+    "experts along one axis of two": Fault(
+        fn=experts,
+        args=of_experts,
+        specs=({"up": P("data"), "down": P("data")}, P("data")),
+        good=({"up": P(ALL), "down": P(ALL)}, P(ALL)),
+        rules=("idle-axis",),
+        mend="tried",
     ),
     "KV cache comes back without its heads": Fault(
         fn=decode,

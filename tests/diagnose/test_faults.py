@@ -16,14 +16,17 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+from shardviz.ask.derived import of_variant
 from shardviz.ask.program import resharded_state
 from shardviz.diagnose.case import total_bytes
+from shardviz.errors import ShardvizError
 from shardviz.records import Findings
 from shardviz.study.mends import TRIED, Mends
 from shardviz.study.proposing import Proposals
 from tests.diagnose import faulty_programs as programs
 from tests.diagnose.faulty_programs import FAULTS, LARGE, SMALL
 from tests.diagnose.programs import s
+from tests.programs import decode
 from tests.truth import UNOPTIMIZED, answers_of
 
 MESH, MACHINE = "data=2,model=4", "tpu v5e:2x4"
@@ -124,6 +127,19 @@ def test_one_change_of_the_finding_mends_all_of_it(name):
     assert total_bytes(after.outputs) <= total_bytes(good.outputs)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", [name for name in FAULTS if FAULTS[name].mend != "by hand"])
+def test_no_change_that_is_tried_has_more_entries_than_its_array_has_dimensions(name, level):
+    program, report = program_of(name, SMALL), report_of(name, level, SMALL)
+    proposals = Proposals(program, report, None, plan_of(name), 5)
+    for change in proposals:
+        try:
+            made = of_variant(program, change.plan.variant)
+            made.propagate(change.plan) if proposals.constrains(change) else made.bind(change.plan)
+        except ShardvizError as error:
+            assert "of rank" not in str(error), change.action
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_mended_plan_computes_the_same(name, truth):
@@ -194,6 +210,23 @@ def test_what_the_mend_saves_is_moved_less_by_xla_and_takes_less_time(name, trut
         f for f in report_of(name, "partitioned", LARGE).findings_on(MACHINE) if f.rule in FAULTS[name].rules
     )
     assert step[1] < step[0] and finding.numbers["seconds"] >= 0.5 * (step[0] - step[1])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_projection_sharded_unlike_its_siblings_is_named_and_its_mend_is_that_array(level):
+    """Columns of `wo` where q, k and v are sharded by their heads; a note, as a compiler may do it in the same time."""
+    program = decode(d=1024, ff=4096, heads=16, kv=16, hd=64, vocabulary=4096, batch=32, length=1024)
+    good, odd = program.presets(MESH)["data + tensor parallel"], "params['layers']['wo']"
+    plans = good, good.with_edits({odd: P(None, None, None, "model")})
+    of = lambda plan: program.propagate(plan) if level == "propagated" else program.partition(plan, MACHINE)  # noqa: E731
+    as_usual, unlike = map(of, plans)
+    assert not as_usual.findings.of("unlike-siblings")
+    (finding,) = unlike.findings_on(MACHINE).of("unlike-siblings")
+    (mend,) = finding.mends
+    assert mend.target == odd and not mend.specs and str(mend.spec.canonical()) == "P(None, 'model')"
+    assert odd in finding.text and finding.numbers["seconds"] > 0
+    mended = of(Proposals(program, unlike, None, plans[1], 5).suggested(mend))
+    assert step_of(mended) == pytest.approx(step_of(as_usual)) and step_of(mended) < 0.9 * step_of(unlike)
 
 
 def test_a_sum_in_each_run_is_as_many_all_reduces_in_the_loop(truth):

@@ -343,6 +343,42 @@ def test_rules_reach_the_optimizers_state_too():
     assert program.bind(space["plan"]) == program.bind(plan)
 
 
+def descend(state, x):
+    """A step of gradient descent on a state."""
+    graph = nnx.split(mlp())[0]
+    grads = jax.grad(lambda state: jnp.mean(nnx.merge(graph, state)(x) ** 2))(state)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, state, grads)
+
+
+FIVE_STEPS = """
+state = nnx.split(Mlp(nnx.Rngs(0)))[1]
+step = jitted(state, x)
+with jax.set_mesh(mesh):
+    placed, first = jax.device_put(state, step.lower(state, x).compile().input_shardings[0][0]), None
+    before = jax.tree.leaves(placed)
+    for _ in range(5):
+        placed = step(placed, x)
+        first = first or jax.tree.leaves(placed)
+same = [a.sharding == b.sharding for a, b in zip(first, jax.tree.leaves(placed))]
+print(step._cache_size(), all(same), all(a.is_deleted() for a in before))
+"""
+
+
+def test_the_code_for_a_state_donates_it_gives_it_back_as_it_was_and_compiles_once(tmp_path):
+    """Rows of one kernel are sharded; without `out_shardings` the other would come back by its columns."""
+    state = nnx.split(mlp())[1]
+    program = sv.trace(descend, state, SMALL, donate_argnums=(0,))
+    plan = sv.Plan(MESH).with_edits({"state.linear1.kernel": P(None, "model")})
+    assert program.propagate(plan).findings.of("comes-back-otherwise")
+    assert len(outputs(program)) == len(jax.tree.leaves(state))
+    begin = "import jax\njax.config.update('jax_num_cpu_devices', 8)\nfrom flax import nnx\n"
+    begin += f"from tests.program.test_nnx import Mlp, descend\nx = jax.numpy.ones({SMALL.shape})\n"
+    done = subprocess.run(
+        [sys.executable, "-c", begin + program.code(plan) + FIVE_STEPS], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split() == ["1", "True", "True"], done.stderr[-2000:]
+
+
 WITHOUT = """
 import sys
 class Blocked:

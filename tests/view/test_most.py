@@ -67,6 +67,26 @@ def test_rows_say_what_the_step_would_lose_and_what_is_hidden(state):
         assert f"{each.loss.lost / cost.seconds:.0%} of the step" in row
 
 
+def test_compared_with_another_plan_rows_stay_and_the_difference_is_a_column(state):
+    """Sharded by its batch alone: the products, which take about as long as before, are not behind what changed."""
+    example = sv.gallery.mlp(mesh="data=4,model=2", batch=65_536)
+    batch = example.program.presets(example.plan.mesh)["data parallel"]
+    state, alone = (
+        ExplorerState(example.program, plan, level="propagated", target="tpu v5e:2x4", debounce=60)
+        for plan in (example.plan, batch)
+    )
+    assert state.set_plan(batch)
+    compared, single = (
+        next(b for b in most_document(s.deck, s.now.remedies).blocks if isinstance(b, Table)) for s in (state, alone)
+    )
+    assert [c.title for c in compared.columns if c not in single.columns] == ["difference"]
+    costs = lambda table: [plain(row.cells[0]) for row in table.rows if "removed" not in str(row.cells)]  # noqa: E731
+    assert costs(compared) == costs(single)
+    what, difference = ([c.title for c in compared.columns].index(t) for t in ("what, and why", "difference"))
+    assert any("matrix products" in plain(row.cells[what]) for row in compared.rows[:2])
+    assert all(row.cells[difference] for row in compared.rows if "removed" in str(row.cells))
+
+
 def test_a_mend_stands_beside_its_finding_and_nowhere_else(state):
     (finding,) = [f for f in state.deck.now.known.findings if f.severity != "note"]
     rows, apart = tables(state, mend(state, "turn the mesh", finding, kept=lambda c: False))

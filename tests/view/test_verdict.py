@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.records.amounts import format_bytes, format_number, format_seconds
-from shardviz.view.cards import difference_pieces
+from shardviz.view.cards import difference_pieces, moved_pieces
 from shardviz.view.document import Table, plain
 from shardviz.view.most import most_document
 from shardviz.view.verdict import verdict_document
@@ -87,6 +88,23 @@ def test_an_axis_of_no_use_says_so_first_and_is_no_progress(example):
     chip = state.cost.machine.chip
     busy = state.report.cost.dot_flops * chip.devices_per_chip / chip.flops(state.cost.dtype)
     assert finding.numbers["seconds"] == pytest.approx(busy * 3 / 4)
+
+
+@pytest.mark.parametrize("target", ["tpu v5e:2x4", "cpu"])
+def test_what_more_chips_take_less_of_each_is_no_progress_unless_all_take_less(target):
+    """Four times the chips: a shorter step, of more chip-seconds, in which each chip sends less and all send more."""
+    example = sv.gallery.mlp(mesh="data=4,model=2", batch=65_536)
+    state, _ = told(example, target)
+    before = state.deck.now.known
+    assert state.add_axis("seq", 4)
+    assert state.set_plan(state.plan.with_edits(dict.fromkeys("xy", P(("data", "seq")))))
+    after, card = state.deck.now.known, state.deck.card("baseline")
+    if target != "cpu":
+        seconds = [known.cost().seconds for known in (before, after)]
+        assert seconds[1] < seconds[0] < 4 * seconds[1]
+        assert f"{4 * seconds[1] / seconds[0] - 1:+.0%}" in plain([*difference_pieces(after, card)]).replace(" %", "%")
+    pieces = [*difference_pieces(after, card), *moved_pieces(after, card.known, "propagated")]
+    assert [piece.tone for piece in pieces if piece.tone] == ["bad", "bad"]
 
 
 @pytest.mark.parametrize("target", ["tpu v5e:2x4", "gpu h100:1x8"])

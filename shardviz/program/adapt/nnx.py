@@ -380,7 +380,8 @@ def pure_function(
         result = given.fn(*args, **kwargs)
         leaves, treedef = jax.tree.flatten(result, is_leaf=is_object)
         _, state = load().split(objects)
-        new = _updates(given, lifted, donated, pinned, state, before) if given.updates else []
+        updates = given.by_nnx or (given.updates and not lifted.states)  # to jax.jit a state is a tree like others
+        new = _updates(given, lifted, donated, pinned, state, before) if updates else []
         taken = {id(value) for _, value in new}  # a module that is an argument and a result comes out once
         own = tuple(x for x in leaves if is_object(x))
         _, state = load().split(own)
