@@ -207,7 +207,8 @@ def columns() -> int:
 
 
 def colours() -> bool:
-    """Whether standard output shows colours: a terminal does, unless `NO_COLOR` says otherwise (https://no-color.org)."""
+    """Whether standard output shows colours: a terminal does, unless `NO_COLOR` says otherwise (https://no-color.org).
+    """
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")

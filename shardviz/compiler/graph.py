@@ -81,7 +81,6 @@ class HloOperation(Operation):
 
     @property
     def known_trips(self) -> int | None:
-        """`known_trip_count`."""
         stated = _TRIPS.search(self.config)
         return int(stated[1]) if stated else None
 
@@ -118,12 +117,10 @@ class HloOperation(Operation):
 
     @property
     def constant(self) -> str:
-        """The text of a constant."""
         return self.native.operands_text.strip()
 
     @property
     def direction(self) -> str:
-        """A comparison's direction."""
         return self._attribute("direction")
 
     @property
@@ -133,7 +130,6 @@ class HloOperation(Operation):
 
     @property
     def config(self) -> str:
-        """`backend_config`."""
         return self._attribute("backend_config")
 
     @property
@@ -195,7 +191,6 @@ class HloOperation(Operation):
 
     @property
     def fft_lengths(self) -> Dims:
-        """The lengths of a Fourier transform."""
         return self._numbers("fft_length")
 
     @property
@@ -322,7 +317,6 @@ def _leaves(tree: Tree) -> Iterator[GraphValue]:
 
 
 def _like(shape: ShapeTree, values: Iterator[GraphValue]) -> Tree:
-    """Arrays in the tree of a shape."""
     return next(values) if isinstance(shape, HloShape) else tuple(_like(part, values) for part in shape)
 
 

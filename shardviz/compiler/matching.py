@@ -51,13 +51,9 @@ def target_collectives(
     arguments: Sequence[str] | None = None,
     slices: Sequence[int] = (),
 ) -> tuple[TargetCollective, ...]:
-    """The collectives as the target runs them, in program order.
-
-    Args:
-        partitioned, after: the partitioner's collectives, and its module.
-        slices: the slice of the device at each place of the mesh, where there are several. The TPU's compiler then
-            writes a program for one slice, whose devices it counts from 0; between slices it sends and receives.
-    """
+    """The collectives as the target runs them, in program order. `slices` is the slice of the device at each place of
+    the mesh, where there are several: a TPU's compiler then writes a program for one slice, whose devices it counts
+    from 0; between slices it sends and receives."""
     runs_as, made_as = _named(optimized), _named(after)
     runs = [
         OptimizedCollective(on_slices(c, mesh, slices, optimized.num_partitions), runs_as[c.name], optimized)
@@ -123,13 +119,8 @@ def _record(run: OptimizedCollective, by_name: _ByName, several: dict[str, int])
 
 
 def on_slices(collective: Collective, mesh: DeviceMesh, slices: Sequence[int], devices: int) -> Collective:
-    """A collective within one slice, with the mesh axes that its groups span on all slices.
-
-    Args:
-        collective: the collective, whose groups count the devices of one slice from 0.
-        slices: the slice of the device at each place of the mesh.
-        devices: how many devices the program is for.
-    """
+    """A collective within one slice, whose groups count its devices from 0, with the mesh axes that they span on all
+    slices."""
     places = [np.flatnonzero(np.asarray(slices) == s) for s in sorted(set(slices))]
     if len(places) < 2 or {len(p) for p in places} != {devices}:
         return collective

@@ -114,7 +114,6 @@ class Instruction:
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
-        """The names of its operands."""
         return tuple(name for name, _ in self._operands)
 
     @cached_property
@@ -191,7 +190,6 @@ class Computation:
 
     @cached_property
     def by_name(self) -> dict[str, Instruction]:
-        """Instruction name → instruction."""
         return Named(f"computation {self.name!r}", ((i.name, i) for i in self.instructions))
 
     @cached_property
@@ -270,13 +268,8 @@ class Module:
 
 
 def parse(text: str) -> Module:
-    """Reads the text of an HLO module.
-
-    Args:
-        text: what XLA writes under `xla_dump_to`, or `Compiled.as_text()`.
-
-    Returns:
-        The module. Computations and instructions are found now, their parts are read on first use.
+    """Reads the text of an HLO module, what XLA writes under `xla_dump_to`: its computations and instructions now,
+    their parts on first use.
 
     Raises:
         ParseError: for a line that is no instruction, text without an entry computation, or a computation that does

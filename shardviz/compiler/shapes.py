@@ -108,10 +108,7 @@ def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
 
 @lru_cache(maxsize=4096)
 def parse_shape(text: str) -> ShapeTree:
-    """Reads a shape.
-
-    Args:
-        text: such as `f32[4,8]{1,0}` or `(s32[], f32[8])`.
+    """Reads a shape, such as `f32[4,8]{1,0}` or `(s32[], f32[8])`.
 
     Raises:
         ParseError: if it is none.
@@ -152,7 +149,6 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _without_comments(text: str) -> str:
-    """The text without `/*index=5*/`."""
     if "/*" not in text:
         return text
     first, *rest = text.split("/*")

@@ -29,16 +29,11 @@ _TRIVIAL = frozenset(
 
 
 def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
-    """Every value of a module before partitioning, with its sharding.
+    """Every value of a module before partitioning (the snapshot `before_spmd-partitioning`), with its sharding.
 
-    Args:
-        module: the module before partitioning (the snapshot `before_spmd-partitioning`).
-        mesh: the mesh whose axes to name.
-
-    Returns:
-        A `Value` for each instruction that has a sharding and is no constant, tuple, element of one, inner parameter
-        or copy in the same sharding, in program order, loop bodies before their loops. Its `sharding` holds the text as
-        `hlo`. Inside a `shard_map` the shape is one device's along the axes in `manual`.
+    There is a `Value` for each instruction that has a sharding and is no constant, tuple, element of one, inner
+    parameter or copy in the same sharding, in program order, loop bodies before their loops. Its `sharding` holds the
+    text as `hlo`. Inside a `shard_map` the shape is one device's along the axes in `manual`.
     """
     phases = Phases(module)
     block_runs = runs(phases.graph)
@@ -76,12 +71,8 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
 
 @lru_cache(maxsize=8192)
 def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | None, tuple[int, ...] | None]:
-    """The spec and the shard shape that an HLO sharding gives an array.
-
-    Returns:
-        The spec, or None where no PartitionSpec says it; and the shard's shape by XLA's rule, `ceil(size / tiles)`, or
-        None where the text does not say it.
-    """
+    """The spec that an HLO sharding gives an array (None where no PartitionSpec says it), and the shard's shape by
+    XLA's rule, `ceil(size / tiles)` (None where the text does not say it)."""
     try:
         spec = read_spec(text, mesh, len(shape))
     except SpecError:
@@ -95,11 +86,7 @@ def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | Non
 
 @lru_cache(maxsize=8192)
 def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tuple[Axis, ...], Spec | None]:
-    """The axes along which an HLO sharding is manual, and the spec over the others (None where none are left).
-
-    Args:
-        shape: the array's shape, one device's along the manual axes.
-    """
+    """The axes along which an HLO sharding is manual, and the spec over the others (None where none are left)."""
     if "manual" not in text:
         return (), None
     sharding = hlo.read(text.strip(), mesh, len(shape))
@@ -109,13 +96,10 @@ def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tu
 
 
 def output_shardings(before: Module) -> tuple[str, ...]:
-    """The sharding of each output, as HLO text.
+    """The sharding of each output array as HLO text, tuples flattened; `{replicated}` where nothing says otherwise.
 
     The compiler takes the outputs' shardings from the entry's root just before it partitions; afterwards the text has
     them no longer.
-
-    Returns:
-        One text an output array, tuples flattened; `{replicated}` where nothing says otherwise.
     """
     root = before.entry.root
     text = root.sharding or "{replicated}"

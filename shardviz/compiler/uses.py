@@ -93,15 +93,11 @@ def _plain(name: str) -> str:
 def with_shardys(
     ours: Sequence[Collective], predicted: Sequence[Collective], arguments: Sequence[str]
 ) -> tuple[Collective, ...]:
-    """The partitioner's collectives with what Shardy's level alone knows of those that are the same.
+    """The partitioner's collectives with what Shardy's level alone knows of those that are the same, under the same
+    plan.
 
     First come those that are alike in everything; then those that move as much along the same axes elsewhere; then
     those that the partitioner takes in place of Shardy's at the same line, one or several for each change of cuts.
-
-    Args:
-        ours: of level `partitioned`.
-        predicted: of level `propagated`, under the same plan.
-        arguments: the names of the program's arguments.
     """
     rows = list(ours)
     left = [place for place, c in enumerate(ours) if c.origin == "partitioner"]

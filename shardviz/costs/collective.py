@@ -272,12 +272,7 @@ def _most(sources: np.ndarray, targets: np.ndarray) -> int:
 
 
 def whole_bytes(collective: Collective, group_size: int | None = None) -> float | None:
-    """V of a program's collective: from the bytes that go in and come out on one device. None where not known.
-
-    Args:
-        collective: the collective.
-        group_size: devices in a group; if not given, the collective's own.
-    """
+    """V of a program's collective: from the bytes that go in and come out on one device. None where not known."""
     kind, size = collective.kind, collective.group_size if group_size is None else group_size
     if kind == "all-gather":
         return collective.result_bytes

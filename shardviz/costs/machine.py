@@ -179,7 +179,6 @@ class Machine:
 
     @property
     def hosts(self) -> int:
-        """The number of hosts."""
         if self.chip.kind == "gpu":
             return self.topology[0]
         return int(self.processes()[-1]) + 1 if self.topology else 1
@@ -348,10 +347,6 @@ def topologies(of: str | Chip, size: int) -> tuple[Machine, ...]:
     Of TPUs in several slices, each of one host or more, there is one for each number of slices. GPUs come in whole
     NVLink domains first.
 
-    Args:
-        of: the chip, or its name.
-        size: JAX devices.
-
     Raises:
         TargetError: if there is no such chip.
     """
@@ -387,14 +382,10 @@ def natural(of: str | Chip, size: int) -> Machine | None:
 
 
 def grown(machine: Machine, size: int) -> Machine | None:
-    """The machine of the same chip with another number of devices; None where there is none.
+    """The machine of the same chip with another number of JAX devices; None where there is none.
 
     It keeps the number of slices, or of GPUs on a host, where it can, and is as cube-like as it can be. There are more
     slices only where one cannot be so large.
-
-    Args:
-        machine: the machine.
-        size: JAX devices.
     """
     if machine.chip.kind == "gpu":
         alike = (m for m in topologies(machine.chip, size) if m.topology[1] == machine.topology[1])
@@ -404,12 +395,8 @@ def grown(machine: Machine, size: int) -> Machine | None:
 
 
 def sizes_near(of: str | Chip, size: int) -> tuple[int, ...]:
-    """The next numbers of devices below and above one for which there is a `natural` machine; fewer if there is none.
-
-    Args:
-        of: the chip, or its name.
-        size: JAX devices.
-    """
+    """The next numbers of JAX devices below and above one for which there is a `natural` machine; fewer if there is
+    none."""
     of = named(of) if isinstance(of, str) else of
     there = lambda n: (of.kind == "gpu" or n % _HOST == 0 or n < _HOST) and natural(of, n) is not None  # noqa: E731
     below = next((n for n in range(min(size - 1, _MOST_DEVICES), 0, -1) if there(n)), None)
@@ -511,10 +498,7 @@ def _of_cloud(text: str, known: CloudMachine) -> Machine:
 
 
 def target_of(devices: Sequence[Any]) -> str:
-    """The target's text of some devices.
-
-    Args:
-        devices: JAX devices, all of a machine.
+    """The target's text of some JAX devices, all of a machine.
 
     Raises:
         TargetError: if they are of a kind that is not known.

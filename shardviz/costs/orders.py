@@ -38,7 +38,6 @@ def reordered(mesh: DeviceMesh, order: str | Iterable[int]) -> DeviceMesh:
     """The mesh with its devices in another order; axes and sizes stay.
 
     Args:
-        mesh: the mesh.
         order: `mesh_utils` (none is said, so that JAX's `mesh_utils` chooses), `row-major` (device i at place i), or
             the ids, as numbers or as a mesh's text has them: `0,1,3,2`, `[0,1,3,2]` or `[2,4]T(1,0)`.
 

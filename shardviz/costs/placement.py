@@ -124,10 +124,8 @@ class Placement(Keeping, Visible):
         return tuple(self.machine.ids()[list(self.order)].tolist())
 
     def device(self, place: int) -> PlacedDevice:
-        """The device at a place of the mesh: where in the machine it is, and its company along each mesh axis.
-
-        Args:
-            place: 0 to the number of devices less 1, in row-major order.
+        """The device at a place of the mesh, row-major: where in the machine it is, and its company along each mesh
+        axis.
 
         Raises:
             MeshError: if the mesh has no such place.
@@ -151,7 +149,6 @@ class PlacedDevice(Visible):
 
     @property
     def id(self) -> int:
-        """JAX's id of it."""
         return int(self.placement.machine.ids()[self.placement.order[self.place]])
 
     @property
@@ -250,12 +247,8 @@ def groups_along(axes: Sequence[Axis], mesh: DeviceMesh) -> np.ndarray:
 
 
 def placed(report: ReportRecord, target: str | Machine | None, asked: str) -> Placement:
-    """A report's mesh on a machine that has a speed.
-
-    Args:
-        report: of any level.
-        target: the machine; the report's own if None.
-        asked: the name of the function that is asked, for its errors.
+    """A report's mesh on a machine that has a speed, the report's own if None; `asked` names the function for its
+    errors.
 
     Raises:
         MeshError: if the machine has another number of devices than the report's mesh; the message has what would fit.
@@ -299,15 +292,12 @@ _RING_V5P_2x2x2 = (0, 1, 3, 2, 6, 7, 5, 4)
 
 
 def device_order(machine: Machine, sizes: Sequence[int], slices: Sequence[int] = ()) -> np.ndarray:
-    """The devices in the order that JAX's `mesh_utils` would choose.
+    """The devices in the order that JAX's `mesh_utils` would choose: integers of shape `sizes`, places in the machine's
+    list.
 
     Args:
-        machine: the machine.
         sizes: the size of each mesh axis.
         slices: the number of slices (of NVLink domains) along each mesh axis; empty for 1 each.
-
-    Returns:
-        Integers of shape `sizes`: places in the machine's list of devices.
 
     Raises:
         TargetError: if the machine has another number of devices, or of slices.

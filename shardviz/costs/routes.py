@@ -148,12 +148,8 @@ class Route:
 
 
 def route(machine: Machine, groups: Sequence[Sequence[int]] | np.ndarray) -> Route:
-    """What groups of devices are joined by; of groups that differ, the worst.
-
-    Args:
-        machine: the machine.
-        groups: integers, groups x members: places in the machine's list of devices.
-    """
+    """What groups of devices (groups x members, places in the machine's list) are joined by; of groups that differ, the
+    worst."""
     table = np.asarray(groups)
     count, size = table.shape
     if size <= 1:
@@ -240,14 +236,11 @@ def exchange_load(machine: Machine, groups: np.ndarray) -> tuple[int, int] | Non
 
 
 def link_load(machine: Machine, sources: np.ndarray, targets: np.ndarray) -> tuple[int, int]:
-    """The most messages that pass one link in one direction, and the most links that a message passes.
+    """The most messages from sources to targets that pass one link in one direction, and the most links that one
+    passes.
 
     Messages go along x, then y, then z, the shorter way round (where both are as long, every other chip the other way).
     Those between slices are left out.
-
-    Args:
-        machine: a machine of TPUs.
-        sources, targets: places in the machine's list of devices, one message each.
     """
     coords, slices = machine.coords(), machine.slices()
     same = slices[sources] == slices[targets]

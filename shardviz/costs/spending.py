@@ -94,12 +94,8 @@ class Spending:
 
 
 def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, ...]:
-    """What a step spends time on, what it would lose most of first.
-
-    Args:
-        cost: of the step.
-        other: of the same program under another plan, at the same level, on the same machine.
-    """
+    """What a step spends time on, what it would lose most of first; `other` is the cost of the same program under
+    another plan, at the same level, on the same machine."""
     losses, losses_before = _Losses.once(cost), None if other is None else _Losses.once(other)
     here, there = _moved(cost), {} if other is None else _moved(other)
     rows = []

@@ -209,13 +209,11 @@ def step_time(
     """How long a step takes on a machine.
 
     Args:
-        target: the machine.
         flops: FLOPs of one device, loops counted; or element type → FLOPs.
         hbm_bytes: bytes that one device reads and writes.
         collectives: the program's collectives with their `seconds` (see `with_seconds`) and `count`.
         dtype: the element type of the products, where `flops` is one number.
-        model_flops: FLOPs of the whole step that the model needs (6 x parameters x tokens, say), for its utilisation.
-        tokens: tokens, or samples, of the whole step.
+        model_flops, tokens: as `cost_of` takes them.
         walked, accuracy: as of `StepTime`.
 
     Raises:
@@ -346,7 +344,6 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """Whether it fits."""
         return self.needed <= self.usable
 
     @property
@@ -384,11 +381,7 @@ class Fit:
 
 
 def fits(needed: float, target: str | Machine) -> Fit:
-    """Whether so many bytes fit a device of a machine.
-
-    Args:
-        needed: bytes on one device: what a compiler's plan takes at its peak.
-        target: the machine.
+    """Whether so many bytes, what a compiler's plan takes at its peak, fit a device of a machine.
 
     Raises:
         TargetError: if there is no such machine, or its memory is not known (`cpu`).

@@ -157,12 +157,10 @@ class StepCost(Keeping, Visible):
 
     @property
     def machine(self) -> Machine:
-        """The machine."""
         return self.placement.machine
 
     @property
     def mesh(self) -> DeviceMesh:
-        """The mesh."""
         return self.placement.mesh
 
     @property

@@ -358,13 +358,8 @@ class TimedProgram:
 
 
 def timed_program(report: ReportRecord, place: Placement, dtype: str | None = None) -> TimedProgram | None:
-    """A report's program with its times on a machine; None where the report has none.
-
-    Args:
-        report: of any level.
-        place: its mesh on the machine.
-        dtype: the element type at whose rate all products count; each one's own if not given.
-    """
+    """A report's program with its times on a machine; None where the report has none. All products count at the rate of
+    `dtype`; each at its own's if not given."""
     entries, collectives = report.schedule, {c.name: c for c in report.collectives}
     own = report.level == "compiled" and report.target == place.machine.text
     if own:

@@ -73,14 +73,8 @@ class Walk:
     """
 
     def __init__(self, tasks: Sequence[Task], *, events: bool = True, most_trips: int = _MOST_TRIPS):
-        """Walks.
-
-        Args:
-            tasks: the schedule.
-            events: note them.
-            most_trips: of a loop that are walked one by one, though no two begin alike; the rest then is taken to be
-                like the last.
-        """
+        """Walks a schedule. Of a loop of which no two trips begin alike at most `most_trips` are walked one by one; the
+        rest is taken to be like the last."""
         self.now, self.events, self.alive = 0.0, list[list[Any]](), list[tuple[float, float]]()
         self._noted, self._most = events, most_trips
         self._free: dict[str, float] = {}  # a lane of links → when it has nothing more to do

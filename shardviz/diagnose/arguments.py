@@ -39,13 +39,8 @@ def unused_arguments(arguments: Sequence[Value]) -> tuple[Finding, ...]:
 def large_constants(
     held: Iterable[tuple[tuple[int, ...], str, Frame | None]], arguments: Sequence[Value], devices: int
 ) -> tuple[Finding, ...]:
-    """What a function closes over, a MiB of it or more: a warning where it is a twentieth of all arguments' bytes.
-
-    Args:
-        held: shape, element type and line of each array that the program itself holds.
-        arguments: the program's arguments.
-        devices: of the mesh; one holds nothing twice.
-    """
+    """What a function closes over (`held`), a MiB of it or more: a warning where it is a twentieth of all arguments'
+    bytes."""
     rows = [(math.prod(shape) * itemsize(dtype), shape, dtype, source) for shape, dtype, source in held]
     total = float(sum(size for size, *_ in rows))
     if total < _WORTH_SAYING[1] or devices < 2:

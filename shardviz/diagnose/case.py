@@ -62,11 +62,7 @@ class Case(Keeping):
         return {id(c): t.assumed_seconds for c, t in zip(self.report.collectives, timed, strict=bool(timed))}
 
     def moved(self, collectives: Iterable[Collective]) -> dict[str, float]:
-        """`bytes` (operands, on one device in a step), `runs`, and on a machine `seconds` and `share` of the step.
-
-        Args:
-            collectives: some of the report's.
-        """
+        """`bytes` (operands, on one device in a step), `runs`, and on a machine `seconds` and `share` of the step."""
         some = list(collectives)
         numbers = {"bytes": sum(c.assumed_bytes for c in some), "runs": float(sum(c.count or 1 for c in some))}
         if self.cost is not None:
@@ -75,11 +71,7 @@ class Case(Keeping):
         return numbers
 
     def grave(self, moved: Mapping[str, float]) -> bool:
-        """Whether what moves takes a fiftieth of the step; without a machine, whether it is a twentieth of all bytes.
-
-        Args:
-            moved: as the method `moved` has it.
-        """
+        """Whether what moves takes a fiftieth of the step; without a machine, whether it is a twentieth of the bytes."""
         part = moved["bytes"] / (self.moved_bytes or 1.0)
         return part >= 0.01 and moved["share"] >= 0.02 if "share" in moved else part >= 0.05
 
@@ -106,7 +98,6 @@ class Case(Keeping):
         return size >= max(0.05 * self.argument_bytes, 0.01 * (usable or 0.0))
 
     def is_argument(self, name: str) -> bool:
-        """Whether an argument has that name."""
         return name in self._argument_names
 
     def whole(self, c: Collective) -> tuple[int, ...] | None:

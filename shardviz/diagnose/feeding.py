@@ -27,12 +27,8 @@ from shardviz.records.paths import common_path, segments
 
 
 def pairs(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]:
-    """(Argument, result) of the same place, shape and element type, the first with the first where there are several.
-
-    Args:
-        case: the report.
-        gradients: those that are the argument's gradient, in place of its new value.
-    """
+    """(Argument, result) of the same place, shape and element type, the first with the first where there are several;
+    of those in `gradients` the argument's gradient, in place of its new value."""
     return case.once(("pairs", gradients), lambda: _pairs(case, gradients))
 
 

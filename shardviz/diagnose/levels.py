@@ -40,12 +40,8 @@ _MOST_PLACES = 3
 
 
 def level_differences(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[LevelDifference, ...]:
-    """All that is different between the two levels.
-
-    Returns:
-        One row for each output whose spec differs, for each kind of collective and mesh axes whose runs or bytes in a
-        step differ, and for the FLOPs of one device's matrix products where they differ by more than 1 %.
-    """
+    """A row for each output whose spec differs between the levels, for each kind of collective and mesh axes whose runs
+    or bytes in a step differ, and for the FLOPs of one device's matrix products where they differ by more than 1 %."""
     found = []
     for ours, theirs in zip(propagated.outputs, partitioned.outputs, strict=True):
         if ours.spec is not None and theirs.spec is not None and not ours.spec.same_as(theirs.spec, propagated.mesh):
@@ -73,10 +69,9 @@ def _by_kind(collectives: Iterable[Collective]) -> dict[str, list[Collective]]:
 def levels_differ(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[Finding, ...]:
     """What of the propagated level a decision must not be based on.
 
-    Returns:
-        One diagnostic for each mesh axis along which a device moves more or less than predicted, by more than a tenth
-        of all bytes that it moves in a step (and more than a hundredth of the bytes of its arguments); one where its
-        FLOPs of matrix products, and one where the bytes of its outputs, differ by more than a tenth.
+    One diagnostic for each mesh axis along which a device moves more or less than predicted, by more than a tenth
+    of all bytes that it moves in a step (and more than a hundredth of the bytes of its arguments); one where its
+    FLOPs of matrix products, and one where the bytes of its outputs, differ by more than a tenth.
     """
     rule = "a tenth of a device's communication in a step"
     ours, theirs = (_moved(report.collectives) for report in (propagated, partitioned))

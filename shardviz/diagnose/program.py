@@ -34,13 +34,8 @@ def mesh_asked(asked: Iterable[MeshAsked]) -> tuple[Finding, ...]:
 def own_partitioning(
     operations: Iterable[tuple[str, Frame | None]], *, answered: bool, unanswered: Sequence[str]
 ) -> tuple[Finding, ...]:
-    """One diagnostic for each line whose operation has a partitioning of its own, if there is any on this mesh.
-
-    Args:
-        operations: the names of those operations, and their lines.
-        answered: whether their partition functions were called, and what they returned is explored.
-        unanswered: why some of them could not be.
-    """
+    """One diagnostic for each line whose operation has a partitioning of its own, if there is any on this mesh: whether
+    the partition functions were called (`answered`), and why some could not be (`unanswered`)."""
     if not (answered or unanswered):
         return ()
     said = (
@@ -166,11 +161,7 @@ def _words(places: Collection[str]) -> str:
 
 
 def without_effect(idle: Sequence[tuple[str, Frame]]) -> tuple[Finding, ...]:
-    """A note for each constraint of the plan on a value that no result needs.
-
-    Args:
-        idle: the name and the line of each such value.
-    """
+    """A note for each constraint of the plan on a value that no result needs."""
     return tuple(
         Finding(
             f"constraint-without-effect:{name}@{source.short}",

@@ -155,12 +155,10 @@ class _Group(Keeping):
 
     @property
     def they(self) -> str:
-        """The pronoun."""
         return "they" if len(self.rows) > 1 else "it"
 
     @property
     def them(self) -> str:
-        """The pronoun."""
         return "them" if len(self.rows) > 1 else "it"
 
     @property
@@ -170,13 +168,7 @@ class _Group(Keeping):
         return tuple(dict.fromkeys(more))
 
     def finding(self, rule: str, text: str, *, why: str, grave: bool = False, **numbers: float) -> Finding:
-        """One finding of all.
-
-        Args:
-            rule, text, why: of the finding.
-            grave: whether it is a warning whatever is saved.
-            numbers: besides `bytes`, `saved_bytes` and `arrays`.
-        """
+        """One finding of all; `grave` makes it a warning whatever is saved."""
         first, out_specs = self.first, self.case.report.plan.out_specs
         rest = [row for row in self.rows if row is not first]
         specs = list(dict.fromkeys(str(row.spec) for row in self.rows))

@@ -48,11 +48,8 @@ def shape_of(value: GraphValue) -> Dims:
 
 
 def product_flops(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> float:
-    """FLOPs of one run of an operation, if it is a matrix product or a convolution; 0 for any other.
-
-    Args:
-        op: any operation; what a fusion or a loop runs is not looked at.
-        shard_of: gives one device's shape of an operand or a result, where the text has whole arrays.
+    """FLOPs of one run of an operation itself, if it is a matrix product or a convolution; 0 for any other. `shard_of`
+    gives one device's shapes where the text has whole arrays.
 
     Raises:
         ParseError: if its dimensions or its window do not fit its operands; the message names it.
@@ -161,12 +158,8 @@ def call_of(
     kernels: KernelFacts,
     array_of: Callable[[GraphValue], Array] = whole_array,
 ) -> KernelCall | None:
-    """What is known of the FLOPs of a custom call; None for one that computes nothing.
-
-    Args:
-        kernels: what a person and the kernels' authors say.
-        array_of: gives one device's array of an operand or a result.
-    """
+    """What is known of the FLOPs of a custom call, of which `array_of` gives one device's arrays; None for one that
+    computes nothing."""
     ins, outs = [array_of(v) for v in op.operands], [array_of(v) for v in op.results]
     name = kernel_name(op.target, name_stack)
     count = kernels.flops(name, op.target, ins, outs, op.config, source)

@@ -216,11 +216,8 @@ class ScheduleBuilder:
         self._scopes: list[_Scope] = []
 
     def open(self, block: Block, initial: Sequence[GraphValue] = ()) -> None:
-        """Begins a block that has a schedule of its own: the main one, a loop's body, a branch.
-
-        Args:
-            initial: what a loop begins with; what stays the same and comes from nothing in memory is computed inside.
-        """
+        """Begins a block that has a schedule of its own: the main one, a loop's body, a branch. Of what a loop begins
+        with (`initial`), what stays the same and comes from nothing in memory is computed inside."""
         self._scopes.append(_Scope(bool(initial)))
         for value in block.arguments:
             self._there(value)
@@ -230,12 +227,8 @@ class ScheduleBuilder:
                 self._nodes[value] = self._node(first)
 
     def close(self, returned: Iterable[GraphValue], donated: Iterable[float] = ()) -> Schedule:
-        """Ends it; its schedule.
-
-        Args:
-            returned: what it gives back.
-            donated: bytes on one device of each argument whose place a result of this size takes.
-        """
+        """Ends it; its schedule. Results take the places of donated arguments, of which it is given the bytes on one
+        device."""
         nodes = [*map(self._node, returned)]
         for node in filter(_comes_from_memory, nodes):
             self._store(node)

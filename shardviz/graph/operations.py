@@ -89,12 +89,10 @@ class GraphValue:
 
     @property
     def elements(self) -> int:
-        """The number of elements of its shape."""
         return math.prod(self.shape)
 
     @property
     def block(self) -> Block:
-        """The block that it stands in."""
         return self.owner.block if isinstance(self.owner, Operation) else self.owner
 
 

@@ -100,15 +100,11 @@ class ArrayPlaces:
         return None
 
     def agreed(self, what: str, values: Sequence[Any], meaning: Callable[[Any], Any] = lambda s: s) -> list[Any]:
-        """What is said of each array, from what is said of each place.
+        """What is said of each array, from what is said of each place, in flat order (of the first ones where there are
+        more).
 
-        Args:
-            what: where it is said, for the message.
-            values: for each place, in flat order; for the first ones where there are more.
-            meaning: the part of it that must be one for all places of an array.
-
-        Raises:
-            SpecError: if two places of an array differ, as flax refuses it.
+        Raises: SpecError: if the `meaning` of two places of an array differs, as flax refuses it; `what` names where it
+        is said.
         """
         first: dict[int, tuple[Leaf, Any]] = {}
         for leaf, number, one in zip(jax.tree.leaves(self.tree), self.numbers, values, strict=False):

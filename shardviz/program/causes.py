@@ -132,13 +132,7 @@ class Tracing:
         return gone
 
     def _one_of_several(self, source: Source, keep: list[Source], gone: list[Source], untried: bool) -> Cause:
-        """One of several sources that bring the axis, and whether it does so alone (None where that was not tried).
-
-        Args:
-            keep: the sources that must all be taken away.
-            gone: all sources that were taken away together.
-            untried: whether it was not tried by itself whether the source is one of `keep`.
-        """
+        """One of several sources that bring the axis, and whether it does so alone (None where that was not tried)."""
         enough: bool | None = None
         if len(keep) == len(gone) and not untried:
             enough = True  # `_fewest` has tried just this
@@ -204,11 +198,8 @@ class Tracing:
         return tuple(hops)
 
     def _nearest(self, target: NodeDim | None, sources: Iterable[Source]) -> dict[tuple, NodeDim]:
-        """The sources that are connected with a value through dimensions that carry the axis, the nearest first.
-
-        Returns:
-            The source's key → the dimension at which it stands.
-        """
+        """The sources that are connected with a value through dimensions that carry the axis, the nearest first: the
+        source's key → the dimension at which it stands."""
         wanted = {(s.role, place, s.dimension): s.key for s in sources for place in s.places}
         reached: dict[tuple, NodeDim] = {}
 
@@ -290,7 +281,6 @@ _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
 def _end(cut: NodeDim, named: Named) -> End:
-    """A value on a chain."""
     return End(name=named(cut.node), dimension=cut.dim, spec=cut.node.spec, shape=cut.node.shape)
 
 
@@ -340,7 +330,6 @@ def _called(step: LinkStep, cut: NodeDim, factor: int) -> tuple[bool, str]:
 
 
 def _stop(last: NodeDim, after: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Named) -> ChainStop:
-    """Where an axis ends."""
     step = link.step
     return ChainStop(
         last=_end(last, named),
@@ -393,11 +382,8 @@ def _wanted(node: Node, named: Named) -> str:
 
 
 def _givers(trial: Perturbed, key: NodeKey, axis: str, ways: Sequence[tuple[NodeDim, int]]) -> Iterator[Giver]:
-    """Specs that were tried and bring the axis, the nearest first.
-
-    Args:
-        ways: dimensions that hang together with the value, the nearest first, and with which of its own.
-    """
+    """Specs that were tried and bring the axis, the nearest first; `ways`: the dimensions that are connected with the
+    value, the nearest first, and with which of its own."""
     mesh, until = trial.bound.mesh, trial.runs + _MOST_GIVER_RUNS
     shardings = {(each.role, place): each for each in trial.shardings for place in each.places}
     brought = set()

@@ -88,10 +88,9 @@ Found = tuple[Counter[Constraint], Counter[tuple[str, Frame | None]]]
 def mesh_asked(
     explored: frozenset[str], own: Found, other: Found, under: Callable[[frozenset[str]], Found | None]
 ) -> tuple[MeshAsked, ...]:
-    """The lines in which a program traced under a mesh in some places differs from itself in others.
+    """The lines in which a program traced under a mesh in some places (`explored`) differs from itself in others.
 
     Args:
-        explored: the places of the program that is explored.
         own: its constraints and its operations, each with its line.
         other: the same of a trace under a mesh in no place, or where `explored` is not all of them, in all.
         under: the same of a trace under a mesh in these places; None where it cannot be traced.

@@ -197,7 +197,6 @@ class _DimensionGroup:
     moved: set[str] = field(default_factory=set)
 
     def take(self, other: _DimensionGroup) -> None:
-        """Takes in another group."""
         self.members |= other.members
         self.letters += other.letters
         self.moved |= other.moved
@@ -369,12 +368,8 @@ def _roles(group: _DimensionGroup) -> Iterator[str]:
 def _data(
     members: Set[Member], arrays: Mapping[tuple[str, str], _NamedArray], state: Set[str], hidden: Set[Member]
 ) -> str:
-    """`batch` or `sequence` of a dimension of data; empty for any other.
-
-    Args:
-        state: the arguments that are no data; see `_state`.
-        hidden: the dimensions that a `shard_map` or `pmap` uses up, or a loop steps along: what is inside sees none.
-    """
+    """`batch` or `sequence` of a dimension of data (in no argument of `state`); empty for any other. What a `shard_map`
+    or `pmap` uses up, or a loop steps along, is `hidden`: what is inside does not see it."""
     arguments = [m for m in members if m.role == "argument"]
     data = bool(arguments) and state.isdisjoint(_head(m.path) for m in arguments)
     for place, name, ranks in ((0, "batch", range(1, 65)), (1, "sequence", (3,))):  # images have heights there

@@ -26,12 +26,7 @@ from shardviz.program.module import MESH
 
 
 def gather_disagreeing(operations: Iterable[ir.Operation], mesh: DeviceMesh) -> None:
-    """Reshards both factors of each such product, so that what it sums over is whole on every device.
-
-    Args:
-        operations: of a propagated module, which is changed in place.
-        mesh: the module's.
-    """
+    """Reshards both factors of each such product, in place, so that what it sums over is whole on every device."""
     for op in operations:
         if op.name != "stablehlo.dot_general":
             continue

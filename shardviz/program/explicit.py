@@ -92,7 +92,6 @@ def typed_arguments(call: Call, mesh: AbstractMesh, specs: tuple[Spec, ...]) -> 
 
 
 def type_spec(spec: Spec) -> PartitionSpec:
-    """The PartitionSpec of a type."""
     return _jax.partition_spec(
         spec.entries(), tuple(map(axis_name, spec.unreduced)), tuple(map(axis_name, spec.reduced))
     )

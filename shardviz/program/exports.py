@@ -131,11 +131,8 @@ def _array(name: str, aval: Any, sharding: Any, kept: bool) -> ExportedArray:
 
 
 def rehearse(data: bytes, options: Mapping[str, str]) -> None:
-    """Does with a file all that the kernel is about to do, in a process that may die of it.
-
-    Args:
-        data: the file.
-        options: `values`, as JSON, for its symbolic dimensions, and `mesh`, as text, if it is to become a program.
+    """Does with a file all that the kernel is about to do, in a process that may die of it. `options` has `values`, as
+    JSON, for its symbolic dimensions, and `mesh`, as text, if it is to become a program.
 
     Raises:
         Exception: of any kind; a `ParseError` with `UNREADABLE` in it where MLIR cannot read it.
@@ -151,13 +148,7 @@ PLATFORMS = ("cpu", "tpu", "cuda", "rocm")
 
 
 def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",)) -> Any:
-    """A program under a plan as a `jax.export.Exported`.
-
-    Args:
-        traced: the program. A flax.nnx object becomes a dictionary of its arrays; new values of arguments that are
-            changed in place become a second result, a tuple.
-        bound: the plan: outputs whose spec is None are left to the compiler that the file meets.
-        platforms: for which platforms, such as `("cpu", "tpu", "cuda")`.
+    """A program under a plan as a `jax.export.Exported`; what is said of `Program.export` holds.
 
     Raises:
         ShardvizError: for a platform that JAX does not know.
@@ -243,10 +234,6 @@ def _unregistered(exported: Any) -> str:
 
 def write(exported: Any, path: str | os.PathLike[str] | None) -> bytes:
     """An export as the bytes of a file, written to `path` if there is one.
-
-    Args:
-        exported: a `jax.export.Exported`.
-        path: where to; None for nowhere.
 
     Raises:
         ShardvizError: for a type of pytree that cannot be written, or a missing folder.

@@ -116,11 +116,8 @@ class Footprint:
 
 
 def footprint(graph: MlirGraph, lowered: Lowered, bound: PlanRecord, room: float = 0.0) -> Footprint:
-    """The estimate for a propagated program; its context is entered, the lock held, and `lowered.unused` known.
-
-    Args:
-        room: bytes of its own memory that a chip's compiler fills with values (a TPU's VMEM).
-    """
+    """The estimate for a propagated program; its context is entered, the lock held, and `lowered.unused` known. `room`
+    are the bytes of its own memory that a chip's compiler fills with values (a TPU's VMEM)."""
     walk = _FootprintWalk(graph, bound.mesh, tiled=room > 0)
     kept = zip(lowered.traced.arguments, graph.entry.arguments, lowered.unused, strict=True)
     held = [
@@ -181,11 +178,8 @@ class _FootprintWalk:
         self.outputs.append(Buffer(size, ready, self.time + 1))
 
     def temporaries(self, room: float) -> float:
-        """The most bytes of buffers that are alive at one moment in main memory, and lie in no output's place.
-
-        Args:
-            room: bytes of a chip's own memory.
-        """
+        """The most bytes of buffers that are alive at one moment in main memory beside `room` bytes of a chip's own,
+        and lie in no output's place."""
         most, away = most_alive(self.buffers), set[Buffer]()
         if room >= _TOLD * most:
             away.update(on_chip([*self.buffers, *self.fixed], room))
@@ -193,11 +187,8 @@ class _FootprintWalk:
         return most_alive(self.buffers, away.union(in_place_of(large, self.outputs)))
 
     def read(self, block: Block, inside: bool = False) -> tuple[GraphValue, ...]:
-        """Reads a block, and returns the values that it returns.
-
-        Args:
-            inside: the operation around the block uses these values itself, later.
-        """
+        """Reads a block, and returns the values that it returns; `inside`: the operation around it uses them itself,
+        later."""
         for op in block.operations:
             self.visit(op)
         if not inside:
@@ -414,11 +405,7 @@ class _FootprintWalk:
             self.roots[result] = roots
 
     def bytes_of(self, value: GraphValue, compact: bool = False) -> float:
-        """Bytes of a value on one device.
-
-        Args:
-            compact: whether it is an argument or a result of the program, which are not padded.
-        """
+        """Bytes of a value on one device; an argument or a result of the program is `compact`, not padded."""
         return self._cut_by(value, self.graph.cut(value, self.manual) or _WHOLE, compact)
 
     def _cut_by(self, value: GraphValue, spec: Spec, compact: bool = False) -> float:
@@ -434,11 +421,7 @@ class _FootprintWalk:
 
 
 def _padding(shard: Sequence[int], tile: Sequence[int]) -> float:
-    """By how many times a TPU's tiles are larger than what lies in them.
-
-    Args:
-        tile: the two dimensions that its tiles may be of; empty where nothing is padded.
-    """
+    """By how many times a TPU's tiles, of two dimensions (none: no tiles), are larger than what lies in them."""
     sizes = [shard[d] for d in tile]
     orders = [(lanes, rows) for lanes, rows in (sizes, sizes[::-1]) if lanes * rows] if sizes else []
     return min((_filled(lanes, _LANES) * _filled(rows, _rows(rows)) for lanes, rows in orders), default=1.0)

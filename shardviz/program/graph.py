@@ -59,7 +59,6 @@ class MlirOperation(Operation):
 
     @property
     def attributes(self) -> Any:
-        """MLIR's attributes."""
         return self.native.attributes
 
     @property
@@ -82,7 +81,6 @@ class MlirOperation(Operation):
 
     @property
     def direction(self) -> str:
-        """A comparison's direction."""
         return str(self.attributes["comparison_direction"]).strip("<>")[-2:]
 
     @property
@@ -182,11 +180,8 @@ class MlirGraph(Graph):
             self._read(blocks[symbol], function.regions[0].blocks[0])
 
     def cut(self, value: GraphValue, manual: Sequence[Axis] = ()) -> Spec | None:
-        """The spec of a value; None for one that is whole on every device.
-
-        Args:
-            manual: the axes of the manual computations around it, which the spec of their arguments leaves out.
-        """
+        """A value's spec, without the axes of the manual computations around it; None for one that is whole on every
+        device."""
         maker = value.maker
         if maker is None or "sdy.sharding" not in (attributes := maker.native.attributes):
             return cut_of(value.native, manual)
@@ -257,12 +252,7 @@ def functions_of(module: ir.Operation) -> dict[str, ir.Operation]:
 
 
 def cut_of(value: Any, manual: Sequence[Axis] = ()) -> Spec | None:
-    """The spec of any value; None for one that is whole on every device.
-
-    Args:
-        value: an operation's result, or an argument of a function, a loop or a manual computation.
-        manual: the axes of the manual computations around it, which its spec leaves out.
-    """
+    """As `MlirGraph.cut`, of any value."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return _of_argument(ir.BlockArgument(value), manual)
@@ -293,5 +283,4 @@ def _of_argument(value: Any, manual: Sequence[Axis]) -> Spec | None:
 
 
 def _nth(attribute: Any, place: int) -> Spec:
-    """The spec of one of several values."""
     return spec_of(sdy.TensorShardingPerValueAttr(attribute).shardings[place])

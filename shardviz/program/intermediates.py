@@ -123,13 +123,8 @@ _IN_LIBRARY = re.compile(r"/p?jit\([^/]*\)+/[^/]*$")
 
 
 def as_propagated(name: str, values: Sequence[Value], propagated: Callable[[], Sequence[Value]]) -> Value | None:
-    """The value of a report that has this name, as Shardy's level has it, which knows its columns; None for no such.
-
-    Args:
-        name: the name, in a report of any level.
-        values: that report's intermediates.
-        propagated: gives those of the propagated report of the same plan.
-    """
+    """The value of this name among a report's as Shardy's level has it (`propagated` gives those), which knows its
+    columns; None for no such."""
     value = next((v for v in values if v.name == name), None)
     if value is None or (value.source and value.source.columns):
         return value
@@ -220,12 +215,10 @@ class Target:
 
     @property
     def frame(self) -> Frame:
-        """Its line."""
         return Frame(self.file, self.line, self.function)
 
     @property
     def text(self) -> str:
-        """Its line's text."""
         return linecache.getline(self.file, self.line).strip()
 
     @property

@@ -207,7 +207,6 @@ class _Function:
 
     @property
     def passed(self) -> str:
-        """Its arguments, in order."""
         return ", ".join(self.parameters)
 
 

@@ -163,9 +163,6 @@ def lower(
 ) -> Lowered:
     """Lowers a trace on a mesh; its constraints' meshes become this one, and `jax.debug` callbacks are left out.
 
-    Args:
-        partitionings: what becomes of operations that say themselves how they are partitioned.
-
     Raises:
         TraceError: if the program calls back to Python for a value, or JAX cannot lower an operation of it.
     """
@@ -277,13 +274,8 @@ def with_constraints(traced: Traced, bound: PlanRecord) -> Any:
 
 
 def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) -> ir.Operation:
-    """A copy of the module with a plan's mesh and shardings.
-
-    To be called with the lock held and its context entered.
-
-    Args:
-        of: what is copied, in place of the program's own module.
-    """
+    """A copy of the module (or of another, `of`) with a plan's mesh and shardings; called with the lock held and its
+    context entered."""
     module = (lowered.module.operation if of is None else of).clone()
     body = module.regions[0].blocks[0]
     main = next(op for op in body.operations if symbol_of(op) == "main").operation

@@ -64,11 +64,7 @@ class Lowerings:
     """
 
     def __init__(self, call: Call, mesh: DeviceMesh | None, *, opened: bool = False):
-        """Traces the call at once where that can be done without a plan.
-
-        Args:
-            mesh: the mesh that a person gave; None for that which the call brings.
-            opened: leave the sharding constraints inside it out.
+        """Traces the call at once where that can be done without a plan; `opened` leaves the constraints inside it out.
 
         Raises:
             TraceError: if it cannot be traced, and no plan would help.
@@ -156,10 +152,8 @@ class Lowerings:
         return self._on(plan).traced
 
     def lower(self, plan: Plan, target: LowerFor = CPU, *, anywhere: bool = False) -> Lowered:
-        """The call lowered for a target, on the mesh of its trace: `lower.edited` puts the plan's in its place.
-
-        Args:
-            anywhere: where JAX does not lower it for that, any other platform will do: kernels are written for one.
+        """The call lowered for a target on the mesh of its trace, in whose place `lower.edited` puts the plan's;
+        `anywhere`: or for any other platform, where JAX does not lower it for that, as kernels are written for one.
 
         Raises:
             TraceError: as `traced`, or if JAX cannot lower an operation of it.

@@ -23,16 +23,8 @@ from shardviz.program.uses import is_reshard
 def made_whole(
     graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] = ()
 ) -> Iterator[tuple[GraphValue, Spec]]:
-    """The arrays that XLA's partitioner holds for a `dot_general` beyond its factors and its result.
-
-    Args:
-        graph: the program.
-        product: the product, after Shardy's reshards have been put in.
-        manual: the axes of the manual computations around it.
-
-    Yields:
-        A value of the array's shape and type, and how the array is sharded.
-    """
+    """The arrays that XLA's partitioner holds for a `dot_general` (after Shardy's reshards) beyond its factors and its
+    result: a value of the array's shape and type, and how the array is sharded."""
     summed, batched = product.contraction
     factors = [root(value, is_reshard) for value in product.operands]
     cuts = [_dims(graph, value, manual) for value in factors]

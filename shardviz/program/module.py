@@ -393,16 +393,13 @@ def attributes_of(function: ir.Operation, which: str, count: int) -> list[dict[s
 
 
 def complete(module: Any, avals: Sequence[Any], kept: Sequence[int], platform: int = 0) -> bool:
-    """Makes the main function take exactly `avals`, in place.
+    """Makes the main function take exactly `avals`, of fixed shapes, in place; says whether shapes inside have still to
+    follow.
 
     Args:
         module: the module; its context is entered.
-        avals: an abstract value of fixed shape for each flat argument.
-        kept: which of them the module still has, in its own order.
+        kept: which of the flat arguments the module still has, in its own order.
         platform: which of the platforms that the module is for to settle on.
-
-    Returns:
-        Whether shapes inside the module have still to follow from those of the arguments.
 
     Raises:
         TraceError: if the module takes something else besides.

@@ -84,15 +84,10 @@ class Quarrel(NamedTuple):
                         yield came is self.node, not NodeDim(came, d).carries(axis), axis, where
 
     def choice(self, node: Node) -> tuple[Node, int, tuple[Forced, ...]]:
-        """Constraints that force the other choice: on the operation's result, or on the operands that it sums over.
-
-        Args:
-            node: the value that was asked about; it is constrained itself, if the operation makes it.
-
-        Returns:
-            The value that stands for the choice, its contested dimension, and the constraints; none where nothing but
-            the array that wants it otherwise has the dimension.
-        """
+        """Constraints that force the other choice, on the operation's result or on the operands that it sums over: the
+        value that stands for the choice, its contested dimension, and the constraints; none where nothing but the array
+        that wants it otherwise has the dimension. The value that was asked about is constrained itself if the operation
+        makes it."""
         for out in (node, *self.step.outs[:1]):
             if (dim := self.dim_of(out)) is not None:
                 return out, dim, (Forced(out.key.tag, out.key.place, self._wanted_spec(out, dim)),)
@@ -142,11 +137,8 @@ def _used_as(node: Node) -> Node:
 
 
 def quarrels_of(node: Node, is_named: Callable[[Node], bool] = lambda _: True) -> list[Quarrel]:
-    """Where the operation that makes a value disagrees along its dimensions, or a reader wants it sharded otherwise.
-
-    Args:
-        is_named: whether a value has a name of its own; what has none is a step on the way to the value.
-    """
+    """Where the operation that makes a value disagrees along its dimensions, or a reader wants it sharded otherwise; a
+    value that has no name of its own is a step on the way to the value."""
     every = [q for n in _unnamed(node, is_named) if n.maker for q in quarrels(n.maker) if q.dim_of(n) is not None]
     every += [q for _, step in node.readers() for q in quarrels(step) if q.node is node and not q.result]
     return list({(q.step.op, q.factor, q.wanted): q for q in reversed(every)}.values())[::-1]

@@ -242,11 +242,8 @@ def edited(spec: Spec, source: Source, put: bool) -> Spec:
 
 
 def _edited(attribute: Any, changes: Sequence[tuple[Source, bool]], closed: Collection[int] = ()) -> Any:
-    """A `#sdy.sharding` with sources' axes put in or taken out; what is open stays open, and priorities stay.
-
-    Args:
-        closed: dimensions that are closed, whatever they were.
-    """
+    """A `#sdy.sharding` with sources' axes put in or taken out; what is open stays open but for `closed`, and
+    priorities stay."""
     spec = spec_of(attribute)
     for source, put in changes:
         spec = edited(spec, source, put)

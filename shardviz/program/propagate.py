@@ -113,12 +113,8 @@ def propagate(
     flops: Mapping[str, float] | None = None,
     make: Callable[[], ir.Operation] | None = None,
 ) -> Propagated:
-    """Runs Shardy on a program under a plan, here.
-
-    Args:
-        flops: kernel name or call target → FLOPs of one run on one device, as a person says.
-        make: makes the module to run on, where that is not the program's under the plan; called with the lock held.
-    """
+    """Runs Shardy on a program under a plan, here, or on the module that `make` makes with the lock held. `flops`:
+    kernel name or call target → FLOPs of one run on one device, as a person says."""
     with lowered.entered(), ir.Location.unknown():
         return _propagated(lowered, bound, flops or {}, make)
 
@@ -129,11 +125,8 @@ def sketch(
     flops: Mapping[str, float] | None = None,
     room: float = 0.0,
 ) -> tuple[Propagated, Footprint]:
-    """As `propagate`, of which only what costs is read (no intermediates), and about how much memory it takes.
-
-    Args:
-        room: bytes of its own memory that a chip's compiler fills with values.
-    """
+    """As `propagate`, of which only what costs is read (no intermediates), and about how much memory it takes beside
+    `room` bytes of its own memory that a chip's compiler fills with values."""
     _ = lowered.unused  # which takes the lock
     with lowered.entered(), ir.Location.unknown():
         propagated = _propagated(lowered, bound, flops or {}, brief=True)
@@ -176,13 +169,8 @@ def _propagated(
 
 
 def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
-    """Propagates a module, in place; its context is entered.
-
-    Args:
-        module: the module. An operation that is to compute its results otherwise than propagation has them cut keeps
-            the latter as its attribute `PROPAGATED`.
-        then: the passes that follow; None for no more.
-    """
+    """Propagates a module, in place, its context entered, and runs the passes `then`. An operation that is to compute
+    its results otherwise than propagation has them cut keeps the latter as its attribute `PROPAGATED`."""
     _pass(module, _PROPAGATION)
     if then is None:
         return

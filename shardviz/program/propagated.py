@@ -114,13 +114,8 @@ class PropagatedReading(Walker):
         *,
         brief: bool = False,
     ):
-        """Reads it.
-
-        Args:
-            flops: as `propagate` takes them.
-            brief: only what costs is wanted: no values, no names of what a collective moves, and passes by name stacks
-                alone.
-        """
+        """Reads it; `brief`: only what costs, no values, no names of what a collective moves, and passes by name stacks
+        alone."""
         super().__init__(graph, lowered.locations)
         self.brief = brief
         self.kernels = KernelFacts(flops, lowered.traced.estimates)
@@ -287,10 +282,7 @@ class PropagatedReading(Walker):
 
     def _factors(self, op: MlirOperation, *, alone: bool) -> tuple[Factor, ...]:
         """The two factors of a product with the axes that do not fit each other; nothing where all of them fit.
-
-        Args:
-            alone: whether an axis shards the dimensions that are summed over in one factor, and nothing of the other.
-        """
+        `alone`: an axis shards what is summed over in one factor, and nothing of the other."""
         manual, (summed, batched) = self.around.manual, op.contraction
         roots = [root(value, is_reshard) for value in op.operands]
         cuts = [Spec.of(self.graph.cut(value, manual), len(value.shape)).dims for value in roots]

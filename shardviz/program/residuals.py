@@ -73,11 +73,7 @@ class _MadeAt:
 
 
 def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tuple[Residual, ...]:
-    """Every value that is kept for the backward pass, and every one that is made again for it.
-
-    Returns:
-        Rows in the order in which the backward pass first uses them; none for a program without a backward pass.
-    """
+    """Every value that is kept for the backward pass, or made again for it, in the order in which it uses them."""
     if not lowered.traced.differentiated:
         return ()
     with lowered.entered():

@@ -179,12 +179,8 @@ class Opened:
         return max(cut, key=lambda axes: (cut[axes], axes), default=())
 
     def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Caught]:
-        """What is found out about each of these dimensions of arguments by sharding it.
-
-        Args:
-            seeds: the dimensions.
-            sizes: of all dimensions; an axis is as large as the smallest factor of its seed's.
-        """
+        """What is found out about each of these dimensions of arguments by sharding it along an axis of its size's
+        smallest factor."""
         axes = {seed: f"{_SEED}{number}" for number, seed in enumerate(seeds)}
         module = self._seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
         self._passes.run(module)

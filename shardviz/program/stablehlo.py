@@ -54,11 +54,8 @@ class Places:
     """The places of a program's operations, those of the calls around them in front."""
 
     def __init__(self, locations: dict[Any, Any]):
-        """
-        Args:
-            locations: what is known of each source location, and as `PLACES` by the place around it, filled as they
-                are met; they are the same in all modules of a program.
-        """
+        """`locations`: what is known of each source location, and as `PLACES` by the place around it, filled as they
+        are met; they are the same in all modules of a program."""
         self.locations = locations
         self._by_place: dict[Place | None, dict[Any, Place]] = locations.setdefault(PLACES, {})
 
@@ -102,11 +99,6 @@ class Walker:
     """
 
     def __init__(self, graph: MlirGraph, locations: dict[Any, Any]):
-        """Reads nothing yet.
-
-        Args:
-            locations: as for `Places`.
-        """
         self.graph = graph
         self.around = Around()
         self.unknown_loops = 0

@@ -76,13 +76,8 @@ def call_of(
     mesh: DeviceMesh | None = None,
     refine: Refine = _jax.refined,
 ) -> Call:
-    """A lowered program as a `Call`, ready to be explored.
-
-    Args:
-        module: StableHLO as JAX lowers it; it is changed.
-        outline: what else is known.
-        mesh: the person's own mesh; its axes take the places of the module's.
-        refine: settles the module's dynamic shapes.
+    """A lowered program (StableHLO as JAX lowers it, which is changed) as a `Call`, its axes those of a person's mesh;
+    `refine` settles the module's dynamic shapes.
 
     Raises:
         TraceError: if the module is for GSPMD, has ordered effects, or has dynamic shapes that do not settle.
@@ -146,13 +141,8 @@ class _TracedFor:
 
 
 def names(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -> list[str]:
-    """A name for each flat argument: what its location says, or its tree path; no name twice.
-
-    Args:
-        in_tree: the tree of (positional arguments, keyword arguments).
-        kept: which of the arguments the module takes.
-        located: the names that it has for those.
-    """
+    """A name for each flat argument, no name twice: what its location says, `located` for those `kept`, or its tree
+    path."""
     positional, keyword = jax.tree.unflatten(in_tree, list(range(in_tree.num_leaves)))
     paths = jax.tree_util.tree_flatten_with_path(positional)[0]
     trees = ["args" + jax.tree_util.keystr(path) for path, _ in paths]
@@ -170,8 +160,6 @@ def result_names(out_tree: Any) -> list[str]:
 
 
 class _ModuleWalk:
-    """One walk over a module."""
-
     def __init__(self, module: Any, outline: Outline):
         self.module, self.outline = module, outline
         self.constraints: list[Constraint] = []

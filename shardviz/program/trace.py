@@ -206,14 +206,7 @@ def staged(
     places: frozenset[str],
     watch: _jax.Watch | None = None,
 ) -> Any:
-    """The `jax.stages.Traced` of a call.
-
-    Args:
-        watch: what is told of each operation.
-
-    Raises:
-        ShardingTypeError, TraceError: as `trace`.
-    """
+    """The `jax.stages.Traced` of a call; `watch` is told of each operation. Raises as `trace`."""
     target = None if mesh is None else abstract_mesh(mesh)
     args, kwargs = call.args, call.kwargs
     if target is not None and types:
@@ -265,8 +258,6 @@ def trace(
     """Traces for a mesh, or without one, under what held around the call.
 
     Args:
-        call: what to trace.
-        mesh: the mesh to trace for.
         types: where the mesh has Explicit axes, how they cut each argument.
         places: where the mesh stands for code that asks for one; see `contexts`.
 

@@ -45,13 +45,7 @@ class Surroundings(NamedTuple):
 def surroundings(
     graph: MlirGraph, op: MlirOperation, calls: Sequence[MlirOperation], manual: Sequence[Axis], origins: Origins
 ) -> Surroundings:
-    """What makes a collective's operand and what reads its result, past other reshards.
-
-    Args:
-        calls: the calls that lead to it, the outermost first.
-        manual: the axes of the manual computations around it.
-        origins: follows values through `SAME_EACH_RUN`.
-    """
+    """What makes a collective's operand and what reads its result, past other reshards."""
     reads = list(readers(op.result, calls, _passes))
     facts = ["loop-invariant"] if is_invariant(op, origins, calls) else []
     if slicing := _slicing(op, reads):

@@ -133,8 +133,6 @@ class _BodyProduct(NamedTuple):
 
 
 class _Body:
-    """One reading of a body."""
-
     def __init__(self, around: tuple[Any, ...]):
         self.around = around
         self.times = 1

@@ -31,10 +31,7 @@ _NOT_DONATED = {
 
 
 def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
-    """The call with donated what some arrays are in: JAX donates whole arguments of the function.
-
-    Args:
-        names: tree paths of arrays, or names of arguments.
+    """The call with donated what some arrays (tree paths, or names of arguments) are in: JAX donates whole arguments.
 
     Raises:
         ShardvizError: if the function's own wrapper would have to say it, or an argument is given by keyword.
@@ -56,12 +53,8 @@ def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
 
 
 def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, better: int) -> Call:
-    """The call with a logical dimension of another length in all arguments.
-
-    Args:
-        dimension: the dimension.
-        size: how long it is where it is to be changed; where it is some times as long, it stays so many times as long.
-        better: the new length.
+    """The call with a logical dimension of another length in all arguments; where it is some times `size`, it stays so
+    many times as long.
 
     Raises:
         ShardvizError: if its shapes cannot be changed here.
@@ -88,10 +81,7 @@ def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, bett
 
 def checkpointing(call: Call, policy: str) -> Call:
     """The call with the body of each differentiated loop under `jax.checkpoint`; checkpoints that are there already
-    get the policy instead.
-
-    Args:
-        policy: a name in `jax.checkpoint_policies`, of one that takes no settings.
+    get the policy (a name in `jax.checkpoint_policies` that takes no settings) instead.
 
     Raises:
         ShardvizError: if there is no such policy, or the program is an export.
@@ -140,11 +130,8 @@ def checkpoint_lines(traced: Traced) -> dict[Frame, bool]:
 
 
 def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tuple[str, ...]:
-    """What a person writes so that a program has a checkpoint policy as here, and where.
-
-    Args:
-        most: how many lines of each kind are named at most.
-    """
+    """What a person writes so that a program has a checkpoint policy as here, and where; of each kind at most so many
+    lines."""
     lines = checkpoint_lines(traced)
     at = lambda loop: " and ".join([f.short for f, is_loop in lines.items() if is_loop is loop][:most])  # noqa: E731
     loops, others = at(True), at(False)
@@ -158,11 +145,7 @@ def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tu
 
 
 def differentiated(call: Call, what: str, **how: Any) -> Call:
-    """The call of what `jax.grad` or `jax.value_and_grad` makes of the function.
-
-    Args:
-        what: `grad` or `value_and_grad`.
-        how: what JAX is to be given besides.
+    """The call of what `jax.grad` or `jax.value_and_grad` (`what`), given `how`, makes of the function.
 
     Raises:
         TraceError: if there is no plain function to be transformed.

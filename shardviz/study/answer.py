@@ -209,12 +209,7 @@ class Search(Visible):
 
 
 def why_not(best: Tried, alternatives: Sequence[tuple[str, Tried]]) -> tuple[WhyNot, ...]:
-    """For each decision the alternative that comes nearest.
-
-    Args:
-        best: the best candidate.
-        alternatives: (what is decided otherwise, the candidate).
-    """
+    """For each decision, of (what is decided otherwise, the candidate), the alternative nearest to the best."""
     nearest: dict[str, Tried] = {}
     for decision, other in alternatives:
         if decision not in nearest or other.score.rank < nearest[decision].score.rank:

@@ -180,7 +180,6 @@ class Space:
 
     @cached_property
     def by_name(self) -> dict[str, Dimension]:
-        """The dimensions by their names."""
         return {d.name: d for d in self.dimensions}
 
     @cached_property
@@ -447,13 +446,8 @@ class Space:
         return exchanged(mesh, self.machine, *choice.order)
 
     def plan(self, choice: Choice, *, bare: bool = False) -> Plan:
-        """The plan of a choice.
-
-        Args:
-            choice: the choice.
-            bare: without axes of one device that the program does not ask for. With them all meshes have the same
-                names, and the program need not be traced anew.
-        """
+        """The plan of a choice; `bare`: without axes of one device that the program does not ask for. With them all
+        meshes have the same names, and the program need not be traced anew."""
         sizes = choice.sizes
         cuts: dict[str, list[tuple[str, ...]]] = {a.name: [()] * len(a.shape) for a in self.arguments}
         decided = dict(choice.cuts)

@@ -239,12 +239,7 @@ class Mending(Trying[Mends]):
     """
 
     def __init__(self, program: Program, report: Report, machine: Machine | None, plan: Plan, findings: int):
-        """Nothing is tried yet.
-
-        Args:
-            program, report, machine, plan: see above.
-            findings: of how many findings mends are tried.
-        """
+        """Nothing is tried yet."""
         super().__init__()
         self.program, self.report, self.machine, self.plan = of_variant(program, plan.variant), report, machine, plan
         self.answered: float | None = None

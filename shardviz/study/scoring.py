@@ -99,13 +99,8 @@ class Score:
 
 
 def score_of(cost: StepCost, needed: float, margin: tuple[float, float]) -> Score:
-    """The score of a step whose cost is known.
-
-    Args:
-        cost: the cost.
-        needed: bytes that one device needs.
-        margin: the shares by which they may be less, and more.
-    """
+    """The score of a step whose cost is known; `margin` are the shares by which the bytes `needed` may be less, and
+    more."""
     sums: dict[tuple[str, str], list[float]] = {}
     for total in cost.by("axes"):
         for c in total.collectives:
@@ -209,12 +204,8 @@ class Floor:
 
 
 def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
-    """The program on one device, shared evenly among all; None where it cannot be propagated there.
-
-    Args:
-        scorer: the program and the machine.
-        axes: mesh axes that the program may ask for.
-    """
+    """The program on one device, on a mesh with these axes, shared evenly among all; None where it cannot be propagated
+    there."""
     try:
         alone = Plan(DeviceMesh(tuple(axes), (1,) * len(axes)))
         whole, _ = sketch(scorer.program, alone, scorer.lowered_for)

@@ -188,16 +188,12 @@ def versions() -> dict[str, str]:
 
 
 def run(shared: Shared | Stored, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes:
-    """Does a task in a worker.
+    """Does a task in a worker: pickled, whether it returned, and what, or what it raised.
 
     Args:
-        shared: the shared value.
         payload: JAX's settings where the task was given, the function and the task, pickled.
         wanted: the versions that the worker must have.
         call: another text for each call, as dask gives a call that is like an earlier one the earlier one's end.
-
-    Returns:
-        Pickled, whether the task returned, and what, or what it raised.
     """
     if (here := versions()) != dict(wanted):
         wrong = ", ".join(f"{n} {here.get(n)} in place of {v}" for n, v in wanted.items() if here.get(n) != v)
@@ -230,12 +226,8 @@ def _packed_error(error: BaseException) -> bytes:
 
 
 def begin(kernel: int, path: Sequence[str]) -> None:
-    """Makes this process a worker of another one: it is not interrupted with it, writes nothing, and ends with it.
-
-    Args:
-        kernel: the other process.
-        path: where that finds modules: a person's are found as they are there.
-    """
+    """Makes this process a worker of another one: it is not interrupted with it, writes nothing, ends with it, and
+    finds modules where that does."""
     sys.path[:] = path
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for end, mode in enumerate((os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)):
@@ -260,13 +252,8 @@ class Batch(Generic[K]):
     """
 
     def __init__(self, function: Callable[[Any, Any], Any], shared: Shared, executor: Any):
-        """No task yet.
-
-        Args:
-            function: called with the shared value and a task, in a worker.
-            shared: what all tasks need.
-            executor: `Workers`, another `concurrent.futures.Executor`, a client of `dask.distributed`, or another
-                object with `get_executor()`, whose workers have this JAX and shardviz.
+        """No task yet. `function` is called with the shared value and a task, in a worker of `executor`: `Workers`,
+        another `concurrent.futures.Executor`, a client of `dask.distributed`, or another object with `get_executor()`.
 
         Raises:
             ShardvizError: if the executor is none.
@@ -455,10 +442,7 @@ class Workers(Executor):
     """
 
     def __init__(self, count: int | None = None):
-        """No process yet.
-
-        Args:
-            count: how many; None for as many as cores that this process may use.
+        """No process yet; as many as cores that this process may use if not given.
 
         Raises:
             ShardvizError: for a count below 1.

@@ -53,11 +53,7 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
 
 
 def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: DeviceMesh | None = None) -> Call:
-    """An export as a `Call`.
-
-    Args:
-        values: a value for every symbolic dimension.
-        mesh: the mesh to write its shardings over; None for its own.
+    """An export as a `Call`, its shardings written over `mesh` (None: its own), its symbolic dimensions as in `values`.
 
     Raises:
         SpecError: if a symbolic dimension has no value, or one that breaks a constraint.
@@ -106,12 +102,8 @@ def mesh_of(exported: Any) -> DeviceMesh | None:
 
 
 def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) -> Notes:
-    """What JAX would say to a call of the export on a plan's mesh and platform.
-
-    Args:
-        settled: the one whose code is explored.
-        devices: how many it was exported for; one that is for one device runs on any number.
-    """
+    """What JAX would say to a call of the export on a plan's mesh and platform; `settled` is the one whose code is
+    explored."""
 
     def notes(mesh: DeviceMesh, platform: str) -> tuple[Finding, ...]:
         findings = []

@@ -236,11 +236,8 @@ def _leaf(path: Path, value: Any, held: Any = None) -> Leaf:
 
 
 def _standing(objects: Sequence[Any], arrays: Mapping[Path, Leaf]) -> list[dict[Path, Leaf]]:
-    """For each object the arrays in it, those among them that an earlier one shares too: path in the object → array.
-
-    Args:
-        arrays: path in their common state (the object's number first) → array, each once.
-    """
+    """For each object the arrays in it, those that an earlier one shares too: path in the object → array, which
+    `arrays` has by path in their common state (the object's number first)."""
     variable = load().Variable
     first: dict[int, Path] = {}  # a variable → its path in the state
     places: list[dict[Path, Path]] = []
