@@ -39,12 +39,8 @@ def of_plan(method: Callable[Concatenate[S, Plan, P], T]) -> Callable[Concatenat
 
 
 def planned(program: S, plan: Plan) -> tuple[S, Plan]:
-    """The program that a plan is of, and the plan with its dimensions' arrays.
-
-    Raises:
-        SpecError: if it is no plan.
-        ShardvizError: as `of_variant` and `settled`.
-    """
+    """The program that a plan is of, and the plan with its dimensions' arrays. Raises SpecError if it is no plan;
+    ShardvizError as `of_variant` and `settled`."""
     if not isinstance(plan, Plan):
         way = "such as sv.Plan({'data': 8}, in_specs=...), or one of program.presets(mesh)"
         if isinstance(plan, PlanRecord):
@@ -181,11 +177,8 @@ def of_variant(program: S, variant: Variant) -> S:
 
 
 def checkpoints(program: Derivable) -> tuple[Frame, ...]:
-    """The lines of the loops whose body is under a `jax.checkpoint`, and of the other checkpoints.
-
-    Raises:
-        TraceError: if the function needs a mesh to be traced and has met no plan yet.
-    """
+    """The lines of the loops whose body is under a `jax.checkpoint`, and of the other checkpoints. Raises TraceError if
+    the function needs a mesh to be traced and has met no plan yet."""
     return tuple(variants.checkpoint_lines(program._lowerings.shapes))
 
 

@@ -182,11 +182,7 @@ class _Subject:
 def presets_of(
     mesh: DeviceMesh, arguments: Sequence[Argument], dimensions: Dimensions, roles: Roles
 ) -> Iterator[Preset]:
-    """The presets, not tried yet.
-
-    Raises:
-        ShardvizError: if the mesh has no axis.
-    """
+    """The presets, not tried yet. Raises ShardvizError if the mesh has no axis."""
     if not mesh.names:
         raise ShardvizError("presets(mesh): a mesh with one axis or more is needed, such as {'data': 8, 'model': 8}")
     subject = _Subject(mesh, arguments, dimensions, roles)

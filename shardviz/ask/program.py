@@ -575,11 +575,7 @@ def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], opened: bool, va
 
 def named_axes(program: Program) -> tuple[str, ...]:
     """The mesh axes that a program itself names, in its constraints and in its `shard_map`s: every mesh that it runs on
-    has them.
-
-    Raises:
-        TraceError: as `Program.arguments`, of a function whose axes cannot be told.
-    """
+    has them. Raises TraceError as `Program.arguments`, of a function whose axes cannot be told."""
     traced = program._lowerings.shapes
     names = [axis_name(a) for c in traced.constraints for a in c.spec.axes]
     return tuple(dict.fromkeys((*names, *(traced.mesh.names if traced.mesh and traced.sized else ()))))
@@ -598,11 +594,7 @@ def state_of(program: Program) -> dict[str, str]:
 @of_plan
 def resharded_state(program: Program, plan: Plan) -> dict[str, str]:
     """Argument → the result that is its new value, where Shardy gives it back sharded otherwise: a second step then
-    compiles once more.
-
-    Raises:
-        SpecError, TraceError, CompileError: as `Program.propagate`.
-    """
+    compiles once more. Raises SpecError, TraceError, CompileError as `Program.propagate`."""
     report, becomes = program.propagate(plan), roles(program._lowerings.lowered).becomes
     ins, outs = ({v.name: v.spec for v in values} for values in (report.arguments, report.outputs))
     return {name: becomes[name] for name in resharded(becomes, ins, outs)}

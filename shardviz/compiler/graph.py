@@ -283,11 +283,7 @@ _FUNCTIONS = ("to_apply", "select", "scatter")
 
 
 def graph_of(module: Module) -> HloGraph:
-    """The graph of a module, made once.
-
-    Raises:
-        ParseError: if an instruction cannot be read; the message names it.
-    """
+    """The graph of a module, made once. Raises ParseError if an instruction cannot be read; the message names it."""
     graph = _GRAPHS.get(module)
     if graph is None:
         graph = _GRAPHS[module] = HloGraph(module)

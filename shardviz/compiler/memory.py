@@ -261,10 +261,8 @@ def memory(
     Only main memory (color 0) counts, not what a thread keeps to itself; on-chip buffers and the host's memory are
     counted apart. `peak` is what is held for the whole step, and the most of the temporaries that are alive at one
     time, as XLA's heap simulator counts them; without live ranges, all that is set aside: arguments, outputs and
-    temporaries, aliased ones once. `fits` is False with `no_room`, else None, as the machine is not known here.
-
-    Raises:
-        ParseError: if the text has no allocations.
+    temporaries, aliased ones once. `fits` is False with `no_room`, else None, as the machine is not known here. Raises
+    ParseError if the text has no allocations.
     """
     assignment = buffer_assignment
     buffers = assignment if isinstance(assignment, Buffers) else Buffers(assignment, live_range, target)

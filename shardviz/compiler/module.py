@@ -269,12 +269,8 @@ class Module:
 
 def parse(text: str) -> Module:
     """Reads the text of an HLO module, what XLA writes under `xla_dump_to`: its computations and instructions now,
-    their parts on first use.
-
-    Raises:
-        ParseError: for a line that is no instruction, text without an entry computation, or a computation that does
-            not end; the message shows the line.
-    """
+    their parts on first use. Raises ParseError for a line that is no instruction, text without an entry computation, or
+    a computation that does not end; the message shows the line."""
     start = text.find("HloModule ")
     if start < 0:
         raise ParseError(f"this is no HLO module: no line begins with 'HloModule' in {excerpt(text, 80)!r}")
@@ -385,11 +381,8 @@ def _split(text: str, token: re.Pattern[str] = _ATTRIBUTE_TOKEN) -> list[str]:
 
 
 def number(text: str, instruction: Instruction) -> int:
-    """The whole number that a part of an instruction is.
-
-    Raises:
-        ParseError: if it is none; the message names the instruction.
-    """
+    """The whole number that a part of an instruction is. Raises ParseError if it is none; the message names the
+    instruction."""
     if not _is_whole(text.strip()):
         named = f"HLO instruction {excerpt(instruction.name)!r} ({instruction.opcode})"
         raise ParseError(f"{named}: {excerpt(text)!r} is not a number")

@@ -59,11 +59,7 @@ def schedule_of(
 ) -> Schedule:
     """What a module's instructions do, in the compiler's order where it is scheduled (`buffers`: its buffer
     assignment), else in `graph.listed`'s (`donated`: bytes on one device of each argument whose memory a result may
-    take).
-
-    Raises:
-        ParseError: if an instruction cannot be read; the message names it.
-    """
+    take). Raises ParseError if an instruction cannot be read; the message names it."""
     reading = _ScheduleReader(module, kernels or KernelFacts(), () if buffers is None else buffers.moments)
     return reading.block(reading.graph.entry, donated=donated)
 

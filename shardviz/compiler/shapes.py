@@ -108,11 +108,7 @@ def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
 
 @lru_cache(maxsize=4096)
 def parse_shape(text: str) -> ShapeTree:
-    """Reads a shape, such as `f32[4,8]{1,0}` or `(s32[], f32[8])`.
-
-    Raises:
-        ParseError: if it is none.
-    """
+    """Reads a shape, such as `f32[4,8]{1,0}` or `(s32[], f32[8])`. Raises ParseError if it is none."""
     plain = _without_comments(text).strip()
     opened: list[list[ShapeTree]] = []  # the tuples that have not ended, and their parts so far
     at = 0

@@ -252,11 +252,8 @@ def _read(name: str, entry: Mapping[str, Any], where: Mapping[str, str]) -> Chip
 
 
 def chip(name: str) -> Chip:
-    """The chip of that name, upper or lower case.
-
-    Raises:
-        TargetError: if there is none; the message has those that there are.
-    """
+    """The chip of that name, upper or lower case. Raises TargetError if there is none; the message has those that there
+    are."""
     found = chips().get(str(name).strip().lower())
     if found is None:
         raise TargetError(

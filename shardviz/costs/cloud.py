@@ -59,11 +59,8 @@ class CloudMachine:
 
 
 def cloud_machine(text: str) -> CloudMachine | None:
-    """The machine of a cloud's name, upper or lower case; None for text that is none.
-
-    Raises:
-        TargetError: for a number of TensorCores that makes no whole chips.
-    """
+    """The machine of a cloud's name, upper or lower case; None for text that is none. Raises TargetError for a number
+    of TensorCores that makes no whole chips."""
     found = _NAME.fullmatch(text.strip())
     if found is None:
         return None

@@ -295,11 +295,8 @@ def with_seconds(collective: Collective, mesh: Any, target: str | Machine, *, ex
 
 
 def time_of(collective: Collective, mesh: Any, target: str | Machine, *, exact: bool = True) -> CollectiveTime:
-    """How long one run of a program's collective takes, with all that was computed for it.
-
-    Raises:
-        ShardvizError: if the time cannot be told.
-    """
+    """How long one run of a program's collective takes, with all that was computed for it. Raises ShardvizError if the
+    time cannot be told."""
     place = Placement.of(mesh, target)
     machine = place.machine
     kind, axes, text = collective.kind, collective.axes, collective.groups

@@ -345,10 +345,7 @@ def topologies(of: str | Chip, size: int) -> tuple[Machine, ...]:
     """Every machine of a chip with so many JAX devices, those of one slice first, the most cube-like before the rest.
 
     Of TPUs in several slices, each of one host or more, there is one for each number of slices. GPUs come in whole
-    NVLink domains first.
-
-    Raises:
-        TargetError: if there is no such chip.
+    NVLink domains first. Raises TargetError if there is no such chip.
     """
     return _topologies(named(of) if isinstance(of, str) else of, size)
 
@@ -446,11 +443,8 @@ def _divisors(size: int) -> list[int]:
 
 
 def attached() -> str:
-    """The target that JAX's devices are; this starts JAX's backend, as nothing else here does.
-
-    Raises:
-        TargetError: if they are of a kind that is not known.
-    """
+    """The target that JAX's devices are; this starts JAX's backend, as nothing else here does. Raises TargetError if
+    they are of a kind that is not known."""
     import jax
 
     return target_of(jax.devices())
@@ -498,11 +492,8 @@ def _of_cloud(text: str, known: CloudMachine) -> Machine:
 
 
 def target_of(devices: Sequence[Any]) -> str:
-    """The target's text of some JAX devices, all of a machine.
-
-    Raises:
-        TargetError: if they are of a kind that is not known.
-    """
+    """The target's text of some JAX devices, all of a machine. Raises TargetError if they are of a kind that is not
+    known."""
     first = devices[0]
     if first.platform == "cpu":
         return "cpu"

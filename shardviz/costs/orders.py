@@ -64,11 +64,8 @@ def exchanged(mesh: DeviceMesh, machine: Machine, one: str, other: str) -> Devic
     """The mesh in the order that mesh_utils would choose if two of its axes stood in each other's place.
 
     mesh_utils serves the last axis first, so the place decides which axis gets the better part of the machine. Slices
-    are where the exchanged axes have them.
-
-    Raises:
-        MeshError: if the mesh has no such axis.
-        TargetError: if the machine has another number of devices, or has no links (`cpu`).
+    are where the exchanged axes have them. Raises MeshError if the mesh has no such axis; TargetError if the machine
+    has another number of devices, or has no links (`cpu`).
     """
     if machine.chip.kind == "cpu":
         raise TargetError("target 'cpu': simulated devices have no links, so no order of theirs is better than another")

@@ -164,10 +164,8 @@ def placement(mesh: DeviceMesh, machine: Machine, keep_order: bool = False) -> P
     A mesh that says its devices' order (`device_ids`, JAX's ids or 0, 1, ... in the machine's list) keeps it; one that
     does not gets the order that `jax.experimental.mesh_utils` would choose. Slices are where the mesh says
     (`data=2*4`), or else run through its first axes. With `keep_order`, as with a mesh's own `in_order`, a mesh that
-    lists no ids has that of the ids, 0, 1, 2, ...
-
-    Raises:
-        TargetError: if the machine has another number of devices, or its slices cannot lie as the mesh says.
+    lists no ids has that of the ids, 0, 1, 2, ... Raises TargetError if the machine has another number of devices, or
+    its slices cannot lie as the mesh says.
     """
     if machine.chip.kind == "cpu":
         return Placement(mesh, machine, tuple(mesh.ids().tolist()), bool(mesh.device_ids or mesh.in_order))
@@ -248,13 +246,9 @@ def groups_along(axes: Sequence[Axis], mesh: DeviceMesh) -> np.ndarray:
 
 def placed(report: ReportRecord, target: str | Machine | None, asked: str) -> Placement:
     """A report's mesh on a machine that has a speed, the report's own if None; `asked` names the function for its
-    errors.
-
-    Raises:
-        MeshError: if the machine has another number of devices than the report's mesh; the message has what would fit.
-        TargetError: if there is no such machine, or it has no speed (`cpu`).
-        ShardvizError: if `report` is no report.
-    """
+    errors. Raises MeshError if the machine has another number of devices than the report's mesh; the message has what
+    would fit; TargetError if there is no such machine, or it has no speed (`cpu`); ShardvizError if `report` is no
+    report."""
     if not isinstance(report, ReportRecord):
         raise ShardvizError(
             f"{asked}(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"

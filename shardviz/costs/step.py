@@ -295,11 +295,8 @@ class Knee:
 def roofline(mesh: Any, target: str | Machine, *, dtype: str = "bfloat16") -> tuple[Knee, ...]:
     """The knees of the roofline: of memory, and of the links that each mesh axis of more than one device rides on.
 
-    The bandwidth of an axis is the W of a large all-gather along it, as in *How to Scale Your Model*, part 5
-    (C / W_ICI = 2550 for one axis of v5p).
-
-    Raises:
-        TargetError: as `collective_seconds`.
+    The bandwidth of an axis is the W of a large all-gather along it, as in *How to Scale Your Model*, part 5 (C / W_ICI
+    = 2550 for one axis of v5p). Raises TargetError as `collective_seconds`.
     """
     place = Placement.of(mesh, target)
     machine = place.machine
@@ -381,12 +378,8 @@ class Fit:
 
 
 def fits(needed: float, target: str | Machine) -> Fit:
-    """Whether so many bytes, what a compiler's plan takes at its peak, fit a device of a machine.
-
-    Raises:
-        TargetError: if there is no such machine, or its memory is not known (`cpu`).
-        ShardvizError: for bytes below 0.
-    """
+    """Whether so many bytes, what a compiler's plan takes at its peak, fit a device of a machine. Raises TargetError if
+    there is no such machine, or its memory is not known (`cpu`); ShardvizError for bytes below 0."""
     machine = machine_of(target)
     if not needed >= 0:
         raise ShardvizError(f"needed {needed!r}: expected 0 bytes or more")

@@ -37,10 +37,7 @@ class Case(Keeping):
     @cached_property
     def cost(self) -> StepCost | None:
         """What the step costs on the machine; None where none was given and the report's own target has no speed.
-
-        Raises:
-            TargetError, MeshError: for a given machine, as `sv.cost`.
-        """
+        Raises TargetError, MeshError for a given machine, as `sv.cost`."""
         if isinstance(self.target, StepCost):
             return self.target
         if self.target is not None:
@@ -71,7 +68,7 @@ class Case(Keeping):
         return numbers
 
     def grave(self, moved: Mapping[str, float]) -> bool:
-        """Whether what moves takes a fiftieth of the step; without a machine, whether it is a twentieth of the bytes."""
+        """Whether what moves takes a fiftieth of the step; without a machine, a twentieth of all bytes."""
         part = moved["bytes"] / (self.moved_bytes or 1.0)
         return part >= 0.01 and moved["share"] >= 0.02 if "share" in moved else part >= 0.05
 

@@ -49,11 +49,8 @@ def shape_of(value: GraphValue) -> Dims:
 
 def product_flops(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> float:
     """FLOPs of one run of an operation itself, if it is a matrix product or a convolution; 0 for any other. `shard_of`
-    gives one device's shapes where the text has whole arrays.
-
-    Raises:
-        ParseError: if its dimensions or its window do not fit its operands; the message names it.
-    """
+    gives one device's shapes where the text has whole arrays. Raises ParseError if its dimensions or its window do not
+    fit its operands; the message names it."""
     if op.kind in ("dot", "scaled-dot"):
         left = shard_of(op.array(0))
         return dot_flops(shard_of(op.result), [left[d] for d in op.contraction.summed[0]])

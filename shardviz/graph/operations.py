@@ -140,22 +140,14 @@ class Operation:
         return None
 
     def array(self, index: int) -> Any:
-        """An operand.
-
-        Raises:
-            ParseError: if there is none.
-        """
+        """An operand. Raises ParseError if there is none."""
         if index < len(self.operands):
             return self.operands[index]
         raise ParseError(f"{self}: operand {index} is missing or no array")
 
     @property
     def result(self) -> Any:
-        """The one array that it gives.
-
-        Raises:
-            ParseError: if it gives none, or several.
-        """
+        """The one array that it gives. Raises ParseError if it gives none, or several."""
         if len(self.results) == 1:
             return self.results[0]
         raise ParseError(f"{self}: its result is no array")

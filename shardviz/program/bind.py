@@ -29,11 +29,8 @@ from shardviz.visible import Visible
 
 
 def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
-    """The plan with a full-rank spec for every argument and every output; None is the compiler's choice.
-
-    Raises:
-        SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
-    """
+    """The plan with a full-rank spec for every argument and every output; None is the compiler's choice. Raises
+    SpecError if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out."""
     if plan.by_name:
         raise SpecError(
             "the plan shards dimensions by name: `plan.with_members(program.dimensions)` is the one to bind"

@@ -33,11 +33,7 @@ class JitOptions:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> JitOptions:
-        """Options from single values, iterables or None.
-
-        Raises:
-            TraceError: for an unknown option.
-        """
+        """Options from single values, iterables or None. Raises TraceError for an unknown option."""
         names = [f.name for f in fields(cls)]
         if unknown := [name for name in options if name not in names]:
             raise TraceError(f"there is no option {unknown[0]!r}; there are {', '.join(names)}")
@@ -182,11 +178,8 @@ class Call:
     tally: Tally = field(default_factory=Tally)
 
     def signed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature:
-        """What `jax.jit` would know a call of the same function by.
-
-        Raises:
-            TraceError: if an argument is no array and not static, or a static one cannot be hashed.
-        """
+        """What `jax.jit` would know a call of the same function by. Raises TraceError if an argument is no array and
+        not static, or a static one cannot be hashed."""
         wrapped = _jax.unwrap_jit(self.fn)
         plain = self.fn if wrapped is None else wrapped.fn
         args = (*self.bound, *args)
@@ -209,10 +202,7 @@ class Call:
 def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Any:
     """(arguments, keyword arguments) with a ShapeDtypeStruct for every array, but for the static ones.
 
-    Shardings that arrays have stay on them.
-
-    Raises:
-        TraceError: if an argument is no array and not static.
+    Shardings that arrays have stay on them. Raises TraceError if an argument is no array and not static.
     """
     static = options.static_places(fn, len(args))
     positional = tuple(a if i in static else abstract_tree(f"argument {i}", a) for i, a in enumerate(args))
@@ -221,11 +211,8 @@ def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def abstract_tree(name: str, tree: Any) -> Any:
-    """The tree with a ShapeDtypeStruct for every array, its sharding still on it.
-
-    Raises:
-        TraceError: naming the leaf that is no array, by its tree path; for a tree that JAX cannot flatten.
-    """
+    """The tree with a ShapeDtypeStruct for every array, its sharding still on it. Raises TraceError naming the leaf
+    that is no array, by its tree path, and for a tree that JAX cannot flatten."""
     with readable(name):
         paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     return structure.unflatten(_leaf(name + jax.tree_util.keystr(path), x) for path, x in paths)
@@ -233,11 +220,7 @@ def abstract_tree(name: str, tree: Any) -> Any:
 
 @contextlib.contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Around what flattens an argument's tree.
-
-    Raises:
-        TraceError: where JAX cannot, since a dict's keys have no order.
-    """
+    """Around what flattens a tree of arguments. Raises TraceError where JAX cannot sort a dict's keys."""
     try:
         yield
     except ValueError as error:

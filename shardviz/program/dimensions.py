@@ -145,11 +145,8 @@ class _NamedArray(NamedTuple):
 
 
 def dimensions(lowered: Lowered) -> Dimensions:
-    """The logical dimensions of a lowered program; see the module's words on how they are found.
-
-    Raises:
-        CompileError: if Shardy does not survive the program, which is tried in a process of its own first.
-    """
+    """The logical dimensions of a lowered program; see the module's words on how they are found. Raises CompileError if
+    Shardy does not survive the program, which is tried in a process of its own first."""
     traced = lowered.traced
     arrays = [
         *(_NamedArray("argument", a.name, tuple(a.shape), str(a.dtype)) for a in traced.arguments),

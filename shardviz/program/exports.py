@@ -85,11 +85,7 @@ class ExportRecord:
 
 
 def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
-    """What an export is.
-
-    Raises:
-        ParseError: if its module cannot be read.
-    """
+    """What an export is. Raises ParseError if its module cannot be read."""
     try:
         module = _jax.exported_module(exported.mlir_module_serialized)
     except Exception as error:  # MLIR says in its own words what is wrong
@@ -132,11 +128,8 @@ def _array(name: str, aval: Any, sharding: Any, kept: bool) -> ExportedArray:
 
 def rehearse(data: bytes, options: Mapping[str, str]) -> None:
     """Does with a file all that the kernel is about to do, in a process that may die of it. `options` has `values`, as
-    JSON, for its symbolic dimensions, and `mesh`, as text, if it is to become a program.
-
-    Raises:
-        Exception: of any kind; a `ParseError` with `UNREADABLE` in it where MLIR cannot read it.
-    """
+    JSON, for its symbolic dimensions, and `mesh`, as text, if it is to become a program. Raises Exception: of any kind;
+    a `ParseError` with `UNREADABLE` in it where MLIR cannot read it."""
     exported = _jax.read_export(data, any_type=True)
     record_of(exported, len(data))
     if "values" in options:
@@ -148,13 +141,9 @@ PLATFORMS = ("cpu", "tpu", "cuda", "rocm")
 
 
 def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",)) -> Any:
-    """A program under a plan as a `jax.export.Exported`; what is said of `Program.export` holds.
-
-    Raises:
-        ShardvizError: for a platform that JAX does not know.
-        TraceError: if it has no jaxpr any more (it was exported before), it calls back to Python, or JAX
-            cannot export it.
-    """
+    """A program under a plan as a `jax.export.Exported`; what is said of `Program.export` holds. Raises ShardvizError
+    for a platform that JAX does not know; TraceError if it has no jaxpr any more (it was exported before), it calls
+    back to Python, or JAX cannot export it."""
     if traced.closed is None:
         raise TraceError(
             f"{traced.name} was exported before, so it has no function to export under another plan; export the "
@@ -233,11 +222,8 @@ def _unregistered(exported: Any) -> str:
 
 
 def write(exported: Any, path: str | os.PathLike[str] | None) -> bytes:
-    """An export as the bytes of a file, written to `path` if there is one.
-
-    Raises:
-        ShardvizError: for a type of pytree that cannot be written, or a missing folder.
-    """
+    """An export as the bytes of a file, written to `path` if there is one. Raises ShardvizError for a type of pytree
+    that cannot be written, or a missing folder."""
     try:
         data = bytes(exported.serialize())
     except ImportError as error:

@@ -159,11 +159,8 @@ class Constrain:
 
     @classmethod
     def of(cls, value: Intermediate, spec: Any) -> Constrain:
-        """Reads a spec, in which `P.UNCONSTRAINED` may stand.
-
-        Raises:
-            SpecError: if it is none, or says what no constraint can.
-        """
+        """Reads a spec, in which `P.UNCONSTRAINED` may stand. Raises SpecError if it is none, or says what no
+        constraint can."""
         constraint, opened = Spec.with_open(None if spec is None else getattr(spec, "spec", spec))
         if constraint.unreduced or constraint.reduced or memory_of(constraint):
             raise SpecError(
@@ -238,11 +235,8 @@ def extract(file: str, extent: Extent) -> str:
 
 
 def located(wanted: Intermediate, operations: Sequence[Made]) -> Target:
-    """Where in the source a value is that a function makes.
-
-    Raises:
-        SpecError: if there is no such value, or there are several; the message says which there are.
-    """
+    """Where in the source a value is that a function makes. Raises SpecError if there is no such value, or there are
+    several; the message says which there are."""
     places = {(line.file, line.first, line.function): None for row in operations for line in row.lines if line.first}
     targets = list(_targets(wanted, places))
     if wanted.text:

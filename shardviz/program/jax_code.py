@@ -66,11 +66,8 @@ def place(module, rules):
 
 
 def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
-    """Python source that runs a program as a plan has it.
-
-    Raises:
-        SpecError: if a spec cuts by a part of a mesh axis, which no PartitionSpec says.
-    """
+    """Python source that runs a program as a plan has it. Raises SpecError if a spec cuts by a part of a mesh axis,
+    which no PartitionSpec says."""
     ins, outs = _texts(bound.in_specs, bound.in_memory), _texts(bound.out_specs, bound.out_memory)
     rules: dict[str, str] = {}
     if call.kind == "nnx":

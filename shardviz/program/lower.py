@@ -161,11 +161,8 @@ def lower(
     *,
     unanswered: tuple[str, ...] = (),
 ) -> Lowered:
-    """Lowers a trace on a mesh; its constraints' meshes become this one, and `jax.debug` callbacks are left out.
-
-    Raises:
-        TraceError: if the program calls back to Python for a value, or JAX cannot lower an operation of it.
-    """
+    """Lowers a trace on a mesh; its constraints' meshes become this one, and `jax.debug` callbacks are left out. Raises
+    TraceError if the program calls back to Python for a value, or JAX cannot lower an operation of it."""
     if traced.module:
         with valid_mlir():
             return Lowered(traced, _jax.module_from(traced.module), target.platform)

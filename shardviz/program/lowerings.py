@@ -65,10 +65,7 @@ class Lowerings:
 
     def __init__(self, call: Call, mesh: DeviceMesh | None, *, opened: bool = False):
         """Traces the call at once where that can be done without a plan; `opened` leaves the constraints inside it out.
-
-        Raises:
-            TraceError: if it cannot be traced, and no plan would help.
-        """
+        Raises TraceError if it cannot be traced, and no plan would help."""
         self.call, self.mesh, self.opened = call, mesh or call.brings.mesh, opened
         self.bare = mesh is None and self.mesh is not None and call.kind in _BARE and not call.contexts.places
         mesh = self.mesh
@@ -108,11 +105,7 @@ class Lowerings:
 
     @property
     def latest(self) -> Traced:
-        """The trace that was made last.
-
-        Raises:
-            TraceError: if there is none yet.
-        """
+        """The trace that was made last. Raises TraceError if there is none yet."""
         if not self._kept:
             raise TraceError(
                 f"{self.call.name} is traced when a plan says over which mesh: call program.bind(plan), or give mesh= "
@@ -125,10 +118,8 @@ class Lowerings:
         """A trace for the names, trees and global shapes in it, which no mesh changes: any that is kept.
 
         Where there is none yet since the function asks for a mesh, it is traced on one of a single device that has
-        every axis that the function names.
-
-        Raises:
-            TraceError: as `latest`, if that does not do: for a function that looks at the mesh itself, say.
+        every axis that the function names. Raises TraceError as `latest`, if that does not do: for a function that
+        looks at the mesh itself, say.
         """
         if self._kept:
             return self.latest
@@ -143,21 +134,14 @@ class Lowerings:
                 names += (missing,)
 
     def traced(self, plan: Plan) -> Traced:
-        """The call traced on a plan's mesh, and where that has Explicit axes, with its specs in the types.
-
-        Raises:
-            TraceError: if it cannot be traced there.
-            SpecError: if a spec that would be in a type does not fit.
-        """
+        """The call traced on a plan's mesh, and where that has Explicit axes, with its specs in the types. Raises
+        TraceError if it cannot be traced there; SpecError if a spec that would be in a type does not fit."""
         return self._on(plan).traced
 
     def lower(self, plan: Plan, target: LowerFor = CPU, *, anywhere: bool = False) -> Lowered:
         """The call lowered for a target on the mesh of its trace, in whose place `lower.edited` puts the plan's;
         `anywhere`: or for any other platform, where JAX does not lower it for that, as kernels are written for one.
-
-        Raises:
-            TraceError: as `traced`, or if JAX cannot lower an operation of it.
-        """
+        Raises TraceError as `traced`, or if JAX cannot lower an operation of it."""
         kept = self._on(plan)
         with self._lock:
             if target not in kept.lowered:
@@ -183,11 +167,7 @@ class Lowerings:
 
     @property
     def lowered(self) -> Lowered:
-        """The latest trace, lowered; of no plan.
-
-        Raises:
-            TraceError: as `latest` and `lower`.
-        """
+        """The latest trace, lowered; of no plan. Raises TraceError as `latest` and `lower`."""
         with self._lock:
             _ = self.latest
             kept = next(reversed(self._kept.values()))

@@ -73,11 +73,8 @@ def _axis_of(reference: Any, part_of: Callable[[Any], Any]) -> Axis:
 
 @contextlib.contextmanager
 def valid_mlir() -> Iterator[None]:
-    """Around what reads or verifies a program's module.
-
-    Raises:
-        CompileError: where it is not valid, with MLIR's own words.
-    """
+    """Around what reads or verifies a program's module. Raises CompileError where it is not valid, with MLIR's own
+    words."""
     try:
         yield
     except ir.MLIRError as error:
@@ -262,10 +259,7 @@ def with_one_mesh(module: Any) -> Any:
 
 def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[str, ...]]:
     """The module's axis → the axes of the person's mesh that take its place: the next ones whose sizes multiply to it.
-
-    Raises:
-        MeshError: if the sizes do not go together.
-    """
+    Raises MeshError if the sizes do not go together."""
     left = list(mesh.shape.items())
     matching: dict[str, tuple[str, ...]] = {}
     for axis, size in own.shape.items():
@@ -287,11 +281,8 @@ def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[s
 
 
 def write_over(module: Any, own: DeviceMesh, mesh: DeviceMesh, name: str) -> None:
-    """Writes another mesh's axes into every sharding of a module, in its place.
-
-    Raises:
-        MeshError: if the sizes of the two do not go together.
-    """
+    """Writes another mesh's axes into every sharding of a module, in its place. Raises MeshError if the sizes of the
+    two do not go together."""
     _rename(module, _matching(own, mesh, name))
     set_mesh(module.operation, module.operation.regions[0].blocks[0], mesh)
 
@@ -358,11 +349,7 @@ _PLATFORM = "_platform_index"
 
 
 def main_of(module: Any) -> ir.Operation:
-    """The module's main function.
-
-    Raises:
-        TraceError: if it has none.
-    """
+    """The module's main function. Raises TraceError if it has none."""
     return _function(module, "main") or _missing()
 
 

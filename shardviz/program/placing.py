@@ -24,11 +24,8 @@ from shardviz.records.source import is_own
 def operations(
     traced: Traced, call: Call, mesh: DeviceMesh, types: tuple[Spec, ...], places: frozenset[str]
 ) -> tuple[_jax.Made, ...]:
-    """The operations that the lines of a call's function ask for, in order.
-
-    Raises:
-        TraceError: if the program has no Python any more.
-    """
+    """The operations that the lines of a call's function ask for, in order. Raises TraceError if the program has no
+    Python any more."""
     if call.traced_for is not None or traced.closed is None:
         raise TraceError(
             f"{traced.name} was exported before it came here, so no line of it can be constrained; explore "
@@ -48,12 +45,9 @@ def with_places(
     operations: Sequence[_jax.Made],
     wanted: Sequence[Intermediate],
 ) -> Traced:
-    """The trace of a call with a mark at each value that is to be constrained.
-
-    Raises:
-        SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.
-        TraceError: if the program makes other operations each time that it is traced.
-    """
+    """The trace of a call with a mark at each value that is to be constrained. Raises SpecError if one of them is not
+    there, or cannot be constrained; the message says why, and what there is; TraceError if the program makes other
+    operations each time that it is traced."""
     targets = [located(each, operations) for each in wanted]
     there = [_there(each, target, operations) for each, target in zip(wanted, targets, strict=True)]
     closed, survived = _marked(traced, call, mesh, types, places, operations, targets, there)

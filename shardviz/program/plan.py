@@ -543,11 +543,8 @@ def _constraints(entries: Any) -> tuple[Constrain, ...]:
 
 
 def expand(what: str, prefix: Any, tree: Any) -> list[Any]:
-    """One spec, None or `Rules` for each leaf of `tree`, from a pytree prefix of it.
-
-    Raises:
-        SpecError: if `prefix` is no prefix of the tree; the message says where they part.
-    """
+    """One spec, None or `Rules` for each leaf of `tree`, from a pytree prefix of it. Raises SpecError if `prefix` is no
+    prefix of the tree; the message says where they part."""
     try:
         return spread(prefix, tree, is_spec)
     except (ValueError, AttributeError) as error:  # JAX stumbles over its own message where keys are attributes

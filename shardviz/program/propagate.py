@@ -85,10 +85,8 @@ class Propagated:
 def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
     """Runs Shardy on a program in a process of its own first, which may die of it where the kernel must not.
 
-    Shardy ends its process where one of its checks fails. Where no process can be had, nothing is rehearsed.
-
-    Raises:
-        CompileError: if the process died or Shardy refused the program.
+    Shardy ends its process where one of its checks fails. Where no process can be had, nothing is rehearsed. Raises
+    CompileError if the process died or Shardy refused the program.
     """
     with lowered.entered(), ir.Location.unknown():
         module = _jax.bytecode(prepared(lowered, bound))

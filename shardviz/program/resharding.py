@@ -73,11 +73,7 @@ def moves(shape: Sequence[int], before: Any, after: Any, mesh: Any = None) -> Mo
 
 
 def moves_between(before: Layout, after: Layout) -> Moves:
-    """As `moves`, from two layouts of the same shape.
-
-    Raises:
-        SpecError, MeshError: as `moves` does.
-    """
+    """As `moves`, from two layouts of the same shape. Raises SpecError, MeshError as `moves` does."""
     way = shares(before, after)
     steps = _shardys(way.before, way.after)
     return replace(way, steps=tuple(_by_tiles(way.before, way.after)) if steps is None else steps)

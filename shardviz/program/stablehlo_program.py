@@ -77,12 +77,8 @@ def call_of(
     refine: Refine = _jax.refined,
 ) -> Call:
     """A lowered program (StableHLO as JAX lowers it, which is changed) as a `Call`, its axes those of a person's mesh;
-    `refine` settles the module's dynamic shapes.
-
-    Raises:
-        TraceError: if the module is for GSPMD, has ordered effects, or has dynamic shapes that do not settle.
-        MeshError: if the module's shardings cannot be written over `mesh`.
-    """
+    `refine` settles the module's dynamic shapes. Raises TraceError if the module is for GSPMD, has ordered effects, or
+    has dynamic shapes that do not settle; MeshError if the module's shardings cannot be written over `mesh`."""
     with module.context, ir.Location.unknown():
         located = argument_names(module, len(outline.kept))
         pending = complete(module, outline.avals, outline.kept, outline.platform)

@@ -32,11 +32,8 @@ def constraints(assertions: Iterable[str], written: Iterable[str] = ()) -> tuple
 
 
 def check(name: str, symbols: Sequence[str], values: Mapping[str, int] | None) -> dict[str, int]:
-    """The values of a program's symbolic dimensions; whether they keep its constraints the module itself checks.
-
-    Raises:
-        SpecError: naming the dimension that has no value, or one that is no whole number, or that there is none.
-    """
+    """The values of a program's symbolic dimensions; whether they keep its constraints the module itself checks. Raises
+    SpecError naming the dimension that has no value, or one that is no whole number, or that there is none."""
     values = dict(values or {})
     way = f"give symbols={{{', '.join(f'{symbol!r}: 8' for symbol in symbols)}}} or the like"
     for symbol, value in values.items():

@@ -168,11 +168,8 @@ class Traced:
 
 
 def signature(call: Call) -> Traced:
-    """A call with its arguments' names, shapes and tree alone, without a look at the function's body.
-
-    Raises:
-        TraceError: if the callable is of a kind whose arguments are known from its trace only.
-    """
+    """A call with its arguments' names, shapes and tree alone, without a look at the function's body. Raises TraceError
+    if the callable is of a kind whose arguments are known from its trace only."""
     wrapped = _jax.unwrap_jit(call.fn)
     if wrapped is None:
         raise TraceError(f"{call.name}: its arguments are not known before it is traced, which a plan's mesh allows")

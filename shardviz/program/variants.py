@@ -32,10 +32,7 @@ _NOT_DONATED = {
 
 def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
     """The call with donated what some arrays (tree paths, or names of arguments) are in: JAX donates whole arguments.
-
-    Raises:
-        ShardvizError: if the function's own wrapper would have to say it, or an argument is given by keyword.
-    """
+    Raises ShardvizError if the function's own wrapper would have to say it, or an argument is given by keyword."""
     wrapped = _jax.unwrap_jit(call.fn)
     if wrapped is None or call.kind in _NOT_DONATED:
         raise ShardvizError(_NOT_DONATED.get(call.kind, _NOT_DONATED["state"]))
@@ -54,11 +51,7 @@ def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
 
 def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, better: int) -> Call:
     """The call with a logical dimension of another length in all arguments; where it is some times `size`, it stays so
-    many times as long.
-
-    Raises:
-        ShardvizError: if its shapes cannot be changed here.
-    """
+    many times as long. Raises ShardvizError if its shapes cannot be changed here."""
     flat, tree = jax.tree.flatten(call.dynamic)
     if call.kind in ("nnx", "state"):
         raise ShardvizError("the shapes of a flax.nnx object stand in its own configuration: change them there")
@@ -80,12 +73,9 @@ def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, bett
 
 
 def checkpointing(call: Call, policy: str) -> Call:
-    """The call with the body of each differentiated loop under `jax.checkpoint`; checkpoints that are there already
-    get the policy (a name in `jax.checkpoint_policies` that takes no settings) instead.
-
-    Raises:
-        ShardvizError: if there is no such policy, or the program is an export.
-    """
+    """The call with the body of each differentiated loop under `jax.checkpoint`; checkpoints that are there already get
+    the policy (a name in `jax.checkpoint_policies` that takes no settings) instead. Raises ShardvizError if there is no
+    such policy, or the program is an export."""
     if policy not in POLICIES:
         raise ShardvizError(f"there is no policy {policy!r}; there are {', '.join(POLICIES)}")
     if call.traced_for is not None:
@@ -94,11 +84,8 @@ def checkpointing(call: Call, policy: str) -> Call:
 
 
 def reconstraining(call: Call, traced: Traced, changes: Iterable[Reconstrained]) -> Call:
-    """The call with some of the function's own sharding constraints left out, or with other specs.
-
-    Raises:
-        ShardvizError: if there is no such constraint, or the program is an export.
-    """
+    """The call with some of the function's own sharding constraints left out, or with other specs. Raises ShardvizError
+    if there is no such constraint, or the program is an export."""
     if call.traced_for is not None:
         raise ShardvizError("it was exported before it came here, with the constraints that it had then")
     own = {(c.source.short, c.spec.dims): c.source for c in traced.constraints if c.source is not None}
@@ -145,11 +132,8 @@ def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tu
 
 
 def differentiated(call: Call, what: str, **how: Any) -> Call:
-    """The call of what `jax.grad` or `jax.value_and_grad` (`what`), given `how`, makes of the function.
-
-    Raises:
-        TraceError: if there is no plain function to be transformed.
-    """
+    """The call of what `jax.grad` or `jax.value_and_grad` (`what`), given `how`, makes of the function. Raises
+    TraceError if there is no plain function to be transformed."""
     return _transformed(call, what, getattr(jax, what)(_function(call, what), **how), call.args, call.kwargs)
 
 

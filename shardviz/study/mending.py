@@ -185,11 +185,7 @@ class Judge:
     lowered_for: LowerFor
 
     def __call__(self, program: Program, plan: Plan) -> Judged:
-        """A plan of the program, judged.
-
-        Raises:
-            ShardvizError: if it does not run.
-        """
+        """A plan of the program, judged. Raises ShardvizError if it does not run."""
         if self.machine is not None:
             score = Scorer(program, self.machine, self.lowered_for)(plan)
             return Judged(score.seconds, sum(m.bytes for m in score.moved), score.needed, score.usable)

@@ -149,11 +149,7 @@ class Scorer:
         return Scorer, (self.program, self.machine, self.lowered_for)
 
     def __call__(self, plan: Plan) -> Score:
-        """The score of a plan.
-
-        Raises:
-            ShardvizError: if the plan does not fit the program, or Shardy refuses it.
-        """
+        """The score of a plan. Raises ShardvizError if the plan does not fit the program, or Shardy refuses it."""
         cost, memory = self.cost(plan)
         return score_of(cost, memory.needed, memory.margin)
 

@@ -163,12 +163,8 @@ def search(
 def space_of(
     program: Program, machine: Machine, plan: Plan | None, mesh: DeviceMesh | None, pins: Mapping[str, Any]
 ) -> Space:
-    """What there is to choose among.
-
-    Raises:
-        MeshError: if the plan's or the wanted mesh has another number of devices than the machine.
-        ShardvizError: for a pin that names nothing.
-    """
+    """What there is to choose among. Raises MeshError if the plan's or the wanted mesh has another number of devices
+    than the machine; ShardvizError for a pin that names nothing."""
     for given in (mesh, None if plan is None else plan.mesh):
         if given is not None:
             resolve_target(machine, given)

@@ -91,11 +91,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def packed(value: Any) -> bytes:
-    """A value as it travels.
-
-    Raises:
-        Exception: whatever pickling it raises.
-    """
+    """A value as it travels. Raises Exception: whatever pickling it raises."""
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
@@ -122,11 +118,7 @@ class Shared:
 
     @cached_property
     def packed(self) -> bytes:
-        """The value as it travels.
-
-        Raises:
-            Exception: whatever pickling it raises.
-        """
+        """The value as it travels. Raises Exception: whatever pickling it raises."""
         return packed(self.value)
 
     @cached_property
@@ -254,10 +246,7 @@ class Batch(Generic[K]):
     def __init__(self, function: Callable[[Any, Any], Any], shared: Shared, executor: Any):
         """No task yet. `function` is called with the shared value and a task, in a worker of `executor`: `Workers`,
         another `concurrent.futures.Executor`, a client of `dask.distributed`, or another object with `get_executor()`.
-
-        Raises:
-            ShardvizError: if the executor is none.
-        """
+        Raises ShardvizError if the executor is none."""
         self._function, self._shared = function, shared
         self._executor = executor_of(executor)
         self._wanted, self._contexts = versions(), Contexts.here()
@@ -279,21 +268,14 @@ class Batch(Generic[K]):
         return tuple(self._running)
 
     def put(self, key: K, task: Any) -> None:
-        """Gives a task.
-
-        Raises:
-            Exception: whatever pickling it raises.
-        """
+        """Gives a task. Raises Exception: whatever pickling it raises."""
         self._tasks[key] = packed((self._contexts, self._function, task))
         self._waiting.append(key)
         self._submit()
 
     def done(self, seconds: float | None = None) -> Iterator[tuple[K, Any]]:
-        """Waits until a task is done, or so many seconds; yields the keys and answers of those that are.
-
-        Raises:
-            Exception: what a task raised.
-        """
+        """Waits until a task is done, or so many seconds; yields the keys and answers of those that are. Raises
+        Exception: what a task raised."""
         if not self._tasks:
             return
         finished, _ = wait(self._running, seconds, FIRST_COMPLETED)
@@ -398,11 +380,7 @@ def answers(
 
 
 def executor_of(executor: Any) -> Executor:
-    """The executor that a person gave.
-
-    Raises:
-        ShardvizError: if it is none.
-    """
+    """The executor that a person gave. Raises ShardvizError if it is none."""
     candidate = executor.get_executor() if hasattr(executor, "get_executor") else executor
     if not callable(getattr(candidate, "submit", None)):
         raise ShardvizError(
@@ -442,11 +420,8 @@ class Workers(Executor):
     """
 
     def __init__(self, count: int | None = None):
-        """No process yet; as many as cores that this process may use if not given.
-
-        Raises:
-            ShardvizError: for a count below 1.
-        """
+        """No process yet; as many as cores that this process may use if not given. Raises ShardvizError for a count
+        below 1."""
         if count is not None and count < 1:
             raise ShardvizError(f"Workers({count}): one worker or more is needed")
         self.count = count or cores()
@@ -469,11 +444,8 @@ class Workers(Executor):
         return all(each.done() for each in self._starts)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Has a worker call a function. Where one has died, all are started anew.
-
-        Raises:
-            RuntimeError: after `shutdown` or `stop`.
-        """
+        """Has a worker call a function. Where one has died, all are started anew. Raises RuntimeError after `shutdown`
+        or `stop`."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("these workers have been shut down")

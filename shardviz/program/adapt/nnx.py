@@ -55,12 +55,9 @@ from shardviz.program.trees import (
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
     """A function of flax.nnx objects, wrapped by `nnx.jit`, `jax.jit` or not at all; also a module, or its method.
 
-    An argument may be a function without parameters that makes such an object, `lambda: Model(rngs=nnx.Rngs(0))`; it
-    is called by `nnx.eval_shape` only, which allocates nothing.
-
-    Raises:
-        TraceError: if an argument is no array and not static.
-        SpecError: if `in_shardings` do not fit the arguments.
+    An argument may be a function without parameters that makes such an object, `lambda: Model(rngs=nnx.Rngs(0))`; it is
+    called by `nnx.eval_shape` only, which allocates nothing. Raises TraceError if an argument is no array and not
+    static; SpecError if `in_shardings` do not fit the arguments.
     """
     if "flax.nnx" not in sys.modules:
         return None
@@ -182,12 +179,8 @@ def _brings(name: str, under: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
 
 
 def _asked(name: str, given: Given, lifted: Lifted) -> tuple[list[Spec | None], tuple[bool, ...]]:
-    """For each array the spec that `in_shardings` give it, and whether they give one at all.
-
-    Raises:
-        SpecError: if they give two to an array that stands at two places.
-        TraceError: if an array does, and `nnx.jit` is in its tree mode.
-    """
+    """For each array the spec that `in_shardings` give it, and whether they give one at all. Raises SpecError if they
+    give two to an array that stands at two places; TraceError if an array does, and `nnx.jit` is in its tree mode."""
     what, places = f"{name}'s in_shardings", lifted.places
     prefix = spec_tree(given.in_shardings)
     positional, keyword = places.tree
@@ -434,11 +427,8 @@ def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ..
 
 
 def made(argument: Any) -> Any:
-    """What a function without parameters makes, abstract; any other argument as it is.
-
-    Raises:
-        TraceError: with what the function raised as its cause.
-    """
+    """What a function without parameters makes, abstract; any other argument as it is. Raises TraceError with what the
+    function raised as its cause."""
     if not inspect.isfunction(argument) and not isinstance(argument, functools.partial):
         return argument
     try:
