@@ -125,16 +125,9 @@ _SETTINGS = ("static_argnums", "static_argnames", "donate_argnums", "donate_argn
 
 
 def program_and_plan(subject: Any, mesh: Any = None) -> tuple[Program, Plan]:
-    """A program and a plan, from what brings both.
-
-    Args:
-        subject: a `Program`, an example of the gallery, (either of them, plan), or (function, arguments[, keywords])
-            with `in_specs`, `out_specs` and what `trace` takes among the keywords.
-        mesh: the mesh to put the plan on; None for its own.
-
-    Raises:
-        ShardvizError: if it is none of these; else as `trace` and `Program.plan`.
-    """
+    """A program and a plan, put on `mesh` if given, from what brings both: a `Program`, an example of the gallery,
+    (either of them, plan), or (function, arguments[, keywords]) with `in_specs`, `out_specs` and what `trace` takes
+    among the keywords. Raises ShardvizError if it is none of these; else as `trace` and `Program.plan`."""
     if isinstance(subject, Program):
         return subject, subject.plan(mesh)
     program, plan = getattr(subject, "program", None), getattr(subject, "plan", None)

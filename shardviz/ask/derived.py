@@ -150,17 +150,9 @@ def of_variant(program: S, variant: Variant) -> S:
     """A program as a plan's variant has it, traced anew; the last few are kept. Every method that takes a plan goes
     there by itself; what takes none is asked of this.
 
-    Args:
-        program: the program.
-        variant: arguments to be donated besides, whole ones, by name or tree path; dimensions of other lengths: what is
-            some times as long as the old length stays so many times as long; a policy in `jax.checkpoint_policies`, one
-            that takes no settings, for the body of each differentiated loop, and for the checkpoints that are there;
-            the function's own constraints left out, or with other specs.
-
-    Raises:
-        ShardvizError: if its own wrapper would have to say what is donated, its shapes cannot be changed here, there is
-            no such policy or constraint, or it was traced before it came here.
-        TraceError: if the function does not take such arrays; what it raises is the cause.
+    Raises ShardvizError if its own wrapper would have to say what is donated, its shapes cannot be changed here, there
+    is no such policy or constraint, or it was traced before it came here; TraceError if the function does not take such
+    arrays.
     """
     if variant == program._variant:
         return program

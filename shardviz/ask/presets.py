@@ -532,15 +532,8 @@ def _tensor_cut(subject: _Subject, plan: Plan) -> Plan:
 def _cut(
     subject: _Subject, plan: Plan, dimensions: Sequence[Dimension], axes: Sequence[str], *, once: bool = False
 ) -> Plan:
-    """Cuts dimensions by as many of the axes as divide them.
-
-    Args:
-        subject: the program and the mesh.
-        plan: what is sharded already.
-        dimensions: what to cut.
-        axes: by which, major to minor.
-        once: leave out a dimension of which an array is sharded along one of the axes already.
-    """
+    """The plan with dimensions cut by as many of the axes, the first first, as divide them; with `once` without those
+    of which an array is sharded along one of the axes already."""
     for dimension in dimensions:
         taken = {m.path for m, by in plan.cuts if set(by) & set(axes)}
         if once and any(m.path in taken for m in dimension.arguments):
@@ -567,16 +560,9 @@ def _state_cut(
     arguments: Set[str] | None = None,
     outputs: Set[str] = frozenset(),
 ) -> Plan:
-    """Cuts arrays of the state by the axes, each along its largest dimension that nothing cuts and that divides.
-
-    Args:
-        subject: the program and the mesh.
-        plan: what is sharded already.
-        axes: by which.
-        arguments: which of the state; then the new values of all of it lie as the old ones do. None for all of it, of
-            which the compiler places the new values.
-        outputs: which results are cut too.
-    """
+    """Cuts arrays of the state by the axes, each along its largest dimension that nothing cuts and that divides; and
+    these results. Of the state named by `arguments` the new values lie as the old ones do; of all of it the compiler
+    places them."""
     cuts = dict(plan.cuts)
     state = subject.state()
     for array in state if arguments is None else [a for a in state if a.name in arguments]:
@@ -617,17 +603,8 @@ def _stepped(subject: _Subject, output: Argument) -> Iterator[int]:
 
 
 def tried(program: Any, presets: Iterable[Preset], target: str | Machine | None, level: str = "propagated") -> Presets:
-    """The presets propagated, and with a target timed, the shortest step first.
-
-    Args:
-        program: whose presets.
-        presets: as `presets_of` makes them.
-        target: the machine; None for none.
-        level: `partitioned` to have the partitioner confirm what is first, until it has.
-
-    Raises:
-        MeshError, TargetError: as `sv.cost`: a target of another size or without a speed is nobody's plan's fault.
-    """
+    """The presets propagated, and with a target timed, the shortest step first, which at level `partitioned` the
+    partitioner has confirmed. Raises MeshError, TargetError as `sv.cost`."""
     rows: dict[str, Preset] = {}
     for preset in presets:
         row = _propagated(program, preset)

@@ -220,14 +220,7 @@ class Program(Derivable):
         return tried(self, self._untried_presets(mesh), target, level)
 
     def _untried_presets(self, mesh: Any = None) -> Iterator[Preset]:
-        """The presets as they are made, one after the other, with no report; of some there are several of one name.
-
-        Args:
-            mesh: as for `presets`.
-
-        Raises:
-            MeshError, TraceError: as `presets`.
-        """
+        """The presets as they are made, one after the other, with no report; of some there are several of one name."""
         on = self.plan(mesh).mesh
         arguments = self._lowerings.traced(Plan(on)).arguments
         return presets_of(on, arguments, self.dimensions, roles(self._lowerings.lowered))
@@ -626,21 +619,10 @@ def own_plan(program: Program) -> Plan | None:
 
 @of_plan
 def sketch(program: Program, plan: Plan, target: LowerFor = CPU, vmem_bytes: float = 0.0) -> tuple[Report, Footprint]:
-    """What costs of a plan, and nothing else: a search's `propagate`.
-
-    Args:
-        program: the program.
-        plan: mesh and specs.
-        target: what it is lowered for.
-        vmem_bytes: of a chip's own memory, what its compiler fills with values (`Chip.vmem_bytes` for a device).
-
-    Returns:
-        A report of level `propagated` with arguments, outputs, collectives, FLOPs and the schedule alone, and about
-        how much memory it takes.
-
-    Raises:
-        SpecError, TraceError, CompileError: as `Program.propagate`.
-    """
+    """What costs of a plan, and nothing else, a search's `propagate`: a report of level `propagated` with arguments,
+    outputs, collectives, FLOPs and the schedule alone, and about how much memory it takes, where a chip's compiler
+    fills so many bytes of the chip's own memory with values (`Chip.vmem_bytes` for a device). Raises as
+    `Program.propagate`."""
     bound = program.bind(plan)
     lowered = program._rehearsed(plan, bound, target)
     result, memory = shardy.sketch(lowered, bound, program._flops, room=vmem_bytes)

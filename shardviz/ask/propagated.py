@@ -24,15 +24,7 @@ def report_of(
     *,
     target: LowerFor = CPU,
 ) -> Report:
-    """The whole report.
-
-    Args:
-        call: what was traced.
-        bound: the plan.
-        lowered: the program.
-        propagated: what Shardy found.
-        target: what it was to be lowered for.
-    """
+    """The whole report."""
     arguments = tuple(
         replace(v, use=Use(v.optimizer, v.becomes, spec)) if (spec := propagated.read.get(v.name)) is not None else v
         for v in rows.arguments(lowered, bound)

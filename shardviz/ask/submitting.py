@@ -37,13 +37,7 @@ class ReportFuture(Job[Report]):
         self._until = ""
 
     def begin(self, reading: CompileReading, until: str, timeout: float | None, memory_limit: float | None) -> None:
-        """Starts the compile; one that cannot be made is refused.
-
-        Args:
-            reading: the plan, the lowered program and the target.
-            until: the last milestone.
-            timeout, memory_limit: as `Program.submit`.
-        """
+        """Starts the compile, up to the last milestone that is wanted; one that cannot be made is refused."""
         self._reading, self._until = reading, until
         self.on_milestone = lambda _, name, texts: self._deliver(name, lambda: reading.report(name, texts, self))
         try:

@@ -57,16 +57,8 @@ class CompileTarget:
 
 
 def resolve_target(target: str | Machine, mesh: DeviceMesh) -> CompileTarget:
-    """Reads a target and puts a mesh on it.
-
-    Args:
-        target: such as `tpu v5p:4x4x4`, `gpu h100:2x8` or `cpu`, or whatever else `machine_of` reads.
-        mesh: the plan's mesh. Where it does not say its devices' order, it gets the one of JAX's `mesh_utils`.
-
-    Raises:
-        TargetError: if there is no such chip or topology.
-        MeshError: if the mesh and the machine differ in their number of devices.
-    """
+    """Reads a target and puts a mesh on it, in the order of JAX's `mesh_utils` where it does not say its devices'.
+    Raises TargetError if there is no such chip or topology; MeshError if the two differ in their number of devices."""
     machine = machine_of(target, mesh.size)
     kind = machine.chip.kind
     if kind == "cpu":

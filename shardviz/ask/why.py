@@ -44,14 +44,8 @@ class Questions:
     """One plan of a program, to be asked about."""
 
     def __init__(self, lowered: Lowered, bound: PlanRecord, report: Report, reported: Reported):
-        """A plan that was propagated.
-
-        Args:
-            lowered: the program.
-            bound: the plan.
-            report: its propagated report.
-            reported: makes the report of another module, given its plan and what makes the module.
-        """
+        """A plan that was propagated; `reported` makes the report of another module, given its plan and what makes the
+        module."""
         self.trial, self.report = Perturbed(lowered, bound), report
         self._reported = reported
 
