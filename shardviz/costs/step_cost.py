@@ -25,7 +25,7 @@ from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, CollectiveTotal, Cost, Frame, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
 from shardviz.records.report import ReportRecord
-from shardviz.records.values import donated_bytes
+from shardviz.records.values import donated_bytes, take_donated
 from shardviz.visible import Visible, paint
 
 _KEPT = "kept for the backward pass"
@@ -537,18 +537,10 @@ def memory_parts(report: ReportRecord) -> dict[str, float]:
 
 
 def _new_outputs(report: ReportRecord) -> float:
-    """Bytes on one device of the outputs that take no donated argument's place: XLA gives a result the place of one of
-    its size."""
-    donated, more = donated_bytes(report.arguments), 0.0
-    for value in report.outputs:
-        size = value.bytes_per_device or 0.0
-        if value.on_host:
-            continue
-        if size in donated:
-            donated.remove(size)
-        else:
-            more += size
-    return more
+    """Bytes on one device of the outputs that take no donated argument's place."""
+    donated = donated_bytes(report.arguments)
+    sizes = (value.bytes_per_device or 0.0 for value in report.outputs if not value.on_host)
+    return sum(size for size in sizes if not take_donated(donated, size))
 
 
 def _fit(needed: float, machine: Machine) -> Fit | None:

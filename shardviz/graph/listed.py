@@ -63,6 +63,7 @@ from msgspec.structs import replace
 from shardviz.graph.flops import PRODUCTS
 from shardviz.graph.operations import Block, GraphValue, Operation
 from shardviz.records.schedule import Schedule, Scheduled
+from shardviz.records.values import take_donated
 
 _KERNELS = PRODUCTS | frozenset(
     ("reduce", "reduce-window", "select-and-scatter", "gather", "scatter", "sort", "fft", "custom-call", "top-k",
@@ -253,8 +254,7 @@ class ScheduleBuilder:
         elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
         for node in returned:
             node.need(scope.slots[-1])
-            if not self._scopes and node.place.size in donated and node.place not in elsewhere:
-                donated.remove(node.place.size)
+            if not self._scopes and node.place not in elsewhere and take_donated(donated, node.place.size):
                 elsewhere.add(node.place)
         changes = [0.0] * (len(scope.slots) + 1)
         for node in scope.nodes:

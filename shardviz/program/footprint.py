@@ -42,6 +42,7 @@ from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.made_whole import made_whole
 from shardviz.records import PlanRecord
+from shardviz.records.values import take_donated
 
 LESS, MORE = 0.4, 0.9
 """The shares of an estimate by which nine of ten compilers' plans take less at most, and more."""
@@ -126,15 +127,13 @@ def footprint(graph: MlirGraph, lowered: Lowered, bound: PlanRecord, room: float
         if not unused and bound.in_memory.get(a.name, DEVICE_MEMORY) == DEVICE_MEMORY
     ]
     returned = walk.run()
-    donated = sorted((size for a, size in held if a.donated), reverse=True)
+    donated = [size for a, size in held if a.donated]
     outputs = 0.0
     for output, value in zip(lowered.traced.outputs, returned, strict=True):
         size = walk.bytes_of(value, compact=True)
         if bound.out_memory.get(output.name, DEVICE_MEMORY) != DEVICE_MEMORY:
             continue
-        if size in donated:
-            donated.remove(size)
-        else:
+        if not take_donated(donated, size):
             outputs += size
             walk.place(value, size)
     return Footprint(sum(size for _, size in held), outputs, walk.temporaries(room))
@@ -424,11 +423,8 @@ def _padding(shard: Sequence[int], tile: Sequence[int]) -> float:
     """By how many times a TPU's tiles, of two dimensions (none: no tiles), are larger than what lies in them."""
     sizes = [shard[d] for d in tile]
     orders = [(lanes, rows) for lanes, rows in (sizes, sizes[::-1]) if lanes * rows] if sizes else []
-    return min((_filled(lanes, _LANES) * _filled(rows, _rows(rows)) for lanes, rows in orders), default=1.0)
-
-
-def _rows(size: int) -> int:
-    return min(_ROWS, 1 << (size - 1).bit_length())
+    least = lambda rows: min(_ROWS, 1 << (rows - 1).bit_length())  # noqa: E731
+    return min((_filled(lanes, _LANES) * _filled(rows, least(rows)) for lanes, rows in orders), default=1.0)
 
 
 def _filled(size: int, unit: int) -> float:

@@ -19,7 +19,7 @@ from shardviz.graph import Block, Contraction, Convolution, Dims, Graph, GraphVa
 from shardviz.notation import Axis, Spec
 from shardviz.notation.scan import unescaped
 from shardviz.notation.spec import axis_name
-from shardviz.program.module import call_target, dtype_of, spec_of
+from shardviz.program.module import call_target, dtype_of, functions_of, spec_of
 from shardviz.records import KINDS
 
 RETURNS = frozenset(("stablehlo.return", "func.return", "sdy.return"))
@@ -240,15 +240,6 @@ def _shape_and_dtype(kind: Any) -> tuple[tuple[int, ...], str]:
     except ValueError:  # a token
         return (), str(kind)
     return tuple(tensor.shape), dtype_of(str(tensor.element_type))
-
-
-def functions_of(module: ir.Operation) -> dict[str, ir.Operation]:
-    """A module's functions by their symbols."""
-    return {
-        ir.StringAttr(op.attributes["sym_name"]).value: op.operation
-        for op in module.regions[0].blocks[0].operations
-        if op.operation.name == "func.func"
-    }
 
 
 def cut_of(value: Any, manual: Sequence[Axis] = ()) -> Spec | None:

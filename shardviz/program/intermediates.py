@@ -77,7 +77,7 @@ class Intermediate:
                 "report.intermediates; or None with line='model.py:64'"
             )
         name = name.strip()
-        if name and not _is_expression(name):
+        if name and parsed(name, "eval") is None:
             raise SpecError(
                 f"constrain({excerpt(name)!r}): this is the name of an operation in one report, and another plan may "
                 "give it another number; give the variable, the expression, or the value itself: "
@@ -134,13 +134,12 @@ def as_propagated(name: str, values: Sequence[Value], propagated: Callable[[], S
     return alike[place] if place < len(alike) else value
 
 
-def _is_expression(text: str) -> bool:
-    """Whether a person may have written it; `dot_general.3` may not."""
+def parsed(text: str, mode: str = "exec") -> Any:
+    """The syntax tree; None of what is no Python, as `dot_general.3`, or a cell with lines of IPython's own."""
     try:
-        ast.parse(text, mode="eval")
+        return ast.parse(text, mode=mode)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+        return None
 
 
 @dataclass(frozen=True)
@@ -331,10 +330,8 @@ def constraint_calls(file: str, line: int) -> list[ast.Call]:
 
 def _normal(name: str) -> str:
     """An expression as Python writes it, whatever its spaces and quotes."""
-    try:
-        return ast.unparse(ast.parse(name, mode="eval")) if name else ""
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return name
+    tree = parsed(name, "eval")
+    return name if tree is None else ast.unparse(tree)
 
 
 def _statements_at(file: str, line: int) -> list[ast.stmt]:
@@ -346,20 +343,11 @@ def _statements_at(file: str, line: int) -> list[ast.stmt]:
 @lru_cache(maxsize=64)
 def _statements(file: str, text: str) -> tuple[tuple[int, int, ast.stmt], ...]:
     """(First line, last line, statement) of every statement that holds no others, and of the heads of those that do."""
-    try:
-        tree = ast.parse(_plain(text))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
-    statements = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
-            statements.append((node.lineno, node.end_lineno or node.lineno, node))
-    return tuple(statements)
-
-
-def _plain(text: str) -> str:
-    """A cell's text without the lines that are IPython's own."""
-    return "\n".join("pass" if line.startswith(("%", "!")) else line for line in text.split("\n"))
+    plain = "\n".join("pass" if line.startswith(("%", "!")) else line for line in text.split("\n"))  # IPython's own
+    tree = parsed(plain)
+    nodes = () if tree is None else ast.walk(tree)
+    simple = (node for node in nodes if isinstance(node, ast.stmt) and not hasattr(node, "body"))
+    return tuple((node.lineno, node.end_lineno or node.lineno, node) for node in simple)
 
 
 def _lost(wanted: Intermediate, places: Iterable[tuple[str, int, str]]) -> SpecError:

@@ -26,7 +26,7 @@ from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.program.call import Call
-from shardviz.program.intermediates import Extent, constraint_calls
+from shardviz.program.intermediates import Extent, constraint_calls, parsed
 from shardviz.program.plan_code import is_plain, literal, options_code, shared_trees, spec_code
 from shardviz.program.signature import parameters_of
 from shardviz.program.trace import Placed, Traced
@@ -184,14 +184,10 @@ class _Function:
         every = (*places, *by_name)
         fixed = options_of.static_places(call.fn, len(call.args))
         static = [i for i, name in enumerate(every) if i in fixed or name in options_of.static_argnames]
-        for what, numbers in (
-            ("static_argnums", static),
-            (
-                "donate_argnums",
-                [i for i, n in enumerate(every) if i in options_of.donate_argnums or n in options_of.donate_argnames],
-            ),
-        ):
-            options += [f"{what}={tuple(numbers)!r},"] if numbers else []
+        numbers, names = options_of.donate_argnums, options_of.donate_argnames
+        donated = [i for i, name in enumerate(every) if i in numbers or name in names]
+        options += [f"static_argnums={tuple(static)!r},"] if static else []
+        options += [f"donate_argnums={tuple(donated)!r},"] if donated else []
         options += ["keep_unused=True,"] if call.keeps_unused else []
         options += options_code("compiler_options", bound.options) if bound.options else []
         dynamic = [name for i, name in enumerate(every) if i not in static]
@@ -448,10 +444,8 @@ def _edited(file: str, pairs: list[tuple[Constrained, Placed]], traced: Traced) 
 def _imported(text: str) -> Mapping[str, str]:
     """What a file's imports bind: `jax.sharding.PartitionSpec` → `P`, `jax` → `jax`."""
     bound: dict[str, str] = {}
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {"jax": "jax", "jax.sharding.PartitionSpec": "P"}  # a cell with IPython's own lines in it
+    if (tree := parsed(text)) is None:
+        return {"jax": "jax", "jax.sharding.PartitionSpec": "P"}
     for node in tree.body:
         if isinstance(node, ast.Import):
             bound |= {a.name: a.asname for a in node.names if a.asname}
@@ -463,11 +457,8 @@ def _imported(text: str) -> Mapping[str, str]:
 
 def _behind_imports(text: str) -> int:
     """The number of lines up to the end of the file's first imports, or of its docstring."""
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return 0
-    last = 0
+    tree, last = parsed(text), 0
+    body = [] if tree is None else tree.body
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom) or (node is body[0] and isinstance(node, ast.Expr)):
             last = node.end_lineno or last

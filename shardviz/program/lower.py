@@ -34,7 +34,6 @@ from shardviz.program.module import (
     leave_out_constraints,
     main_of,
     set_mesh,
-    symbol_of,
     valid_mlir,
     verify,
 )
@@ -275,7 +274,7 @@ def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) 
     context entered."""
     module = (lowered.module.operation if of is None else of).clone()
     body = module.regions[0].blocks[0]
-    main = next(op for op in body.operations if symbol_of(op) == "main").operation
+    main = main_of(module)
     set_mesh(module, body, bound.mesh)
     traced = lowered.traced
     if lowered.placed:

@@ -91,26 +91,16 @@ def verify(module: ir.Operation) -> None:
         module.verify()
 
 
+_DTYPES = {"i1": "bool", "bf16": "bfloat16", "complex<f32>": "complex64", "complex<f64>": "complex128"}
+_KINDS = {"ui": "uint", "i": "int", "f": "float"}
+
+
 def dtype_of(text: str) -> str:
-    """NumPy's name of an MLIR element type."""
-    if text == "i1":
-        return "bool"
-    if text == "bf16":
-        return "bfloat16"
-    if text[:2] == "ui":
-        return f"uint{text[2:]}"
-    if text[0] == "i" and text[1:].isdecimal():
-        return f"int{text[1:]}"
-    if text.startswith("complex"):
-        return "complex64" if "f32" in text else "complex128"
-    if text[0] == "f" and text[1:].isdecimal():
-        return f"float{text[1:]}"
-    return _float8(text)
-
-
-def _float8(text: str) -> str:
-    """`f8E4M3FN` → `float8_e4m3fn`."""
-    return f"float{text[1]}_{text[2:].lower()}" if text[0] == "f" and text[1:2].isdecimal() else text
+    """NumPy's name of an MLIR element type: `float8_e4m3fn` for `f8E4M3FN`."""
+    if plain := re.fullmatch(r"(ui|i|f)([2-9]|\d\d+)", text):
+        return _KINDS[plain[1]] + plain[2]
+    small = re.fullmatch(r"f(\d)(E.*)", text)
+    return f"float{small[1]}_{small[2].lower()}" if small else _DTYPES.get(text, text)
 
 
 def call_target(op: Any) -> str:
@@ -348,25 +338,23 @@ _INNER = "_wrapped_jax_export_main"
 _PLATFORM = "_platform_index"
 
 
+def functions_of(module: Any) -> dict[str, ir.Operation]:
+    """A module's functions by their symbols."""
+    operations = (op.operation for op in module.operation.regions[0].blocks[0].operations)
+    return {symbol_of(op): op for op in operations if op.name == "func.func"}
+
+
 def main_of(module: Any) -> ir.Operation:
     """The module's main function. Raises TraceError if it has none."""
-    return _function(module, "main") or _missing()
-
-
-def _missing() -> ir.Operation:
-    raise TraceError("the module has no function 'main'; expected StableHLO as JAX lowers it")
-
-
-def _function(module: Any, name: str) -> ir.Operation | None:
-    for op in module.operation.regions[0].blocks[0].operations:
-        if op.operation.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == name:
-            return op.operation
-    return None
+    main = functions_of(module).get("main")
+    if main is None:
+        raise TraceError("the module has no function 'main'; expected StableHLO as JAX lowers it")
+    return main
 
 
 def argument_names(module: Any, count: int) -> list[str | None]:
     """The names that the last `count` arguments of the module were lowered with, where their locations tell."""
-    function = _function(module, _INNER) or main_of(module)
+    function = functions_of(module).get(_INNER) or main_of(module)
     arguments = list(function.regions[0].blocks[0].arguments)[-count:] if count else []
     matches = [_NAMED.match(str(a.location)) for a in arguments]
     return [unescaped(m[1]) if m else None for m in matches]

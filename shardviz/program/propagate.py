@@ -169,7 +169,7 @@ def _propagated(
 def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
     """Propagates a module, in place, its context entered, and runs the passes `then`. An operation that is to compute
     its results otherwise than propagation has them cut keeps the latter as its attribute `PROPAGATED`."""
-    _pass(module, _PROPAGATION)
+    run_passes(module, f"builtin.module({_PROPAGATION})")
     if then is None:
         return
     operations = list(_jax.walk(module))
@@ -178,7 +178,7 @@ def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
     for op in operations:
         if _SHARDING in op.attributes:
             op.attributes[PROPAGATED] = op.attributes[_SHARDING]
-    _pass(module, then)
+    run_passes(module, f"builtin.module({then})")
     for op in _jax.walk(module):
         if PROPAGATED in op.attributes and op.attributes[PROPAGATED] == op.attributes[_SHARDING]:
             del op.attributes[PROPAGATED]
@@ -187,8 +187,9 @@ def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
 _SHARDING = "sdy.sharding"
 
 
-def _pass(module: ir.Operation, passes: str) -> None:
-    manager = PassManager.parse(f"builtin.module({passes})")
+def run_passes(module: ir.Operation, pipeline: str) -> None:
+    """Runs passes on a module, in place, without MLIR's verifier between them."""
+    manager = PassManager.parse(pipeline)
     manager.enable_verifier(False)
     manager.run(module)
 
