@@ -103,15 +103,14 @@ class HloOperation(Operation):
 
     @property
     def is_marked_begun(self) -> bool:
-        """Whether a custom call says that a collective in a fusion begins there."""
         return self._is_marked(_BEGINS)
 
     @property
     def is_marked_ended(self) -> bool:
-        """Whether a custom call says that a collective in a fusion ends there."""
         return self._is_marked(_ENDS)
 
     def _is_marked(self, mark: str) -> bool:
+        """Whether a custom call says that a collective in a fusion begins, or ends, there."""
         users = (user for value in self.results for user, _ in value.uses if isinstance(user, Operation))
         return any(user.kind == "custom-call" and mark in user.native.attributes_text for user in users)
 
@@ -241,13 +240,13 @@ class HloGraph(Graph):
                 arrays[instruction.name] = _part(operands[0], (index,))
             else:
                 arrays[instruction.name] = self._made(block, instruction, operands)
-        block.returns(tuple(_leaves(arrays[computation.root.name])))
+        block.returns(leaves(arrays[computation.root.name]))
 
     def _made(self, block: Block, instruction: Instruction, operands: list[Tree]) -> Tree:
         """Notes an operation; the arrays that its instruction gives."""
-        opcode, groups = instruction.opcode, [tuple(_leaves(tree)) for tree in operands]
+        opcode, groups = instruction.opcode, [leaves(tree) for tree in operands]
         if opcode.endswith("-done"):
-            groups = [tuple(filter(_is_result, values)) or values for values in groups]
+            groups = [tuple(v for v in values if v.maker and v in v.maker.results) or values for values in groups]
         operation = HloOperation(opcode, tuple(chain.from_iterable(groups)), block, instruction)
         if opcode == "custom-call" and operation.target in _SHARDINGS:
             operation.kind = "sharding"
@@ -294,22 +293,10 @@ def _others(operation: HloOperation, shape: ShapeTree) -> tuple[GraphValue, ...]
     return tuple(HloValue(operation, i, leaf, operation.native) for i, leaf in enumerate(leaves(shape)))
 
 
-def _is_result(value: GraphValue) -> bool:
-    return value.maker is not None and value in value.maker.results
-
-
 def _run(instruction: Instruction) -> list[str]:
     """The computations that an instruction runs as a whole, a loop's condition before its body."""
     roles = (*_RUN, "to_apply") if instruction.opcode == "call" else _RUN
     return [name for role in roles if role in instruction.called for name in instruction.called[role]]
-
-
-def _leaves(tree: Tree) -> Iterator[GraphValue]:
-    if isinstance(tree, GraphValue):
-        yield tree
-    else:
-        for part in tree:
-            yield from _leaves(part)
 
 
 def _like(shape: ShapeTree, values: Iterator[GraphValue]) -> Tree:

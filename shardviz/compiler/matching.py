@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def target_collectives(
     laid_before = {one.laid for one in by_name.values()}
     for run in runs:
         if run.laid and run.laid not in laid_before:
-            run.take_apart()
+            run.parts = [(run.parts[0][0], float(size * run.times)) for size in run.laid]
     by_channel = Counter((one.channel, one.family) for one in by_name.values())
     for one in by_name.values():
         one.alone = by_channel[one.channel, one.family] == 1
@@ -76,10 +76,7 @@ def target_collectives(
         _pair(runs, left, of_run, of_made, sums)
     _serving_several(runs, left, by_name, sums)
     _further_parts(runs, by_name)
-    several: dict[str, int] = {}
-    for run in runs:
-        for name in run.stands_for:
-            several[name] = several.get(name, 0) + 1
+    several = Counter(name for run in runs for name in run.stands_for)
     return tuple(_record(run, by_name, several) for run in runs)
 
 
@@ -87,7 +84,7 @@ def _named(module: Module) -> dict[str, HloOperation]:
     return {op.native.name: op for op in graph_of(module).operations if op.collective}
 
 
-def _record(run: OptimizedCollective, by_name: _ByName, several: dict[str, int]) -> TargetCollective:
+def _record(run: OptimizedCollective, by_name: _ByName, several: Mapping[str, int]) -> TargetCollective:
     stands_for = [by_name[name].collective for name in run.stands_for]
     shown = run.shown
     if stands_for:
@@ -182,19 +179,10 @@ class OptimizedCollective:
         self.channel = _channel(op.native)
         self.place = _place(op.native, collective, module)
         self.times = (collective.group_size or 1) if collective.kind == "all-gather" else 1
-        self.parts = [
-            ("all-gather" if self.family == "reduce" and _is_padded(value) else self.family, self._size(value.elements))
-            for value in op.operands
-        ]
+        kinds = ["all-gather" if self.family == "reduce" and _is_padded(v) else self.family for v in op.operands]
+        self.parts = [(kind, float(v.elements * self.times)) for kind, v in zip(kinds, op.operands, strict=True)]
         self.laid = _laid_together(op) if len(op.operands) == 1 else ()
         self.dtypes = {value.dtype for value in op.operands}
-
-    def _size(self, elements: int) -> float:
-        return float(elements * self.times)
-
-    def take_apart(self) -> None:
-        """Takes what its one operand is laid together of for its parts."""
-        self.parts = [(self.parts[0][0], self._size(size)) for size in self.laid]
 
     @property
     def whole(self) -> float:

@@ -18,6 +18,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from shardviz.errors import DtypeError, ParseError, excerpt
 from shardviz.layouts.layout import itemsize
@@ -90,11 +91,9 @@ ShapeTree = HloShape | tuple["ShapeTree", ...]
 """A shape, or a tuple of them."""
 
 
-def leaves(shape: ShapeTree) -> tuple[HloShape, ...]:
-    """The arrays of a shape, tuples flattened."""
-    if isinstance(shape, HloShape):
-        return (shape,)
-    return tuple(leaf for part in shape for leaf in ((part,) if isinstance(part, HloShape) else leaves(part)))
+def leaves(tree: Any) -> tuple[Any, ...]:
+    """What tuples within each other hold: the arrays of a `ShapeTree`, say."""
+    return tuple(leaf for part in tree for leaf in leaves(part)) if isinstance(tree, tuple) else (tree,)
 
 
 def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:

@@ -57,10 +57,10 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
                     dtype=shape.dtype,
                     spec=rest if manual else spec,
                     shard_shape=shard_shape,
-                    bytes_per_device=_bytes(shard_shape, shape.dtype),
+                    bytes_per_device=None if shard_shape is None else HloShape(shape.dtype, shard_shape).nbytes,
                     sharding={"hlo": text},
                     source=module.source(instruction),
-                    op=_operation(instruction, name_stack),
+                    op=name_stack.rpartition("/")[2] if "/" in name_stack.rstrip("/") else instruction.opcode,
                     name_stack=name_stack,
                     count=block_runs[block].count,
                     manual=manual,
@@ -106,15 +106,6 @@ def output_shardings(before: Module) -> tuple[str, ...]:
     count = len(leaves(root.shape))
     parts = split_tuple(text)
     return parts * count if len(parts) == 1 and count != 1 else parts
-
-
-def _bytes(shard_shape: tuple[int, ...] | None, dtype: str) -> float | None:
-    return None if shard_shape is None else HloShape(dtype, shard_shape).nbytes
-
-
-def _operation(instruction: Instruction, name_stack: str) -> str:
-    _stack, slash, last = name_stack.rpartition("/")
-    return last if slash and last else instruction.opcode
 
 
 def _idle_copy(computation: Computation, instruction: Instruction, text: str) -> bool:

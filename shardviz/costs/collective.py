@@ -140,35 +140,30 @@ def collective_seconds(
         over: tuple[Axis, ...] = (axes,)  # type: ignore[assignment]
     else:
         over = tuple(axes)  # type: ignore[arg-type]
-    place = Placement.of(mesh, target)
-    machine = place.machine
+    place = _linked(mesh, target)
     groups = place.groups(over)
-    if machine.chip.kind == "cpu":
-        machine.chip.needs("ici_link_bytes_per_s")
     return place.once(
         (kind, float(nbytes), over, exact, in_network),
-        lambda: _time(kind, float(nbytes), over, groups, place.route(over), machine, exact, in_network),
+        lambda: _time(kind, float(nbytes), over, groups, place.route(over), place.machine, exact, in_network),
     )
 
 
 def group_seconds(
-    kind: str,
-    nbytes: float,
-    groups: np.ndarray,
-    mesh: Any,
-    target: str | Machine,
-    *,
-    exact: bool = True,
-    in_network: bool = False,
+    kind: str, nbytes: float, groups: np.ndarray, mesh: Any, target: str | Machine, *, exact: bool = True
 ) -> CollectiveTime:
     """As `collective_seconds`, for groups that are given as places of the mesh: integers, groups x members."""
     _check(kind, nbytes)
-    place = Placement.of(mesh, target)
-    machine = place.machine
-    if machine.chip.kind == "cpu":
-        machine.chip.needs("ici_link_bytes_per_s")
+    place = _linked(mesh, target)
     members = np.asarray(place.order)[groups]
-    return _time(kind, float(nbytes), None, members, route(machine, members), machine, exact, in_network)
+    return _time(kind, float(nbytes), None, members, route(place.machine, members), place.machine, exact, False)
+
+
+def _linked(mesh: Any, target: str | Machine) -> Placement:
+    """A mesh on a machine. Raises TargetError for `cpu`, which has no links."""
+    place = Placement.of(mesh, target)
+    if place.machine.chip.kind == "cpu":
+        place.machine.chip.needs("ici_link_bytes_per_s")
+    return place
 
 
 def _check(kind: str, nbytes: float) -> None:
@@ -297,11 +292,8 @@ def with_seconds(collective: Collective, mesh: Any, target: str | Machine, *, ex
 def time_of(collective: Collective, mesh: Any, target: str | Machine, *, exact: bool = True) -> CollectiveTime:
     """How long one run of a program's collective takes, with all that was computed for it. Raises ShardvizError if the
     time cannot be told."""
-    place = Placement.of(mesh, target)
-    machine = place.machine
+    place = _linked(mesh, target)
     kind, axes, text = collective.kind, collective.axes, collective.groups
-    if machine.chip.kind == "cpu":
-        machine.chip.needs("ici_link_bytes_per_s")
     if kind == "collective-permute" and text.startswith("{{"):
         return place.once((text, collective.operand_bytes, axes), lambda: _pairs(collective, place))
     if axes is None and not text:
@@ -309,7 +301,7 @@ def time_of(collective: Collective, mesh: Any, target: str | Machine, *, exact: 
     if axes is not None:
         whole = whole_bytes(collective, place.groups(axes).shape[1])
         assert whole is not None
-        return collective_seconds(kind, whole, axes, place, machine, exact=exact)
+        return collective_seconds(kind, whole, axes, place, place.machine, exact=exact)
     key = kind, text, collective.operand_bytes, collective.result_bytes, exact
     return place.once(key, lambda: _of_groups(collective, place, exact))
 

@@ -285,11 +285,10 @@ def _check_tpu(machine: Machine) -> None:
             f"target {machine.text!r}: {chips} chips; a slice of {of.name} has at most {most} "
             f"({of.source('max_chips')}). Several slices are written '*2'"
         )
-    whole = all(n % b == 0 for n, b in zip(sizes, of.host_bounds, strict=False)) or chips == 1
-    cubes = not of.cube or all(n % of.cube == 0 for n in sizes) or all(of.cube % n == 0 for n in sizes)
-    if not whole or not cubes:
+    whole = lambda sizes: all(n % b == 0 for n, b in zip(sizes, of.host_bounds, strict=False))  # noqa: E731
+    if not (chips == 1 or whole(sizes)) or not _is_of_cubes(sizes, of):
         steps = [sorted({1, 2, 4, n // 4 * 4, n // 4 * 4 + 4} - {0}) for n in sizes]
-        options = [each for each in itertools.product(*steps) if _is_slice(each, of)]
+        options = [each for each in itertools.product(*steps) if whole(each) and _is_of_cubes(each, of)]
         why = f"a host has {'x'.join(map(str, of.host_bounds))} chips"
         why += f", and a slice is cubes of {'x'.join([str(of.cube)] * 3)} or a part of one" if of.cube else ""
         raise TargetError(
@@ -297,18 +296,15 @@ def _check_tpu(machine: Machine) -> None:
         )
 
 
-def _is_slice(sizes: tuple[int, ...], of: Chip) -> bool:
-    if any(n % b for n, b in zip(sizes, of.host_bounds, strict=False)):
-        return False
+def _is_of_cubes(sizes: tuple[int, ...], of: Chip) -> bool:
+    """Whether a box is of whole cubes or a part of one, where a chip's slices are."""
     return not of.cube or all(n % of.cube == 0 for n in sizes) or all(of.cube % n == 0 for n in sizes)
 
 
 def _nearest(sizes: tuple[int, ...], options: list[tuple[int, ...]]) -> str:
     """The three options whose sizes differ least, as ratios."""
 
-    def far(option: tuple[int, ...]) -> float:
-        return sum(abs(math.log(a / b)) for a, b in zip(sorted(option), sorted(sizes), strict=True))
-
+    far = lambda box: sum(abs(math.log(a / b)) for a, b in zip(sorted(box), sorted(sizes), strict=True))  # noqa: E731
     return ", ".join("x".join(map(str, each)) for each in sorted(options, key=far)[:3])
 
 
@@ -384,10 +380,8 @@ def grown(machine: Machine, size: int) -> Machine | None:
     It keeps the number of slices, or of GPUs on a host, where it can, and is as cube-like as it can be. There are more
     slices only where one cannot be so large.
     """
-    if machine.chip.kind == "gpu":
-        alike = (m for m in topologies(machine.chip, size) if m.topology[1] == machine.topology[1])
-    else:
-        alike = (m for m in topologies(machine.chip, size) if m.num_slices == machine.num_slices)
+    keeps = lambda m: m.topology[1] if machine.chip.kind == "gpu" else m.num_slices  # noqa: E731
+    alike = (m for m in topologies(machine.chip, size) if keeps(m) == keeps(machine))
     return next(alike, None) or natural(machine.chip, size)
 
 
@@ -410,8 +404,8 @@ def _largest(of: Chip) -> int:
 
 
 def _made(of: Chip, sizes: tuple[int, ...], slices: int = 1) -> Machine | None:
-    if of.cube and not (all(n % of.cube == 0 for n in sizes) or all(of.cube % n == 0 for n in sizes)):
-        return None  # most boxes are none, and to say why takes its time
+    if not _is_of_cubes(sizes, of):
+        return None  # as most boxes are not, and to say why takes its time
     try:
         return Machine(of, sizes, slices)
     except TargetError:
