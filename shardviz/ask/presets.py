@@ -501,7 +501,6 @@ def _multiplied(subject: _Subject) -> Promise:
 
 
 def _gathered(arrays: Sequence[Argument], report: Report) -> list[Collective]:
-    """The gathers of some arguments."""
     names = {a.name for a in arrays}
     return [c for c in report.collectives if c.kind == "all-gather" and c.operand in names]
 

@@ -24,7 +24,6 @@ def report_of(
     *,
     target: LowerFor = CPU,
 ) -> Report:
-    """The whole report."""
     arguments = tuple(
         replace(v, use=Use(v.optimizer, v.becomes, spec)) if (spec := propagated.read.get(v.name)) is not None else v
         for v in rows.arguments(lowered, bound)

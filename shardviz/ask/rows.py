@@ -145,7 +145,6 @@ def _text(file: str, first: int, last: int) -> Mapping[int, str]:
 
 @lru_cache(maxsize=1)
 def versions() -> Mapping[str, str]:
-    """The versions that made a report."""
     return {name: metadata.version(name) for name in ("jax", "jaxlib")}
 
 

@@ -40,7 +40,6 @@ class CompileTarget:
 
     @property
     def lowered_for(self) -> LowerFor:
-        """What JAX lowers the program for."""
         if self.topology is None:
             return CPU
         chip = self.machine.chip

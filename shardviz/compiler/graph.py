@@ -124,7 +124,6 @@ class HloOperation(Operation):
 
     @property
     def target(self) -> str:
-        """What a custom call calls."""
         return self._attribute("custom_call_target").strip('"')
 
     @property

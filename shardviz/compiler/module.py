@@ -194,7 +194,6 @@ class Computation:
 
     @cached_property
     def root(self) -> Instruction:
-        """Its result."""
         for instruction in reversed(self.instructions):
             if instruction.is_root:
                 return instruction
@@ -202,7 +201,6 @@ class Computation:
 
     @cached_property
     def parameters(self) -> dict[int, Instruction]:
-        """Parameter number → instruction."""
         return {at: i for i in self.instructions if (at := i.parameter_number) is not None}
 
     @cached_property

@@ -56,7 +56,6 @@ class HloShape:
 
     @property
     def size(self) -> int:
-        """The number of elements."""
         return math.prod(self.dims)
 
     @property

@@ -339,7 +339,6 @@ class TimedProgram:
 
     @cached_property
     def seconds(self) -> float:
-        """The step's, without its events."""
         return Walk(self.tasks, events=False).now
 
     def lost(self, change: Change) -> float:
@@ -506,10 +505,7 @@ def _critical(timed: TimedProgram, events: Sequence[Event]) -> tuple[Critical, .
     def at(line: Frame) -> Change:
         return lambda task: _NOTHING if task.entry is not None and task.entry.source == line else {}
 
-    savings = [
-        shorter("products", "matrix products", no_products),
-        shorter("HBM", "main memory", no_traffic),
-    ]
+    savings = [shorter("products", "matrix products", no_products), shorter("HBM", "main memory", no_traffic)]
     lanes = {event.lane for event in events} - {COMPUTE, WAITS, COPIES, FOLDED}
     for link in sorted({timing.axis_of.get(lane, lane) for lane in lanes}):
         kind, name = ("host", f"copies {link}") if link in HOST else ("links", link)
@@ -534,7 +530,6 @@ _NOTHING = {"products": 0.0, "hbm": 0.0, "launch": 0.0, "seconds": 0.0}
 
 
 def _changed(tasks: Iterable[Task], change: Change) -> tuple[Task, ...]:
-    """The tasks with other times."""
     return tuple(
         dataclasses.replace(task, body=_changed(task.body, change))
         if task.kind == "loop"

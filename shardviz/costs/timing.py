@@ -59,7 +59,6 @@ class Timing:
         self._known: dict[str, tuple[float, tuple[str, ...], str]] = {}
 
     def tasks(self, entries: Schedule) -> tuple[Task, ...]:
-        """The entries with their times."""
         return tuple(task for entry in entries for task in self._tasks(entry))
 
     def slowest_slice(self, seconds: float) -> tuple[Task, ...]:

@@ -203,7 +203,9 @@ def kept_whole(case: Case) -> Iterator[Finding]:
         for axis, size in report.mesh.shape.items():
             spec = further(v, axis, report.mesh) if size > 1 and axis not in v.manual else None
             if spec is not None:
-                kept[v.source, axis, _inside_spec(spec, len(v.shape) - len(_inside(case, v)))].append(v)
+                stacked = len(v.shape) - len(_inside(case, v))
+                inner = None if any(spec.dims[:stacked]) else Spec(spec.dims[stacked:])
+                kept[v.source, axis, inner].append(v)
                 break
     for (source, axis, inner), values in kept.items():
         size, name = report.mesh.shape[axis], made_name(case, values[0])
@@ -245,11 +247,6 @@ def _inside(case: Case, v: Value) -> tuple[int, ...]:
     """The shape of one slice of what a loop stacks, or the shape itself."""
     candidates = _candidates(case, v)
     return candidates[0].shape if candidates else v.shape
-
-
-def _inside_spec(spec: Spec, depth: int) -> Spec | None:
-    """The spec without the dimensions of the stack; None where those are cut."""
-    return None if any(spec.dims[:depth]) else Spec(spec.dims[depth:])
 
 
 def made_name(case: Case, v: Value) -> str:

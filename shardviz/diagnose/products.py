@@ -222,7 +222,6 @@ def _crossed(p: Product) -> _Crossed | None:
 
 
 def _right_size(p: Product) -> int:
-    """Elements of a product's right factor."""
     batch, _, summed, columns = p.whole
     return batch * summed * columns
 

@@ -124,7 +124,6 @@ class _Group(Keeping):
 
     @cached_property
     def first(self) -> _Recut:
-        """The largest of them."""
         return max(self.rows, key=lambda row: nbytes(row.value))
 
     @cached_property
@@ -145,12 +144,10 @@ class _Group(Keeping):
 
     @property
     def held(self) -> str:
-        """What they take on each device."""
         return format_bytes(total_bytes(row.value for row in self.rows))
 
     @property
     def less(self) -> str:
-        """What the other specs save."""
         return format_bytes(self.saved)
 
     @property

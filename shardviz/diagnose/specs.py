@@ -75,7 +75,6 @@ def over_all(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
 
 
 def recut(v: Value, spec: Spec, mesh: DeviceMesh) -> Value:
-    """The value with another spec."""
     return replace(v, spec=spec, shard_shape=shard_shape(v.shape, spec, mesh))
 
 

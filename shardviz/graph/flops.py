@@ -204,21 +204,9 @@ def _elements(op: Operation) -> int:
     return sum(value.elements for value in op.results)
 
 
-def _reduce(count: OtherFlops, op: Any) -> float:
-    return count.applied(op) * (op.array(0).elements - op.results[0].elements)
-
-
-def _reduce_window(count: OtherFlops, op: Any) -> float:
-    return count.applied(op) * (math.prod(op.window_sizes) - 1) * op.results[0].elements
-
-
 def _select_and_scatter(count: OtherFlops, op: Any) -> float:
     selects = count.applied(op, 0) * (math.prod(op.window_sizes) - 1)
     return op.array(1).elements * (selects + count.applied(op, 1))
-
-
-def _fft(_: OtherFlops, op: Any) -> float:
-    return 8.0 * math.prod(max(n, 1).bit_length() - 1 for n in op.fft_lengths) * op.array(0).elements
 
 
 def _sort(_: OtherFlops, op: Any) -> float:
@@ -231,15 +219,15 @@ def _all_reduce(_: OtherFlops, op: Any) -> float:
 
 
 _COUNTS: dict[str, Callable[[OtherFlops, Any], float]] = {
-    "reduce": _reduce,
-    "reduce-window": _reduce_window,
+    "reduce": lambda count, op: count.applied(op) * (op.array(0).elements - op.results[0].elements),
+    "reduce-window": lambda count, op: count.applied(op) * (math.prod(op.window_sizes) - 1) * op.results[0].elements,
     "select-and-scatter": _select_and_scatter,
     "map": lambda count, op: count.applied(op) * op.results[0].elements,
     "scatter": lambda count, op: count.applied(op) * op.array(len(op.operands) // 2 + 1).elements,
     "all-reduce": _all_reduce,
     "all-reduce-start": _all_reduce,
     "sort": _sort,
-    "fft": _fft,
+    "fft": lambda _, op: 8.0 * math.prod(max(n, 1).bit_length() - 1 for n in op.fft_lengths) * op.array(0).elements,
     "triangular-solve": lambda _, op: 2.0 * op.array(0).shape[-1] * op.array(1).elements,
     "cholesky": lambda _, op: op.array(0).shape[-1] * op.array(0).elements / 3,
 }

@@ -110,7 +110,6 @@ class _Scope:
         self.waiting: dict[str, Scheduled] = {}
 
     def slot(self, done: Iterable[Scheduled | _Fusion]) -> _Slot:
-        """A new slot behind the last."""
         slot = _Slot(self, len(self.slots))
         slot.done.extend(done)
         self.slots.append(slot)
@@ -468,7 +467,6 @@ class ScheduleBuilder:
         self._to_memory(node)
 
     def _to_memory(self, node: _ListedArray) -> None:
-        """Puts an array into memory."""
         if not node.in_memory:
             fusion = node.fusion or self._product_behind(node) or self._fusion_behind(node, _OPEN)
             if fusion is None:

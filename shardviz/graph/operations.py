@@ -234,7 +234,6 @@ class Block:
         self.callers: list[Any] = []
 
     def returns(self, values: tuple[GraphValue, ...]) -> None:
-        """Notes what it gives back."""
         self.returned = values
         for place, value in enumerate(values):
             value.uses.append((self, place))

@@ -199,7 +199,6 @@ def _fits(number: int, dtype: np.dtype[Any]) -> bool:
 
 
 def _result(node: _Scalar, values: Sequence[Any]) -> Any:
-    """What an operation gives on numbers."""
     if node.op == "select":
         return values[1] if values[0] else values[2]
     if node.op == "convert":

@@ -285,7 +285,6 @@ def _end(cut: NodeDim, named: Named) -> End:
 
 
 def _hop(before: NodeDim, after: NodeDim, link: DimLink, named: Named) -> Hop:
-    """A step in plain data."""
     step, rule = link.step, link.step.rule
     if rule is None or link.factor is None:
         op, words = _BOUNDARIES[step.kind]

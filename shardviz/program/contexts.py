@@ -37,7 +37,6 @@ class Contexts:
 
     @classmethod
     def here(cls) -> Contexts:
-        """Those that hold here and now."""
         flax = _flax()
         return cls(_jax.filled_places(), _jax.settings(), () if flax is None else flax.get_logical_axis_rules())
 

@@ -63,7 +63,6 @@ class MlirOperation(Operation):
 
     @property
     def location(self) -> Any:
-        """Where it stems from."""
         return self.native.location
 
     @property
@@ -100,7 +99,6 @@ class MlirOperation(Operation):
 
     @property
     def is_exact(self) -> bool:
-        """By `precision_config`."""
         return "precision_config" in self.attributes and "HIGHEST" in str(self.attributes["precision_config"])
 
     @property

@@ -192,7 +192,6 @@ class LinkStep:
 
     @cached_property
     def place(self) -> Place:
-        """Its line and name stack."""
         return self.where()
 
     @property
@@ -236,7 +235,6 @@ class FactorRule(NamedTuple):
 
     @classmethod
     def of(cls, attribute: Any) -> FactorRule:
-        """Reads an `#sdy.op_sharding_rule`."""
         rule = sdy.OpShardingRuleAttr(attribute)
         ins, outs = (
             [
@@ -424,7 +422,6 @@ def number_of(op: Any) -> int:
 
 
 def tag(module: ir.Operation) -> None:
-    """Numbers every operation of a module."""
     i64 = ir.IntegerType.get_signless(64)
     for number, op in enumerate(_jax.walk(module)):
         op.attributes[TAG] = ir.IntegerAttr.get(i64, number)

@@ -95,7 +95,6 @@ class Lowerings:
 
     @property
     def is_traced(self) -> bool:
-        """Whether there is a trace already."""
         return bool(self._kept)
 
     @property
@@ -208,8 +207,8 @@ class Lowerings:
         with self._lock:
             if key not in self._placed:
                 on = self.call, mesh, types, self._places(mesh)
-                kept.operations = kept.operations or operations(kept.traced, *on)
-                traced = with_places(kept.traced, *on, kept.operations, wanted)
+                kept.operations = kept.operations or operations(kept.traced, on)
+                traced = with_places(kept.traced, on, kept.operations, wanted)
                 self._placed[key] = _Kept(traced, mesh)
                 for old in list(self._placed)[:-_MOST_PLACED]:
                     del self._placed[old]

@@ -115,7 +115,6 @@ class Perturbed:
 
     @cached_property
     def shardings(self) -> list[WrittenSharding]:
-        """Every sharding that is written down."""
         with ir.Location.unknown():
             return list(self._written())
 

@@ -426,7 +426,6 @@ class PropagatedReading(Walker):
         )
 
     def _add(self, kind: str, place: Place, phase: str, **facts: Any) -> None:
-        """Adds a collective that stands here."""
         self.collectives.append(
             Collective(
                 kind=kind,
@@ -620,7 +619,6 @@ class PropagatedReading(Walker):
         return specs
 
     def outputs(self) -> tuple[Spec, ...]:
-        """How every output is sharded."""
         main, outputs = self.graph.functions["main"], self.traced.outputs
         entries: Iterable[Any] = [None] * len(outputs)
         if "res_attrs" in main.attributes:

@@ -249,7 +249,6 @@ def _smallest_factor(size: int) -> int:
 
 
 def _manual(module: ir.Operation) -> Iterator[ir.Operation]:
-    """The `shard_map`s of a module."""
     return (op for op in _jax.walk(module) if op.name == "sdy.manual_computation")
 
 

@@ -66,7 +66,6 @@ class Places:
         return op.place
 
     def at(self, location: Any, around: Place | None) -> Place:
-        """The same of a location."""
         here = self._by_place.get(around)
         if here is None:
             here = self._by_place[around] = {}
@@ -106,7 +105,6 @@ class Walker:
 
     @property
     def main(self) -> Block:
-        """The main function's block."""
         return self.graph.entry
 
     def visit(self, op: MlirOperation) -> None:

@@ -7,7 +7,6 @@ with a `shard_map`, which hold single devices' shapes, and meshes with Explicit 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import traceback
 from collections.abc import Iterable
@@ -25,6 +24,7 @@ from shardviz.program.contexts import Constraint, MeshAsked
 from shardviz.program.explicit import mend, typed_arguments
 from shardviz.program.intermediates import Intermediate, Target
 from shardviz.program.meshes import abstract_mesh
+from shardviz.program.signature import stand_in
 from shardviz.program.trees import Outcome, Update
 from shardviz.records import Frame, Reconstrained
 from shardviz.records.kernels import Estimate
@@ -174,11 +174,8 @@ def signature(call: Call) -> Traced:
     if wrapped is None:
         raise TraceError(f"{call.name}: its arguments are not known before it is traced, which a plan's mesh allows")
 
-    @functools.wraps(wrapped.fn)
-    def hollow(*args: Any, **kwargs: Any) -> tuple[()]:
-        return ()
-
-    traced = jax.jit(hollow, keep_unused=True, **call.options.given()).trace(*call.args, **call.kwargs)
+    hollow = jax.jit(stand_in(wrapped.fn), keep_unused=True, **call.options.given())
+    traced = hollow.trace(*call.args, **call.kwargs)
     arguments, in_tree = _arguments(call, traced)
     return Traced(call.name, arguments, (), in_tree, None, (), (), None, False)
 

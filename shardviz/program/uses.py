@@ -131,7 +131,6 @@ def _keeps_sums(op: MlirOperation) -> bool:
 
 
 def _is_filled(value: GraphValue) -> bool:
-    """Whether one number fills an array."""
     return value.maker is not None and (value.maker.kind == "constant" or not value.maker.operands[0].shape)
 
 

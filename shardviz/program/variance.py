@@ -263,7 +263,6 @@ def _joined(one: _Varying, other: _Varying) -> _Varying:
 
 
 def _together(ins: list[_Varying], equation: Any) -> _Dims | None:
-    """The dimensions of an elementwise result."""
     rank = len(equation.outvars[0].aval.shape)
     whole = [v for v, atom in zip(ins, equation.invars, strict=True) if len(atom.aval.shape) == rank]
     if any(v.dims is None for v, atom in zip(ins, equation.invars, strict=True) if not _is_literal(atom)):

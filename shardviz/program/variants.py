@@ -7,7 +7,7 @@ No plan says these, as they stand in the person's call or code. Each is another 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -103,11 +103,6 @@ POLICIES = (
 """Those of `jax.checkpoint_policies` that take no settings."""
 
 
-def checkpoint_code(policy: str) -> str:
-    """What a person writes in place of a loop's body, so that it is under a checkpoint as here."""
-    return f"jax.checkpoint(body, prevent_cse=False, policy=jax.checkpoint_policies.{policy})"
-
-
 def checkpoint_lines(traced: Traced) -> dict[Frame, bool]:
     """The lines of the loops whose body is under a checkpoint, and of other checkpoints; and whether it is a loop."""
     if traced.closed is None:
@@ -121,10 +116,10 @@ def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tu
     lines."""
     lines = checkpoint_lines(traced)
     at = lambda loop: " and ".join([f.short for f, is_loop in lines.items() if is_loop is loop][:most])  # noqa: E731
-    loops, others = at(True), at(False)
+    loops, others, said = at(True), at(False), f"policy=jax.checkpoint_policies.{policy}"
     return (
-        *([f"{checkpoint_code(policy)} for the body of the loop at {loops}"] if loops else []),
-        *([f"policy=jax.checkpoint_policies.{policy} in the jax.checkpoint of {others}"] if others else []),
+        *([f"jax.checkpoint(body, prevent_cse=False, {said}) for the body of the loop at {loops}"] if loops else []),
+        *([f"{said} in the jax.checkpoint of {others}"] if others else []),
     )
 
 
@@ -132,13 +127,8 @@ def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tu
 
 
 def differentiated(call: Call, what: str, **how: Any) -> Call:
-    """The call of what `jax.grad` or `jax.value_and_grad` (`what`), given `how`, makes of the function. Raises
-    TraceError if there is no plain function to be transformed."""
-    return _transformed(call, what, getattr(jax, what)(_function(call, what), **how), call.args, call.kwargs)
-
-
-def _function(call: Call, what: str) -> Callable[..., Any]:
-    """The function to be transformed, jit's wrapping taken off."""
+    """The call of what `jax.grad` or `jax.value_and_grad` (`what`), given `how`, makes of the function, jit's wrapping
+    taken off: static arguments stay static, and nothing is donated. Raises TraceError if there is no plain function."""
     wrapped = _jax.unwrap_jit(call.fn)
     fn = call.fn if wrapped is None else wrapped.fn
     if call.kind in ("nnx", "state"):
@@ -148,25 +138,18 @@ def _function(call: Call, what: str) -> Callable[..., Any]:
             f"{what} of {call.name}: it was {call.kind} already, and JAX transforms functions only; trace the function "
             "itself"
         )
-    return fn
+    transformed, name, count = getattr(jax, what)(fn, **how), f"{call.name}.{what}", len(call.args)
 
-
-def _transformed(call: Call, what: str, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """The call of a transformed function: static arguments stay static, and nothing is donated."""
-    name = f"{call.name}.{what}"
-
-    @functools.wraps(fn)
+    @functools.wraps(transformed)
     def run(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
+        return transformed(*args, **kwargs)
 
     run.__name__ = run.__qualname__ = name
-    static = tuple(sorted(call.options.static_places(call.fn, len(args)) & set(range(len(args)))))
-    options = JitOptions(static, tuple(n for n in call.options.static_argnames if n in kwargs))
+    static = tuple(sorted(call.options.static_places(call.fn, count) & set(range(count))))
+    options = JitOptions(static, tuple(n for n in call.options.static_argnames if n in call.kwargs))
     return replace(
         call,
         fn=jax.jit(run, keep_unused=True, **options.given()),
-        args=args,
-        kwargs=kwargs,
         name=name,
         kind="function",
         options=options,

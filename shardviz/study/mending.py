@@ -143,7 +143,6 @@ class Judged:
 
     @property
     def over(self) -> float:
-        """Bytes that are too much."""
         return 0.0 if self.usable is None else max(0.0, self.needed - self.usable)
 
     def worse_than(self, other: Judged) -> str:
@@ -235,7 +234,6 @@ class Mending(Trying[Mends]):
     """
 
     def __init__(self, program: Program, report: Report, machine: Machine | None, plan: Plan, findings: int):
-        """Nothing is tried yet."""
         super().__init__()
         self.program, self.report, self.machine, self.plan = of_variant(program, plan.variant), report, machine, plan
         self.answered: float | None = None
@@ -257,8 +255,6 @@ class Mending(Trying[Mends]):
 
     @property
     def state(self) -> Mends:
-        """What is known now."""
-
         def order(mend: Mend) -> tuple[Any, ...]:
             room = (mend.level != "compiled", mend.memory) if mend.for_memory else ()
             return not mend.for_memory, room, -(mend.seconds or 0.0), -mend.bytes, mend.memory
@@ -565,6 +561,3 @@ def _costs_less(after: Finding, before: Finding) -> bool:
         if what in before.numbers and what in after.numbers:
             return after.numbers[what] < before.numbers[what] * (1 - _LESS)
     return False
-
-
-__all__: Sequence[str] = ("Mending", "mends")

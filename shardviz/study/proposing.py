@@ -116,7 +116,6 @@ class Proposals:
         return any(m.path in specs and m.path in ours and more(m) for m in stepped)
 
     def constrains(self, change: Change) -> bool:
-        """Whether it constrains a value more."""
         return len(change.plan.constraints) > len(self.plan.constraints)
 
     def traces(self, change: Change) -> tuple[bool, bool]:

@@ -94,7 +94,6 @@ class Score:
 
     @property
     def communication(self) -> float:
-        """Seconds of communication."""
         return sum(m.seconds for m in self.moved)
 
 

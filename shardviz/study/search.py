@@ -289,7 +289,6 @@ class Searching(Trying[Search]):
 
     @property
     def state(self) -> Search:
-        """What is known now."""
         offers = sorted(self._finalists.offers, key=lambda f: f.seconds)
         leading = None
         if not offers:
@@ -545,7 +544,6 @@ class Searching(Trying[Search]):
                 yield from self._awaited(time.monotonic() + max(self._seconds - self.elapsed, 1.0))
 
     def _ask(self, each: Tried) -> None:
-        """Starts a candidate's compile."""
         finalists = self._finalists
         assert finalists.level is not None
         finalists.asked.append(each)
@@ -608,6 +606,3 @@ class Searching(Trying[Search]):
             verdict = self._finalists.margin_of(each)
             self._estimated[id(each)] = Found(tried=each, report=report, cost=cost, accepted=None, verdict=verdict)
         return self._estimated[id(each)]
-
-
-__all__: Sequence[str] = ("Searching", "search", "space_of")

@@ -272,15 +272,12 @@ def _row(
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked of every point."""
-
     make: Callable[..., Any]
     mesh: Any
     target: str | None
     level: str
 
     def report(self, point: Point) -> Report:
-        """Makes the program, here, and asks."""
         takes = inspect.signature(self.make).parameters
         every = any(p.kind is p.VAR_KEYWORD for p in takes.values())
         arguments = {n: v for n, v in point.items() if every or n in takes or n not in _OWN}
@@ -351,6 +348,3 @@ def value_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{name}={size}" for name, size in value.items())
     return getattr(value, "__name__", "") or str(value)
-
-
-__all__: Sequence[str] = ("Sweep", "SweepRow", "sweep")

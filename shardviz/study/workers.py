@@ -113,7 +113,6 @@ class Shared:
 
     @cached_property
     def value(self) -> Any:
-        """The value."""
         return pickle.loads(self.packed)
 
     @cached_property
@@ -264,7 +263,6 @@ class Batch(Generic[K]):
 
     @property
     def futures(self) -> tuple[Future[Any], ...]:
-        """What is being done."""
         return tuple(self._running)
 
     def put(self, key: K, task: Any) -> None:
@@ -469,7 +467,6 @@ class Workers(Executor):
             self._pool.shutdown(wait=wait, kill_workers=cancel_futures)
 
     def stop(self) -> None:
-        """Ends all workers at once."""
         self.shutdown(cancel_futures=True)
 
     def __exit__(self, kind: Any, *_: Any) -> bool | None:
