@@ -26,7 +26,6 @@ class CompileTarget:
 
     Attributes:
         text: the target's text, as `Machine.text` writes it.
-        machine: the machine.
         topology: what the compile server is told; None for `cpu`, and where nothing here can compile for the machine.
         missing: why nothing can, and the command that mends it; empty where something can.
         slices: the slice of the device at each place of the mesh, where there are several.

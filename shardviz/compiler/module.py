@@ -181,7 +181,6 @@ class Computation:
     """A named list of instructions, operands before users.
 
     Attributes:
-        name: its name.
         instructions: in program order.
     """
 
@@ -218,8 +217,6 @@ class Module:
     """A module of HLO.
 
     Attributes:
-        name: its name.
-        entry: the entry computation.
         computations: name → computation, in the text's order.
         header: the module's first line.
         tables: the text of its tables of source locations.

@@ -274,7 +274,6 @@ class Link:
     Attributes:
         one, other: the chips' x, y, z; `other` is the next along the axis.
         axis: 0, 1 or 2 for x, y, z.
-        slice: the slice.
         wraps: it joins the last chip along the axis to the first.
     """
 

@@ -330,7 +330,6 @@ class Fit:
     Attributes:
         needed: bytes that it needs on one device.
         usable: bytes that one device gives a program.
-        machine: the machine.
         source: where the usable bytes are from.
     """
 

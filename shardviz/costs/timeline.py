@@ -326,7 +326,6 @@ class TimedProgram:
     Attributes:
         report: whose.
         schedule: as of `Timeline`.
-        entries: the schedule.
         timing: what put times on them.
         tasks: the schedule with its times.
     """

@@ -27,7 +27,6 @@ class Case(Keeping):
     """A report, and the machine whose seconds are wanted.
 
     Attributes:
-        report: the report.
         target: the machine, or what the step costs on it; None for the report's own target, if that has a speed.
     """
 

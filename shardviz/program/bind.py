@@ -62,8 +62,6 @@ class Undivided(NamedTuple):
     """A dimension that does not divide by what cuts it.
 
     Attributes:
-        member: which.
-        size: its size.
         spec: the array's whole spec.
     """
 
@@ -270,7 +268,6 @@ class RuleRow:
 
     Attributes:
         rule: its filter in words.
-        spec: its spec.
         wins: the tree paths that it gives their spec.
         loses: (tree path, number of the earlier rule that wins it) of what it catches besides.
         edited: those of `wins` that an edit by hand goes before.

@@ -65,7 +65,6 @@ class ExportRecord:
         arguments, results: every array.
         mesh: the mesh of its shardings, where they have names.
         devices: for how many devices it was lowered.
-        platforms: for which platforms.
         symbols: the symbolic dimensions.
         constraints: what must hold of them.
         module_bytes: the size of its StableHLO.

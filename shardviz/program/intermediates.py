@@ -147,7 +147,6 @@ class Constrain:
     """A value inside a function, and how it is to be sharded there.
 
     Attributes:
-        value: the value.
         spec: how; the dimensions that it leaves out are not sharded.
         open: the dimensions that are left to the compiler, as `P.UNCONSTRAINED` leaves them.
     """
@@ -196,7 +195,6 @@ class Target:
 
     Attributes:
         file, function: where it is.
-        line: its line.
         variable: what it is assigned to; empty for an expression.
         expression: where its expression stands.
         statement: where the statement stands that it is in.

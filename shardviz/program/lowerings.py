@@ -56,7 +56,6 @@ class Lowerings:
     """A call, traced and lowered as plans ask for it.
 
     Attributes:
-        call: the call.
         mesh: the mesh of the last trace, or the first one that is known of.
         waits: why the call is not traced yet; None once it is, or where a plan's mesh is all that is wanted.
         opened: whether the sharding constraints inside are left out.

@@ -29,7 +29,6 @@ class Quarrel(NamedTuple):
 
     Attributes:
         step: the operation.
-        factor: the factor.
         node: the array that is sharded otherwise, before it is resharded.
         dim: the array's dimension along the factor.
         chosen, wanted: the axes that shard the factor as the operation computes, and in the array before.

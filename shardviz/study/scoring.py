@@ -131,8 +131,6 @@ class Scorer:
     """Scores plans of a program on a machine.
 
     Attributes:
-        program: the program.
-        machine: the machine.
         lowered_for: what it is lowered for.
     """
 

@@ -93,7 +93,6 @@ class MappedArray:
 
     Attributes:
         name: its tree path.
-        shape: its shape.
         dim: the dimension that is mapped; None for an array that every device has whole.
     """
 
