@@ -51,6 +51,7 @@ from shardviz.program.roles import Roles
 from shardviz.program.trace import Argument
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import plural
+from shardviz.records.groups import grouped
 from shardviz.visible import Visible
 
 
@@ -644,9 +645,7 @@ def _confirmed(program: Any, row: Preset, target: str | Machine) -> Preset:
 
 def merged(rows: Sequence[Preset]) -> Iterator[Preset]:
     """The presets, of those that come out as the same step the first alone."""
-    same: dict[Any, list[Preset]] = {}
-    for row in rows:
-        same.setdefault(row.name if row.report is None else step_of(row.report), []).append(row)
+    same = grouped((row.name if row.report is None else step_of(row.report), row) for row in rows)
     for first, *others in same.values():
         yield replace(first, also=tuple(other.name for other in others))
 

@@ -27,6 +27,7 @@ from shardviz.layouts.layout import itemsize
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.records import Collective, TargetCollective
+from shardviz.records.groups import grouped
 
 _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _ALGORITHM = re.compile(r'"(?:strategy|algorithm|kernel_strategy|collective_algorithm|backend)"\s*:\s*"(\w+)"')
@@ -311,10 +312,7 @@ def _pair(
 
     Where fewer run than were made, the summands of one sum are taken to run as one: each run is one of another sum.
     """
-    waiting: dict[str, list[str]] = {}
-    for name, partitioned in left.items():
-        if key := of_made(partitioned):
-            waiting.setdefault(repr(key), []).append(name)
+    waiting = grouped((repr(key), name) for name, partitioned in left.items() if (key := of_made(partitioned)))
     keys = {id(run): repr(key) for run in runs if not run.stands_for and (key := of_run(run))}
     running = Counter(keys.values())
     further = {name for names in sums for name in names[1:]}
@@ -399,10 +397,8 @@ def _serving_several(
     The sum of two all-reduces is the all-reduce of a sum, so that compilers make one of them.
     """
     runs_of = {name: run for run in runs for name in run.stands_for}
-    same: dict[Hashable, list[str]] = {}
-    for name, one in by_name.items():
-        if one.collective.kind not in REDUCES:
-            same.setdefault((_moved(one.collective), one.collective.count), []).append(name)
+    others = {name: one.collective for name, one in by_name.items() if one.collective.kind not in REDUCES}
+    same = grouped(((_moved(c), c.count), name) for name, c in others.items())
     for names in (*same.values(), *sums):
         run = next((runs_of[name] for name in names if name in runs_of), None)
         for name in [n for n in names if run is not None and n in left]:

@@ -42,6 +42,7 @@ from shardviz.compiler.shapes import HloShape, element
 from shardviz.errors import ParseError
 from shardviz.kept import cached_property
 from shardviz.records import Alive, HostMemory, Memory
+from shardviz.records.groups import grouped
 
 HOST = 5
 """The color of the host's memory."""
@@ -139,11 +140,8 @@ class Buffers:
     def _alive(self) -> tuple[tuple[int, int], ...]:
         """(Moment, bytes of temporaries that are alive in main memory from then on), wherever that changes."""
         ranges = [row for row in self.ranges if self.allocations[row[0].allocation].is_temporary]
-        begin: dict[int, list[PlacedValue]] = {}
-        end: dict[int, list[PlacedValue]] = {}
-        for value, first, last in ranges:
-            begin.setdefault(first, []).append(value)
-            end.setdefault(last + 1, []).append(value)
+        begin = grouped((first, value) for value, first, _ in ranges)
+        end = grouped((last + 1, value) for value, _, last in ranges)
         held: dict[tuple[int, int], list[int]] = {}
         used, alive = 0, []
         for time in sorted({*begin, *end}):
@@ -192,9 +190,7 @@ class Buffers:
         """
         if not self.ranges:
             return ()
-        at: dict[tuple[int, int], list[tuple[PlacedValue, int, int]]] = {}
-        for row in self.ranges:
-            at.setdefault((row[0].allocation, row[0].offset), []).append(row)
+        at = grouped(((row[0].allocation, row[0].offset), row) for row in self.ranges)
         places = []
         for (number, _), rows in at.items():
             allocation = self.allocations[number]

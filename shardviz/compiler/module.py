@@ -32,6 +32,7 @@ from shardviz.errors import ParseError, excerpt
 from shardviz.kept import cached_property
 from shardviz.notation.bounds import MOST_DIGITS
 from shardviz.records import Frame
+from shardviz.records.groups import grouped
 
 T = TypeVar("T")
 # Modules may be long, so each of these takes time in proportion to the text: a word is looked at from its beginning
@@ -205,10 +206,7 @@ class Computation:
     @cached_property
     def users(self) -> dict[str, tuple[Instruction, ...]]:
         """Instruction name → the instructions that use it, in program order."""
-        by_name: dict[str, list[Instruction]] = {}
-        for instruction in self.instructions:
-            for operand in dict.fromkeys(instruction.operands):
-                by_name.setdefault(operand, []).append(instruction)
+        by_name = grouped((operand, i) for i in self.instructions for operand in dict.fromkeys(i.operands))
         return {name: tuple(users) for name, users in by_name.items()}
 
 

@@ -14,6 +14,7 @@ from shardviz.compiler.graph import HloOperation
 from shardviz.graph import Operation, Origins
 from shardviz.graph.uses import is_invariant, maker
 from shardviz.records import Collective
+from shardviz.records.groups import grouped
 
 RESHARDS = ("all-gather", "all-to-all", "collective-permute")
 _PASSES = frozenset((*RESHARDS, "convert", "copy", "bitcast"))
@@ -113,9 +114,7 @@ def _matched(
     rows: list[Collective], left: Sequence[int], free: Sequence[Collective], key: Callable[[Collective], object]
 ) -> tuple[list[int], list[Collective]]:
     """Tells each collective with a twin of the same key what the twin knows; gives what is left of both."""
-    twins_of: dict[object, list[Collective]] = {}
-    for c in free:
-        twins_of.setdefault(key(c), []).append(c)
+    twins_of = grouped((key(c), c) for c in free)
     taken: set[int] = set()
     rest = []
     for place in left:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from shardviz.layouts import itemsize
 from shardviz.records import Value
+from shardviz.records.groups import grouped
 from shardviz.records.report import ReportRecord
 
 _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (16, 32, 64))
@@ -63,8 +64,8 @@ def samples_of(report: ReportRecord) -> tuple[Value, ...]:
     model = _model(report.arguments)
     if model is None:
         return ()
-    known = {v.shape for v in report.arguments if _root(v) == model}
-    others = (v for v in _beside_model(report) if v.shape not in known)
+    shapes = {v.shape for v in report.arguments if _root(v) == model}
+    others = (v for v in _beside_model(report) if v.shape not in shapes)
     floats = tuple(v for v in others if "float" in v.dtype or v.dtype == "uint8")
     ranks = {len(v.shape) for v in floats}
     return floats if len({v.shape[0] for v in floats}) == 1 and ranks & {2, 4} and ranks <= {1, 2, 4} else ()
@@ -97,9 +98,7 @@ def _counted(found: Sequence[Value], others: Sequence[Value]) -> Batch:
 
 def _model(arguments: Sequence[Value]) -> str | None:
     """The argument of most arrays; of single ones, one that is donated. None where there is none or nothing else."""
-    roots: dict[str, list[Value]] = {}
-    for v in arguments:
-        roots.setdefault(_root(v), []).append(v)
+    roots = grouped((_root(v), v) for v in arguments)
     if len(roots) < 2:
         return None
 
@@ -108,9 +107,9 @@ def _model(arguments: Sequence[Value]) -> str | None:
         size = sum(math.prod(v.shape) * itemsize(v.dtype) for v in arrays)
         return len(arrays), any(v.donated for v in arrays), size
 
-    found = max(roots, key=rank)
-    many, donated, _ = rank(found)
-    return found if many > 1 or donated else None
+    root = max(roots, key=rank)
+    many, donated, _ = rank(root)
+    return root if many > 1 or donated else None
 
 
 def _root(value: Value) -> str:

@@ -248,10 +248,10 @@ def _read(name: str, entry: Mapping[str, Any], where: Mapping[str, str]) -> Chip
 def chip(name: str) -> Chip:
     """The chip of that name, upper or lower case. Raises TargetError if there is none; the message has those that there
     are."""
-    found = chips().get(str(name).strip().lower())
-    if found is None:
+    named = chips().get(str(name).strip().lower())
+    if named is None:
         raise TargetError(
             f"there is no chip {name!r}; there are {', '.join(chips())}. Give the numbers of another with "
             "shardviz.Chip(...)"
         )
-    return found
+    return named

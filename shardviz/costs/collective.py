@@ -193,14 +193,14 @@ def _time(
     inputs |= {name: value for name in rates if (value := getattr(machine.chip, name))}
     if kind == "collective-permute":
         following = np.roll(groups, -1, axis=1)
-        found = (_messages(nbytes / over.size, groups.ravel(), following.ravel(), machine),)
+        parts = (_messages(nbytes / over.size, groups.ravel(), following.ravel(), machine),)
     else:
-        found = stages(kind, nbytes, over, groups, machine, exact, in_network)
-    seconds = sum(stage.seconds for stage in found)
-    longest = max(found, key=lambda stage: stage.seconds).largest
-    each = [f"[{s.largest.formula}] {format_seconds(s.seconds)}" for s in found]
-    sources = "; ".join(dict.fromkeys(s.largest.source for s in found))
-    formula = f"{longest.formula if len(found) == 1 else ' + '.join(each)} = {format_seconds(seconds)} [{sources}]"
+        parts = stages(kind, nbytes, over, groups, machine, exact, in_network)
+    seconds = sum(stage.seconds for stage in parts)
+    longest = max(parts, key=lambda stage: stage.seconds).largest
+    each = [f"[{s.largest.formula}] {format_seconds(s.seconds)}" for s in parts]
+    sources = "; ".join(dict.fromkeys(s.largest.source for s in parts))
+    formula = f"{longest.formula if len(parts) == 1 else ' + '.join(each)} = {format_seconds(seconds)} [{sources}]"
     if kind == "ragged-all-to-all":
         formula += "; at most, as an all-to-all of all rows"
     return CollectiveTime(
@@ -211,7 +211,7 @@ def _time(
         formula=formula,
         bound=longest.bound,
         inputs=inputs,
-        stages=found,
+        stages=parts,
         route=over,
     )
 
@@ -283,10 +283,10 @@ def with_seconds(collective: Collective, mesh: Any, target: str | Machine, *, ex
     `seconds` is None and `formula` says why.
     """
     try:
-        found = time_of(collective, mesh, target, exact=exact)
+        timed = time_of(collective, mesh, target, exact=exact)
     except ShardvizError as error:
         return dataclasses.replace(collective, seconds=None, formula=f"not known: {error}")
-    return dataclasses.replace(collective, seconds=found.seconds, formula=found.formula)
+    return dataclasses.replace(collective, seconds=timed.seconds, formula=timed.formula)
 
 
 def time_of(collective: Collective, mesh: Any, target: str | Machine, *, exact: bool = True) -> CollectiveTime:

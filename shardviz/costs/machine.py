@@ -120,12 +120,12 @@ class Machine:
             )
         text = str(target).strip()
         check_size(text, MOST_NAME, f"target {excerpt(text)!r}", "characters", TargetError)
-        if chip is None and (known := cloud_machine(text)) is not None:
-            return _of_cloud(text, known)
-        found = _TEXT.match(text)
-        if found is None or not text:
+        if chip is None and (cloud := cloud_machine(text)) is not None:
+            return _of_cloud(text, cloud)
+        match = _TEXT.match(text)
+        if match is None or not text:
             raise TargetError(f"target {excerpt(str(target))!r}: expected {_EXAMPLES}")
-        kind, name, topology, slices = found.groups()
+        kind, name, topology, slices = match.groups()
         kind = kind.lower() if kind else None
         if chip is None:
             if name is None and kind != "cpu":
@@ -355,13 +355,13 @@ def _topologies(of: Chip, size: int) -> tuple[Machine, ...]:
         return tuple(m for n in each if size % n == 0 and (m := _made(of, (size // n, n))) is not None)
     if size % of.devices_per_chip:
         return ()
-    chips, found = size // of.devices_per_chip, []
+    chips, shapes = size // of.devices_per_chip, []
     for slices in _divisors(chips):
         if slices > 1 and chips // slices < min(_HOST, math.prod(of.host_bounds)):
             break
         same = (m for box in _boxes(chips // slices, of.ici_axes) if (m := _made(of, box, slices)) is not None)
-        found += list(same) if slices == 1 else list(same)[:1]
-    return tuple(found)
+        shapes += list(same) if slices == 1 else list(same)[:1]
+    return tuple(shapes)
 
 
 def natural(of: str | Chip, size: int) -> Machine | None:
@@ -417,8 +417,8 @@ def _boxes(chips: int, axes: int) -> list[tuple[int, ...]]:
 
     Sizes are in rising order, but those of 1 come last: a plane of chips has x and y, and no z.
     """
-    found = sorted(_rising(chips, axes, 1), key=lambda box: (sum(box), box))
-    return [(*(n for n in box if n > 1), *(n for n in box if n == 1)) for box in found]
+    boxes = sorted(_rising(chips, axes, 1), key=lambda box: (sum(box), box))
+    return [(*(n for n in box if n > 1), *(n for n in box if n == 1)) for box in boxes]
 
 
 def _rising(size: int, factors: int, least: int) -> Iterator[tuple[int, ...]]:
@@ -458,9 +458,9 @@ def machine_of(target: str | Machine, size: int | None = None) -> Machine:
     if size is not None and isinstance(target, str) and (alone := _CHIP_ALONE.fullmatch(target.strip())):
         of = chips().get(alone["name"].lower())
         if of is not None and of.kind != "cpu" and of.kind == (alone["kind"] or of.kind).lower():
-            if (found := natural(of, size)) is None:
+            if (machine := natural(of, size)) is None:
                 raise TargetError(f"target {target!r}: {none_of(of, size)}")
-            return found
+            return machine
     return Machine.of(attached() if target == "attached" else target)
 
 
@@ -492,11 +492,11 @@ def target_of(devices: Sequence[Any]) -> str:
     if first.platform == "cpu":
         return "cpu"
     kind = str(first.device_kind)
-    known = {chip.device_kind: chip for chip in chips().values() if chip.kind != "cpu"}
-    chip = known.get(kind)
+    by_kind = {chip.device_kind: chip for chip in chips().values() if chip.kind != "cpu"}
+    chip = by_kind.get(kind)
     if chip is None:
         raise TargetError(
-            f"target 'attached': JAX's devices are {len(devices)} x {kind!r}, which is none of {', '.join(known)}; "
+            f"target 'attached': JAX's devices are {len(devices)} x {kind!r}, which is none of {', '.join(by_kind)}; "
             "name the target that is nearest"
         )
     if chip.kind == "gpu":

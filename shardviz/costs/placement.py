@@ -204,11 +204,11 @@ def _slices(mesh: DeviceMesh, machine: Machine) -> tuple[int, ...]:
                 "devices=[...] as well"
             )
         return factors
-    left, found = machine.num_slices, []
+    left, factors_of = machine.num_slices, []
     for size in mesh.sizes:
-        found.append(int(np.gcd(size, left)))
-        left //= found[-1]
-    return tuple(found) if left == 1 else (1,) * len(mesh.sizes)
+        factors_of.append(int(np.gcd(size, left)))
+        left //= factors_of[-1]
+    return tuple(factors_of) if left == 1 else (1,) * len(mesh.sizes)
 
 
 def _frozen(table: np.ndarray) -> np.ndarray:
@@ -347,13 +347,12 @@ def _slice_order(machine: Machine, sizes: tuple[int, ...]) -> np.ndarray:
 def _along_torus(torus: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     """Mesh axes along the axes of the torus, the last mesh axis first; torus axes are split where they must be."""
     taken = _whole_axes(torus.shape, sizes)
-    table = _split_axes(torus.shape, sizes) if taken is None else None
-    if table is None:
-        assert taken is not None
+    if taken is not None:
         order = [axis for axes in taken for axis in axes]
         rest = [axis for axis in range(torus.ndim) if axis not in order]  # of size 1: a mesh of no axes takes none
         return torus.transpose(order + rest).reshape(sizes)
     # Every torus axis as a row of parts, one for each mesh axis; then the parts of one mesh axis side by side.
+    table = _split_axes(torus.shape, sizes)
     parts = torus.reshape(table.ravel())
     order = np.arange(table.size).reshape(table.shape).T.ravel()
     return parts.transpose(order).reshape(sizes)
@@ -363,22 +362,16 @@ def _whole_axes(shape: tuple[int, ...], sizes: tuple[int, ...]) -> list[tuple[in
     """For each mesh axis the torus axes that it takes, as many as possible; None where whole axes will not do."""
     free = list(shape)
     taken: list[tuple[int, ...]] = [()] * len(sizes)
-    rank = (1, 2, 3, 0)  # a chip's own devices are the best joined, then x, y, z
+    options = [o for many in range(len(shape), 0, -1) for o in itertools.combinations(range(len(shape)), many)]
+    if len(shape) == 4:
+        rank = (1, 2, 3, 0)  # a chip's own devices are the best joined, then x, y, z
+        options.sort(key=lambda o: (-len(o), min(rank[a] for a in o), sum(rank[a] for a in o)))
     for mesh_axis in reversed(range(len(sizes))):
-        for many in range(len(shape), 0, -1):
-            options = itertools.combinations(range(len(shape)), many)
-            if len(shape) == 4:
-                options = sorted(options, key=lambda o: (min(rank[a] for a in o), sum(rank[a] for a in o)))
-            fitting = (o for o in options if math.prod(free[a] for a in o) == sizes[mesh_axis])
-            found = next(fitting, None)
-            if found is not None:
-                taken[mesh_axis] = found
-                for axis in found:
-                    free[axis] = 0
-                break
-        else:
-            if sizes[mesh_axis] > 1:
-                return None
+        taken[mesh_axis] = next((o for o in options if math.prod(free[a] for a in o) == sizes[mesh_axis]), ())
+        if not taken[mesh_axis] and sizes[mesh_axis] > 1:
+            return None
+        for axis in taken[mesh_axis]:
+            free[axis] = 0
     return taken
 
 

@@ -77,13 +77,13 @@ def stages(
     """The stages of a collective (not of a collective-permute), one after the other."""
     if machine.chip.kind == "gpu":
         return (_gpu(kind, nbytes, route, machine, exact, in_network),)
-    found = []
+    timed = []
     if route.per_slice > 1:
         inside = nbytes / route.slices if _exchange(kind) else nbytes
-        found.append(_ici(kind, inside, route, groups, machine, exact))
+        timed.append(_ici(kind, inside, route, groups, machine, exact))
     if route.slices > 1:
-        found.append(_dcn(kind, nbytes, route, machine, exact))
-    return tuple(found)
+        timed.append(_dcn(kind, nbytes, route, machine, exact))
+    return tuple(timed)
 
 
 def _exchange(kind: str) -> bool:
@@ -154,15 +154,15 @@ def _uneven(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine:
     """Groups that are no block of the torus: messages counted on each link, whatever group they are of."""
     link, n = machine.chip.needs("ici_link_bytes_per_s"), route.per_slice
     if _exchange(kind):
-        found = exchange_load(machine, groups)
-        if found is None:
+        load = exchange_load(machine, groups)
+        if load is None:
             raise TargetError(
                 f"{kind} over {groups.shape[0]} groups of {groups.shape[1]} devices that are no block of the torus: "
                 "too many messages to count; give the mesh an order in which its axes lie along the torus"
             )
-        moved = nbytes / n**2 * found[0]
+        moved = nbytes / n**2 * load[0]
         seconds = moved / link
-        text = f"V/N^2 x {found[0]} messages on the busiest link / W1"
+        text = f"V/N^2 x {load[0]} messages on the busiest link / W1"
     else:
         factor, share = _share(kind, n, exact)
         moved = factor * nbytes

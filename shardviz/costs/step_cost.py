@@ -241,25 +241,25 @@ class StepCost(Keeping, Visible):
 
     def knees(self) -> tuple[Knee, ...]:
         """The knees of the roofline: HBM, and the links of each mesh axis and of axes that collectives join."""
-        found = list(roofline(self.placement, self.machine, dtype=self.dtype))
+        knees = list(roofline(self.placement, self.machine, dtype=self.dtype))
         peak = self.machine.chip.flops(self.dtype) / self.machine.chip.devices_per_chip
         for moved in self.by("axes"):
-            if moved.axes is None or not moved.seconds or moved.label in {k.name for k in found}:
+            if moved.axes is None or not moved.seconds or moved.label in {k.name for k in knees}:
                 continue
             width = gather_rate(moved.axes, self.placement, self.machine)
-            found.append(Knee(moved.label, width, peak / width, ""))
-        return tuple(found)
+            knees.append(Knee(moved.label, width, peak / width, ""))
+        return tuple(knees)
 
     def compute_by_line(self) -> dict[tuple[str, int], float]:
         """(File, line) → seconds of its matrix products on one device in a step; empty where they are not counted."""
-        found: dict[tuple[str, int], float] = {}
+        seconds: dict[tuple[str, int], float] = {}
         chip = self.machine.chip
         for work in self.counted.work if self.counted is not None else ():
             if work.source is not None and work.dot_flops:
                 line = work.source.file, work.source.line
                 rate = chip.flops(work.dtype if chip.rate_of(work.dtype) else self.dtype)
-                found[line] = found.get(line, 0.0) + work.dot_flops * chip.devices_per_chip / rate
-        return found
+                seconds[line] = seconds.get(line, 0.0) + work.dot_flops * chip.devices_per_chip / rate
+        return seconds
 
     def line(self, frame: Frame | None) -> str:
         """The text of a source line, stripped; empty where it is not known."""
@@ -345,7 +345,7 @@ def cost_of(
     flops = None if report.cost is None else report.cost.dot_flops
     counted = _flops(report, machine, dtype)
     batch = _batch(report, tokens)
-    traffic, how, known = _traffic(report, machine, hbm_bytes)
+    traffic, how, exactly = _traffic(report, machine, hbm_bytes)
     program = timed_program(report, place, dtype)
     schedule = "" if program is None else report.level if program.schedule == "listed" else "compiled"
     step = step_time(
@@ -359,7 +359,7 @@ def cost_of(
         accuracy=accuracy_of(machine.chip.kind, schedule),
     )
     needs = _needs(report, machine)
-    levels = _levels(report, flops, how if known else "a lower bound", needs, as_run)
+    levels = _levels(report, flops, how if exactly else "a lower bound", needs, as_run)
     if between:
         levels["collectives"] = f"partitioned program; {_SENDS}"
     return StepCost(
@@ -370,7 +370,7 @@ def cost_of(
         flops=flops,
         dtype=next(iter(counted)),
         hbm_bytes=step.hbm_bytes,
-        hbm_exact=known,
+        hbm_exact=exactly,
         hbm_formula=how,
         needs=needs,
         exact=exact,
@@ -410,17 +410,17 @@ def _flops(report: ReportRecord, machine: Machine, dtype: str | None) -> dict[st
     total = 0.0 if report.cost is None else report.cost.dot_flops
     if dtype is not None:
         return {dtype: total}
-    found, rest = dict[str, float](), 0.0
+    by_dtype, rest = dict[str, float](), 0.0
     for row in report.cost.work if report.cost is not None else ():
         if row.dot_flops and machine.chip.rate_of(row.dtype):
-            found[row.dtype] = found.get(row.dtype, 0.0) + row.dot_flops
+            by_dtype[row.dtype] = by_dtype.get(row.dtype, 0.0) + row.dot_flops
         else:
             rest += row.dot_flops
-    if not found:
+    if not by_dtype:
         return {_dtype(report): total}
-    most = max(found, key=lambda name: found[name])
-    found[most] += rest
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    most = max(by_dtype, key=lambda name: by_dtype[name])
+    by_dtype[most] += rest
+    return dict(sorted(by_dtype.items(), key=lambda item: -item[1]))
 
 
 def _without_rate(

@@ -18,6 +18,7 @@ from shardviz.notation.spec import axis_name, axis_size
 from shardviz.records import Collective, Finding, Frame, Product, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.collectives import axes_words
+from shardviz.records.groups import grouped
 from shardviz.records.paths import Family
 from shardviz.records.report import ReportRecord
 
@@ -82,11 +83,8 @@ class Case(Keeping):
 
     @cached_property
     def _made_at(self) -> dict[tuple[Frame | None, str, str], list[Value]]:
-        values: dict[tuple[Frame | None, str, str], list[Value]] = {}
-        for v in self.report.intermediates:
-            short = v.name.partition(".")[0]
-            values.setdefault((v.source, v.dtype, _JAXS.get(short, short)), []).append(v)
-        return values
+        short = [(v.name.partition(".")[0], v) for v in self.report.intermediates]
+        return grouped(((v.source, v.dtype, _JAXS.get(name, name)), v) for name, v in short)
 
     def heavy(self, size: float) -> bool:
         """Whether it is a twentieth of the arguments' bytes on a device, and a hundredth of its memory where known."""
@@ -117,8 +115,8 @@ class Case(Keeping):
         if self.is_argument(c.operand):
             return self.report.value(c.operand)
         whole = self.whole(c)
-        made = [v for v in self._made_at.get((c.source, c.dtype, c.made_by), ()) if whole in (None, v.shape)]
-        return made[0] if len({v.name for v in made}) == 1 else None
+        values = [v for v in self._made_at.get((c.source, c.dtype, c.made_by), ()) if whole in (None, v.shape)]
+        return values[0] if len({v.name for v in values}) == 1 else None
 
     def name_of(self, name: str) -> str:
         """The name, if a value of the report has it."""
@@ -182,8 +180,8 @@ class Case(Keeping):
         value = self.value_of(c)
         if value is not None and (value.label or self.is_argument(value.name)):
             return value.label or value.name
-        made = _MADE.get(c.made_by, "an array")
-        return f"{made} at {c.source.short}" if c.source else made
+        what = _MADE.get(c.made_by, "an array")
+        return f"{what} at {c.source.short}" if c.source else what
 
     def runs_as_once(self, c: Collective) -> bool:
         """Whether the target's compiler is known to have moved a collective out of its loop."""

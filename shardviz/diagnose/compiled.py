@@ -44,9 +44,9 @@ def compiler_warnings(
     for match in _GIVEN_UP.finditer(stderr):
         if match["name"].startswith(_TRIED):
             continue
-        made = _made(match["name"], match["rest"], before)
+        value = _made(match["name"], match["rest"], before)
         findings.setdefault(
-            (match["name"], match["before"], match["after"]), _given_up(match, made, before, mesh, arguments)
+            (match["name"], match["before"], match["after"]), _given_up(match, value, before, mesh, arguments)
         )
     return tuple(findings.values())
 
@@ -78,14 +78,14 @@ def _given_up(
     what = name if name in arguments else f"{called or 'An array'}{where}"
     held = f"{whole.dtype}{list(whole.dims)}" if whole is not None else match["shape"].split("{")[0]
     before, after = cuts
-    known = called or "what is made"
+    called_so = called or "what is made"
     mends: list[Suggestion] = []
     if before is not None and after is not None and whole is not None and mesh is not None:
         if name in arguments:
             mends.append(Suggestion(kind="argument", target=name, spec=after))
         else:
             mends += (
-                Suggestion(kind="constrain", target=name, spec=spec, source=source, called=known)
+                Suggestion(kind="constrain", target=name, spec=spec, source=source, called=called_so)
                 for spec in between(before, after, whole.dims, mesh)
             )
     return Finding(

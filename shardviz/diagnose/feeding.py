@@ -219,7 +219,7 @@ def gradients_unlike(case: Case) -> Iterator[Finding]:
 def _moved_gradients(case: Case) -> Iterator[Finding]:
     """Gradients that the backward pass moves into the cut of their parameter, all moves of one at a line together."""
     parameters = {(a.shape, a.spec): a for a, _ in reversed(pairs(case)) if a.spec is not None and a.spec.axes}
-    found: dict[tuple[str, Spec, Frame | None], list[Collective]] = defaultdict(list)
+    by_constraint: dict[tuple[str, Spec, Frame | None], list[Collective]] = defaultdict(list)
     for c in case.report.collectives:
         moved = c.kind in ("all-gather", "all-to-all", "collective-permute") and c.origin == "partitioner"
         if not moved or c.phase != "backward" or case.is_argument(c.operand) or c.made_by not in _DERIVED:
@@ -230,9 +230,9 @@ def _moved_gradients(case: Case) -> Iterator[Finding]:
         if len(array) == 2 and c.read_by == ("transpose",):  # for x @ w JAX multiplies the gradient's transpose
             array, before, after = array[::-1], _turned(before), _turned(after)
         if (parameter := parameters.get((array, after))) is not None:
-            found[parameter.name, before, c.source].append(c)
+            by_constraint[parameter.name, before, c.source].append(c)
     of = {a.name: a for a in parameters.values()}
-    for (name, before, source), alike in found.items():
+    for (name, before, source), alike in by_constraint.items():
         numbers, parameter = case.moved(alike), of[name]
         if numbers["bytes"] < 0.01 * case.moved_bytes:
             continue
@@ -273,12 +273,12 @@ _DERIVED = frozenset(("dot_general", "scatter", "reduce", "convolution", "transp
 def donated(case: Case) -> Iterator[Finding]:
     """Donations that cannot be used, and those that could be made."""
     report = case.report
-    given = {n: _shard(v, False) for n, v in enumerate(report.arguments) if v.donated and not v.unused}
-    results = [_shard(v, report.plan.out_specs.get(v.name) is None) for v in report.outputs] if given else []
-    used = donations(given, results, report.mesh.size == 1)
+    shards = {n: _shard(v, False) for n, v in enumerate(report.arguments) if v.donated and not v.unused}
+    results = [_shard(v, report.plan.out_specs.get(v.name) is None) for v in report.outputs] if shards else []
+    used = donations(shards, results, report.mesh.size == 1)
     if any(v.shard_shape is None for v in (*report.arguments, *report.outputs)):
         return  # an array that no spec describes
-    idle = [v for n, v in enumerate(report.arguments) if n in given and n not in used]
+    idle = [v for n, v in enumerate(report.arguments) if n in shards and n not in used]
     if len(idle) <= sum(a.donated for a, _ in _otherwise(case)):
         idle = []  # `comes-back-otherwise` says so
     if size := total_bytes(idle):

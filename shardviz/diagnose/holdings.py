@@ -67,11 +67,13 @@ def whole_activation(case: Case) -> Iterator[Finding]:
         return
     forward = any(phase(v.name_stack) == "forward" for v in report.intermediates)
     wanted = "forward" if forward else "update"  # a program without a backward pass is all of one
-    made = [v for v in report.intermediates if v.shape and v.spec is not None and v.source is not None and not v.manual]
-    made = [v for v in made if phase(v.name_stack) == wanted]
+    values = [
+        v for v in report.intermediates if v.shape and v.spec is not None and v.source is not None and not v.manual
+    ]
+    values = [v for v in values if phase(v.name_stack) == wanted]
     for size, axes in inputs.items():
         names = {axis_name(a) for a in axes}
-        of_batch = [v for v in made if v.shape[0] == size and not names & _first(v)]
+        of_batch = [v for v in values if v.shape[0] == size and not names & _first(v)]
         whole = [v for v in of_batch if all(free(v, name) for name in names)]
         v = max(whole, key=lambda v: (nbytes(v), bool(v.label)), default=None)
         if v is None or nbytes(v) < max(_SHARE * held, 2**20):

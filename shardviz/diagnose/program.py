@@ -38,13 +38,13 @@ def own_partitioning(
     the partition functions were called (`answered`), and why some could not be (`unanswered`)."""
     if not (answered or unanswered):
         return ()
-    said = (
+    levels = (
         "its partition function was called here with Shardy's shardings, as XLA's partitioner calls it, and the "
         "per-device program that it returned takes its place, as a shard_map"
     )
     if unanswered:
         some = "where its partition function gave no answer here" if answered else "its partition function is not used"
-        said = (
+        levels = (
             f"{some} ({'; '.join(unanswered)}), so it is explored as what it computes, partitioned as any other code: "
             "collectives, FLOPs and shardings there may differ from the run's"
         )
@@ -52,7 +52,7 @@ def own_partitioning(
         Finding(
             "own-partitioning",
             severity(unanswered),
-            f"{name}{f' at {source.short}' if source else ''} says in Python how it is partitioned; {said}",
+            f"{name}{f' at {source.short}' if source else ''} says in Python how it is partitioned; {levels}",
             source=source,
         )
         for name, source in dict.fromkeys(operations)

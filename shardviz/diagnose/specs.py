@@ -67,11 +67,11 @@ def first_cut_further(value: Value, axis: str, mesh: DeviceMesh) -> Suggestion |
 
 def over_all(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
     """The value's spec with as many of the axes as divide; None where none does."""
-    found = None
+    spec_over = None
     for axis in axes:
-        spec = further(v if found is None else recut(v, found, mesh), axis, mesh)
-        found = found if spec is None else spec
-    return found
+        spec = further(v if spec_over is None else recut(v, spec_over, mesh), axis, mesh)
+        spec_over = spec_over if spec is None else spec
+    return spec_over
 
 
 def recut(v: Value, spec: Spec, mesh: DeviceMesh) -> Value:
@@ -109,7 +109,7 @@ def between(before: Spec, after: Spec, shape: tuple[int, ...], mesh: DeviceMesh)
     """
     if any(not isinstance(axis, str) for axis in (*before.axes, *after.axes)):
         return []
-    rank, found = len(shape), []
+    rank, specs = len(shape), []
     start, end = Spec.of(before, rank), Spec.of(after, rank)
     goes_to = {axis: d for d, dim in enumerate(end.dims) for axis in dim}
     for axis in dict.fromkeys((*end.axes, *start.axes)):
@@ -118,8 +118,8 @@ def between(before: Spec, after: Spec, shape: tuple[int, ...], mesh: DeviceMesh)
         gone = [tuple(a for a in dim if a != axis) for dim in start.dims]
         dims = [(*dim, axis) if d == goes_to.get(axis) else dim for d, dim in enumerate(gone)]
         straight = axis in goes_to and end.dims[goes_to[axis]][: len(dims[goes_to[axis]])] == dims[goes_to[axis]]
-        found += [(not straight, Spec(tuple(dims))), (2, Spec(tuple(gone)))]
-    even = [(rank, spec) for rank, spec in found if all(n % w == 0 for n, w in _ways(shape, spec, mesh))]
+        specs += [(not straight, Spec(tuple(dims))), (2, Spec(tuple(gone)))]
+    even = [(rank, spec) for rank, spec in specs if all(n % w == 0 for n, w in _ways(shape, spec, mesh))]
     ordered = [spec for _, spec in sorted(even, key=lambda each: each[0])]
     return [spec for spec in dict.fromkeys(ordered) if spec not in (start, end)][:_MOST_BETWEEN]
 

@@ -99,7 +99,7 @@ class ArrayPlaces:
         """What is said of each array, from what is said of each place, in flat order (of the first ones where there are
         more).
 
-        Raises: SpecError: if the `meaning` of two places of an array differs, as flax refuses it; `what` names where it
+        Raises SpecError if the `meaning` of two places of an array differs, as flax refuses it; `what` names where it
         is said.
         """
         first: dict[int, tuple[Leaf, Any]] = {}

@@ -19,6 +19,7 @@ from typing import Any
 from shardviz import _jax
 from shardviz.notation import Spec
 from shardviz.records import Frame
+from shardviz.records.groups import grouped
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +98,7 @@ def mesh_asked(
     if own == other or (own[0] == other[0] and _named(own) == _named(other)):
         return ()  # JAX keeps the lines of a function that it has traced for another caller
     bare, full = (other, own) if explored == _jax.PLACES else (own, other)
-    lines: dict[Frame | None, list[Spec]] = {}
-    for constraint in full[0] - bare[0]:
-        lines.setdefault(constraint.source, []).append(constraint.spec)
+    lines = grouped((constraint.source, constraint.spec) for constraint in full[0] - bare[0])
     if not lines:
         lines = {frame: [] for _, frame in [*(full[1] - bare[1]), *(bare[1] - full[1])][:1]}
     alone = {place: under(frozenset({place})) for place in sorted(_jax.PLACES)}

@@ -26,6 +26,7 @@ from shardviz.errors import ShardvizError
 from shardviz.program.lower import Lowered
 from shardviz.program.propagate import PIPELINE, rehearse_module
 from shardviz.program.seeding import BATCHED, KEPT, SCANNED, WINDOW, Member, Opened
+from shardviz.records.groups import grouped
 from shardviz.visible import Visible
 
 _NUMBERS = re.compile(r"\d+")
@@ -206,18 +207,15 @@ def _groups(opened: Opened, arrays: Sequence[_NamedArray], sizes: Mapping[Member
     together, each with an axis of its own.
     """
     groups: list[_DimensionGroup] = []
-    grouped: set[Member] = set()
+    placed: set[Member] = set()
     for axes, members in opened.used_up(sizes).items():
         groups.append(_DimensionGroup(members, Counter(dict.fromkeys(axes, 1)), mapped=axes))
-        grouped |= members
+        placed |= members
     seeds = [Member(a.role, a.path, d) for a in arrays if a.role == "argument" for d in range(len(a.shape))]
-    alike: dict[tuple[str, int, int], list[Member]] = {}
-    for seed in seeds:
-        if sizes[seed] > 1 and seed not in grouped:
-            alike.setdefault((_NUMBERS.sub("#", seed.path), seed.dimension, sizes[seed]), []).append(seed)
-    for of_a_kind in alike.values():
+    free = [seed for seed in seeds if sizes[seed] > 1 and seed not in placed]
+    for of_a_kind in grouped(((_NUMBERS.sub("#", s.path), s.dimension, sizes[s]), s) for s in free).values():
         for some in (of_a_kind[:1], *opened.batches(of_a_kind[1:], sizes)):
-            left = [seed for seed in some if seed not in grouped]
+            left = [seed for seed in some if seed not in placed]
             with opened.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
                 caught = opened.caught(left, sizes) if left else {}
             for seed, (members, letters, moved) in caught.items():
@@ -226,7 +224,7 @@ def _groups(opened: Opened, arrays: Sequence[_NamedArray], sizes: Mapping[Member
                     group.take(other)
                     groups.remove(other)
                 groups.append(group)
-                grouped |= group.members
+                placed |= group.members
     return groups
 
 
@@ -306,9 +304,7 @@ def _named(
         proposed = itertools.chain(_roles(group), _own_names(members, arrays))
         name = next(name for name in proposed if name not in taken)
         taken.add(name)
-        several: dict[str, list[int]] = {}
-        for m in members:
-            several.setdefault(m.path, []).append(m.dimension)
+        several = grouped((m.path, m.dimension) for m in members)
         yield Dimension(
             name=name,
             sizes=tuple(size for size, _ in Counter(sizes[m] for m in members).most_common()),

@@ -34,10 +34,10 @@ def gather_disagreeing(operations: Iterable[ir.Operation], mesh: DeviceMesh) -> 
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
         if _disagree(cuts, summed, mesh):
-            made = (cut_of(op.results[0]) or Spec()).dims
+            result_dims = (cut_of(op.results[0]) or Spec()).dims
             for place, dims in enumerate(summed):
                 left = [d for d in range(len(cuts[place].dims)) if d not in dims]
-                theirs = made[: len(left)] if place == 0 else made[-len(left) :] if left else ()
+                theirs = result_dims[: len(left)] if place == 0 else result_dims[-len(left) :] if left else ()
                 _reshard(op, place, cuts[place], dict(zip(left, theirs, strict=False)))
 
 

@@ -23,6 +23,7 @@ from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.module import attributes_of
+from shardviz.records.groups import grouped
 
 _ALIAS, _DONOR = "tf.aliasing_output", "jax.buffer_donor"
 
@@ -65,9 +66,7 @@ def donations(
         return {}
     chosen = any(r.chosen for r in results)
     key = lambda s: replace(s, chosen=False, memory="" if chosen else s.memory)  # noqa: E731
-    waiting: dict[Shard, list[int]] = {}
-    for number, argument in donated.items():
-        waiting.setdefault(key(argument), []).append(number)
+    waiting = grouped((key(argument), number) for number, argument in donated.items())
     takers: dict[int, int | None] = {}
     for number, result in enumerate(results):
         if queue := waiting.get(key(result)):

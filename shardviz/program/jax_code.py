@@ -33,6 +33,7 @@ from shardviz.program.trace import Placed, Traced
 from shardviz.program.trees import plain_path
 from shardviz.program.variants import checkpoint_words
 from shardviz.records import Frame, PlanRecord, Reconstrained
+from shardviz.records.groups import grouped
 from shardviz.records.report import Constrained
 
 _ON_MESH = '''
@@ -244,9 +245,9 @@ def _ruled(function: _Function, traced: Traced, ins: Any, outs: Any, rules: dict
 
 def _nnx(traced: Traced, call: Call, ins: Any, rules: dict[str, str]) -> list[str]:
     """Where the arrays of flax.nnx modules are put; a function that nnx.jit has wrapped goes by that."""
-    groups: dict[str, list[tuple[tuple[Any, ...], str]]] = {}
-    for leaf, argument in zip(call.leaves, traced.arguments, strict=True):
-        groups.setdefault(re.split(r"[\[.]", argument.name, maxsplit=1)[0], []).append((leaf.path, argument.name))
+    names = [argument.name for argument in traced.arguments]
+    pairs = zip(call.leaves, names, strict=True)
+    groups = grouped((re.split(r"[\[.]", name, maxsplit=1)[0], (leaf.path, name)) for leaf, name in pairs)
     lines = []
     for root, paths in groups.items():
         if any(path for path, _ in paths):
@@ -328,9 +329,7 @@ def edited_sources(bound: PlanRecord, traced: Traced) -> dict[str, str]:
     One that holds only for one of the times that Python comes to a line is written for all, with a comment that says
     so: only a person can say how to tell the times apart.
     """
-    by_file: dict[str, list[tuple[Constrained, Placed]]] = {}
-    for each, placed in _pairs(bound, traced):
-        by_file.setdefault(placed.target.file, []).append((each, placed))
+    by_file = grouped((placed.target.file, (each, placed)) for each, placed in _pairs(bound, traced))
     for frame, _ in traced.reconstrained:
         by_file.setdefault(frame.file, [])
     return {file: _edited(file, pairs, traced) for file, pairs in by_file.items()}

@@ -23,6 +23,7 @@ from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, place_of
 from shardviz.program.stablehlo import flow_of
 from shardviz.program.trace import Argument
+from shardviz.records.groups import grouped
 from shardviz.records.phases import phase
 
 _KEY = re.compile(r"\[[^\]]*\]|\.\w+")
@@ -95,10 +96,7 @@ def new_values(arguments: Iterable[Argument], outputs: Sequence[Argument], *, al
     its shape and type; of several, in order. What only a place in a list tells counts where the whole list comes out.
     `alone`: by shape and type alone what stands in no tree, donated or not."""
     arguments = [a for a in arguments if a.shape]
-    at: dict[tuple[Any, ...], list[str]] = {}
-    for output in outputs:
-        for tail in (*_tails(output.name), None):
-            at.setdefault((tail, output.shape, output.dtype), []).append(output.name)
+    at = grouped(((tail, o.shape, o.dtype), o.name) for o in outputs for tail in (*_tails(o.name), None))
     pairs: dict[str, str] = {}
     listed: dict[str, set[str]] = {}  # head of the tree path → arguments that a place in a list pairs
     for argument in arguments:

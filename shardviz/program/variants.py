@@ -116,10 +116,10 @@ def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tu
     lines."""
     lines = checkpoint_lines(traced)
     at = lambda loop: " and ".join([f.short for f, is_loop in lines.items() if is_loop is loop][:most])  # noqa: E731
-    loops, others, said = at(True), at(False), f"policy=jax.checkpoint_policies.{policy}"
+    loops, others, option = at(True), at(False), f"policy=jax.checkpoint_policies.{policy}"
     return (
-        *([f"jax.checkpoint(body, prevent_cse=False, {said}) for the body of the loop at {loops}"] if loops else []),
-        *([f"{said} in the jax.checkpoint of {others}"] if others else []),
+        *([f"jax.checkpoint(body, prevent_cse=False, {option}) for the body of the loop at {loops}"] if loops else []),
+        *([f"{option} in the jax.checkpoint of {others}"] if others else []),
     )
 
 

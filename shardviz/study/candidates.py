@@ -139,13 +139,13 @@ class Space:
         """The axes of the meshes that are tried, major to minor."""
         if self.mesh is not None:
             return self.mesh.names
-        known = (*self.required, *self.sizes, *self.cutting)
-        given = () if self.base is None else self.base.mesh.names
-        found = tuple(dict.fromkeys((*known, *given, *_NAMES)))
-        most = max(MOST_AXES, len(set(known)), len(given))
-        chosen = set(found[:most])
+        required = (*self.required, *self.sizes, *self.cutting)
+        base = () if self.base is None else self.base.mesh.names
+        candidates = tuple(dict.fromkeys((*required, *base, *_NAMES)))
+        most = max(MOST_AXES, len(set(required)), len(base))
+        chosen = set(candidates[:most])
         # of the usual names in their usual order: the last axis is the one that talks most
-        order = {name: place for place, name in enumerate((*given, "data", "fsdp", "expert", "model", "tensor"))}
+        order = {name: place for place, name in enumerate((*base, "data", "fsdp", "expert", "model", "tensor"))}
         return tuple(sorted(chosen, key=lambda n: (order.get(n, -1), n)))
 
     @cached_property
@@ -348,13 +348,15 @@ class Space:
         places among those of more than one device.
         """
         axes = [name for name, size in plan.mesh.shape.items() if size > 1]
-        known = {name: name if name in self.required else str(place) for place, name in enumerate(axes)}
+        renamed = {name: name if name in self.required else str(place) for place, name in enumerate(axes)}
         specs = tuple(
-            tuple(tuple(known[a] for a in dim if a in known) if isinstance(dim, tuple) else dim for dim in spec.dims)
+            tuple(
+                tuple(renamed[a] for a in dim if a in renamed) if isinstance(dim, tuple) else dim for dim in spec.dims
+            )
             for _, spec in (*plan.edits, *((n, s) for n, s in plan.out_edits if s is not None))
         )
         return (
-            tuple((known[name], plan.mesh.shape[name]) for name in axes),
+            tuple((renamed[name], plan.mesh.shape[name]) for name in axes),
             specs,
             plan.mesh.device_ids,
             plan.mesh.in_order,

@@ -206,10 +206,10 @@ def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
         return None
     chip, count = scorer.machine.chip, scorer.machine.num_chips
     counted = [row for row in whole.cost.work if row.dot_flops] if whole.cost is not None else []
-    known = [row.dtype for row in counted if chip.rate_of(row.dtype)]
+    rated = [row.dtype for row in counted if chip.rate_of(row.dtype)]
     seconds = 0.0
     for row in counted:
-        dtype = row.dtype if chip.rate_of(row.dtype) else next(iter(known), "bfloat16")
+        dtype = row.dtype if chip.rate_of(row.dtype) else next(iter(rated), "bfloat16")
         seconds += row.dot_flops / (chip.flops(dtype) * count)
     nbytes = sum(v.bytes_per_device or 0.0 for v in (*whole.held, *whole.outputs))
     return Floor(compute=seconds, memory=nbytes / (chip.needs("hbm_bytes_per_s") * count), links=0.0)

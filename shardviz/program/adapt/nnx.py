@@ -300,7 +300,7 @@ class Lifted:
         facts = iter(views(state, len(owned), lambda path, _, __: objects[path]))
         standing = iter(_standing([x for _, x in owned], objects))
         roots = parameter_names(given.fn, len(given.args))
-        pure, known, places = dict(whole), {}, {}
+        pure, arguments, places = dict(whole), {}, {}
         home: dict[int, Leaf] = {}  # a leaf at a place → that of its array
         for key, (leaves, treedef) in flat.items():
             root, where = (key, key) if isinstance(key, str) else (roots[key], f"argument {key}")
@@ -319,9 +319,9 @@ class Lifted:
                     own.append(leaf := _leaf(plain_path(path), value))
                     at.append(named := replace(leaf, name=name))
                     home[id(named)] = leaf
-            known[key], places[key] = treedef.unflatten(own), treedef.unflatten(at)
-        positional = tuple(known[i] for i in range(len(given.args)) if i in known)
-        keyword = {k: known[k] for k in kwargs if k in known}
+            arguments[key], places[key] = treedef.unflatten(own), treedef.unflatten(at)
+        positional = tuple(arguments[i] for i in range(len(given.args)) if i in arguments)
+        keyword = {k: arguments[k] for k in kwargs if k in arguments}
         every = tuple(jax.tree.leaves((positional, keyword)))
         numbers = {id(leaf): i for i, leaf in enumerate(every)}
         standing_at = tuple(places[i] for i in range(len(given.args)) if i in places), {k: places[k] for k in keyword}
@@ -378,10 +378,10 @@ def pure_function(
         arrays = iter(views(state, len(own), lambda _, __, value: value, fresh))
         facts = iter(views(state, len(own), lambda path, held, x: Leaf("", path[1:], held, x.shape), fresh))
         plain = treedef.unflatten(next(arrays) if is_object(x) else x for x in leaves)
-        known = treedef.unflatten(
+        placeholders = treedef.unflatten(
             next(facts) if is_object(x) else Leaf("", (), x, tuple(getattr(x, "shape", ()))) for x in leaves
         )
-        specs, _ = specs_by("out_shardings", given.out_shardings, known)
+        specs, _ = specs_by("out_shardings", given.out_shardings, placeholders)
         if not new and not any(specs):
             return plain
         return Outcome(plain, [v for _, v in new], tuple(p for p, _ in new), specs)
