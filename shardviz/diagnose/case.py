@@ -14,7 +14,7 @@ from shardviz.kept import Keeping, cached_property
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Collective, Finding, Frame, Product, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.collectives import axes_words
@@ -289,7 +289,7 @@ _JAXS = {
 
 def _whole(shard: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[int, ...]:
     """The whole array's shape, from one device's."""
-    ways = [math.prod(axis_size(a, mesh) for a in dim) for dim in Spec.of(spec, len(shard)).dims]
+    ways = [axes_size(dim, mesh) for dim in Spec.of(spec, len(shard)).dims]
     return tuple(n * way for n, way in zip(shard, ways, strict=True))
 
 

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -19,7 +18,7 @@ from shardviz.costs.batch import inputs_of
 from shardviz.diagnose.case import Case, and_others, at_line, moved_words, nbytes, quoted_axes, severity, total_bytes
 from shardviz.diagnose.specs import first_cut_further, free, further
 from shardviz.notation import Axis, Spec
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Finding, Frame, Suggestion, Value
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.collectives import axes_words
@@ -78,7 +77,7 @@ def whole_activation(case: Case) -> Iterator[Finding]:
         v = max(whole, key=lambda v: (nbytes(v), bool(v.label)), default=None)
         if v is None or nbytes(v) < max(_SHARE * held, 2**20):
             continue
-        many = math.prod(axis_size(a, report.mesh) for a in axes)
+        many = axes_size(axes, report.mesh)
         taken = nbytes(v)
         saved = taken * (1 - 1 / many)
         first = next(each for each in of_batch if "float" in each.dtype or each is v)
@@ -128,13 +127,13 @@ def padded(case: Case) -> Iterator[Finding]:
         if v.spec is None or v.manual or not v.shape or nbytes(v) < 0.01 * held:
             continue
         for d, (size, dim) in enumerate(zip(v.shape, v.spec.dims, strict=False)):
-            ways = math.prod(axis_size(a, mesh) for a in dim)
+            ways = axes_size(dim, mesh)
             if size % ways and size >= 1:
                 waste = 1 - size / (-(-size // ways) * ways)
                 uneven[size, dim].append((nbytes(v) * waste, d, v))
     for (size, dim), rows in uneven.items():
         wasted, d, v = max(rows, key=lambda row: row[0])
-        ways = math.prod(axis_size(a, mesh) for a in dim)
+        ways = axes_size(dim, mesh)
         better = -(-size // ways) * ways
         share = 1 - size / better
         if share < 0.01:
@@ -168,7 +167,7 @@ def result_whole(case: Case) -> Iterator[Finding]:
         if c.array is None or c.before is None or c.after is None:
             continue
         for d, (size, was, now) in enumerate(zip(c.array, c.before.dims, c.after.dims, strict=False)):
-            ways = math.prod(axis_size(a, mesh) for a in was)
+            ways = axes_size(was, mesh)
             if was == now or size % ways == 0:
                 continue
             better = -(-size // ways) * ways

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from shardviz.diagnose.case import Case, and_others, moved_words, quoted_axes, severity
 from shardviz.diagnose.specs import divides, steps_along
 from shardviz.notation import Axis
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Collective, Finding, Suggestion
 from shardviz.records.amounts import format_bytes, plural
 
@@ -248,7 +248,7 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
         return None
     if any(v.name == c.operand and steps_along(v) for v in case.report.held):  # `steps-along` tells it
         return None
-    ways = math.prod(axis_size(axis, case.report.mesh) for axis in c.axes or ())
+    ways = axes_size(c.axes or (), case.report.mesh)
     first = _first_of_new(case, c) if culprit == "reshape" else None
     sizes, more = "", {}
     if first is not None and first % ways:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.groups import axes_of, axes_of_pairs
-from shardviz.notation.spec import axis_size
+from shardviz.notation.spec import axes_size
 
 
 def span(
@@ -19,4 +18,4 @@ def span(
     if kind != "collective-permute":
         return axes_of(devices, mesh) if whole else None, int(devices.shape[1])
     axes = axes_of_pairs(devices, mesh) if whole else None
-    return axes, None if axes is None else math.prod(axis_size(axis, mesh) for axis in axes)
+    return axes, None if axes is None else axes_size(axes, mesh)

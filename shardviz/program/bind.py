@@ -6,7 +6,6 @@ what the plan's overrides say, from the weakest to the strongest: rules, then ed
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import jax
 
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
-from shardviz.notation.spec import DEVICE_MEMORY, axis_size, memory_of, placed
+from shardviz.notation.spec import DEVICE_MEMORY, axes_size, memory_of, placed
 from shardviz.program.call import Call
 from shardviz.program.dimensions import Member
 from shardviz.program.explicit import explicit_axes
@@ -82,7 +81,7 @@ def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
         for array in arrays:
             spec = specs[array.name]
             for d, axes in enumerate(spec.dims if spec is not None else ()):
-                if spec is not None and array.shape[d] % math.prod(axis_size(a, plan.mesh) for a in axes):
+                if spec is not None and array.shape[d] % axes_size(axes, plan.mesh):
                     uneven.append(Undivided(Member(role, array.name, d), array.shape[d], spec))
     return tuple(uneven)
 

@@ -18,12 +18,11 @@ way.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.program.links import DimLink, FactorRule, Links, LinkStep, Named, Node, NodeDim, NodeKey, reach
 from shardviz.program.perturb import Perturbed, places_of
 from shardviz.records.why import AxisWhy, Cause, ChainStop, End, Giver, Hop, Source
@@ -354,7 +353,7 @@ def _reason(cut: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Nam
     if taken := [other.dim for other in node.dims if other.carries(axis)]:
         return f"{name} is sharded along {axis} in dimension {taken[0]} already, and an axis shards an array once"
     here = node.spec.dims[cut.dim]
-    ways = math.prod(axis_size(a, mesh) for a in here) * mesh.shape[axis]
+    ways = axes_size(here, mesh) * mesh.shape[axis]
     if node.shape[cut.dim] % ways:
         return f"dimension {cut.dim} of {name} has size {node.shape[cut.dim]}, which does not divide by {ways}"
     if step.rule is not None and link.factor in step.rule.whole:
@@ -396,7 +395,7 @@ def _givers(trial: Perturbed, key: NodeKey, axis: str, ways: Sequence[tuple[Node
         dims = [tuple(a for a in axes if axis_name(a) != axis) for axes in old.spec.dims]
         dims[cut.dim] = (*dims[cut.dim], axis)
         source = old.at(cut.dim, axis, Spec(tuple(dims)))
-        uneven = cut.node.shape[cut.dim] % math.prod(axis_size(a, mesh) for a in dims[cut.dim])
+        uneven = cut.node.shape[cut.dim] % axes_size(dims[cut.dim], mesh)
         if uneven or source.key in brought:
             continue
         gone = [s for s in trial.sources(axis) if (s.role, s.places) == (source.role, source.places)]

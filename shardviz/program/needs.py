@@ -11,13 +11,12 @@ that reads the result, whose rule says which dimensions it takes together.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from shardviz.notation import Axis, DeviceMesh, Spec
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.program.links import Links, LinkStep, Named, Node, NodeDim, NodeKey
 from shardviz.program.perturb import Forced
 from shardviz.records import Collective
@@ -163,7 +162,7 @@ def axes_text(axes: tuple[Axis, ...]) -> str:
 def impossible(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> str:
     """Why a value of this shape cannot be sharded so; empty where it can."""
     for d, (size, axes) in enumerate(zip(shape, spec.dims, strict=True)):
-        if size % (ways := math.prod(axis_size(axis, mesh) for axis in axes)):
+        if size % (ways := axes_size(axes, mesh)):
             return f"dimension {d} has size {size}, which does not divide by {ways}"
     return ""
 

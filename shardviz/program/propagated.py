@@ -40,7 +40,7 @@ from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.record import Sharding
 from shardviz.notation.sdy import axis_lists
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name, axis_size
 from shardviz.program.explicit import type_of
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
@@ -82,7 +82,7 @@ def _span(op: MlirOperation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, .
     attribute = attributes[name]
     if (named := group_axes(attribute)) is not None:
         axes = tuple(a for a in named if axis_size(a, mesh) > 1)
-        return axes, math.prod(axis_size(a, mesh) for a in axes)
+        return axes, axes_size(axes, mesh)
     table = np.array(ir.DenseIntElementsAttr(attribute)).reshape(tuple(ir.RankedTensorType(attribute.type).shape))
     return span(kind, table, mesh)
 
@@ -479,7 +479,7 @@ class PropagatedReading(Walker):
                 operand_bytes=math.prod(shard_shape(shape, before, self.mesh)) * size,
                 result_bytes=math.prod(result) * size,
                 operand=operand,
-                group_size=math.prod(axis_size(a, self.mesh) for a in axes),
+                group_size=axes_size(axes, self.mesh),
                 **details,
             )
 
@@ -489,7 +489,7 @@ class PropagatedReading(Walker):
         dimensions = [*ir.DenseI64ArrayAttr(op.attributes["dimensions"])]
         cut = Spec.of(self.graph.cut(op.operands[0], self.around.manual), len(op.operands[0].shape))
         axes = tuple(axis for d in dimensions for axis in cut.dims[d])
-        if not (members := math.prod(axis_size(axis, self.mesh) for axis in axes)) > 1:
+        if not (members := axes_size(axes, self.mesh)) > 1:
             return
         place = self.place(op)
         for value in op.results:

@@ -16,7 +16,6 @@ of any other block-diagonal matrix.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections import Counter, defaultdict
@@ -33,7 +32,7 @@ from shardviz import _jax
 from shardviz.graph import Block, GraphValue
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.bounds import MOST_DEVICES
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.module import (
@@ -169,7 +168,7 @@ class Opened:
         """Axes → the dimensions that they cut into single elements, where a `shard_map` or `pmap` says so."""
         used: dict[tuple[str, ...], set[Member]] = {}
         for member, axes in self._manual.items():
-            if math.prod(axis_size(a, self._mesh) for a in axes) == sizes[member] > 1:
+            if axes_size(axes, self._mesh) == sizes[member] > 1:
                 used.setdefault(tuple(map(axis_name, axes)), set()).add(member)
         return used
 

@@ -25,7 +25,7 @@ from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.kept import cached_property
 from shardviz.notation import Axis, Spec
-from shardviz.notation.spec import axis_name, axis_size, axis_text
+from shardviz.notation.spec import axes_size, axis_name, axis_text
 from shardviz.program.dimensions import Dimension
 from shardviz.program.intermediates import Constrain, Intermediate, as_propagated
 from shardviz.program.plan import Plan
@@ -361,7 +361,7 @@ class Proposals:
                     yield self._with(dimension, (*axes, axis))
 
     def _divides(self, dimension: Dimension, axes: Sequence[Axis]) -> bool:
-        by = math.prod(axis_size(a, self.plan.mesh) for a in axes)
+        by = axes_size(axes, self.plan.mesh)
         return by > 1 and all(size % by == 0 for size in dimension.sizes)
 
     def _with(self, dimension: Dimension, axes: Sequence[Axis]) -> Change:
