@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from shardviz.diagnose.case import and_others, at_line, nbytes, noted, severity, total_bytes
+from shardviz.diagnose.case import and_others, at_line, by_hand, nbytes, noted, severity, total_bytes
 from shardviz.layouts import itemsize
-from shardviz.records import Finding, Frame, PlanRecord, Suggestion, Value
+from shardviz.records import Finding, Frame, PlanRecord, Value
 from shardviz.records.amounts import format_bytes, plural
 
 _WORTH_SAYING = 0.01, 2**20
@@ -59,7 +59,7 @@ def large_constants(
             "also slows compilation",
             source=source,
             numbers={"bytes": total, "arrays": float(len(rows)), "saved_bytes": total * (1 - 1 / devices)},
-            mends=(Suggestion(kind="code", source=source, text="pass it as an argument, with a spec of its own"),),
+            mends=(by_hand(source, "pass it as an argument, with a spec of its own"),),
         ),
     )
 

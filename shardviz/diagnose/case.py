@@ -143,7 +143,7 @@ class Case(Keeping):
             return ()
         if "asked" in c.facts and not argument:
             at = at_line(c.source)
-            return (Suggestion(kind="code", source=c.source, text=f"leave out the constraint{at}, or make it {spec}"),)
+            return (by_hand(c.source, f"leave out the constraint{at}, or make it {spec}"),)
         if value is None or value.shape != self.whole(c) or value.spec is None:
             return ()
         if self.is_argument(value.name):
@@ -247,6 +247,11 @@ def and_others(alike: Sized, noun: str = "other") -> str:
 def severity(grave: object) -> str:
     """A warning where it is grave, else a note."""
     return "warning" if grave else "note"
+
+
+def by_hand(source: Frame | None, text: str) -> Suggestion:
+    """What only a person can write."""
+    return Suggestion(kind="code", source=source, text=text)
 
 
 def noted(rule: str, text: str, severity: str = "note", **more: Any) -> tuple[Finding, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardviz.costs.step_cost import memory_parts
-from shardviz.diagnose.case import Case, at_line, nbytes, severity, total_bytes
+from shardviz.diagnose.case import Case, at_line, by_hand, nbytes, severity, total_bytes
 from shardviz.diagnose.feeding import pairs
 from shardviz.diagnose.holdings import kept_whole, made_name
 from shardviz.diagnose.specs import over_all
@@ -51,7 +51,7 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
         savings += ". Nothing here tries that: no loop and no jax.checkpoint of the function says where a layer begins"
         policy = list(policies)[-1]
         text = f"put jax.checkpoint(layer, policy=jax.checkpoint_policies.{policy}) in place of a layer's function"
-        mends = [Suggestion(kind="code", source=heaviest.value.source, text=text)]
+        mends = [by_hand(heaviest.value.source, text)]
     why = f"most of it is {_named(heaviest, layers)}"
     if savings:
         why += f". With jax.checkpoint around each layer, {savings}"

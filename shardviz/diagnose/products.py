@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity
+from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, nbytes, quoted_axes, severity
 from shardviz.diagnose.specs import divides, moved_off, over_all
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
@@ -68,13 +68,13 @@ def repeated_work(case: Case) -> Iterator[Finding]:
             value=case.name_of(same[0].value),
             axes=tuple(axes),
             numbers={"flops": flops, "saved_flops": wasted, "share_of_flops": share, "size": float(size), **more},
-            mends=(_shared_out(lines[0] if lines else None, words),) if inside else tuple(_further(case, axes)),
+            mends=(by_hand(lines[0] if lines else None, f"{words} {_IN_SHARD_MAP}"),)
+            if inside
+            else tuple(_further(case, axes)),
         )
 
 
-def _shared_out(line: Frame | None, axes: str) -> Suggestion:
-    text = f"{axes} in the in_specs of the shard_map's batch and in the out_specs of its result"
-    return Suggestion(kind="code", source=line, text=text)
+_IN_SHARD_MAP = "in the in_specs of the shard_map's batch and in the out_specs of its result"
 
 
 def _further(case: Case, axes: Sequence[str]) -> Iterator[Suggestion]:

@@ -16,10 +16,10 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from shardviz import _jax
-from shardviz.diagnose.case import at_line, quoted_axes, severity
+from shardviz.diagnose.case import at_line, by_hand, quoted_axes, severity
 from shardviz.program.contexts import MeshAsked
 from shardviz.program.variance import Unreplicated
-from shardviz.records import Finding, Frame, Suggestion
+from shardviz.records import Finding, Frame
 from shardviz.records.amounts import format_flops
 
 _MOST_SPECS = 3
@@ -76,6 +76,7 @@ def _computed_by_all(result: Unreplicated) -> Finding:
     lines = ", ".join(line.short for line in result.products[:_MOST_LINES])
     saved = result.flops * (1 - 1 / many)
     source = result.products[0] if result.products else result.source
+    mend = f"{axes} in the in_specs of the replicated operand and in the out_specs of the result"
     return Finding(
         f"repeated-work:{source.short if source else result.number}",
         "warning",
@@ -87,11 +88,7 @@ def _computed_by_all(result: Unreplicated) -> Finding:
         axes=result.axes,
         numbers={"flops": result.flops, "saved_flops": saved, "size": float(many)},
         mends=(
-            Suggestion(
-                kind="code",
-                source=source,
-                text=f"{axes} in the in_specs of the replicated operand and in the out_specs of the result",
-            ),
+            by_hand(source, f"{axes} in the in_specs of the replicated operand and in the out_specs of the result"),
         ),
     )
 
@@ -134,10 +131,8 @@ def _not_the_same(result: Unreplicated) -> Finding:
         mends=()
         if result.moved
         else (
-            Suggestion(kind="code", source=result.source, text=f"jax.lax.psum(..., {named}) before it is returned"),
-            Suggestion(
-                kind="code", source=result.source, text=f"{axes} in its out_specs, if each device's own is wanted"
-            ),
+            by_hand(result.source, f"jax.lax.psum(..., {named}) before it is returned"),
+            by_hand(result.source, f"{axes} in its out_specs, if each device's own is wanted"),
         ),
     )
 
