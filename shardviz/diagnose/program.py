@@ -76,7 +76,7 @@ def _computed_by_all(result: Unreplicated) -> Finding:
     lines = ", ".join(line.short for line in result.products[:_MOST_LINES])
     saved = result.flops * (1 - 1 / many)
     source = result.products[0] if result.products else result.source
-    mend = f"{axes} in the in_specs of the replicated operand and in the out_specs of the result"
+    text = f"{axes} in the in_specs of the replicated operand and in the out_specs of the result"
     return Finding(
         f"repeated-work:{source.short if source else result.number}",
         "warning",
@@ -87,9 +87,7 @@ def _computed_by_all(result: Unreplicated) -> Finding:
         source=source,
         axes=result.axes,
         numbers={"flops": result.flops, "saved_flops": saved, "size": float(many)},
-        mends=(
-            by_hand(source, f"{axes} in the in_specs of the replicated operand and in the out_specs of the result"),
-        ),
+        mends=(by_hand(source, text),),
     )
 
 
