@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_name
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Suggestion, Value
 
 _MOST_BETWEEN = 3
@@ -119,10 +119,6 @@ def between(before: Spec, after: Spec, shape: tuple[int, ...], mesh: DeviceMesh)
         dims = [(*dim, axis) if d == goes_to.get(axis) else dim for d, dim in enumerate(gone)]
         straight = axis in goes_to and end.dims[goes_to[axis]][: len(dims[goes_to[axis]])] == dims[goes_to[axis]]
         specs += [(not straight, Spec(tuple(dims))), (2, Spec(tuple(gone)))]
-    even = [(rank, spec) for rank, spec in specs if all(n % w == 0 for n, w in _ways(shape, spec, mesh))]
-    ordered = [spec for _, spec in sorted(even, key=lambda each: each[0])]
-    return [spec for spec in dict.fromkeys(ordered) if spec not in (start, end)][:_MOST_BETWEEN]
-
-
-def _ways(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> list[tuple[int, int]]:
-    return [(n, math.prod(mesh.shape[axis_name(a)] for a in dim)) for n, dim in zip(shape, spec.dims, strict=True)]
+    ordered = [spec for _, spec in sorted(specs, key=lambda each: each[0])]
+    even = [s for s in ordered if all(n % axes_size(dim, mesh) == 0 for n, dim in zip(shape, s.dims, strict=True))]
+    return [spec for spec in dict.fromkeys(even) if spec not in (start, end)][:_MOST_BETWEEN]

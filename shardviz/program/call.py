@@ -118,10 +118,6 @@ class ArrayPlaces:
 Notes = Callable[[DeviceMesh, str], tuple[Finding, ...]]
 
 
-def _nothing(_mesh: DeviceMesh, _platform: str) -> tuple[Finding, ...]:
-    return ()
-
-
 @dataclass(eq=False)
 class Tally:
     """How often a function was traced."""
@@ -164,7 +160,7 @@ class Call:
     kind: str = "function"
     options: JitOptions = JitOptions()
     brings: Brings = field(default_factory=Brings)
-    notes: Notes = _nothing
+    notes: Notes = lambda _mesh, _platform: ()
     traced_for: Callable[[DeviceMesh | None], Any] | None = None
     leaves: tuple[Leaf, ...] = ()
     signature: CallSignature | None = None

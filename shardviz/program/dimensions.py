@@ -239,12 +239,11 @@ def _joined(groups: Iterable[_DimensionGroup], key: Callable[[_DimensionGroup], 
     alike: dict[Any, _DimensionGroup] = {}
     for group in groups:
         of = key(group)
-        if of is None or of not in alike or not _arrays(group).isdisjoint(_arrays(alike[of])):
-            joined.append(group)
-            if of is not None:
-                alike[of] = group
-        else:
+        if of is not None and of in alike and _arrays(group).isdisjoint(_arrays(alike[of])):
             alike[of].take(group)
+        else:
+            joined.append(group)
+            alike[of] = group
     return joined
 
 
@@ -253,9 +252,10 @@ def _arrays(group: _DimensionGroup) -> set[tuple[str, str]]:
 
 
 def _stack(group: _DimensionGroup, sizes: Mapping[Member, int]) -> Any:
-    """Size and parent path of what a scan runs over; None for any other group."""
+    """Size and parent path (`layers` of `params['layers']['wq']`) of what a scan runs over; None for any other
+    group."""
     first = min(group.members)
-    return (sizes[first], _parent(first.path)) if group.stacked else None
+    return (sizes[first], ".".join(_keys(first.path)[1:-1])) if group.stacked else None
 
 
 def _repeated(group: _DimensionGroup, sizes: Mapping[Member, int]) -> Any:
@@ -286,11 +286,6 @@ def _leaf(path: str) -> str:
 def _last_key(path: str) -> str:
     """The last key of a tree path as it stands there; empty for a path without keys."""
     return max((key[0] for key in _KEY.finditer(path) if key.end() == len(path)), key=len, default="")
-
-
-def _parent(path: str) -> str:
-    """The keys between the argument and the leaf: `layers` of `params['layers']['wq']`."""
-    return ".".join(_keys(path)[1:-1])
 
 
 def _named(

@@ -371,20 +371,23 @@ class Links(Walker):
                 self._step(op, "return" if called else "manual", pair, array=array)
 
 
+_Reached = tuple[int, NodeDim | None, DimLink | None]
+
+
 def reach(
     start: NodeDim,
     through: Callable[[NodeDim], bool],
     ends: Callable[[NodeDim], bool] = lambda _: False,
     *,
     even: bool = False,
-) -> dict[NodeDim, tuple[int, NodeDim | None, DimLink | None]]:
+) -> dict[NodeDim, _Reached]:
     """Every dimension that is connected with one through dimensions that pass a test → (how far it is, the one nearer
     to the start, how it is reached from there), nearest first. Nothing goes on from those that `ends` names.
 
     What a value is made from is nearer than what is made of it, or used beside it: the way from a source along the
     data reads as the program does. With `even` all ways are equally far.
     """
-    reached: dict[NodeDim, tuple[int, NodeDim | None, DimLink | None]] = {}
+    reached: dict[NodeDim, _Reached] = {}
     count = itertools.count()
     left: list[tuple[int, int, NodeDim, NodeDim | None, DimLink | None]] = [(0, next(count), start, None, None)]
     while left:

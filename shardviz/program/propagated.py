@@ -389,17 +389,14 @@ class PropagatedReading(Walker):
         if manual:
             notations = {"hlo": Sharding.from_spec(spec, self.mesh, len(shape), manual=manual).to("hlo-v3")}
         shard = shard_shape(shape, spec, self.mesh)
+        left = any(size > 1 and name not in self.around.manual for name, size in self.mesh.shape.items())
         return _CutValue(
-            spec if not manual or self._left() else None,
+            spec if not manual or left else None,
             shard,
             math.prod(shard) * itemsize(dtype),
             notations,
             tuple(a for a in manual if axis_size(a, self.mesh) > 1),
         )
-
-    def _left(self) -> bool:
-        """Whether any axis is left that is not manual here."""
-        return any(size > 1 and name not in self.around.manual for name, size in self.mesh.shape.items())
 
     def _user_collective(self, op: MlirOperation, kind: str) -> None:
         """A collective that stands in the program, on single devices' shapes."""

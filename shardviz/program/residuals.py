@@ -145,9 +145,6 @@ class _ResidualWalk(Walker):
                 for block in blocks:
                     self.read(block)
 
-    def _pass(self, op: MlirOperation) -> str:
-        return phase(self.place(op).name_stack)
-
     def _written(self, value: Array) -> _MadeAt:
         """What is written into a stack, before a dimension of size one was put in front of it."""
         if value.maker is None or value.maker.kind not in ("broadcast-in-dim", "reshape"):
@@ -183,7 +180,7 @@ class _ResidualWalk(Walker):
             returned = [self._of(v) for v in self.read(block)]
         for result, origin in zip(op.results, returned, strict=True):
             if origin.made == "argument":
-                origin = _MadeAt(self._pass(op), result, place, "shard_map", count=self.around.count)
+                origin = _MadeAt(phase(self.place(op).name_stack), result, place, "shard_map", count=self.around.count)
             self.origins[result] = replace(origin, value=result, manual=self.around.manual)
 
     def _while(self, op: MlirOperation, operands: list[_MadeAt], phase_here: str, place: Place) -> None:

@@ -110,7 +110,8 @@ class Opened:
         self._whole: list[frozenset[tuple[int, int]]] = []  # for each shard_map what it takes as its specs say
         for op in _manual(self._module):
             ins = enumerate(_shardings(op, "in_shardings"))
-            closed = ((n, d) for n, each in ins for d, dim in enumerate(each.dimension_shardings) if _is_closed(dim))
+            dims = ((n, d, dim) for n, each in ins for d, dim in enumerate(each.dimension_shardings))
+            closed = ((n, d) for n, d, dim in dims if sdy.DimensionShardingAttr(dim).is_closed)
             self._whole.append(frozenset(closed))
             for name in ("in_shardings", "out_shardings"):
                 text = ", ".join(f"<@{MESH}, {_open(spec_of(each))}>" for each in _shardings(op, name))
@@ -254,10 +255,6 @@ def _manual(module: ir.Operation) -> Iterator[ir.Operation]:
 def _shardings(op: ir.Operation, name: str) -> Sequence[Any]:
     """The shardings that an operation says of several values."""
     return [sdy.TensorShardingAttr(s) for s in sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
-
-
-def _is_closed(dimension: Any) -> bool:
-    return sdy.DimensionShardingAttr(dimension).is_closed
 
 
 def _seeds(spec: Spec) -> list[tuple[int, str]]:

@@ -264,7 +264,7 @@ def trace(
     traced = staged(call, mesh, types, places)
     ins, in_tree = _arguments(call, traced)
     out_leaves, out_tree = jax.tree.flatten(traced.out_info)
-    names = [_result(name, i) for i, name in enumerate(_jax.names_of(traced)[1])]
+    names = [name or f"result[{i}]" for i, name in enumerate(_jax.names_of(traced)[1])]
     updates: tuple[Update, ...] = ()
     if isinstance(outcome := traced.out_info, Outcome):
         names, updates = outcome.named(names, [a.name for a in ins])
@@ -315,10 +315,6 @@ def _specs(specs: Any) -> tuple[Spec | None, ...]:
 def _dims(spec: Any) -> tuple[tuple[str, ...], ...]:
     """The axes of each entry of a constraint's spec; a dimension left unconstrained asks for nothing."""
     return tuple((e,) if isinstance(e, str) else tuple(e) if isinstance(e, tuple) else () for e in spec)
-
-
-def _result(name: str | None, index: int) -> str:
-    return name or f"result[{index}]"
 
 
 def _frame(source_info: Any) -> Frame | None:
