@@ -54,6 +54,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -85,52 +86,49 @@ _OPEN = frozenset(("", "reduce"))
 _NONE: frozenset[str] = frozenset()
 
 
+@dataclass(eq=False, slots=True)
 class _Slot:
     """A place in a block's schedule: what is done there, and what can begin behind it."""
 
-    __slots__ = ("begun", "done", "number", "scope")
-
-    def __init__(self, scope: _Scope, number: int):
-        self.scope, self.number = scope, number
-        self.done: list[Scheduled | _Fusion] = []
-        self.begun: list[Scheduled] = []
+    scope: _Scope
+    number: int
+    done: list[Scheduled | _Fusion] = field(default_factory=list)
+    begun: list[Scheduled] = field(default_factory=list)
 
 
+@dataclass(eq=False, slots=True)
 class _Scope:
     """A block that is read: its slots, arrays and collectives, and the ends of what was begun and not waited for."""
 
-    __slots__ = ("arguments", "collectives", "is_loop", "nodes", "slots", "waiting")
+    is_loop: bool
+    arguments: list[_ListedArray] = field(default_factory=list)
+    nodes: list[_ListedArray] = field(default_factory=list)
+    collectives: dict[Any, tuple[GraphValue, ...]] = field(default_factory=dict)
+    slots: list[_Slot] = field(default_factory=list)
+    waiting: dict[str, Scheduled] = field(default_factory=dict)
 
-    def __init__(self, is_loop: bool) -> None:
-        self.is_loop = is_loop
-        self.arguments: list[_ListedArray] = []
-        self.nodes: list[_ListedArray] = []
-        self.collectives: dict[Any, tuple[GraphValue, ...]] = {}
-        self.slots = [_Slot(self, 0)]
-        self.waiting: dict[str, Scheduled] = {}
+    def __post_init__(self) -> None:
+        self.slot(())
 
     def slot(self, done: Iterable[Scheduled | _Fusion]) -> _Slot:
-        slot = _Slot(self, len(self.slots))
-        slot.done.extend(done)
-        self.slots.append(slot)
-        return slot
+        self.slots.append(_Slot(self, len(self.slots), [*done]))
+        return self.slots[-1]
 
 
+@dataclass(eq=False, slots=True)
 class _Fusion:
     """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element."""
 
-    __slots__ = ("computed", "entry", "gives", "kind", "on_chip", "read", "result", "roots", "slot", "written")
-
-    def __init__(self, entry: Scheduled, kind: str = ""):
-        self.entry, self.kind = entry, kind
-        self.read: dict[_ListedArray, float] = {}
-        self.written = 0.0
-        self.gives: list[_ListedArray] = []
-        self.result: GraphValue | None = None
-        self.on_chip: dict[int, float] = {}
-        self.computed: set[_ListedArray] = set()
-        self.roots: list[tuple[_ListedArray, float | None, bool]] = []
-        self.slot: _Slot | None = None
+    entry: Scheduled
+    kind: str = ""
+    read: dict[_ListedArray, float] = field(default_factory=dict)
+    written: float = 0.0
+    gives: list[_ListedArray] = field(default_factory=list)
+    result: GraphValue | None = None
+    on_chip: dict[int, float] = field(default_factory=dict)
+    computed: set[_ListedArray] = field(default_factory=set)
+    roots: list[tuple[_ListedArray, float | None, bool]] = field(default_factory=list)
+    slot: _Slot | None = None
 
     @property
     def scheduled(self) -> Scheduled:
@@ -142,6 +140,7 @@ class _Fusion:
         self.on_chip[room] = self.on_chip.get(room, 0.0) + size
 
 
+@dataclass(eq=False, slots=True)
 class _ListedArray:
     """An array: in memory, or to be computed from others where it is read.
 
@@ -165,27 +164,28 @@ class _ListedArray:
         last: the slot at which it is needed last.
     """
 
-    __slots__ = ("begun", "fusion", "in_memory", "is_gathered", "is_slice", "is_summed", "last",
-                 "operands", "operation", "over", "place", "product", "reader", "sent", "size", "slot", "stored",
-                 "written")  # fmt: skip
+    size: float
+    slot: _Slot
+    begun: frozenset[str] = _NONE
+    operands: Sequence[_ListedArray] = ()
+    operation: Any = None
+    fusion: _Fusion | None = None
+    reader: _Fusion | None = None
+    product: _Fusion | None = None
+    over: Any = None
+    sent: tuple[str, ...] = ()
+    is_gathered: bool = False
+    in_memory: bool = False
+    written: bool = False
+    stored: bool = False
+    is_slice: bool = False
+    is_summed: bool = False
+    place: _ListedArray = field(init=False)
+    last: int = 0
 
-    def __init__(
-        self,
-        size: float,
-        slot: _Slot,
-        begun: frozenset[str] = _NONE,
-        operands: Sequence[_ListedArray] = (),
-        operation: Any = None,
-    ):
-        self.size, self.slot, self.begun, self.operands, self.operation = size, slot, begun, operands, operation
-        self.fusion: _Fusion | None = None
-        self.reader: _Fusion | None = None
-        self.product: _Fusion | None = None
-        self.over: Any = None
-        self.sent: tuple[str, ...] = ()
-        self.is_gathered = self.in_memory = self.written = self.stored = self.is_slice = self.is_summed = False
-        self.place, self.last = self, 0
-        slot.scope.nodes.append(self)
+    def __post_init__(self) -> None:
+        self.place = self
+        self.slot.scope.nodes.append(self)
 
     @property
     def made(self) -> int:
