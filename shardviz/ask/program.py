@@ -370,7 +370,8 @@ class Program(Derivable):
             SpecError, TraceError: as `bind`.
             CompileError: if the compile crashed, took too long or too much, or was refused.
         """
-        return self._answer(plan, "partitioned", target, options, False, timeout, memory_limit)
+        limits = {"timeout": timeout, "memory_limit": memory_limit}
+        return self._answer(plan, "partitioned", target=target, options=options, **limits)
 
     @of_plan
     def compile(
@@ -409,7 +410,8 @@ class Program(Derivable):
             CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
                 the target, and with the compiler's own words where it does not take an option.
         """
-        return self._answer(plan, "compiled", target, options, finish, timeout, memory_limit)
+        limits = {"timeout": timeout, "memory_limit": memory_limit}
+        return self._answer(plan, "compiled", target=target, options=options, finish=finish, **limits)
 
     @of_plan
     def submit(
@@ -446,35 +448,20 @@ class Program(Derivable):
         """
         future = ReportFuture(on_report)
         try:
-            self._start(future, plan, level, target, options, finish, timeout, memory_limit)
+            until = submitting.last_milestone(level, finish)
+            future.begin(self._reading(plan.with_options(options), level, target), until, timeout, memory_limit)
         except BaseException:
             future.stop()
             raise
         return future
 
-    def _answer(self, *asked: Any) -> Report:
-        """Starts a compile and waits for its report; who interrupts either stops the compile."""
-        future = ReportFuture()
+    def _answer(self, plan: Plan, level: str, **asked: Any) -> Report:
+        """Starts a compile and waits for its report; who interrupts that stops the compile."""
+        future = self.submit(plan, level, **asked)
         try:
-            self._start(future, *asked)
             return future.result()
         finally:
             future.stop()
-
-    def _start(
-        self,
-        future: ReportFuture,
-        plan: Plan,
-        level: str,
-        target: str,
-        options: Any,
-        finish: bool,
-        timeout: float | None,
-        memory_limit: float | None,
-    ) -> None:
-        """Starts a compile whose answer goes to a future."""
-        until = submitting.last_milestone(level, finish)
-        future.begin(self._reading(plan.with_options(options), level, target), until, timeout, memory_limit)
 
     def _reading(self, plan: Plan, level: str, target: str) -> CompileReading:
         """What is to be compiled, and reads what comes of it."""
