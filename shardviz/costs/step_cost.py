@@ -24,6 +24,7 @@ from shardviz.kept import Keeping, cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, CollectiveTotal, Cost, Frame, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
+from shardviz.records.groups import summed
 from shardviz.records.report import ReportRecord
 from shardviz.records.values import donated_bytes, take_donated
 from shardviz.visible import Visible, paint
@@ -252,14 +253,13 @@ class StepCost(Keeping, Visible):
 
     def compute_by_line(self) -> dict[tuple[str, int], float]:
         """(File, line) → seconds of its matrix products on one device in a step; empty where they are not counted."""
-        seconds: dict[tuple[str, int], float] = {}
         chip = self.machine.chip
-        for work in self.counted.work if self.counted is not None else ():
-            if work.source is not None and work.dot_flops:
-                line = work.source.file, work.source.line
-                rate = chip.flops(work.dtype if chip.rate_of(work.dtype) else self.dtype)
-                seconds[line] = seconds.get(line, 0.0) + work.dot_flops * chip.devices_per_chip / rate
-        return seconds
+        rate = lambda dtype: chip.flops(dtype if chip.rate_of(dtype) else self.dtype)  # noqa: E731
+        return summed(
+            ((work.source.file, work.source.line), work.dot_flops * chip.devices_per_chip / rate(work.dtype))
+            for work in (self.counted.work if self.counted is not None else ())
+            if work.source is not None and work.dot_flops
+        )
 
     def line(self, frame: Frame | None) -> str:
         """The text of a source line, stripped; empty where it is not known."""
@@ -410,16 +410,12 @@ def _flops(report: ReportRecord, machine: Machine, dtype: str | None) -> dict[st
     total = 0.0 if report.cost is None else report.cost.dot_flops
     if dtype is not None:
         return {dtype: total}
-    by_dtype, rest = dict[str, float](), 0.0
-    for row in report.cost.work if report.cost is not None else ():
-        if row.dot_flops and machine.chip.rate_of(row.dtype):
-            by_dtype[row.dtype] = by_dtype.get(row.dtype, 0.0) + row.dot_flops
-        else:
-            rest += row.dot_flops
+    work = [row for row in report.cost.work if row.dot_flops] if report.cost is not None else []
+    by_dtype = summed((row.dtype, row.dot_flops) for row in work if machine.chip.rate_of(row.dtype))
     if not by_dtype:
         return {_dtype(report): total}
     most = max(by_dtype, key=lambda name: by_dtype[name])
-    by_dtype[most] += rest
+    by_dtype[most] += sum(row.dot_flops for row in work if not machine.chip.rate_of(row.dtype))
     return dict(sorted(by_dtype.items(), key=lambda item: -item[1]))
 
 
@@ -436,10 +432,8 @@ def _without_rate(
 
 def _dtype(report: ReportRecord) -> str:
     """The floating type of most bytes of the arguments."""
-    sizes: dict[str, float] = {}
-    for value in report.arguments or report.outputs:
-        if "float" in value.dtype:
-            sizes[value.dtype] = sizes.get(value.dtype, 0.0) + (value.bytes_per_device or 0.0)
+    floats = (value for value in report.arguments or report.outputs if "float" in value.dtype)
+    sizes = summed((value.dtype, value.bytes_per_device or 0.0) for value in floats)
     return max(sizes, key=lambda name: sizes[name]) if sizes else "bfloat16"
 
 

@@ -38,6 +38,7 @@ from shardviz.kept import cached_property
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops
+from shardviz.records.groups import summed
 from shardviz.records.report import ReportRecord, read_versioned
 from shardviz.records.schedule import Schedule
 from shardviz.records.values import Memory, donated_bytes
@@ -463,9 +464,7 @@ def _event(task: Task, lane: str, begin: float, seconds: float, trips: int, more
 
 
 def _lanes(events: Iterable[Event], seconds: float, timing: Timing) -> tuple[Lane, ...]:
-    busy: dict[str, float] = {COMPUTE: 0.0}
-    for event in events:
-        busy[event.lane] = busy.get(event.lane, 0.0) + event.total
+    busy = {COMPUTE: 0.0} | summed((event.lane, event.total) for event in events)
     order = sorted(busy, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
     return tuple(
         Lane(name, busy[name], max(0.0, seconds - busy[name]), timing.axis_of.get(name, ""))
@@ -478,22 +477,16 @@ _ORDER = {name: place for place, name in enumerate((COMPUTE, COPIES, *HOST))}
 
 
 def _exposed(events: Iterable[Event]) -> tuple[Exposed, ...]:
-    waits: dict[Any, float] = {}
-    for event in events:
-        if event.lane == WAITS and event.bound != "HBM":
-            key = event.what, event.axes, event.source
-            waits[key] = waits.get(key, 0.0) + event.total
-    longest = sorted(waits.items(), key=lambda item: -item[1])
+    waits = [event for event in events if event.lane == WAITS and event.bound != "HBM"]
+    alike = summed(((event.what, event.axes, event.source), event.total) for event in waits)
+    longest = sorted(alike.items(), key=lambda item: -item[1])
     return tuple(Exposed(what, axes, source, seconds) for (what, axes, source), seconds in longest)
 
 
 def _critical(timed: TimedProgram, events: Sequence[Event]) -> tuple[Critical, ...]:
     """The step walked again for each thing that could be infinitely fast."""
     timing = timed.timing
-    spent: dict[Frame, float] = {}
-    for event in events:
-        if event.source is not None and event.lane in (COMPUTE, WAITS):
-            spent[event.source] = spent.get(event.source, 0.0) + event.total
+    spent = summed((e.source, e.total) for e in events if e.source is not None and e.lane in (COMPUTE, WAITS))
 
     def shorter(kind: str, name: str, change: Change, source: Frame | None = None) -> Critical:
         return Critical(kind, name, timed.lost(change), source)

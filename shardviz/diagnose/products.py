@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Frame, Product, Suggestion, Value
 from shardviz.records.amounts import format_flops, format_seconds, plural
-from shardviz.records.groups import grouped
+from shardviz.records.groups import grouped, summed
 from shardviz.records.paths import segments
 
 _LINES = 3
@@ -394,10 +393,7 @@ def _flops(case: Case, products: Iterable[Product]) -> tuple[float, float]:
 
 def _lines(products: Iterable[Product]) -> list[Frame]:
     """Their lines, those of most FLOPs first."""
-    flops: dict[Frame, float] = defaultdict(float)
-    for p in products:
-        if p.source is not None:
-            flops[p.source] += p.step_flops
+    flops = summed((p.source, p.step_flops) for p in products if p.source is not None)
     return sorted(flops, key=lambda frame: -flops[frame])
 
 

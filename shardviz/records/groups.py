@@ -1,7 +1,7 @@
-"""Things put together by what they have in common.
+"""Things put together, and numbers added up, by what they have in common.
 
->>> grouped([("even", 2), ("odd", 3), ("even", 4)])
-{'even': [2, 4], 'odd': [3]}
+>>> grouped([("even", 2), ("odd", 3), ("even", 4)]), summed([("even", 2), ("odd", 3), ("even", 4)])
+({'even': [2, 4], 'odd': [3]}, {'even': 6.0, 'odd': 3.0})
 """
 
 from __future__ import annotations
@@ -19,3 +19,11 @@ def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return groups
+
+
+def summed(pairs: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
+    """Key → the sum of the numbers that come with it."""
+    sums: dict[_Key, float] = {}
+    for key, number in pairs:
+        sums[key] = sums.get(key, 0.0) + number
+    return sums

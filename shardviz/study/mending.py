@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from shardviz.ask.derived import of_variant
 from shardviz.ask.program import Program, sketch
@@ -57,25 +57,20 @@ _TARGETED = 2
 """How many changes that no finding names go through the target's compiler, one after the other."""
 
 
+class Options(TypedDict, total=False):
+    """What mends take by keyword; see `mends`."""
+
+    plan: Plan | None
+    findings: int
+
+
 @overload
 def mends(
-    program: Program,
-    report: Report,
-    target: Any = None,
-    *,
-    plan: Plan | None = None,
-    findings: int = _FINDINGS,
-    stream: Literal[False] = False,
+    program: Program, report: Report, target: Any = None, *, stream: Literal[False] = False, **options: Unpack[Options]
 ) -> Mends: ...
 @overload
 def mends(
-    program: Program,
-    report: Report,
-    target: Any = None,
-    *,
-    plan: Plan | None = None,
-    findings: int = _FINDINGS,
-    stream: Literal[True],
+    program: Program, report: Report, target: Any = None, *, stream: Literal[True], **options: Unpack[Options]
 ) -> Mending: ...
 def mends(
     program: Program,
