@@ -76,14 +76,14 @@ def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
     """
     ins = argument_specs(plan, call, traced, divide=False)
     outs = _output_specs(plan, call, traced, ins, divide=False)
-    uneven: list[Undivided] = []
-    for role, arrays, specs in (("argument", traced.arguments, ins), ("output", traced.outputs, outs)):
-        for array in arrays:
-            spec = specs[array.name]
-            for d, axes in enumerate(spec.dims if spec is not None else ()):
-                if spec is not None and array.shape[d] % axes_size(axes, plan.mesh):
-                    uneven.append(Undivided(Member(role, array.name, d), array.shape[d], spec))
-    return tuple(uneven)
+    return tuple(
+        Undivided(Member(role, array.name, d), array.shape[d], spec)
+        for role, arrays, specs in (("argument", traced.arguments, ins), ("output", traced.outputs, outs))
+        for array in arrays
+        if (spec := specs[array.name]) is not None
+        for d, axes in enumerate(spec.dims)
+        if array.shape[d] % axes_size(axes, plan.mesh)
+    )
 
 
 def argument_specs(plan: Plan, call: Call, traced: Traced, *, divide: bool = True) -> dict[str, Spec]:
@@ -251,8 +251,7 @@ def _checked(array: Argument, spec: Spec, mesh: DeviceMesh, divide: bool) -> Spe
 def _check_constraints(traced: Traced, mesh: DeviceMesh) -> None:
     """Raises unless every constraint inside the program can be met; the message names its line, and what would do."""
     for constraint in traced.constraints:
-        where = f" at {constraint.source.short}" if constraint.source else ""
-        where = f"with_sharding_constraint{where}"
+        where = "with_sharding_constraint" + (f" at {constraint.source.short}" if constraint.source else "")
         try:
             check_spec(where, constraint.shape, constraint.spec, mesh)
         except SpecError as error:

@@ -186,11 +186,8 @@ def lower(
         placed = _opened(module, placed)
     lowered = Lowered(traced, module, target.platform, placed=placed)
     if operations is not None:
-        lowered.partitionings, lowered.answered, lowered.unanswered = (
-            tuple(operations.met),
-            bool(operations.answers),
-            unanswered,
-        )
+        lowered.partitionings, lowered.answered = tuple(operations.met), bool(operations.answers)
+        lowered.unanswered = unanswered
     return lowered
 
 
@@ -237,13 +234,11 @@ def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) 
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()
             continue
-        cuts = iter(zip(wanted.spec.dims, range(len(wanted.spec.dims)), strict=True))
-        dims = []
-        for dim in map(
-            sdy.DimensionShardingAttr, sdy.TensorShardingAttr(op.attributes["sharding"]).dimension_shardings
-        ):
+        cuts, dims = enumerate(wanted.spec.dims), []
+        sharding = sdy.TensorShardingAttr(op.attributes["sharding"])
+        for dim in map(sdy.DimensionShardingAttr, sharding.dimension_shardings):
             mapped = not dim.is_closed or list(dim.axes)
-            axes, number = ((), -1) if mapped else next(cuts)
+            number, axes = (-1, ()) if mapped else next(cuts)
             opened = "?" if number in wanted.open else ""
             dims.append(str(dim) if mapped else "{" + (", ".join(map(sdy_axis, axes)) or opened) + "}")
         op.attributes["sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, [{', '.join(dims)}]>")

@@ -13,7 +13,7 @@ one device's FLOPs follow from one device's shapes. Dimensions that do not divid
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -44,11 +44,11 @@ from shardviz.notation.spec import axes_size, axis_name, axis_size
 from shardviz.program.explicit import type_of
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
-from shardviz.program.module import Place, group_axes, spec_of
+from shardviz.program.module import Place, attributes_of, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.unforeseen import Unforeseen, dims_crossed
 from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
-from shardviz.records import Collective, Factor, Frame, Product, Value, WorkTally
+from shardviz.records import Collective, Factor, Product, Value, WorkTally
 from shardviz.records.kernels import Array, KernelFacts
 from shardviz.records.phases import phase
 from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heaviest
@@ -175,9 +175,9 @@ class PropagatedReading(Walker):
             flops, stands_in = product_flops(op, self._shard_of), self._phase(op, place)
             module = module_of(place.name_stack, place.frame)
             self.tally.add(stands_in, place.frame, module, product_dtype(op), self.around.times * flops)
-            side = shortest_side(op, self._shard_of)
-            dtype = multiplied_in(op, product_dtype(op))
-            entries = self._works(op, place.frame, stands_in, {dtype: flops}, side)
+            dtype, side = multiplied_in(op, product_dtype(op)), shortest_side(op, self._shard_of)
+            stands = {"source": place.frame, "phase": stands_in}
+            entries = (Scheduled(kind="work", name=op.kind, flops={dtype: flops}, side=side, **stands),)
             if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
         elif op.kind == "custom-call" and not kind:
@@ -205,18 +205,6 @@ class PropagatedReading(Walker):
             over = attribute and (name, op.attributes[attribute], op.attributes["out_sharding"])
             self.listing.add(op, entries, over or None)
 
-    def _works(
-        self,
-        op: MlirOperation,
-        frame: Frame | None,
-        phase: str,
-        flops: dict[str, float],
-        side: int,
-        **more: Any,
-    ) -> Schedule:
-        """A product, or a call that may be one."""
-        return (Scheduled(kind="work", name=op.kind, flops=flops, side=side, source=frame, phase=phase, **more),)
-
     def _computed(self, op: MlirOperation) -> Scheduled:
         """Work of an operation that computes element by element."""
         place = op.place or self.place(op)
@@ -237,13 +225,15 @@ class PropagatedReading(Walker):
         callers = (self.place(call).frame for call in reversed(self.around.calls))
         frame = place.frame or next(filter(None, callers), None)  # all of a library's kernel is the library's
         call = call_of(op, place.name_stack, frame, self.kernels, self._given)
-        if call is not None:
-            row = self._phase(op, place), frame, module_of(place.name_stack, frame), call.dtype
-            opaque = (call.name,) if call.flops is None else ()
-            self.tally.add(*row, self.around.times * (call.flops or 0.0), opaque=opaque)
-            kinds = {"opaque": opaque, "is_attention": call.is_attention}
-            return self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, call.side, **kinds)
-        return ()
+        if call is None:
+            return ()
+        stands_in, flops = self._phase(op, place), call.flops or 0.0
+        opaque = (call.name,) if call.flops is None else ()
+        module = module_of(place.name_stack, frame)
+        self.tally.add(stands_in, frame, module, call.dtype, self.around.times * flops, opaque=opaque)
+        facts = {"side": call.side, "opaque": opaque, "is_attention": call.is_attention}
+        work = Scheduled(kind="work", name=op.kind, flops={call.dtype: flops}, source=frame, phase=stands_in, **facts)
+        return (work,)
 
     def _product(self, op: MlirOperation, place: Place, stands_in: str, flops: float) -> None:
         manual, last = self.around.manual, self.values[self.shown[-1]] if self.shown else None
@@ -616,14 +606,11 @@ class PropagatedReading(Walker):
         return specs
 
     def outputs(self) -> tuple[Spec, ...]:
-        main, outputs = self.graph.functions["main"], self.traced.outputs
-        entries: Iterable[Any] = [None] * len(outputs)
-        if "res_attrs" in main.attributes:
-            entries = map(ir.DictAttr, ir.ArrayAttr(main.attributes["res_attrs"]))
-        specs = []
+        outputs, specs = self.traced.outputs, []
+        entries = attributes_of(self.graph.functions["main"], "res_attrs", len(outputs))
         by_sharding: dict[tuple[Any, int], Spec] = {}  # most arrays are sharded as others are
         for output, entry in zip(outputs, entries, strict=True):
-            sharding = entry["sdy.sharding"] if entry is not None and "sdy.sharding" in entry else None
+            sharding = entry.get("sdy.sharding")
             key = sharding, len(output.shape)
             if key not in by_sharding:
                 spec = Spec.of(None if sharding is None else spec_of(sharding), key[1])
