@@ -78,14 +78,13 @@ def _given_up(
     what = name if name in arguments else f"{called or 'An array'}{where}"
     held = f"{whole.dtype}{list(whole.dims)}" if whole is not None else match["shape"].split("{")[0]
     before, after = cuts
-    called_so = called or "what is made"
     mends: list[Suggestion] = []
     if before is not None and after is not None and whole is not None and mesh is not None:
         if name in arguments:
             mends.append(Suggestion(kind="argument", target=name, spec=after))
         else:
             mends += (
-                Suggestion(kind="constrain", target=name, spec=spec, source=source, called=called_so)
+                Suggestion(kind="constrain", target=name, spec=spec, source=source, called=called or "what is made")
                 for spec in between(before, after, whole.dims, mesh)
             )
     return Finding(
