@@ -96,18 +96,12 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
     ins, outs = _jax.export_shardings(exported)
     kept = tuple(exported.module_kept_var_idx)
     names = stablehlo_program.names(exported.in_tree, kept, named)
+    arguments = enumerate(zip(names, exported.in_avals, ins, strict=True))
+    results = zip(stablehlo_program.result_names(exported.out_tree), exported.out_avals, outs, strict=True)
     return ExportRecord(
         exported.fun_name,
-        tuple(
-            _array(name, aval, cut, i in kept)
-            for i, (name, aval, cut) in enumerate(zip(names, exported.in_avals, ins, strict=True))
-        ),
-        tuple(
-            _array(name, aval, cut, True)
-            for name, aval, cut in zip(
-                stablehlo_program.result_names(exported.out_tree), exported.out_avals, outs, strict=True
-            )
-        ),
+        tuple(_array(name, aval, cut, i in kept) for i, (name, aval, cut) in arguments),
+        tuple(_array(name, aval, cut, True) for name, aval, cut in results),
         mesh,
         int(exported.nr_devices),
         tuple(exported.platforms),

@@ -360,6 +360,15 @@ def argument_names(module: Any, count: int) -> list[str | None]:
     return [unescaped(m[1]) if m else None for m in matches]
 
 
+ENDS = {"argument": "arg_attrs", "output": "res_attrs"}
+"""What the attributes of a function's arguments and results are called."""
+
+
+def shardings_of(op: ir.Operation, name: str) -> list[Any]:
+    """The shardings that an operation says of several values."""
+    return [sdy.TensorShardingAttr(s) for s in sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
+
+
 def attributes_of(function: ir.Operation, which: str, count: int) -> list[dict[str, Any]]:
     """The attributes of a function's arguments (`arg_attrs`) or results (`res_attrs`)."""
     if which not in function.attributes:

@@ -207,14 +207,10 @@ class _ModuleWalk:
             Argument(name, tuple(a.shape), str(a.dtype), gone)
             for name, a, gone in zip(called, outline.avals, donated, strict=True)
         )
+        results, kinds = result_names(outline.out_tree), self._memory("res_attrs", len(outline.out_avals))
         outs = tuple(
             Argument(name, tuple(a.shape), str(a.dtype), memory_kind=kind)
-            for name, a, kind in zip(
-                result_names(outline.out_tree),
-                outline.out_avals,
-                self._memory("res_attrs", len(outline.out_avals)),
-                strict=True,
-            )
+            for name, a, kind in zip(results, outline.out_avals, kinds, strict=True)
         )
         return Traced(
             outline.name,

@@ -83,10 +83,9 @@ def plain(tree: Any) -> Any:
     def node(x: Any) -> Any:
         if not isinstance(x, Attributes):
             return x
-        children = [plain(child) for child in x.children]
-        if x.keys == tuple(range(len(children))):
-            return tuple(children)
-        return dict(zip(map(str, x.keys), children, strict=True))
+        children = tuple(map(plain, x.children))
+        is_list = x.keys == tuple(range(len(children)))
+        return children if is_list else dict(zip(map(str, x.keys), children, strict=True))
 
     return jax.tree.map(node, tree, is_leaf=lambda x: isinstance(x, Attributes))
 
