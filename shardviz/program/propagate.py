@@ -27,9 +27,7 @@ from shardviz.program.graph import PROPAGATED, MlirGraph
 from shardviz.program.lower import Lowered, edited
 from shardviz.program.module import items, mesh_in
 from shardviz.program.propagated import PropagatedReading
-from shardviz.program.unforeseen import Unforeseen
-from shardviz.records import Collective, PlanRecord, Product, Value, Work
-from shardviz.records.schedule import Schedule
+from shardviz.records import PlanRecord
 
 _PROPAGATION = "sdy-propagation-pipeline,sdy-close-shardings"
 RESHARDS = "sdy-insert-explicit-reshards{enable-full-version=true}"
@@ -47,39 +45,25 @@ class Propagated:
     """What Shardy found.
 
     Attributes:
-        outputs: a spec for every output.
-        values: every value inside.
-        shown: which of them have a sharding, or lie in a shard_map.
-        collectives: what Shardy would put in, per-device bytes.
-        products: every matrix product.
-        work: FLOPs of matrix products and convolutions on one device, by where they stand.
-        unknown_loops: loops whose trip count could not be found; what runs inside has no count, and FLOPs inside are
-            counted once; of branches, those of the one that has most.
-        reshards_left: reshardings that Shardy did not turn into collectives.
-        unforeseen: operations that read other devices' shards, whose collectives Shardy leaves to XLA's partitioner.
-        schedule: what one device does, in the program's order (`graph.listed`).
-        seconds: what each step took.
         module: the module after propagation, for its text.
-        graph: its operations.
+        reading: what stands in it.
+        outputs: a spec for every output.
         read: how the program reads an argument, where each device reads only a slice of its shard.
         computed: how it computes a result that is resharded before it is returned.
+        seconds: what each step took.
     """
 
-    outputs: tuple[Spec, ...]
-    values: tuple[Value, ...]
-    shown: tuple[int, ...]
-    collectives: tuple[Collective, ...]
-    products: tuple[Product, ...]
-    work: tuple[Work, ...]
-    unknown_loops: int
-    reshards_left: int
-    unforeseen: tuple[Unforeseen, ...]
-    schedule: Schedule
-    seconds: dict[str, float]
     module: Any
-    graph: MlirGraph
+    reading: PropagatedReading
+    outputs: tuple[Spec, ...]
     read: Mapping[str, Spec]
     computed: Mapping[str, Spec]
+    seconds: dict[str, float]
+
+    @property
+    def graph(self) -> MlirGraph:
+        """The module's operations."""
+        return self.reading.graph
 
 
 def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
@@ -144,25 +128,14 @@ def _propagated(
     edited = time.perf_counter()
     run(module)
     ran = time.perf_counter()
-    graph = MlirGraph(module)
-    reading = PropagatedReading(graph, lowered, bound.mesh, flops, brief=brief)
-    outputs = reading.outputs()
+    reading = PropagatedReading(MlirGraph(module), lowered, bound.mesh, flops, brief=brief)
     return Propagated(
-        outputs=outputs,
-        values=tuple(reading.values),
-        shown=tuple(reading.shown),
-        collectives=tuple(reading.collectives),
-        products=tuple(reading.products),
-        work=reading.tally.rows,
-        unknown_loops=reading.unknown_loops,
-        reshards_left=reading.reshards_left,
-        unforeseen=tuple(reading.unforeseen),
-        schedule=reading.schedule,
-        seconds={"edit": edited - start, "shardy": ran - edited, "read": time.perf_counter() - ran},
-        module=module,
-        graph=graph,
-        read={} if brief else reading.read_as(),
-        computed={} if brief else reading.computed_as(),
+        module,
+        reading,
+        reading.outputs(),
+        {} if brief else reading.read_as(),
+        {} if brief else reading.computed_as(),
+        {"edit": edited - start, "shardy": ran - edited, "read": time.perf_counter() - ran},
     )
 
 

@@ -125,15 +125,15 @@ class PropagatedReading(Walker):
         self.again: dict[Any, Any] = {}  # the result of the same collective, made again → the first one's
         self.values: list[Value] = []  # all that the program makes
         self.shown: list[int] = []  # which of them have a sharding, or lie in a shard_map
-        self.collectives: list[Collective] = []
+        self.collectives: list[Collective] = []  # what Shardy would put in, per-device bytes
         self.products: list[Product] = []
         self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
-        self.reshards_left = 0
-        self.unforeseen: list[Unforeseen] = []
+        self.reshards_left = 0  # that Shardy did not turn into collectives
+        self.unforeseen: list[Unforeseen] = []  # what Shardy leaves to XLA's partitioner
         self.cuts: dict[Any, _CutValue] = {}
         self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
         self.numbers: dict[str, int] = {}
-        self.tally = WorkTally()
+        self.tally = WorkTally()  # FLOPs on one device; in loops of unknown trip count those of one trip
         self.listing = ScheduleBuilder(self._bytes_of, self._computed)
         self.locations = lowered.locations
         self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
