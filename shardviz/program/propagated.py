@@ -349,7 +349,6 @@ class PropagatedReading(Walker):
                 source=place.frame,
                 op=place.op or short,
                 name_stack=place.name_stack,
-                label="",
                 count=self.around.count,
                 manual=sharded.manual,
                 computed=self.graph.cut(result) if moved else None,

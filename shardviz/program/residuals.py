@@ -270,11 +270,9 @@ def _row(origin: _MadeAt, kind: str, bound: PlanRecord, facts: _CheckpointFacts)
         spec=spec if not origin.manual or left else None,
         shard_shape=shard,
         bytes_per_device=math.prod(shard) * itemsize(dtype),
-        sharding={},
         source=place.frame,
         op=place.op or origin.op,
         name_stack=place.name_stack,
-        label="",
         count=origin.count,
         manual=tuple(a for a in origin.manual if axis_size(a, bound.mesh) > 1),
     )
