@@ -171,6 +171,8 @@ class OptimizedCollective:
     def __init__(self, collective: Collective, op: HloOperation, module: Module):
         self.stands_for: list[str] = []
         caller = next(iter(op.block.callers), None)
+        while caller is not None and caller.kind == "call":  # what an asynchronous call has the sparse cores run
+            caller = next(iter(caller.block.callers), None)
         self.algorithm = _words(op)
         self.fused = caller is not None and caller.kind == "fusion"
         apart = op.kind.endswith("-start") or (caller is not None and caller.kind == "async-start")

@@ -68,7 +68,7 @@ class _ScheduleReader:
     def __init__(self, module: Module, kernels: KernelFacts, moments: Sequence[tuple[str, int]]):
         self.graph, self.kernels, self.scheduled = graph_of(module), kernels, is_scheduled(module)
         self.phases, self.trips = Phases(module), trip_counts(self.graph)
-        self.listing = ScheduleBuilder(_nbytes, lambda op: self._entry(op, "work"))
+        self.listing = ScheduleBuilder(lambda value: value.shape, _nbytes, lambda op: self._entry(op, "work"))
         self._moments = {name: moment for moment, (name, _) in enumerate(moments)}
         self._alive, self._moment = [alive for _, alive in moments], 0  # the first moment that no entry has yet
         self._blocks: dict[Block, Schedule] = {}
@@ -127,11 +127,11 @@ class _ScheduleReader:
     def _begin(self, op: HloOperation) -> Scheduled:
         """A copy, or what an `async-start` runs beside the rest."""
         inner = op
-        if op.kind == "async-start":
-            operations = op.blocks[0].operations
+        while inner.kind in ("async-start", "call"):  # a call of what the sparse cores run
+            operations = inner.blocks[0].operations
             inner = next((each for each in operations if each.collective), operations[-1])
-            if inner.collective:
-                return self._entry(op, "begin", collective=inner.native.name)
+        if inner.collective:
+            return self._entry(op, "begin", collective=inner.native.name)
         return self._entry(op, "begin", **(_copied(inner) or {"hbm_bytes": moved_bytes(inner)}))
 
     def _fusion(self, op: HloOperation) -> Iterator[Scheduled]:

@@ -271,7 +271,9 @@ def whole_bytes(collective: Collective, group_size: int | None = None) -> float 
     kind, size = collective.kind, collective.group_size if group_size is None else group_size
     if kind == "all-gather":
         return collective.result_bytes
-    if kind in ("all-reduce", "reduce-scatter", "collective-broadcast"):
+    if kind == "all-reduce":  # first what goes in is scattered, then what comes out is gathered, which may be narrower
+        return (collective.operand_bytes + collective.result_bytes) / 2
+    if kind in ("reduce-scatter", "collective-broadcast"):
         return collective.operand_bytes
     return None if size is None else collective.operand_bytes * size
 

@@ -35,6 +35,15 @@ _ALIKE = 1e-9
 
 
 @dataclass(slots=True)
+class _Span:
+    """When what was begun has its links, and behind what it got them, if it had to wait for that."""
+
+    task: Task
+    begin: float
+    ahead: _Span | None
+
+
+@dataclass(slots=True)
 class Task:
     """An entry of a schedule with its times on a machine.
 
@@ -79,6 +88,7 @@ class Walk:
         self._noted = events
         self._free: dict[str, float] = {}  # a lane of links → when it has nothing more to do
         self._ends: dict[str, float] = {}  # what was begun → when it ends
+        self._spans: dict[str, _Span] = {}  # a lane of links, or what was begun → the last on it, or its own
         self._begun: dict[str, Task] = {}
         self._copies: deque[list[Any]] = deque()  # the task, the seconds of HBM that it still needs, when it began
         self._walk(tasks)
@@ -114,10 +124,13 @@ class Walk:
             self._ends.pop(task.name, None)
             self._copies.append([task, task.hbm, None])
             return
-        begin = max([begin, *(self._free.get(lane, 0.0) for lane in task.lanes)])
+        lane = max(task.lanes, key=lambda lane: self._free.get(lane, 0.0))
+        ahead = self._spans[lane] if self._free.get(lane, 0.0) > begin else None
+        begin = max(begin, self._free.get(lane, 0.0))
         self._ends[task.name] = begin + task.seconds
+        span = self._spans[task.name] = _Span(task, begin, ahead)
         for lane in task.lanes:
-            self._free[lane] = begin + task.seconds
+            self._free[lane], self._spans[lane] = begin + task.seconds, span
             if task.seconds:
                 self._note(task, lane, begin, task.seconds)
 
@@ -133,9 +146,19 @@ class Walk:
         wait = self._ends.get(task.name, 0.0) - self.now
         if wait <= 0:
             return
-        self._note(began, WAITS, self.now, wait)
+        self._note_wait(began, self.now + wait)
         self._copy(self.now, self.now + wait, 1.0)
         self.now += wait
+
+    def _note_wait(self, task: Task, end: float) -> None:
+        """Notes a wait; as long as something else has the links that a task waits for, the wait is for that."""
+        span, parts = self._spans.get(task.name), []
+        while span is not None and span.ahead is not None and span.begin > self.now:
+            parts.append((span.task, span.begin, end))
+            span, end = span.ahead, span.begin
+        parts.append((task if span is None else span.task, self.now, end))
+        for waited, begin, until in reversed(parts):
+            self._note(waited, WAITS, begin, until - begin)
 
     def _copy(self, begin: float, end: float, share: float) -> None:
         """Goes on with the copies while a share of HBM's bandwidth is free."""
@@ -183,6 +206,13 @@ class Walk:
             for name, at in times_of.items():
                 if at > self.now:
                     times_of[name] = at + more
+        under_way: dict[int, _Span] = {}
+        for span in self._spans.values():
+            while span is not None and id(span) not in under_way:
+                under_way[id(span)] = span
+                span = span.ahead if span.begin > self.now else None
+        for span in under_way.values():
+            span.begin += more
         for copy in self._copies:
             copy[2] = None if copy[2] is None else copy[2] + more
         self.now += more

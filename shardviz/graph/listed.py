@@ -24,6 +24,7 @@ Bytes of main memory are those of fusions:
 | a loop's first values that never change and come from nothing in memory | are computed inside |
 | ... that the loop fills, part by part | are not written |
 | what fusions and collectives hand on to each other | stays in a chip's own memory, if that has room |
+| a convolution's images, and what has their shape | are read and written in whole tiles by a TPU (`graph.tiles`) |
 
 So are what XLA's passes make of collectives: the same again is none, two all-reduces that are only added up are one,
 and one of which only slices are used is a reduce-scatter. What is gathered in float32 for products alone goes between
@@ -35,7 +36,8 @@ place, what a loop hands on, and a result of a donated argument's size lie where
 >>> from shardviz.graph.operations import Block, Operation, GraphValue
 >>> block = Block()
 >>> x, w = block.arguments = tuple(GraphValue(block, i, (4,), "float32", None) for i in range(2))
->>> listing = ScheduleBuilder(lambda value: 16.0, lambda operation: Scheduled(kind="work", name=operation.kind))
+>>> work = lambda operation: Scheduled(kind="work", name=operation.kind)
+>>> listing = ScheduleBuilder(lambda value: (4,), lambda value: 16.0, work)
 >>> listing.open(block)
 >>> def op(kind, *operands):
 ...     operation = Operation(kind, operands, block, None)
@@ -62,7 +64,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from shardviz.graph.flops import PRODUCTS
-from shardviz.graph.operations import Block, GraphValue, Operation
+from shardviz.graph.operations import Block, Dims, GraphValue, Operation
+from shardviz.graph.tiles import image_padding
 from shardviz.records.schedule import Schedule, Scheduled
 from shardviz.records.values import take_donated
 
@@ -130,10 +133,12 @@ class _Fusion:
     roots: list[tuple[_ListedArray, float | None, bool]] = field(default_factory=list)
     slot: _Slot | None = None
 
-    @property
-    def scheduled(self) -> Scheduled:
+    def scheduled(self, padding_of: Callable[[GraphValue], float]) -> Scheduled:
         """Its entry, with these bytes."""
-        return replace(self.entry, hbm_bytes=sum(self.read.values()) + self.written, on_chip=self.on_chip)
+        moved = [*self.read.items(), *((node, node.size) for node in self.gives)]
+        padding = sum(size * padding_of(node.value) for node, size in moved)
+        own = sum(self.read.values()) + self.written
+        return replace(self.entry, hbm_bytes=own, padding_bytes=padding, on_chip=self.on_chip)
 
     def keep(self, room: int, size: float) -> None:
         """Notes that bytes stay on a chip that has so much room."""
@@ -145,7 +150,7 @@ class _ListedArray:
     """An array: in memory, or to be computed from others where it is read.
 
     Attributes:
-        size: its bytes.
+        value, size: the array, and its bytes on one device.
         operation, operands: what computes it element by element, and from what.
         fusion: what computes it, or computed it first.
         reader: the last that read it and could do more with it.
@@ -164,6 +169,7 @@ class _ListedArray:
         last: the slot at which it is needed last.
     """
 
+    value: GraphValue
     size: float
     slot: _Slot
     begun: frozenset[str] = _NONE
@@ -204,14 +210,20 @@ class _ListedArray:
 class ScheduleBuilder:
     """The schedule of a program, made as its operations are read in order."""
 
-    def __init__(self, bytes_of: Callable[[Any], float], entry_of: Callable[[Any], Scheduled]):
+    def __init__(
+        self,
+        shape_of: Callable[[Any], Dims],
+        bytes_of: Callable[[Any], float],
+        entry_of: Callable[[Any], Scheduled],
+    ):
         """Reads nothing yet.
 
         Args:
-            bytes_of: array → its bytes on one device.
+            shape_of, bytes_of: array → the shape, and the bytes, of one device's part.
             entry_of: operation that has no entries → that of its work, where it is a fusion of its own.
         """
-        self._bytes_of, self._entry_of = bytes_of, entry_of
+        self._shape_of, self._bytes_of, self._entry_of = shape_of, bytes_of, entry_of
+        self._padded: dict[Dims, float] = {}
         self._nodes: dict[GraphValue, _ListedArray] = {}
         self._scopes: list[_Scope] = []
 
@@ -238,7 +250,8 @@ class ScheduleBuilder:
             (entry, held) for slot, held in zip(scope.slots, alive, strict=True) for entry in (*slot.done, *slot.begun)
         ]
         _keep_on_chip([entry for entry, _ in rows])
-        entries = [_held(entry.scheduled if isinstance(entry, _Fusion) else entry, held) for entry, held in rows]
+        done = (e.scheduled(self._padding_of) if isinstance(e, _Fusion) else e for e, _ in rows)
+        entries = [_held(entry, held) for entry, (_, held) in zip(done, rows, strict=True)]
         moving = (e for e in entries if e.kind != "work" or e.flops or e.hbm_bytes or e.opaque)
         return (*moving, *(_held(entry, alive[-1]) for entry in scope.waiting.values()))
 
@@ -297,7 +310,7 @@ class ScheduleBuilder:
         else:
             slot, begun = self._ready(operands)
             for value in operation.results:
-                node = self._nodes[value] = _ListedArray(self._bytes_of(value), slot, begun, operands, operation)
+                node = self._nodes[value] = self._array(value, slot, begun, operands, operation)
                 node.is_slice = kind in _SLICES
 
     def _is_kernel(self, operation: Operation) -> bool:
@@ -306,9 +319,15 @@ class ScheduleBuilder:
             return operation.spreads
         return operation.kind in _KERNELS and not (operation.kind == "scatter" and operation.compares)
 
+    def _array(self, value: GraphValue, slot: _Slot, *args: Any) -> _ListedArray:
+        return _ListedArray(value, self._bytes_of(value), slot, *args)
+
+    def _padding_of(self, value: GraphValue) -> float:
+        return self._padded.get(self._shape_of(value), 0.0) if self._padded else 0.0
+
     def _there(self, value: GraphValue) -> None:
         """A value that is in memory from the block's begin on."""
-        node = self._nodes[value] = _ListedArray(self._bytes_of(value), self._scopes[-1].slots[0])
+        node = self._nodes[value] = self._array(value, self._scopes[-1].slots[0])
         node.in_memory = node.written = True
 
     def _node(self, value: GraphValue) -> _ListedArray:
@@ -340,7 +359,6 @@ class ScheduleBuilder:
         for node in operands:
             node.need(slot)
         scatters = operation.kind == "all-reduce" and all(map(self._is_sliced, operation.results))
-        scatters &= all(node.fusion is None or node.fusion.kind != "scatter" for node in operands)
         narrows = operation.kind == "all-gather" and all(map(_is_rounded, operation.results))
         for entry in entries:
             if entry.kind == "begin":
@@ -422,6 +440,10 @@ class ScheduleBuilder:
 
     def _kernel(self, operation: Operation, operands: list[_ListedArray], entry: Scheduled) -> None:
         kind, fusion = operation.kind, None
+        if kind == "convolution":
+            laid = operation.convolution
+            for value, dims in ((operation.array(0), laid.input), (operation.result, laid.output)):
+                self._padded[self._shape_of(value)] = image_padding(self._shape_of(value), dims)
         if kind == "reduce":
             fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS) or self._softmax_behind(operands[0])
         if kind in _DOTS and (self._is_scattered(operation.results[0]) or any(map(_is_of_gathered, operands))):
@@ -430,12 +452,14 @@ class ScheduleBuilder:
             fusion = _Fusion(entry, kind)
             for node in operands:
                 self._write_behind_a_product(node)
+                if kind == "pad" and _comes_from_memory(node):
+                    self._to_memory(node)
             fusion.slot = self._slot(operands, (fusion,))
         limit = sum(self._bytes_of(value) for value in operation.results) if kind == "gather" else None
         for place, node in enumerate(operands):
             self._read(fusion, node, limit if place == 0 else None, kind in _DOTS)
         for value in operation.results:
-            node = self._nodes[value] = _ListedArray(self._bytes_of(value), fusion.slot or self._scopes[-1].slots[-1])
+            node = self._nodes[value] = self._array(value, fusion.slot or self._scopes[-1].slots[-1])
             node.in_memory, node.fusion, node.is_summed = True, fusion, kind == "reduce"
             fusion.result = fusion.result or value
 

@@ -33,6 +33,7 @@ from typing import Any
 from jax.extend.mlir.dialects import sdy
 
 from shardviz.graph import Block, GraphValue
+from shardviz.graph.tiles import image_padding
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
@@ -83,8 +84,6 @@ _IN_PLACE = frozenset(("sdy.all_reduce", "stablehlo.all_reduce"))
 _SUMS = frozenset(("sdy.all_reduce", "sdy.reduce_scatter"))
 """Operations that add up partial sums."""
 _SLICED = frozenset(("sdy.all_slice", "stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose"))
-_LANES, _ROWS = 128, 8
-"""A tile of a TPU's memory; a dimension of fewer than eight is padded to four, two or one."""
 _SHARE = 0.75
 """A value that is smaller than this share of what it is made from is held itself."""
 
@@ -245,8 +244,8 @@ class _FootprintWalk:
     def _hold_image(self, convolution: MlirOperation) -> None:
         """Notes which dimensions of a convolution's images a TPU tiles; its input needs a buffer in these tiles."""
         image, dims = convolution.operands[0], convolution.convolution
-        self.images[image.shape] = dims.input[:2]
-        self.images[convolution.results[0].shape] = dims.output[:2]
+        self.images[image.shape] = dims.input
+        self.images[convolution.results[0].shape] = dims.output
         roots, size = self._of(image), self.bytes_of(image)
         if len(roots) != 1 or roots[0].fixed or roots[0].size != size:
             self.use([image])
@@ -410,25 +409,14 @@ class _FootprintWalk:
     def _cut_by(self, value: GraphValue, spec: Spec, compact: bool = False) -> float:
         if value.is_token:
             return 0.0
-        tile = () if compact else self.images.get(value.shape, ())
-        key = value.shape, value.dtype, spec, tile
+        dims = None if compact else self.images.get(value.shape)
+        key = value.shape, value.dtype, spec, dims
         size = self.sizes.get(key)
         if size is None:
             shard = shard_shape(value.shape, spec, self.mesh)
-            size = self.sizes[key] = float(math.prod(shard) * itemsize(value.dtype)) * _padding(shard, tile)
+            padding = image_padding(shard, dims) if dims else 0.0
+            size = self.sizes[key] = float(math.prod(shard) * itemsize(value.dtype)) * (1 + padding)
         return size
-
-
-def _padding(shard: Sequence[int], tile: Sequence[int]) -> float:
-    """By how many times a TPU's tiles, of two dimensions (none: no tiles), are larger than what lies in them."""
-    sizes = [shard[d] for d in tile]
-    orders = [(lanes, rows) for lanes, rows in (sizes, sizes[::-1]) if lanes * rows] if sizes else []
-    least = lambda rows: min(_ROWS, 1 << (rows - 1).bit_length())  # noqa: E731
-    return min((_filled(lanes, _LANES) * _filled(rows, least(rows)) for lanes, rows in orders), default=1.0)
-
-
-def _filled(size: int, unit: int) -> float:
-    return -(-size // unit) * unit / size
 
 
 def _used_twice(value: GraphValue) -> bool:

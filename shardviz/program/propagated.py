@@ -134,7 +134,7 @@ class PropagatedReading(Walker):
         self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()  # FLOPs on one device; in loops of unknown trip count those of one trip
-        self.listing = ScheduleBuilder(self._bytes_of, self._computed)
+        self.listing = ScheduleBuilder(self._shard_of, self._bytes_of, self._computed)
         self.locations = lowered.locations
         self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
         self.schedule = self._block(self.main)

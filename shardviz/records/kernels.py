@@ -258,7 +258,7 @@ _NOTHING = frozenset(
      "shape_assertion", "SliceToDynamic", "PadToStatic", "TopK", "__gpu$TopK", "mhlo.topk", "ApproxTopK",
      "PartialReduce", "cu_lu_pivots_to_permutation", "hip_lu_pivots_to_permutation", "CreateBuffer",
      "cu_threefry2x32_ffi", "hip_threefry2x32_ffi", "RngBitGenerator", "ragged_all_to_all", "GlobalToLocalShape",
-     "LocalToGlobalShape", "SliceId")
+     "LocalToGlobalShape", "SliceId", "PrepareAsyncCallStart", "PrepareAsyncCallDone")
 )  # fmt: skip
 """What moves, marks, compares, or draws random bits."""
 _NOTHING_BEGINS = ("xla.sdy.", "X64", "xla.megascale.", "inspect_", "__cub$", "sdy.")

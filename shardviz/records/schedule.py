@@ -29,6 +29,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         flops: element type → FLOPs of matrix products.
         side: of work: the shortest side of its products (rows, columns, or what is summed over); 0 where not known.
         hbm_bytes: read from and written to main memory; of a copy what it moves.
+        padding_bytes: what comes to `hbm_bytes` on a TPU, which stores whole tiles; 0 where it is in them already.
         on_chip: bytes of a chip's own memory → how many of `hbm_bytes` stay there on a chip that has so many.
         host_bytes: of a copy: what goes to the host's memory (`to_host`) or comes from there.
         collective: of `begin`: the name of the report's collective; empty for a copy.
@@ -52,6 +53,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     flops: Mapping[str, float] = msgspec.field(default_factory=dict)
     side: int = 0
     hbm_bytes: float = 0.0
+    padding_bytes: float = 0.0
     on_chip: Mapping[int, float] = msgspec.field(default_factory=dict)
     host_bytes: float = 0.0
     to_host: bool = False
@@ -69,9 +71,10 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trips: int | None = 1
     body: tuple[Scheduled, ...] = ()
 
-    def moved(self, room: float) -> float:
-        """Bytes of main memory on a chip that has `room` bytes of its own for values."""
-        return self.hbm_bytes - sum(kept for needed, kept in self.on_chip.items() if needed <= room)
+    def moved(self, room: float, tiles: bool = False) -> float:
+        """Bytes of main memory on a chip that has `room` bytes of its own for values, and stores whole tiles or not."""
+        moved = self.hbm_bytes - sum(kept for needed, kept in self.on_chip.items() if needed <= room)
+        return moved * (1 + self.padding_bytes / self.hbm_bytes) if tiles and self.hbm_bytes else moved
 
     @property
     def total(self) -> tuple[float, float]:

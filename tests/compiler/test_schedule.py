@@ -151,6 +151,35 @@ def test_a_chain_of_fusions_is_one_collective_beside_the_products():
     assert sum(entry.kind == "begin" for entry in entries) == 1
 
 
+def test_what_a_call_has_the_sparse_cores_run_is_begun_and_ended_beside_the_rest():
+    """As libtpu writes it for tpu7x: a collective in what is called by what is begun."""
+    module = parse(
+        HEAD
+        + """
+%called (p: bf16[8,128]) -> bf16[32,128] {
+  %p = bf16[8,128]{1,0} parameter(0)
+  ROOT %g = bf16[32,128]{1,0} all-gather(%p), channel_id=2, replica_groups={{0,1,2,3}}, dimensions={0}
+}, execution_thread="sparsecore"
+%beside (q: bf16[8,128]) -> bf16[32,128] {
+  %q = bf16[8,128]{1,0} parameter(0)
+  ROOT %c = bf16[32,128]{1,0} call(%q), to_apply=%called
+}, execution_thread="sparsecore"
+ENTRY %main (a: bf16[8,128], b: bf16[128,128]) -> bf16[32,128] {
+  %a = bf16[8,128]{1,0} parameter(0)
+  %b = bf16[128,128]{1,0} parameter(1)
+  %place = s32[]{:S(2)} custom-call(), custom_call_target="PrepareAsyncCallStart"
+  %token = token[] custom-call(%place), custom_call_target="PrepareAsyncCallDone"
+  %s = ((bf16[8,128]{1,0}), bf16[32,128]{1,0}) async-start(%a), async_execution_thread="sparsecore", calls=%beside
+  %dot = bf16[8,128]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %d = bf16[32,128]{1,0} async-done(%s)
+  ROOT %r = bf16[32,128]{1,0} dot(%d, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}"""
+    )
+    entries = schedule_of(module)
+    assert told([e for e in entries if e.flops or e.kind != "work"]) == ["begin s", "work dot", "end s", "work r"]
+    assert [e.collective for e in entries if e.collective] == ["g"] and not any(e.opaque for e in entries)
+
+
 def test_copies_to_the_host_say_where_they_go():
     module = parse(
         HEAD

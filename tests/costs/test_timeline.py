@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.costs import Chip, Machine
 from shardviz.costs.chips import chip as chip_of
+from shardviz.costs.collective import time_of
 from shardviz.costs.machine import natural
 from shardviz.costs.placement import placed
 from shardviz.costs.timeline import Timeline, timed_program
@@ -177,6 +178,22 @@ def halved(tasks: list[Task], number: list[int]) -> list[Task]:
 def test_what_is_faster_never_makes_the_step_longer(tasks: list[Task], number: int):
     """Not even where links are shared: in which order they are taken is the program's, whatever is faster."""
     assert Walk(halved(tasks, [number])).now <= Walk(tasks).now + 1e-9
+
+
+def test_a_wait_for_links_that_something_else_has_is_a_wait_for_that():
+    """A small gather behind a large one: the chip waits for the large one, in a loop's later trips too."""
+    large, small = (
+        Task("begin", name, lanes=("ICI",), seconds=s, what=name) for name, s in (("large", 5.0), ("small", 0.1))
+    )
+    body = (large, small, Task("end", "small"), Task("work", "dot", products=1.0), Task("end", "large"))
+    for trips in (1, 2, 50):
+        walk = Walk([Task("loop", "layers", trips=trips, body=body)])
+        waits = {"large": 0.0, "small": 0.0}
+        for task, lane, _, seconds, times, _ in walk.events:
+            if lane == WAITS:
+                waits[task.name] += seconds * times
+        assert waits == pytest.approx({"large": trips * 5.0, "small": trips * 0.1})
+        assert walk.now == pytest.approx(trips * 6.1)
 
 
 def test_alike_trips_are_folded_and_long_loops_are_quick():
@@ -457,6 +474,45 @@ def test_estimates_of_memory_are_as_near_as_is_said(name, target):
         memory = sv.timeline(below, target).memory
         assert any("0.5 to 1.6 times what a TPU's compiler takes" in text for text in memory.beside)
         assert 0.7 * takes <= memory.peak <= 1.6 * takes
+
+
+def gathered_and_scattered(x, w):
+    return w - jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize(
+    ("target", "mesh", "ran"),
+    [
+        ("tpu v5p:2x2x1", {"d": 4}, {"all-gather", "reduce-scatter"}),
+        ("tpu v5p:2x2x2", {"d": 8}, {"all-gather", "all-reduce"}),
+        ("tpu v4:4x4x4", {"d": 64}, {"all-reduce"}),
+        ("tpu v5p:4x4x4", {"d": 16, "m": 4}, {"all-gather", "reduce-scatter"}),
+        ("tpu v5e:2x4", {"d": 8}, {"all-gather", "reduce-scatter"}),
+        ("tpu v6e:4x4", {"d": 16}, {"all-gather", "all-reduce"}),
+    ],
+)
+def test_over_all_chips_of_a_cube_or_a_square_a_tpu_adds_up_where_it_would_gather_or_scatter(target, mesh, ran):
+    """What the level partitioned foretells is what the compiler then writes, and takes as long."""
+    program = sv.trace(gathered_and_scattered, array(4096, 4096), array(4096, 4096))
+    plan = sv.Plan(mesh, (P("d"), P(None, "d")), P(None, "d"))
+    below, above = (
+        [e for e in sv.timeline(report, target).events if e.lane == "ICI d"]
+        for report in (program.partition(plan), program.compile(plan, target))
+    )
+    assert {e.what for e in below} == {e.what for e in above} - {"collective-permute"} == ran
+    assert sum(e.total for e in below) == pytest.approx(sum(e.total for e in above), rel=0.1)
+
+
+def test_an_all_reduce_that_gives_a_narrower_sum_scatters_what_goes_in_and_gathers_what_comes_out(scanned):
+    program, plan = scanned
+    one = next(c for c in program.partition(plan).collectives if c.kind == "all-reduce")
+    mesh, target = plan.mesh, "tpu v5e:4x4"
+    seconds = [
+        time_of(dataclasses.replace(one, operand_bytes=size, result_bytes=out), mesh, target).seconds
+        for size, out in ((4e9, 4e9), (2e9, 2e9), (4e9, 2e9))
+    ]
+    assert seconds[2] == pytest.approx((seconds[0] + seconds[1]) / 2)
 
 
 @pytest.mark.tpu

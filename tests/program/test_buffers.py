@@ -14,9 +14,9 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.ask.program import sketch
 from shardviz.ask.targeting import resolve_target
+from shardviz.graph.tiles import image_padding
 from shardviz.layouts import itemsize
 from shardviz.program.buffers import Buffer, in_place_of, most_alive, on_chip
-from shardviz.program.footprint import _padding
 from tests.programs import graph, translator, unet
 
 
@@ -128,7 +128,7 @@ def test_images_are_padded_to_a_tpus_tiles_as_its_compiler_pads_them():
     narrow = [a for shape, a in images.items() if shape[0] == 8 and shape[3] < 64]
     assert {a.shape[3] for a in narrow} == {3, 24}
     for a in narrow:
-        assert a.bytes == math.prod(a.shape) * itemsize(a.dtype) * _padding(a.shape, (0, 3))
+        assert a.bytes == math.prod(a.shape) * itemsize(a.dtype) * (1 + image_padding(a.shape, (0, 3)))
     target = resolve_target("tpu v5e:2x4", plan.mesh).lowered_for
     compact, tiled = (sketch(program, plan, target, room)[1].needed for room in (0, 128 * 2**20))
     assert compact < 0.7 * tiled and abs(tiled - memory.takes) < abs(compact - memory.takes)
