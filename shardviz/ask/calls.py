@@ -53,7 +53,8 @@ def trace(
         >>> [one.kind for one in report.collectives]
         ['all-gather']
     """
-    return program_of(fn, args, kwargs, None, static_argnums, static_argnames, donate_argnums, donate_argnames)
+    settings = dict(zip(_SETTINGS, (static_argnums, static_argnames, donate_argnums, donate_argnames), strict=True))
+    return program_of(fn, args, kwargs, None, **settings)
 
 
 def analyze(
@@ -95,46 +96,27 @@ def analyze(
         >>> [(one.kind, one.axes, one.operand_bytes) for one in report.collectives]
         [('all-reduce', ('model',), 524288.0)]
     """
-    options = (static_argnums, static_argnames, donate_argnums, donate_argnames)
-    program = program_of(fn, args, kwargs, mesh, *options).with_flops(flops or {})
+    settings = dict(zip(_SETTINGS, (static_argnums, static_argnames, donate_argnums, donate_argnames), strict=True))
+    program = program_of(fn, args, kwargs, mesh, **settings).with_flops(flops or {})
     plan = program.plan(mesh, in_specs, out_specs)
     return program.partition(plan) if target is None else program.compile(plan, target)
-
-
-def program_of(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    mesh: Any,
-    static_argnums: Numbers,
-    static_argnames: Names,
-    donate_argnums: Numbers,
-    donate_argnames: Names,
-) -> Program:
-    """The program of a call, traced at once on `mesh`; None for the mesh that the function brings."""
-    options = {
-        "static_argnums": static_argnums,
-        "static_argnames": static_argnames,
-        "donate_argnums": donate_argnums,
-        "donate_argnames": donate_argnames,
-    }
-    return Program(adapt(fn, args, kwargs, **options), mesh)
 
 
 _SETTINGS = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
 
 
+def program_of(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], mesh: Any, **settings: Any
+) -> Program:
+    """The program of a call, traced at once on `mesh`, None for the one that the function brings; with the settings of
+    `jax.jit` that `trace` takes."""
+    return Program(adapt(fn, args, kwargs, **settings), mesh)
+
+
 def program_and_plan(subject: Any, mesh: Any = None) -> tuple[Program, Plan]:
-    """A program and a plan, from what brings both.
-
-    Args:
-        subject: a `Program`, an example of the gallery, (either of them, plan), or (function, arguments[, keywords])
-            with `in_specs`, `out_specs` and what `trace` takes among the keywords.
-        mesh: the mesh to put the plan on; None for its own.
-
-    Raises:
-        ShardvizError: if it is none of these; else as `trace` and `Program.plan`.
-    """
+    """A program and a plan, put on `mesh` if given, from what brings both: a `Program`, an example of the gallery,
+    (either of them, plan), or (function, arguments[, keywords]) with `in_specs`, `out_specs` and what `trace` takes
+    among the keywords. Raises ShardvizError if it is none of these; else as `trace` and `Program.plan`."""
     if isinstance(subject, Program):
         return subject, subject.plan(mesh)
     program, plan = getattr(subject, "program", None), getattr(subject, "plan", None)
@@ -151,8 +133,8 @@ def program_and_plan(subject: Any, mesh: Any = None) -> tuple[Program, Plan]:
         fn, args = subject[:2]
         options = dict(subject[2]) if len(subject) == 3 else {}
         specs = {name: options.pop(name, None) for name in ("in_specs", "out_specs")}
-        settings = [options.pop(name, ()) for name in _SETTINGS]
-        program = program_of(fn, tuple(args), options, mesh, *settings)
+        settings = {name: options.pop(name) for name in _SETTINGS if name in options}
+        program = program_of(fn, tuple(args), options, mesh, **settings)
         return program, program.plan(mesh, **specs)
     parts = ", ".join(type(part).__name__ for part in (subject if isinstance(subject, tuple) else (subject,)))
     raise ShardvizError(

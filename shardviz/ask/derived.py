@@ -39,12 +39,8 @@ def of_plan(method: Callable[Concatenate[S, Plan, P], T]) -> Callable[Concatenat
 
 
 def planned(program: S, plan: Plan) -> tuple[S, Plan]:
-    """The program that a plan is of, and the plan with its dimensions' arrays.
-
-    Raises:
-        SpecError: if it is no plan.
-        ShardvizError: as `of_variant` and `settled`.
-    """
+    """The program that a plan is of, and the plan with its dimensions' arrays. Raises SpecError if it is no plan;
+    ShardvizError as `of_variant` and `settled`."""
     if not isinstance(plan, Plan):
         way = "such as sv.Plan({'data': 8}, in_specs=...), or one of program.presets(mesh)"
         if isinstance(plan, PlanRecord):
@@ -154,17 +150,9 @@ def of_variant(program: S, variant: Variant) -> S:
     """A program as a plan's variant has it, traced anew; the last few are kept. Every method that takes a plan goes
     there by itself; what takes none is asked of this.
 
-    Args:
-        program: the program.
-        variant: arguments to be donated besides, whole ones, by name or tree path; dimensions of other lengths: what is
-            some times as long as the old length stays so many times as long; a policy in `jax.checkpoint_policies`, one
-            that takes no settings, for the body of each differentiated loop, and for the checkpoints that are there;
-            the function's own constraints left out, or with other specs.
-
-    Raises:
-        ShardvizError: if its own wrapper would have to say what is donated, its shapes cannot be changed here, there is
-            no such policy or constraint, or it was traced before it came here.
-        TraceError: if the function does not take such arrays; what it raises is the cause.
+    Raises ShardvizError if its own wrapper would have to say what is donated, its shapes cannot be changed here, there
+    is no such policy or constraint, or it was traced before it came here; TraceError if the function does not take such
+    arrays.
     """
     if variant == program._variant:
         return program
@@ -181,11 +169,8 @@ def of_variant(program: S, variant: Variant) -> S:
 
 
 def checkpoints(program: Derivable) -> tuple[Frame, ...]:
-    """The lines of the loops whose body is under a `jax.checkpoint`, and of the other checkpoints.
-
-    Raises:
-        TraceError: if the function needs a mesh to be traced and has met no plan yet.
-    """
+    """The lines of the loops whose body is under a `jax.checkpoint`, and of the other checkpoints. Raises TraceError if
+    the function needs a mesh to be traced and has met no plan yet."""
     return tuple(variants.checkpoint_lines(program._lowerings.shapes))
 
 

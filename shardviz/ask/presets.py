@@ -35,7 +35,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
@@ -51,6 +51,7 @@ from shardviz.program.roles import Roles
 from shardviz.program.trace import Argument
 from shardviz.records import Collective, Value
 from shardviz.records.amounts import plural
+from shardviz.records.groups import grouped
 from shardviz.visible import Visible
 
 
@@ -105,6 +106,7 @@ class Presets(dict[str, Plan], Visible):
         self.rows = tuple(rows)
 
 
+P = ParamSpec("P")
 Promise = Callable[[Report], str]
 """What a preset's sentence says of a report: why that does not hold, or nothing."""
 
@@ -144,9 +146,9 @@ class _Subject:
         return [a for a in self.state() if a.name in names]
 
     @cached_property
-    def stepped(self) -> frozenset[tuple[str, int]]:
+    def stepped(self) -> frozenset[Member]:
         """The dimensions that a loop steps along, and the windows of convolutions."""
-        return frozenset((m.path, m.dimension) for d in self.dimensions if d.undivided for m in d.arguments)
+        return frozenset(m for d in self.dimensions if d.undivided for m in d.members)
 
     @cached_property
     def cached(self) -> list[Dimension]:
@@ -165,8 +167,8 @@ class _Subject:
 
     def matrices(self) -> tuple[dict[str, float], list[Dimension]]:
         """The bytes of every matrix of the state; and the dimensions of these, but those of data and stacks."""
-        ranks = {a.name: sum((a.name, d) not in self.stepped for d in range(len(a.shape))) for a in self.state()}
-        sizes = {a.name: _nbytes(a) for a in self.state() if ranks[a.name] > 1}
+        rank = lambda a: sum(Member("argument", a.name, d) not in self.stepped for d in range(len(a.shape)))  # noqa: E731
+        sizes = {a.name: _nbytes(a) for a in self.state() if rank(a) > 1}
         own = [d for d in self.dimensions if not (d.of or d.undivided) and any(m.path in sizes for m in d.arguments)]
         return sizes, own
 
@@ -182,11 +184,7 @@ class _Subject:
 def presets_of(
     mesh: DeviceMesh, arguments: Sequence[Argument], dimensions: Dimensions, roles: Roles
 ) -> Iterator[Preset]:
-    """The presets, not tried yet.
-
-    Raises:
-        ShardvizError: if the mesh has no axis.
-    """
+    """The presets, not tried yet. Raises ShardvizError if the mesh has no axis."""
     if not mesh.names:
         raise ShardvizError("presets(mesh): a mesh with one axis or more is needed, such as {'data': 8, 'model': 8}")
     subject = _Subject(mesh, arguments, dimensions, roles)
@@ -386,6 +384,11 @@ _NEARLY, _MOST = 0.9, 0.5
 """The share of the bytes that has to be sharded where a sentence says that they are; and of matrix products."""
 
 
+def _promise(broken: Callable[Concatenate[Report, P], str]) -> Callable[P, Promise]:
+    """What a report has to keep, of a function that says why one does not, or nothing."""
+    return lambda *of, **more: lambda report: broken(report, *of, **more)
+
+
 def _nbytes(array: Argument) -> float:
     return math.prod(array.shape) * itemsize(array.dtype)
 
@@ -417,63 +420,51 @@ def _axes_of(values: Iterable[Value]) -> dict[str, tuple[tuple[str, ...], ...]]:
     return {name: tuple(tuple(map(axis_name, d)) for d in spec.dims) for name, spec in specs.items() if spec}
 
 
-def _whole(arrays: Sequence[Argument], axes: Set[str] | None = None) -> Promise:
+@_promise
+def _whole(report: Report, arrays: Sequence[Argument], axes: Set[str] | None = None) -> str:
     """That no array is sharded, by some axes or by any."""
-
-    def broken(report: Report) -> str:
-        for name, dims in _axes_of(report.arguments).items():
-            used = [a for dim in dims for a in dim if axes is None or a in axes]
-            if used and any(a.name == name for a in arrays):
-                return f"{name} is sharded along {' and '.join(used)}, and should be replicated"
-        return ""
-
-    return broken
+    for name, dims in _axes_of(report.arguments).items():
+        used = [a for dim in dims for a in dim if axes is None or a in axes]
+        if used and any(a.name == name for a in arrays):
+            return f"{name} is sharded along {' and '.join(used)}, and should be replicated"
+    return ""
 
 
-def _unsharded(dimensions: Sequence[Dimension]) -> Promise:
+@_promise
+def _unsharded(report: Report, dimensions: Sequence[Dimension]) -> str:
     """That nothing shards these dimensions."""
-
-    def broken(report: Report) -> str:
-        dims = _axes_of(report.arguments)
-        cut = (m.path for d in dimensions for m in d.arguments if m.path in dims and dims[m.path][m.dimension])
-        return next((f"the {dimensions[0].of} of {path} is sharded" for path in cut), "")
-
-    return broken
+    dims = _axes_of(report.arguments)
+    cut = (m.path for d in dimensions for m in d.arguments if m.path in dims and dims[m.path][m.dimension])
+    return next((f"the {dimensions[0].of} of {path} is sharded" for path in cut), "")
 
 
-def _batch(subject: _Subject, axes: Sequence[str]) -> Promise:
+@_promise
+def _batch(report: Report, subject: _Subject, axes: Sequence[str]) -> str:
     """That the batch is sharded by as many of the axes as divide it, in every array that has it."""
-
-    def broken(report: Report) -> str:
-        dims, some = _axes_of(report.arguments), False
-        for batch in subject.of("batch"):
-            wanted = _dividing(batch.size, axes, subject.mesh)
-            for m in batch.chosen() if wanted else ():
-                if m.role == "argument" and m.path in dims:
-                    if dims[m.path][m.dimension] != wanted:
-                        return f"the batch of {m.path} is not sharded along {' and '.join(wanted)}"
-                    some = True
-        if some:
-            return ""
-        sizes = {d.size for d in subject.of("batch")}
-        none = f"no batch of {' or '.join(map(str, sorted(sizes)))} divides by {' or '.join(axes)}"
-        return none if sizes else "the arguments have no batch dimension"
-
-    return broken
+    dims, some = _axes_of(report.arguments), False
+    for batch in subject.of("batch"):
+        wanted = _dividing(batch.size, axes, subject.mesh)
+        for m in batch.chosen() if wanted else ():
+            if m.role == "argument" and m.path in dims:
+                if dims[m.path][m.dimension] != wanted:
+                    return f"the batch of {m.path} is not sharded along {' and '.join(wanted)}"
+                some = True
+    if some:
+        return ""
+    sizes = {d.size for d in subject.of("batch")}
+    none = f"no batch of {' or '.join(map(str, sorted(sizes)))} divides by {' or '.join(axes)}"
+    return none if sizes else "the arguments have no batch dimension"
 
 
-def _sharded(what: str, arrays: Sequence[Argument], axes: Sequence[str], least: float = _NEARLY) -> Promise:
+@_promise
+def _sharded(report: Report, what: str, arrays: Sequence[Argument], axes: Sequence[str], least: float = _NEARLY) -> str:
     """That these arrays are sharded along all of the axes, by their bytes."""
-
-    def broken(report: Report) -> str:
-        dims = _axes_of((*report.arguments, *report.outputs))
-        cut = sum(_nbytes(a) for a in arrays if {x for dim in dims.get(a.name, ()) for x in dim}.issuperset(axes))
-        whole = sum(map(_nbytes, arrays))
-        if cut >= least * whole:
-            return ""
-        return f"{cut / whole:.0%} of {what} can be sharded along {' and '.join(axes)}"
-
-    return broken
+    dims = _axes_of((*report.arguments, *report.outputs))
+    cut = sum(_nbytes(a) for a in arrays if {x for dim in dims.get(a.name, ()) for x in dim}.issuperset(axes))
+    whole = sum(map(_nbytes, arrays))
+    if cut >= least * whole:
+        return ""
+    return f"{cut / whole:.0%} of {what} can be sharded along {' and '.join(axes)}"
 
 
 def _between(subject: _Subject) -> Promise:
@@ -481,31 +472,24 @@ def _between(subject: _Subject) -> Promise:
     return _sharded("the matrices' bytes", subject.weights(), (subject.last,), _MOST)
 
 
-def _stay(arrays: Sequence[Argument]) -> Promise:
+@_promise
+def _stay(report: Report, arrays: Sequence[Argument]) -> str:
     """That none of the arrays is gathered."""
-
-    def broken(report: Report) -> str:
-        gathered = _gathered(arrays, report)
-        return _where_gathered(gathered[0]) if gathered else ""
-
-    return broken
+    gathered = _gathered(arrays, report)
+    return _where_gathered(gathered[0]) if gathered else ""
 
 
-def _multiplied(subject: _Subject) -> Promise:
+@_promise
+def _multiplied(report: Report, subject: _Subject) -> str:
     """That most of the matrices' bytes are multiplied as they are sharded along the last axis, and not gathered."""
-
-    def broken(report: Report) -> str:
-        weights = [a for a in subject.weights() if a.name not in subject.roles.optimizer]
-        gathered = [c for c in _gathered(weights, report) if subject.last in map(axis_name, c.axes or ())]
-        names = {c.operand for c in gathered}
-        much = sum(_nbytes(a) for a in weights if a.name in names) > _MOST * sum(map(_nbytes, weights))
-        return _where_gathered(gathered[0]) if much else ""
-
-    return broken
+    weights = [a for a in subject.weights() if a.name not in subject.roles.optimizer]
+    gathered = [c for c in _gathered(weights, report) if subject.last in map(axis_name, c.axes or ())]
+    names = {c.operand for c in gathered}
+    much = sum(_nbytes(a) for a in weights if a.name in names) > _MOST * sum(map(_nbytes, weights))
+    return _where_gathered(gathered[0]) if much else ""
 
 
 def _gathered(arrays: Sequence[Argument], report: Report) -> list[Collective]:
-    """The gathers of some arguments."""
     names = {a.name for a in arrays}
     return [c for c in report.collectives if c.kind == "all-gather" and c.operand in names]
 
@@ -515,17 +499,14 @@ def _where_gathered(c: Collective) -> str:
     return f"{c.operand} is gathered{at}, where a constraint or another array has the axis"
 
 
-def _every(what: str, dimensions: Sequence[Dimension], axis: str) -> Promise:
+@_promise
+def _every(report: Report, what: str, dimensions: Sequence[Dimension], axis: str) -> str:
     """That these dimensions are sharded along an axis wherever they are."""
-
-    def broken(report: Report) -> str:
-        dims = _axes_of(report.arguments)
-        for m in (m for d in dimensions for m in d.chosen() if m.role == "argument"):
-            if axis not in dims.get(m.path, ())[m.dimension]:
-                return f"the {what} dimension of {m.path} is not sharded along {axis}"
-        return ""
-
-    return broken
+    dims = _axes_of(report.arguments)
+    for m in (m for d in dimensions for m in d.chosen() if m.role == "argument"):
+        if axis not in dims.get(m.path, ())[m.dimension]:
+            return f"the {what} dimension of {m.path} is not sharded along {axis}"
+    return ""
 
 
 def _tensor_cut(subject: _Subject, plan: Plan) -> Plan:
@@ -536,15 +517,8 @@ def _tensor_cut(subject: _Subject, plan: Plan) -> Plan:
 def _cut(
     subject: _Subject, plan: Plan, dimensions: Sequence[Dimension], axes: Sequence[str], *, once: bool = False
 ) -> Plan:
-    """Cuts dimensions by as many of the axes as divide them.
-
-    Args:
-        subject: the program and the mesh.
-        plan: what is sharded already.
-        dimensions: what to cut.
-        axes: by which, major to minor.
-        once: leave out a dimension of which an array is sharded along one of the axes already.
-    """
+    """The plan with dimensions cut by as many of the axes, the first first, as divide them; with `once` without those
+    of which an array is sharded along one of the axes already."""
     for dimension in dimensions:
         taken = {m.path for m, by in plan.cuts if set(by) & set(axes)}
         if once and any(m.path in taken for m in dimension.arguments):
@@ -571,16 +545,9 @@ def _state_cut(
     arguments: Set[str] | None = None,
     outputs: Set[str] = frozenset(),
 ) -> Plan:
-    """Cuts arrays of the state by the axes, each along its largest dimension that nothing cuts and that divides.
-
-    Args:
-        subject: the program and the mesh.
-        plan: what is sharded already.
-        axes: by which.
-        arguments: which of the state; then the new values of all of it lie as the old ones do. None for all of it, of
-            which the compiler places the new values.
-        outputs: which results are cut too.
-    """
+    """Cuts arrays of the state by the axes, each along its largest dimension that nothing cuts and that divides; and
+    these results. Of the state named by `arguments` the new values lie as the old ones do; of all of it the compiler
+    places them."""
     cuts = dict(plan.cuts)
     state = subject.state()
     for array in state if arguments is None else [a for a in state if a.name in arguments]:
@@ -602,36 +569,21 @@ def _state_cut(
 def _cut_array(
     subject: _Subject, cuts: dict[Member, tuple[Axis, ...]], role: str, array: Argument, axes: Sequence[str]
 ) -> None:
-    stepped = subject.stepped if role == "argument" else {(array.name, d) for d in _stepped(subject, array)}
-    own = {d: cuts.get(Member(role, array.name, d), ()) for d in range(len(array.shape))}
-    places = sorted((d for d in own if (array.name, d) not in stepped and not own[d]), key=lambda d: -array.shape[d])
+    members = (Member(role, array.name, d) for d in range(len(array.shape)))
+    free = [m for m in members if m not in subject.stepped and not cuts.get(m)]
+    free.sort(key=lambda m: -array.shape[m.dimension])
     for some in (axes, *((axis,) for axis in axes)):  # in one dimension; else axis by axis
-        for d in places:
-            if not own[d] and len(_dividing(array.shape[d], some, subject.mesh)) == len(some):
-                own[d] = cuts[Member(role, array.name, d)] = tuple(some)
+        fits = (m for m in free if len(_dividing(array.shape[m.dimension], some, subject.mesh)) == len(some))
+        if (member := next(fits, None)) is not None:
+            cuts[member] = tuple(some)
+            free.remove(member)
+            if some is axes:
                 break
-        if some is axes and any(own[d] for d in places):
-            break
-
-
-def _stepped(subject: _Subject, output: Argument) -> Iterator[int]:
-    """The dimensions of an output that a loop steps along, and the windows of convolutions."""
-    members = (m for d in subject.dimensions if d.undivided for m in d.members)
-    return (m.dimension for m in members if m.role == "output" and m.path == output.name)
 
 
 def tried(program: Any, presets: Iterable[Preset], target: str | Machine | None, level: str = "propagated") -> Presets:
-    """The presets propagated, and with a target timed, the shortest step first.
-
-    Args:
-        program: whose presets.
-        presets: as `presets_of` makes them.
-        target: the machine; None for none.
-        level: `partitioned` to have the partitioner confirm what is first, until it has.
-
-    Raises:
-        MeshError, TargetError: as `sv.cost`: a target of another size or without a speed is nobody's plan's fault.
-    """
+    """The presets propagated, and with a target timed, the shortest step first, which at level `partitioned` the
+    partitioner has confirmed. Raises MeshError, TargetError as `sv.cost`."""
     rows: dict[str, Preset] = {}
     for preset in presets:
         row = _propagated(program, preset)
@@ -672,9 +624,7 @@ def _confirmed(program: Any, row: Preset, target: str | Machine) -> Preset:
 
 def merged(rows: Sequence[Preset]) -> Iterator[Preset]:
     """The presets, of those that come out as the same step the first alone."""
-    same: dict[Any, list[Preset]] = {}
-    for row in rows:
-        same.setdefault(row.name if row.report is None else step_of(row.report), []).append(row)
+    same = grouped((row.name if row.report is None else step_of(row.report), row) for row in rows)
     for first, *others in same.values():
         yield replace(first, also=tuple(other.name for other in others))
 

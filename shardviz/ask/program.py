@@ -220,14 +220,7 @@ class Program(Derivable):
         return tried(self, self._untried_presets(mesh), target, level)
 
     def _untried_presets(self, mesh: Any = None) -> Iterator[Preset]:
-        """The presets as they are made, one after the other, with no report; of some there are several of one name.
-
-        Args:
-            mesh: as for `presets`.
-
-        Raises:
-            MeshError, TraceError: as `presets`.
-        """
+        """The presets as they are made, one after the other, with no report; of some there are several of one name."""
         on = self.plan(mesh).mesh
         arguments = self._lowerings.traced(Plan(on)).arguments
         return presets_of(on, arguments, self.dimensions, roles(self._lowerings.lowered))
@@ -377,7 +370,8 @@ class Program(Derivable):
             SpecError, TraceError: as `bind`.
             CompileError: if the compile crashed, took too long or too much, or was refused.
         """
-        return self._answer(plan, "partitioned", target, options, False, timeout, memory_limit)
+        limits = {"timeout": timeout, "memory_limit": memory_limit}
+        return self._answer(plan, "partitioned", target=target, options=options, **limits)
 
     @of_plan
     def compile(
@@ -416,7 +410,8 @@ class Program(Derivable):
             CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
                 the target, and with the compiler's own words where it does not take an option.
         """
-        return self._answer(plan, "compiled", target, options, finish, timeout, memory_limit)
+        limits = {"timeout": timeout, "memory_limit": memory_limit}
+        return self._answer(plan, "compiled", target=target, options=options, finish=finish, **limits)
 
     @of_plan
     def submit(
@@ -453,35 +448,20 @@ class Program(Derivable):
         """
         future = ReportFuture(on_report)
         try:
-            self._start(future, plan, level, target, options, finish, timeout, memory_limit)
+            until = submitting.last_milestone(level, finish)
+            future.begin(self._reading(plan.with_options(options), level, target), until, timeout, memory_limit)
         except BaseException:
             future.stop()
             raise
         return future
 
-    def _answer(self, *asked: Any) -> Report:
-        """Starts a compile and waits for its report; who interrupts either stops the compile."""
-        future = ReportFuture()
+    def _answer(self, plan: Plan, level: str, **asked: Any) -> Report:
+        """Starts a compile and waits for its report; who interrupts that stops the compile."""
+        future = self.submit(plan, level, **asked)
         try:
-            self._start(future, *asked)
             return future.result()
         finally:
             future.stop()
-
-    def _start(
-        self,
-        future: ReportFuture,
-        plan: Plan,
-        level: str,
-        target: str,
-        options: Any,
-        finish: bool,
-        timeout: float | None,
-        memory_limit: float | None,
-    ) -> None:
-        """Starts a compile whose answer goes to a future."""
-        until = submitting.last_milestone(level, finish)
-        future.begin(self._reading(plan.with_options(options), level, target), until, timeout, memory_limit)
 
     def _reading(self, plan: Plan, level: str, target: str) -> CompileReading:
         """What is to be compiled, and reads what comes of it."""
@@ -575,11 +555,7 @@ def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], opened: bool, va
 
 def named_axes(program: Program) -> tuple[str, ...]:
     """The mesh axes that a program itself names, in its constraints and in its `shard_map`s: every mesh that it runs on
-    has them.
-
-    Raises:
-        TraceError: as `Program.arguments`, of a function whose axes cannot be told.
-    """
+    has them. Raises TraceError as `Program.arguments`, of a function whose axes cannot be told."""
     traced = program._lowerings.shapes
     names = [axis_name(a) for c in traced.constraints for a in c.spec.axes]
     return tuple(dict.fromkeys((*names, *(traced.mesh.names if traced.mesh and traced.sized else ()))))
@@ -598,11 +574,7 @@ def state_of(program: Program) -> dict[str, str]:
 @of_plan
 def resharded_state(program: Program, plan: Plan) -> dict[str, str]:
     """Argument → the result that is its new value, where Shardy gives it back sharded otherwise: a second step then
-    compiles once more.
-
-    Raises:
-        SpecError, TraceError, CompileError: as `Program.propagate`.
-    """
+    compiles once more. Raises SpecError, TraceError, CompileError as `Program.propagate`."""
     report, becomes = program.propagate(plan), roles(program._lowerings.lowered).becomes
     ins, outs = ({v.name: v.spec for v in values} for values in (report.arguments, report.outputs))
     return {name: becomes[name] for name in resharded(becomes, ins, outs)}
@@ -634,21 +606,10 @@ def own_plan(program: Program) -> Plan | None:
 
 @of_plan
 def sketch(program: Program, plan: Plan, target: LowerFor = CPU, vmem_bytes: float = 0.0) -> tuple[Report, Footprint]:
-    """What costs of a plan, and nothing else: a search's `propagate`.
-
-    Args:
-        program: the program.
-        plan: mesh and specs.
-        target: what it is lowered for.
-        vmem_bytes: of a chip's own memory, what its compiler fills with values (`Chip.vmem_bytes` for a device).
-
-    Returns:
-        A report of level `propagated` with arguments, outputs, collectives, FLOPs and the schedule alone, and about
-        how much memory it takes.
-
-    Raises:
-        SpecError, TraceError, CompileError: as `Program.propagate`.
-    """
+    """What costs of a plan, and nothing else, a search's `propagate`: a report of level `propagated` with arguments,
+    outputs, collectives, FLOPs and the schedule alone, and about how much memory it takes, where a chip's compiler
+    fills so many bytes of the chip's own memory with values (`Chip.vmem_bytes` for a device). Raises as
+    `Program.propagate`."""
     bound = program.bind(plan)
     lowered = program._rehearsed(plan, bound, target)
     result, memory = shardy.sketch(lowered, bound, program._flops, room=vmem_bytes)

@@ -11,6 +11,7 @@ from shardviz.judge.report import Report
 from shardviz.program.call import Call
 from shardviz.program.lower import CPU, Lowered, LowerFor
 from shardviz.program.propagate import Propagated
+from shardviz.program.propagated import PropagatedReading
 from shardviz.program.residuals import residuals
 from shardviz.program.roles import gradients
 from shardviz.records import Collectives, Cost, PlanRecord, Use
@@ -24,23 +25,15 @@ def report_of(
     *,
     target: LowerFor = CPU,
 ) -> Report:
-    """The whole report.
-
-    Args:
-        call: what was traced.
-        bound: the plan.
-        lowered: the program.
-        propagated: what Shardy found.
-        target: what it was to be lowered for.
-    """
     arguments = tuple(
         replace(v, use=Use(v.optimizer, v.becomes, spec)) if (spec := propagated.read.get(v.name)) is not None else v
         for v in rows.arguments(lowered, bound)
     )
+    reading, cost = propagated.reading, _cost(propagated.reading)
     outputs = rows.outputs(lowered, propagated.outputs, bound, gradients(lowered))
     outputs = tuple(replace(v, computed=propagated.computed.get(v.name)) for v in outputs)
-    values = rows.labelled(propagated.values)
-    intermediates = tuple(values[n] for n in propagated.shown)
+    values = rows.labelled(reading.values)
+    intermediates = tuple(values[n] for n in reading.shown)
     report = Report(
         level="propagated",
         program=call.name,
@@ -48,22 +41,22 @@ def report_of(
         arguments=arguments,
         outputs=outputs,
         intermediates=intermediates,
-        collectives=Collectives(propagated.collectives),
-        cost=_work(propagated),
+        collectives=Collectives(reading.collectives),
+        cost=cost,
         diagnostics=rows.notes(lowered, arguments, bound.mesh)
-        + diagnose.unknown_loops(propagated.unknown_loops)
-        + diagnose.unknown_flops(propagated.work)
+        + diagnose.unknown_loops(reading.unknown_loops)
+        + diagnose.unknown_flops(cost.work)
         + diagnose.lowered_elsewhere(target.platform, lowered.platform)
-        + diagnose.reshards_left(propagated.reshards_left)
-        + diagnose.unforeseen(propagated.unforeseen)
+        + diagnose.reshards_left(reading.reshards_left)
+        + diagnose.unforeseen(reading.unforeseen)
         + diagnose.without_options(bound.options)
         + diagnose.unused_arguments(arguments),
-        source=rows.source(intermediates, (*propagated.collectives, *propagated.work)),
+        source=rows.source(intermediates, (*reading.collectives, *cost.work)),
         timings=propagated.seconds,
         versions=rows.versions(),
         residuals=residuals(propagated, lowered, bound),
-        products=propagated.products,
-        schedule=propagated.schedule,
+        products=tuple(reading.products),
+        schedule=reading.schedule,
     )
     return rows.annotated(report, call, target.platform)
 
@@ -76,13 +69,13 @@ def sketch_of(call: Call, bound: PlanRecord, lowered: Lowered, propagated: Propa
         plan=bound,
         arguments=rows.arguments(lowered, bound),
         outputs=rows.outputs(lowered, propagated.outputs, bound),
-        collectives=Collectives(propagated.collectives),
-        cost=_work(propagated),
+        collectives=Collectives(propagated.reading.collectives),
+        cost=_cost(propagated.reading),
         timings=propagated.seconds,
-        schedule=propagated.schedule,
+        schedule=propagated.reading.schedule,
     )
 
 
-def _work(propagated: Propagated) -> Cost:
-    flops = math.fsum(row.dot_flops for row in propagated.work)
-    return Cost(dot_flops=flops, unknown_loops=propagated.unknown_loops, work=propagated.work)
+def _cost(reading: PropagatedReading) -> Cost:
+    work = reading.tally.rows
+    return Cost(dot_flops=math.fsum(row.dot_flops for row in work), unknown_loops=reading.unknown_loops, work=work)

@@ -37,15 +37,8 @@ class CompileReading:
         propagate: Callable[[], Report],
         flops: Mapping[str, float],
     ):
-        """
-        Args:
-            call: what was traced.
-            bound: the plan.
-            lowered: what was given to the compiler.
-            resolved: the target.
-            propagate: gives what Shardy made of the same, to compare with.
-            flops: kernel name or call target → FLOPs of one run on one device, as a person says.
-        """
+        """`propagate` gives what Shardy made of the same, to compare with; `flops`: kernel name or call target → FLOPs
+        of one run on one device, as a person says."""
         self.kernels = KernelFacts(flops, lowered.traced.estimates)
         self.call, self.bound, self.lowered, self.resolved, self.propagate = call, bound, lowered, resolved, propagate
         self.options = {} if resolved.missing else bound.options  # simulated devices stand in for another compiler
@@ -151,16 +144,7 @@ def compiled_report(
     arguments: Sequence[str],
     kernels: KernelFacts,
 ) -> Report:
-    """The report of level `compiled`: the partitioned one, with what the target's own compiler made of it.
-
-    Args:
-        texts: stage → text of milestone `compiled`.
-        resolved: what was compiled for.
-        first: the report of level `partitioned`.
-        before, after: the modules around the partitioner.
-        arguments: the names of the program's arguments.
-        kernels: what is known of kernels and library calls besides their text.
-    """
+    """The report of level `compiled`: the partitioned one (`first`), with what the target's own compiler made of it."""
     assert first.cost is not None
     optimized = compiler.parse(texts["optimized"])
     buffers = compiler.Buffers(texts["buffers"], texts.get("live_ranges", ""), resolved.text)
@@ -208,13 +192,8 @@ def _memory(
 
 
 def finished_report(report: Report, stated: str, final: str) -> Report:
-    """A compiled report with what its finished executable says.
-
-    Args:
-        report: of level `compiled`.
-        stated: JSON of `memory` and `cost`, as `_jax.finished_numbers` has them.
-        final: the executable's program.
-    """
+    """A compiled report with what its finished executable says: JSON of `memory` and `cost`, as `_jax.finished_numbers`
+    has them, and the executable's program."""
     assert report.cost is not None
     facts = json.loads(stated)
     memory, cost = report.memory, replace(report.cost, stated=stated_cost(facts["cost"]))

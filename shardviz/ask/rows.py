@@ -40,18 +40,8 @@ def value(
     unused: bool = False,
     **notations: str,
 ) -> Value:
-    """An argument or an output.
-
-    Args:
-        name: its tree path.
-        shape, dtype: of the whole array.
-        spec: how it is sharded; None where no PartitionSpec says it.
-        shard: one device's shape; None if not known.
-        donated: whether its memory may be used for a result.
-        memory_kind: the memory that it lies in.
-        unused: whether no result needs it.
-        notations: its sharding in other notations than `pspec`.
-    """
+    """An argument or an output; its spec is None where no PartitionSpec says it, one device's shape where that is not
+    known."""
     if spec is not None:
         notations = {"pspec": str(spec), **notations}
     size = None if shard is None else math.prod(shard) * itemsize(dtype)
@@ -81,14 +71,7 @@ def arguments(lowered: Lowered, bound: PlanRecord) -> tuple[Value, ...]:
 def outputs(
     lowered: Lowered, specs: Sequence[Spec], bound: PlanRecord, gradients: Collection[str] = ()
 ) -> tuple[Value, ...]:
-    """A row for each output, as Shardy has it.
-
-    Args:
-        lowered: the program.
-        specs: how each is sharded.
-        bound: the plan.
-        gradients: the names of those that the backward pass makes.
-    """
+    """A row for each output, as Shardy has it; `gradients` are those that the backward pass makes."""
     rows = zip(lowered.traced.outputs, specs, strict=True)
     memory = bound.out_memory
     arrays = ((o, spec, memory.get(o.name, DEVICE_MEMORY), False, o.name in gradients) for o, spec in rows)
@@ -98,14 +81,8 @@ def outputs(
 def _planned(
     which: str, lowered: Lowered, mesh: DeviceMesh, arrays: Iterable[tuple[Argument, Spec, str, bool, bool]]
 ) -> tuple[Value, ...]:
-    """The rows, of which those that are as they were under the last plan are not made again.
-
-    Args:
-        which: `arguments` or `outputs`.
-        lowered: the program.
-        mesh: the plan's.
-        arrays: of each array its spec, its memory, whether nothing needs it, whether it is a gradient.
-    """
+    """The rows, of which those that are as they were under the last plan are not made again; of each array its spec,
+    its memory, whether nothing needs it, whether it is a gradient."""
     on, before = lowered.rows.get(which, (mesh, {}))
     if on != mesh:
         before = {}
@@ -168,7 +145,6 @@ def _text(file: str, first: int, last: int) -> Mapping[int, str]:
 
 @lru_cache(maxsize=1)
 def versions() -> Mapping[str, str]:
-    """The versions that made a report."""
     return {name: metadata.version(name) for name in ("jax", "jaxlib")}
 
 
@@ -191,13 +167,7 @@ def _with_pmap(values: Iterable[Value], mesh: DeviceMesh) -> tuple[Value, ...]:
 
 
 def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh) -> tuple[Finding, ...]:
-    """What there is to say of the program itself.
-
-    Args:
-        lowered: the program.
-        rows: its arguments.
-        mesh: the plan's mesh.
-    """
+    """What there is to say of the program itself."""
     traced = lowered.traced
     findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks) + diagnose.mesh_asked(traced.asked)
     idle = [p.target for place, p in enumerate(traced.placed) if place not in lowered.placed]

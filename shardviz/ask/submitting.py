@@ -37,13 +37,7 @@ class ReportFuture(Job[Report]):
         self._until = ""
 
     def begin(self, reading: CompileReading, until: str, timeout: float | None, memory_limit: float | None) -> None:
-        """Starts the compile; one that cannot be made is refused.
-
-        Args:
-            reading: the plan, the lowered program and the target.
-            until: the last milestone.
-            timeout, memory_limit: as `Program.submit`.
-        """
+        """Starts the compile, up to the last milestone that is wanted; one that cannot be made is refused."""
         self._reading, self._until = reading, until
         self.on_milestone = lambda _, name, texts: self._deliver(name, lambda: reading.report(name, texts, self))
         try:
@@ -79,11 +73,8 @@ class ReportFuture(Job[Report]):
 
 
 def last_milestone(level: str, finish: bool) -> str:
-    """The milestone after which nothing more is wanted.
-
-    Raises:
-        ShardvizError: for a level that a compile does not reach, or one that cannot be finished.
-    """
+    """The milestone after which nothing more is wanted. Raises ShardvizError for a level that a compile does not reach,
+    or one that cannot be finished."""
     if level not in processes.LEVELS:
         raise ShardvizError(f"level {level!r}: a compile reaches one of {', '.join(map(repr, processes.LEVELS))}")
     if finish and level != "compiled":
@@ -92,11 +83,8 @@ def last_milestone(level: str, finish: bool) -> str:
 
 
 def request_of(reading: CompileReading, until: str) -> processes.Request:
-    """What the compile server is asked for.
-
-    Raises:
-        CompileRefused: for a target that cannot be compiled for here, or a mesh that XLA cannot be given.
-    """
+    """What the compile server is asked for. Raises CompileRefused for a target that cannot be compiled for here, or a
+    mesh that XLA cannot be given."""
     bound, lowered, resolved = reading.bound, reading.lowered, reading.resolved
     if resolved.missing and until != "partitioned":
         raise CompileRefused(resolved.missing)

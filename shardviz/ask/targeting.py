@@ -26,7 +26,6 @@ class CompileTarget:
 
     Attributes:
         text: the target's text, as `Machine.text` writes it.
-        machine: the machine.
         topology: what the compile server is told; None for `cpu`, and where nothing here can compile for the machine.
         missing: why nothing can, and the command that mends it; empty where something can.
         slices: the slice of the device at each place of the mesh, where there are several.
@@ -40,7 +39,6 @@ class CompileTarget:
 
     @property
     def lowered_for(self) -> LowerFor:
-        """What JAX lowers the program for."""
         if self.topology is None:
             return CPU
         chip = self.machine.chip
@@ -57,16 +55,8 @@ class CompileTarget:
 
 
 def resolve_target(target: str | Machine, mesh: DeviceMesh) -> CompileTarget:
-    """Reads a target and puts a mesh on it.
-
-    Args:
-        target: such as `tpu v5p:4x4x4`, `gpu h100:2x8` or `cpu`, or whatever else `machine_of` reads.
-        mesh: the plan's mesh. Where it does not say its devices' order, it gets the one of JAX's `mesh_utils`.
-
-    Raises:
-        TargetError: if there is no such chip or topology.
-        MeshError: if the mesh and the machine differ in their number of devices.
-    """
+    """Reads a target and puts a mesh on it, in the order of JAX's `mesh_utils` where it does not say its devices'.
+    Raises TargetError if there is no such chip or topology; MeshError if the two differ in their number of devices."""
     machine = machine_of(target, mesh.size)
     kind = machine.chip.kind
     if kind == "cpu":

@@ -44,14 +44,8 @@ class Questions:
     """One plan of a program, to be asked about."""
 
     def __init__(self, lowered: Lowered, bound: PlanRecord, report: Report, reported: Reported):
-        """A plan that was propagated.
-
-        Args:
-            lowered: the program.
-            bound: the plan.
-            report: its propagated report.
-            reported: makes the report of another module, given its plan and what makes the module.
-        """
+        """A plan that was propagated; `reported` makes the report of another module, given its plan and what makes the
+        module."""
         self.trial, self.report = Perturbed(lowered, bound), report
         self._reported = reported
 
@@ -123,9 +117,8 @@ class Questions:
         node, dim, forced = quarrel.choice(of)
         step, wanted = quarrel.step, forced[0].spec if forced else node.spec
         reason = impossible(node.shape, wanted, self.report.mesh) if forced else "nothing else has this dimension"
-        chosen, effect = self._effect(self.report, target), None
-        if not reason:
-            effect = self._effect(self._forced(forced), target)
+        chosen = self._effect(self.report, target)
+        effect = None if reason else self._effect(self._forced(forced), target)
         return Contest(
             op=step.name,
             value=self.named(node.origin),
@@ -305,10 +298,10 @@ class Questions:
             raise ShardvizError(
                 f"why: expected the name of a value, a Value or a Collective of the propagated report, not {of!r}"
             )
-        for role, values in (("argument", report.arguments), ("output", report.outputs)):
-            for place, value in enumerate(values):
-                if value.name == name:
-                    return role, value, NodeKey((), -1, role, place), ()
+        ends = (("argument", report.arguments), ("output", report.outputs))
+        for role, place, value in ((role, *each) for role, values in ends for each in enumerate(values)):
+            if value.name == name:
+                return role, value, NodeKey((), -1, role, place), ()
         rows = list(self.rows.items())
         exact = [(k, v) for k, v in rows if v.name == name and (not isinstance(of, Value) or v == of)]
         variables = [(k, v) for k, v in rows if v.label == name]

@@ -46,18 +46,11 @@ def collectives(
     arguments: Sequence[str] | None = None,
     phases: Phases | None = None,
 ) -> tuple[Collective, ...]:
-    """Every collective of a module, in program order.
+    """Every collective of a module, partitioned or optimised, in program order, callees at the place of their call.
 
-    Args:
-        module: the module after partitioning, or the optimised one.
-        mesh: the mesh that it was partitioned over.
-        before: the module before partitioning. A collective that it has is the user's; without it, those without the
-            mark that newer partitioners leave on theirs are taken for the user's only inside a `shard_map`.
-        arguments: the entry parameters' names by number; without it, the tree paths that the module itself has.
-        phases: of this module, where they are there already.
-
-    Returns:
-        The collectives, callees at the place of their call. `seconds` and `formula` are left None.
+    A collective that the module before partitioning has is the user's; without that module, those without the mark that
+    newer partitioners leave on theirs are the user's only inside a `shard_map`. `arguments` are the entry parameters'
+    names; without them, the tree paths that the module has. `seconds` and `formula` are left None.
     """
     context = _Context(module, mesh, before, arguments, phases)
     return tuple(context.collective(op) for op in context.graph.operations if op.collective and not op.goes_on)
@@ -86,7 +79,6 @@ class _Context:
         self.phases = Phases(module) if phases is None else phases
 
     def collective(self, op: HloOperation) -> Collective:
-        """The record of a collective."""
         kind, run = op.collective, self.runs[op.block]
         main = max(op.results, key=lambda value: value.array.nbytes)
         axes, size, groups = self._span(op)

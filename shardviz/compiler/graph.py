@@ -81,7 +81,6 @@ class HloOperation(Operation):
 
     @property
     def known_trips(self) -> int | None:
-        """`known_trip_count`."""
         stated = _TRIPS.search(self.config)
         return int(stated[1]) if stated else None
 
@@ -104,36 +103,31 @@ class HloOperation(Operation):
 
     @property
     def is_marked_begun(self) -> bool:
-        """Whether a custom call says that a collective in a fusion begins there."""
         return self._is_marked(_BEGINS)
 
     @property
     def is_marked_ended(self) -> bool:
-        """Whether a custom call says that a collective in a fusion ends there."""
         return self._is_marked(_ENDS)
 
     def _is_marked(self, mark: str) -> bool:
+        """Whether a custom call says that a collective in a fusion begins, or ends, there."""
         users = (user for value in self.results for user, _ in value.uses if isinstance(user, Operation))
         return any(user.kind == "custom-call" and mark in user.native.attributes_text for user in users)
 
     @property
     def constant(self) -> str:
-        """The text of a constant."""
         return self.native.operands_text.strip()
 
     @property
     def direction(self) -> str:
-        """A comparison's direction."""
         return self._attribute("direction")
 
     @property
     def target(self) -> str:
-        """What a custom call calls."""
         return self._attribute("custom_call_target").strip('"')
 
     @property
     def config(self) -> str:
-        """`backend_config`."""
         return self._attribute("backend_config")
 
     @property
@@ -195,7 +189,6 @@ class HloOperation(Operation):
 
     @property
     def fft_lengths(self) -> Dims:
-        """The lengths of a Fourier transform."""
         return self._numbers("fft_length")
 
     @property
@@ -246,13 +239,13 @@ class HloGraph(Graph):
                 arrays[instruction.name] = _part(operands[0], (index,))
             else:
                 arrays[instruction.name] = self._made(block, instruction, operands)
-        block.returns(tuple(_leaves(arrays[computation.root.name])))
+        block.returns(leaves(arrays[computation.root.name]))
 
     def _made(self, block: Block, instruction: Instruction, operands: list[Tree]) -> Tree:
         """Notes an operation; the arrays that its instruction gives."""
-        opcode, groups = instruction.opcode, [tuple(_leaves(tree)) for tree in operands]
+        opcode, groups = instruction.opcode, [leaves(tree) for tree in operands]
         if opcode.endswith("-done"):
-            groups = [tuple(filter(_is_result, values)) or values for values in groups]
+            groups = [tuple(v for v in values if v.maker and v in v.maker.results) or values for values in groups]
         operation = HloOperation(opcode, tuple(chain.from_iterable(groups)), block, instruction)
         if opcode == "custom-call" and operation.target in _SHARDINGS:
             operation.kind = "sharding"
@@ -288,11 +281,7 @@ _FUNCTIONS = ("to_apply", "select", "scatter")
 
 
 def graph_of(module: Module) -> HloGraph:
-    """The graph of a module, made once.
-
-    Raises:
-        ParseError: if an instruction cannot be read; the message names it.
-    """
+    """The graph of a module, made once. Raises ParseError if an instruction cannot be read; the message names it."""
     graph = _GRAPHS.get(module)
     if graph is None:
         graph = _GRAPHS[module] = HloGraph(module)
@@ -303,26 +292,13 @@ def _others(operation: HloOperation, shape: ShapeTree) -> tuple[GraphValue, ...]
     return tuple(HloValue(operation, i, leaf, operation.native) for i, leaf in enumerate(leaves(shape)))
 
 
-def _is_result(value: GraphValue) -> bool:
-    return value.maker is not None and value in value.maker.results
-
-
 def _run(instruction: Instruction) -> list[str]:
     """The computations that an instruction runs as a whole, a loop's condition before its body."""
     roles = (*_RUN, "to_apply") if instruction.opcode == "call" else _RUN
     return [name for role in roles if role in instruction.called for name in instruction.called[role]]
 
 
-def _leaves(tree: Tree) -> Iterator[GraphValue]:
-    if isinstance(tree, GraphValue):
-        yield tree
-    else:
-        for part in tree:
-            yield from _leaves(part)
-
-
 def _like(shape: ShapeTree, values: Iterator[GraphValue]) -> Tree:
-    """Arrays in the tree of a shape."""
     return next(values) if isinstance(shape, HloShape) else tuple(_like(part, values) for part in shape)
 
 

@@ -19,11 +19,8 @@ _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
 def hlo_lines(text: str) -> tuple[StageLine, ...]:
-    """The lines of a module, without the tables of places and what instructions say of theirs.
-
-    Raises:
-        ParseError: as `parse`.
-    """
+    """The lines of a module, without the tables of places and what instructions say of theirs. Raises ParseError as
+    `parse`."""
     module = parse(text)
     places = {}
     for _, instruction in module:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from shardviz.layouts.layout import itemsize
 from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.records import Collective, TargetCollective
+from shardviz.records.groups import grouped
 
 _CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _ALGORITHM = re.compile(r'"(?:strategy|algorithm|kernel_strategy|collective_algorithm|backend)"\s*:\s*"(\w+)"')
@@ -51,13 +52,9 @@ def target_collectives(
     arguments: Sequence[str] | None = None,
     slices: Sequence[int] = (),
 ) -> tuple[TargetCollective, ...]:
-    """The collectives as the target runs them, in program order.
-
-    Args:
-        partitioned, after: the partitioner's collectives, and its module.
-        slices: the slice of the device at each place of the mesh, where there are several. The TPU's compiler then
-            writes a program for one slice, whose devices it counts from 0; between slices it sends and receives.
-    """
+    """The collectives as the target runs them, in program order. `slices` is the slice of the device at each place of
+    the mesh, where there are several: a TPU's compiler then writes a program for one slice, whose devices it counts
+    from 0; between slices it sends and receives."""
     runs_as, made_as = _named(optimized), _named(after)
     runs = [
         OptimizedCollective(on_slices(c, mesh, slices, optimized.num_partitions), runs_as[c.name], optimized)
@@ -67,7 +64,7 @@ def target_collectives(
     laid_before = {one.laid for one in by_name.values()}
     for run in runs:
         if run.laid and run.laid not in laid_before:
-            run.take_apart()
+            run.parts = [(run.parts[0][0], float(size * run.times)) for size in run.laid]
     by_channel = Counter((one.channel, one.family) for one in by_name.values())
     for one in by_name.values():
         one.alone = by_channel[one.channel, one.family] == 1
@@ -80,10 +77,7 @@ def target_collectives(
         _pair(runs, left, of_run, of_made, sums)
     _serving_several(runs, left, by_name, sums)
     _further_parts(runs, by_name)
-    several: dict[str, int] = {}
-    for run in runs:
-        for name in run.stands_for:
-            several[name] = several.get(name, 0) + 1
+    several = Counter(name for run in runs for name in run.stands_for)
     return tuple(_record(run, by_name, several) for run in runs)
 
 
@@ -91,7 +85,7 @@ def _named(module: Module) -> dict[str, HloOperation]:
     return {op.native.name: op for op in graph_of(module).operations if op.collective}
 
 
-def _record(run: OptimizedCollective, by_name: _ByName, several: dict[str, int]) -> TargetCollective:
+def _record(run: OptimizedCollective, by_name: _ByName, several: Mapping[str, int]) -> TargetCollective:
     stands_for = [by_name[name].collective for name in run.stands_for]
     shown = run.shown
     if stands_for:
@@ -123,13 +117,8 @@ def _record(run: OptimizedCollective, by_name: _ByName, several: dict[str, int])
 
 
 def on_slices(collective: Collective, mesh: DeviceMesh, slices: Sequence[int], devices: int) -> Collective:
-    """A collective within one slice, with the mesh axes that its groups span on all slices.
-
-    Args:
-        collective: the collective, whose groups count the devices of one slice from 0.
-        slices: the slice of the device at each place of the mesh.
-        devices: how many devices the program is for.
-    """
+    """A collective within one slice, whose groups count its devices from 0, with the mesh axes that they span on all
+    slices."""
     places = [np.flatnonzero(np.asarray(slices) == s) for s in sorted(set(slices))]
     if len(places) < 2 or {len(p) for p in places} != {devices}:
         return collective
@@ -193,19 +182,10 @@ class OptimizedCollective:
         self.channel = _channel(op.native)
         self.place = _place(op.native, collective, module)
         self.times = (collective.group_size or 1) if collective.kind == "all-gather" else 1
-        self.parts = [
-            ("all-gather" if self.family == "reduce" and _is_padded(value) else self.family, self._size(value.elements))
-            for value in op.operands
-        ]
+        kinds = ["all-gather" if self.family == "reduce" and _is_padded(v) else self.family for v in op.operands]
+        self.parts = [(kind, float(v.elements * self.times)) for kind, v in zip(kinds, op.operands, strict=True)]
         self.laid = _laid_together(op) if len(op.operands) == 1 else ()
         self.dtypes = {value.dtype for value in op.operands}
-
-    def _size(self, elements: int) -> float:
-        return float(elements * self.times)
-
-    def take_apart(self) -> None:
-        """Takes what its one operand is laid together of for its parts."""
-        self.parts = [(self.parts[0][0], self._size(size)) for size in self.laid]
 
     @property
     def whole(self) -> float:
@@ -334,10 +314,7 @@ def _pair(
 
     Where fewer run than were made, the summands of one sum are taken to run as one: each run is one of another sum.
     """
-    waiting: dict[str, list[str]] = {}
-    for name, partitioned in left.items():
-        if key := of_made(partitioned):
-            waiting.setdefault(repr(key), []).append(name)
+    waiting = grouped((repr(key), name) for name, partitioned in left.items() if (key := of_made(partitioned)))
     keys = {id(run): repr(key) for run in runs if not run.stands_for and (key := of_run(run))}
     running = Counter(keys.values())
     further = {name for names in sums for name in names[1:]}
@@ -422,10 +399,8 @@ def _serving_several(
     The sum of two all-reduces is the all-reduce of a sum, so that compilers make one of them.
     """
     runs_of = {name: run for run in runs for name in run.stands_for}
-    same: dict[Hashable, list[str]] = {}
-    for name, one in by_name.items():
-        if one.collective.kind not in REDUCES:
-            same.setdefault((_moved(one.collective), one.collective.count), []).append(name)
+    others = {name: one.collective for name, one in by_name.items() if one.collective.kind not in REDUCES}
+    same = grouped(((_moved(c), c.count), name) for name, c in others.items())
     for names in (*same.values(), *sums):
         run = next((runs_of[name] for name in names if name in runs_of), None)
         for name in [n for n in names if run is not None and n in left]:

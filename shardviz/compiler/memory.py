@@ -42,6 +42,7 @@ from shardviz.compiler.shapes import HloShape, element
 from shardviz.errors import ParseError
 from shardviz.kept import cached_property
 from shardviz.records import Alive, HostMemory, Memory
+from shardviz.records.groups import grouped
 
 HOST = 5
 """The color of the host's memory."""
@@ -139,11 +140,8 @@ class Buffers:
     def _alive(self) -> tuple[tuple[int, int], ...]:
         """(Moment, bytes of temporaries that are alive in main memory from then on), wherever that changes."""
         ranges = [row for row in self.ranges if self.allocations[row[0].allocation].is_temporary]
-        begin: dict[int, list[PlacedValue]] = {}
-        end: dict[int, list[PlacedValue]] = {}
-        for value, first, last in ranges:
-            begin.setdefault(first, []).append(value)
-            end.setdefault(last + 1, []).append(value)
+        begin = grouped((first, value) for value, first, _ in ranges)
+        end = grouped((last + 1, value) for value, _, last in ranges)
         held: dict[tuple[int, int], list[int]] = {}
         used, alive = 0, []
         for time in sorted({*begin, *end}):
@@ -192,9 +190,7 @@ class Buffers:
         """
         if not self.ranges:
             return ()
-        at: dict[tuple[int, int], list[tuple[PlacedValue, int, int]]] = {}
-        for row in self.ranges:
-            at.setdefault((row[0].allocation, row[0].offset), []).append(row)
+        at = grouped(((row[0].allocation, row[0].offset), row) for row in self.ranges)
         places = []
         for (number, _), rows in at.items():
             allocation = self.allocations[number]
@@ -254,24 +250,15 @@ MOST_ALIVE = 24
 def memory(
     buffer_assignment: str | Buffers, live_range: str = "", *, target: str = "cpu", report: str = "", no_room: str = ""
 ) -> Memory:
-    """The memory plan of a compiled program, bytes on one device.
+    """The memory plan of a compiled program, bytes on one device, from the texts of XLA's dumps
+    `*-buffer-assignment.txt`, `*-live-range.txt` and `*-memory-usage-report.txt`, and the compiler's message where it
+    does not fit (`no_room`).
 
-    Args:
-        buffer_assignment: the text of the dump `*-buffer-assignment.txt`; or both texts, as `Buffers`.
-        live_range: the text of `*-live-range.txt`, if there is one.
-        target: the compiler whose plan it is.
-        report: the text of `*-memory-usage-report.txt`, if there is one.
-        no_room: the compiler's message where the program does not fit.
-
-    Returns:
-        The plan. Only main memory (color 0) counts, not what a thread keeps to itself; on-chip buffers and the host's
-        memory are counted apart. `peak` is what is held for the whole step, and the most of the temporaries that are
-        alive at one time, as XLA's heap simulator counts them; without live ranges, all that is set aside: arguments,
-        outputs and temporaries, aliased ones once. `fits` is False with `no_room`, else None, as the machine is not
-        known here.
-
-    Raises:
-        ParseError: if the text has no allocations.
+    Only main memory (color 0) counts, not what a thread keeps to itself; on-chip buffers and the host's memory are
+    counted apart. `peak` is what is held for the whole step, and the most of the temporaries that are alive at one
+    time, as XLA's heap simulator counts them; without live ranges, all that is set aside: arguments, outputs and
+    temporaries, aliased ones once. `fits` is False with `no_room`, else None, as the machine is not known here. Raises
+    ParseError if the text has no allocations.
     """
     assignment = buffer_assignment
     buffers = assignment if isinstance(assignment, Buffers) else Buffers(assignment, live_range, target)
@@ -319,9 +306,6 @@ def alive_at_peak(
 
     Arguments and outputs are held for the whole step. A place that several values share is called after one that is
     alive then; where that was only passed on (a loop's parameter), after the one that was made there before or after.
-
-    Args:
-        arguments: the entry parameters' names by number.
     """
     heaviest = buffers.held()[:most]
     wanted = {value.name for _, values in heaviest for value in values}

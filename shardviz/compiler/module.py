@@ -32,6 +32,7 @@ from shardviz.errors import ParseError, excerpt
 from shardviz.kept import cached_property
 from shardviz.notation.bounds import MOST_DIGITS
 from shardviz.records import Frame
+from shardviz.records.groups import grouped
 
 T = TypeVar("T")
 # Modules may be long, so each of these takes time in proportion to the text: a word is looked at from its beginning
@@ -114,7 +115,6 @@ class Instruction:
 
     @cached_property
     def operands(self) -> tuple[str, ...]:
-        """The names of its operands."""
         return tuple(name for name, _ in self._operands)
 
     @cached_property
@@ -182,7 +182,6 @@ class Computation:
     """A named list of instructions, operands before users.
 
     Attributes:
-        name: its name.
         instructions: in program order.
     """
 
@@ -191,12 +190,10 @@ class Computation:
 
     @cached_property
     def by_name(self) -> dict[str, Instruction]:
-        """Instruction name → instruction."""
         return Named(f"computation {self.name!r}", ((i.name, i) for i in self.instructions))
 
     @cached_property
     def root(self) -> Instruction:
-        """Its result."""
         for instruction in reversed(self.instructions):
             if instruction.is_root:
                 return instruction
@@ -204,16 +201,12 @@ class Computation:
 
     @cached_property
     def parameters(self) -> dict[int, Instruction]:
-        """Parameter number → instruction."""
         return {at: i for i in self.instructions if (at := i.parameter_number) is not None}
 
     @cached_property
     def users(self) -> dict[str, tuple[Instruction, ...]]:
         """Instruction name → the instructions that use it, in program order."""
-        by_name: dict[str, list[Instruction]] = {}
-        for instruction in self.instructions:
-            for operand in dict.fromkeys(instruction.operands):
-                by_name.setdefault(operand, []).append(instruction)
+        by_name = grouped((operand, i) for i in self.instructions for operand in dict.fromkeys(i.operands))
         return {name: tuple(users) for name, users in by_name.items()}
 
 
@@ -222,8 +215,6 @@ class Module:
     """A module of HLO.
 
     Attributes:
-        name: its name.
-        entry: the entry computation.
         computations: name → computation, in the text's order.
         header: the module's first line.
         tables: the text of its tables of source locations.
@@ -270,18 +261,9 @@ class Module:
 
 
 def parse(text: str) -> Module:
-    """Reads the text of an HLO module.
-
-    Args:
-        text: what XLA writes under `xla_dump_to`, or `Compiled.as_text()`.
-
-    Returns:
-        The module. Computations and instructions are found now, their parts are read on first use.
-
-    Raises:
-        ParseError: for a line that is no instruction, text without an entry computation, or a computation that does
-            not end; the message shows the line.
-    """
+    """Reads the text of an HLO module, what XLA writes under `xla_dump_to`: its computations and instructions now,
+    their parts on first use. Raises ParseError for a line that is no instruction, text without an entry computation, or
+    a computation that does not end; the message shows the line."""
     start = text.find("HloModule ")
     if start < 0:
         raise ParseError(f"this is no HLO module: no line begins with 'HloModule' in {excerpt(text, 80)!r}")
@@ -392,11 +374,8 @@ def _split(text: str, token: re.Pattern[str] = _ATTRIBUTE_TOKEN) -> list[str]:
 
 
 def number(text: str, instruction: Instruction) -> int:
-    """The whole number that a part of an instruction is.
-
-    Raises:
-        ParseError: if it is none; the message names the instruction.
-    """
+    """The whole number that a part of an instruction is. Raises ParseError if it is none; the message names the
+    instruction."""
     if not _is_whole(text.strip()):
         named = f"HLO instruction {excerpt(instruction.name)!r} ({instruction.opcode})"
         raise ParseError(f"{named}: {excerpt(text)!r} is not a number")

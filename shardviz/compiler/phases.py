@@ -31,12 +31,7 @@ class Phases:
         self.differentiated = is_differentiated(names)
 
     def __call__(self, operation: HloOperation, name_stack: str) -> str:
-        """`forward`, `backward`, `rematerialised` or `update`.
-
-        Args:
-            operation: whose operands and users tell where the name stack does not.
-            name_stack: what tells first.
-        """
+        """`forward`, `backward`, `rematerialised` or `update`: by its name stack, else by its operands and users."""
         stated = phase(name_stack, self.differentiated)
         if stated != "update":
             return stated

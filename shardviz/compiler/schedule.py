@@ -57,24 +57,14 @@ def is_scheduled(module: Module) -> bool:
 def schedule_of(
     module: Module, kernels: KernelFacts | None = None, buffers: Buffers | None = None, donated: Sequence[float] = ()
 ) -> Schedule:
-    """What a module's instructions do, in the compiler's order where it is scheduled, else in `graph.listed`'s.
-
-    Args:
-        module: the optimised module, or the partitioned one.
-        kernels: what is known of kernels and library calls besides their text.
-        buffers: of one that is scheduled: the compiler's buffer assignment.
-        donated: of another: bytes on one device of each argument whose memory a result may take.
-
-    Raises:
-        ParseError: if an instruction cannot be read; the message names it.
-    """
+    """What a module's instructions do, in the compiler's order where it is scheduled (`buffers`: its buffer
+    assignment), else in `graph.listed`'s (`donated`: bytes on one device of each argument whose memory a result may
+    take). Raises ParseError if an instruction cannot be read; the message names it."""
     reading = _ScheduleReader(module, kernels or KernelFacts(), () if buffers is None else buffers.moments)
     return reading.block(reading.graph.entry, donated=donated)
 
 
 class _ScheduleReader:
-    """One reading of a module."""
-
     def __init__(self, module: Module, kernels: KernelFacts, moments: Sequence[tuple[str, int]]):
         self.graph, self.kernels, self.scheduled = graph_of(module), kernels, is_scheduled(module)
         self.phases, self.trips = Phases(module), trip_counts(self.graph)

@@ -18,6 +18,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from shardviz.errors import DtypeError, ParseError, excerpt
 from shardviz.layouts.layout import itemsize
@@ -55,7 +56,6 @@ class HloShape:
 
     @property
     def size(self) -> int:
-        """The number of elements."""
         return math.prod(self.dims)
 
     @property
@@ -90,11 +90,9 @@ ShapeTree = HloShape | tuple["ShapeTree", ...]
 """A shape, or a tuple of them."""
 
 
-def leaves(shape: ShapeTree) -> tuple[HloShape, ...]:
-    """The arrays of a shape, tuples flattened."""
-    if isinstance(shape, HloShape):
-        return (shape,)
-    return tuple(leaf for part in shape for leaf in ((part,) if isinstance(part, HloShape) else leaves(part)))
+def leaves(tree: Any) -> tuple[Any, ...]:
+    """What tuples within each other hold: the arrays of a `ShapeTree`, say."""
+    return tuple(leaf for part in tree for leaf in leaves(part)) if isinstance(tree, tuple) else (tree,)
 
 
 def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
@@ -108,14 +106,7 @@ def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
 
 @lru_cache(maxsize=4096)
 def parse_shape(text: str) -> ShapeTree:
-    """Reads a shape.
-
-    Args:
-        text: such as `f32[4,8]{1,0}` or `(s32[], f32[8])`.
-
-    Raises:
-        ParseError: if it is none.
-    """
+    """Reads a shape, such as `f32[4,8]{1,0}` or `(s32[], f32[8])`. Raises ParseError if it is none."""
     plain = _without_comments(text).strip()
     opened: list[list[ShapeTree]] = []  # the tuples that have not ended, and their parts so far
     at = 0
@@ -152,7 +143,6 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _without_comments(text: str) -> str:
-    """The text without `/*index=5*/`."""
     if "/*" not in text:
         return text
     first, *rest = text.split("/*")

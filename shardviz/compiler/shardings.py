@@ -29,16 +29,11 @@ _TRIVIAL = frozenset(
 
 
 def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
-    """Every value of a module before partitioning, with its sharding.
+    """Every value of a module before partitioning (the snapshot `before_spmd-partitioning`), with its sharding.
 
-    Args:
-        module: the module before partitioning (the snapshot `before_spmd-partitioning`).
-        mesh: the mesh whose axes to name.
-
-    Returns:
-        A `Value` for each instruction that has a sharding and is no constant, tuple, element of one, inner parameter
-        or copy in the same sharding, in program order, loop bodies before their loops. Its `sharding` holds the text as
-        `hlo`. Inside a `shard_map` the shape is one device's along the axes in `manual`.
+    There is a `Value` for each instruction that has a sharding and is no constant, tuple, element of one, inner
+    parameter or copy in the same sharding, in program order, loop bodies before their loops. Its `sharding` holds the
+    text as `hlo`. Inside a `shard_map` the shape is one device's along the axes in `manual`.
     """
     phases = Phases(module)
     block_runs = runs(phases.graph)
@@ -62,10 +57,10 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
                     dtype=shape.dtype,
                     spec=rest if manual else spec,
                     shard_shape=shard_shape,
-                    bytes_per_device=_bytes(shard_shape, shape.dtype),
+                    bytes_per_device=None if shard_shape is None else HloShape(shape.dtype, shard_shape).nbytes,
                     sharding={"hlo": text},
                     source=module.source(instruction),
-                    op=_operation(instruction, name_stack),
+                    op=name_stack.rpartition("/")[2] if "/" in name_stack.rstrip("/") else instruction.opcode,
                     name_stack=name_stack,
                     count=block_runs[block].count,
                     manual=manual,
@@ -76,12 +71,8 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
 
 @lru_cache(maxsize=8192)
 def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | None, tuple[int, ...] | None]:
-    """The spec and the shard shape that an HLO sharding gives an array.
-
-    Returns:
-        The spec, or None where no PartitionSpec says it; and the shard's shape by XLA's rule, `ceil(size / tiles)`, or
-        None where the text does not say it.
-    """
+    """The spec that an HLO sharding gives an array (None where no PartitionSpec says it), and the shard's shape by
+    XLA's rule, `ceil(size / tiles)` (None where the text does not say it)."""
     try:
         spec = read_spec(text, mesh, len(shape))
     except SpecError:
@@ -95,11 +86,7 @@ def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | Non
 
 @lru_cache(maxsize=8192)
 def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tuple[Axis, ...], Spec | None]:
-    """The axes along which an HLO sharding is manual, and the spec over the others (None where none are left).
-
-    Args:
-        shape: the array's shape, one device's along the manual axes.
-    """
+    """The axes along which an HLO sharding is manual, and the spec over the others (None where none are left)."""
     if "manual" not in text:
         return (), None
     sharding = hlo.read(text.strip(), mesh, len(shape))
@@ -109,28 +96,16 @@ def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tu
 
 
 def output_shardings(before: Module) -> tuple[str, ...]:
-    """The sharding of each output, as HLO text.
+    """The sharding of each output array as HLO text, tuples flattened; `{replicated}` where nothing says otherwise.
 
     The compiler takes the outputs' shardings from the entry's root just before it partitions; afterwards the text has
     them no longer.
-
-    Returns:
-        One text an output array, tuples flattened; `{replicated}` where nothing says otherwise.
     """
     root = before.entry.root
     text = root.sharding or "{replicated}"
     count = len(leaves(root.shape))
     parts = split_tuple(text)
     return parts * count if len(parts) == 1 and count != 1 else parts
-
-
-def _bytes(shard_shape: tuple[int, ...] | None, dtype: str) -> float | None:
-    return None if shard_shape is None else HloShape(dtype, shard_shape).nbytes
-
-
-def _operation(instruction: Instruction, name_stack: str) -> str:
-    _stack, slash, last = name_stack.rpartition("/")
-    return last if slash and last else instruction.opcode
 
 
 def _idle_copy(computation: Computation, instruction: Instruction, text: str) -> bool:

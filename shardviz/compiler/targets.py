@@ -247,27 +247,42 @@ GPUS = {
     ),
 }
 
-_SHARED_BY_ALL = {
-    "threads_per_block_limit": 1024,
-    "threads_per_warp": 32,
-    "shared_memory_per_block": 49152,
-    "threads_per_core_limit": 2048,
-    "block_dim_limit_x": 2147483647,
-    "block_dim_limit_y": 65535,
-    "block_dim_limit_z": 65535,
-    "thread_dim_limit_x": 1024,
-    "thread_dim_limit_y": 1024,
-    "thread_dim_limit_z": 64,
-    "registers_per_core_limit": 65536,
-    "registers_per_block_limit": 65536,
-    "device_address_bits": 64,
-    "ecc_enabled": "true",
-    "device_vendor": '"NVIDIA Corporation"',
-    "driver_version": '"13.0.0"',
-    "runtime_version": '"12.8.0"',
-    "compile_time_toolkit_version": '"12.8.0"',
-    "dnn_version": '"9.10.0"',
-}
+_GPU_CONFIG = """gpu_device_info {{
+  threads_per_block_limit: 1024
+  threads_per_warp: 32
+  shared_memory_per_block: 49152
+  threads_per_core_limit: 2048
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+  thread_dim_limit_x: 1024
+  thread_dim_limit_y: 1024
+  thread_dim_limit_z: 64
+  registers_per_core_limit: 65536
+  registers_per_block_limit: 65536
+  device_address_bits: 64
+  ecc_enabled: true
+  device_vendor: "NVIDIA Corporation"
+  driver_version: "13.0.0"
+  runtime_version: "12.8.0"
+  compile_time_toolkit_version: "12.8.0"
+  dnn_version: "9.10.0"
+  shared_memory_per_core: {gpu.shared[0]}
+  shared_memory_per_block_optin: {gpu.shared[1]}
+  core_count: {gpu.cores}
+  fpus_per_core: {gpu.lanes}
+  clock_rate_ghz: {gpu.clock_ghz}
+  device_memory_size: {gpu.memory}
+  memory_bandwidth: {gpu.bandwidth}
+  l2_cache_size: {gpu.cache}
+  pcie_bandwidth: {gpu.pcie}
+  name: "{gpu.name}"
+  cuda_compute_capability {{ major: {gpu.capability} feature_extension: {feature} }}
+  device_interconnect_info {{ active_links: {gpu.links} }}
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 }}
+device_description_str: "{gpu.name}\""""
 
 
 def gpu_config(chip: str) -> str | None:
@@ -275,29 +290,4 @@ def gpu_config(chip: str) -> str | None:
     gpu = GPUS.get(chip)
     if gpu is None:
         return None
-    info = _SHARED_BY_ALL | {
-        "shared_memory_per_core": gpu.shared[0],
-        "shared_memory_per_block_optin": gpu.shared[1],
-        "core_count": gpu.cores,
-        "fpus_per_core": gpu.lanes,
-        "clock_rate_ghz": gpu.clock_ghz,
-        "device_memory_size": gpu.memory,
-        "memory_bandwidth": gpu.bandwidth,
-        "l2_cache_size": gpu.cache,
-        "pcie_bandwidth": gpu.pcie,
-        "name": f'"{gpu.name}"',
-    }
-    lines = [f"  {key}: {value}" for key, value in info.items()]
-    feature = "ACCELERATED_FEATURES" if gpu.capability >= 9 else "NONE"
-    lines += [f"  cuda_compute_capability {{ major: {gpu.capability} feature_extension: {feature} }}"]
-    lines += [f"  device_interconnect_info {{ active_links: {gpu.links} }}"]
-    return "\n".join(
-        [
-            "gpu_device_info {",
-            *lines,
-            "}",
-            'platform_name: "CUDA"',
-            "dnn_version_info { major: 9 minor: 10 }",
-            f'device_description_str: "{gpu.name}"',
-        ]
-    )
+    return _GPU_CONFIG.format(gpu=gpu, feature="ACCELERATED_FEATURES" if gpu.capability >= 9 else "NONE")

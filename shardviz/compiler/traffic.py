@@ -39,11 +39,8 @@ _LARGE_CONSTANT = 8
 
 
 def moved_bytes(op: HloOperation) -> float:
-    """Bytes read and written by one run of an operation; of the blocks that it runs as wholes, only a fusion's.
-
-    Args:
-        op: any operation of a module as a target runs it, optimised, with its fusions; not inside a fusion.
-    """
+    """Bytes read and written by one run of an operation of an optimised module, outside of fusions; of the blocks that
+    it runs as wholes, only a fusion's."""
     kind = op.kind
     if kind in _FREE or kind.endswith("-done"):
         return 0.0

@@ -14,6 +14,7 @@ from shardviz.compiler.graph import HloOperation
 from shardviz.graph import Operation, Origins
 from shardviz.graph.uses import is_invariant, maker
 from shardviz.records import Collective
+from shardviz.records.groups import grouped
 
 RESHARDS = ("all-gather", "all-to-all", "collective-permute")
 _PASSES = frozenset((*RESHARDS, "convert", "copy", "bitcast"))
@@ -93,15 +94,11 @@ def _plain(name: str) -> str:
 def with_shardys(
     ours: Sequence[Collective], predicted: Sequence[Collective], arguments: Sequence[str]
 ) -> tuple[Collective, ...]:
-    """The partitioner's collectives with what Shardy's level alone knows of those that are the same.
+    """The partitioner's collectives with what Shardy's level alone knows of those that are the same, under the same
+    plan.
 
     First come those that are alike in everything; then those that move as much along the same axes elsewhere; then
     those that the partitioner takes in place of Shardy's at the same line, one or several for each change of cuts.
-
-    Args:
-        ours: of level `partitioned`.
-        predicted: of level `propagated`, under the same plan.
-        arguments: the names of the program's arguments.
     """
     rows = list(ours)
     left = [place for place, c in enumerate(ours) if c.origin == "partitioner"]
@@ -117,9 +114,7 @@ def _matched(
     rows: list[Collective], left: Sequence[int], free: Sequence[Collective], key: Callable[[Collective], object]
 ) -> tuple[list[int], list[Collective]]:
     """Tells each collective with a twin of the same key what the twin knows; gives what is left of both."""
-    twins_of: dict[object, list[Collective]] = {}
-    for c in free:
-        twins_of.setdefault(key(c), []).append(c)
+    twins_of = grouped((key(c), c) for c in free)
     taken: set[int] = set()
     rest = []
     for place in left:

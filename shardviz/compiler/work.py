@@ -53,16 +53,8 @@ class ByteCount:
 
 
 def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFacts | None = None) -> Cost:
-    """Counts the FLOPs of a module on one device.
-
-    Args:
-        module: the partitioned module, whose shapes are one device's, or any other.
-        phases: of this module, where they are there already.
-        kernels: what is known of kernels and library calls besides their text.
-
-    Raises:
-        ParseError: if an instruction cannot be read; the message names it.
-    """
+    """Counts the FLOPs of a module on one device, if it is partitioned, as its shapes are. Raises ParseError if an
+    instruction cannot be read; the message names it."""
     phases, kernels, other_of = phases or Phases(module), kernels or KernelFacts(), OtherFlops(graph_of(module))
 
     def count(op: HloOperation) -> _OperationCost | None:
@@ -91,14 +83,8 @@ def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFac
 
 
 def count_bytes(module: Module) -> ByteCount:
-    """Counts the bytes that a module's instructions read from and write to main memory; see `traffic`.
-
-    Args:
-        module: a module as a target runs it: optimised, with its fusions.
-
-    Raises:
-        ParseError: if an instruction cannot be read; the message names it.
-    """
+    """Counts the bytes that the instructions of an optimised module read from and write to main memory; see `traffic`.
+    Raises ParseError if an instruction cannot be read; the message names it."""
 
     def count(op: HloOperation) -> _OperationCost | None:
         size = moved_bytes(op)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from shardviz.layouts import itemsize
 from shardviz.records import Value
+from shardviz.records.groups import grouped
 from shardviz.records.report import ReportRecord
 
 _INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (16, 32, 64))
@@ -47,18 +48,11 @@ def batch_of(report: ReportRecord) -> Batch | None:
     Scalars, PRNG keys, and what lies in the model (the argument of most arrays) never count.
 
     Where there are none, floats beside the model are samples by their first dimension, if all have two or four
-    dimensions (or one) and agree. Arrays of a shape that the model has too, such as moments, are none.
-
-    Args:
-        report: of any level.
-
-    Returns:
-        The guess; None where there is nothing to rest it on.
+    dimensions (or one) and agree. Arrays of a shape that the model has too, such as moments, are none. None where there
+    is nothing to rest a guess on.
     """
-    model = _model(report.arguments)
-    others = [v for v in report.arguments if not v.donated and len(v.shape) > 0 and _root(v) != model]
-    if found := inputs_of(report):
-        return _counted(found, others)
+    if inputs := inputs_of(report):
+        return _counted(inputs, _beside_model(report))
     floats = samples_of(report)
     if not floats:
         return None
@@ -70,9 +64,9 @@ def samples_of(report: ReportRecord) -> tuple[Value, ...]:
     model = _model(report.arguments)
     if model is None:
         return ()
-    others = [v for v in report.arguments if not v.donated and len(v.shape) > 0 and _root(v) != model]
-    known = {v.shape for v in report.arguments if _root(v) == model}
-    floats = tuple(v for v in others if ("float" in v.dtype or v.dtype == "uint8") and v.shape not in known)
+    shapes = {v.shape for v in report.arguments if _root(v) == model}
+    others = (v for v in _beside_model(report) if v.shape not in shapes)
+    floats = tuple(v for v in others if "float" in v.dtype or v.dtype == "uint8")
     ranks = {len(v.shape) for v in floats}
     return floats if len({v.shape[0] for v in floats}) == 1 and ranks & {2, 4} and ranks <= {1, 2, 4} else ()
 
@@ -81,30 +75,30 @@ def inputs_of(report: ReportRecord) -> tuple[Value, ...]:
     """The arrays of whole numbers that a step takes in anew: token ids or labels; empty where none are known."""
     if not any(v.dtype in _INTEGERS for v in report.arguments):
         return ()
-    model = _model(report.arguments)
-    others = [v for v in report.arguments if not v.donated and len(v.shape) > 0 and _root(v) != model]
+    others = _beside_model(report)
     return tuple(v for v in others if v.dtype in _INTEGERS and not _is_key(v) and _is_one_a_sample(v, others))
 
 
+def _beside_model(report: ReportRecord) -> list[Value]:
+    """The arrays among the arguments that a step takes in anew: neither the model's nor donated."""
+    model = _model(report.arguments)
+    return [v for v in report.arguments if not v.donated and v.shape and _root(v) != model]
+
+
 def _counted(found: Sequence[Value], others: Sequence[Value]) -> Batch:
-    """From arrays of whole numbers."""
     flat = [v for v in found if len(v.shape) > 1] or found
     named = [v for v in flat if any(name in v.name.lower() for name in _NAMED)]
     one = _largest(named or flat)
     rank = len(one.shape)
     pictures = any(v.shape[:rank] == one.shape and len(v.shape) == rank + _PIXELS for v in others)
     what = "samples" if pictures or rank == 1 else "tokens"
-    sizes = " x ".join(map(str, one.shape))
-    return Batch(
-        math.prod(one.shape), what, f"{sizes}, from argument {one.name}" if rank > 1 else f"argument {one.name}"
-    )
+    sizes = f"{' x '.join(map(str, one.shape))}, from " if rank > 1 else ""
+    return Batch(math.prod(one.shape), what, f"{sizes}argument {one.name}")
 
 
 def _model(arguments: Sequence[Value]) -> str | None:
     """The argument of most arrays; of single ones, one that is donated. None where there is none or nothing else."""
-    roots: dict[str, list[Value]] = {}
-    for v in arguments:
-        roots.setdefault(_root(v), []).append(v)
+    roots = grouped((_root(v), v) for v in arguments)
     if len(roots) < 2:
         return None
 
@@ -113,9 +107,9 @@ def _model(arguments: Sequence[Value]) -> str | None:
         size = sum(math.prod(v.shape) * itemsize(v.dtype) for v in arrays)
         return len(arrays), any(v.donated for v in arrays), size
 
-    found = max(roots, key=rank)
-    many, donated, _ = rank(found)
-    return found if many > 1 or donated else None
+    root = max(roots, key=rank)
+    many, donated, _ = rank(root)
+    return root if many > 1 or donated else None
 
 
 def _root(value: Value) -> str:

@@ -18,10 +18,11 @@ A chip of one's own is a changed one, or a new one:
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
@@ -173,7 +174,7 @@ class Chip:
         """Pickles with plain dictionaries, as read-only ones do not pickle."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         values |= {"flops_per_s": dict(self.flops_per_s), "sources": dict(self.sources)}
-        return _chip_of, (values,)
+        return partial(Chip, **values), ()
 
     def flops(self, dtype: str) -> float:
         """FLOPs a second of one chip for products of an element type.
@@ -212,18 +213,11 @@ class Chip:
         return self.sources.get(attribute, "no source given")
 
 
-def _chip_of(values: dict[str, Any]) -> Chip:
-    return Chip(**values)
-
-
 def family(dtype: str) -> str:
     """`float8_e4m3fn` → `float8`, `f8e5m2` → `float8`, `bf16` → `bfloat16`."""
     short = {"bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "s8": "int8", "u8": "uint8"}
-    name = short.get(dtype, dtype)
-    for head, family in (("float8", "float8"), ("f8", "float8"), ("float4", "float4"), ("f4", "float4")):
-        if name.startswith(head):
-            return family
-    return name
+    small = re.match(r"f(?:loat)?([84])", dtype)
+    return f"float{small[1]}" if small else short.get(dtype, dtype)
 
 
 @cache
@@ -252,15 +246,12 @@ def _read(name: str, entry: Mapping[str, Any], where: Mapping[str, str]) -> Chip
 
 
 def chip(name: str) -> Chip:
-    """The chip of that name, upper or lower case.
-
-    Raises:
-        TargetError: if there is none; the message has those that there are.
-    """
-    found = chips().get(str(name).strip().lower())
-    if found is None:
+    """The chip of that name, upper or lower case. Raises TargetError if there is none; the message has those that there
+    are."""
+    named = chips().get(str(name).strip().lower())
+    if named is None:
         raise TargetError(
             f"there is no chip {name!r}; there are {', '.join(chips())}. Give the numbers of another with "
             "shardviz.Chip(...)"
         )
-    return found
+    return named

@@ -59,18 +59,15 @@ class CloudMachine:
 
 
 def cloud_machine(text: str) -> CloudMachine | None:
-    """The machine of a cloud's name, upper or lower case; None for text that is none.
-
-    Raises:
-        TargetError: for a number of TensorCores that makes no whole chips.
-    """
-    found = _NAME.fullmatch(text.strip())
-    if found is None:
+    """The machine of a cloud's name, upper or lower case; None for text that is none. Raises TargetError for a number
+    of TensorCores that makes no whole chips."""
+    match = _NAME.fullmatch(text.strip())
+    if match is None:
         return None
-    several = int(found["several"] or 1)
-    if found["gpu"]:
-        return CloudMachine(_MACHINE_TYPES[found["gpu"].lower()], int(found["gpus"]), several)
-    name, count = found["tpu"].lower(), int(found["count"])
+    several = int(match["several"] or 1)
+    if match["gpu"]:
+        return CloudMachine(_MACHINE_TYPES[match["gpu"].lower()], int(match["gpus"]), several)
+    name, count = match["tpu"].lower(), int(match["count"])
     cores = _CORES_PER_CHIP[name]
     if count < 1 or count % cores:
         raise TargetError(

@@ -140,35 +140,30 @@ def collective_seconds(
         over: tuple[Axis, ...] = (axes,)  # type: ignore[assignment]
     else:
         over = tuple(axes)  # type: ignore[arg-type]
-    place = Placement.of(mesh, target)
-    machine = place.machine
+    place = _linked(mesh, target)
     groups = place.groups(over)
-    if machine.chip.kind == "cpu":
-        machine.chip.needs("ici_link_bytes_per_s")
     return place.once(
         (kind, float(nbytes), over, exact, in_network),
-        lambda: _time(kind, float(nbytes), over, groups, place.route(over), machine, exact, in_network),
+        lambda: _time(kind, float(nbytes), over, groups, place.route(over), place.machine, exact, in_network),
     )
 
 
 def group_seconds(
-    kind: str,
-    nbytes: float,
-    groups: np.ndarray,
-    mesh: Any,
-    target: str | Machine,
-    *,
-    exact: bool = True,
-    in_network: bool = False,
+    kind: str, nbytes: float, groups: np.ndarray, mesh: Any, target: str | Machine, *, exact: bool = True
 ) -> CollectiveTime:
     """As `collective_seconds`, for groups that are given as places of the mesh: integers, groups x members."""
     _check(kind, nbytes)
-    place = Placement.of(mesh, target)
-    machine = place.machine
-    if machine.chip.kind == "cpu":
-        machine.chip.needs("ici_link_bytes_per_s")
+    place = _linked(mesh, target)
     members = np.asarray(place.order)[groups]
-    return _time(kind, float(nbytes), None, members, route(machine, members), machine, exact, in_network)
+    return _time(kind, float(nbytes), None, members, route(place.machine, members), place.machine, exact, False)
+
+
+def _linked(mesh: Any, target: str | Machine) -> Placement:
+    """A mesh on a machine. Raises TargetError for `cpu`, which has no links."""
+    place = Placement.of(mesh, target)
+    if place.machine.chip.kind == "cpu":
+        place.machine.chip.needs("ici_link_bytes_per_s")
+    return place
 
 
 def _check(kind: str, nbytes: float) -> None:
@@ -198,14 +193,14 @@ def _time(
     inputs |= {name: value for name in rates if (value := getattr(machine.chip, name))}
     if kind == "collective-permute":
         following = np.roll(groups, -1, axis=1)
-        found = (_messages(nbytes / over.size, groups.ravel(), following.ravel(), machine),)
+        parts = (_messages(nbytes / over.size, groups.ravel(), following.ravel(), machine),)
     else:
-        found = stages(kind, nbytes, over, groups, machine, exact, in_network)
-    seconds = sum(stage.seconds for stage in found)
-    longest = max(found, key=lambda stage: stage.seconds).largest
-    each = [f"[{s.largest.formula}] {format_seconds(s.seconds)}" for s in found]
-    sources = "; ".join(dict.fromkeys(s.largest.source for s in found))
-    formula = f"{longest.formula if len(found) == 1 else ' + '.join(each)} = {format_seconds(seconds)} [{sources}]"
+        parts = stages(kind, nbytes, over, groups, machine, exact, in_network)
+    seconds = sum(stage.seconds for stage in parts)
+    longest = max(parts, key=lambda stage: stage.seconds).largest
+    each = [f"[{s.largest.formula}] {format_seconds(s.seconds)}" for s in parts]
+    sources = "; ".join(dict.fromkeys(s.largest.source for s in parts))
+    formula = f"{longest.formula if len(parts) == 1 else ' + '.join(each)} = {format_seconds(seconds)} [{sources}]"
     if kind == "ragged-all-to-all":
         formula += "; at most, as an all-to-all of all rows"
     return CollectiveTime(
@@ -216,7 +211,7 @@ def _time(
         formula=formula,
         bound=longest.bound,
         inputs=inputs,
-        stages=found,
+        stages=parts,
         route=over,
     )
 
@@ -272,12 +267,7 @@ def _most(sources: np.ndarray, targets: np.ndarray) -> int:
 
 
 def whole_bytes(collective: Collective, group_size: int | None = None) -> float | None:
-    """V of a program's collective: from the bytes that go in and come out on one device. None where not known.
-
-    Args:
-        collective: the collective.
-        group_size: devices in a group; if not given, the collective's own.
-    """
+    """V of a program's collective: from the bytes that go in and come out on one device. None where not known."""
     kind, size = collective.kind, collective.group_size if group_size is None else group_size
     if kind == "all-gather":
         return collective.result_bytes
@@ -295,23 +285,17 @@ def with_seconds(collective: Collective, mesh: Any, target: str | Machine, *, ex
     `seconds` is None and `formula` says why.
     """
     try:
-        found = time_of(collective, mesh, target, exact=exact)
+        timed = time_of(collective, mesh, target, exact=exact)
     except ShardvizError as error:
         return dataclasses.replace(collective, seconds=None, formula=f"not known: {error}")
-    return dataclasses.replace(collective, seconds=found.seconds, formula=found.formula)
+    return dataclasses.replace(collective, seconds=timed.seconds, formula=timed.formula)
 
 
 def time_of(collective: Collective, mesh: Any, target: str | Machine, *, exact: bool = True) -> CollectiveTime:
-    """How long one run of a program's collective takes, with all that was computed for it.
-
-    Raises:
-        ShardvizError: if the time cannot be told.
-    """
-    place = Placement.of(mesh, target)
-    machine = place.machine
+    """How long one run of a program's collective takes, with all that was computed for it. Raises ShardvizError if the
+    time cannot be told."""
+    place = _linked(mesh, target)
     kind, axes, text = collective.kind, collective.axes, collective.groups
-    if machine.chip.kind == "cpu":
-        machine.chip.needs("ici_link_bytes_per_s")
     if kind == "collective-permute" and text.startswith("{{"):
         return place.once((text, collective.operand_bytes, axes), lambda: _pairs(collective, place))
     if axes is None and not text:
@@ -319,7 +303,7 @@ def time_of(collective: Collective, mesh: Any, target: str | Machine, *, exact: 
     if axes is not None:
         whole = whole_bytes(collective, place.groups(axes).shape[1])
         assert whole is not None
-        return collective_seconds(kind, whole, axes, place, machine, exact=exact)
+        return collective_seconds(kind, whole, axes, place, place.machine, exact=exact)
     key = kind, text, collective.operand_bytes, collective.result_bytes, exact
     return place.once(key, lambda: _of_groups(collective, place, exact))
 

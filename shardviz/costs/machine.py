@@ -120,12 +120,12 @@ class Machine:
             )
         text = str(target).strip()
         check_size(text, MOST_NAME, f"target {excerpt(text)!r}", "characters", TargetError)
-        if chip is None and (known := cloud_machine(text)) is not None:
-            return _of_cloud(text, known)
-        found = _TEXT.match(text)
-        if found is None or not text:
+        if chip is None and (cloud := cloud_machine(text)) is not None:
+            return _of_cloud(text, cloud)
+        match = _TEXT.match(text)
+        if match is None or not text:
             raise TargetError(f"target {excerpt(str(target))!r}: expected {_EXAMPLES}")
-        kind, name, topology, slices = found.groups()
+        kind, name, topology, slices = match.groups()
         kind = kind.lower() if kind else None
         if chip is None:
             if name is None and kind != "cpu":
@@ -179,7 +179,6 @@ class Machine:
 
     @property
     def hosts(self) -> int:
-        """The number of hosts."""
         if self.chip.kind == "gpu":
             return self.topology[0]
         return int(self.processes()[-1]) + 1 if self.topology else 1
@@ -286,11 +285,10 @@ def _check_tpu(machine: Machine) -> None:
             f"target {machine.text!r}: {chips} chips; a slice of {of.name} has at most {most} "
             f"({of.source('max_chips')}). Several slices are written '*2'"
         )
-    whole = all(n % b == 0 for n, b in zip(sizes, of.host_bounds, strict=False)) or chips == 1
-    cubes = not of.cube or all(n % of.cube == 0 for n in sizes) or all(of.cube % n == 0 for n in sizes)
-    if not whole or not cubes:
+    whole = lambda sizes: all(n % b == 0 for n, b in zip(sizes, of.host_bounds, strict=False))  # noqa: E731
+    if not (chips == 1 or whole(sizes)) or not _is_of_cubes(sizes, of):
         steps = [sorted({1, 2, 4, n // 4 * 4, n // 4 * 4 + 4} - {0}) for n in sizes]
-        options = [each for each in itertools.product(*steps) if _is_slice(each, of)]
+        options = [each for each in itertools.product(*steps) if whole(each) and _is_of_cubes(each, of)]
         why = f"a host has {'x'.join(map(str, of.host_bounds))} chips"
         why += f", and a slice is cubes of {'x'.join([str(of.cube)] * 3)} or a part of one" if of.cube else ""
         raise TargetError(
@@ -298,18 +296,15 @@ def _check_tpu(machine: Machine) -> None:
         )
 
 
-def _is_slice(sizes: tuple[int, ...], of: Chip) -> bool:
-    if any(n % b for n, b in zip(sizes, of.host_bounds, strict=False)):
-        return False
+def _is_of_cubes(sizes: tuple[int, ...], of: Chip) -> bool:
+    """Whether a box is of whole cubes or a part of one, where a chip's slices are."""
     return not of.cube or all(n % of.cube == 0 for n in sizes) or all(of.cube % n == 0 for n in sizes)
 
 
 def _nearest(sizes: tuple[int, ...], options: list[tuple[int, ...]]) -> str:
     """The three options whose sizes differ least, as ratios."""
 
-    def far(option: tuple[int, ...]) -> float:
-        return sum(abs(math.log(a / b)) for a, b in zip(sorted(option), sorted(sizes), strict=True))
-
+    far = lambda box: sum(abs(math.log(a / b)) for a, b in zip(sorted(box), sorted(sizes), strict=True))  # noqa: E731
     return ", ".join("x".join(map(str, each)) for each in sorted(options, key=far)[:3])
 
 
@@ -346,14 +341,7 @@ def topologies(of: str | Chip, size: int) -> tuple[Machine, ...]:
     """Every machine of a chip with so many JAX devices, those of one slice first, the most cube-like before the rest.
 
     Of TPUs in several slices, each of one host or more, there is one for each number of slices. GPUs come in whole
-    NVLink domains first.
-
-    Args:
-        of: the chip, or its name.
-        size: JAX devices.
-
-    Raises:
-        TargetError: if there is no such chip.
+    NVLink domains first. Raises TargetError if there is no such chip.
     """
     return _topologies(named(of) if isinstance(of, str) else of, size)
 
@@ -367,13 +355,13 @@ def _topologies(of: Chip, size: int) -> tuple[Machine, ...]:
         return tuple(m for n in each if size % n == 0 and (m := _made(of, (size // n, n))) is not None)
     if size % of.devices_per_chip:
         return ()
-    chips, found = size // of.devices_per_chip, []
+    chips, shapes = size // of.devices_per_chip, []
     for slices in _divisors(chips):
         if slices > 1 and chips // slices < min(_HOST, math.prod(of.host_bounds)):
             break
         same = (m for box in _boxes(chips // slices, of.ici_axes) if (m := _made(of, box, slices)) is not None)
-        found += list(same) if slices == 1 else list(same)[:1]
-    return tuple(found)
+        shapes += list(same) if slices == 1 else list(same)[:1]
+    return tuple(shapes)
 
 
 def natural(of: str | Chip, size: int) -> Machine | None:
@@ -387,29 +375,19 @@ def natural(of: str | Chip, size: int) -> Machine | None:
 
 
 def grown(machine: Machine, size: int) -> Machine | None:
-    """The machine of the same chip with another number of devices; None where there is none.
+    """The machine of the same chip with another number of JAX devices; None where there is none.
 
     It keeps the number of slices, or of GPUs on a host, where it can, and is as cube-like as it can be. There are more
     slices only where one cannot be so large.
-
-    Args:
-        machine: the machine.
-        size: JAX devices.
     """
-    if machine.chip.kind == "gpu":
-        alike = (m for m in topologies(machine.chip, size) if m.topology[1] == machine.topology[1])
-    else:
-        alike = (m for m in topologies(machine.chip, size) if m.num_slices == machine.num_slices)
+    keeps = lambda m: m.topology[1] if machine.chip.kind == "gpu" else m.num_slices  # noqa: E731
+    alike = (m for m in topologies(machine.chip, size) if keeps(m) == keeps(machine))
     return next(alike, None) or natural(machine.chip, size)
 
 
 def sizes_near(of: str | Chip, size: int) -> tuple[int, ...]:
-    """The next numbers of devices below and above one for which there is a `natural` machine; fewer if there is none.
-
-    Args:
-        of: the chip, or its name.
-        size: JAX devices.
-    """
+    """The next numbers of JAX devices below and above one for which there is a `natural` machine; fewer if there is
+    none."""
     of = named(of) if isinstance(of, str) else of
     there = lambda n: (of.kind == "gpu" or n % _HOST == 0 or n < _HOST) and natural(of, n) is not None  # noqa: E731
     below = next((n for n in range(min(size - 1, _MOST_DEVICES), 0, -1) if there(n)), None)
@@ -426,8 +404,8 @@ def _largest(of: Chip) -> int:
 
 
 def _made(of: Chip, sizes: tuple[int, ...], slices: int = 1) -> Machine | None:
-    if of.cube and not (all(n % of.cube == 0 for n in sizes) or all(of.cube % n == 0 for n in sizes)):
-        return None  # most boxes are none, and to say why takes its time
+    if not _is_of_cubes(sizes, of):
+        return None  # as most boxes are not, and to say why takes its time
     try:
         return Machine(of, sizes, slices)
     except TargetError:
@@ -439,8 +417,8 @@ def _boxes(chips: int, axes: int) -> list[tuple[int, ...]]:
 
     Sizes are in rising order, but those of 1 come last: a plane of chips has x and y, and no z.
     """
-    found = sorted(_rising(chips, axes, 1), key=lambda box: (sum(box), box))
-    return [(*(n for n in box if n > 1), *(n for n in box if n == 1)) for box in found]
+    boxes = sorted(_rising(chips, axes, 1), key=lambda box: (sum(box), box))
+    return [(*(n for n in box if n > 1), *(n for n in box if n == 1)) for box in boxes]
 
 
 def _rising(size: int, factors: int, least: int) -> Iterator[tuple[int, ...]]:
@@ -459,11 +437,8 @@ def _divisors(size: int) -> list[int]:
 
 
 def attached() -> str:
-    """The target that JAX's devices are; this starts JAX's backend, as nothing else here does.
-
-    Raises:
-        TargetError: if they are of a kind that is not known.
-    """
+    """The target that JAX's devices are; this starts JAX's backend, as nothing else here does. Raises TargetError if
+    they are of a kind that is not known."""
     import jax
 
     return target_of(jax.devices())
@@ -483,9 +458,9 @@ def machine_of(target: str | Machine, size: int | None = None) -> Machine:
     if size is not None and isinstance(target, str) and (alone := _CHIP_ALONE.fullmatch(target.strip())):
         of = chips().get(alone["name"].lower())
         if of is not None and of.kind != "cpu" and of.kind == (alone["kind"] or of.kind).lower():
-            if (found := natural(of, size)) is None:
+            if (machine := natural(of, size)) is None:
                 raise TargetError(f"target {target!r}: {none_of(of, size)}")
-            return found
+            return machine
     return Machine.of(attached() if target == "attached" else target)
 
 
@@ -511,23 +486,17 @@ def _of_cloud(text: str, known: CloudMachine) -> Machine:
 
 
 def target_of(devices: Sequence[Any]) -> str:
-    """The target's text of some devices.
-
-    Args:
-        devices: JAX devices, all of a machine.
-
-    Raises:
-        TargetError: if they are of a kind that is not known.
-    """
+    """The target's text of some JAX devices, all of a machine. Raises TargetError if they are of a kind that is not
+    known."""
     first = devices[0]
     if first.platform == "cpu":
         return "cpu"
     kind = str(first.device_kind)
-    known = {chip.device_kind: chip for chip in chips().values() if chip.kind != "cpu"}
-    chip = known.get(kind)
+    by_kind = {chip.device_kind: chip for chip in chips().values() if chip.kind != "cpu"}
+    chip = by_kind.get(kind)
     if chip is None:
         raise TargetError(
-            f"target 'attached': JAX's devices are {len(devices)} x {kind!r}, which is none of {', '.join(known)}; "
+            f"target 'attached': JAX's devices are {len(devices)} x {kind!r}, which is none of {', '.join(by_kind)}; "
             "name the target that is nearest"
         )
     if chip.kind == "gpu":

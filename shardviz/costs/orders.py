@@ -38,7 +38,6 @@ def reordered(mesh: DeviceMesh, order: str | Iterable[int]) -> DeviceMesh:
     """The mesh with its devices in another order; axes and sizes stay.
 
     Args:
-        mesh: the mesh.
         order: `mesh_utils` (none is said, so that JAX's `mesh_utils` chooses), `row-major` (device i at place i), or
             the ids, as numbers or as a mesh's text has them: `0,1,3,2`, `[0,1,3,2]` or `[2,4]T(1,0)`.
 
@@ -52,24 +51,21 @@ def reordered(mesh: DeviceMesh, order: str | Iterable[int]) -> DeviceMesh:
         return replace(mesh, device_ids=(), in_order=True)
     listed = text if text.startswith("[") else f"[{text}]"
     try:
-        found = DeviceMesh.of(f"places={mesh.size} devices={listed}")
+        listing = DeviceMesh.of(f"places={mesh.size} devices={listed}")
     except MeshError as error:
         raise MeshError(
             f"order {text[:80]!r}: {error}. Type {MESH_UTILS}, {ROW_MAJOR}, the ids of the {mesh.size} devices with "
             "commas between them, or a transposed count such as [2,4]T(1,0)"
         ) from None
-    return replace(mesh, device_ids=found.device_ids, in_order=found.in_order)
+    return replace(mesh, device_ids=listing.device_ids, in_order=listing.in_order)
 
 
 def exchanged(mesh: DeviceMesh, machine: Machine, one: str, other: str) -> DeviceMesh:
     """The mesh in the order that mesh_utils would choose if two of its axes stood in each other's place.
 
     mesh_utils serves the last axis first, so the place decides which axis gets the better part of the machine. Slices
-    are where the exchanged axes have them.
-
-    Raises:
-        MeshError: if the mesh has no such axis.
-        TargetError: if the machine has another number of devices, or has no links (`cpu`).
+    are where the exchanged axes have them. Raises MeshError if the mesh has no such axis; TargetError if the machine
+    has another number of devices, or has no links (`cpu`).
     """
     if machine.chip.kind == "cpu":
         raise TargetError("target 'cpu': simulated devices have no links, so no order of theirs is better than another")
@@ -121,19 +117,19 @@ def orders(cost: StepCost) -> tuple[Order, ...]:
         *((pair, exchanged(mesh, machine, *pair)) for pair in itertools.combinations(several, 2)),
         ("own", mesh),
     ]
-    found: dict[tuple[int, ...], Order] = {}
+    by_order: dict[tuple[int, ...], Order] = {}
     for key, other in options:
         try:
             place = Placement.of(other, machine)
         except ShardvizError:  # slices that are no blocks of the mesh need their own order
             continue
         now = place.order == cost.placement.order
-        if (same := found.get(place.order)) is not None:
+        if (same := by_order.get(place.order)) is not None:
             also = same.also if key == "own" else (*same.also, key)
-            found[place.order] = replace(same, also=also)
+            by_order[place.order] = replace(same, also=also)
         else:
-            found[place.order] = Order(key, other, _communication(cost, place), now)
-    return tuple(found.values())
+            by_order[place.order] = Order(key, other, _communication(cost, place), now)
+    return tuple(by_order.values())
 
 
 def _communication(cost: StepCost, place: Placement) -> float:

@@ -124,10 +124,8 @@ class Placement(Keeping, Visible):
         return tuple(self.machine.ids()[list(self.order)].tolist())
 
     def device(self, place: int) -> PlacedDevice:
-        """The device at a place of the mesh: where in the machine it is, and its company along each mesh axis.
-
-        Args:
-            place: 0 to the number of devices less 1, in row-major order.
+        """The device at a place of the mesh, row-major: where in the machine it is, and its company along each mesh
+        axis.
 
         Raises:
             MeshError: if the mesh has no such place.
@@ -151,7 +149,6 @@ class PlacedDevice(Visible):
 
     @property
     def id(self) -> int:
-        """JAX's id of it."""
         return int(self.placement.machine.ids()[self.placement.order[self.place]])
 
     @property
@@ -167,10 +164,8 @@ def placement(mesh: DeviceMesh, machine: Machine, keep_order: bool = False) -> P
     A mesh that says its devices' order (`device_ids`, JAX's ids or 0, 1, ... in the machine's list) keeps it; one that
     does not gets the order that `jax.experimental.mesh_utils` would choose. Slices are where the mesh says
     (`data=2*4`), or else run through its first axes. With `keep_order`, as with a mesh's own `in_order`, a mesh that
-    lists no ids has that of the ids, 0, 1, 2, ...
-
-    Raises:
-        TargetError: if the machine has another number of devices, or its slices cannot lie as the mesh says.
+    lists no ids has that of the ids, 0, 1, 2, ... Raises TargetError if the machine has another number of devices, or
+    its slices cannot lie as the mesh says.
     """
     if machine.chip.kind == "cpu":
         return Placement(mesh, machine, tuple(mesh.ids().tolist()), bool(mesh.device_ids or mesh.in_order))
@@ -209,11 +204,11 @@ def _slices(mesh: DeviceMesh, machine: Machine) -> tuple[int, ...]:
                 "devices=[...] as well"
             )
         return factors
-    left, found = machine.num_slices, []
+    left, factors_of = machine.num_slices, []
     for size in mesh.sizes:
-        found.append(int(np.gcd(size, left)))
-        left //= found[-1]
-    return tuple(found) if left == 1 else (1,) * len(mesh.sizes)
+        factors_of.append(int(np.gcd(size, left)))
+        left //= factors_of[-1]
+    return tuple(factors_of) if left == 1 else (1,) * len(mesh.sizes)
 
 
 def _frozen(table: np.ndarray) -> np.ndarray:
@@ -250,18 +245,10 @@ def groups_along(axes: Sequence[Axis], mesh: DeviceMesh) -> np.ndarray:
 
 
 def placed(report: ReportRecord, target: str | Machine | None, asked: str) -> Placement:
-    """A report's mesh on a machine that has a speed.
-
-    Args:
-        report: of any level.
-        target: the machine; the report's own if None.
-        asked: the name of the function that is asked, for its errors.
-
-    Raises:
-        MeshError: if the machine has another number of devices than the report's mesh; the message has what would fit.
-        TargetError: if there is no such machine, or it has no speed (`cpu`).
-        ShardvizError: if `report` is no report.
-    """
+    """A report's mesh on a machine that has a speed, the report's own if None; `asked` names the function for its
+    errors. Raises MeshError if the machine has another number of devices than the report's mesh; the message has what
+    would fit; TargetError if there is no such machine, or it has no speed (`cpu`); ShardvizError if `report` is no
+    report."""
     if not isinstance(report, ReportRecord):
         raise ShardvizError(
             f"{asked}(report={type(report).__name__}): expected a Report, such as program.partition(plan) gives"
@@ -299,15 +286,12 @@ _RING_V5P_2x2x2 = (0, 1, 3, 2, 6, 7, 5, 4)
 
 
 def device_order(machine: Machine, sizes: Sequence[int], slices: Sequence[int] = ()) -> np.ndarray:
-    """The devices in the order that JAX's `mesh_utils` would choose.
+    """The devices in the order that JAX's `mesh_utils` would choose: integers of shape `sizes`, places in the machine's
+    list.
 
     Args:
-        machine: the machine.
         sizes: the size of each mesh axis.
         slices: the number of slices (of NVLink domains) along each mesh axis; empty for 1 each.
-
-    Returns:
-        Integers of shape `sizes`: places in the machine's list of devices.
 
     Raises:
         TargetError: if the machine has another number of devices, or of slices.
@@ -363,13 +347,12 @@ def _slice_order(machine: Machine, sizes: tuple[int, ...]) -> np.ndarray:
 def _along_torus(torus: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
     """Mesh axes along the axes of the torus, the last mesh axis first; torus axes are split where they must be."""
     taken = _whole_axes(torus.shape, sizes)
-    table = _split_axes(torus.shape, sizes) if taken is None else None
-    if table is None:
-        assert taken is not None
+    if taken is not None:
         order = [axis for axes in taken for axis in axes]
         rest = [axis for axis in range(torus.ndim) if axis not in order]  # of size 1: a mesh of no axes takes none
         return torus.transpose(order + rest).reshape(sizes)
     # Every torus axis as a row of parts, one for each mesh axis; then the parts of one mesh axis side by side.
+    table = _split_axes(torus.shape, sizes)
     parts = torus.reshape(table.ravel())
     order = np.arange(table.size).reshape(table.shape).T.ravel()
     return parts.transpose(order).reshape(sizes)
@@ -379,22 +362,16 @@ def _whole_axes(shape: tuple[int, ...], sizes: tuple[int, ...]) -> list[tuple[in
     """For each mesh axis the torus axes that it takes, as many as possible; None where whole axes will not do."""
     free = list(shape)
     taken: list[tuple[int, ...]] = [()] * len(sizes)
-    rank = (1, 2, 3, 0)  # a chip's own devices are the best joined, then x, y, z
+    options = [o for many in range(len(shape), 0, -1) for o in itertools.combinations(range(len(shape)), many)]
+    if len(shape) == 4:
+        rank = (1, 2, 3, 0)  # a chip's own devices are the best joined, then x, y, z
+        options.sort(key=lambda o: (-len(o), min(rank[a] for a in o), sum(rank[a] for a in o)))
     for mesh_axis in reversed(range(len(sizes))):
-        for many in range(len(shape), 0, -1):
-            options = itertools.combinations(range(len(shape)), many)
-            if len(shape) == 4:
-                options = sorted(options, key=lambda o: (min(rank[a] for a in o), sum(rank[a] for a in o)))
-            fitting = (o for o in options if math.prod(free[a] for a in o) == sizes[mesh_axis])
-            found = next(fitting, None)
-            if found is not None:
-                taken[mesh_axis] = found
-                for axis in found:
-                    free[axis] = 0
-                break
-        else:
-            if sizes[mesh_axis] > 1:
-                return None
+        taken[mesh_axis] = next((o for o in options if math.prod(free[a] for a in o) == sizes[mesh_axis]), ())
+        if not taken[mesh_axis] and sizes[mesh_axis] > 1:
+            return None
+        for axis in taken[mesh_axis]:
+            free[axis] = 0
     return taken
 
 

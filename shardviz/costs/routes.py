@@ -148,12 +148,8 @@ class Route:
 
 
 def route(machine: Machine, groups: Sequence[Sequence[int]] | np.ndarray) -> Route:
-    """What groups of devices are joined by; of groups that differ, the worst.
-
-    Args:
-        machine: the machine.
-        groups: integers, groups x members: places in the machine's list of devices.
-    """
+    """What groups of devices (groups x members, places in the machine's list) are joined by; of groups that differ, the
+    worst."""
     table = np.asarray(groups)
     count, size = table.shape
     if size <= 1:
@@ -167,11 +163,11 @@ def route(machine: Machine, groups: Sequence[Sequence[int]] | np.ndarray) -> Rou
     apart = np.concatenate([(coords - coords[:, :1]) % wrap, (slices - slices[:, :1])[..., None]], axis=2)
     rows = np.ascontiguousarray(apart).reshape(count, -1)
     _, first = np.unique(rows.view(f"V{rows.strides[0]}").ravel(), return_index=True)
-    found = {_of_group(machine, table, g, hosts) for g in first.tolist()}
-    if None in found:
+    routes = {_of_group(machine, table, g, hosts) for g in first.tolist()}
+    if None in routes:
         load, hops = ring_load(machine, table)
         return Route(size, slices=_distinct(slices), hosts=hosts, regular=False, load=load, hops=hops)
-    return min((r for r in found if r is not None), key=lambda r: (sum(leg.links for leg in r.legs), -r.slices))
+    return min((r for r in routes if r is not None), key=lambda r: (sum(leg.links for leg in r.legs), -r.slices))
 
 
 def _of_group(machine: Machine, groups: np.ndarray, group: int, hosts: int) -> Route | None:
@@ -179,12 +175,8 @@ def _of_group(machine: Machine, groups: np.ndarray, group: int, hosts: int) -> R
     coords, slices = machine.coords()[groups[group]], machine.slices()[groups[group]]
     which, counts = np.unique(slices, return_counts=True)
     inside = [coords[slices == s] for s in which]
-    if len(set(counts.tolist())) > 1:
+    if len({np.unique(block - block.min(axis=0), axis=0).tobytes() for block in inside}) > 1:
         return None
-    if len(inside) > 1:
-        shapes = {np.unique(block - block.min(axis=0), axis=0).tobytes() for block in inside}
-        if len(shapes) > 1:
-            return None
     places = [np.unique(inside[0][:, axis]) for axis in range(4)]
     on_chip = len(places[3])
     if math.prod(map(len, places)) != counts[0]:
@@ -240,14 +232,11 @@ def exchange_load(machine: Machine, groups: np.ndarray) -> tuple[int, int] | Non
 
 
 def link_load(machine: Machine, sources: np.ndarray, targets: np.ndarray) -> tuple[int, int]:
-    """The most messages that pass one link in one direction, and the most links that a message passes.
+    """The most messages from sources to targets that pass one link in one direction, and the most links that one
+    passes.
 
     Messages go along x, then y, then z, the shorter way round (where both are as long, every other chip the other way).
     Those between slices are left out.
-
-    Args:
-        machine: a machine of TPUs.
-        sources, targets: places in the machine's list of devices, one message each.
     """
     coords, slices = machine.coords(), machine.slices()
     same = slices[sources] == slices[targets]
@@ -281,7 +270,6 @@ class Link:
     Attributes:
         one, other: the chips' x, y, z; `other` is the next along the axis.
         axis: 0, 1 or 2 for x, y, z.
-        slice: the slice.
         wraps: it joins the last chip along the axis to the first.
     """
 
@@ -299,27 +287,26 @@ def torus_links(machine: Machine) -> list[Link]:
     """
     if machine.chip.kind != "tpu":
         return []
-    found = []
-    for part in range(machine.num_slices):
-        for z, y, x in itertools.product(*(range(n) for n in reversed(machine.shape))):
-            at = (x, y, z)
-            for axis, (size, wraps) in enumerate(zip(machine.shape, machine.wrap, strict=True)):
-                last = at[axis] == size - 1
-                if size > 1 and (wraps or not last):
-                    found.append(Link(at, _stepped(at, axis, 1, size), axis, part, last))
-    return found
+    return [
+        Link(at, _stepped(at, axis, 1, size), axis, part, at[axis] == size - 1)
+        for part in range(machine.num_slices)
+        for z, y, x in itertools.product(*(range(n) for n in reversed(machine.shape)))
+        for at in [(x, y, z)]
+        for axis, (size, wraps) in enumerate(zip(machine.shape, machine.wrap, strict=True))
+        if size > 1 and (wraps or at[axis] < size - 1)
+    ]
 
 
 def way(machine: Machine, one: Chip, other: Chip) -> list[Chip]:
     """The chips that a message in a slice passes, both ends among them: along x, then y, then z, the shorter way."""
-    found = [one]
+    chips = [one]
     for axis, (size, wraps) in enumerate(zip(machine.shape, machine.wrap, strict=True)):
         ahead = other[axis] - one[axis]
         if wraps and abs(ahead) * 2 > size:
             ahead -= size if ahead > 0 else -size
         for _ in range(abs(ahead)):
-            found.append(_stepped(found[-1], axis, 1 if ahead > 0 else -1, size))
-    return found
+            chips.append(_stepped(chips[-1], axis, 1 if ahead > 0 else -1, size))
+    return chips
 
 
 def _stepped(at: Chip, axis: int, step: int, size: int) -> Chip:

@@ -15,9 +15,11 @@ from typing import Any, Literal
 from shardviz.costs.step_cost import StepCost
 from shardviz.costs.timeline import Change, no_products, no_traffic
 from shardviz.costs.walk import Task
+from shardviz.kept import Keeping
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
 from shardviz.records import Collective, Frame
+from shardviz.records.groups import grouped
 
 _LEAST = 0.002
 """The share of the step below which a difference is none."""
@@ -94,13 +96,9 @@ class Spending:
 
 
 def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, ...]:
-    """What a step spends time on, what it would lose most of first.
-
-    Args:
-        cost: of the step.
-        other: of the same program under another plan, at the same level, on the same machine.
-    """
-    losses, losses_before = _Losses.once(cost), None if other is None else _Losses.once(other)
+    """What a step spends time on, what it would lose most of first; `other` is the cost of the same program under
+    another plan, at the same level, on the same machine."""
+    losses, losses_before = _Losses.of_cost(cost), None if other is None else _Losses.of_cost(other)
     here, there = _moved(cost), {} if other is None else _moved(other)
     rows = []
     for key in dict.fromkeys((*here, *there)):
@@ -140,16 +138,15 @@ def spendings(cost: StepCost, other: StepCost | None = None) -> tuple[Spending, 
     )
 
 
-class _Losses:
+class _Losses(Keeping):
     """What a step would lose without some of what it does: its schedule is walked again, once for each."""
 
     @classmethod
-    def once(cls, cost: StepCost) -> _Losses:
+    def of_cost(cls, cost: StepCost) -> _Losses:
         """Those of a cost, which keeps them: verdict, rows and comparisons ask for the same."""
         return cost.once("losses", lambda: cls(cost))
 
     def __init__(self, cost: StepCost):
-        self.losses: dict[frozenset[str] | Change, Loss | None] = {}
         self.timed, self.least = cost.timed, _LEAST * (cost.seconds or cost.lower)
         runs = {t.collective.name: t for t in cost.report.target_collectives}
         self.parts: dict[str, dict[str, float]] = {}  # a collective of the schedule → the report's, and their shares
@@ -164,15 +161,11 @@ class _Losses:
     def of(self, collectives: Sequence[Collective]) -> Loss | None:
         """Of collectives: of one that stands for others too in the schedule, their share."""
         names = frozenset(c.name for c in collectives)
-        if names not in self.losses:
-            self.losses[names] = self._of(names)
-        return self.losses[names]
+        return self.once(names, lambda: self._of(names))
 
     def by(self, change: Change) -> Loss | None:
         """Of a change of times, `no_products` say; a step cannot lose more than these come to."""
-        if change not in self.losses:
-            self.losses[change] = self._by(change)
-        return self.losses[change]
+        return self.once(change, lambda: self._by(change))
 
     def _of(self, names: frozenset[str]) -> Loss | None:
         shares = {name: sum(parts.get(each, 0.0) for each in names) for name, parts in self.parts.items()}
@@ -200,9 +193,9 @@ class _Losses:
 
 def _moved(cost: StepCost) -> dict[Key, tuple[Collective, ...]]:
     """The partitioner's collectives that are alike in kind, axes and source line."""
-    groups: dict[Key, list[Collective]] = {}
-    for c in cost.partitioned:
+
+    def key(c: Collective) -> Key:
         named = ("irregular",) if c.axes is None else tuple(sorted({axis_name(a) for a in c.axes}))
-        key = c.kind, named, ("", 0) if c.source is None else (c.source.file, c.source.line)
-        groups.setdefault(key, []).append(c)
-    return {key: tuple(alike) for key, alike in groups.items()}
+        return c.kind, named, ("", 0) if c.source is None else (c.source.file, c.source.line)
+
+    return {of: tuple(alike) for of, alike in grouped((key(c), c) for c in cost.partitioned).items()}

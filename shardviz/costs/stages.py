@@ -77,13 +77,13 @@ def stages(
     """The stages of a collective (not of a collective-permute), one after the other."""
     if machine.chip.kind == "gpu":
         return (_gpu(kind, nbytes, route, machine, exact, in_network),)
-    found = []
+    timed = []
     if route.per_slice > 1:
         inside = nbytes / route.slices if _exchange(kind) else nbytes
-        found.append(_ici(kind, inside, route, groups, machine, exact))
+        timed.append(_ici(kind, inside, route, groups, machine, exact))
     if route.slices > 1:
-        found.append(_dcn(kind, nbytes, route, machine, exact))
-    return tuple(found)
+        timed.append(_dcn(kind, nbytes, route, machine, exact))
+    return tuple(timed)
 
 
 def _exchange(kind: str) -> bool:
@@ -118,15 +118,9 @@ def _ici(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Ma
         over = ", ".join(map(str, route.legs))
         shared = f" / {sharing} (devices of a chip)" if sharing > 1 else ""
         numbers = f"{text.replace('V', format_bytes(nbytes))} / ({width:g} x {format_rate(link)}{shared})"
-        terms.append(
-            Term(
-                "ICI link",
-                factor * nbytes * sharing / (width * link),
-                f"{text} / W = {numbers}; {over}",
-                f"{BOOK}, part 3" + ("" if route.ring else ", Pop Quiz 2 (a line)"),
-                factor * nbytes,
-            )
-        )
+        seconds = factor * nbytes * sharing / (width * link)
+        source = f"{BOOK}, part 3" + ("" if route.ring else ", Pop Quiz 2 (a line)")
+        terms.append(Term("ICI link", seconds, f"{text} / W = {numbers}; {over}", source, factor * nbytes))
     if route.on_chip > 1:
         terms.append(_on_chip(kind, nbytes, route, machine, exact))
     hops = _hops(kind, route)
@@ -160,15 +154,15 @@ def _uneven(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine:
     """Groups that are no block of the torus: messages counted on each link, whatever group they are of."""
     link, n = machine.chip.needs("ici_link_bytes_per_s"), route.per_slice
     if _exchange(kind):
-        found = exchange_load(machine, groups)
-        if found is None:
+        load = exchange_load(machine, groups)
+        if load is None:
             raise TargetError(
                 f"{kind} over {groups.shape[0]} groups of {groups.shape[1]} devices that are no block of the torus: "
                 "too many messages to count; give the mesh an order in which its axes lie along the torus"
             )
-        moved = nbytes / n**2 * found[0]
+        moved = nbytes / n**2 * load[0]
         seconds = moved / link
-        text = f"V/N^2 x {found[0]} messages on the busiest link / W1"
+        text = f"V/N^2 x {load[0]} messages on the busiest link / W1"
     else:
         factor, share = _share(kind, n, exact)
         moved = factor * nbytes
@@ -218,16 +212,9 @@ def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, 
         if _exchange(kind):  # to each of the others in the domain 1/N of what a GPU has, 1/N of the array
             others = inside - 1 if exact else inside
             factor, text = others / n**2, f"V x {others}/{n}^2"
-        numbers = f"{text.replace('V', format_bytes(nbytes))} / {format_rate(width)}"
-        terms.append(
-            Term(
-                "NVLink",
-                factor * nbytes / width,
-                f"{text} / W_gpu = {numbers}",
-                f"{BOOK}, part 12, Intra-node",
-                factor * nbytes,
-            )
-        )
+        formula = f"{text} / W_gpu = {text.replace('V', format_bytes(nbytes))} / {format_rate(width)}"
+        moved, source = factor * nbytes, f"{BOOK}, part 12, Intra-node"
+        terms.append(Term("NVLink", moved / width, formula, source, moved))
     if domains > 1:
         # a network card for each GPU: a domain of fewer GPUs has less
         width = chip.needs("node_egress_bytes_per_s") * machine.domain_size / chip.domain_size
@@ -238,24 +225,15 @@ def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, 
         if _exchange(kind):
             factor, text = factor / domains, f"{text} / {domains}"
         shared = f" / {sharing} groups" if sharing > 1 else ""
-        numbers = (
-            f"{text.replace('V', format_bytes(nbytes))} / ({format_rate(width)}{shared}); {domains} NVLink domains"
-        )
-        terms.append(
-            Term(
-                "network",
-                factor * nbytes * sharing / width,
-                f"{text} / W_node = {numbers}",
-                f"{BOOK}, part 12, Cross-node",
-                factor * nbytes,
-            )
-        )
+        numbers = f"{text.replace('V', format_bytes(nbytes))} / ({format_rate(width)}{shared})"
+        formula = f"{text} / W_node = {numbers}; {domains} NVLink domains"
+        moved, source = factor * nbytes, f"{BOOK}, part 12, Cross-node"
+        terms.append(Term("network", moved * sharing / width, formula, source, moved))
     steps = [math.ceil(math.log2(count)) if not _exchange(kind) else int(count > 1) for count in (inside, domains)]
     latency = _passes(kind) * (steps[0] * chip.hop_seconds + steps[1] * chip.network_hop_seconds)
     if latency:
-        hops = (
-            f"{steps[0]} x {format_seconds(chip.hop_seconds)} + {steps[1]} x {format_seconds(chip.network_hop_seconds)}"
-        )
+        one, other = format_seconds(chip.hop_seconds), format_seconds(chip.network_hop_seconds)
+        hops = f"{steps[0]} x {one} + {steps[1]} x {other}"
         text = f"2 x ({hops})" if _passes(kind) == 2 else hops
         terms.append(Term("latency", latency, f"{text} up a tree", f"{BOOK}, part 12; {chip.source('hop_seconds')}"))
     return Stage(tuple(terms))

@@ -209,13 +209,11 @@ def step_time(
     """How long a step takes on a machine.
 
     Args:
-        target: the machine.
         flops: FLOPs of one device, loops counted; or element type → FLOPs.
         hbm_bytes: bytes that one device reads and writes.
         collectives: the program's collectives with their `seconds` (see `with_seconds`) and `count`.
         dtype: the element type of the products, where `flops` is one number.
-        model_flops: FLOPs of the whole step that the model needs (6 x parameters x tokens, say), for its utilisation.
-        tokens: tokens, or samples, of the whole step.
+        model_flops, tokens: as `cost_of` takes them.
         walked, accuracy: as of `StepTime`.
 
     Raises:
@@ -297,11 +295,8 @@ class Knee:
 def roofline(mesh: Any, target: str | Machine, *, dtype: str = "bfloat16") -> tuple[Knee, ...]:
     """The knees of the roofline: of memory, and of the links that each mesh axis of more than one device rides on.
 
-    The bandwidth of an axis is the W of a large all-gather along it, as in *How to Scale Your Model*, part 5
-    (C / W_ICI = 2550 for one axis of v5p).
-
-    Raises:
-        TargetError: as `collective_seconds`.
+    The bandwidth of an axis is the W of a large all-gather along it, as in *How to Scale Your Model*, part 5 (C / W_ICI
+    = 2550 for one axis of v5p). Raises TargetError as `collective_seconds`.
     """
     place = Placement.of(mesh, target)
     machine = place.machine
@@ -335,7 +330,6 @@ class Fit:
     Attributes:
         needed: bytes that it needs on one device.
         usable: bytes that one device gives a program.
-        machine: the machine.
         source: where the usable bytes are from.
     """
 
@@ -346,7 +340,6 @@ class Fit:
 
     @property
     def fits(self) -> bool:
-        """Whether it fits."""
         return self.needed <= self.usable
 
     @property
@@ -384,16 +377,8 @@ class Fit:
 
 
 def fits(needed: float, target: str | Machine) -> Fit:
-    """Whether so many bytes fit a device of a machine.
-
-    Args:
-        needed: bytes on one device: what a compiler's plan takes at its peak.
-        target: the machine.
-
-    Raises:
-        TargetError: if there is no such machine, or its memory is not known (`cpu`).
-        ShardvizError: for bytes below 0.
-    """
+    """Whether so many bytes, what a compiler's plan takes at its peak, fit a device of a machine. Raises TargetError if
+    there is no such machine, or its memory is not known (`cpu`); ShardvizError for bytes below 0."""
     machine = machine_of(target)
     if not needed >= 0:
         raise ShardvizError(f"needed {needed!r}: expected 0 bytes or more")

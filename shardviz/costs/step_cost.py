@@ -24,8 +24,9 @@ from shardviz.kept import Keeping, cached_property
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective, CollectiveTotal, Cost, Frame, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
+from shardviz.records.groups import summed
 from shardviz.records.report import ReportRecord
-from shardviz.records.values import donated_bytes
+from shardviz.records.values import donated_bytes, take_donated
 from shardviz.visible import Visible, paint
 
 _KEPT = "kept for the backward pass"
@@ -157,12 +158,10 @@ class StepCost(Keeping, Visible):
 
     @property
     def machine(self) -> Machine:
-        """The machine."""
         return self.placement.machine
 
     @property
     def mesh(self) -> DeviceMesh:
-        """The mesh."""
         return self.placement.mesh
 
     @property
@@ -243,25 +242,24 @@ class StepCost(Keeping, Visible):
 
     def knees(self) -> tuple[Knee, ...]:
         """The knees of the roofline: HBM, and the links of each mesh axis and of axes that collectives join."""
-        found = list(roofline(self.placement, self.machine, dtype=self.dtype))
+        knees = list(roofline(self.placement, self.machine, dtype=self.dtype))
         peak = self.machine.chip.flops(self.dtype) / self.machine.chip.devices_per_chip
         for moved in self.by("axes"):
-            if moved.axes is None or not moved.seconds or moved.label in {k.name for k in found}:
+            if moved.axes is None or not moved.seconds or moved.label in {k.name for k in knees}:
                 continue
             width = gather_rate(moved.axes, self.placement, self.machine)
-            found.append(Knee(moved.label, width, peak / width, ""))
-        return tuple(found)
+            knees.append(Knee(moved.label, width, peak / width, ""))
+        return tuple(knees)
 
     def compute_by_line(self) -> dict[tuple[str, int], float]:
         """(File, line) → seconds of its matrix products on one device in a step; empty where they are not counted."""
-        found: dict[tuple[str, int], float] = {}
         chip = self.machine.chip
-        for work in self.counted.work if self.counted is not None else ():
-            if work.source is not None and work.dot_flops:
-                line = work.source.file, work.source.line
-                rate = chip.flops(work.dtype if chip.rate_of(work.dtype) else self.dtype)
-                found[line] = found.get(line, 0.0) + work.dot_flops * chip.devices_per_chip / rate
-        return found
+        rate = lambda dtype: chip.flops(dtype if chip.rate_of(dtype) else self.dtype)  # noqa: E731
+        return summed(
+            ((work.source.file, work.source.line), work.dot_flops * chip.devices_per_chip / rate(work.dtype))
+            for work in (self.counted.work if self.counted is not None else ())
+            if work.source is not None and work.dot_flops
+        )
 
     def line(self, frame: Frame | None) -> str:
         """The text of a source line, stripped; empty where it is not known."""
@@ -347,7 +345,7 @@ def cost_of(
     flops = None if report.cost is None else report.cost.dot_flops
     counted = _flops(report, machine, dtype)
     batch = _batch(report, tokens)
-    traffic, how, known = _traffic(report, machine, hbm_bytes)
+    traffic, how, exactly = _traffic(report, machine, hbm_bytes)
     program = timed_program(report, place, dtype)
     schedule = "" if program is None else report.level if program.schedule == "listed" else "compiled"
     step = step_time(
@@ -361,7 +359,7 @@ def cost_of(
         accuracy=accuracy_of(machine.chip.kind, schedule),
     )
     needs = _needs(report, machine)
-    levels = _levels(report, flops, how if known else "a lower bound", needs, as_run)
+    levels = _levels(report, flops, how if exactly else "a lower bound", needs, as_run)
     if between:
         levels["collectives"] = f"partitioned program; {_SENDS}"
     return StepCost(
@@ -372,7 +370,7 @@ def cost_of(
         flops=flops,
         dtype=next(iter(counted)),
         hbm_bytes=step.hbm_bytes,
-        hbm_exact=known,
+        hbm_exact=exactly,
         hbm_formula=how,
         needs=needs,
         exact=exact,
@@ -412,17 +410,13 @@ def _flops(report: ReportRecord, machine: Machine, dtype: str | None) -> dict[st
     total = 0.0 if report.cost is None else report.cost.dot_flops
     if dtype is not None:
         return {dtype: total}
-    found, rest = dict[str, float](), 0.0
-    for row in report.cost.work if report.cost is not None else ():
-        if row.dot_flops and machine.chip.rate_of(row.dtype):
-            found[row.dtype] = found.get(row.dtype, 0.0) + row.dot_flops
-        else:
-            rest += row.dot_flops
-    if not found:
+    work = [row for row in report.cost.work if row.dot_flops] if report.cost is not None else []
+    by_dtype = summed((row.dtype, row.dot_flops) for row in work if machine.chip.rate_of(row.dtype))
+    if not by_dtype:
         return {_dtype(report): total}
-    most = max(found, key=lambda name: found[name])
-    found[most] += rest
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    most = max(by_dtype, key=lambda name: by_dtype[name])
+    by_dtype[most] += sum(row.dot_flops for row in work if not machine.chip.rate_of(row.dtype))
+    return dict(sorted(by_dtype.items(), key=lambda item: -item[1]))
 
 
 def _without_rate(
@@ -438,10 +432,8 @@ def _without_rate(
 
 def _dtype(report: ReportRecord) -> str:
     """The floating type of most bytes of the arguments."""
-    sizes: dict[str, float] = {}
-    for value in report.arguments or report.outputs:
-        if "float" in value.dtype:
-            sizes[value.dtype] = sizes.get(value.dtype, 0.0) + (value.bytes_per_device or 0.0)
+    floats = (value for value in report.arguments or report.outputs if "float" in value.dtype)
+    sizes = summed((value.dtype, value.bytes_per_device or 0.0) for value in floats)
     return max(sizes, key=lambda name: sizes[name]) if sizes else "bfloat16"
 
 
@@ -539,18 +531,10 @@ def memory_parts(report: ReportRecord) -> dict[str, float]:
 
 
 def _new_outputs(report: ReportRecord) -> float:
-    """Bytes on one device of the outputs that take no donated argument's place: XLA gives a result the place of one of
-    its size."""
-    donated, more = donated_bytes(report.arguments), 0.0
-    for value in report.outputs:
-        size = value.bytes_per_device or 0.0
-        if value.on_host:
-            continue
-        if size in donated:
-            donated.remove(size)
-        else:
-            more += size
-    return more
+    """Bytes on one device of the outputs that take no donated argument's place."""
+    donated = donated_bytes(report.arguments)
+    sizes = (value.bytes_per_device or 0.0 for value in report.outputs if not value.on_host)
+    return sum(size for size in sizes if not take_donated(donated, size))
 
 
 def _fit(needed: float, machine: Machine) -> Fit | None:

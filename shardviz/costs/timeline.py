@@ -38,6 +38,7 @@ from shardviz.kept import cached_property
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops
+from shardviz.records.groups import summed
 from shardviz.records.report import ReportRecord, read_versioned
 from shardviz.records.schedule import Schedule
 from shardviz.records.values import Memory, donated_bytes
@@ -326,7 +327,6 @@ class TimedProgram:
     Attributes:
         report: whose.
         schedule: as of `Timeline`.
-        entries: the schedule.
         timing: what put times on them.
         tasks: the schedule with its times.
     """
@@ -339,7 +339,6 @@ class TimedProgram:
 
     @cached_property
     def seconds(self) -> float:
-        """The step's, without its events."""
         return Walk(self.tasks, events=False).now
 
     def lost(self, change: Change) -> float:
@@ -358,13 +357,8 @@ class TimedProgram:
 
 
 def timed_program(report: ReportRecord, place: Placement, dtype: str | None = None) -> TimedProgram | None:
-    """A report's program with its times on a machine; None where the report has none.
-
-    Args:
-        report: of any level.
-        place: its mesh on the machine.
-        dtype: the element type at whose rate all products count; each one's own if not given.
-    """
+    """A report's program with its times on a machine; None where the report has none. All products count at the rate of
+    `dtype`; each at its own's if not given."""
     entries, collectives = report.schedule, {c.name: c for c in report.collectives}
     own = report.level == "compiled" and report.target == place.machine.text
     if own:
@@ -470,9 +464,7 @@ def _event(task: Task, lane: str, begin: float, seconds: float, trips: int, more
 
 
 def _lanes(events: Iterable[Event], seconds: float, timing: Timing) -> tuple[Lane, ...]:
-    busy: dict[str, float] = {COMPUTE: 0.0}
-    for event in events:
-        busy[event.lane] = busy.get(event.lane, 0.0) + event.total
+    busy = {COMPUTE: 0.0} | summed((event.lane, event.total) for event in events)
     order = sorted(busy, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
     return tuple(
         Lane(name, busy[name], max(0.0, seconds - busy[name]), timing.axis_of.get(name, ""))
@@ -485,22 +477,16 @@ _ORDER = {name: place for place, name in enumerate((COMPUTE, COPIES, *HOST))}
 
 
 def _exposed(events: Iterable[Event]) -> tuple[Exposed, ...]:
-    waits: dict[Any, float] = {}
-    for event in events:
-        if event.lane == WAITS and event.bound != "HBM":
-            key = event.what, event.axes, event.source
-            waits[key] = waits.get(key, 0.0) + event.total
-    longest = sorted(waits.items(), key=lambda item: -item[1])
+    waits = [event for event in events if event.lane == WAITS and event.bound != "HBM"]
+    alike = summed(((event.what, event.axes, event.source), event.total) for event in waits)
+    longest = sorted(alike.items(), key=lambda item: -item[1])
     return tuple(Exposed(what, axes, source, seconds) for (what, axes, source), seconds in longest)
 
 
 def _critical(timed: TimedProgram, events: Sequence[Event]) -> tuple[Critical, ...]:
     """The step walked again for each thing that could be infinitely fast."""
     timing = timed.timing
-    spent: dict[Frame, float] = {}
-    for event in events:
-        if event.source is not None and event.lane in (COMPUTE, WAITS):
-            spent[event.source] = spent.get(event.source, 0.0) + event.total
+    spent = summed((e.source, e.total) for e in events if e.source is not None and e.lane in (COMPUTE, WAITS))
 
     def shorter(kind: str, name: str, change: Change, source: Frame | None = None) -> Critical:
         return Critical(kind, name, timed.lost(change), source)
@@ -511,10 +497,7 @@ def _critical(timed: TimedProgram, events: Sequence[Event]) -> tuple[Critical, .
     def at(line: Frame) -> Change:
         return lambda task: _NOTHING if task.entry is not None and task.entry.source == line else {}
 
-    savings = [
-        shorter("products", "matrix products", no_products),
-        shorter("HBM", "main memory", no_traffic),
-    ]
+    savings = [shorter("products", "matrix products", no_products), shorter("HBM", "main memory", no_traffic)]
     lanes = {event.lane for event in events} - {COMPUTE, WAITS, COPIES, FOLDED}
     for link in sorted({timing.axis_of.get(lane, lane) for lane in lanes}):
         kind, name = ("host", f"copies {link}") if link in HOST else ("links", link)
@@ -539,7 +522,6 @@ _NOTHING = {"products": 0.0, "hbm": 0.0, "launch": 0.0, "seconds": 0.0}
 
 
 def _changed(tasks: Iterable[Task], change: Change) -> tuple[Task, ...]:
-    """The tasks with other times."""
     return tuple(
         dataclasses.replace(task, body=_changed(task.body, change))
         if task.kind == "loop"

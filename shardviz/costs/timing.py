@@ -67,14 +67,9 @@ class Timing:
         *,
         listed: bool = False,
     ):
-        """
-        Args:
-            place: the mesh on the machine.
-            collectives: name → collective, of those that schedules name.
-            dtype: the element type at whose rate all products count; each one's own if not given.
-            listed: the schedules are the program's own order, in which a chip waits for what its compiler would not
-                run beside other work.
-        """
+        """`collectives` are those that schedules name; all products count at the rate of `dtype`, each at its own's if
+        not given. `listed`: schedules are the program's own order, in which a chip waits for what its compiler would
+        not run beside other work."""
         self.place, self.collectives, self._dtype = place, collectives, dtype
         self.chip = place.machine.chip
         self._beside = _BESIDE.get(self.chip.name, _BESIDE.get(self.chip.kind)) if listed else None
@@ -87,7 +82,6 @@ class Timing:
         self._known: dict[str, tuple[float, tuple[str, ...], str]] = {}
 
     def tasks(self, entries: Schedule) -> tuple[Task, ...]:
-        """The entries with their times."""
         return tuple(task for entry in entries for task in self._tasks(entry))
 
     def slowest_slice(self, seconds: float) -> tuple[Task, ...]:

@@ -81,17 +81,11 @@ class Walk:
         alive: (begin, `alive_bytes`) of each entry that has these, in order; empty where events are not wanted.
     """
 
-    def __init__(self, tasks: Sequence[Task], *, events: bool = True, most_trips: int = _MOST_TRIPS):
-        """Walks.
-
-        Args:
-            tasks: the schedule.
-            events: note them.
-            most_trips: of a loop that are walked one by one, though no two begin alike; the rest then is taken to be
-                like the last.
-        """
+    def __init__(self, tasks: Sequence[Task], *, events: bool = True):
+        """Walks a schedule. Of a loop of which no two trips begin alike, some are walked one by one; the rest is taken
+        to be like the last."""
         self.now, self.events, self.alive = 0.0, list[list[Any]](), list[tuple[float, float]]()
-        self._noted, self._most = events, most_trips
+        self._noted = events
         self._free: dict[str, float] = {}  # a lane of links → when it has nothing more to do
         self._ends: dict[str, float] = {}  # what was begun → when it ends
         self._spans: dict[str, _Span] = {}  # a lane of links, or what was begun → the last on it, or its own
@@ -195,7 +189,7 @@ class Walk:
         last, mark = self.now, 0
         for trip in range(loop.trips):
             state, length = self._state(), self.now - last
-            if trip >= self._most or (before is not None and _alike(state, before, _ALIKE * length)):
+            if trip >= _MOST_TRIPS or (before is not None and _alike(state, before, _ALIKE * length)):
                 return self._repeat(loop, loop.trips - trip, length, mark)
             before, last, mark = state, self.now, len(self.events)
             self._walk(loop.body)

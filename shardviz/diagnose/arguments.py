@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from shardviz.diagnose.case import and_others, at_line, nbytes, noted, severity, total_bytes
+from shardviz.diagnose.case import and_others, at_line, by_hand, nbytes, noted, severity, total_bytes
 from shardviz.layouts import itemsize
-from shardviz.records import Finding, Frame, PlanRecord, Suggestion, Value
+from shardviz.records import Finding, Frame, PlanRecord, Value
 from shardviz.records.amounts import format_bytes, plural
 
 _WORTH_SAYING = 0.01, 2**20
@@ -39,13 +39,8 @@ def unused_arguments(arguments: Sequence[Value]) -> tuple[Finding, ...]:
 def large_constants(
     held: Iterable[tuple[tuple[int, ...], str, Frame | None]], arguments: Sequence[Value], devices: int
 ) -> tuple[Finding, ...]:
-    """What a function closes over, a MiB of it or more: a warning where it is a twentieth of all arguments' bytes.
-
-    Args:
-        held: shape, element type and line of each array that the program itself holds.
-        arguments: the program's arguments.
-        devices: of the mesh; one holds nothing twice.
-    """
+    """What a function closes over (`held`), a MiB of it or more: a warning where it is a twentieth of all arguments'
+    bytes."""
     rows = [(math.prod(shape) * itemsize(dtype), shape, dtype, source) for shape, dtype, source in held]
     total = float(sum(size for size, *_ in rows))
     if total < _WORTH_SAYING[1] or devices < 2:
@@ -64,7 +59,7 @@ def large_constants(
             "also slows compilation",
             source=source,
             numbers={"bytes": total, "arrays": float(len(rows)), "saved_bytes": total * (1 - 1 / devices)},
-            mends=(Suggestion(kind="code", source=source, text="pass it as an argument, with a spec of its own"),),
+            mends=(by_hand(source, "pass it as an argument, with a spec of its own"),),
         ),
     )
 

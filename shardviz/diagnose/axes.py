@@ -80,9 +80,9 @@ def slow_order(case: Case) -> Iterator[Finding]:
     cost = case.cost
     if cost is None or not case.step or cost.unknown or cost.machine.chip.kind == "cpu":
         return
-    found = orders(cost)
-    now = next((order for order in found if order.now), None)
-    best = min(found, key=lambda order: order.communication, default=None)
+    tried = orders(cost)
+    now = next((order for order in tried if order.now), None)
+    best = min(tried, key=lambda order: order.communication, default=None)
     if now is None or best is None or now.communication - best.communication < _WORTH * case.step:
         return
     saved = now.communication - best.communication

@@ -14,10 +14,11 @@ from shardviz.kept import Keeping, cached_property
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Collective, Finding, Frame, Product, Suggestion, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
 from shardviz.records.collectives import axes_words
+from shardviz.records.groups import grouped
 from shardviz.records.paths import Family
 from shardviz.records.report import ReportRecord
 
@@ -27,7 +28,6 @@ class Case(Keeping):
     """A report, and the machine whose seconds are wanted.
 
     Attributes:
-        report: the report.
         target: the machine, or what the step costs on it; None for the report's own target, if that has a speed.
     """
 
@@ -37,10 +37,7 @@ class Case(Keeping):
     @cached_property
     def cost(self) -> StepCost | None:
         """What the step costs on the machine; None where none was given and the report's own target has no speed.
-
-        Raises:
-            TargetError, MeshError: for a given machine, as `sv.cost`.
-        """
+        Raises TargetError, MeshError for a given machine, as `sv.cost`."""
         if isinstance(self.target, StepCost):
             return self.target
         if self.target is not None:
@@ -62,11 +59,7 @@ class Case(Keeping):
         return {id(c): t.assumed_seconds for c, t in zip(self.report.collectives, timed, strict=bool(timed))}
 
     def moved(self, collectives: Iterable[Collective]) -> dict[str, float]:
-        """`bytes` (operands, on one device in a step), `runs`, and on a machine `seconds` and `share` of the step.
-
-        Args:
-            collectives: some of the report's.
-        """
+        """`bytes` (operands, on one device in a step), `runs`, and on a machine `seconds` and `share` of the step."""
         some = list(collectives)
         numbers = {"bytes": sum(c.assumed_bytes for c in some), "runs": float(sum(c.count or 1 for c in some))}
         if self.cost is not None:
@@ -75,11 +68,7 @@ class Case(Keeping):
         return numbers
 
     def grave(self, moved: Mapping[str, float]) -> bool:
-        """Whether what moves takes a fiftieth of the step; without a machine, whether it is a twentieth of all bytes.
-
-        Args:
-            moved: as the method `moved` has it.
-        """
+        """Whether what moves takes a fiftieth of the step; without a machine, a twentieth of all bytes."""
         part = moved["bytes"] / (self.moved_bytes or 1.0)
         return part >= 0.01 and moved["share"] >= 0.02 if "share" in moved else part >= 0.05
 
@@ -94,11 +83,8 @@ class Case(Keeping):
 
     @cached_property
     def _made_at(self) -> dict[tuple[Frame | None, str, str], list[Value]]:
-        values: dict[tuple[Frame | None, str, str], list[Value]] = {}
-        for v in self.report.intermediates:
-            short = v.name.partition(".")[0]
-            values.setdefault((v.source, v.dtype, _JAXS.get(short, short)), []).append(v)
-        return values
+        short = [(v.name.partition(".")[0], v) for v in self.report.intermediates]
+        return grouped(((v.source, v.dtype, _JAXS.get(name, name)), v) for name, v in short)
 
     def heavy(self, size: float) -> bool:
         """Whether it is a twentieth of the arguments' bytes on a device, and a hundredth of its memory where known."""
@@ -106,7 +92,6 @@ class Case(Keeping):
         return size >= max(0.05 * self.argument_bytes, 0.01 * (usable or 0.0))
 
     def is_argument(self, name: str) -> bool:
-        """Whether an argument has that name."""
         return name in self._argument_names
 
     def whole(self, c: Collective) -> tuple[int, ...] | None:
@@ -130,8 +115,8 @@ class Case(Keeping):
         if self.is_argument(c.operand):
             return self.report.value(c.operand)
         whole = self.whole(c)
-        made = [v for v in self._made_at.get((c.source, c.dtype, c.made_by), ()) if whole in (None, v.shape)]
-        return made[0] if len({v.name for v in made}) == 1 else None
+        values = [v for v in self._made_at.get((c.source, c.dtype, c.made_by), ()) if whole in (None, v.shape)]
+        return values[0] if len({v.name for v in values}) == 1 else None
 
     def name_of(self, name: str) -> str:
         """The name, if a value of the report has it."""
@@ -158,7 +143,7 @@ class Case(Keeping):
             return ()
         if "asked" in c.facts and not argument:
             at = at_line(c.source)
-            return (Suggestion(kind="code", source=c.source, text=f"leave out the constraint{at}, or make it {spec}"),)
+            return (by_hand(c.source, f"leave out the constraint{at}, or make it {spec}"),)
         if value is None or value.shape != self.whole(c) or value.spec is None:
             return ()
         if self.is_argument(value.name):
@@ -195,8 +180,8 @@ class Case(Keeping):
         value = self.value_of(c)
         if value is not None and (value.label or self.is_argument(value.name)):
             return value.label or value.name
-        made = _MADE.get(c.made_by, "an array")
-        return f"{made} at {c.source.short}" if c.source else made
+        what = _MADE.get(c.made_by, "an array")
+        return f"{what} at {c.source.short}" if c.source else what
 
     def runs_as_once(self, c: Collective) -> bool:
         """Whether the target's compiler is known to have moved a collective out of its loop."""
@@ -264,6 +249,11 @@ def severity(grave: object) -> str:
     return "warning" if grave else "note"
 
 
+def by_hand(source: Frame | None, text: str) -> Suggestion:
+    """What only a person can write."""
+    return Suggestion(kind="code", source=source, text=text)
+
+
 def noted(rule: str, text: str, severity: str = "note", **more: Any) -> tuple[Finding, ...]:
     """One finding; none for an empty text."""
     return (Finding(rule, severity, text, **more),) if text else ()
@@ -304,7 +294,7 @@ _JAXS = {
 
 def _whole(shard: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[int, ...]:
     """The whole array's shape, from one device's."""
-    ways = [math.prod(axis_size(a, mesh) for a in dim) for dim in Spec.of(spec, len(shard)).dims]
+    ways = [axes_size(dim, mesh) for dim in Spec.of(spec, len(shard)).dims]
     return tuple(n * way for n, way in zip(shard, ways, strict=True))
 
 

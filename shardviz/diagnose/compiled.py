@@ -38,21 +38,15 @@ _PARAMETER = re.compile(r"parameter\((\d{1,6})\)")
 def compiler_warnings(
     stderr: str, before: Module | None = None, mesh: DeviceMesh | None = None, arguments: Sequence[str] = ()
 ) -> tuple[Finding, ...]:
-    """What the compiler complained of on its standard error, in the words of XLA's `spmd_partitioner.cc`.
-
-    Args:
-        stderr: all that it wrote.
-        before: the module before partitioning, to find the operation's source line and the whole array's size.
-        mesh: the mesh, to say shardings in its axes.
-        arguments: the names of the compiled program's arguments.
-    """
+    """What the compiler complained of on its standard error, in the words of XLA's `spmd_partitioner.cc`; the module
+    before partitioning has the operation's source line and the whole array's size."""
     findings: dict[tuple[str, ...], Finding] = {}
     for match in _GIVEN_UP.finditer(stderr):
         if match["name"].startswith(_TRIED):
             continue
-        made = _made(match["name"], match["rest"], before)
+        value = _made(match["name"], match["rest"], before)
         findings.setdefault(
-            (match["name"], match["before"], match["after"]), _given_up(match, made, before, mesh, arguments)
+            (match["name"], match["before"], match["after"]), _given_up(match, value, before, mesh, arguments)
         )
     return tuple(findings.values())
 
@@ -84,14 +78,13 @@ def _given_up(
     what = name if name in arguments else f"{called or 'An array'}{where}"
     held = f"{whole.dtype}{list(whole.dims)}" if whole is not None else match["shape"].split("{")[0]
     before, after = cuts
-    known = called or "what is made"
     mends: list[Suggestion] = []
     if before is not None and after is not None and whole is not None and mesh is not None:
         if name in arguments:
             mends.append(Suggestion(kind="argument", target=name, spec=after))
         else:
             mends += (
-                Suggestion(kind="constrain", target=name, spec=spec, source=source, called=known)
+                Suggestion(kind="constrain", target=name, spec=spec, source=source, called=called or "what is made")
                 for spec in between(before, after, whole.dims, mesh)
             )
     return Finding(
@@ -188,12 +181,7 @@ def _spec_of(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> Spec | None
 
 
 def does_not_fit(memory: Memory, target: str) -> tuple[Finding, ...]:
-    """An error with the numbers, the heaviest values and what would help, for a plan that does not fit.
-
-    Args:
-        memory: the memory plan.
-        target: the machine's text.
-    """
+    """An error with the numbers, the heaviest values and what would help, for a plan that does not fit."""
     if memory.fits is not False or memory.hbm is None:
         return ()
     over = memory.takes - memory.hbm
@@ -213,13 +201,8 @@ def does_not_fit(memory: Memory, target: str) -> tuple[Finding, ...]:
 
 
 def what_helps(memory: Memory, over: int, kept: float = 0.0) -> list[str]:
-    """What would help a program that does not fit, the nearest first.
-
-    Args:
-        memory: its memory plan.
-        over: bytes that are too much on one device.
-        kept: bytes that the traced program keeps for the backward pass, where that is known.
-    """
+    """What would help a program that needs `over` bytes too much on one device, the nearest first; `kept` are the bytes
+    that it keeps for the backward pass, where that is known."""
     ways = []
     fresh = memory.outputs - memory.aliased
     if fresh > 0.05 * memory.takes and memory.aliased < memory.arguments:
@@ -254,11 +237,7 @@ def _alive(value: Alive) -> str:
 
 
 def not_finished(why: str) -> tuple[Finding, ...]:
-    """A warning that says why there is no machine code.
-
-    Args:
-        why: what ended the compile.
-    """
+    """A warning that says why there is no machine code."""
     text = (
         "the optimised program and its memory plan are as the compiler made them, but the compile did not end, so code "
         f"size, the algorithms of collectives and XLA's own analyses are not known: {why}"
@@ -267,11 +246,6 @@ def not_finished(why: str) -> tuple[Finding, ...]:
 
 
 def not_stated(target: str, what: Sequence[str]) -> tuple[Finding, ...]:
-    """A note of what a compiler does not say of a finished program.
-
-    Args:
-        target: the machine's text.
-        what: what it does not say, in words.
-    """
+    """A note of what a compiler does not say of a finished program."""
     text = f"the compile for {target} came to its end; its compiler does not say {', nor '.join(what)}"
     return noted("not-stated", text if what else "")

@@ -27,12 +27,8 @@ from shardviz.records.paths import common_path, segments
 
 
 def pairs(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]:
-    """(Argument, result) of the same place, shape and element type, the first with the first where there are several.
-
-    Args:
-        case: the report.
-        gradients: those that are the argument's gradient, in place of its new value.
-    """
+    """(Argument, result) of the same place, shape and element type, the first with the first where there are several;
+    of those in `gradients` the argument's gradient, in place of its new value."""
     return case.once(("pairs", gradients), lambda: _pairs(case, gradients))
 
 
@@ -41,20 +37,14 @@ def _pairs(case: Case, gradients: bool) -> list[tuple[Value, Value]]:
     outputs = {v.name: v for v in case.report.outputs if v.gradient == gradients}
     if not gradients:
         return [(a, outputs[a.becomes]) for a in case.report.arguments if a.becomes in outputs]
-    found: list[tuple[Value, Value]] = []
-    if not outputs:
-        return found
-    taken = set()
-    for (path, _), at in case.family.at.items():
+    by_result: dict[str, tuple[Value, Value]] = {}
+    for (path, _), at in case.family.at.items() if outputs else ():
         results = [outputs[n] for what, n in at if what == "output" and n in outputs]
-        if not results:
-            continue
         own = [arguments[n] for what, n in at if what == "argument" and "".join(segments(n)[1:]) == path]
         for argument, result in zip(own, results, strict=False):
-            if argument.dtype == result.dtype and result.name not in taken:
-                taken.add(result.name)
-                found.append((argument, result))
-    return found
+            if argument.dtype == result.dtype:
+                by_result.setdefault(result.name, (argument, result))
+    return list(by_result.values())
 
 
 def comes_back_otherwise(case: Case) -> Iterator[Finding]:
@@ -74,13 +64,6 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
     moved = f" To return {'them' if many > 1 else 'it'} so moves {moved_words(moves)}." if moves["runs"] else ""
     if donated := total_bytes(a for a, r in wrong if a.donated and a.shard_shape != r.shard_shape):
         moved += f" Their donation, {format_bytes(donated)}, is not used." if many > 1 else " Its donation is not used."
-    pinned = Suggestion(
-        kind="output",
-        target=result.name,
-        spec=argument.spec,
-        out_specs=tuple((r.name, a.spec) for a, r in wrong if r is not result and a.spec is not None),
-        text="" if many == 1 else f"ask for {many} results as their arguments (out_shardings as in_shardings)",
-    )
     yield Finding(
         f"comes-back-otherwise:{result.name}",
         severity(size >= 0.01 * case.argument_bytes and not _mended_elsewhere(case, wrong)),
@@ -92,8 +75,19 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
         value=result.name,
         axes=tuple(dict.fromkeys((*argument.spec.axes, *result.spec.axes))) if argument.spec and result.spec else (),
         numbers=numbers,
-        mends=(*_as_returned(case, wrong), pinned),
+        mends=(
+            *_as_returned(case, wrong),
+            _as_arguments(wrong, f"ask for {many} results as their arguments (out_shardings as in_shardings)"),
+        ),
     )
+
+
+def _as_arguments(rows: Sequence[tuple[Value, Value]], text: str) -> Suggestion:
+    """To ask for results in the specs of their arguments; `text` says it of several."""
+    argument, result = max(rows, key=lambda pair: nbytes(pair[1]))
+    others = tuple((r.name, a.spec) for a, r in rows if r is not result and a.spec is not None)
+    text = text if len(rows) > 1 else ""
+    return Suggestion(kind="output", target=result.name, spec=argument.spec, out_specs=others, text=text)
 
 
 def _mended_elsewhere(case: Case, wrong: Sequence[tuple[Value, Value]]) -> bool:
@@ -117,14 +111,13 @@ def _as_returned(case: Case, wrong: Sequence[tuple[Value, Value]]) -> Iterator[S
         )
 
 
-def _otherwise(case: Case) -> list[tuple[Value, Value]]:
-    """(Argument, its new value), where the two are not cut alike."""
+def _otherwise(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]:
+    """(Argument, its new value, or its gradient), where the two are not cut alike."""
+    mesh = case.report.mesh
     return [
-        (argument, result)
-        for argument, result in pairs(case)
-        if argument.spec is not None
-        and result.spec is not None
-        and not argument.spec.same_as(result.spec, case.report.mesh)
+        (a, r)
+        for a, r in pairs(case, gradients)
+        if a.spec is not None and r.spec is not None and not a.spec.same_as(r.spec, mesh)
     ]
 
 
@@ -184,27 +177,15 @@ def gathered_results(case: Case) -> Iterator[Finding]:
 
 def gradients_unlike(case: Case) -> Iterator[Finding]:
     """Gradients that come out cut otherwise than their parameters, or that are moved into their cut inside the step."""
-    unlike = [
-        (argument, result)
-        for argument, result in pairs(case, gradients=True)
-        if argument.spec is not None
-        and result.spec is not None
-        and not argument.spec.same_as(result.spec, case.report.mesh)
-        and max(nbytes(argument), nbytes(result)) >= 0.01 * case.argument_bytes
-    ]
+    least = 0.01 * case.argument_bytes
+    unlike = [(a, r) for a, r in _otherwise(case, gradients=True) if max(nbytes(a), nbytes(r)) >= least]
     for larger in (True, False):
         rows = [(a, r) for a, r in unlike if (nbytes(r) >= nbytes(a)) is larger]
         if not rows:
             continue
         argument, result = max(rows, key=lambda pair: nbytes(pair[1]))
         one, other = (total_bytes(side) for side in zip(*rows, strict=True))
-        asked = Suggestion(
-            kind="output",
-            target=result.name,
-            spec=argument.spec,
-            out_specs=tuple((r.name, a.spec) for a, r in rows if r is not result and a.spec is not None),
-            text="" if len(rows) == 1 else f"ask for {len(rows)} gradients as their parameters are sharded",
-        )
+        asked = _as_arguments(rows, f"ask for {len(rows)} gradients as their parameters are sharded")
         yield Finding(
             f"gradient-unlike:{result.name}",
             severity(other - one >= 0.05 * case.argument_bytes),
@@ -223,7 +204,7 @@ def gradients_unlike(case: Case) -> Iterator[Finding]:
 def _moved_gradients(case: Case) -> Iterator[Finding]:
     """Gradients that the backward pass moves into the cut of their parameter, all moves of one at a line together."""
     parameters = {(a.shape, a.spec): a for a, _ in reversed(pairs(case)) if a.spec is not None and a.spec.axes}
-    found: dict[tuple[str, Spec, Frame | None], list[Collective]] = defaultdict(list)
+    by_constraint: dict[tuple[str, Spec, Frame | None], list[Collective]] = defaultdict(list)
     for c in case.report.collectives:
         moved = c.kind in ("all-gather", "all-to-all", "collective-permute") and c.origin == "partitioner"
         if not moved or c.phase != "backward" or case.is_argument(c.operand) or c.made_by not in _DERIVED:
@@ -234,9 +215,9 @@ def _moved_gradients(case: Case) -> Iterator[Finding]:
         if len(array) == 2 and c.read_by == ("transpose",):  # for x @ w JAX multiplies the gradient's transpose
             array, before, after = array[::-1], _turned(before), _turned(after)
         if (parameter := parameters.get((array, after))) is not None:
-            found[parameter.name, before, c.source].append(c)
+            by_constraint[parameter.name, before, c.source].append(c)
     of = {a.name: a for a in parameters.values()}
-    for (name, before, source), alike in found.items():
+    for (name, before, source), alike in by_constraint.items():
         numbers, parameter = case.moved(alike), of[name]
         if numbers["bytes"] < 0.01 * case.moved_bytes:
             continue
@@ -277,12 +258,12 @@ _DERIVED = frozenset(("dot_general", "scatter", "reduce", "convolution", "transp
 def donated(case: Case) -> Iterator[Finding]:
     """Donations that cannot be used, and those that could be made."""
     report = case.report
-    given = {n: _shard(v, False) for n, v in enumerate(report.arguments) if v.donated and not v.unused}
-    results = [_shard(v, report.plan.out_specs.get(v.name) is None) for v in report.outputs] if given else []
-    used = donations(given, results, report.mesh.size == 1)
+    shards = {n: _shard(v, False) for n, v in enumerate(report.arguments) if v.donated and not v.unused}
+    results = [_shard(v, report.plan.out_specs.get(v.name) is None) for v in report.outputs] if shards else []
+    used = donations(shards, results, report.mesh.size == 1)
     if any(v.shard_shape is None for v in (*report.arguments, *report.outputs)):
         return  # an array that no spec describes
-    idle = [v for n, v in enumerate(report.arguments) if n in given and n not in used]
+    idle = [v for n, v in enumerate(report.arguments) if n in shards and n not in used]
     if len(idle) <= sum(a.donated for a, _ in _otherwise(case)):
         idle = []  # `comes-back-otherwise` says so
     if size := total_bytes(idle):
@@ -300,9 +281,8 @@ def donated(case: Case) -> Iterator[Finding]:
             numbers={"bytes": size, "arguments": float(len(idle))},
             mends=tuple(mends),
         )
-    kept = [
-        a for a, r in pairs(case) if not (a.donated or a.unused) and a.shard_shape == r.shard_shape and not a.on_host
-    ]
+    free = [(a, r) for a, r in pairs(case) if not (a.donated or a.unused or a.on_host)]
+    kept = [a for a, r in free if a.shard_shape == r.shard_shape]
     size = total_bytes(kept)
     if report.memory is not None:
         size = min(size, float(report.memory.outputs - report.memory.aliased))

@@ -62,13 +62,13 @@ def findings(report: ReportRecord, target: Any = None) -> Findings:
     """
     case = Case(report, target)
     rules = RULES if _agrees(report) else ()
-    found = [*with_seconds(report.diagnostics, case), *(finding for rule in rules for finding in rule(case))]
+    all_findings = [*with_seconds(report.diagnostics, case), *(finding for rule in rules for finding in rule(case))]
     seen: dict[str, int] = {}
-    for place, finding in enumerate(found):
+    for place, finding in enumerate(all_findings):
         seen[finding.id] = times = seen.get(finding.id, 0) + 1
         if times > 1:
-            found[place] = replace(finding, id=f"{finding.id}#{times}")
-    return Findings(sorted(found, key=lambda finding: finding.weight))
+            all_findings[place] = replace(finding, id=f"{finding.id}#{times}")
+    return Findings(sorted(all_findings, key=lambda finding: finding.weight))
 
 
 def _agrees(report: ReportRecord) -> bool:
@@ -78,12 +78,12 @@ def _agrees(report: ReportRecord) -> bool:
     cuts += [(spec, v.shape, v.shard_shape) for v in report.values for spec in (v.read, v.computed)]
     arrays = ((c, c.shape if c.array is None else c.array) for c in report.collectives)
     cuts += [(spec, shape, shape) for c, shape in arrays for spec in (c.before, c.after)]
-    known = set(mesh.names)
+    names = set(mesh.names)
     axes = {axis_name(a) for spec, _, _ in cuts if spec is not None for a in spec.axes}
     axes |= {axis_name(a) for c in report.collectives for a in c.axes or ()}
     axes |= {axis_name(a) for v in report.values for a in v.manual}
     axes |= {axis_name(a) for p in report.products for some in _axes_of(p) for a in some}
-    return axes <= known and all(
+    return axes <= names and all(
         (shard is None or len(shard) == len(shape)) and (spec is None or len(spec.dims) <= len(shape))
         for spec, shape, shard in cuts
     )

@@ -11,18 +11,28 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator
 
 from shardviz.costs.batch import inputs_of
-from shardviz.diagnose.case import Case, and_others, at_line, moved_words, nbytes, quoted_axes, severity, total_bytes
+from shardviz.diagnose.case import (
+    Case,
+    and_others,
+    at_line,
+    by_hand,
+    moved_words,
+    nbytes,
+    quoted_axes,
+    severity,
+    total_bytes,
+)
 from shardviz.diagnose.specs import first_cut_further, free, further
 from shardviz.notation import Axis, Spec
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Finding, Frame, Suggestion, Value
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.collectives import axes_words
+from shardviz.records.groups import grouped
 from shardviz.records.phases import phase
 
 _SHARE = 0.05
@@ -67,16 +77,18 @@ def whole_activation(case: Case) -> Iterator[Finding]:
         return
     forward = any(phase(v.name_stack) == "forward" for v in report.intermediates)
     wanted = "forward" if forward else "update"  # a program without a backward pass is all of one
-    made = [v for v in report.intermediates if v.shape and v.spec is not None and v.source is not None and not v.manual]
-    made = [v for v in made if phase(v.name_stack) == wanted]
+    values = [
+        v for v in report.intermediates if v.shape and v.spec is not None and v.source is not None and not v.manual
+    ]
+    values = [v for v in values if phase(v.name_stack) == wanted]
     for size, axes in inputs.items():
         names = {axis_name(a) for a in axes}
-        of_batch = [v for v in made if v.shape[0] == size and not names & _first(v)]
+        of_batch = [v for v in values if v.shape[0] == size and not names & _first(v)]
         whole = [v for v in of_batch if all(free(v, name) for name in names)]
         v = max(whole, key=lambda v: (nbytes(v), bool(v.label)), default=None)
         if v is None or nbytes(v) < max(_SHARE * held, 2**20):
             continue
-        many = math.prod(axis_size(a, report.mesh) for a in axes)
+        many = axes_size(axes, report.mesh)
         taken = nbytes(v)
         saved = taken * (1 - 1 / many)
         first = next(each for each in of_batch if "float" in each.dtype or each is v)
@@ -121,25 +133,24 @@ def padded(case: Case) -> Iterator[Finding]:
     """
     report, mesh = case.report, case.report.mesh
     held = case.argument_bytes + report.residual_bytes
-    uneven: dict[tuple[int, tuple[Axis, ...]], list[tuple[float, int, Value]]] = defaultdict(list)
-    for v in report.intermediates:
-        if v.spec is None or v.manual or not v.shape or nbytes(v) < 0.01 * held:
-            continue
-        for d, (size, dim) in enumerate(zip(v.shape, v.spec.dims, strict=False)):
-            ways = math.prod(axis_size(a, mesh) for a in dim)
-            if size % ways and size >= 1:
-                waste = 1 - size / (-(-size // ways) * ways)
-                uneven[size, dim].append((nbytes(v) * waste, d, v))
+    large = [v for v in report.intermediates if not v.manual and nbytes(v) >= 0.01 * held]
+    uneven = grouped(
+        ((size, dim), (nbytes(v), d, v))
+        for v in large
+        for d, (size, dim) in enumerate(zip(v.shape, v.spec.dims if v.spec is not None else (), strict=False))
+        if size % axes_size(dim, mesh)
+    )
     for (size, dim), rows in uneven.items():
-        wasted, d, v = max(rows, key=lambda row: row[0])
-        ways = math.prod(axis_size(a, mesh) for a in dim)
+        most, d, v = max(rows, key=lambda row: row[0])
+        ways = axes_size(dim, mesh)
         better = -(-size // ways) * ways
         share = 1 - size / better
+        wasted = most * share
         if share < 0.01:
             continue
         at = next(((a.name, i) for a in report.held for i, n in enumerate(a.shape) if n == size), None)
         pad = () if at is None else (Suggestion(kind="pad", target=at[0], dimension=at[1], size=better),)
-        code = Suggestion(kind="code", source=v.source, text=f"make it {better:,} long, or {size // ways * ways:,}")
+        code = by_hand(v.source, f"make it {better:,} long, or {size // ways * ways:,}")
         others = and_others(rows)
         where = at_line(v.source)
         yield Finding(
@@ -161,12 +172,11 @@ def result_whole(case: Case) -> Iterator[Finding]:
     """Results that are made cut, with padding, and gathered at the end, as JAX gives out equal parts only."""
     mesh = case.report.mesh
     for c in case.report.collectives:
-        if c.kind != "all-gather" or "return" not in c.read_by:
+        if c.kind != "all-gather" or "return" not in c.read_by or None in (c.array, c.before, c.after):
             continue
-        if c.array is None or c.before is None or c.after is None:
-            continue
+        assert c.array is not None and c.before is not None and c.after is not None
         for d, (size, was, now) in enumerate(zip(c.array, c.before.dims, c.after.dims, strict=False)):
-            ways = math.prod(axis_size(a, mesh) for a in was)
+            ways = axes_size(was, mesh)
             if was == now or size % ways == 0:
                 continue
             better = -(-size // ways) * ways
@@ -185,7 +195,7 @@ def result_whole(case: Case) -> Iterator[Finding]:
                 value=v.name if v is not None else "",
                 axes=was,
                 numbers=numbers,
-                mends=(Suggestion(kind="code", source=c.source, text=f"make dimension {d} {better:,} long"),),
+                mends=(by_hand(c.source, f"make dimension {d} {better:,} long"),),
             )
 
 
@@ -203,7 +213,9 @@ def kept_whole(case: Case) -> Iterator[Finding]:
         for axis, size in report.mesh.shape.items():
             spec = further(v, axis, report.mesh) if size > 1 and axis not in v.manual else None
             if spec is not None:
-                kept[v.source, axis, _inside_spec(spec, len(v.shape) - len(_inside(case, v)))].append(v)
+                stacked = len(v.shape) - len(_inside(case, v))
+                inner = None if any(spec.dims[:stacked]) else Spec(spec.dims[stacked:])
+                kept[v.source, axis, inner].append(v)
                 break
     for (source, axis, inner), values in kept.items():
         size, name = report.mesh.shape[axis], made_name(case, values[0])
@@ -245,11 +257,6 @@ def _inside(case: Case, v: Value) -> tuple[int, ...]:
     """The shape of one slice of what a loop stacks, or the shape itself."""
     candidates = _candidates(case, v)
     return candidates[0].shape if candidates else v.shape
-
-
-def _inside_spec(spec: Spec, depth: int) -> Spec | None:
-    """The spec without the dimensions of the stack; None where those are cut."""
-    return None if any(spec.dims[:depth]) else Spec(spec.dims[depth:])
 
 
 def made_name(case: Case, v: Value) -> str:

@@ -29,6 +29,7 @@ from shardviz.notation.spec import axis_name, axis_text
 from shardviz.program.unforeseen import Unforeseen
 from shardviz.records import Collective, Finding, Frame, LevelDifference, Work, total_of
 from shardviz.records.amounts import format_bytes, format_flops, plural
+from shardviz.records.groups import grouped
 from shardviz.records.report import ReportRecord
 
 SHARE = 0.1
@@ -40,43 +41,35 @@ _MOST_PLACES = 3
 
 
 def level_differences(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[LevelDifference, ...]:
-    """All that is different between the two levels.
-
-    Returns:
-        One row for each output whose spec differs, for each kind of collective and mesh axes whose runs or bytes in a
-        step differ, and for the FLOPs of one device's matrix products where they differ by more than 1 %.
-    """
-    found = []
+    """A row for each output whose spec differs between the levels, for each kind of collective and mesh axes whose runs
+    or bytes in a step differ, and for the FLOPs of one device's matrix products where they differ by more than 1 %."""
+    differences = []
     for ours, theirs in zip(propagated.outputs, partitioned.outputs, strict=True):
         if ours.spec is not None and theirs.spec is not None and not ours.spec.same_as(theirs.spec, propagated.mesh):
-            found.append(LevelDifference(ours.name, str(ours.spec), str(theirs.spec)))
-    before, after = (_by_kind(report.collectives) for report in (propagated, partitioned))
+            differences.append(LevelDifference(ours.name, str(ours.spec), str(theirs.spec)))
+    before, after = (grouped((_kind(c), c) for c in report.collectives) for report in (propagated, partitioned))
     for key in sorted(before.keys() | after.keys()):
         both = [total_of(kinds.get(key, ())) for kinds in (before, after)]
         texts = [f"{plural(total.runs, 'run')}, {total.bytes_text}" for total in both]
         if texts[0] != texts[1]:
-            found.append(LevelDifference(key, *texts))
+            differences.append(LevelDifference(key, *texts))
     flops = [report.cost.dot_flops for report in (propagated, partitioned) if report.cost is not None]
     if len(flops) == 2 and abs(flops[1] - flops[0]) > 0.01 * flops[0]:
-        found.append(LevelDifference("matrix products", *map(format_flops, flops)))
-    return tuple(found)
+        differences.append(LevelDifference("matrix products", *map(format_flops, flops)))
+    return tuple(differences)
 
 
-def _by_kind(collectives: Iterable[Collective]) -> dict[str, list[Collective]]:
-    found: dict[str, list[Collective]] = {}
-    for c in collectives:
-        axes = "no product of axes" if c.axes is None else " x ".join(sorted(map(axis_text, c.axes))) or "no axis"
-        found.setdefault(f"{c.kind} over {axes}", []).append(c)
-    return found
+def _kind(c: Collective) -> str:
+    axes = "no product of axes" if c.axes is None else " x ".join(sorted(map(axis_text, c.axes))) or "no axis"
+    return f"{c.kind} over {axes}"
 
 
 def levels_differ(propagated: ReportRecord, partitioned: ReportRecord) -> tuple[Finding, ...]:
     """What of the propagated level a decision must not be based on.
 
-    Returns:
-        One diagnostic for each mesh axis along which a device moves more or less than predicted, by more than a tenth
-        of all bytes that it moves in a step (and more than a hundredth of the bytes of its arguments); one where its
-        FLOPs of matrix products, and one where the bytes of its outputs, differ by more than a tenth.
+    One diagnostic for each mesh axis along which a device moves more or less than predicted, by more than a tenth
+    of all bytes that it moves in a step (and more than a hundredth of the bytes of its arguments); one where its
+    FLOPs of matrix products, and one where the bytes of its outputs, differ by more than a tenth.
     """
     rule = "a tenth of a device's communication in a step"
     ours, theirs = (_moved(report.collectives) for report in (propagated, partitioned))
@@ -175,12 +168,12 @@ def ragged_as_plain(lines: Iterable[Frame | None], platform: str) -> tuple[Findi
 
 def unknown_flops(work: Iterable[Work]) -> tuple[Finding, ...]:
     """A warning for each kernel or library call, and each of its lines, whose FLOPs nobody says."""
-    found = {(name, row.source and row.source.bare): row.source for row in work for name in row.opaque}
+    lines = {(name, row.source and row.source.bare): row.source for row in work for name in row.opaque}
     text = (
         "{0}: its FLOPs are not known, so totals and times are at least what they say; tell them by flops={{{0!r}: "
         "FLOPs of one run on one device}}, or a Pallas kernel by its cost_estimate"
     )
-    calls = (Finding("unknown-flops", "warning", text.format(name), source=line) for (name, _), line in found.items())
+    calls = (Finding("unknown-flops", "warning", text.format(name), source=line) for (name, _), line in lines.items())
     return tuple(calls)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardviz.costs.step_cost import memory_parts
-from shardviz.diagnose.case import Case, at_line, nbytes, severity, total_bytes
+from shardviz.diagnose.case import Case, at_line, by_hand, nbytes, severity, total_bytes
 from shardviz.diagnose.feeding import pairs
 from shardviz.diagnose.holdings import kept_whole, made_name
 from shardviz.diagnose.specs import over_all
@@ -51,7 +51,7 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
         savings += ". Nothing here tries that: no loop and no jax.checkpoint of the function says where a layer begins"
         policy = list(policies)[-1]
         text = f"put jax.checkpoint(layer, policy=jax.checkpoint_policies.{policy}) in place of a layer's function"
-        mends = [Suggestion(kind="code", source=heaviest.value.source, text=text)]
+        mends = [by_hand(heaviest.value.source, text)]
     why = f"most of it is {_named(heaviest, layers)}"
     if savings:
         why += f". With jax.checkpoint around each layer, {savings}"
@@ -107,15 +107,15 @@ def _layers(case: Case) -> _Layers:
     if stacked := [r for r in rows if (r.layers or 1) > 1]:
         inner = [p for p in forward if p.count != 1]
         return _Layers(stacked, max(map(held, stacked)), inner, looped=True, tried=True)
-    known = lambda r: (r.value.source, r.value.op, r.value.shape, r.value.dtype)  # noqa: E731
-    alike = Counter(map(known, rows))
+    kind = lambda r: (r.value.source, r.value.op, r.value.shape, r.value.dtype)  # noqa: E731
+    alike = Counter(map(kind, rows))
     often: Counter[int] = Counter()  # how many layers: as often as the operations are run that make most of a layer
-    for r in {known(r): r for r in rows}.values():
-        often[alike[known(r)]] += round(held(r))
+    for r in {kind(r): r for r in rows}.values():
+        often[alike[kind(r)]] += round(held(r))
     count = max((n for n in often if n > 1), key=lambda n: (often[n], -n), default=1)
     if count == 1:
         return _Layers()
-    again = [r for r in rows if alike[known(r)] > 1]
+    again = [r for r in rows if alike[kind(r)] > 1]
     lines = Counter((p.source, p.shard, p.dtype) for p in forward)
     inner = [p for p in forward if lines[p.source, p.shard, p.dtype] > 1]
     own = any(r.kind == "recomputed" or r.value.op == _OF_A_CHECKPOINT for r in report.residuals)
@@ -243,13 +243,13 @@ def _enough(case: Case, over: float) -> list[tuple[Suggestion, float]]:
         for name, (saved, _) in list(_policies(case, layers).items())[-1:]
         if saved and layers.tried
     ]
-    found, saved = [], 0.0
+    changes, saved = [], 0.0
     for change, size in sorted(options, key=lambda option: -option[1]):
         if saved >= over or size < 0.02 * over:
             break
-        found.append((change, size))
+        changes.append((change, size))
         saved += size
-    return found
+    return changes
 
 
 def cpu_plan(case: Case) -> Iterator[Finding]:

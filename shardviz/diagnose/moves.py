@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, and_others, moved_words, quoted_axes, severity
+from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, quoted_axes, severity
 from shardviz.diagnose.specs import divides, steps_along
 from shardviz.notation import Axis
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Collective, Finding, Suggestion
 from shardviz.records.amounts import format_bytes, plural
 
@@ -98,7 +98,7 @@ def sums_in_part(case: Case) -> Iterator[Finding]:
         "most compilers for TPUs and GPUs make that change themselves, and program.compile(plan, target) tells "
         "whether yours does"
     )
-    mend = Suggestion(kind="code", source=heaviest.source, text="jax.lax.psum_scatter in a shard_map")
+    mend = by_hand(heaviest.source, "jax.lax.psum_scatter in a shard_map")
     yield Finding(
         f"sum-kept-in-part:{case.place(heaviest)}",
         severity(compiled),
@@ -163,7 +163,7 @@ def _stack(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
         f"reads {each_run} in each run, which takes {format_bytes(held)} more memory on each device",
         "something outside the loop asks for it replicated; gathered slice by slice inside the loop, only one slice "
         "would be in memory at a time, for the same communication",
-        (Suggestion(kind="code", source=c.source, text="constrain the slice in the loop's body, not the stack"),),
+        (by_hand(c.source, "constrain the slice in the loop's body, not the stack"),),
         {"held_bytes": held},
     )
 
@@ -176,7 +176,7 @@ def _then_summed(case: Case, c: Collective, alike: Sequence[Collective]) -> _Dia
         "sharded",
         "a constraint asks for the replicated array before the sum; each device could sum its own shard, and only the "
         "sums would be communicated",
-        (Suggestion(kind="code", source=c.source, text=f"leave out the constraint on it, or make it {c.before}"),),
+        (by_hand(c.source, f"leave out the constraint on it, or make it {c.before}"),),
     )
 
 
@@ -187,7 +187,7 @@ def _part_of_sum(case: Case, c: Collective, alike: Sequence[Collective]) -> _Dia
         f"All devices along {quoted_axes(c.axes or ())} get a whole sum of which only a part is read",
         "the sum is all-reduced and then sliced; sliced before the sum, or scattered so that each device keeps its own "
         "part (jax.lax.psum_scatter in a shard_map), it would communicate less",
-        (Suggestion(kind="code", source=c.source, text="take the slice before the sum"),),
+        (by_hand(c.source, "take the slice before the sum"),),
     )
 
 
@@ -199,7 +199,7 @@ def _there_and_back(case: Case, c: Collective, alike: Sequence[Collective]) -> _
         f"{case.what(c)} is resharded and then back again, and nothing uses it in between{between}",
         "two constraints, or a constraint and a reader of the array, disagree about its sharding",
         case.constrained(c, c.before)
-        or (Suggestion(kind="code", source=c.source, text="leave out one of the two constraints, or make them alike"),),
+        or (by_hand(c.source, "leave out one of the two constraints, or make them alike"),),
     )
 
 
@@ -215,7 +215,7 @@ def _again(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
     return _Diagnosis(
         f"{case.what(c)} is gathered over {quoted_axes(c.axes or ())} a second time in the same pass{where}",
         "two places need it replicated, and each gathers it for itself; a constraint where it is computed serves both",
-        case.constrained(c, c.after) or (Suggestion(kind="code", source=c.source, text=_once(case, c)),),
+        case.constrained(c, c.after) or (by_hand(c.source, _once(case, c)),),
     )
 
 
@@ -248,7 +248,7 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
         return None
     if any(v.name == c.operand and steps_along(v) for v in case.report.held):  # `steps-along` tells it
         return None
-    ways = math.prod(axis_size(axis, case.report.mesh) for axis in c.axes or ())
+    ways = axes_size(c.axes or (), case.report.mesh)
     first = _first_of_new(case, c) if culprit == "reshape" else None
     sizes, more = "", {}
     if first is not None and first % ways:
@@ -317,13 +317,7 @@ def _summed_each_run(case: Case, c: Collective, alike: Sequence[Collective]) -> 
         f"{plural(c.count or 1, 'run')} of a loop, although only the total after the loop is used",
         "the loop adds it to a total, and the total could be summed over the devices once, after the loop: "
         f"{format_bytes(once)} in place of {format_bytes(all_runs)}",
-        (
-            Suggestion(
-                kind="code",
-                source=c.source,
-                text=f"accumulate in a jax.shard_map over {axes}, and jax.lax.psum the total after the loop",
-            ),
-        ),
+        (by_hand(c.source, f"accumulate in a jax.shard_map over {axes}, and jax.lax.psum the total after the loop"),),
         {"extra_bytes": all_runs - once},
     )
 

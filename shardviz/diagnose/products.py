@@ -13,16 +13,16 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity
+from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, nbytes, quoted_axes, severity
 from shardviz.diagnose.specs import divides, moved_off, over_all
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Frame, Product, Suggestion, Value
 from shardviz.records.amounts import format_flops, format_seconds, plural
+from shardviz.records.groups import grouped, summed
 from shardviz.records.paths import segments
 
 _LINES = 3
@@ -39,10 +39,8 @@ def repeated_work(case: Case) -> Iterator[Finding]:
     report = case.report
     if not case.counts_products:
         return
-    along: dict[tuple[Product, ...], list[str]] = defaultdict(list)
-    for axis in report.mesh.shape:
-        if axis in case.used_axes:
-            along[tuple(p for p in report.products if axis in p.repeated)].append(axis)
+    used = [axis for axis in report.mesh.shape if axis in case.used_axes]
+    along = grouped((tuple(p for p in report.products if axis in p.repeated), axis) for axis in used)
     for same, axes in along.items():
         flops, share = _flops(case, same)
         if share < 0.01:
@@ -56,27 +54,27 @@ def repeated_work(case: Case) -> Iterator[Finding]:
             lost *= 1 - 1 / size
             more = {"seconds": lost, "share": lost / case.step if case.step else 0.0}
         time = f", {format_seconds(more['seconds'])} ({more['share']:.1%} of the step)" if more else ""
-        lines, said = _lines(same), quoted_axes(axes)
+        lines, words = _lines(same), quoted_axes(axes)
         inside = {axis_name(a) for p in same if case.name_of(p.value) for a in report.value(p.value).manual} & set(axes)
         yield Finding(
             f"repeated-work:{', '.join(axes)}",
             severity(share >= enough and more.get("share", 1.0) >= _SLOWER),
-            f"The {plural(size, 'device')} along {said} repeat the same matrix products at {_said(lines)}: divided "
+            f"The {plural(size, 'device')} along {words} repeat the same matrix products at {_said(lines)}: divided "
             f"among them, each would do {format_flops(wasted)} less in a step{time}.",
-            why=f"nothing that the shard_map there takes has {said} in its in_specs"
+            why=f"nothing that the shard_map there takes has {words} in its in_specs"
             if inside
-            else f"neither operand nor the result is sharded along {said} there",
+            else f"neither operand nor the result is sharded along {words} there",
             source=lines[0] if lines else None,
             value=case.name_of(same[0].value),
             axes=tuple(axes),
             numbers={"flops": flops, "saved_flops": wasted, "share_of_flops": share, "size": float(size), **more},
-            mends=(_shared_out(lines[0] if lines else None, said),) if inside else tuple(_further(case, axes)),
+            mends=(by_hand(lines[0] if lines else None, f"{words} {_IN_SHARD_MAP}"),)
+            if inside
+            else tuple(_further(case, axes)),
         )
 
 
-def _shared_out(line: Frame | None, axes: str) -> Suggestion:
-    text = f"{axes} in the in_specs of the shard_map's batch and in the out_specs of its result"
-    return Suggestion(kind="code", source=line, text=text)
+_IN_SHARD_MAP = "in the in_specs of the shard_map's batch and in the out_specs of its result"
 
 
 def _further(case: Case, axes: Sequence[str]) -> Iterator[Suggestion]:
@@ -90,11 +88,8 @@ def unfitting(case: Case) -> Iterator[Finding]:
     """Products whose operands are sharded so that they do not fit each other; those of one kind and axes as one
     finding."""
     for kind in _KINDS:
-        faults: dict[tuple[tuple[Axis, ...], ...], list[tuple[Product, str]]] = defaultdict(list)
-        for p in case.report.products:
-            if (fault := kind.of(p, case)) is not None:
-                faults[fault.axes].append((p, fault.argument))
-        for axes, rows in faults.items():
+        faults = [(p, fault) for p in case.report.products if (fault := kind.of(p, case)) is not None]
+        for axes, rows in grouped((fault.axes, (p, fault.argument)) for p, fault in faults).items():
             yield from _unfitting(case, kind, axes, rows)
 
 
@@ -233,7 +228,6 @@ def _crossed(p: Product) -> _Crossed | None:
 
 
 def _right_size(p: Product) -> int:
-    """Elements of a product's right factor."""
     batch, _, summed, columns = p.whole
     return batch * summed * columns
 
@@ -398,7 +392,7 @@ def small_tiles(case: Case) -> Iterator[Finding]:
         return
     fill_of = _fill_of_any if chip.kind == "gpu" else _fill_of_all
     small = [p for p in case.report.products if fill_of(p, tile)[0] < 1.0]
-    for line, products in _by_line(small).items():
+    for line, products in grouped((p.source, p) for p in small).items():
         flops, share = _flops(case, products)
         if share < 0.01:
             continue
@@ -440,19 +434,9 @@ def _flops(case: Case, products: Iterable[Product]) -> tuple[float, float]:
     return flops, flops / every if every else 0.0
 
 
-def _by_line(products: Iterable[Product]) -> dict[Frame | None, list[Product]]:
-    found: dict[Frame | None, list[Product]] = defaultdict(list)
-    for p in products:
-        found[p.source].append(p)
-    return found
-
-
 def _lines(products: Iterable[Product]) -> list[Frame]:
     """Their lines, those of most FLOPs first."""
-    flops: dict[Frame, float] = defaultdict(float)
-    for p in products:
-        if p.source is not None:
-            flops[p.source] += p.step_flops
+    flops = summed((p.source, p.step_flops) for p in products if p.source is not None)
     return sorted(flops, key=lambda frame: -flops[frame])
 
 

@@ -16,10 +16,10 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 
 from shardviz import _jax
-from shardviz.diagnose.case import at_line, quoted_axes, severity
+from shardviz.diagnose.case import at_line, by_hand, quoted_axes, severity
 from shardviz.program.contexts import MeshAsked
 from shardviz.program.variance import Unreplicated
-from shardviz.records import Finding, Frame, Suggestion
+from shardviz.records import Finding, Frame
 from shardviz.records.amounts import format_flops
 
 _MOST_SPECS = 3
@@ -34,22 +34,17 @@ def mesh_asked(asked: Iterable[MeshAsked]) -> tuple[Finding, ...]:
 def own_partitioning(
     operations: Iterable[tuple[str, Frame | None]], *, answered: bool, unanswered: Sequence[str]
 ) -> tuple[Finding, ...]:
-    """One diagnostic for each line whose operation has a partitioning of its own, if there is any on this mesh.
-
-    Args:
-        operations: the names of those operations, and their lines.
-        answered: whether their partition functions were called, and what they returned is explored.
-        unanswered: why some of them could not be.
-    """
+    """One diagnostic for each line whose operation has a partitioning of its own, if there is any on this mesh: whether
+    the partition functions were called (`answered`), and why some could not be (`unanswered`)."""
     if not (answered or unanswered):
         return ()
-    said = (
+    levels = (
         "its partition function was called here with Shardy's shardings, as XLA's partitioner calls it, and the "
         "per-device program that it returned takes its place, as a shard_map"
     )
     if unanswered:
         some = "where its partition function gave no answer here" if answered else "its partition function is not used"
-        said = (
+        levels = (
             f"{some} ({'; '.join(unanswered)}), so it is explored as what it computes, partitioned as any other code: "
             "collectives, FLOPs and shardings there may differ from the run's"
         )
@@ -57,7 +52,7 @@ def own_partitioning(
         Finding(
             "own-partitioning",
             severity(unanswered),
-            f"{name}{f' at {source.short}' if source else ''} says in Python how it is partitioned; {said}",
+            f"{name}{f' at {source.short}' if source else ''} says in Python how it is partitioned; {levels}",
             source=source,
         )
         for name, source in dict.fromkeys(operations)
@@ -81,6 +76,7 @@ def _computed_by_all(result: Unreplicated) -> Finding:
     lines = ", ".join(line.short for line in result.products[:_MOST_LINES])
     saved = result.flops * (1 - 1 / many)
     source = result.products[0] if result.products else result.source
+    text = f"{axes} in the in_specs of the replicated operand and in the out_specs of the result"
     return Finding(
         f"repeated-work:{source.short if source else result.number}",
         "warning",
@@ -91,13 +87,7 @@ def _computed_by_all(result: Unreplicated) -> Finding:
         source=source,
         axes=result.axes,
         numbers={"flops": result.flops, "saved_flops": saved, "size": float(many)},
-        mends=(
-            Suggestion(
-                kind="code",
-                source=source,
-                text=f"{axes} in the in_specs of the replicated operand and in the out_specs of the result",
-            ),
-        ),
+        mends=(by_hand(source, text),),
     )
 
 
@@ -139,10 +129,8 @@ def _not_the_same(result: Unreplicated) -> Finding:
         mends=()
         if result.moved
         else (
-            Suggestion(kind="code", source=result.source, text=f"jax.lax.psum(..., {named}) before it is returned"),
-            Suggestion(
-                kind="code", source=result.source, text=f"{axes} in its out_specs, if each device's own is wanted"
-            ),
+            by_hand(result.source, f"jax.lax.psum(..., {named}) before it is returned"),
+            by_hand(result.source, f"{axes} in its out_specs, if each device's own is wanted"),
         ),
     )
 
@@ -166,11 +154,7 @@ def _words(places: Collection[str]) -> str:
 
 
 def without_effect(idle: Sequence[tuple[str, Frame]]) -> tuple[Finding, ...]:
-    """A note for each constraint of the plan on a value that no result needs.
-
-    Args:
-        idle: the name and the line of each such value.
-    """
+    """A note for each constraint of the plan on a value that no result needs."""
     return tuple(
         Finding(
             f"constraint-without-effect:{name}@{source.short}",

@@ -26,6 +26,7 @@ from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Suggestion, Value
 from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.groups import grouped
 from shardviz.records.paths import common_path, segments
 
 _SHARE = 0.05
@@ -124,7 +125,6 @@ class _Group(Keeping):
 
     @cached_property
     def first(self) -> _Recut:
-        """The largest of them."""
         return max(self.rows, key=lambda row: nbytes(row.value))
 
     @cached_property
@@ -145,22 +145,18 @@ class _Group(Keeping):
 
     @property
     def held(self) -> str:
-        """What they take on each device."""
         return format_bytes(total_bytes(row.value for row in self.rows))
 
     @property
     def less(self) -> str:
-        """What the other specs save."""
         return format_bytes(self.saved)
 
     @property
     def they(self) -> str:
-        """The pronoun."""
         return "they" if len(self.rows) > 1 else "it"
 
     @property
     def them(self) -> str:
-        """The pronoun."""
         return "them" if len(self.rows) > 1 else "it"
 
     @property
@@ -170,13 +166,7 @@ class _Group(Keeping):
         return tuple(dict.fromkeys(more))
 
     def finding(self, rule: str, text: str, *, why: str, grave: bool = False, **numbers: float) -> Finding:
-        """One finding of all.
-
-        Args:
-            rule, text, why: of the finding.
-            grave: whether it is a warning whatever is saved.
-            numbers: besides `bytes`, `saved_bytes` and `arrays`.
-        """
+        """One finding of all; `grave` makes it a warning whatever is saved."""
         first, out_specs = self.first, self.case.report.plan.out_specs
         rest = [row for row in self.rows if row is not first]
         specs = list(dict.fromkeys(str(row.spec) for row in self.rows))
@@ -234,9 +224,7 @@ def _not_divided(case: Case, v: Value, axis: str, saved: float) -> Finding | Non
 def _trees(values: tuple[Value, ...]) -> list[list[Value]]:
     """Arguments by the argument of the function that they are in; an optimizer's state apart, as ZeRO shards that
     alone. Only those of several arrays."""
-    trees: dict[tuple[str, bool], list[Value]] = defaultdict(list)
-    for v in values:
-        trees[segments(v.name)[0], v.optimizer].append(v)
+    trees = grouped(((segments(v.name)[0], v.optimizer), v) for v in values)
     return [group for group in trees.values() if len(group) > 1]
 
 
@@ -367,11 +355,8 @@ def better_specs(case: Case) -> dict[str, Spec]:
 
 def stepped_along(case: Case) -> Iterator[Finding]:
     """Arguments sharded along the dimension that a loop steps along, by the axes that shard it, each as one finding."""
-    by_axes: dict[tuple[str, ...], list[Value]] = defaultdict(list)
-    for v in case.report.held:
-        if steps_along(v) and v.spec is not None:
-            by_axes[tuple(map(axis_name, v.spec.dims[0]))].append(v)
-    for axes, values in by_axes.items():
+    stepped = [(v, v.spec) for v in case.report.held if steps_along(v) and v.spec is not None]
+    for axes, values in grouped((tuple(map(axis_name, spec.dims[0])), v) for v, spec in stepped).items():
         size, first = total_bytes(values), max(values, key=nbytes)
         recut_to = [(v.name, spec) for v in values if (spec := moved_off(v, axes, case.report.mesh)) is not None]
         text = f"shard another dimension of {plural(len(recut_to), 'array')} along {quoted_axes(axes)}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_name
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Suggestion, Value
 
 _MOST_BETWEEN = 3
@@ -67,15 +67,14 @@ def first_cut_further(value: Value, axis: str, mesh: DeviceMesh) -> Suggestion |
 
 def over_all(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
     """The value's spec with as many of the axes as divide; None where none does."""
-    found = None
+    spec_over = None
     for axis in axes:
-        spec = further(v if found is None else recut(v, found, mesh), axis, mesh)
-        found = found if spec is None else spec
-    return found
+        spec = further(v if spec_over is None else recut(v, spec_over, mesh), axis, mesh)
+        spec_over = spec_over if spec is None else spec
+    return spec_over
 
 
 def recut(v: Value, spec: Spec, mesh: DeviceMesh) -> Value:
-    """The value with another spec."""
     return replace(v, spec=spec, shard_shape=shard_shape(v.shape, spec, mesh))
 
 
@@ -110,7 +109,7 @@ def between(before: Spec, after: Spec, shape: tuple[int, ...], mesh: DeviceMesh)
     """
     if any(not isinstance(axis, str) for axis in (*before.axes, *after.axes)):
         return []
-    rank, found = len(shape), []
+    rank, specs = len(shape), []
     start, end = Spec.of(before, rank), Spec.of(after, rank)
     goes_to = {axis: d for d, dim in enumerate(end.dims) for axis in dim}
     for axis in dict.fromkeys((*end.axes, *start.axes)):
@@ -119,11 +118,7 @@ def between(before: Spec, after: Spec, shape: tuple[int, ...], mesh: DeviceMesh)
         gone = [tuple(a for a in dim if a != axis) for dim in start.dims]
         dims = [(*dim, axis) if d == goes_to.get(axis) else dim for d, dim in enumerate(gone)]
         straight = axis in goes_to and end.dims[goes_to[axis]][: len(dims[goes_to[axis]])] == dims[goes_to[axis]]
-        found += [(not straight, Spec(tuple(dims))), (2, Spec(tuple(gone)))]
-    even = [(rank, spec) for rank, spec in found if all(n % w == 0 for n, w in _ways(shape, spec, mesh))]
-    ordered = [spec for _, spec in sorted(even, key=lambda each: each[0])]
-    return [spec for spec in dict.fromkeys(ordered) if spec not in (start, end)][:_MOST_BETWEEN]
-
-
-def _ways(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> list[tuple[int, int]]:
-    return [(n, math.prod(mesh.shape[axis_name(a)] for a in dim)) for n, dim in zip(shape, spec.dims, strict=True)]
+        specs += [(not straight, Spec(tuple(dims))), (2, Spec(tuple(gone)))]
+    ordered = [spec for _, spec in sorted(specs, key=lambda each: each[0])]
+    even = [s for s in ordered if all(n % axes_size(dim, mesh) == 0 for n, dim in zip(shape, s.dims, strict=True))]
+    return [spec for spec in dict.fromkeys(even) if spec not in (start, end)][:_MOST_BETWEEN]

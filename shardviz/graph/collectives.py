@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.groups import axes_of, axes_of_pairs
-from shardviz.notation.spec import axis_size
+from shardviz.notation.spec import axes_size
 
 
 def span(
     kind: str, devices: Any, mesh: DeviceMesh, *, whole: bool = True
 ) -> tuple[tuple[Axis, ...] | None, int | None]:
-    """The mesh axes and the number of devices in a group.
-
-    Args:
-        devices: an array: groups x members, or for a permutation pairs of source and target.
-        whole: whether the devices are all of the mesh's, and not one slice's.
-
-    Returns:
-        The axes, None where the groups are no product of axes or the mesh is not whole; and the number, None where
-        the pairs do not tell.
-    """
+    """The mesh axes and the number of devices in a group, from groups x members, or of a permutation pairs of source
+    and target. The axes are None where the groups are no product of axes or the mesh is not `whole` (one slice's); the
+    number where the pairs do not tell."""
     if kind != "collective-permute":
         return axes_of(devices, mesh) if whole else None, int(devices.shape[1])
     axes = axes_of_pairs(devices, mesh) if whole else None
-    return axes, None if axes is None else math.prod(axis_size(axis, mesh) for axis in axes)
+    return axes, None if axes is None else axes_size(axes, mesh)

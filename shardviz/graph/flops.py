@@ -48,15 +48,9 @@ def shape_of(value: GraphValue) -> Dims:
 
 
 def product_flops(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> float:
-    """FLOPs of one run of an operation, if it is a matrix product or a convolution; 0 for any other.
-
-    Args:
-        op: any operation; what a fusion or a loop runs is not looked at.
-        shard_of: gives one device's shape of an operand or a result, where the text has whole arrays.
-
-    Raises:
-        ParseError: if its dimensions or its window do not fit its operands; the message names it.
-    """
+    """FLOPs of one run of an operation itself, if it is a matrix product or a convolution; 0 for any other. `shard_of`
+    gives one device's shapes where the text has whole arrays. Raises ParseError if its dimensions or its window do not
+    fit its operands; the message names it."""
     if op.kind in ("dot", "scaled-dot"):
         left = shard_of(op.array(0))
         return dot_flops(shard_of(op.result), [left[d] for d in op.contraction.summed[0]])
@@ -161,12 +155,8 @@ def call_of(
     kernels: KernelFacts,
     array_of: Callable[[GraphValue], Array] = whole_array,
 ) -> KernelCall | None:
-    """What is known of the FLOPs of a custom call; None for one that computes nothing.
-
-    Args:
-        kernels: what a person and the kernels' authors say.
-        array_of: gives one device's array of an operand or a result.
-    """
+    """What is known of the FLOPs of a custom call, of which `array_of` gives one device's arrays; None for one that
+    computes nothing."""
     ins, outs = [array_of(v) for v in op.operands], [array_of(v) for v in op.results]
     name = kernel_name(op.target, name_stack)
     count = kernels.flops(name, op.target, ins, outs, op.config, source)
@@ -214,21 +204,9 @@ def _elements(op: Operation) -> int:
     return sum(value.elements for value in op.results)
 
 
-def _reduce(count: OtherFlops, op: Any) -> float:
-    return count.applied(op) * (op.array(0).elements - op.results[0].elements)
-
-
-def _reduce_window(count: OtherFlops, op: Any) -> float:
-    return count.applied(op) * (math.prod(op.window_sizes) - 1) * op.results[0].elements
-
-
 def _select_and_scatter(count: OtherFlops, op: Any) -> float:
     selects = count.applied(op, 0) * (math.prod(op.window_sizes) - 1)
     return op.array(1).elements * (selects + count.applied(op, 1))
-
-
-def _fft(_: OtherFlops, op: Any) -> float:
-    return 8.0 * math.prod(max(n, 1).bit_length() - 1 for n in op.fft_lengths) * op.array(0).elements
 
 
 def _sort(_: OtherFlops, op: Any) -> float:
@@ -241,15 +219,15 @@ def _all_reduce(_: OtherFlops, op: Any) -> float:
 
 
 _COUNTS: dict[str, Callable[[OtherFlops, Any], float]] = {
-    "reduce": _reduce,
-    "reduce-window": _reduce_window,
+    "reduce": lambda count, op: count.applied(op) * (op.array(0).elements - op.results[0].elements),
+    "reduce-window": lambda count, op: count.applied(op) * (math.prod(op.window_sizes) - 1) * op.results[0].elements,
     "select-and-scatter": _select_and_scatter,
     "map": lambda count, op: count.applied(op) * op.results[0].elements,
     "scatter": lambda count, op: count.applied(op) * op.array(len(op.operands) // 2 + 1).elements,
     "all-reduce": _all_reduce,
     "all-reduce-start": _all_reduce,
     "sort": _sort,
-    "fft": _fft,
+    "fft": lambda _, op: 8.0 * math.prod(max(n, 1).bit_length() - 1 for n in op.fft_lengths) * op.array(0).elements,
     "triangular-solve": lambda _, op: 2.0 * op.array(0).shape[-1] * op.array(1).elements,
     "cholesky": lambda _, op: op.array(0).shape[-1] * op.array(0).elements / 3,
 }

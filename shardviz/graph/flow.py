@@ -45,11 +45,7 @@ class Flow:
     """What is made of what in a graph; a fusion, an asynchronous computation and the like are taken as wholes."""
 
     def __init__(self, graph: Graph, names: Names, *, by_calls: bool = True):
-        """Reads the graph.
-
-        Args:
-            by_calls: tell the values of a function apart by the calls that lead to it; else each is one for all calls.
-        """
+        """Reads the graph; `by_calls` tells the values of a function apart by the calls that lead to it."""
         self._names, self._by_calls = names, by_calls
         self._users, self._makers = defaultdict[At, list[At]](list), defaultdict[At, list[At]](list)
         self._inside: dict[At, str] = {}  # what a derivative makes, and in which pass

@@ -56,6 +56,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
@@ -66,6 +67,7 @@ from shardviz.graph.flops import PRODUCTS
 from shardviz.graph.operations import Block, Dims, GraphValue, Operation
 from shardviz.graph.tiles import image_padding
 from shardviz.records.schedule import Schedule, Scheduled
+from shardviz.records.values import take_donated
 
 _KERNELS = PRODUCTS | frozenset(
     ("reduce", "reduce-window", "select-and-scatter", "gather", "scatter", "sort", "fft", "custom-call", "top-k",
@@ -87,53 +89,49 @@ _OPEN = frozenset(("", "reduce"))
 _NONE: frozenset[str] = frozenset()
 
 
+@dataclass(eq=False, slots=True)
 class _Slot:
     """A place in a block's schedule: what is done there, and what can begin behind it."""
 
-    __slots__ = ("begun", "done", "number", "scope")
-
-    def __init__(self, scope: _Scope, number: int):
-        self.scope, self.number = scope, number
-        self.done: list[Scheduled | _Fusion] = []
-        self.begun: list[Scheduled] = []
+    scope: _Scope
+    number: int
+    done: list[Scheduled | _Fusion] = field(default_factory=list)
+    begun: list[Scheduled] = field(default_factory=list)
 
 
+@dataclass(eq=False, slots=True)
 class _Scope:
     """A block that is read: its slots, arrays and collectives, and the ends of what was begun and not waited for."""
 
-    __slots__ = ("arguments", "collectives", "is_loop", "nodes", "slots", "waiting")
+    is_loop: bool
+    arguments: list[_ListedArray] = field(default_factory=list)
+    nodes: list[_ListedArray] = field(default_factory=list)
+    collectives: dict[Any, tuple[GraphValue, ...]] = field(default_factory=dict)
+    slots: list[_Slot] = field(default_factory=list)
+    waiting: dict[str, Scheduled] = field(default_factory=dict)
 
-    def __init__(self, is_loop: bool) -> None:
-        self.is_loop = is_loop
-        self.arguments: list[_ListedArray] = []
-        self.nodes: list[_ListedArray] = []
-        self.collectives: dict[Any, tuple[GraphValue, ...]] = {}
-        self.slots = [_Slot(self, 0)]
-        self.waiting: dict[str, Scheduled] = {}
+    def __post_init__(self) -> None:
+        self.slot(())
 
     def slot(self, done: Iterable[Scheduled | _Fusion]) -> _Slot:
-        """A new slot behind the last."""
-        slot = _Slot(self, len(self.slots))
-        slot.done.extend(done)
-        self.slots.append(slot)
-        return slot
+        self.slots.append(_Slot(self, len(self.slots), [*done]))
+        return self.slots[-1]
 
 
+@dataclass(eq=False, slots=True)
 class _Fusion:
     """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element."""
 
-    __slots__ = ("computed", "entry", "gives", "kind", "on_chip", "read", "result", "roots", "slot", "written")
-
-    def __init__(self, entry: Scheduled, kind: str = ""):
-        self.entry, self.kind = entry, kind
-        self.read: dict[_ListedArray, float] = {}
-        self.written = 0.0
-        self.gives: list[_ListedArray] = []
-        self.result: GraphValue | None = None
-        self.on_chip: dict[int, float] = {}
-        self.computed: set[_ListedArray] = set()
-        self.roots: list[tuple[_ListedArray, float | None, bool]] = []
-        self.slot: _Slot | None = None
+    entry: Scheduled
+    kind: str = ""
+    read: dict[_ListedArray, float] = field(default_factory=dict)
+    written: float = 0.0
+    gives: list[_ListedArray] = field(default_factory=list)
+    result: GraphValue | None = None
+    on_chip: dict[int, float] = field(default_factory=dict)
+    computed: set[_ListedArray] = field(default_factory=set)
+    roots: list[tuple[_ListedArray, float | None, bool]] = field(default_factory=list)
+    slot: _Slot | None = None
 
     def scheduled(self, padding_of: Callable[[GraphValue], float]) -> Scheduled:
         """Its entry, with these bytes."""
@@ -147,6 +145,7 @@ class _Fusion:
         self.on_chip[room] = self.on_chip.get(room, 0.0) + size
 
 
+@dataclass(eq=False, slots=True)
 class _ListedArray:
     """An array: in memory, or to be computed from others where it is read.
 
@@ -170,29 +169,29 @@ class _ListedArray:
         last: the slot at which it is needed last.
     """
 
-    __slots__ = ("begun", "fusion", "in_memory", "is_gathered", "is_slice", "is_summed", "last",
-                 "operands", "operation", "over", "place", "product", "reader", "sent", "size", "slot", "stored",
-                 "value", "written")  # fmt: skip
+    value: GraphValue
+    size: float
+    slot: _Slot
+    begun: frozenset[str] = _NONE
+    operands: Sequence[_ListedArray] = ()
+    operation: Any = None
+    fusion: _Fusion | None = None
+    reader: _Fusion | None = None
+    product: _Fusion | None = None
+    over: Any = None
+    sent: tuple[str, ...] = ()
+    is_gathered: bool = False
+    in_memory: bool = False
+    written: bool = False
+    stored: bool = False
+    is_slice: bool = False
+    is_summed: bool = False
+    place: _ListedArray = field(init=False)
+    last: int = 0
 
-    def __init__(
-        self,
-        value: GraphValue,
-        size: float,
-        slot: _Slot,
-        begun: frozenset[str] = _NONE,
-        operands: Sequence[_ListedArray] = (),
-        operation: Any = None,
-    ):
-        self.value, self.size, self.slot, self.begun = value, size, slot, begun
-        self.operands, self.operation = operands, operation
-        self.fusion: _Fusion | None = None
-        self.reader: _Fusion | None = None
-        self.product: _Fusion | None = None
-        self.over: Any = None
-        self.sent: tuple[str, ...] = ()
-        self.is_gathered = self.in_memory = self.written = self.stored = self.is_slice = self.is_summed = False
-        self.place, self.last = self, 0
-        slot.scope.nodes.append(self)
+    def __post_init__(self) -> None:
+        self.place = self
+        self.slot.scope.nodes.append(self)
 
     @property
     def made(self) -> int:
@@ -229,11 +228,8 @@ class ScheduleBuilder:
         self._scopes: list[_Scope] = []
 
     def open(self, block: Block, initial: Sequence[GraphValue] = ()) -> None:
-        """Begins a block that has a schedule of its own: the main one, a loop's body, a branch.
-
-        Args:
-            initial: what a loop begins with; what stays the same and comes from nothing in memory is computed inside.
-        """
+        """Begins a block that has a schedule of its own: the main one, a loop's body, a branch. Of what a loop begins
+        with (`initial`), what stays the same and comes from nothing in memory is computed inside."""
         self._scopes.append(_Scope(bool(initial)))
         for value in block.arguments:
             self._there(value)
@@ -243,12 +239,8 @@ class ScheduleBuilder:
                 self._nodes[value] = self._node(first)
 
     def close(self, returned: Iterable[GraphValue], donated: Iterable[float] = ()) -> Schedule:
-        """Ends it; its schedule.
-
-        Args:
-            returned: what it gives back.
-            donated: bytes on one device of each argument whose place a result of this size takes.
-        """
+        """Ends it; its schedule. Results take the places of donated arguments, of which it is given the bytes on one
+        device."""
         nodes = [*map(self._node, returned)]
         for node in filter(_comes_from_memory, nodes):
             self._store(node)
@@ -274,8 +266,7 @@ class ScheduleBuilder:
         elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
         for node in returned:
             node.need(scope.slots[-1])
-            if not self._scopes and node.place.size in donated and node.place not in elsewhere:
-                donated.remove(node.place.size)
+            if not self._scopes and node.place not in elsewhere and take_donated(donated, node.place.size):
                 elsewhere.add(node.place)
         changes = [0.0] * (len(scope.slots) + 1)
         for node in scope.nodes:
@@ -500,7 +491,6 @@ class ScheduleBuilder:
         self._to_memory(node)
 
     def _to_memory(self, node: _ListedArray) -> None:
-        """Puts an array into memory."""
         if not node.in_memory:
             fusion = node.fusion or self._product_behind(node) or self._fusion_behind(node, _OPEN)
             if fusion is None:

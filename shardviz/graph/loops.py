@@ -61,11 +61,7 @@ def trip_counts(graph: Graph) -> Trips:
 
 
 def runs(graph: Graph, trips: Trips | None = None) -> dict[Block, Runs]:
-    """How often each block runs in one run of the entry.
-
-    Returns:
-        Block → `Runs`, of those that the entry reaches.
-    """
+    """How often each block that the entry reaches runs in one run of it."""
     trips = trip_counts(graph) if trips is None else trips
     by_block = {graph.entry: Runs(1)}
     for block in _callers_first(graph.entry):
@@ -87,17 +83,10 @@ def runs(graph: Graph, trips: Trips | None = None) -> dict[Block, Runs]:
 def heaviest_runs(
     graph: Graph, cost: Callable[[Block], float], trips: Trips, *, fused: bool = True
 ) -> dict[Block, int]:
-    """How often each block runs in one run of the entry, where every conditional takes the branch that costs most.
-
-    Args:
-        cost: block → what its own operations cost in one run.
-        trips: how many trips each loop makes; a loop that is not in it, or is not known, makes one, and its condition
-            is asked once.
-        fused: count what stands in fusions as run; else they are left out.
-
-    Returns:
-        Block → runs; 0 for what stands in a branch that is not taken.
-    """
+    """How often each block runs in one run of the entry, where every conditional takes the branch that costs most, by
+    what the operations of each block cost in one run; 0 in a branch that is not taken. A loop that is not in `trips`,
+    or is not known, makes one trip, and its condition is asked once. What stands in fusions is left out, unless
+    `fused`."""
     order = _callers_first(graph.entry, frozenset() if fused else frozenset(("fusion",)))
     reached = frozenset(order)
     calls: dict[Block, list[tuple[int, Block]]] = {}

@@ -89,12 +89,10 @@ class GraphValue:
 
     @property
     def elements(self) -> int:
-        """The number of elements of its shape."""
         return math.prod(self.shape)
 
     @property
     def block(self) -> Block:
-        """The block that it stands in."""
         return self.owner.block if isinstance(self.owner, Operation) else self.owner
 
 
@@ -142,22 +140,14 @@ class Operation:
         return None
 
     def array(self, index: int) -> Any:
-        """An operand.
-
-        Raises:
-            ParseError: if there is none.
-        """
+        """An operand. Raises ParseError if there is none."""
         if index < len(self.operands):
             return self.operands[index]
         raise ParseError(f"{self}: operand {index} is missing or no array")
 
     @property
     def result(self) -> Any:
-        """The one array that it gives.
-
-        Raises:
-            ParseError: if it gives none, or several.
-        """
+        """The one array that it gives. Raises ParseError if it gives none, or several."""
         if len(self.results) == 1:
             return self.results[0]
         raise ParseError(f"{self}: its result is no array")
@@ -244,7 +234,6 @@ class Block:
         self.callers: list[Any] = []
 
     def returns(self, values: tuple[GraphValue, ...]) -> None:
-        """Notes what it gives back."""
         self.returned = values
         for place, value in enumerate(values):
             value.uses.append((self, place))

@@ -55,14 +55,7 @@ class Origins:
         self._unchanged: dict[tuple[Operation, int], bool] = {}
 
     def __call__(self, at: At, within: Collection[Block] = ()) -> At:
-        """Where a value was made.
-
-        Args:
-            within: blocks whose arguments nothing is followed beyond.
-
-        Returns:
-            The value beyond which nothing merely passes it on.
-        """
+        """Where a value was made: beyond what merely passes it on, but not beyond the arguments of blocks `within`."""
         while (before := self._before(at, within)) is not None:
             at = before
         return at

@@ -32,15 +32,11 @@ _COMPARED = {"LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.grea
 
 
 def trip_count(loop: Operation, calls: tuple[Operation, ...] = (), origins: Origins | None = None) -> int | None:
-    """How many trips a `while` makes.
+    """How many trips a `while` makes: as the text states, or as follows from the loop's counters.
 
-    Args:
-        calls: the calls that lead to it, the outermost first; empty where they are not known.
-        origins: `Origins(KEEPS)`, to share what it has found out already.
-
-    Returns:
-        The number that the text states, or that follows from the loop's counters; None where it depends on data or on
-        floating-point numbers, where the loop does not end, or where the counters would have to be run for too long.
+    None where it depends on data or on floating-point numbers, where the loop does not end, or where the counters would
+    have to be run for too long. The calls that lead to the loop, the outermost first, may be unknown; `origins`, an
+    `Origins(KEEPS)`, shares what it has found out already.
     """
     if (stated := loop.known_trips) is not None:
         return stated
@@ -203,7 +199,6 @@ def _fits(number: int, dtype: np.dtype[Any]) -> bool:
 
 
 def _result(node: _Scalar, values: Sequence[Any]) -> Any:
-    """What an operation gives on numbers."""
     if node.op == "select":
         return values[1] if values[0] else values[2]
     if node.op == "convert":

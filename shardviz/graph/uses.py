@@ -75,12 +75,7 @@ def _hands_on(block: Block, value: GraphValue) -> bool:
 
 
 def is_invariant(op: Operation, origins: Origins, calls: Sequence[Operation] = ()) -> bool:
-    """Whether an operation in a loop is given the same first operand in each run of the loop.
-
-    Args:
-        origins: follows values through `SAME_EACH_RUN`.
-        calls: the calls that lead to it, the outermost first; empty where they are not known.
-    """
+    """Whether an operation in a loop is given the same first operand in each run of the loop."""
     value, inwards = origins(At(op.operands[0], tuple(calls)))
     home = inwards[len(calls)].block if len(inwards) > len(calls) else value.block
     loops = 0

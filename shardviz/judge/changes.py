@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from shardviz.notation.spec import axis_text
 from shardviz.records import Collective, CollectiveTotal, Frame
 from shardviz.records.collectives import axes_words
+from shardviz.records.groups import grouped
 
 Line = Callable[[Frame | None], str]
 """A source line's text; empty where it is not known."""
@@ -130,9 +131,7 @@ def match_collectives(
 
 
 def _by_meaning(collectives: Iterable[Collective], line: Line) -> dict[Meaning, CollectiveTotal]:
-    groups: dict[Meaning, list[Collective]] = {}
-    for c in collectives:
-        groups.setdefault(Meaning.of(c, line), []).append(c)
+    groups = grouped((Meaning.of(c, line), c) for c in collectives)
     return {m: CollectiveTotal(m, f"{m.kind} over {axes_words(c[0].axes)}", tuple(c)) for m, c in groups.items()}
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from shardviz.errors import SpecError
 from shardviz.layouts.layout import Layout, layout
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.spec import Axis, Spec, axis_size
+from shardviz.notation.spec import Axis, Spec, axes_size, axis_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,5 +75,5 @@ def shard_shape(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[i
     cut = list(shape)
     for dimension, axes in enumerate(spec.dims):
         if axes:
-            cut[dimension] = -(-cut[dimension] // math.prod(axis_size(a, mesh) for a in axes))
+            cut[dimension] = -(-cut[dimension] // axes_size(axes, mesh))
     return tuple(cut)

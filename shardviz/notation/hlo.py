@@ -37,7 +37,7 @@ from shardviz.notation.named import (
 )
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import Scanner, iota, iota_of, iota_text, read_iota
-from shardviz.notation.spec import Axis, Spec, axis_size, partial_kind
+from shardviz.notation.spec import Axis, Spec, axes_size, axis_size, partial_kind
 from shardviz.notation.tiling import Tiling
 
 WHAT = "HLO sharding"
@@ -134,7 +134,7 @@ def read_spec(text: str, mesh: DeviceMesh, rank: int) -> Spec:
         raise type(error)(f"{_given(text)}: {error}") from error
     if sharding.manual:
         whole = "as inside a shard_map: the shape is one device's"
-        if math.prod(axis_size(axis, mesh) for axis in sharding.manual) < mesh.size:
+        if axes_size(sharding.manual, mesh) < mesh.size:
             raise SpecError(f"{_given(text)}: manual over some axes, {whole} along these")
         raise SpecError(f"{_given(text)}: manual, {whole}, and no PartitionSpec says how it is sharded")
     if sharding.spec is None:

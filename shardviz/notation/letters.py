@@ -10,12 +10,11 @@ explanation is the same pieces read one by one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shardviz.notation.record import Sharding
-from shardviz.notation.spec import Axis, axis_name, axis_size, axis_text
+from shardviz.notation.spec import Axis, axes_size, axis_name, axis_size, axis_text
 
 UNCUT = "a dimension that is not sharded"
 OPEN = "the compiler may shard this dimension further"
@@ -79,7 +78,7 @@ def axis_words(cut: Sharding, axis: Axis) -> str:
         return f"{words}, of 1 device, leaves dimension {dimension} as it is"
     if not before:
         return f"{words} shards dimension {dimension} in {size}"
-    tiles = math.prod(axis_size(a, cut.mesh) for a in before)
+    tiles = axes_size(before, cut.mesh)
     return f"{words} shards each of these {tiles} pieces of dimension {dimension} again, in {size}"
 
 

@@ -13,7 +13,6 @@ the tiles of dimension 0 run along no axes of the mesh data=2,model=4, nor along
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +22,7 @@ import numpy as np
 from shardviz.errors import SpecError
 from shardviz.notation.bounds import MOST_CELLS, MOST_DIMENSIONS
 from shardviz.notation.mesh import DeviceMesh
-from shardviz.notation.spec import Axis, Spec, axis_size, axis_text, check_axes
+from shardviz.notation.spec import Axis, Spec, axes_size, axis_text, check_axes
 from shardviz.notation.tiling import Tiling, axes_along, digits, joined, ordered, places, tiling_of
 
 NOTATIONS = ("pspec", "short", "book", "hlo-v1", "hlo-v2", "hlo-v3", "proto", "sdy", "pmap")
@@ -118,7 +117,7 @@ class Sharding:
             mesh=mesh,
             rank=rank,
             spec=spec,
-            tiles=tuple(math.prod(axis_size(a, mesh) for a in dim) for dim in dims),
+            tiles=tuple(axes_size(dim, mesh) for dim in dims),
             unreduced=spec.unreduced,
             unreduced_kind=spec.unreduced_kind,
             manual=ordered(manual, mesh),

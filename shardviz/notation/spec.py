@@ -32,6 +32,11 @@ def axis_size(axis: Axis, mesh: DeviceMesh) -> int:
     return mesh.size_of(axis) if isinstance(axis, str) else axis[2]
 
 
+def axes_size(axes: Iterable[Axis], mesh: DeviceMesh) -> int:
+    """Devices along mesh axes, or parts of axes, taken together."""
+    return math.prod(axis_size(axis, mesh) for axis in axes)
+
+
 def axis_part(axis: Axis, mesh: DeviceMesh) -> tuple[str, int, int]:
     """An axis in the form of a part: its name, the product of the sizes before it (1 for a whole axis), its size."""
     return (axis, 1, mesh.shape[axis]) if isinstance(axis, str) else axis
@@ -320,7 +325,7 @@ def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *,
                 mend = "of size 1: leave it out" if axis[2] == 1 else f"all of the axis: write {axis[0]!r}"
                 raise refused(f"{axis_text(axis)!r} is {mend}", dimension)
     for dimension, entry in enumerate(spec.dims if divide else ()):
-        size, ways = shape[dimension], math.prod(axis_size(a, mesh) for a in entry)
+        size, ways = shape[dimension], axes_size(entry, mesh)
         if size % ways:
             by = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in entry)
             by = f"{by} = {ways}" if len(entry) > 1 else by

@@ -6,7 +6,6 @@ what the plan's overrides say, from the weakest to the strongest: rules, then ed
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import jax
 
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
-from shardviz.notation.spec import DEVICE_MEMORY, axis_size, memory_of, placed
+from shardviz.notation.spec import DEVICE_MEMORY, axes_size, memory_of, placed
 from shardviz.program.call import Call
 from shardviz.program.dimensions import Member
 from shardviz.program.explicit import explicit_axes
@@ -29,11 +28,8 @@ from shardviz.visible import Visible
 
 
 def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
-    """The plan with a full-rank spec for every argument and every output; None is the compiler's choice.
-
-    Raises:
-        SpecError: if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out.
-    """
+    """The plan with a full-rank spec for every argument and every output; None is the compiler's choice. Raises
+    SpecError if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out."""
     if plan.by_name:
         raise SpecError(
             "the plan shards dimensions by name: `plan.with_members(program.dimensions)` is the one to bind"
@@ -65,8 +61,6 @@ class Undivided(NamedTuple):
     """A dimension that does not divide by what cuts it.
 
     Attributes:
-        member: which.
-        size: its size.
         spec: the array's whole spec.
     """
 
@@ -82,14 +76,14 @@ def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
     """
     ins = argument_specs(plan, call, traced, divide=False)
     outs = _output_specs(plan, call, traced, ins, divide=False)
-    uneven: list[Undivided] = []
-    for role, arrays, specs in (("argument", traced.arguments, ins), ("output", traced.outputs, outs)):
-        for array in arrays:
-            spec = specs[array.name]
-            for d, axes in enumerate(spec.dims if spec is not None else ()):
-                if spec is not None and array.shape[d] % math.prod(axis_size(a, plan.mesh) for a in axes):
-                    uneven.append(Undivided(Member(role, array.name, d), array.shape[d], spec))
-    return tuple(uneven)
+    return tuple(
+        Undivided(Member(role, array.name, d), array.shape[d], spec)
+        for role, arrays, specs in (("argument", traced.arguments, ins), ("output", traced.outputs, outs))
+        for array in arrays
+        if (spec := specs[array.name]) is not None
+        for d, axes in enumerate(spec.dims)
+        if array.shape[d] % axes_size(axes, plan.mesh)
+    )
 
 
 def argument_specs(plan: Plan, call: Call, traced: Traced, *, divide: bool = True) -> dict[str, Spec]:
@@ -257,8 +251,7 @@ def _checked(array: Argument, spec: Spec, mesh: DeviceMesh, divide: bool) -> Spe
 def _check_constraints(traced: Traced, mesh: DeviceMesh) -> None:
     """Raises unless every constraint inside the program can be met; the message names its line, and what would do."""
     for constraint in traced.constraints:
-        where = f" at {constraint.source.short}" if constraint.source else ""
-        where = f"with_sharding_constraint{where}"
+        where = "with_sharding_constraint" + (f" at {constraint.source.short}" if constraint.source else "")
         try:
             check_spec(where, constraint.shape, constraint.spec, mesh)
         except SpecError as error:
@@ -273,7 +266,6 @@ class RuleRow:
 
     Attributes:
         rule: its filter in words.
-        spec: its spec.
         wins: the tree paths that it gives their spec.
         loses: (tree path, number of the earlier rule that wins it) of what it catches besides.
         edited: those of `wins` that an edit by hand goes before.

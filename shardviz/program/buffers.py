@@ -64,11 +64,7 @@ def most_alive(buffers: Iterable[Buffer], without: Collection[Buffer] = ()) -> f
 
 
 def on_chip(buffers: Iterable[Buffer], room: float) -> list[Buffer]:
-    """Those that are made in a chip's own memory and never in main memory.
-
-    Args:
-        buffers: all that are used, those of arguments too.
-    """
+    """Those of all buffers, the arguments' too, that are made in a chip's own memory and never in main memory."""
     small = [b for b in buffers if 0 < b.size <= room]
     taken = np.zeros(1 + max((max(b.last, *b.used, 0) for b in small), default=0))
     for buffer in small:
@@ -85,12 +81,7 @@ def on_chip(buffers: Iterable[Buffer], room: float) -> list[Buffer]:
 
 
 def in_place_of(buffers: Iterable[Buffer], outputs: Iterable[Buffer]) -> list[Buffer]:
-    """Those that lie where an output will be made: the largest first, each in the smallest place that is free then.
-
-    Args:
-        buffers: what may lie there.
-        outputs: the outputs' places, each from when it is made.
-    """
+    """Those that lie where an output will be made: the largest first, each in the smallest place that is free then."""
     places = [(place, list[Buffer]()) for place in sorted(outputs, key=lambda place: place.size)]
     chosen = []
     for buffer in sorted(buffers, key=lambda b: -b.size):

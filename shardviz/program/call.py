@@ -33,11 +33,7 @@ class JitOptions:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> JitOptions:
-        """Options from single values, iterables or None.
-
-        Raises:
-            TraceError: for an unknown option.
-        """
+        """Options from single values, iterables or None. Raises TraceError for an unknown option."""
         names = [f.name for f in fields(cls)]
         if unknown := [name for name in options if name not in names]:
             raise TraceError(f"there is no option {unknown[0]!r}; there are {', '.join(names)}")
@@ -100,15 +96,11 @@ class ArrayPlaces:
         return None
 
     def agreed(self, what: str, values: Sequence[Any], meaning: Callable[[Any], Any] = lambda s: s) -> list[Any]:
-        """What is said of each array, from what is said of each place.
+        """What is said of each array, from what is said of each place, in flat order (of the first ones where there are
+        more).
 
-        Args:
-            what: where it is said, for the message.
-            values: for each place, in flat order; for the first ones where there are more.
-            meaning: the part of it that must be one for all places of an array.
-
-        Raises:
-            SpecError: if two places of an array differ, as flax refuses it.
+        Raises SpecError if the `meaning` of two places of an array differs, as flax refuses it; `what` names where it
+        is said.
         """
         first: dict[int, tuple[Leaf, Any]] = {}
         for leaf, number, one in zip(jax.tree.leaves(self.tree), self.numbers, values, strict=False):
@@ -124,10 +116,6 @@ class ArrayPlaces:
 
 
 Notes = Callable[[DeviceMesh, str], tuple[Finding, ...]]
-
-
-def _nothing(_mesh: DeviceMesh, _platform: str) -> tuple[Finding, ...]:
-    return ()
 
 
 @dataclass(eq=False)
@@ -172,7 +160,7 @@ class Call:
     kind: str = "function"
     options: JitOptions = JitOptions()
     brings: Brings = field(default_factory=Brings)
-    notes: Notes = _nothing
+    notes: Notes = lambda _mesh, _platform: ()
     traced_for: Callable[[DeviceMesh | None], Any] | None = None
     leaves: tuple[Leaf, ...] = ()
     signature: CallSignature | None = None
@@ -186,11 +174,8 @@ class Call:
     tally: Tally = field(default_factory=Tally)
 
     def signed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature:
-        """What `jax.jit` would know a call of the same function by.
-
-        Raises:
-            TraceError: if an argument is no array and not static, or a static one cannot be hashed.
-        """
+        """What `jax.jit` would know a call of the same function by. Raises TraceError if an argument is no array and
+        not static, or a static one cannot be hashed."""
         wrapped = _jax.unwrap_jit(self.fn)
         plain = self.fn if wrapped is None else wrapped.fn
         args = (*self.bound, *args)
@@ -213,10 +198,7 @@ class Call:
 def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Any:
     """(arguments, keyword arguments) with a ShapeDtypeStruct for every array, but for the static ones.
 
-    Shardings that arrays have stay on them.
-
-    Raises:
-        TraceError: if an argument is no array and not static.
+    Shardings that arrays have stay on them. Raises TraceError if an argument is no array and not static.
     """
     static = options.static_places(fn, len(args))
     positional = tuple(a if i in static else abstract_tree(f"argument {i}", a) for i, a in enumerate(args))
@@ -225,11 +207,8 @@ def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def abstract_tree(name: str, tree: Any) -> Any:
-    """The tree with a ShapeDtypeStruct for every array, its sharding still on it.
-
-    Raises:
-        TraceError: naming the leaf that is no array, by its tree path; for a tree that JAX cannot flatten.
-    """
+    """The tree with a ShapeDtypeStruct for every array, its sharding still on it. Raises TraceError naming the leaf
+    that is no array, by its tree path, and for a tree that JAX cannot flatten."""
     with readable(name):
         paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     return structure.unflatten(_leaf(name + jax.tree_util.keystr(path), x) for path, x in paths)
@@ -237,11 +216,7 @@ def abstract_tree(name: str, tree: Any) -> Any:
 
 @contextlib.contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Around what flattens an argument's tree.
-
-    Raises:
-        TraceError: where JAX cannot, since a dict's keys have no order.
-    """
+    """Around what flattens a tree of arguments. Raises TraceError where JAX cannot sort a dict's keys."""
     try:
         yield
     except ValueError as error:

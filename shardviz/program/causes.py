@@ -18,12 +18,11 @@ way.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.program.links import DimLink, FactorRule, Links, LinkStep, Named, Node, NodeDim, NodeKey, reach
 from shardviz.program.perturb import Perturbed, places_of
 from shardviz.records.why import AxisWhy, Cause, ChainStop, End, Giver, Hop, Source
@@ -132,13 +131,7 @@ class Tracing:
         return gone
 
     def _one_of_several(self, source: Source, keep: list[Source], gone: list[Source], untried: bool) -> Cause:
-        """One of several sources that bring the axis, and whether it does so alone (None where that was not tried).
-
-        Args:
-            keep: the sources that must all be taken away.
-            gone: all sources that were taken away together.
-            untried: whether it was not tried by itself whether the source is one of `keep`.
-        """
+        """One of several sources that bring the axis, and whether it does so alone (None where that was not tried)."""
         enough: bool | None = None
         if len(keep) == len(gone) and not untried:
             enough = True  # `_fewest` has tried just this
@@ -204,11 +197,8 @@ class Tracing:
         return tuple(hops)
 
     def _nearest(self, target: NodeDim | None, sources: Iterable[Source]) -> dict[tuple, NodeDim]:
-        """The sources that are connected with a value through dimensions that carry the axis, the nearest first.
-
-        Returns:
-            The source's key → the dimension at which it stands.
-        """
+        """The sources that are connected with a value through dimensions that carry the axis, the nearest first: the
+        source's key → the dimension at which it stands."""
         wanted = {(s.role, place, s.dimension): s.key for s in sources for place in s.places}
         reached: dict[tuple, NodeDim] = {}
 
@@ -290,12 +280,10 @@ _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
 def _end(cut: NodeDim, named: Named) -> End:
-    """A value on a chain."""
     return End(name=named(cut.node), dimension=cut.dim, spec=cut.node.spec, shape=cut.node.shape)
 
 
 def _hop(before: NodeDim, after: NodeDim, link: DimLink, named: Named) -> Hop:
-    """A step in plain data."""
     step, rule = link.step, link.step.rule
     if rule is None or link.factor is None:
         op, words = _BOUNDARIES[step.kind]
@@ -340,7 +328,6 @@ def _called(step: LinkStep, cut: NodeDim, factor: int) -> tuple[bool, str]:
 
 
 def _stop(last: NodeDim, after: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Named) -> ChainStop:
-    """Where an axis ends."""
     step = link.step
     return ChainStop(
         last=_end(last, named),
@@ -366,7 +353,7 @@ def _reason(cut: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Nam
     if taken := [other.dim for other in node.dims if other.carries(axis)]:
         return f"{name} is sharded along {axis} in dimension {taken[0]} already, and an axis shards an array once"
     here = node.spec.dims[cut.dim]
-    ways = math.prod(axis_size(a, mesh) for a in here) * mesh.shape[axis]
+    ways = axes_size(here, mesh) * mesh.shape[axis]
     if node.shape[cut.dim] % ways:
         return f"dimension {cut.dim} of {name} has size {node.shape[cut.dim]}, which does not divide by {ways}"
     if step.rule is not None and link.factor in step.rule.whole:
@@ -393,11 +380,8 @@ def _wanted(node: Node, named: Named) -> str:
 
 
 def _givers(trial: Perturbed, key: NodeKey, axis: str, ways: Sequence[tuple[NodeDim, int]]) -> Iterator[Giver]:
-    """Specs that were tried and bring the axis, the nearest first.
-
-    Args:
-        ways: dimensions that hang together with the value, the nearest first, and with which of its own.
-    """
+    """Specs that were tried and bring the axis, the nearest first; `ways`: the dimensions that are connected with the
+    value, the nearest first, and with which of its own."""
     mesh, until = trial.bound.mesh, trial.runs + _MOST_GIVER_RUNS
     shardings = {(each.role, place): each for each in trial.shardings for place in each.places}
     brought = set()
@@ -411,7 +395,7 @@ def _givers(trial: Perturbed, key: NodeKey, axis: str, ways: Sequence[tuple[Node
         dims = [tuple(a for a in axes if axis_name(a) != axis) for axes in old.spec.dims]
         dims[cut.dim] = (*dims[cut.dim], axis)
         source = old.at(cut.dim, axis, Spec(tuple(dims)))
-        uneven = cut.node.shape[cut.dim] % math.prod(axis_size(a, mesh) for a in dims[cut.dim])
+        uneven = cut.node.shape[cut.dim] % axes_size(dims[cut.dim], mesh)
         if uneven or source.key in brought:
             continue
         gone = [s for s in trial.sources(axis) if (s.role, s.places) == (source.role, source.places)]

@@ -19,6 +19,7 @@ from typing import Any
 from shardviz import _jax
 from shardviz.notation import Spec
 from shardviz.records import Frame
+from shardviz.records.groups import grouped
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,6 @@ class Contexts:
 
     @classmethod
     def here(cls) -> Contexts:
-        """Those that hold here and now."""
         flax = _flax()
         return cls(_jax.filled_places(), _jax.settings(), () if flax is None else flax.get_logical_axis_rules())
 
@@ -88,10 +88,9 @@ Found = tuple[Counter[Constraint], Counter[tuple[str, Frame | None]]]
 def mesh_asked(
     explored: frozenset[str], own: Found, other: Found, under: Callable[[frozenset[str]], Found | None]
 ) -> tuple[MeshAsked, ...]:
-    """The lines in which a program traced under a mesh in some places differs from itself in others.
+    """The lines in which a program traced under a mesh in some places (`explored`) differs from itself in others.
 
     Args:
-        explored: the places of the program that is explored.
         own: its constraints and its operations, each with its line.
         other: the same of a trace under a mesh in no place, or where `explored` is not all of them, in all.
         under: the same of a trace under a mesh in these places; None where it cannot be traced.
@@ -99,9 +98,7 @@ def mesh_asked(
     if own == other or (own[0] == other[0] and _named(own) == _named(other)):
         return ()  # JAX keeps the lines of a function that it has traced for another caller
     bare, full = (other, own) if explored == _jax.PLACES else (own, other)
-    lines: dict[Frame | None, list[Spec]] = {}
-    for constraint in full[0] - bare[0]:
-        lines.setdefault(constraint.source, []).append(constraint.spec)
+    lines = grouped((constraint.source, constraint.spec) for constraint in full[0] - bare[0])
     if not lines:
         lines = {frame: [] for _, frame in [*(full[1] - bare[1]), *(bare[1] - full[1])][:1]}
     alone = {place: under(frozenset({place})) for place in sorted(_jax.PLACES)}
@@ -114,7 +111,4 @@ def mesh_asked(
 
 def _named(trace: Found) -> Counter[str]:
     """How many operations there are of each name."""
-    names: Counter[str] = Counter()
-    for (name, _), count in trace[1].items():
-        names[name] += count
-    return names
+    return Counter(name for name, _ in trace[1].elements())

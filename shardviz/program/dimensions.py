@@ -26,6 +26,7 @@ from shardviz.errors import ShardvizError
 from shardviz.program.lower import Lowered
 from shardviz.program.propagate import PIPELINE, rehearse_module
 from shardviz.program.seeding import BATCHED, KEPT, SCANNED, WINDOW, Member, Opened
+from shardviz.records.groups import grouped
 from shardviz.visible import Visible
 
 _NUMBERS = re.compile(r"\d+")
@@ -145,11 +146,8 @@ class _NamedArray(NamedTuple):
 
 
 def dimensions(lowered: Lowered) -> Dimensions:
-    """The logical dimensions of a lowered program; see the module's words on how they are found.
-
-    Raises:
-        CompileError: if Shardy does not survive the program, which is tried in a process of its own first.
-    """
+    """The logical dimensions of a lowered program; see the module's words on how they are found. Raises CompileError if
+    Shardy does not survive the program, which is tried in a process of its own first."""
     traced = lowered.traced
     arrays = [
         *(_NamedArray("argument", a.name, tuple(a.shape), str(a.dtype)) for a in traced.arguments),
@@ -197,7 +195,6 @@ class _DimensionGroup:
     moved: set[str] = field(default_factory=set)
 
     def take(self, other: _DimensionGroup) -> None:
-        """Takes in another group."""
         self.members |= other.members
         self.letters += other.letters
         self.moved |= other.moved
@@ -210,18 +207,15 @@ def _groups(opened: Opened, arrays: Sequence[_NamedArray], sizes: Mapping[Member
     together, each with an axis of its own.
     """
     groups: list[_DimensionGroup] = []
-    grouped: set[Member] = set()
+    placed: set[Member] = set()
     for axes, members in opened.used_up(sizes).items():
         groups.append(_DimensionGroup(members, Counter(dict.fromkeys(axes, 1)), mapped=axes))
-        grouped |= members
+        placed |= members
     seeds = [Member(a.role, a.path, d) for a in arrays if a.role == "argument" for d in range(len(a.shape))]
-    alike: dict[tuple[str, int, int], list[Member]] = {}
-    for seed in seeds:
-        if sizes[seed] > 1 and seed not in grouped:
-            alike.setdefault((_NUMBERS.sub("#", seed.path), seed.dimension, sizes[seed]), []).append(seed)
-    for of_a_kind in alike.values():
+    free = [seed for seed in seeds if sizes[seed] > 1 and seed not in placed]
+    for of_a_kind in grouped(((_NUMBERS.sub("#", s.path), s.dimension, sizes[s]), s) for s in free).values():
         for some in (of_a_kind[:1], *opened.batches(of_a_kind[1:], sizes)):
-            left = [seed for seed in some if seed not in grouped]
+            left = [seed for seed in some if seed not in placed]
             with opened.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
                 caught = opened.caught(left, sizes) if left else {}
             for seed, (members, letters, moved) in caught.items():
@@ -230,7 +224,7 @@ def _groups(opened: Opened, arrays: Sequence[_NamedArray], sizes: Mapping[Member
                     group.take(other)
                     groups.remove(other)
                 groups.append(group)
-                grouped |= group.members
+                placed |= group.members
     return groups
 
 
@@ -245,12 +239,11 @@ def _joined(groups: Iterable[_DimensionGroup], key: Callable[[_DimensionGroup], 
     alike: dict[Any, _DimensionGroup] = {}
     for group in groups:
         of = key(group)
-        if of is None or of not in alike or not _arrays(group).isdisjoint(_arrays(alike[of])):
-            joined.append(group)
-            if of is not None:
-                alike[of] = group
-        else:
+        if of is not None and of in alike and _arrays(group).isdisjoint(_arrays(alike[of])):
             alike[of].take(group)
+        else:
+            joined.append(group)
+            alike[of] = group
     return joined
 
 
@@ -259,9 +252,10 @@ def _arrays(group: _DimensionGroup) -> set[tuple[str, str]]:
 
 
 def _stack(group: _DimensionGroup, sizes: Mapping[Member, int]) -> Any:
-    """Size and parent path of what a scan runs over; None for any other group."""
+    """Size and parent path (`layers` of `params['layers']['wq']`) of what a scan runs over; None for any other
+    group."""
     first = min(group.members)
-    return (sizes[first], _parent(first.path)) if group.stacked else None
+    return (sizes[first], ".".join(_keys(first.path)[1:-1])) if group.stacked else None
 
 
 def _repeated(group: _DimensionGroup, sizes: Mapping[Member, int]) -> Any:
@@ -294,11 +288,6 @@ def _last_key(path: str) -> str:
     return max((key[0] for key in _KEY.finditer(path) if key.end() == len(path)), key=len, default="")
 
 
-def _parent(path: str) -> str:
-    """The keys between the argument and the leaf: `layers` of `params['layers']['wq']`."""
-    return ".".join(_keys(path)[1:-1])
-
-
 def _named(
     groups: Sequence[_DimensionGroup], sizes: Mapping[Member, int], arrays: Mapping[tuple[str, str], _NamedArray]
 ) -> Iterator[Dimension]:
@@ -310,9 +299,7 @@ def _named(
         proposed = itertools.chain(_roles(group), _own_names(members, arrays))
         name = next(name for name in proposed if name not in taken)
         taken.add(name)
-        several: dict[str, list[int]] = {}
-        for m in members:
-            several.setdefault(m.path, []).append(m.dimension)
+        several = grouped((m.path, m.dimension) for m in members)
         yield Dimension(
             name=name,
             sizes=tuple(size for size, _ in Counter(sizes[m] for m in members).most_common()),
@@ -369,12 +356,8 @@ def _roles(group: _DimensionGroup) -> Iterator[str]:
 def _data(
     members: Set[Member], arrays: Mapping[tuple[str, str], _NamedArray], state: Set[str], hidden: Set[Member]
 ) -> str:
-    """`batch` or `sequence` of a dimension of data; empty for any other.
-
-    Args:
-        state: the arguments that are no data; see `_state`.
-        hidden: the dimensions that a `shard_map` or `pmap` uses up, or a loop steps along: what is inside sees none.
-    """
+    """`batch` or `sequence` of a dimension of data (in no argument of `state`); empty for any other. What a `shard_map`
+    or `pmap` uses up, or a loop steps along, is `hidden`: what is inside does not see it."""
     arguments = [m for m in members if m.role == "argument"]
     data = bool(arguments) and state.isdisjoint(_head(m.path) for m in arguments)
     for place, name, ranks in ((0, "batch", range(1, 65)), (1, "sequence", (3,))):  # images have heights there

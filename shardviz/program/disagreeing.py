@@ -31,12 +31,7 @@ from shardviz.program.module import MESH
 
 
 def gather_disagreeing(operations: Iterable[ir.Operation], mesh: DeviceMesh) -> None:
-    """Reshards both factors of each such product, so that what it sums over is whole on every device.
-
-    Args:
-        operations: of a propagated module, which is changed in place.
-        mesh: the module's.
-    """
+    """Reshards both factors of each such product, in place, so that what it sums over is whole on every device."""
     for op in operations:
         if op.name != "stablehlo.dot_general":
             continue
@@ -44,13 +39,13 @@ def gather_disagreeing(operations: Iterable[ir.Operation], mesh: DeviceMesh) -> 
         numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
         summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
         batched = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
-        made = (cut_of(op.results[0]) or Spec()).dims
+        result_dims = (cut_of(op.results[0]) or Spec()).dims
         if not _disagree(cuts, summed, mesh):
-            _gather_for_rows(op, cuts, summed, batched, made)
+            _gather_for_rows(op, cuts, summed, batched, result_dims)
         else:
             for place, dims in enumerate(summed):
                 left = [d for d in range(len(cuts[place].dims)) if d not in dims]
-                theirs = made[: len(left)] if place == 0 else made[-len(left) :] if left else ()
+                theirs = result_dims[: len(left)] if place == 0 else result_dims[-len(left) :] if left else ()
                 _reshard(op, place, cuts[place], dict(zip(left, theirs, strict=False)))
 
 
@@ -59,13 +54,13 @@ def _gather_for_rows(
     cuts: Sequence[Spec],
     summed: Sequence[Sequence[int]],
     batched: Sequence[Sequence[int]],
-    made: Sequence[Sequence[Axis]],
+    result_dims: Sequence[Sequence[Axis]],
 ) -> None:
     """Gathers what a factor sums over where its axes cut a free dimension of the other and of the result."""
     begin = len(batched[0])
     for one, other in ((0, 1), (1, 0)):
         free = [d for d in range(len(cuts[other].dims)) if d not in (*summed[other], *batched[other])]
-        theirs = made[begin : begin + len(free)] if other == 0 else made[len(made) - len(free) :]
+        theirs = result_dims[begin : begin + len(free)] if other == 0 else result_dims[len(result_dims) - len(free) :]
         kept = {a for d, axes in zip(free, theirs, strict=False) for a in axes if a in cuts[other].dims[d]}
         dims = list(cuts[one].dims)
         for d, opposite in zip(summed[one], summed[other], strict=True):

@@ -23,6 +23,7 @@ from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.module import attributes_of
+from shardviz.records.groups import grouped
 
 _ALIAS, _DONOR = "tf.aliasing_output", "jax.buffer_donor"
 
@@ -54,26 +55,18 @@ class Shard:
 def donations(
     donated: Mapping[int, Shard], results: Sequence[Shard], one_device: bool = False
 ) -> dict[int, int | None]:
-    """Which result takes a donated argument's memory.
+    """Donated argument (its number) → the number of the result that takes its memory; None where the compiler chooses
+    it.
 
     Results take, in order, the first donated argument of their dtype, shape on a device and memory. Where a result's
     sharding is the compiler's choice, its partner is the compiler's too. So is an argument that finds a result of as
-    many elements only; or none, where any result's sharding is the compiler's choice.
-
-    Args:
-        donated: number → argument.
-        one_device: whether the mesh is one device, for which there is nothing to choose.
-
-    Returns:
-        For each argument that is donated to any use its result's number; None where the compiler chooses it.
+    many elements only; or none, where any result's sharding is the compiler's choice. One device has nothing to choose.
     """
     if not donated:
         return {}
     chosen = any(r.chosen for r in results)
     key = lambda s: replace(s, chosen=False, memory="" if chosen else s.memory)  # noqa: E731
-    waiting: dict[Shard, list[int]] = {}
-    for number, argument in donated.items():
-        waiting.setdefault(key(argument), []).append(number)
+    waiting = grouped((key(argument), number) for number, argument in donated.items())
     takers: dict[int, int | None] = {}
     for number, result in enumerate(results):
         if queue := waiting.get(key(result)):
@@ -97,12 +90,7 @@ def set_donations(
     main: ir.Operation, arguments: Sequence[Shard], results: Sequence[Shard], unused: Sequence[bool], one_device: bool
 ) -> None:
     """Writes the donations of a module's main function: `tf.aliasing_output`, or `jax.buffer_donor` for XLA to choose.
-
-    Args:
-        main: the function, on which one or the other says of an argument that it is donated.
-        unused: for each argument whether `jax.jit` leaves it out before it decides.
-        one_device: whether the mesh is one device.
-    """
+    What `jax.jit` leaves out before it decides (`unused`) is not donated."""
     entries = attributes_of(main, "arg_attrs", len(arguments))
     donated = [i for i, entry in enumerate(entries) if is_donated(entry)]
     if not donated:

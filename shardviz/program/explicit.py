@@ -32,11 +32,8 @@ from shardviz.program.module import spec_of
 
 
 def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:
-    """The mesh axes whose shardings are in types.
-
-    Raises:
-        MeshError: if an axis is Manual, which a program's own mesh cannot have.
-    """
+    """The mesh axes whose shardings are in types. Raises MeshError if an axis is Manual, which a program's own mesh
+    cannot have."""
     for name, kind in zip(mesh.names, mesh.types, strict=True):
         if kind == "Manual":
             raise MeshError(
@@ -47,11 +44,8 @@ def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:
 
 
 def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
-    """The part of the arguments' specs that is in their types: that over Explicit axes.
-
-    Raises:
-        SpecError: if a part of an Explicit axis is used, which types cannot say.
-    """
+    """The part of the arguments' specs that is in their types: that over Explicit axes. Raises SpecError if a part of
+    an Explicit axis is used, which types cannot say."""
     axes = explicit_axes(mesh)
     if not axes:
         return ()
@@ -92,7 +86,6 @@ def typed_arguments(call: Call, mesh: AbstractMesh, specs: tuple[Spec, ...]) -> 
 
 
 def type_spec(spec: Spec) -> PartitionSpec:
-    """The PartitionSpec of a type."""
     return _jax.partition_spec(
         spec.entries(), tuple(map(axis_name, spec.unreduced)), tuple(map(axis_name, spec.reduced))
     )

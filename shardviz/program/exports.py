@@ -65,7 +65,6 @@ class ExportRecord:
         arguments, results: every array.
         mesh: the mesh of its shardings, where they have names.
         devices: for how many devices it was lowered.
-        platforms: for which platforms.
         symbols: the symbolic dimensions.
         constraints: what must hold of them.
         module_bytes: the size of its StableHLO.
@@ -85,11 +84,7 @@ class ExportRecord:
 
 
 def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
-    """What an export is.
-
-    Raises:
-        ParseError: if its module cannot be read.
-    """
+    """What an export is. Raises ParseError if its module cannot be read."""
     try:
         module = _jax.exported_module(exported.mlir_module_serialized)
     except Exception as error:  # MLIR says in its own words what is wrong
@@ -101,18 +96,12 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
     ins, outs = _jax.export_shardings(exported)
     kept = tuple(exported.module_kept_var_idx)
     names = stablehlo_program.names(exported.in_tree, kept, named)
+    arguments = enumerate(zip(names, exported.in_avals, ins, strict=True))
+    results = zip(stablehlo_program.result_names(exported.out_tree), exported.out_avals, outs, strict=True)
     return ExportRecord(
         exported.fun_name,
-        tuple(
-            _array(name, aval, cut, i in kept)
-            for i, (name, aval, cut) in enumerate(zip(names, exported.in_avals, ins, strict=True))
-        ),
-        tuple(
-            _array(name, aval, cut, True)
-            for name, aval, cut in zip(
-                stablehlo_program.result_names(exported.out_tree), exported.out_avals, outs, strict=True
-            )
-        ),
+        tuple(_array(name, aval, cut, i in kept) for i, (name, aval, cut) in arguments),
+        tuple(_array(name, aval, cut, True) for name, aval, cut in results),
         mesh,
         int(exported.nr_devices),
         tuple(exported.platforms),
@@ -131,15 +120,9 @@ def _array(name: str, aval: Any, sharding: Any, kept: bool) -> ExportedArray:
 
 
 def rehearse(data: bytes, options: Mapping[str, str]) -> None:
-    """Does with a file all that the kernel is about to do, in a process that may die of it.
-
-    Args:
-        data: the file.
-        options: `values`, as JSON, for its symbolic dimensions, and `mesh`, as text, if it is to become a program.
-
-    Raises:
-        Exception: of any kind; a `ParseError` with `UNREADABLE` in it where MLIR cannot read it.
-    """
+    """Does with a file all that the kernel is about to do, in a process that may die of it. `options` has `values`, as
+    JSON, for its symbolic dimensions, and `mesh`, as text, if it is to become a program. Raises Exception: of any kind;
+    a `ParseError` with `UNREADABLE` in it where MLIR cannot read it."""
     exported = _jax.read_export(data, any_type=True)
     record_of(exported, len(data))
     if "values" in options:
@@ -151,19 +134,9 @@ PLATFORMS = ("cpu", "tpu", "cuda", "rocm")
 
 
 def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",)) -> Any:
-    """A program under a plan as a `jax.export.Exported`.
-
-    Args:
-        traced: the program. A flax.nnx object becomes a dictionary of its arrays; new values of arguments that are
-            changed in place become a second result, a tuple.
-        bound: the plan: outputs whose spec is None are left to the compiler that the file meets.
-        platforms: for which platforms, such as `("cpu", "tpu", "cuda")`.
-
-    Raises:
-        ShardvizError: for a platform that JAX does not know.
-        TraceError: if it has no jaxpr any more (it was exported before), it calls back to Python, or JAX
-            cannot export it.
-    """
+    """A program under a plan as a `jax.export.Exported`; what is said of `Program.export` holds. Raises ShardvizError
+    for a platform that JAX does not know; TraceError if it has no jaxpr any more (it was exported before), it calls
+    back to Python, or JAX cannot export it."""
     if traced.closed is None:
         raise TraceError(
             f"{traced.name} was exported before, so it has no function to export under another plan; export the "
@@ -242,15 +215,8 @@ def _unregistered(exported: Any) -> str:
 
 
 def write(exported: Any, path: str | os.PathLike[str] | None) -> bytes:
-    """An export as the bytes of a file, written to `path` if there is one.
-
-    Args:
-        exported: a `jax.export.Exported`.
-        path: where to; None for nowhere.
-
-    Raises:
-        ShardvizError: for a type of pytree that cannot be written, or a missing folder.
-    """
+    """An export as the bytes of a file, written to `path` if there is one. Raises ShardvizError for a type of pytree
+    that cannot be written, or a missing folder."""
     try:
         data = bytes(exported.serialize())
     except ImportError as error:

@@ -45,6 +45,7 @@ from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.uses import is_reshard
 from shardviz.records import PlanRecord
+from shardviz.records.values import take_donated
 
 LESS, MORE = 0.4, 0.9
 """The shares of an estimate by which nine of ten compilers' plans take less at most, and more."""
@@ -117,11 +118,8 @@ class Footprint:
 
 
 def footprint(graph: MlirGraph, lowered: Lowered, bound: PlanRecord, room: float = 0.0) -> Footprint:
-    """The estimate for a propagated program; its context is entered, the lock held, and `lowered.unused` known.
-
-    Args:
-        room: bytes of its own memory that a chip's compiler fills with values (a TPU's VMEM).
-    """
+    """The estimate for a propagated program; its context is entered, the lock held, and `lowered.unused` known. `room`
+    are the bytes of its own memory that a chip's compiler fills with values (a TPU's VMEM)."""
     walk = _FootprintWalk(graph, bound.mesh, tiled=room > 0)
     kept = zip(lowered.traced.arguments, graph.entry.arguments, lowered.unused, strict=True)
     held = [
@@ -130,15 +128,13 @@ def footprint(graph: MlirGraph, lowered: Lowered, bound: PlanRecord, room: float
         if not unused and bound.in_memory.get(a.name, DEVICE_MEMORY) == DEVICE_MEMORY
     ]
     returned = walk.run()
-    donated = sorted((size for a, size in held if a.donated), reverse=True)
+    donated = [size for a, size in held if a.donated]
     outputs = 0.0
     for output, value in zip(lowered.traced.outputs, returned, strict=True):
         size = walk.bytes_of(value, compact=True)
         if bound.out_memory.get(output.name, DEVICE_MEMORY) != DEVICE_MEMORY:
             continue
-        if size in donated:
-            donated.remove(size)
-        else:
+        if not take_donated(donated, size):
             outputs += size
             walk.place(value, size)
     return Footprint(sum(size for _, size in held), outputs, walk.temporaries(room))
@@ -182,11 +178,8 @@ class _FootprintWalk:
         self.outputs.append(Buffer(size, ready, self.time + 1))
 
     def temporaries(self, room: float) -> float:
-        """The most bytes of buffers that are alive at one moment in main memory, and lie in no output's place.
-
-        Args:
-            room: bytes of a chip's own memory.
-        """
+        """The most bytes of buffers that are alive at one moment in main memory beside `room` bytes of a chip's own,
+        and lie in no output's place."""
         most, away = most_alive(self.buffers), set[Buffer]()
         if room >= _TOLD * most:
             away.update(on_chip([*self.buffers, *self.fixed], room))
@@ -194,11 +187,8 @@ class _FootprintWalk:
         return most_alive(self.buffers, away.union(in_place_of(large, self.outputs)))
 
     def read(self, block: Block, inside: bool = False) -> tuple[GraphValue, ...]:
-        """Reads a block, and returns the values that it returns.
-
-        Args:
-            inside: the operation around the block uses these values itself, later.
-        """
+        """Reads a block, and returns the values that it returns; `inside`: the operation around it uses them itself,
+        later."""
         for op in block.operations:
             self.visit(op)
         if not inside:
@@ -425,11 +415,7 @@ class _FootprintWalk:
             self.roots[result] = roots
 
     def bytes_of(self, value: GraphValue, compact: bool = False) -> float:
-        """Bytes of a value on one device.
-
-        Args:
-            compact: whether it is an argument or a result of the program, which are not padded.
-        """
+        """Bytes of a value on one device; an argument or a result of the program is `compact`, not padded."""
         return self._cut_by(value, self.graph.cut(value, self.manual) or _WHOLE, compact)
 
     def _cut_by(self, value: GraphValue, spec: Spec, compact: bool = False) -> float:

@@ -19,7 +19,7 @@ from shardviz.graph import Block, Contraction, Convolution, Dims, Graph, GraphVa
 from shardviz.notation import Axis, Spec
 from shardviz.notation.scan import unescaped
 from shardviz.notation.spec import axis_name
-from shardviz.program.module import call_target, dtype_of, spec_of
+from shardviz.program.module import call_target, dtype_of, functions_of, spec_of
 from shardviz.records import KINDS
 
 RETURNS = frozenset(("stablehlo.return", "func.return", "sdy.return"))
@@ -59,12 +59,10 @@ class MlirOperation(Operation):
 
     @property
     def attributes(self) -> Any:
-        """MLIR's attributes."""
         return self.native.attributes
 
     @property
     def location(self) -> Any:
-        """Where it stems from."""
         return self.native.location
 
     @property
@@ -82,7 +80,6 @@ class MlirOperation(Operation):
 
     @property
     def direction(self) -> str:
-        """A comparison's direction."""
         return str(self.attributes["comparison_direction"]).strip("<>")[-2:]
 
     @property
@@ -102,7 +99,6 @@ class MlirOperation(Operation):
 
     @property
     def is_exact(self) -> bool:
-        """By `precision_config`."""
         return "precision_config" in self.attributes and "HIGHEST" in str(self.attributes["precision_config"])
 
     @property
@@ -182,11 +178,8 @@ class MlirGraph(Graph):
             self._read(blocks[symbol], function.regions[0].blocks[0])
 
     def cut(self, value: GraphValue, manual: Sequence[Axis] = ()) -> Spec | None:
-        """The spec of a value; None for one that is whole on every device.
-
-        Args:
-            manual: the axes of the manual computations around it, which the spec of their arguments leaves out.
-        """
+        """A value's spec, without the axes of the manual computations around it; None for one that is whole on every
+        device."""
         maker = value.maker
         if maker is None or "sdy.sharding" not in (attributes := maker.native.attributes):
             return cut_of(value.native, manual)
@@ -247,22 +240,8 @@ def _shape_and_dtype(kind: Any) -> tuple[tuple[int, ...], str]:
     return tuple(tensor.shape), dtype_of(str(tensor.element_type))
 
 
-def functions_of(module: ir.Operation) -> dict[str, ir.Operation]:
-    """A module's functions by their symbols."""
-    return {
-        ir.StringAttr(op.attributes["sym_name"]).value: op.operation
-        for op in module.regions[0].blocks[0].operations
-        if op.operation.name == "func.func"
-    }
-
-
 def cut_of(value: Any, manual: Sequence[Axis] = ()) -> Spec | None:
-    """The spec of any value; None for one that is whole on every device.
-
-    Args:
-        value: an operation's result, or an argument of a function, a loop or a manual computation.
-        manual: the axes of the manual computations around it, which its spec leaves out.
-    """
+    """As `MlirGraph.cut`, of any value."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         return _of_argument(ir.BlockArgument(value), manual)
@@ -293,5 +272,4 @@ def _of_argument(value: Any, manual: Sequence[Axis]) -> Spec | None:
 
 
 def _nth(attribute: Any, place: int) -> Spec:
-    """The spec of one of several values."""
     return spec_of(sdy.TensorShardingPerValueAttr(attribute).shardings[place])

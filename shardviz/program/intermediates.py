@@ -77,7 +77,7 @@ class Intermediate:
                 "report.intermediates; or None with line='model.py:64'"
             )
         name = name.strip()
-        if name and not _is_expression(name):
+        if name and parsed(name, "eval") is None:
             raise SpecError(
                 f"constrain({excerpt(name)!r}): this is the name of an operation in one report, and another plan may "
                 "give it another number; give the variable, the expression, or the value itself: "
@@ -123,13 +123,8 @@ _IN_LIBRARY = re.compile(r"/p?jit\([^/]*\)+/[^/]*$")
 
 
 def as_propagated(name: str, values: Sequence[Value], propagated: Callable[[], Sequence[Value]]) -> Value | None:
-    """The value of a report that has this name, as Shardy's level has it, which knows its columns; None for no such.
-
-    Args:
-        name: the name, in a report of any level.
-        values: that report's intermediates.
-        propagated: gives those of the propagated report of the same plan.
-    """
+    """The value of this name among a report's as Shardy's level has it (`propagated` gives those), which knows its
+    columns; None for no such."""
     value = next((v for v in values if v.name == name), None)
     if value is None or (value.source and value.source.columns):
         return value
@@ -139,13 +134,12 @@ def as_propagated(name: str, values: Sequence[Value], propagated: Callable[[], S
     return alike[place] if place < len(alike) else value
 
 
-def _is_expression(text: str) -> bool:
-    """Whether a person may have written it; `dot_general.3` may not."""
+def parsed(text: str, mode: str = "exec") -> Any:
+    """The syntax tree; None of what is no Python, as `dot_general.3`, or a cell with lines of IPython's own."""
     try:
-        ast.parse(text, mode="eval")
+        return ast.parse(text, mode=mode)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return True
+        return None
 
 
 @dataclass(frozen=True)
@@ -153,7 +147,6 @@ class Constrain:
     """A value inside a function, and how it is to be sharded there.
 
     Attributes:
-        value: the value.
         spec: how; the dimensions that it leaves out are not sharded.
         open: the dimensions that are left to the compiler, as `P.UNCONSTRAINED` leaves them.
     """
@@ -164,11 +157,8 @@ class Constrain:
 
     @classmethod
     def of(cls, value: Intermediate, spec: Any) -> Constrain:
-        """Reads a spec, in which `P.UNCONSTRAINED` may stand.
-
-        Raises:
-            SpecError: if it is none, or says what no constraint can.
-        """
+        """Reads a spec, in which `P.UNCONSTRAINED` may stand. Raises SpecError if it is none, or says what no
+        constraint can."""
         constraint, opened = Spec.with_open(None if spec is None else getattr(spec, "spec", spec))
         if constraint.unreduced or constraint.reduced or memory_of(constraint):
             raise SpecError(
@@ -205,7 +195,6 @@ class Target:
 
     Attributes:
         file, function: where it is.
-        line: its line.
         variable: what it is assigned to; empty for an expression.
         expression: where its expression stands.
         statement: where the statement stands that it is in.
@@ -220,12 +209,10 @@ class Target:
 
     @property
     def frame(self) -> Frame:
-        """Its line."""
         return Frame(self.file, self.line, self.function)
 
     @property
     def text(self) -> str:
-        """Its line's text."""
         return linecache.getline(self.file, self.line).strip()
 
     @property
@@ -245,11 +232,8 @@ def extract(file: str, extent: Extent) -> str:
 
 
 def located(wanted: Intermediate, operations: Sequence[Made]) -> Target:
-    """Where in the source a value is that a function makes.
-
-    Raises:
-        SpecError: if there is no such value, or there are several; the message says which there are.
-    """
+    """Where in the source a value is that a function makes. Raises SpecError if there is no such value, or there are
+    several; the message says which there are."""
     places = {(line.file, line.first, line.function): None for row in operations for line in row.lines if line.first}
     targets = list(_targets(wanted, places))
     if wanted.text:
@@ -344,10 +328,8 @@ def constraint_calls(file: str, line: int) -> list[ast.Call]:
 
 def _normal(name: str) -> str:
     """An expression as Python writes it, whatever its spaces and quotes."""
-    try:
-        return ast.unparse(ast.parse(name, mode="eval")) if name else ""
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return name
+    tree = parsed(name, "eval")
+    return name if tree is None else ast.unparse(tree)
 
 
 def _statements_at(file: str, line: int) -> list[ast.stmt]:
@@ -359,20 +341,11 @@ def _statements_at(file: str, line: int) -> list[ast.stmt]:
 @lru_cache(maxsize=64)
 def _statements(file: str, text: str) -> tuple[tuple[int, int, ast.stmt], ...]:
     """(First line, last line, statement) of every statement that holds no others, and of the heads of those that do."""
-    try:
-        tree = ast.parse(_plain(text))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
-    statements = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
-            statements.append((node.lineno, node.end_lineno or node.lineno, node))
-    return tuple(statements)
-
-
-def _plain(text: str) -> str:
-    """A cell's text without the lines that are IPython's own."""
-    return "\n".join("pass" if line.startswith(("%", "!")) else line for line in text.split("\n"))
+    plain = "\n".join("pass" if line.startswith(("%", "!")) else line for line in text.split("\n"))  # IPython's own
+    tree = parsed(plain)
+    nodes = () if tree is None else ast.walk(tree)
+    simple = (node for node in nodes if isinstance(node, ast.stmt) and not hasattr(node, "body"))
+    return tuple((node.lineno, node.end_lineno or node.lineno, node) for node in simple)
 
 
 def _lost(wanted: Intermediate, places: Iterable[tuple[str, int, str]]) -> SpecError:

@@ -26,13 +26,14 @@ from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.program.call import Call
-from shardviz.program.intermediates import Extent, constraint_calls
+from shardviz.program.intermediates import Extent, constraint_calls, parsed
 from shardviz.program.plan_code import is_plain, literal, options_code, shared_trees, spec_code
 from shardviz.program.signature import parameters_of
 from shardviz.program.trace import Placed, Traced
 from shardviz.program.trees import plain_path
 from shardviz.program.variants import checkpoint_words
 from shardviz.records import Frame, PlanRecord, Reconstrained
+from shardviz.records.groups import grouped
 from shardviz.records.report import Constrained
 
 _ON_MESH = '''
@@ -66,11 +67,8 @@ def place(module, rules):
 
 
 def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
-    """Python source that runs a program as a plan has it.
-
-    Raises:
-        SpecError: if a spec cuts by a part of a mesh axis, which no PartitionSpec says.
-    """
+    """Python source that runs a program as a plan has it. Raises SpecError if a spec cuts by a part of a mesh axis,
+    which no PartitionSpec says."""
     ins, outs = _texts(bound.in_specs, bound.in_memory), _texts(bound.out_specs, bound.out_memory)
     rules: dict[str, str] = {}
     if call.kind == "nnx":
@@ -187,14 +185,10 @@ class _Function:
         every = (*places, *by_name)
         fixed = options_of.static_places(call.fn, len(call.args))
         static = [i for i, name in enumerate(every) if i in fixed or name in options_of.static_argnames]
-        for what, numbers in (
-            ("static_argnums", static),
-            (
-                "donate_argnums",
-                [i for i, n in enumerate(every) if i in options_of.donate_argnums or n in options_of.donate_argnames],
-            ),
-        ):
-            options += [f"{what}={tuple(numbers)!r},"] if numbers else []
+        numbers, names = options_of.donate_argnums, options_of.donate_argnames
+        donated = [i for i, name in enumerate(every) if i in numbers or name in names]
+        options += [f"static_argnums={tuple(static)!r},"] if static else []
+        options += [f"donate_argnums={tuple(donated)!r},"] if donated else []
         options += ["keep_unused=True,"] if call.keeps_unused else []
         options += options_code("compiler_options", bound.options) if bound.options else []
         dynamic = [name for i, name in enumerate(every) if i not in static]
@@ -207,7 +201,6 @@ class _Function:
 
     @property
     def passed(self) -> str:
-        """Its arguments, in order."""
         return ", ".join(self.parameters)
 
 
@@ -252,9 +245,9 @@ def _ruled(function: _Function, traced: Traced, ins: Any, outs: Any, rules: dict
 
 def _nnx(traced: Traced, call: Call, ins: Any, rules: dict[str, str]) -> list[str]:
     """Where the arrays of flax.nnx modules are put; a function that nnx.jit has wrapped goes by that."""
-    groups: dict[str, list[tuple[tuple[Any, ...], str]]] = {}
-    for leaf, argument in zip(call.leaves, traced.arguments, strict=True):
-        groups.setdefault(re.split(r"[\[.]", argument.name, maxsplit=1)[0], []).append((leaf.path, argument.name))
+    names = [argument.name for argument in traced.arguments]
+    pairs = zip(call.leaves, names, strict=True)
+    groups = grouped((re.split(r"[\[.]", name, maxsplit=1)[0], (leaf.path, name)) for leaf, name in pairs)
     lines = []
     for root, paths in groups.items():
         if any(path for path, _ in paths):
@@ -336,9 +329,7 @@ def edited_sources(bound: PlanRecord, traced: Traced) -> dict[str, str]:
     One that holds only for one of the times that Python comes to a line is written for all, with a comment that says
     so: only a person can say how to tell the times apart.
     """
-    by_file: dict[str, list[tuple[Constrained, Placed]]] = {}
-    for each, placed in _pairs(bound, traced):
-        by_file.setdefault(placed.target.file, []).append((each, placed))
+    by_file = grouped((placed.target.file, (each, placed)) for each, placed in _pairs(bound, traced))
     for frame, _ in traced.reconstrained:
         by_file.setdefault(frame.file, [])
     return {file: _edited(file, pairs, traced) for file, pairs in by_file.items()}
@@ -452,10 +443,8 @@ def _edited(file: str, pairs: list[tuple[Constrained, Placed]], traced: Traced) 
 def _imported(text: str) -> Mapping[str, str]:
     """What a file's imports bind: `jax.sharding.PartitionSpec` → `P`, `jax` → `jax`."""
     bound: dict[str, str] = {}
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {"jax": "jax", "jax.sharding.PartitionSpec": "P"}  # a cell with IPython's own lines in it
+    if (tree := parsed(text)) is None:
+        return {"jax": "jax", "jax.sharding.PartitionSpec": "P"}
     for node in tree.body:
         if isinstance(node, ast.Import):
             bound |= {a.name: a.asname for a in node.names if a.asname}
@@ -467,11 +456,8 @@ def _imported(text: str) -> Mapping[str, str]:
 
 def _behind_imports(text: str) -> int:
     """The number of lines up to the end of the file's first imports, or of its docstring."""
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return 0
-    last = 0
+    tree, last = parsed(text), 0
+    body = [] if tree is None else tree.body
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom) or (node is body[0] and isinstance(node, ast.Expr)):
             last = node.end_lineno or last

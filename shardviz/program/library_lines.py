@@ -18,7 +18,7 @@ from itertools import islice
 from jax.extend.mlir import ir
 
 from shardviz import _jax
-from shardviz.program.module import symbol_of
+from shardviz.program.module import functions_of
 
 _NAMED = re.compile(r'^loc\("(?:[^"\\]|\\.)*"')
 _LINE = re.compile(r'"(?:[^"\\]|\\.)*":\d+:')
@@ -26,8 +26,7 @@ _LINE = re.compile(r'"(?:[^"\\]|\\.)*":\d+:')
 
 def give_lines(module: ir.Operation) -> None:
     """Gives the operations of functions without lines that of their calls, in place; its context is entered."""
-    block = module.regions[0].blocks[0]
-    functions = {symbol_of(op.operation): op.operation for op in block.operations if op.operation.name == "func.func"}
+    functions = functions_of(module)
     lineless = {name for name, op in functions.items() if name != "main" and not _has_lines(op)}
     calls: dict[str, list[tuple[str, str]]] = {name: [] for name in lineless}  # callee → (caller, location of the call)
     for caller, function in functions.items() if lineless else ():

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.passmanager import PassManager
 
 from shardviz.program.lower import Lowered, edited, with_constraints
 from shardviz.program.module import parse
-from shardviz.program.propagate import PIPELINE, prepared
+from shardviz.program.propagate import PIPELINE, prepared, run_passes
 from shardviz.records import Frame, PlanRecord
 from shardviz.records.stages import Stage, StageLine
 
@@ -40,9 +39,7 @@ def stages_of(lowered: Lowered, bound: PlanRecord) -> Iterator[Stage]:
     yield Stage(name="stablehlo", title="StableHLO", kind="mlir", read=partial(mlir_lines, text), told=about)
     with lowered.entered(), ir.Location.unknown():
         module = prepared(lowered, bound)
-        passes = PassManager.parse(PIPELINE)
-        passes.enable_verifier(False)
-        passes.run(module)
+        run_passes(module, PIPELINE)
         text = _text(module)
     about = "the specs that Shardy found, and the collectives that follow from them"
     yield Stage(name="shardy", title="after Shardy", kind="mlir", read=partial(mlir_lines, text), told=about)
@@ -56,16 +53,9 @@ def _text(module: Any) -> str:
 
 def mlir_lines(text: str) -> tuple[StageLine, ...]:
     """The lines of a module that was printed with its locations; the locations are read, and left out."""
-    meant: dict[str, str] = {}
-    shown: list[str] = []
-    for line in text.splitlines():
-        alias = _ALIAS.match(line)
-        if alias is None:
-            shown.append(line)
-        else:
-            meant[alias[1]] = alias[2]
+    lines = [(line, _ALIAS.match(line)) for line in text.splitlines()]
+    meant = {alias[1]: alias[2] for _, alias in lines if alias}
     whole: dict[str, str] = {}
-    places: dict[str, str] = {}
 
     def expanded(name: str) -> str:
         if name not in whole:
@@ -73,16 +63,13 @@ def mlir_lines(text: str) -> tuple[StageLine, ...]:
             whole[name] = _USED.sub(lambda used: expanded(used[1]), meant.get(name, ""))
         return whole[name]
 
-    def place(name: str) -> str:
-        if name not in places:
-            places[name] = _place(f"loc({expanded(name)})")
-        return places[name]
+    place = cache(lambda name: _place(f"loc({expanded(name)})"))
 
     def read(line: str) -> StageLine:
         used = _LINE.search(line)
         return StageLine(_ARGUMENTS.sub("", line), place(used[1]) if used else "")
 
-    return tuple(read(line) for line in shown)
+    return tuple(read(line) for line, alias in lines if not alias)
 
 
 @lru_cache(maxsize=8192)  # the same places stand in each text, under each plan

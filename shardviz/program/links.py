@@ -85,12 +85,10 @@ class Node:
 
     @cached_property
     def spec(self) -> Spec:
-        """Its sharding."""
         return Spec.of(self.cut(), len(self.shape))
 
     @property
     def dims(self) -> list[NodeDim]:
-        """Its dimensions."""
         return [NodeDim(self, d) for d in range(len(self.shape))]
 
     @property
@@ -109,8 +107,6 @@ class Node:
 
 
 class NodeDim(NamedTuple):
-    """A dimension of a value."""
-
     node: Node
     dim: int
 
@@ -192,12 +188,10 @@ class LinkStep:
 
     @property
     def number(self) -> int:
-        """The number of the operation."""
         return number_of(self.op)
 
     @cached_property
     def place(self) -> Place:
-        """Its line and name stack."""
         return self.where()
 
     @property
@@ -241,7 +235,6 @@ class FactorRule(NamedTuple):
 
     @classmethod
     def of(cls, attribute: Any) -> FactorRule:
-        """Reads an `#sdy.op_sharding_rule`."""
         rule = sdy.OpShardingRuleAttr(attribute)
         ins, outs = (
             [
@@ -291,7 +284,6 @@ class Links(Walker):
             self._step(main, "output", (inner, output))
 
     def node(self, key: NodeKey) -> Node:
-        """The value of a key."""
         node = self.find(key)
         assert node is not None, key
         return node
@@ -379,28 +371,23 @@ class Links(Walker):
                 self._step(op, "return" if called else "manual", pair, array=array)
 
 
+_Reached = tuple[int, NodeDim | None, DimLink | None]
+
+
 def reach(
     start: NodeDim,
     through: Callable[[NodeDim], bool],
     ends: Callable[[NodeDim], bool] = lambda _: False,
     *,
     even: bool = False,
-) -> dict[NodeDim, tuple[int, NodeDim | None, DimLink | None]]:
-    """Every dimension that is connected with one through dimensions that all pass a test, nearest first.
+) -> dict[NodeDim, _Reached]:
+    """Every dimension that is connected with one through dimensions that pass a test → (how far it is, the one nearer
+    to the start, how it is reached from there), nearest first. Nothing goes on from those that `ends` names.
 
     What a value is made from is nearer than what is made of it, or used beside it: the way from a source along the
-    data reads as the program does.
-
-    Args:
-        start: a dimension.
-        through: the test.
-        ends: which of them nothing goes on from.
-        even: all ways are equally far.
-
-    Returns:
-        Dimension → (how far it is, the one nearer to the start, how it is reached from there).
+    data reads as the program does. With `even` all ways are equally far.
     """
-    reached: dict[NodeDim, tuple[int, NodeDim | None, DimLink | None]] = {}
+    reached: dict[NodeDim, _Reached] = {}
     count = itertools.count()
     left: list[tuple[int, int, NodeDim, NodeDim | None, DimLink | None]] = [(0, next(count), start, None, None)]
     while left:
@@ -434,12 +421,10 @@ ADDED = -2
 
 
 def number_of(op: Any) -> int:
-    """The number of an operation."""
     return ir.IntegerAttr(op.attributes[TAG]).value if TAG in op.attributes else ADDED
 
 
 def tag(module: ir.Operation) -> None:
-    """Numbers every operation of a module."""
     i64 = ir.IntegerType.get_signless(64)
     for number, op in enumerate(_jax.walk(module)):
         op.attributes[TAG] = ir.IntegerAttr.get(i64, number)
@@ -513,13 +498,10 @@ _PARTS = frozenset(f"stablehlo.{op}" for op in ("dynamic_slice", "slice", "resha
 
 
 def namer(arguments: Sequence[str], outputs: Sequence[str], rows: Mapping[NodeKey, Row]) -> Named:
-    """What each value is called: its tree path, its variable, or the operation that makes it.
+    """What each value is called: its tree path, its variable (`rows`: the report's values), or the operation that makes
+    it.
 
     What a loop, a branch or a function hands on is called as what it is given, a slice of an argument as a part of it.
-
-    Args:
-        arguments, outputs: tree paths.
-        rows: the report's values by key.
     """
     names: dict[NodeKey, str] = {}
 

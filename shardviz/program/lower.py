@@ -34,7 +34,6 @@ from shardviz.program.module import (
     leave_out_constraints,
     main_of,
     set_mesh,
-    symbol_of,
     valid_mlir,
     verify,
 )
@@ -161,14 +160,8 @@ def lower(
     *,
     unanswered: tuple[str, ...] = (),
 ) -> Lowered:
-    """Lowers a trace on a mesh; its constraints' meshes become this one, and `jax.debug` callbacks are left out.
-
-    Args:
-        partitionings: what becomes of operations that say themselves how they are partitioned.
-
-    Raises:
-        TraceError: if the program calls back to Python for a value, or JAX cannot lower an operation of it.
-    """
+    """Lowers a trace on a mesh; its constraints' meshes become this one, and `jax.debug` callbacks are left out. Raises
+    TraceError if the program calls back to Python for a value, or JAX cannot lower an operation of it."""
     if traced.module:
         with valid_mlir():
             return Lowered(traced, _jax.module_from(traced.module), target.platform)
@@ -193,11 +186,8 @@ def lower(
         placed = _opened(module, placed)
     lowered = Lowered(traced, module, target.platform, placed=placed)
     if operations is not None:
-        lowered.partitionings, lowered.answered, lowered.unanswered = (
-            tuple(operations.met),
-            bool(operations.answers),
-            unanswered,
-        )
+        lowered.partitionings, lowered.answered = tuple(operations.met), bool(operations.answers)
+        lowered.unanswered = unanswered
     return lowered
 
 
@@ -244,13 +234,11 @@ def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) 
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()
             continue
-        cuts = iter(zip(wanted.spec.dims, range(len(wanted.spec.dims)), strict=True))
-        dims = []
-        for dim in map(
-            sdy.DimensionShardingAttr, sdy.TensorShardingAttr(op.attributes["sharding"]).dimension_shardings
-        ):
+        cuts, dims = enumerate(wanted.spec.dims), []
+        sharding = sdy.TensorShardingAttr(op.attributes["sharding"])
+        for dim in map(sdy.DimensionShardingAttr, sharding.dimension_shardings):
             mapped = not dim.is_closed or list(dim.axes)
-            axes, number = ((), -1) if mapped else next(cuts)
+            number, axes = (-1, ()) if mapped else next(cuts)
             opened = "?" if number in wanted.open else ""
             dims.append(str(dim) if mapped else "{" + (", ".join(map(sdy_axis, axes)) or opened) + "}")
         op.attributes["sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, [{', '.join(dims)}]>")
@@ -277,16 +265,11 @@ def with_constraints(traced: Traced, bound: PlanRecord) -> Any:
 
 
 def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) -> ir.Operation:
-    """A copy of the module with a plan's mesh and shardings.
-
-    To be called with the lock held and its context entered.
-
-    Args:
-        of: what is copied, in place of the program's own module.
-    """
+    """A copy of the module (or of another, `of`) with a plan's mesh and shardings; called with the lock held and its
+    context entered."""
     module = (lowered.module.operation if of is None else of).clone()
     body = module.regions[0].blocks[0]
-    main = next(op for op in body.operations if symbol_of(op) == "main").operation
+    main = main_of(module)
     set_mesh(module, body, bound.mesh)
     traced = lowered.traced
     if lowered.placed:

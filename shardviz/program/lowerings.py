@@ -56,7 +56,6 @@ class Lowerings:
     """A call, traced and lowered as plans ask for it.
 
     Attributes:
-        call: the call.
         mesh: the mesh of the last trace, or the first one that is known of.
         waits: why the call is not traced yet; None once it is, or where a plan's mesh is all that is wanted.
         opened: whether the sharding constraints inside are left out.
@@ -64,15 +63,8 @@ class Lowerings:
     """
 
     def __init__(self, call: Call, mesh: DeviceMesh | None, *, opened: bool = False):
-        """Traces the call at once where that can be done without a plan.
-
-        Args:
-            mesh: the mesh that a person gave; None for that which the call brings.
-            opened: leave the sharding constraints inside it out.
-
-        Raises:
-            TraceError: if it cannot be traced, and no plan would help.
-        """
+        """Traces the call at once where that can be done without a plan; `opened` leaves the constraints inside it out.
+        Raises TraceError if it cannot be traced, and no plan would help."""
         self.call, self.mesh, self.opened = call, mesh or call.brings.mesh, opened
         self.bare = mesh is None and self.mesh is not None and call.kind in _BARE and not call.contexts.places
         mesh = self.mesh
@@ -102,7 +94,6 @@ class Lowerings:
 
     @property
     def is_traced(self) -> bool:
-        """Whether there is a trace already."""
         return bool(self._kept)
 
     @property
@@ -112,11 +103,7 @@ class Lowerings:
 
     @property
     def latest(self) -> Traced:
-        """The trace that was made last.
-
-        Raises:
-            TraceError: if there is none yet.
-        """
+        """The trace that was made last. Raises TraceError if there is none yet."""
         if not self._kept:
             raise TraceError(
                 f"{self.call.name} is traced when a plan says over which mesh: call program.bind(plan), or give mesh= "
@@ -129,10 +116,8 @@ class Lowerings:
         """A trace for the names, trees and global shapes in it, which no mesh changes: any that is kept.
 
         Where there is none yet since the function asks for a mesh, it is traced on one of a single device that has
-        every axis that the function names.
-
-        Raises:
-            TraceError: as `latest`, if that does not do: for a function that looks at the mesh itself, say.
+        every axis that the function names. Raises TraceError as `latest`, if that does not do: for a function that
+        looks at the mesh itself, say.
         """
         if self._kept:
             return self.latest
@@ -147,23 +132,14 @@ class Lowerings:
                 names += (missing,)
 
     def traced(self, plan: Plan) -> Traced:
-        """The call traced on a plan's mesh, and where that has Explicit axes, with its specs in the types.
-
-        Raises:
-            TraceError: if it cannot be traced there.
-            SpecError: if a spec that would be in a type does not fit.
-        """
+        """The call traced on a plan's mesh, and where that has Explicit axes, with its specs in the types. Raises
+        TraceError if it cannot be traced there; SpecError if a spec that would be in a type does not fit."""
         return self._on(plan).traced
 
     def lower(self, plan: Plan, target: LowerFor = CPU, *, anywhere: bool = False) -> Lowered:
-        """The call lowered for a target, on the mesh of its trace: `lower.edited` puts the plan's in its place.
-
-        Args:
-            anywhere: where JAX does not lower it for that, any other platform will do: kernels are written for one.
-
-        Raises:
-            TraceError: as `traced`, or if JAX cannot lower an operation of it.
-        """
+        """The call lowered for a target on the mesh of its trace, in whose place `lower.edited` puts the plan's;
+        `anywhere`: or for any other platform, where JAX does not lower it for that, as kernels are written for one.
+        Raises TraceError as `traced`, or if JAX cannot lower an operation of it."""
         kept = self._on(plan)
         with self._lock:
             if target not in kept.lowered:
@@ -189,11 +165,7 @@ class Lowerings:
 
     @property
     def lowered(self) -> Lowered:
-        """The latest trace, lowered; of no plan.
-
-        Raises:
-            TraceError: as `latest` and `lower`.
-        """
+        """The latest trace, lowered; of no plan. Raises TraceError as `latest` and `lower`."""
         with self._lock:
             _ = self.latest
             kept = next(reversed(self._kept.values()))
@@ -234,8 +206,8 @@ class Lowerings:
         with self._lock:
             if key not in self._placed:
                 on = self.call, mesh, types, self._places(mesh)
-                kept.operations = kept.operations or operations(kept.traced, *on)
-                traced = with_places(kept.traced, *on, kept.operations, wanted)
+                kept.operations = kept.operations or operations(kept.traced, on)
+                traced = with_places(kept.traced, on, kept.operations, wanted)
                 self._placed[key] = _Kept(traced, mesh)
                 for old in list(self._placed)[:-_MOST_PLACED]:
                     del self._placed[old]

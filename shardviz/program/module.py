@@ -73,11 +73,8 @@ def _axis_of(reference: Any, part_of: Callable[[Any], Any]) -> Axis:
 
 @contextlib.contextmanager
 def valid_mlir() -> Iterator[None]:
-    """Around what reads or verifies a program's module.
-
-    Raises:
-        CompileError: where it is not valid, with MLIR's own words.
-    """
+    """Around what reads or verifies a program's module. Raises CompileError where it is not valid, with MLIR's own
+    words."""
     try:
         yield
     except ir.MLIRError as error:
@@ -94,26 +91,16 @@ def verify(module: ir.Operation) -> None:
         module.verify()
 
 
+_DTYPES = {"i1": "bool", "bf16": "bfloat16", "complex<f32>": "complex64", "complex<f64>": "complex128"}
+_KINDS = {"ui": "uint", "i": "int", "f": "float"}
+
+
 def dtype_of(text: str) -> str:
-    """NumPy's name of an MLIR element type."""
-    if text == "i1":
-        return "bool"
-    if text == "bf16":
-        return "bfloat16"
-    if text[:2] == "ui":
-        return f"uint{text[2:]}"
-    if text[0] == "i" and text[1:].isdecimal():
-        return f"int{text[1:]}"
-    if text.startswith("complex"):
-        return "complex64" if "f32" in text else "complex128"
-    if text[0] == "f" and text[1:].isdecimal():
-        return f"float{text[1:]}"
-    return _float8(text)
-
-
-def _float8(text: str) -> str:
-    """`f8E4M3FN` → `float8_e4m3fn`."""
-    return f"float{text[1]}_{text[2:].lower()}" if text[0] == "f" and text[1:2].isdecimal() else text
+    """NumPy's name of an MLIR element type: `float8_e4m3fn` for `f8E4M3FN`."""
+    if plain := re.fullmatch(r"(ui|i|f)([2-9]|\d\d+)", text):
+        return _KINDS[plain[1]] + plain[2]
+    small = re.fullmatch(r"f(\d)(E.*)", text)
+    return f"float{small[1]}_{small[2].lower()}" if small else _DTYPES.get(text, text)
 
 
 def call_target(op: Any) -> str:
@@ -262,10 +249,7 @@ def with_one_mesh(module: Any) -> Any:
 
 def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[str, ...]]:
     """The module's axis → the axes of the person's mesh that take its place: the next ones whose sizes multiply to it.
-
-    Raises:
-        MeshError: if the sizes do not go together.
-    """
+    Raises MeshError if the sizes do not go together."""
     left = list(mesh.shape.items())
     matching: dict[str, tuple[str, ...]] = {}
     for axis, size in own.shape.items():
@@ -287,11 +271,8 @@ def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[s
 
 
 def write_over(module: Any, own: DeviceMesh, mesh: DeviceMesh, name: str) -> None:
-    """Writes another mesh's axes into every sharding of a module, in its place.
-
-    Raises:
-        MeshError: if the sizes of the two do not go together.
-    """
+    """Writes another mesh's axes into every sharding of a module, in its place. Raises MeshError if the sizes of the
+    two do not go together."""
     _rename(module, _matching(own, mesh, name))
     set_mesh(module.operation, module.operation.regions[0].blocks[0], mesh)
 
@@ -357,32 +338,35 @@ _INNER = "_wrapped_jax_export_main"
 _PLATFORM = "_platform_index"
 
 
+def functions_of(module: Any) -> dict[str, ir.Operation]:
+    """A module's functions by their symbols."""
+    operations = (op.operation for op in module.operation.regions[0].blocks[0].operations)
+    return {symbol_of(op): op for op in operations if op.name == "func.func"}
+
+
 def main_of(module: Any) -> ir.Operation:
-    """The module's main function.
-
-    Raises:
-        TraceError: if it has none.
-    """
-    return _function(module, "main") or _missing()
-
-
-def _missing() -> ir.Operation:
-    raise TraceError("the module has no function 'main'; expected StableHLO as JAX lowers it")
-
-
-def _function(module: Any, name: str) -> ir.Operation | None:
-    for op in module.operation.regions[0].blocks[0].operations:
-        if op.operation.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == name:
-            return op.operation
-    return None
+    """The module's main function. Raises TraceError if it has none."""
+    main = functions_of(module).get("main")
+    if main is None:
+        raise TraceError("the module has no function 'main'; expected StableHLO as JAX lowers it")
+    return main
 
 
 def argument_names(module: Any, count: int) -> list[str | None]:
     """The names that the last `count` arguments of the module were lowered with, where their locations tell."""
-    function = _function(module, _INNER) or main_of(module)
+    function = functions_of(module).get(_INNER) or main_of(module)
     arguments = list(function.regions[0].blocks[0].arguments)[-count:] if count else []
     matches = [_NAMED.match(str(a.location)) for a in arguments]
     return [unescaped(m[1]) if m else None for m in matches]
+
+
+ENDS = {"argument": "arg_attrs", "output": "res_attrs"}
+"""What the attributes of a function's arguments and results are called."""
+
+
+def shardings_of(op: ir.Operation, name: str) -> list[Any]:
+    """The shardings that an operation says of several values."""
+    return [sdy.TensorShardingAttr(s) for s in sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
 
 
 def attributes_of(function: ir.Operation, which: str, count: int) -> list[dict[str, Any]]:
@@ -393,16 +377,13 @@ def attributes_of(function: ir.Operation, which: str, count: int) -> list[dict[s
 
 
 def complete(module: Any, avals: Sequence[Any], kept: Sequence[int], platform: int = 0) -> bool:
-    """Makes the main function take exactly `avals`, in place.
+    """Makes the main function take exactly `avals`, of fixed shapes, in place; says whether shapes inside have still to
+    follow.
 
     Args:
         module: the module; its context is entered.
-        avals: an abstract value of fixed shape for each flat argument.
-        kept: which of them the module still has, in its own order.
+        kept: which of the flat arguments the module still has, in its own order.
         platform: which of the platforms that the module is for to settle on.
-
-    Returns:
-        Whether shapes inside the module have still to follow from those of the arguments.
 
     Raises:
         TraceError: if the module takes something else besides.

@@ -11,13 +11,12 @@ that reads the result, whose rule says which dimensions it takes together.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from shardviz.notation import Axis, DeviceMesh, Spec
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.program.links import Links, LinkStep, Named, Node, NodeDim, NodeKey
 from shardviz.program.perturb import Forced
 from shardviz.records import Collective
@@ -29,7 +28,6 @@ class Quarrel(NamedTuple):
 
     Attributes:
         step: the operation.
-        factor: the factor.
         node: the array that is sharded otherwise, before it is resharded.
         dim: the array's dimension along the factor.
         chosen, wanted: the axes that shard the factor as the operation computes, and in the array before.
@@ -84,15 +82,10 @@ class Quarrel(NamedTuple):
                         yield came is self.node, not NodeDim(came, d).carries(axis), axis, where
 
     def choice(self, node: Node) -> tuple[Node, int, tuple[Forced, ...]]:
-        """Constraints that force the other choice: on the operation's result, or on the operands that it sums over.
-
-        Args:
-            node: the value that was asked about; it is constrained itself, if the operation makes it.
-
-        Returns:
-            The value that stands for the choice, its contested dimension, and the constraints; none where nothing but
-            the array that wants it otherwise has the dimension.
-        """
+        """Constraints that force the other choice, on the operation's result or on the operands that it sums over: the
+        value that stands for the choice, its contested dimension, and the constraints; none where nothing but the array
+        that wants it otherwise has the dimension. The value that was asked about is constrained itself if the operation
+        makes it."""
         for out in (node, *self.step.outs[:1]):
             if (dim := self.dim_of(out)) is not None:
                 return out, dim, (Forced(out.key.tag, out.key.place, self._wanted_spec(out, dim)),)
@@ -142,11 +135,8 @@ def _used_as(node: Node) -> Node:
 
 
 def quarrels_of(node: Node, is_named: Callable[[Node], bool] = lambda _: True) -> list[Quarrel]:
-    """Where the operation that makes a value disagrees along its dimensions, or a reader wants it sharded otherwise.
-
-    Args:
-        is_named: whether a value has a name of its own; what has none is a step on the way to the value.
-    """
+    """Where the operation that makes a value disagrees along its dimensions, or a reader wants it sharded otherwise; a
+    value that has no name of its own is a step on the way to the value."""
     every = [q for n in _unnamed(node, is_named) if n.maker for q in quarrels(n.maker) if q.dim_of(n) is not None]
     every += [q for _, step in node.readers() for q in quarrels(step) if q.node is node and not q.result]
     return list({(q.step.op, q.factor, q.wanted): q for q in reversed(every)}.values())[::-1]
@@ -172,7 +162,7 @@ def axes_text(axes: tuple[Axis, ...]) -> str:
 def impossible(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> str:
     """Why a value of this shape cannot be sharded so; empty where it can."""
     for d, (size, axes) in enumerate(zip(shape, spec.dims, strict=True)):
-        if size % (ways := math.prod(axis_size(axis, mesh) for axis in axes)):
+        if size % (ways := axes_size(axes, mesh)):
             return f"dimension {d} has size {size}, which does not divide by {ways}"
     return ""
 

@@ -36,10 +36,7 @@ class Asking:
     """
 
     def __init__(self, plain: Lowered, target: LowerFor):
-        """
-        Args:
-            plain: the program with these operations as what they compute.
-        """
+        """`plain` is the program with these operations as what they compute."""
         self.plain, self.target = plain, target
         self.asked: Lowered | None = None
         self.answers: dict[Any, Lowered] = {}

@@ -21,7 +21,7 @@ from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import axis_name
 from shardviz.program.links import RULES, Links, Node, NodeDim, NodeKey, number_of, tag
 from shardviz.program.lower import Lowered, sdy_spec
-from shardviz.program.module import MESH, attributes_of, main_of, place_of, spec_of, verify
+from shardviz.program.module import ENDS, MESH, attributes_of, main_of, place_of, shardings_of, spec_of, verify
 from shardviz.program.propagate import RESHARDS, prepared, run
 from shardviz.records import Frame, PlanRecord
 from shardviz.records.why import Source
@@ -29,7 +29,6 @@ from shardviz.records.why import Source
 _SETTLED = f"func.func({RESHARDS})"
 _WITH_RULES = f"func.func({RESHARDS}),{RULES}"
 _SHARDING = "sdy.sharding"
-_ENDS = {"argument": "arg_attrs", "output": "res_attrs"}
 _MANUAL = 2**16  # the arrays of a manual computation that a source's place can tell apart
 
 
@@ -115,12 +114,11 @@ class Perturbed:
 
     @cached_property
     def shardings(self) -> list[WrittenSharding]:
-        """Every sharding that is written down."""
         with ir.Location.unknown():
             return list(self._written())
 
     def _written(self) -> Iterator[WrittenSharding]:
-        for role in _ENDS:
+        for role in ENDS:
             for place, (array, entry) in enumerate(self._entries(self.module, role)):
                 if _SHARDING in entry:
                     yield WrittenSharding(role, array.name, spec_of(entry[_SHARDING]), None, (place,))
@@ -145,7 +143,7 @@ class Perturbed:
         """The arguments or outputs with their attributes."""
         traced = self.lowered.traced
         arrays = traced.arguments if role == "argument" else traced.outputs
-        return list(zip(arrays, attributes_of(main_of(module), _ENDS[role], len(arrays)), strict=True))
+        return list(zip(arrays, attributes_of(main_of(module), ENDS[role], len(arrays)), strict=True))
 
     def _is_type(self, op: ir.Operation) -> bool:
         maker = op.operands[0].owner
@@ -202,7 +200,7 @@ class Perturbed:
                 _constrain(op, each.place, sharding, operand=each.operand)
             for place, changes in edits.pop("shard_map", {}).items():
                 _free(module, place, changes)
-            for role in edits.keys() & _ENDS:
+            for role in edits.keys() & ENDS:
                 entries = self._entries(module, role)
                 for place, changes in edits.pop(role).items():
                     array, entry = entries[place]
@@ -211,7 +209,7 @@ class Perturbed:
                     )
                     entry[_SHARDING] = _edited(old, changes)
                 attributes = [ir.DictAttr.get(entry) for _, entry in entries]
-                main_of(module).attributes[_ENDS[role]] = ir.ArrayAttr.get(attributes)
+                main_of(module).attributes[ENDS[role]] = ir.ArrayAttr.get(attributes)
             inside = {place: changes for of in edits.values() for place, changes in of.items()}
             for op in _numbered(module, inside) if inside else ():
                 op.attributes["sharding"] = _edited(op.attributes["sharding"], inside[number_of(op)])
@@ -227,7 +225,7 @@ def manual_place(number: int, array: int) -> int:
 def places_of(node: Node) -> list[tuple[str, int]]:
     """Where the sources of a value's sharding may stand: their role and one of their places."""
     key = node.key
-    if key.kind in _ENDS:
+    if key.kind in ENDS:
         return [(key.kind, key.place)]
     own = [(role, key.tag) for role in ("constraint", "type") if key.kind == "result"]
     return own + [("shard_map", manual_place(s.number, s.array)) for s in node.steps if s.kind == "manual"]
@@ -242,11 +240,8 @@ def edited(spec: Spec, source: Source, put: bool) -> Spec:
 
 
 def _edited(attribute: Any, changes: Sequence[tuple[Source, bool]], closed: Collection[int] = ()) -> Any:
-    """A `#sdy.sharding` with sources' axes put in or taken out; what is open stays open, and priorities stay.
-
-    Args:
-        closed: dimensions that are closed, whatever they were.
-    """
+    """A `#sdy.sharding` with sources' axes put in or taken out; what is open stays open but for `closed`, and
+    priorities stay."""
     spec = spec_of(attribute)
     for source, put in changes:
         spec = edited(spec, source, put)
@@ -261,8 +256,7 @@ def _edited(attribute: Any, changes: Sequence[tuple[Source, bool]], closed: Coll
 
 def _of_manual(op: ir.Operation) -> list[Any]:
     """The shardings of what a manual computation takes, and then of what it gives."""
-    names = "in_shardings", "out_shardings"
-    return [s for name in names for s in sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
+    return [*shardings_of(op, "in_shardings"), *shardings_of(op, "out_shardings")]
 
 
 def _free(module: ir.Operation, place: int, changes: Sequence[tuple[Source, bool]]) -> None:

@@ -20,47 +20,34 @@ from shardviz.program.intermediates import Intermediate, Target, located, runs
 from shardviz.program.trace import Placed, Traced, staged
 from shardviz.records.source import is_own
 
+On = tuple[Call, DeviceMesh, tuple[Spec, ...], frozenset[str]]
+"""What is traced and for what: the call, the mesh, the types and the places, as `trace.staged` takes them."""
 
-def operations(
-    traced: Traced, call: Call, mesh: DeviceMesh, types: tuple[Spec, ...], places: frozenset[str]
-) -> tuple[_jax.Made, ...]:
-    """The operations that the lines of a call's function ask for, in order.
 
-    Raises:
-        TraceError: if the program has no Python any more.
-    """
-    if call.traced_for is not None or traced.closed is None:
+def operations(traced: Traced, on: On) -> tuple[_jax.Made, ...]:
+    """The operations that the lines of a call's function ask for, in order. Raises TraceError if the program has no
+    Python any more."""
+    if on[0].traced_for is not None or traced.closed is None:
         raise TraceError(
             f"{traced.name} was exported before it came here, so no line of it can be constrained; explore "
             "the function itself"
         )
     watch = _jax.Watch(is_own)
-    staged(call, mesh, types, places, watch)
+    staged(*on, watch)
     return tuple(watch.made)
 
 
-def with_places(
-    traced: Traced,
-    call: Call,
-    mesh: DeviceMesh,
-    types: tuple[Spec, ...],
-    places: frozenset[str],
-    operations: Sequence[_jax.Made],
-    wanted: Sequence[Intermediate],
-) -> Traced:
-    """The trace of a call with a mark at each value that is to be constrained.
-
-    Raises:
-        SpecError: if one of them is not there, or cannot be constrained; the message says why, and what there is.
-        TraceError: if the program makes other operations each time that it is traced.
-    """
+def with_places(traced: Traced, on: On, operations: Sequence[_jax.Made], wanted: Sequence[Intermediate]) -> Traced:
+    """The trace of a call with a mark at each value that is to be constrained. Raises SpecError if one of them is not
+    there, or cannot be constrained; the message says why, and what there is; TraceError if the program makes other
+    operations each time that it is traced."""
     targets = [located(each, operations) for each in wanted]
     there = [_there(each, target, operations) for each, target in zip(wanted, targets, strict=True)]
-    closed, survived = _marked(traced, call, mesh, types, places, operations, targets, there)
+    closed, survived = _marked(traced, on, operations, targets, there)
     kept = _surviving(wanted, targets, there, survived)
     picked = [r if each.occurrence is None else [r[each.occurrence]] for each, r in zip(wanted, kept, strict=True)]
     if picked != kept:
-        closed, _ = _marked(traced, call, mesh, types, places, operations, targets, picked)
+        closed, _ = _marked(traced, on, operations, targets, picked)
     return replace(
         traced,
         closed=closed,
@@ -98,14 +85,7 @@ def _refused(wanted: Intermediate, why: str) -> SpecError:
 
 
 def _marked(
-    traced: Traced,
-    call: Call,
-    mesh: DeviceMesh,
-    types: tuple[Spec, ...],
-    places: frozenset[str],
-    operations: Sequence[_jax.Made],
-    targets: Sequence[Target],
-    there: Sequence[_Runs],
+    traced: Traced, on: On, operations: Sequence[_jax.Made], targets: Sequence[Target], there: Sequence[_Runs]
 ) -> tuple[object, set[tuple[int, int]]]:
     """The jaxpr with marks on these operations' results, and the (target, operation) of each mark that it keeps."""
     marks: dict[int, list[str]] = {}
@@ -116,7 +96,7 @@ def _marked(
             if target.variable:
                 variables[number] = level, target.variable
     watch = _jax.Watch(is_own, marks, variables)
-    again = staged(call, mesh, types, places, watch)
+    again = staged(*on, watch)
     if list(map(_place, watch.made)) != list(map(_place, operations)):
         raise TraceError(
             f"{traced.name} makes other operations each time that it is traced, so none of them can be found again to "

@@ -470,7 +470,6 @@ class Plan:
         )
 
     def _replace(self, **changes: Any) -> Plan:
-        """The plan with other fields."""
         plan = object.__new__(Plan)
         plan.__dict__.update(self.__getstate__() | changes)
         return plan
@@ -516,7 +515,6 @@ def _pairs(entries: Any) -> Iterable[Any]:
 
 
 def _by_path(role: str, part: str, read: Callable[[Any, str], Any], entries: Any) -> list[Override]:
-    """Overrides from values by tree path."""
     return [Override(role, Exactly(name), part, read(value, name)) for name, value in dict(_pairs(entries)).items()]
 
 
@@ -543,11 +541,8 @@ def _constraints(entries: Any) -> tuple[Constrain, ...]:
 
 
 def expand(what: str, prefix: Any, tree: Any) -> list[Any]:
-    """One spec, None or `Rules` for each leaf of `tree`, from a pytree prefix of it.
-
-    Raises:
-        SpecError: if `prefix` is no prefix of the tree; the message says where they part.
-    """
+    """One spec, None or `Rules` for each leaf of `tree`, from a pytree prefix of it. Raises SpecError if `prefix` is no
+    prefix of the tree; the message says where they part."""
     try:
         return spread(prefix, tree, is_spec)
     except (ValueError, AttributeError) as error:  # JAX stumbles over its own message where keys are attributes

@@ -24,14 +24,11 @@ _LAYERS = 3
 
 
 def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[str] = ()) -> str:
-    """Python source that makes an equal plan, every spec spelled out, or said by a rule.
+    """Python source that makes an equal plan, every spec spelled out, or said by a rule (of the arguments `ruled`).
 
     Trees of dicts, lists and tuples are written as such, one that occurs several times (the parameters', the
     optimizer's, the result's) only once; where the arguments have other containers, specs go by tree path. A rule whose
     filter cannot be written (a function) is not: then what the rules say is spelled out too.
-
-    Args:
-        ruled: the arguments whose spec a rule says.
     """
     ins, outs = traced.in_tree[0], traced.out_tree
     rules = _rules(plan.rules)
@@ -143,14 +140,8 @@ def is_plain(tree: Any) -> bool:
 
 
 def literal(tree: Any, specs: Any, depth: int, shared: Mapping[str, str] | None = None) -> str:
-    """A tree of names as Python with their specs in their place; alike layers are written once.
-
-    Args:
-        tree: dicts, lists and tuples of names.
-        specs: name → `Spec`, None, or what to write.
-        depth: how deep it is indented.
-        shared: texts → names that stand for them.
-    """
+    """A tree of names (dicts, lists, tuples) as Python with their specs in their place, indented so deep; alike layers
+    are written once, and the texts in `shared` by their names."""
     if shared and (name := shared.get(literal(tree, specs, 0))):
         return name
     if tree is None:

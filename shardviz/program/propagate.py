@@ -27,9 +27,7 @@ from shardviz.program.graph import PROPAGATED, MlirGraph
 from shardviz.program.lower import Lowered, edited
 from shardviz.program.module import items, mesh_in
 from shardviz.program.propagated import PropagatedReading
-from shardviz.program.unforeseen import Unforeseen
-from shardviz.records import Collective, PlanRecord, Product, Value, Work
-from shardviz.records.schedule import Schedule
+from shardviz.records import PlanRecord
 
 _PROPAGATION = "sdy-propagation-pipeline,sdy-close-shardings"
 RESHARDS = "sdy-insert-explicit-reshards{enable-full-version=true}"
@@ -47,48 +45,32 @@ class Propagated:
     """What Shardy found.
 
     Attributes:
-        outputs: a spec for every output.
-        values: every value inside.
-        shown: which of them have a sharding, or lie in a shard_map.
-        collectives: what Shardy would put in, per-device bytes.
-        products: every matrix product.
-        work: FLOPs of matrix products and convolutions on one device, by where they stand.
-        unknown_loops: loops whose trip count could not be found; what runs inside has no count, and FLOPs inside are
-            counted once; of branches, those of the one that has most.
-        reshards_left: reshardings that Shardy did not turn into collectives.
-        unforeseen: operations that read other devices' shards, whose collectives Shardy leaves to XLA's partitioner.
-        schedule: what one device does, in the program's order (`graph.listed`).
-        seconds: what each step took.
         module: the module after propagation, for its text.
-        graph: its operations.
+        reading: what stands in it.
+        outputs: a spec for every output.
         read: how the program reads an argument, where each device reads only a slice of its shard.
         computed: how it computes a result that is resharded before it is returned.
+        seconds: what each step took.
     """
 
-    outputs: tuple[Spec, ...]
-    values: tuple[Value, ...]
-    shown: tuple[int, ...]
-    collectives: tuple[Collective, ...]
-    products: tuple[Product, ...]
-    work: tuple[Work, ...]
-    unknown_loops: int
-    reshards_left: int
-    unforeseen: tuple[Unforeseen, ...]
-    schedule: Schedule
-    seconds: dict[str, float]
     module: Any
-    graph: MlirGraph
+    reading: PropagatedReading
+    outputs: tuple[Spec, ...]
     read: Mapping[str, Spec]
     computed: Mapping[str, Spec]
+    seconds: dict[str, float]
+
+    @property
+    def graph(self) -> MlirGraph:
+        """The module's operations."""
+        return self.reading.graph
 
 
 def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
     """Runs Shardy on a program in a process of its own first, which may die of it where the kernel must not.
 
-    Shardy ends its process where one of its checks fails. Where no process can be had, nothing is rehearsed.
-
-    Raises:
-        CompileError: if the process died or Shardy refused the program.
+    Shardy ends its process where one of its checks fails. Where no process can be had, nothing is rehearsed. Raises
+    CompileError if the process died or Shardy refused the program.
     """
     with lowered.entered(), ir.Location.unknown():
         module = _jax.bytecode(prepared(lowered, bound))
@@ -113,12 +95,8 @@ def propagate(
     flops: Mapping[str, float] | None = None,
     make: Callable[[], ir.Operation] | None = None,
 ) -> Propagated:
-    """Runs Shardy on a program under a plan, here.
-
-    Args:
-        flops: kernel name or call target → FLOPs of one run on one device, as a person says.
-        make: makes the module to run on, where that is not the program's under the plan; called with the lock held.
-    """
+    """Runs Shardy on a program under a plan, here, or on the module that `make` makes with the lock held. `flops`:
+    kernel name or call target → FLOPs of one run on one device, as a person says."""
     with lowered.entered(), ir.Location.unknown():
         return _propagated(lowered, bound, flops or {}, make)
 
@@ -129,11 +107,8 @@ def sketch(
     flops: Mapping[str, float] | None = None,
     room: float = 0.0,
 ) -> tuple[Propagated, Footprint]:
-    """As `propagate`, of which only what costs is read (no intermediates), and about how much memory it takes.
-
-    Args:
-        room: bytes of its own memory that a chip's compiler fills with values.
-    """
+    """As `propagate`, of which only what costs is read (no intermediates), and about how much memory it takes beside
+    `room` bytes of its own memory that a chip's compiler fills with values."""
     _ = lowered.unused  # which takes the lock
     with lowered.entered(), ir.Location.unknown():
         propagated = _propagated(lowered, bound, flops or {}, brief=True)
@@ -153,37 +128,21 @@ def _propagated(
     edited = time.perf_counter()
     run(module)
     ran = time.perf_counter()
-    graph = MlirGraph(module)
-    reading = PropagatedReading(graph, lowered, bound.mesh, flops, brief=brief)
-    outputs = reading.outputs()
+    reading = PropagatedReading(MlirGraph(module), lowered, bound.mesh, flops, brief=brief)
     return Propagated(
-        outputs=outputs,
-        values=tuple(reading.values),
-        shown=tuple(reading.shown),
-        collectives=tuple(reading.collectives),
-        products=tuple(reading.products),
-        work=reading.tally.rows,
-        unknown_loops=reading.unknown_loops,
-        reshards_left=reading.reshards_left,
-        unforeseen=tuple(reading.unforeseen),
-        schedule=reading.schedule,
-        seconds={"edit": edited - start, "shardy": ran - edited, "read": time.perf_counter() - ran},
-        module=module,
-        graph=graph,
-        read={} if brief else reading.read_as(),
-        computed={} if brief else reading.computed_as(),
+        module,
+        reading,
+        reading.outputs(),
+        {} if brief else reading.read_as(),
+        {} if brief else reading.computed_as(),
+        {"edit": edited - start, "shardy": ran - edited, "read": time.perf_counter() - ran},
     )
 
 
 def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
-    """Propagates a module, in place; its context is entered.
-
-    Args:
-        module: the module. An operation that is to compute its results otherwise than propagation has them cut keeps
-            the latter as its attribute `PROPAGATED`.
-        then: the passes that follow; None for no more.
-    """
-    _pass(module, _PROPAGATION)
+    """Propagates a module, in place, its context entered, and runs the passes `then`. An operation that is to compute
+    its results otherwise than propagation has them cut keeps the latter as its attribute `PROPAGATED`."""
+    run_passes(module, f"builtin.module({_PROPAGATION})")
     if then is None:
         return
     operations = list(_jax.walk(module))
@@ -192,7 +151,7 @@ def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
     for op in operations:
         if _SHARDING in op.attributes:
             op.attributes[PROPAGATED] = op.attributes[_SHARDING]
-    _pass(module, then)
+    run_passes(module, f"builtin.module({then})")
     for op in _jax.walk(module):
         if PROPAGATED in op.attributes and op.attributes[PROPAGATED] == op.attributes[_SHARDING]:
             del op.attributes[PROPAGATED]
@@ -201,8 +160,9 @@ def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
 _SHARDING = "sdy.sharding"
 
 
-def _pass(module: ir.Operation, passes: str) -> None:
-    manager = PassManager.parse(f"builtin.module({passes})")
+def run_passes(module: ir.Operation, pipeline: str) -> None:
+    """Runs passes on a module, in place, without MLIR's verifier between them."""
+    manager = PassManager.parse(pipeline)
     manager.enable_verifier(False)
     manager.run(module)
 

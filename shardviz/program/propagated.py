@@ -13,7 +13,7 @@ one device's FLOPs follow from one device's shapes. Dimensions that do not divid
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -40,15 +40,15 @@ from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.record import Sharding
 from shardviz.notation.sdy import axis_lists
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name, axis_size
 from shardviz.program.explicit import type_of
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
-from shardviz.program.module import Place, group_axes, spec_of
+from shardviz.program.module import Place, attributes_of, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.unforeseen import Unforeseen, dims_crossed
 from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
-from shardviz.records import Collective, Factor, Frame, Product, Value, WorkTally
+from shardviz.records import Collective, Factor, Product, Value, WorkTally
 from shardviz.records.kernels import Array, KernelFacts
 from shardviz.records.phases import phase
 from shardviz.records.schedule import Schedule, Scheduled, begun_and_ended, heaviest
@@ -82,7 +82,7 @@ def _span(op: MlirOperation, kind: str, mesh: DeviceMesh) -> tuple[tuple[Axis, .
     attribute = attributes[name]
     if (named := group_axes(attribute)) is not None:
         axes = tuple(a for a in named if axis_size(a, mesh) > 1)
-        return axes, math.prod(axis_size(a, mesh) for a in axes)
+        return axes, axes_size(axes, mesh)
     table = np.array(ir.DenseIntElementsAttr(attribute)).reshape(tuple(ir.RankedTensorType(attribute.type).shape))
     return span(kind, table, mesh)
 
@@ -114,13 +114,8 @@ class PropagatedReading(Walker):
         *,
         brief: bool = False,
     ):
-        """Reads it.
-
-        Args:
-            flops: as `propagate` takes them.
-            brief: only what costs is wanted: no values, no names of what a collective moves, and passes by name stacks
-                alone.
-        """
+        """Reads it; `brief`: only what costs, no values, no names of what a collective moves, and passes by name stacks
+        alone."""
         super().__init__(graph, lowered.locations)
         self.brief = brief
         self.kernels = KernelFacts(flops, lowered.traced.estimates)
@@ -130,15 +125,15 @@ class PropagatedReading(Walker):
         self.again: dict[Any, Any] = {}  # the result of the same collective, made again → the first one's
         self.values: list[Value] = []  # all that the program makes
         self.shown: list[int] = []  # which of them have a sharding, or lie in a shard_map
-        self.collectives: list[Collective] = []
+        self.collectives: list[Collective] = []  # what Shardy would put in, per-device bytes
         self.products: list[Product] = []
         self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
-        self.reshards_left = 0
-        self.unforeseen: list[Unforeseen] = []
+        self.reshards_left = 0  # that Shardy did not turn into collectives
+        self.unforeseen: list[Unforeseen] = []  # what Shardy leaves to XLA's partitioner
         self.cuts: dict[Any, _CutValue] = {}
         self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
         self.numbers: dict[str, int] = {}
-        self.tally = WorkTally()
+        self.tally = WorkTally()  # FLOPs on one device; in loops of unknown trip count those of one trip
         self.listing = ScheduleBuilder(self._shard_of, self._bytes_of, self._computed)
         self.locations = lowered.locations
         self._moved, self._same = Origins(_MOVED, first=True), Origins(SAME_EACH_RUN)
@@ -180,9 +175,9 @@ class PropagatedReading(Walker):
             flops, stands_in = product_flops(op, self._shard_of), self._phase(op, place)
             module = module_of(place.name_stack, place.frame)
             self.tally.add(stands_in, place.frame, module, product_dtype(op), self.around.times * flops)
-            side = shortest_side(op, self._shard_of)
-            dtype = multiplied_in(op, product_dtype(op))
-            entries = self._works(op, place.frame, stands_in, {dtype: flops}, side)
+            dtype, side = multiplied_in(op, product_dtype(op)), shortest_side(op, self._shard_of)
+            stands = {"source": place.frame, "phase": stands_in}
+            entries = (Scheduled(kind="work", name=op.kind, flops={dtype: flops}, side=side, **stands),)
             if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
         elif op.kind == "custom-call" and not kind:
@@ -210,18 +205,6 @@ class PropagatedReading(Walker):
             over = attribute and (name, op.attributes[attribute], op.attributes["out_sharding"])
             self.listing.add(op, entries, over or None)
 
-    def _works(
-        self,
-        op: MlirOperation,
-        frame: Frame | None,
-        phase: str,
-        flops: dict[str, float],
-        side: int,
-        **more: Any,
-    ) -> Schedule:
-        """A product, or a call that may be one."""
-        return (Scheduled(kind="work", name=op.kind, flops=flops, side=side, source=frame, phase=phase, **more),)
-
     def _computed(self, op: MlirOperation) -> Scheduled:
         """Work of an operation that computes element by element."""
         place = op.place or self.place(op)
@@ -242,13 +225,15 @@ class PropagatedReading(Walker):
         callers = (self.place(call).frame for call in reversed(self.around.calls))
         frame = place.frame or next(filter(None, callers), None)  # all of a library's kernel is the library's
         call = call_of(op, place.name_stack, frame, self.kernels, self._given)
-        if call is not None:
-            row = self._phase(op, place), frame, module_of(place.name_stack, frame), call.dtype
-            opaque = (call.name,) if call.flops is None else ()
-            self.tally.add(*row, self.around.times * (call.flops or 0.0), opaque=opaque)
-            kinds = {"opaque": opaque, "is_attention": call.is_attention}
-            return self._works(op, frame, row[0], {call.dtype: call.flops or 0.0}, call.side, **kinds)
-        return ()
+        if call is None:
+            return ()
+        stands_in, flops = self._phase(op, place), call.flops or 0.0
+        opaque = (call.name,) if call.flops is None else ()
+        module = module_of(place.name_stack, frame)
+        self.tally.add(stands_in, frame, module, call.dtype, self.around.times * flops, opaque=opaque)
+        facts = {"side": call.side, "opaque": opaque, "is_attention": call.is_attention}
+        work = Scheduled(kind="work", name=op.kind, flops={call.dtype: flops}, source=frame, phase=stands_in, **facts)
+        return (work,)
 
     def _product(self, op: MlirOperation, place: Place, stands_in: str, flops: float) -> None:
         manual, last = self.around.manual, self.values[self.shown[-1]] if self.shown else None
@@ -287,10 +272,7 @@ class PropagatedReading(Walker):
 
     def _factors(self, op: MlirOperation, *, alone: bool) -> tuple[Factor, ...]:
         """The two factors of a product with the axes that do not fit each other; nothing where all of them fit.
-
-        Args:
-            alone: whether an axis shards the dimensions that are summed over in one factor, and nothing of the other.
-        """
+        `alone`: an axis shards what is summed over in one factor, and nothing of the other."""
         manual, (summed, batched) = self.around.manual, op.contraction
         roots = [root(value, is_reshard) for value in op.operands]
         cuts = [Spec.of(self.graph.cut(value, manual), len(value.shape)).dims for value in roots]
@@ -367,7 +349,6 @@ class PropagatedReading(Walker):
                 source=place.frame,
                 op=place.op or short,
                 name_stack=place.name_stack,
-                label="",
                 count=self.around.count,
                 manual=sharded.manual,
                 computed=self.graph.cut(result) if moved else None,
@@ -397,17 +378,14 @@ class PropagatedReading(Walker):
         if manual:
             notations = {"hlo": Sharding.from_spec(spec, self.mesh, len(shape), manual=manual).to("hlo-v3")}
         shard = shard_shape(shape, spec, self.mesh)
+        left = any(size > 1 and name not in self.around.manual for name, size in self.mesh.shape.items())
         return _CutValue(
-            spec if not manual or self._left() else None,
+            spec if not manual or left else None,
             shard,
             math.prod(shard) * itemsize(dtype),
             notations,
             tuple(a for a in manual if axis_size(a, self.mesh) > 1),
         )
-
-    def _left(self) -> bool:
-        """Whether any axis is left that is not manual here."""
-        return any(size > 1 and name not in self.around.manual for name, size in self.mesh.shape.items())
 
     def _user_collective(self, op: MlirOperation, kind: str) -> None:
         """A collective that stands in the program, on single devices' shapes."""
@@ -434,7 +412,6 @@ class PropagatedReading(Walker):
         )
 
     def _add(self, kind: str, place: Place, phase: str, **facts: Any) -> None:
-        """Adds a collective that stands here."""
         self.collectives.append(
             Collective(
                 kind=kind,
@@ -488,7 +465,7 @@ class PropagatedReading(Walker):
                 operand_bytes=math.prod(shard_shape(shape, before, self.mesh)) * size,
                 result_bytes=math.prod(result) * size,
                 operand=operand,
-                group_size=math.prod(axis_size(a, self.mesh) for a in axes),
+                group_size=axes_size(axes, self.mesh),
                 **details,
             )
 
@@ -498,7 +475,7 @@ class PropagatedReading(Walker):
         dimensions = [*ir.DenseI64ArrayAttr(op.attributes["dimensions"])]
         cut = Spec.of(self.graph.cut(op.operands[0], self.around.manual), len(op.operands[0].shape))
         axes = tuple(axis for d in dimensions for axis in cut.dims[d])
-        if not (members := math.prod(axis_size(axis, self.mesh) for axis in axes)) > 1:
+        if not (members := axes_size(axes, self.mesh)) > 1:
             return
         place = self.place(op)
         for value in op.results:
@@ -628,15 +605,11 @@ class PropagatedReading(Walker):
         return specs
 
     def outputs(self) -> tuple[Spec, ...]:
-        """How every output is sharded."""
-        main, outputs = self.graph.functions["main"], self.traced.outputs
-        entries: Iterable[Any] = [None] * len(outputs)
-        if "res_attrs" in main.attributes:
-            entries = map(ir.DictAttr, ir.ArrayAttr(main.attributes["res_attrs"]))
-        specs = []
+        outputs, specs = self.traced.outputs, []
+        entries = attributes_of(self.graph.functions["main"], "res_attrs", len(outputs))
         by_sharding: dict[tuple[Any, int], Spec] = {}  # most arrays are sharded as others are
         for output, entry in zip(outputs, entries, strict=True):
-            sharding = entry["sdy.sharding"] if entry is not None and "sdy.sharding" in entry else None
+            sharding = entry.get("sdy.sharding")
             key = sharding, len(output.shape)
             if key not in by_sharding:
                 spec = Spec.of(None if sharding is None else spec_of(sharding), key[1])

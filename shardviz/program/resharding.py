@@ -73,11 +73,7 @@ def moves(shape: Sequence[int], before: Any, after: Any, mesh: Any = None) -> Mo
 
 
 def moves_between(before: Layout, after: Layout) -> Moves:
-    """As `moves`, from two layouts of the same shape.
-
-    Raises:
-        SpecError, MeshError: as `moves` does.
-    """
+    """As `moves`, from two layouts of the same shape. Raises SpecError, MeshError as `moves` does."""
     way = shares(before, after)
     steps = _shardys(way.before, way.after)
     return replace(way, steps=tuple(_by_tiles(way.before, way.after)) if steps is None else steps)
@@ -213,11 +209,8 @@ def _step(kind: str, axes: tuple[Axis, ...] | None, before: Layout, after: Layou
 
 def _nested(before: Layout, after: Layout) -> bool:
     """Whether in each dimension the larger tiles are made of whole smaller ones, or are the dimension as a whole."""
-    for d in range(len(before.shape)):
-        few, many = sorted((cut.ways[d], cut.shard_shape[d]) for cut in (before, after))
-        if few[0] > 1 and few[0] * few[1] < many[0] * many[1]:
-            return False
-    return True
+    tiles = [sorted((cut.ways[d], cut.shard_shape[d]) for cut in (before, after)) for d in range(len(before.shape))]
+    return not any(few > 1 and few * large < many * small for (few, large), (many, small) in tiles)
 
 
 def _by_tiles(before: Layout, after: Layout) -> Iterator[MoveStep]:

@@ -73,11 +73,7 @@ class _MadeAt:
 
 
 def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tuple[Residual, ...]:
-    """Every value that is kept for the backward pass, and every one that is made again for it.
-
-    Returns:
-        Rows in the order in which the backward pass first uses them; none for a program without a backward pass.
-    """
+    """Every value that is kept for the backward pass, or made again for it, in the order in which it uses them."""
     if not lowered.traced.differentiated:
         return ()
     with lowered.entered():
@@ -149,9 +145,6 @@ class _ResidualWalk(Walker):
                 for block in blocks:
                     self.read(block)
 
-    def _pass(self, op: MlirOperation) -> str:
-        return phase(self.place(op).name_stack)
-
     def _written(self, value: Array) -> _MadeAt:
         """What is written into a stack, before a dimension of size one was put in front of it."""
         if value.maker is None or value.maker.kind not in ("broadcast-in-dim", "reshape"):
@@ -187,7 +180,7 @@ class _ResidualWalk(Walker):
             returned = [self._of(v) for v in self.read(block)]
         for result, origin in zip(op.results, returned, strict=True):
             if origin.made == "argument":
-                origin = _MadeAt(self._pass(op), result, place, "shard_map", count=self.around.count)
+                origin = _MadeAt(phase(self.place(op).name_stack), result, place, "shard_map", count=self.around.count)
             self.origins[result] = replace(origin, value=result, manual=self.around.manual)
 
     def _while(self, op: MlirOperation, operands: list[_MadeAt], phase_here: str, place: Place) -> None:
@@ -277,11 +270,9 @@ def _row(origin: _MadeAt, kind: str, bound: PlanRecord, facts: _CheckpointFacts)
         spec=spec if not origin.manual or left else None,
         shard_shape=shard,
         bytes_per_device=math.prod(shard) * itemsize(dtype),
-        sharding={},
         source=place.frame,
         op=place.op or origin.op,
         name_stack=place.name_stack,
-        label="",
         count=origin.count,
         manual=tuple(a for a in origin.manual if axis_size(a, bound.mesh) > 1),
     )

@@ -23,6 +23,7 @@ from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, place_of
 from shardviz.program.stablehlo import flow_of
 from shardviz.program.trace import Argument
+from shardviz.records.groups import grouped
 from shardviz.records.phases import phase
 
 _KEY = re.compile(r"\[[^\]]*\]|\.\w+")
@@ -93,15 +94,9 @@ def _is_backward(value: GraphValue, locations: dict[Any, Place]) -> bool:
 def new_values(arguments: Iterable[Argument], outputs: Sequence[Argument], *, alone: bool = False) -> dict[str, str]:
     """Argument → the result that is its new value: that stands where it does in its tree, or takes its memory, and has
     its shape and type; of several, in order. What only a place in a list tells counts where the whole list comes out.
-
-    Args:
-        alone: pair by shape and type alone what stands in no tree, donated or not.
-    """
+    `alone`: by shape and type alone what stands in no tree, donated or not."""
     arguments = [a for a in arguments if a.shape]
-    at: dict[tuple[Any, ...], list[str]] = {}
-    for output in outputs:
-        for tail in (*_tails(output.name), None):
-            at.setdefault((tail, output.shape, output.dtype), []).append(output.name)
+    at = grouped(((tail, o.shape, o.dtype), o.name) for o in outputs for tail in (*_tails(o.name), None))
     pairs: dict[str, str] = {}
     listed: dict[str, set[str]] = {}  # head of the tree path → arguments that a place in a list pairs
     for argument in arguments:
@@ -123,15 +118,8 @@ def new_values(arguments: Iterable[Argument], outputs: Sequence[Argument], *, al
 def resharded(
     becomes: Mapping[str, str], ins: Mapping[str, Spec | None], outs: Mapping[str, Spec | None]
 ) -> dict[str, tuple[Spec, Spec]]:
-    """The arguments whose new values come back sharded otherwise, so that the next call compiles once more.
-
-    Args:
-        becomes: argument → the result that is its new value; `Roles.becomes`.
-        ins, outs: the specs of arguments and results; None where not known.
-
-    Returns:
-        Argument → its spec, and that of its new value.
-    """
+    """Of (argument → the result that is its new value) those that come back sharded otherwise, so that the next call
+    compiles once more: argument → its spec, and that of its new value."""
     pairs = ((name, ins.get(name), outs.get(new)) for name, new in becomes.items())
     both_known = ((name, before, after) for name, before, after in pairs if before is not None and after is not None)
     return {name: (before, after) for name, before, after in both_known if before.canonical() != after.canonical()}

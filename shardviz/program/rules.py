@@ -216,11 +216,7 @@ def catches(filter: Any, leaf: Leaf) -> bool:
 
 
 def check_filter(filter: Any) -> Any:
-    """The filter, lists in it made tuples.
-
-    Raises:
-        ShardvizError: if it is none.
-    """
+    """The filter, lists in it made tuples. Raises ShardvizError if it is none."""
     if isinstance(filter, tuple | list):
         return tuple(map(check_filter, filter))
     if isinstance(filter, str | bool) or filter is ... or callable(filter):

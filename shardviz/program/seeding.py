@@ -16,7 +16,6 @@ of any other block-diagonal matrix.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections import Counter, defaultdict
@@ -27,16 +26,16 @@ from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
-from jax.extend.mlir.passmanager import PassManager
 
 from shardviz import _jax
 from shardviz.graph import Block, GraphValue
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.bounds import MOST_DEVICES
-from shardviz.notation.spec import axis_name, axis_size
+from shardviz.notation.spec import axes_size, axis_name
 from shardviz.program.graph import MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.module import (
+    ENDS,
     MESH,
     Place,
     attributes_of,
@@ -45,17 +44,17 @@ from shardviz.program.module import (
     mesh_in,
     place_of,
     set_mesh,
+    shardings_of,
     spec_of,
     verify,
 )
-from shardviz.program.propagate import PIPELINE
+from shardviz.program.propagate import PIPELINE, run_passes
 
 SCANNED, BATCHED, KEPT, WINDOW = "scanned", "batched", "kept", "window"
 
 _SEED = "_seed"
 _MOST_SEEDED = 12  # axes that are tried together
 _EINSUM = re.compile(r"[A-Za-z.]{1,32}(?:,[A-Za-z.]{1,32}){0,7}->([A-Za-z]{0,16})")
-_ENDS = {"argument": "arg_attrs", "output": "res_attrs"}
 _MOVES = {
     "sdy.all_gather": "gathering_axes",
     "sdy.all_to_all": "params",
@@ -110,14 +109,13 @@ class Opened:
         leave_out_constraints(self._module)
         self._whole: list[frozenset[tuple[int, int]]] = []  # for each shard_map what it takes as its specs say
         for op in _manual(self._module):
-            ins = enumerate(_shardings(op, "in_shardings"))
-            closed = ((n, d) for n, each in ins for d, dim in enumerate(each.dimension_shardings) if _is_closed(dim))
+            ins = enumerate(shardings_of(op, "in_shardings"))
+            dims = ((n, d, dim) for n, each in ins for d, dim in enumerate(each.dimension_shardings))
+            closed = ((n, d) for n, d, dim in dims if sdy.DimensionShardingAttr(dim).is_closed)
             self._whole.append(frozenset(closed))
             for name in ("in_shardings", "out_shardings"):
-                text = ", ".join(f"<@{MESH}, {_open(spec_of(each))}>" for each in _shardings(op, name))
+                text = ", ".join(f"<@{MESH}, {_open(spec_of(each))}>" for each in shardings_of(op, name))
                 op.attributes[name] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{text}]>")
-        self._passes = PassManager.parse(PIPELINE)
-        self._passes.enable_verifier(False)
         self._manual: dict[Member, tuple[Axis, ...]] = {}  # the dimensions that a shard_map cuts → by which axes
 
     @contextmanager
@@ -134,7 +132,7 @@ class Opened:
         """Finds out what the `shard_map`s inside cut."""
         if self._whole:
             module = self._seeded({})
-            self._passes.run(module)
+            run_passes(module, PIPELINE)
             self._manual = {
                 Member(role, name, d): axes
                 for role, name, spec in self._specs(module)
@@ -169,7 +167,7 @@ class Opened:
         """Axes → the dimensions that they cut into single elements, where a `shard_map` or `pmap` says so."""
         used: dict[tuple[str, ...], set[Member]] = {}
         for member, axes in self._manual.items():
-            if math.prod(axis_size(a, self._mesh) for a in axes) == sizes[member] > 1:
+            if axes_size(axes, self._mesh) == sizes[member] > 1:
                 used.setdefault(tuple(map(axis_name, axes)), set()).add(member)
         return used
 
@@ -179,15 +177,11 @@ class Opened:
         return max(cut, key=lambda axes: (cut[axes], axes), default=())
 
     def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Caught]:
-        """What is found out about each of these dimensions of arguments by sharding it.
-
-        Args:
-            seeds: the dimensions.
-            sizes: of all dimensions; an axis is as large as the smallest factor of its seed's.
-        """
+        """What is found out about each of these dimensions of arguments by sharding it along an axis of its size's
+        smallest factor."""
         axes = {seed: f"{_SEED}{number}" for number, seed in enumerate(seeds)}
         module = self._seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
-        self._passes.run(module)
+        run_passes(module, PIPELINE)
         caught = {axis: Caught(set(), Counter(), set()) for axis in axes.values()}
         for role, name, spec in self._specs(module):
             for d, axis in _seeds(spec):
@@ -200,11 +194,11 @@ class Opened:
                 stack = self._place(op).name_stack
                 if (einsum := _EINSUM.search(stack)) is not None and "transpose(" not in stack:
                     einsums.pop(op.operands[0], None)  # the product, which this brings into the einsum's order
-                    einsums[op.results[0]] = einsum[1], spec_of(_shardings(op, "sdy.sharding")[0])
+                    einsums[op.results[0]] = einsum[1], spec_of(shardings_of(op, "sdy.sharding")[0])
             elif op.name in _MOVES:
                 moved = _QUOTED.findall(str(op.attributes[_MOVES[op.name]]))
             elif op.name == "sdy.manual_computation":
-                whole, cuts = next(manual), enumerate(map(spec_of, _shardings(op, "in_shardings")))
+                whole, cuts = next(manual), enumerate(map(spec_of, shardings_of(op, "in_shardings")))
                 moved = [axis for n, spec in cuts for d, axis in _seeds(spec) if (n, d) in whole]
             for axis in moved:
                 if axis in caught:
@@ -221,7 +215,7 @@ class Opened:
         """Role, name and spec of the arguments and results that have one."""
         main, traced = main_of(module), self._lowered.traced
         for role, arrays in (("argument", traced.arguments), ("output", traced.outputs)):
-            for array, entry in zip(arrays, attributes_of(main, _ENDS[role], len(arrays)), strict=True):
+            for array, entry in zip(arrays, attributes_of(main, ENDS[role], len(arrays)), strict=True):
                 if "sdy.sharding" in entry:
                     yield role, array.name, spec_of(entry["sdy.sharding"])
 
@@ -237,13 +231,13 @@ class Opened:
             ("argument", kind.inputs, traced.arguments),
             ("output", kind.results, traced.outputs),
         ):
-            entries = attributes_of(main, _ENDS[role], len(types))
+            entries = attributes_of(main, ENDS[role], len(types))
             for entry, of, array in zip(entries, types, arrays, strict=True):
                 rank = range(ir.RankedTensorType(of).rank)
                 spec = Spec(tuple(cuts.get(Member(role, array.name, d), ()) for d in rank))
                 entry["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {_open(spec)}>")
             if entries:
-                main.attributes[_ENDS[role]] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
+                main.attributes[ENDS[role]] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
         verify(module)
         return module
 
@@ -253,17 +247,7 @@ def _smallest_factor(size: int) -> int:
 
 
 def _manual(module: ir.Operation) -> Iterator[ir.Operation]:
-    """The `shard_map`s of a module."""
     return (op for op in _jax.walk(module) if op.name == "sdy.manual_computation")
-
-
-def _shardings(op: ir.Operation, name: str) -> Sequence[Any]:
-    """The shardings that an operation says of several values."""
-    return [sdy.TensorShardingAttr(s) for s in sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
-
-
-def _is_closed(dimension: Any) -> bool:
-    return sdy.DimensionShardingAttr(dimension).is_closed
 
 
 def _seeds(spec: Spec) -> list[tuple[int, str]]:

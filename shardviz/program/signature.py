@@ -69,18 +69,8 @@ def signature_of(
     options: Any,
     in_shardings: Any = None,
 ) -> CallSignature:
-    """The signature of a call with these arguments, under the settings and meshes that hold now.
-
-    Args:
-        fn: the function, jit's wrapping taken off.
-        name: what it is called.
-        args, kwargs: as for the call itself.
-        options: which arguments are static or donated.
-        in_shardings: those that the function was wrapped with; None for none.
-
-    Raises:
-        TraceError: if an argument is no array and not static, or a static one cannot be hashed.
-    """
+    """The signature of a call with these arguments to a function, jit's wrapping taken off, under what holds now.
+    Raises TraceError if an argument is no array and not static, or a static one cannot be hashed."""
     roots, static = parameter_names(fn, len(args)), options.static_places(fn, len(args))
 
     statics: dict[str, str] = {}
@@ -169,11 +159,7 @@ def _abstract(function: str, name: str, x: Any) -> Any:
 def tree_of_names(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], static: Collection[int] = ()
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with a name in place of every leaf: `params['w']`, `rest[0]`.
-
-    Args:
-        static: numbers of the positional arguments that are no data; these are left out.
-    """
+    """The arguments, but for static ones, with a name in place of every leaf: `params['w']`, `rest[0]`."""
     rows = enumerate(zip(parameter_names(fn, len(args)), args, strict=True))
     positional = tuple(named_tree(root, tree) for i, (root, tree) in rows if i not in static)
     return positional, {k: named_tree(k, tree) for k, tree in kwargs.items()}

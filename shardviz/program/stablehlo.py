@@ -54,11 +54,8 @@ class Places:
     """The places of a program's operations, those of the calls around them in front."""
 
     def __init__(self, locations: dict[Any, Any]):
-        """
-        Args:
-            locations: what is known of each source location, and as `PLACES` by the place around it, filled as they
-                are met; they are the same in all modules of a program.
-        """
+        """`locations`: what is known of each source location, and as `PLACES` by the place around it, filled as they
+        are met; they are the same in all modules of a program."""
         self.locations = locations
         self._by_place: dict[Place | None, dict[Any, Place]] = locations.setdefault(PLACES, {})
 
@@ -69,7 +66,6 @@ class Places:
         return op.place
 
     def at(self, location: Any, around: Place | None) -> Place:
-        """The same of a location."""
         here = self._by_place.get(around)
         if here is None:
             here = self._by_place[around] = {}
@@ -102,11 +98,6 @@ class Walker:
     """
 
     def __init__(self, graph: MlirGraph, locations: dict[Any, Any]):
-        """Reads nothing yet.
-
-        Args:
-            locations: as for `Places`.
-        """
         self.graph = graph
         self.around = Around()
         self.unknown_loops = 0
@@ -114,7 +105,6 @@ class Walker:
 
     @property
     def main(self) -> Block:
-        """The main function's block."""
         return self.graph.entry
 
     def visit(self, op: MlirOperation) -> None:

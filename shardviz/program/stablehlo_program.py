@@ -76,18 +76,9 @@ def call_of(
     mesh: DeviceMesh | None = None,
     refine: Refine = _jax.refined,
 ) -> Call:
-    """A lowered program as a `Call`, ready to be explored.
-
-    Args:
-        module: StableHLO as JAX lowers it; it is changed.
-        outline: what else is known.
-        mesh: the person's own mesh; its axes take the places of the module's.
-        refine: settles the module's dynamic shapes.
-
-    Raises:
-        TraceError: if the module is for GSPMD, has ordered effects, or has dynamic shapes that do not settle.
-        MeshError: if the module's shardings cannot be written over `mesh`.
-    """
+    """A lowered program (StableHLO as JAX lowers it, which is changed) as a `Call`, its axes those of a person's mesh;
+    `refine` settles the module's dynamic shapes. Raises TraceError if the module is for GSPMD, has ordered effects, or
+    has dynamic shapes that do not settle; MeshError if the module's shardings cannot be written over `mesh`."""
     with module.context, ir.Location.unknown():
         located = argument_names(module, len(outline.kept))
         pending = complete(module, outline.avals, outline.kept, outline.platform)
@@ -146,13 +137,8 @@ class _TracedFor:
 
 
 def names(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -> list[str]:
-    """A name for each flat argument: what its location says, or its tree path; no name twice.
-
-    Args:
-        in_tree: the tree of (positional arguments, keyword arguments).
-        kept: which of the arguments the module takes.
-        located: the names that it has for those.
-    """
+    """A name for each flat argument, no name twice: what its location says, `located` for those `kept`, or its tree
+    path."""
     positional, keyword = jax.tree.unflatten(in_tree, list(range(in_tree.num_leaves)))
     paths = jax.tree_util.tree_flatten_with_path(positional)[0]
     trees = ["args" + jax.tree_util.keystr(path) for path, _ in paths]
@@ -170,8 +156,6 @@ def result_names(out_tree: Any) -> list[str]:
 
 
 class _ModuleWalk:
-    """One walk over a module."""
-
     def __init__(self, module: Any, outline: Outline):
         self.module, self.outline = module, outline
         self.constraints: list[Constraint] = []
@@ -223,14 +207,10 @@ class _ModuleWalk:
             Argument(name, tuple(a.shape), str(a.dtype), gone)
             for name, a, gone in zip(called, outline.avals, donated, strict=True)
         )
+        results, kinds = result_names(outline.out_tree), self._memory("res_attrs", len(outline.out_avals))
         outs = tuple(
             Argument(name, tuple(a.shape), str(a.dtype), memory_kind=kind)
-            for name, a, kind in zip(
-                result_names(outline.out_tree),
-                outline.out_avals,
-                self._memory("res_attrs", len(outline.out_avals)),
-                strict=True,
-            )
+            for name, a, kind in zip(results, outline.out_avals, kinds, strict=True)
         )
         return Traced(
             outline.name,

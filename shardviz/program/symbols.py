@@ -20,12 +20,7 @@ _WRITTEN = re.compile(r"the symbolic shape constraint (.+?)\. Expected '")
 
 
 def constraints(assertions: Iterable[str], written: Iterable[str] = ()) -> tuple[str, ...]:
-    """The constraints on a program's symbolic dimensions.
-
-    Args:
-        assertions: the messages of the module's checks of its arguments' shapes.
-        written: constraints that are known otherwise.
-    """
+    """The constraints on a program's symbolic dimensions: those `written`, and those that its module checks."""
     texts = list(written)
     for message in assertions:
         if match := _AT_LEAST.search(message):
@@ -37,15 +32,8 @@ def constraints(assertions: Iterable[str], written: Iterable[str] = ()) -> tuple
 
 
 def check(name: str, symbols: Sequence[str], values: Mapping[str, int] | None) -> dict[str, int]:
-    """The values of a program's symbolic dimensions; whether they keep its constraints the module itself checks.
-
-    Args:
-        symbols: the dimensions that want a value.
-        values: the person's.
-
-    Raises:
-        SpecError: naming the dimension that has no value, or one that is no whole number, or that there is none.
-    """
+    """The values of a program's symbolic dimensions; whether they keep its constraints the module itself checks. Raises
+    SpecError naming the dimension that has no value, or one that is no whole number, or that there is none."""
     values = dict(values or {})
     way = f"give symbols={{{', '.join(f'{symbol!r}: 8' for symbol in symbols)}}} or the like"
     for symbol, value in values.items():

@@ -7,7 +7,6 @@ with a `shard_map`, which hold single devices' shapes, and meshes with Explicit 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import traceback
 from collections.abc import Iterable
@@ -25,6 +24,7 @@ from shardviz.program.contexts import Constraint, MeshAsked
 from shardviz.program.explicit import mend, typed_arguments
 from shardviz.program.intermediates import Intermediate, Target
 from shardviz.program.meshes import abstract_mesh
+from shardviz.program.signature import stand_in
 from shardviz.program.trees import Outcome, Update
 from shardviz.records import Frame, Reconstrained
 from shardviz.records.kernels import Estimate
@@ -168,20 +168,14 @@ class Traced:
 
 
 def signature(call: Call) -> Traced:
-    """A call with its arguments' names, shapes and tree alone, without a look at the function's body.
-
-    Raises:
-        TraceError: if the callable is of a kind whose arguments are known from its trace only.
-    """
+    """A call with its arguments' names, shapes and tree alone, without a look at the function's body. Raises TraceError
+    if the callable is of a kind whose arguments are known from its trace only."""
     wrapped = _jax.unwrap_jit(call.fn)
     if wrapped is None:
         raise TraceError(f"{call.name}: its arguments are not known before it is traced, which a plan's mesh allows")
 
-    @functools.wraps(wrapped.fn)
-    def hollow(*args: Any, **kwargs: Any) -> tuple[()]:
-        return ()
-
-    traced = jax.jit(hollow, keep_unused=True, **call.options.given()).trace(*call.args, **call.kwargs)
+    hollow = jax.jit(stand_in(wrapped.fn), keep_unused=True, **call.options.given())
+    traced = hollow.trace(*call.args, **call.kwargs)
     arguments, in_tree = _arguments(call, traced)
     return Traced(call.name, arguments, (), in_tree, None, (), (), None, False)
 
@@ -206,14 +200,7 @@ def staged(
     places: frozenset[str],
     watch: _jax.Watch | None = None,
 ) -> Any:
-    """The `jax.stages.Traced` of a call.
-
-    Args:
-        watch: what is told of each operation.
-
-    Raises:
-        ShardingTypeError, TraceError: as `trace`.
-    """
+    """The `jax.stages.Traced` of a call; `watch` is told of each operation. Raises as `trace`."""
     target = None if mesh is None else abstract_mesh(mesh)
     args, kwargs = call.args, call.kwargs
     if target is not None and types:
@@ -265,8 +252,6 @@ def trace(
     """Traces for a mesh, or without one, under what held around the call.
 
     Args:
-        call: what to trace.
-        mesh: the mesh to trace for.
         types: where the mesh has Explicit axes, how they cut each argument.
         places: where the mesh stands for code that asks for one; see `contexts`.
 
@@ -279,7 +264,7 @@ def trace(
     traced = staged(call, mesh, types, places)
     ins, in_tree = _arguments(call, traced)
     out_leaves, out_tree = jax.tree.flatten(traced.out_info)
-    names = [_result(name, i) for i, name in enumerate(_jax.names_of(traced)[1])]
+    names = [name or f"result[{i}]" for i, name in enumerate(_jax.names_of(traced)[1])]
     updates: tuple[Update, ...] = ()
     if isinstance(outcome := traced.out_info, Outcome):
         names, updates = outcome.named(names, [a.name for a in ins])
@@ -330,10 +315,6 @@ def _specs(specs: Any) -> tuple[Spec | None, ...]:
 def _dims(spec: Any) -> tuple[tuple[str, ...], ...]:
     """The axes of each entry of a constraint's spec; a dimension left unconstrained asks for nothing."""
     return tuple((e,) if isinstance(e, str) else tuple(e) if isinstance(e, tuple) else () for e in spec)
-
-
-def _result(name: str | None, index: int) -> str:
-    return name or f"result[{index}]"
 
 
 def _frame(source_info: Any) -> Frame | None:

@@ -60,14 +60,11 @@ class _Box:
 
 
 def spread(prefix: Any, tree: Any, is_entry: Callable[[Any], bool] = lambda x: x is None) -> list[Any]:
-    """What a pytree prefix says of each leaf of a tree.
+    """What a pytree prefix says of each leaf of a tree; None in it is an entry like any other, and so is what
+    `is_entry` names.
 
     >>> spread((None, {"a": 1}), ("x", {"a": ["y", "z"]}))
     [None, 1, 1]
-
-    Args:
-        prefix: the prefix; None in it is an entry like any other.
-        is_entry: which nodes of the prefix are entries, though they may look like branches.
 
     Raises:
         ValueError: in JAX's words, if it is no prefix of the tree.
@@ -86,10 +83,9 @@ def plain(tree: Any) -> Any:
     def node(x: Any) -> Any:
         if not isinstance(x, Attributes):
             return x
-        children = [plain(child) for child in x.children]
-        if x.keys == tuple(range(len(children))):
-            return tuple(children)
-        return dict(zip(map(str, x.keys), children, strict=True))
+        children = tuple(map(plain, x.children))
+        is_list = x.keys == tuple(range(len(children)))
+        return children if is_list else dict(zip(map(str, x.keys), children, strict=True))
 
     return jax.tree.map(node, tree, is_leaf=lambda x: isinstance(x, Attributes))
 
@@ -158,12 +154,8 @@ class Outcome:
         return children, (self.places, self.specs)
 
     def named(self, names: Sequence[str], arguments: Sequence[str]) -> tuple[list[str], tuple[Update, ...]]:
-        """The outputs' names, and which of them are new values.
-
-        Args:
-            names: JAX's names of everything in this, the result first.
-            arguments: the names of all arguments.
-        """
+        """The outputs' names, and which of them are new values; `names` are JAX's of everything in this, the result
+        first."""
         count = len(names) - len(self.places)
         result = [name.replace("result.result", "result", 1) for name in names[:count]]
         new = [place.name(arguments) for place in self.places]
@@ -241,14 +233,8 @@ def views(
     of: Callable[[Path, Any, Any], Any],
     keep: Callable[[Path, Any, Any], bool] = lambda *_: True,
 ) -> list[Any]:
-    """The state of `count` objects as a tree for each.
-
-    Args:
-        state: what `nnx.split` gives for a tuple of objects.
-        count: how many they are.
-        of: makes a leaf from its path in the state (the object's number first), its variable and its array.
-        keep: whether it belongs into the tree, from the same.
-    """
+    """What `nnx.split` gives for a tuple of so many objects, as a tree for each: of a path (the object's number first),
+    a variable and its array `of` makes a leaf, and `keep` says whether it belongs into the tree."""
     trees: list[dict[Path, Any]] = [{} for _ in range(count)]
     for path, held, value in entries(state):
         if keep(path, held, value):

@@ -45,13 +45,7 @@ class Surroundings(NamedTuple):
 def surroundings(
     graph: MlirGraph, op: MlirOperation, calls: Sequence[MlirOperation], manual: Sequence[Axis], origins: Origins
 ) -> Surroundings:
-    """What makes a collective's operand and what reads its result, past other reshards.
-
-    Args:
-        calls: the calls that lead to it, the outermost first.
-        manual: the axes of the manual computations around it.
-        origins: follows values through `SAME_EACH_RUN`.
-    """
+    """What makes a collective's operand and what reads its result, past other reshards."""
     reads = list(readers(op.result, calls, _passes))
     facts = ["loop-invariant"] if is_invariant(op, origins, calls) else []
     if slicing := _slicing(op, reads):
@@ -137,7 +131,6 @@ def _keeps_sums(op: MlirOperation) -> bool:
 
 
 def _is_filled(value: GraphValue) -> bool:
-    """Whether one number fills an array."""
     return value.maker is not None and (value.maker.kind == "constant" or not value.maker.operands[0].shape)
 
 

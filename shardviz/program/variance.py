@@ -133,8 +133,6 @@ class _BodyProduct(NamedTuple):
 
 
 class _Body:
-    """One reading of a body."""
-
     def __init__(self, around: tuple[Any, ...]):
         self.around = around
         self.times = 1
@@ -265,16 +263,12 @@ def _joined(one: _Varying, other: _Varying) -> _Varying:
 
 
 def _together(ins: list[_Varying], equation: Any) -> _Dims | None:
-    """The dimensions of an elementwise result."""
     rank = len(equation.outvars[0].aval.shape)
     whole = [v for v, atom in zip(ins, equation.invars, strict=True) if len(atom.aval.shape) == rank]
-    if any(v.dims is None for v, atom in zip(ins, equation.invars, strict=True) if not _is_literal(atom)):
+    atoms = zip(ins, equation.invars, strict=True)
+    if any(v.dims is None for v, atom in atoms if not isinstance(atom, jex_core.Literal)):
         return None
     return tuple(frozenset().union(*(v.dims[d] for v in whole if v.dims)) for d in range(rank))
-
-
-def _is_literal(atom: Any) -> bool:
-    return isinstance(atom, jex_core.Literal)
 
 
 def _left(dims: _Dims, gone: Iterable[int]) -> _Dims:

@@ -7,7 +7,7 @@ No plan says these, as they stand in the person's call or code. Each is another 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -31,14 +31,8 @@ _NOT_DONATED = {
 
 
 def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
-    """The call with donated what some arrays are in: JAX donates whole arguments of the function.
-
-    Args:
-        names: tree paths of arrays, or names of arguments.
-
-    Raises:
-        ShardvizError: if the function's own wrapper would have to say it, or an argument is given by keyword.
-    """
+    """The call with donated what some arrays (tree paths, or names of arguments) are in: JAX donates whole arguments.
+    Raises ShardvizError if the function's own wrapper would have to say it, or an argument is given by keyword."""
     wrapped = _jax.unwrap_jit(call.fn)
     if wrapped is None or call.kind in _NOT_DONATED:
         raise ShardvizError(_NOT_DONATED.get(call.kind, _NOT_DONATED["state"]))
@@ -56,16 +50,8 @@ def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
 
 
 def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, better: int) -> Call:
-    """The call with a logical dimension of another length in all arguments.
-
-    Args:
-        dimension: the dimension.
-        size: how long it is where it is to be changed; where it is some times as long, it stays so many times as long.
-        better: the new length.
-
-    Raises:
-        ShardvizError: if its shapes cannot be changed here.
-    """
+    """The call with a logical dimension of another length in all arguments; where it is some times `size`, it stays so
+    many times as long. Raises ShardvizError if its shapes cannot be changed here."""
     flat, tree = jax.tree.flatten(call.dynamic)
     if call.kind in ("nnx", "state"):
         raise ShardvizError("the shapes of a flax.nnx object stand in its own configuration: change them there")
@@ -87,15 +73,9 @@ def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, bett
 
 
 def checkpointing(call: Call, policy: str) -> Call:
-    """The call with the body of each differentiated loop under `jax.checkpoint`; checkpoints that are there already
-    get the policy instead.
-
-    Args:
-        policy: a name in `jax.checkpoint_policies`, of one that takes no settings.
-
-    Raises:
-        ShardvizError: if there is no such policy, or the program is an export.
-    """
+    """The call with the body of each differentiated loop under `jax.checkpoint`; checkpoints that are there already get
+    the policy (a name in `jax.checkpoint_policies` that takes no settings) instead. Raises ShardvizError if there is no
+    such policy, or the program is an export."""
     if policy not in POLICIES:
         raise ShardvizError(f"there is no policy {policy!r}; there are {', '.join(POLICIES)}")
     if call.traced_for is not None:
@@ -104,11 +84,8 @@ def checkpointing(call: Call, policy: str) -> Call:
 
 
 def reconstraining(call: Call, traced: Traced, changes: Iterable[Reconstrained]) -> Call:
-    """The call with some of the function's own sharding constraints left out, or with other specs.
-
-    Raises:
-        ShardvizError: if there is no such constraint, or the program is an export.
-    """
+    """The call with some of the function's own sharding constraints left out, or with other specs. Raises ShardvizError
+    if there is no such constraint, or the program is an export."""
     if call.traced_for is not None:
         raise ShardvizError("it was exported before it came here, with the constraints that it had then")
     own = {(c.source.short, c.spec.dims): c.source for c in traced.constraints if c.source is not None}
@@ -126,11 +103,6 @@ POLICIES = (
 """Those of `jax.checkpoint_policies` that take no settings."""
 
 
-def checkpoint_code(policy: str) -> str:
-    """What a person writes in place of a loop's body, so that it is under a checkpoint as here."""
-    return f"jax.checkpoint(body, prevent_cse=False, policy=jax.checkpoint_policies.{policy})"
-
-
 def checkpoint_lines(traced: Traced) -> dict[Frame, bool]:
     """The lines of the loops whose body is under a checkpoint, and of other checkpoints; and whether it is a loop."""
     if traced.closed is None:
@@ -140,17 +112,14 @@ def checkpoint_lines(traced: Traced) -> dict[Frame, bool]:
 
 
 def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tuple[str, ...]:
-    """What a person writes so that a program has a checkpoint policy as here, and where.
-
-    Args:
-        most: how many lines of each kind are named at most.
-    """
+    """What a person writes so that a program has a checkpoint policy as here, and where; of each kind at most so many
+    lines."""
     lines = checkpoint_lines(traced)
     at = lambda loop: " and ".join([f.short for f, is_loop in lines.items() if is_loop is loop][:most])  # noqa: E731
-    loops, others = at(True), at(False)
+    loops, others, option = at(True), at(False), f"policy=jax.checkpoint_policies.{policy}"
     return (
-        *([f"{checkpoint_code(policy)} for the body of the loop at {loops}"] if loops else []),
-        *([f"policy=jax.checkpoint_policies.{policy} in the jax.checkpoint of {others}"] if others else []),
+        *([f"jax.checkpoint(body, prevent_cse=False, {option}) for the body of the loop at {loops}"] if loops else []),
+        *([f"{option} in the jax.checkpoint of {others}"] if others else []),
     )
 
 
@@ -158,20 +127,8 @@ def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tu
 
 
 def differentiated(call: Call, what: str, **how: Any) -> Call:
-    """The call of what `jax.grad` or `jax.value_and_grad` makes of the function.
-
-    Args:
-        what: `grad` or `value_and_grad`.
-        how: what JAX is to be given besides.
-
-    Raises:
-        TraceError: if there is no plain function to be transformed.
-    """
-    return _transformed(call, what, getattr(jax, what)(_function(call, what), **how), call.args, call.kwargs)
-
-
-def _function(call: Call, what: str) -> Callable[..., Any]:
-    """The function to be transformed, jit's wrapping taken off."""
+    """The call of what `jax.grad` or `jax.value_and_grad` (`what`), given `how`, makes of the function, jit's wrapping
+    taken off: static arguments stay static, and nothing is donated. Raises TraceError if there is no plain function."""
     wrapped = _jax.unwrap_jit(call.fn)
     fn = call.fn if wrapped is None else wrapped.fn
     if call.kind in ("nnx", "state"):
@@ -181,25 +138,18 @@ def _function(call: Call, what: str) -> Callable[..., Any]:
             f"{what} of {call.name}: it was {call.kind} already, and JAX transforms functions only; trace the function "
             "itself"
         )
-    return fn
+    transformed, name, count = getattr(jax, what)(fn, **how), f"{call.name}.{what}", len(call.args)
 
-
-def _transformed(call: Call, what: str, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-    """The call of a transformed function: static arguments stay static, and nothing is donated."""
-    name = f"{call.name}.{what}"
-
-    @functools.wraps(fn)
+    @functools.wraps(transformed)
     def run(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
+        return transformed(*args, **kwargs)
 
     run.__name__ = run.__qualname__ = name
-    static = tuple(sorted(call.options.static_places(call.fn, len(args)) & set(range(len(args)))))
-    options = JitOptions(static, tuple(n for n in call.options.static_argnames if n in kwargs))
+    static = tuple(sorted(call.options.static_places(call.fn, count) & set(range(count))))
+    options = JitOptions(static, tuple(n for n in call.options.static_argnames if n in call.kwargs))
     return replace(
         call,
         fn=jax.jit(run, keep_unused=True, **options.given()),
-        args=args,
-        kwargs=kwargs,
         name=name,
         kind="function",
         options=options,

@@ -27,18 +27,12 @@ from shardviz.kept import cached_property
 from shardviz.notation import Axis
 from shardviz.records.amounts import COUNT_NOT_KNOWN, format_bytes, plural
 from shardviz.records.collectives import Collective, axes_words
+from shardviz.records.groups import grouped
 from shardviz.records.values import Frame
 from shardviz.records.work import Stated, Work
 
 NO_SOURCE = "no source line"
 _Row = TypeVar("_Row")
-
-
-def _grouped(rows: Iterable[_Row], of: Callable[[_Row], Any]) -> dict[Any, list[_Row]]:
-    groups: dict[Any, list[_Row]] = {}
-    for row in rows:
-        groups.setdefault(of(row), []).append(row)
-    return groups
 
 
 @dataclass(frozen=True)
@@ -178,7 +172,7 @@ def sum_collectives(
         have = ", ".join(map(repr, _COLLECTIVE_KEYS))
         raise ShardvizError(f"collectives cannot be summed by {key!r}; the keys are {have}")
     of, label = _COLLECTIVE_KEYS[key]
-    totals = [CollectiveTotal(k, label(k), tuple(group)) for k, group in _grouped(collectives, of).items()]
+    totals = [CollectiveTotal(k, label(k), tuple(rows)) for k, rows in grouped((of(c), c) for c in collectives).items()]
     if order == "seconds":
         totals.sort(key=lambda t: (-t.seconds, t.untimed == t.operations, -t.assumed_seconds, -t.bytes, t.label))
     else:
@@ -295,5 +289,6 @@ class Cost:
         """
         if key not in _WORK_KEYS:
             raise ShardvizError(f"by({key!r}): work is summed by {', '.join(map(repr, _WORK_KEYS))}")
-        totals = [WorkTotal(of, tuple(rows)) for of, rows in _grouped(self.work, _WORK_KEYS[key]).items()]
+        of = _WORK_KEYS[key]
+        totals = [WorkTotal(one, tuple(rows)) for one, rows in grouped((of(row), row) for row in self.work).items()]
         return tuple(sorted(totals, key=lambda t: (-t.flops, -(t.hbm_bytes or 0.0), str(t.key))))

@@ -155,6 +155,14 @@ def donated_bytes(arguments: Iterable[Value]) -> list[float]:
     return [v.bytes_per_device or 0.0 for v in arguments if v.donated and not (v.unused or v.on_host)]
 
 
+def take_donated(donated: list[float], size: float) -> bool:
+    """Whether a result of so many bytes takes a donated argument's place, as XLA gives it one of its size; that is gone
+    from the list then."""
+    if taken := size in donated:
+        donated.remove(size)
+    return taken
+
+
 RESIDUAL_KINDS = ("kept", "outside", "offloaded", "argument", "constant", "recomputed")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from shardviz.costs.step_cost import StepCost
 from shardviz.judge.report import Report
@@ -15,6 +15,7 @@ from shardviz.study.candidates import Choice
 from shardviz.study.scoring import Floor, Score
 from shardviz.visible import Visible, paint
 
+_Row = TypeVar("_Row")
 _NEAR = 0.03
 """By which share of its time a plan may be slower and still count as near as fast."""
 
@@ -159,13 +160,8 @@ class Search(Visible):
     @property
     def front(self) -> tuple[Tried, ...]:
         """The candidates than which none is both faster and smaller, the fastest first; only what may fit."""
-        front: list[Tried] = []
-        least = float("inf")
-        for each in sorted(self.tried, key=lambda t: (t.score.seconds, t.score.needed)):
-            if each.score.needed < least and each.score.fits is not False:
-                front.append(each)
-                least = each.score.needed
-        return tuple(front)
+        may_fit = (each for each in self.tried if each.score.fits is not False)
+        return pareto(may_fit, lambda each: (each.score.seconds, each.score.needed))
 
     @property
     def too_large(self) -> tuple[Tried, ...]:
@@ -208,13 +204,17 @@ class Search(Visible):
         return paint("plot", self, ax, "", dark=dark)
 
 
-def why_not(best: Tried, alternatives: Sequence[tuple[str, Tried]]) -> tuple[WhyNot, ...]:
-    """For each decision the alternative that comes nearest.
+def pareto(rows: Iterable[_Row], of: Callable[[_Row], tuple[float, float]]) -> tuple[_Row, ...]:
+    """The rows than which none is less in both of two numbers, in the first one's order."""
+    front: list[_Row] = []
+    for row in sorted(rows, key=of):
+        if not front or of(row)[1] < of(front[-1])[1]:
+            front.append(row)
+    return tuple(front)
 
-    Args:
-        best: the best candidate.
-        alternatives: (what is decided otherwise, the candidate).
-    """
+
+def why_not(best: Tried, alternatives: Sequence[tuple[str, Tried]]) -> tuple[WhyNot, ...]:
+    """For each decision, of (what is decided otherwise, the candidate), the alternative nearest to the best."""
     nearest: dict[str, Tried] = {}
     for decision, other in alternatives:
         if decision not in nearest or other.score.rank < nearest[decision].score.rank:

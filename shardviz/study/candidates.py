@@ -12,8 +12,10 @@ that the person pinned, or that the given plan says and no decision touches, sta
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -137,13 +139,13 @@ class Space:
         """The axes of the meshes that are tried, major to minor."""
         if self.mesh is not None:
             return self.mesh.names
-        known = (*self.required, *self.sizes, *self.cutting)
-        given = () if self.base is None else self.base.mesh.names
-        found = tuple(dict.fromkeys((*known, *given, *_NAMES)))
-        most = max(MOST_AXES, len(set(known)), len(given))
-        chosen = set(found[:most])
+        required = (*self.required, *self.sizes, *self.cutting)
+        base = () if self.base is None else self.base.mesh.names
+        candidates = tuple(dict.fromkeys((*required, *base, *_NAMES)))
+        most = max(MOST_AXES, len(set(required)), len(base))
+        chosen = set(candidates[:most])
         # of the usual names in their usual order: the last axis is the one that talks most
-        order = {name: place for place, name in enumerate((*given, "data", "fsdp", "expert", "model", "tensor"))}
+        order = {name: place for place, name in enumerate((*base, "data", "fsdp", "expert", "model", "tensor"))}
         return tuple(sorted(chosen, key=lambda n: (order.get(n, -1), n)))
 
     @cached_property
@@ -151,12 +153,9 @@ class Space:
         """Every mesh shape: factorisations of the devices over the axes; see `_order`."""
         if self.mesh is not None:
             return (tuple(self.mesh.shape.items()),)
-        found = []
-        for sizes in _factorisations(self.machine.size, len(self.names)):
-            mesh = tuple(zip(self.names, sizes, strict=True))
-            if self._allowed(dict(mesh)):
-                found.append(mesh)
-        return tuple(sorted(found, key=self._order))
+        sizes = _factorisations(self.machine.size, len(self.names))
+        shapes = (tuple(zip(self.names, each, strict=True)) for each in sizes)
+        return tuple(sorted((mesh for mesh in shapes if self._allowed(dict(mesh))), key=self._order))
 
     def _order(self, mesh: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
         """Few axes first; of as many, those that the program names; then what is most even; of names that mean the same
@@ -164,7 +163,8 @@ class Space:
         """
         idle = sum(size == 1 for name, size in mesh if name in self.required)
         sizes = [size for _, size in mesh]
-        return _wide(mesh), idle, max(sizes), sum(size > 1 for size in sizes[1:-1]), [-size for size in sizes]
+        wide = [size > 1 for size in sizes]
+        return sum(wide), idle, max(sizes), sum(wide[1:-1]), [-size for size in sizes]
 
     def _allowed(self, shape: Mapping[str, int]) -> bool:
         """Whether a mesh has the pinned axes: of the pinned sizes, and of more than one device where they must cut."""
@@ -174,13 +174,11 @@ class Space:
     @cached_property
     def cutting(self) -> tuple[str, ...]:
         """The axes that pins have cut something."""
-        found = [a for axes in self.cuts.values() for a in axes]
-        found += [axis_name(a) for spec in self.specs.values() for a in spec.axes]
-        return tuple(dict.fromkeys(found))
+        by_cuts = [a for axes in self.cuts.values() for a in axes]
+        return tuple(dict.fromkeys((*by_cuts, *(axis_name(a) for spec in self.specs.values() for a in spec.axes))))
 
     @cached_property
     def by_name(self) -> dict[str, Dimension]:
-        """The dimensions by their names."""
         return {d.name: d for d in self.dimensions}
 
     @cached_property
@@ -234,13 +232,13 @@ class Space:
                 choice = choice.cut(name, axes)
             if mesh == self.meshes[0]:
                 tiers[1].append(choice)
-            found, many = list(self._presets(choice)), len(choice.axes)
+            presets, many = list(self._presets(choice)), len(choice.axes)
             if many > 2:
-                tiers[2] += found
+                tiers[2] += presets
             else:
-                first = len(found) if many == 1 else 2 if self.taken else 1
-                tiers[0] += found[:first]
-                tiers[1] += found[first:]
+                first = len(presets) if many == 1 else 2 if self.taken else 1
+                tiers[0] += presets[:first]
+                tiers[1] += presets[first:]
         return [tier for tier in tiers if tier]
 
     def _presets(self, choice: Choice) -> Iterator[Choice]:
@@ -283,12 +281,9 @@ class Space:
         others = ((name, 1) for name in self.names if name not in mesh)
         choice = Choice((*mesh.items(), *others), based=True)
         for dimension in self.dimensions:
-            found: dict[tuple[str, ...], int] = {}
-            for m in dimension.arguments:
-                axes = tuple(map(axis_name, self.base_specs[m.path].dims[m.dimension]))
-                found[axes] = found.get(axes, 0) + 1
-            axes = max(found, key=lambda each: (found[each], each), default=())
-            choice = choice.cut(dimension.name, axes)
+            dims = (self.base_specs[m.path].dims[m.dimension] for m in dimension.arguments)
+            members = Counter(tuple(map(axis_name, axes)) for axes in dims)
+            choice = choice.cut(dimension.name, max(members, key=lambda axes: (members[axes], axes), default=()))
         return choice
 
     @cached_property
@@ -353,13 +348,15 @@ class Space:
         places among those of more than one device.
         """
         axes = [name for name, size in plan.mesh.shape.items() if size > 1]
-        known = {name: name if name in self.required else str(place) for place, name in enumerate(axes)}
+        renamed = {name: name if name in self.required else str(place) for place, name in enumerate(axes)}
         specs = tuple(
-            tuple(tuple(known[a] for a in dim if a in known) if isinstance(dim, tuple) else dim for dim in spec.dims)
+            tuple(
+                tuple(renamed[a] for a in dim if a in renamed) if isinstance(dim, tuple) else dim for dim in spec.dims
+            )
             for _, spec in (*plan.edits, *((n, s) for n, s in plan.out_edits if s is not None))
         )
         return (
-            tuple((known[name], plan.mesh.shape[name]) for name in axes),
+            tuple((renamed[name], plan.mesh.shape[name]) for name in axes),
             specs,
             plan.mesh.device_ids,
             plan.mesh.in_order,
@@ -447,13 +444,8 @@ class Space:
         return exchanged(mesh, self.machine, *choice.order)
 
     def plan(self, choice: Choice, *, bare: bool = False) -> Plan:
-        """The plan of a choice.
-
-        Args:
-            choice: the choice.
-            bare: without axes of one device that the program does not ask for. With them all meshes have the same
-                names, and the program need not be traced anew.
-        """
+        """The plan of a choice; `bare`: without axes of one device that the program does not ask for. With them all
+        meshes have the same names, and the program need not be traced anew."""
         sizes = choice.sizes
         cuts: dict[str, list[tuple[str, ...]]] = {a.name: [()] * len(a.shape) for a in self.arguments}
         decided = dict(choice.cuts)
@@ -495,23 +487,21 @@ class Space:
     @cached_property
     def kept(self) -> dict[str, tuple[int, ...]]:
         """Tree path → dimensions of which it is pinned what cuts them, or along which a loop or a window goes."""
-        found: dict[str, tuple[int, ...]] = {}
+        kept: dict[str, tuple[int, ...]] = {}
         stepped = (d.name for d in self.dimensions if d.undivided)
         for name in dict.fromkeys((*self.cuts, *stepped)):
             for m in self.by_name[name].arguments:
-                found[m.path] = (*found.get(m.path, ()), m.dimension)
-        return found
+                kept[m.path] = (*kept.get(m.path, ()), m.dimension)
+        return kept
 
 
 def _cut(dims: list[tuple[str, ...]], size: int, place: int, axes: Sequence[str], sizes: Mapping[str, int]) -> None:
     """Cuts an array's dimension by the axes that nothing else in it has, as far as they divide."""
     taken = {a for dim in dims for a in dim}
-    found = list(dims[place])
     for axis in axes:
-        by = math.prod(sizes[a] for a in found) * sizes[axis]
-        if axis not in taken and sizes[axis] > 1 and size % by == 0:
-            found.append(axis)
-    dims[place] = tuple(found)
+        longer = (*dims[place], axis)
+        if axis not in taken and sizes[axis] > 1 and size % math.prod(sizes[a] for a in longer) == 0:
+            dims[place] = longer
 
 
 def _cut_free(
@@ -559,16 +549,8 @@ def _factorisations(number: int, parts: int) -> Iterator[tuple[int, ...]]:
             yield from ((first, *rest) for rest in _factorisations(number // first, parts - 1))
 
 
-def _wide(mesh: Sequence[tuple[str, int]]) -> int:
-    return sum(size > 1 for _, size in mesh)
-
-
+@functools.cache
 def _primes(number: int) -> list[int]:
-    found, prime = [], 2
-    while number > 1:
-        if number % prime == 0:
-            found.append(prime)
-            while number % prime == 0:
-                number //= prime
-        prime += 1
-    return found
+    """The prime factors of a number, each once."""
+    divisors = [n for n in range(2, number + 1) if number % n == 0]
+    return [n for n in divisors if all(n % smaller for smaller in divisors if smaller < n)]

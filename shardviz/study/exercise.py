@@ -113,8 +113,8 @@ class Result(Visible):
             {name: getattr(r, name) for name in ("what", "given", "right", "points", "of", "verdict")}
             for r in self.rows
         ]
-        said = {"ask": self.ask, "level": self.level, "target": self.target, "tries": self.tries}
-        return json.dumps({**said, "score": self.score, "points": self.points, "of": self.of, "rows": rows}, indent=1)
+        asked = {"ask": self.ask, "level": self.level, "target": self.target, "tries": self.tries}
+        return json.dumps({**asked, "score": self.score, "points": self.points, "of": self.of, "rows": rows}, indent=1)
 
 
 @dataclass(eq=False, repr=False)
@@ -229,20 +229,20 @@ class Exercise(Visible):
             plan = Plan(self.plan.mesh, out_edits=given)
         else:
             plan = Plan(self.plan.mesh, out_specs=given)
-        found = self.program.bind(plan).out_specs
-        return {name: found.get(name) for name in self.outputs}
+        specs = self.program.bind(plan).out_specs
+        return {name: specs.get(name) for name in self.outputs}
 
     def _outputs(self) -> list[Graded]:
         rows = []
         for value in self.report.outputs:
             if value.name not in self.outputs:
                 continue
-            said, right = (self.given or {}).get(value.name), value.spec
+            answered, right = (self.given or {}).get(value.name), value.spec
             if right is None:
-                rows.append(_graded(value.name, said, None, 0.0, 0.0, "the compiler's answer is no PartitionSpec"))
+                rows.append(_graded(value.name, answered, None, 0.0, 0.0, "the compiler's answer is no PartitionSpec"))
                 continue
             rank = len(value.shape)
-            mine = None if said is None else _plain(said, self.plan, rank)
+            mine = None if answered is None else _plain(answered, self.plan, rank)
             theirs = _plain(right, self.plan, rank)
             hits = 0 if mine is None else sum(a == b for a, b in zip(mine.dims, theirs.dims, strict=True))
             good = mine == theirs
@@ -259,7 +259,7 @@ class Exercise(Visible):
             raise ShardvizError(
                 f"answer({excerpt(repr(given))}): expected a list such as [('all-reduce', 'model')], or []"
             )
-        found: dict[tuple[str, str], float | None] = {}
+        sizes: dict[tuple[str, str], float | None] = {}
         for each in given:
             if isinstance(each, str) or not isinstance(each, Sequence) or not 2 <= len(each) <= 3:
                 raise ShardvizError(
@@ -275,10 +275,10 @@ class Exercise(Visible):
                 raise ShardvizError(f"answer: {kind} over {excerpt(repr(each[1]))}: the mesh has the axes {have}")
             size = None if len(each) == 2 or each[2] is None else amount_of(each[2], "B", "bytes")
             key = kind, ", ".join(sorted({axis_text(a) for a in axes}))
-            if key in found:
+            if key in sizes:
                 raise ShardvizError(f"answer: {kind} over {key[1]} is there twice; give the bytes of both together")
-            found[key] = size
-        return found
+            sizes[key] = size
+        return sizes
 
     def _moved(self) -> list[Graded]:
         groups: dict[tuple[str, str], list[Collective]] = {}
@@ -286,22 +286,22 @@ class Exercise(Visible):
             axes = axes_words(None) if c.axes is None else ", ".join(sorted(map(axis_text, c.axes)))
             groups.setdefault((c.kind, axes), []).append(c)
         sizes = {key: sum(c.assumed_bytes for c in group) for key, group in groups.items()}
-        said: Mapping[tuple[str, str], float | None] = self.given or {}
+        answered: Mapping[tuple[str, str], float | None] = self.given or {}
         least, rows = _SMALL * sum(sizes.values()), []
         for key, group in sorted(groups.items(), key=lambda item: -sizes[item[0]]):
             what, right = " over ".join(key), format_bytes(sizes[key])
             small = sizes[key] < least
-            if key not in said:
+            if key not in answered:
                 verdict = "too small to count" if small else "missed"
                 why = None if small else self._why_of(max(group, key=lambda c: c.assumed_bytes))
                 rows.append(_graded(what, None, right, 0.0, 0.0 if small else 1.0, verdict, why))
                 continue
-            guess = said[key]
+            guess = answered[key]
             near = guess is None or abs(guess - sizes[key]) <= _NEAR * sizes[key]
             verdict = "right" if near else "right, but not the bytes"
-            given = "named" if guess is None else format_bytes(guess)
-            rows.append(_graded(what, given, right, 1.0 if near else 0.5, 1.0, verdict))
-        for key in said:
+            words = "named" if guess is None else format_bytes(guess)
+            rows.append(_graded(what, words, right, 1.0 if near else 0.5, 1.0, verdict))
+        for key in answered:
             if key not in groups:
                 rows.append(_graded(" over ".join(key), "named", None, -0.5, 0.0, "is not there"))
         return rows
@@ -355,9 +355,9 @@ class Exercise(Visible):
         return {name: amount_of(size, "B", name) for name, size in given.items()}
 
     def _held(self) -> list[Graded]:
-        least, said = _SMALL * sum(self.parts.values()), self.given or {}
+        least, answered = _SMALL * sum(self.parts.values()), self.given or {}
         return [
-            self._amount(name, said.get(name), right, format_bytes, small=right < least)
+            self._amount(name, answered.get(name), right, format_bytes, small=right < least)
             for name, right in self.parts.items()
         ]
 
@@ -377,8 +377,8 @@ class Exercise(Visible):
         verdict = "right" if near else "too small to count" if small else "missed"
         if guess is not None and not near and right:
             verdict = f"{guess / right:.3g} times what it is"
-        said = None if guess is None else text(guess)
-        return _graded(what, said, text(right), float(near and not small), float(not small), verdict)
+        answered = None if guess is None else text(guess)
+        return _graded(what, answered, text(right), float(near and not small), float(not small), verdict)
 
     # Why.
 
@@ -477,9 +477,9 @@ def exercise(
         1.0
     """
     program, plan = program_and_plan(program if plan is None else (program, plan))
-    for argument, value, known in (("ask", ask, ASKS), ("level", level, ASKED)):
-        if value not in known:
-            raise ShardvizError(f"exercise({argument}={value!r}): {argument} is {', '.join(map(repr, known))}")
+    for argument, value, choices in (("ask", ask, ASKS), ("level", level, ASKED)):
+        if value not in choices:
+            raise ShardvizError(f"exercise({argument}={value!r}): {argument} is {', '.join(map(repr, choices))}")
     if (ask == "cheaper") != isinstance(other, Plan):
         raise ShardvizError(
             "exercise: ask='cheaper' compares the plan with other=, a second sv.Plan; nothing else does"
@@ -488,16 +488,16 @@ def exercise(
         raise ShardvizError(f"exercise(names={names!r}): expected two different names, neither of them 'equal'")
     if ask == "seconds" and target is None:
         raise ShardvizError("exercise: ask='seconds' needs a target, such as 'tpu v5e:4x4'")
-    made = Exercise(program, plan, ask, other, (names[0], names[-1]), level, target, title)
+    question = Exercise(program, plan, ask, other, (names[0], names[-1]), level, target, title)
     if other is not None:
         program.bind(other)
-    if ask == "outputs" and not made.outputs:
+    if ask == "outputs" and not question.outputs:
         raise ShardvizError(
             "exercise(ask='outputs'): the plan says how every output is sharded; leave some without a spec"
         )
-    _ = made.bound
-    made.ideas = tuple((text, made.read(wrong)) for text, wrong in (ideas or {}).items())
-    return made
+    _ = question.bound
+    question.ideas = tuple((text, question.read(wrong)) for text, wrong in (ideas or {}).items())
+    return question
 
 
 @dataclass(frozen=True, repr=False)

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from shardviz.ask.derived import of_variant
 from shardviz.ask.program import Program, sketch
@@ -57,25 +57,20 @@ _TARGETED = 2
 """How many changes that no finding names go through the target's compiler, one after the other."""
 
 
+class Options(TypedDict, total=False):
+    """What mends take by keyword; see `mends`."""
+
+    plan: Plan | None
+    findings: int
+
+
 @overload
 def mends(
-    program: Program,
-    report: Report,
-    target: Any = None,
-    *,
-    plan: Plan | None = None,
-    findings: int = _FINDINGS,
-    stream: Literal[False] = False,
+    program: Program, report: Report, target: Any = None, *, stream: Literal[False] = False, **options: Unpack[Options]
 ) -> Mends: ...
 @overload
 def mends(
-    program: Program,
-    report: Report,
-    target: Any = None,
-    *,
-    plan: Plan | None = None,
-    findings: int = _FINDINGS,
-    stream: Literal[True],
+    program: Program, report: Report, target: Any = None, *, stream: Literal[True], **options: Unpack[Options]
 ) -> Mending: ...
 def mends(
     program: Program,
@@ -143,7 +138,6 @@ class Judged:
 
     @property
     def over(self) -> float:
-        """Bytes that are too much."""
         return 0.0 if self.usable is None else max(0.0, self.needed - self.usable)
 
     def worse_than(self, other: Judged) -> str:
@@ -185,11 +179,7 @@ class Judge:
     lowered_for: LowerFor
 
     def __call__(self, program: Program, plan: Plan) -> Judged:
-        """A plan of the program, judged.
-
-        Raises:
-            ShardvizError: if it does not run.
-        """
+        """A plan of the program, judged. Raises ShardvizError if it does not run."""
         if self.machine is not None:
             score = Scorer(program, self.machine, self.lowered_for)(plan)
             return Judged(score.seconds, sum(m.bytes for m in score.moved), score.needed, score.usable)
@@ -239,12 +229,6 @@ class Mending(Trying[Mends]):
     """
 
     def __init__(self, program: Program, report: Report, machine: Machine | None, plan: Plan, findings: int):
-        """Nothing is tried yet.
-
-        Args:
-            program, report, machine, plan: see above.
-            findings: of how many findings mends are tried.
-        """
         super().__init__()
         self.program, self.report, self.machine, self.plan = of_variant(program, plan.variant), report, machine, plan
         self.answered: float | None = None
@@ -266,8 +250,6 @@ class Mending(Trying[Mends]):
 
     @property
     def state(self) -> Mends:
-        """What is known now."""
-
         def order(mend: Mend) -> tuple[Any, ...]:
             room = (mend.level != "compiled", mend.memory) if mend.for_memory else ()
             return not mend.for_memory, room, -(mend.seconds or 0.0), -mend.bytes, mend.memory
@@ -574,6 +556,3 @@ def _costs_less(after: Finding, before: Finding) -> bool:
         if what in before.numbers and what in after.numbers:
             return after.numbers[what] < before.numbers[what] * (1 - _LESS)
     return False
-
-
-__all__: Sequence[str] = ("Mending", "mends")

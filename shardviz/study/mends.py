@@ -284,13 +284,8 @@ class Change:
 def with_finding(
     mends: Sequence[Mend], suggestion: Callable[[Mend], Suggestion], compiler: bool = False
 ) -> Iterator[Mend]:
-    """The mends, of which the one that saves most seconds is a finding where no finding of a mend names half of that.
-
-    Args:
-        mends: what is offered.
-        suggestion: a mend's change, as a finding has it.
-        compiler: whether the target's compiler is there: without its word the finding is no warning then.
-    """
+    """The mends, of which the one that saves most seconds is a finding where no finding of a mend names half of that;
+    it is no warning where the target's `compiler` is not there to confirm it."""
     timed = [m for m in mends if m.seconds and m.step and not m.for_memory and m.level != "propagated"]
     best = max(timed, key=lambda m: m.seconds or 0.0, default=None)
     least = 0.0 if best is None or best.seconds is None else _HALF * best.seconds

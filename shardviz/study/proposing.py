@@ -25,13 +25,14 @@ from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.kept import cached_property
 from shardviz.notation import Axis, Spec
-from shardviz.notation.spec import axis_name, axis_size, axis_text
+from shardviz.notation.spec import axes_size, axis_name, axis_text
 from shardviz.program.dimensions import Dimension
 from shardviz.program.intermediates import Constrain, Intermediate, as_propagated
 from shardviz.program.plan import Plan
 from shardviz.records import Finding, Findings, Longer, Reconstrained, Value, Variant
 from shardviz.records.amounts import plural
 from shardviz.records.findings import Suggestion
+from shardviz.records.groups import grouped
 from shardviz.records.paths import segments
 from shardviz.records.phases import phase
 from shardviz.records.report import Constrained, PlanRecord
@@ -118,7 +119,6 @@ class Proposals:
         return any(m.path in specs and m.path in ours and more(m) for m in stepped)
 
     def constrains(self, change: Change) -> bool:
-        """Whether it constrains a value more."""
         return len(change.plan.constraints) > len(self.plan.constraints)
 
     def traces(self, change: Change) -> tuple[bool, bool]:
@@ -187,8 +187,8 @@ class Proposals:
         """Whether a constraint can be put on a value: by its variable, its columns, or as what its line makes last."""
         if value.label or (value.source and value.source.columns):
             return True
-        made = [v for v in self._values if v.source == value.source]
-        return not made or made[-1].shape == value.shape
+        values = [v for v in self._values if v.source == value.source]
+        return not values or values[-1].shape == value.shape
 
     def _together(self, finding: Finding) -> Iterator[Change]:
         """The arguments that a finding would give one spec, all at once."""
@@ -226,12 +226,12 @@ class Proposals:
     def _padded(self, finding: Finding, what: Suggestion) -> Iterator[Change]:
         """A dimension made longer in all arrays that have it, cut as it is, and by the axes that did not divide it."""
         member = f"{what.target}:{what.dimension}"
-        found = [d for d in self.program.dimensions if member in map(str, d.members)]
+        having = [d for d in self.program.dimensions if member in map(str, d.members)]
         sizes = {v.name: v.shape for v in self.report.arguments}
-        if not found or what.dimension is None or what.size is None or what.target not in sizes:
+        if not having or what.dimension is None or what.size is None or what.target not in sizes:
             self.not_offered.append(NotOffered(action=what.words, why="the program has no such dimension to change"))
             return
-        dimension, was, better = found[0], sizes[what.target][what.dimension], what.size
+        dimension, was, better = having[0], sizes[what.target][what.dimension], what.size
 
         arrays = [str(m) for m in dimension.arguments if sizes[m.path][m.dimension] % was == 0]
         write = f"{better} in place of {was} in {', '.join(arrays)}"
@@ -243,8 +243,8 @@ class Proposals:
         axes = cuts.most_common(1)[0][0] if cuts else ()
         if more := tuple(a for a in finding.axes if a not in axes):
             plan = wide.with_dimension(dimension, (*axes, *more))
-            said = " and ".join(map(axis_text, (*axes, *more)))
-            yield Change(plan=plan, finding=finding, action=f"{action}, and shard it along {said}", write=write)
+            along = " and ".join(map(axis_text, (*axes, *more)))
+            yield Change(plan=plan, finding=finding, action=f"{action}, and shard it along {along}", write=write)
 
     def _laid_out(self, what: Suggestion) -> Plan | None:
         """The plan with the mesh's devices in another order, as the finding timed it."""
@@ -265,14 +265,14 @@ class Proposals:
     def _cuts(self) -> dict[str, Counter[tuple[Axis, ...]]]:
         """Logical dimension → the axes that cut it in each array, by how many elements these have."""
         sizes = {v.name: math.prod(v.shape) for v in self.report.arguments}
-        found = {}
+        cuts = {}
         for dimension in self.program.dimensions:
-            weights = found[dimension.name] = Counter[tuple[Axis, ...]]()
+            weights = cuts[dimension.name] = Counter[tuple[Axis, ...]]()
             for member in dimension.arguments:
                 spec = self._bound.in_specs.get(member.path)
                 if spec is not None and member.dimension < len(spec.dims):
                     weights[spec.dims[member.dimension]] += sizes.get(member.path, 1)
-        return found
+        return cuts
 
     def _as_most_are(self) -> Iterator[Change]:
         """Each logical dimension cut in all its arrays as it is in most of them."""
@@ -308,10 +308,8 @@ class Proposals:
         moves = [c for c in self.program.propagate(self.plan).collectives if c.kind != "all-reduce"]
         total = sum(c.assumed_bytes for c in moves)
         moved: Counter[Any] = Counter()
-        own: dict[Any, list[tuple[int, ...]]] = {}
-        for each in self.program.constraints:
-            if each.source is not None:
-                own.setdefault((each.source.bare, _names(each.spec.dims)), []).append(each.shape)
+        constraints = [(c, c.source) for c in self.program.constraints if c.source is not None]
+        own = grouped(((source.bare, _names(c.spec.dims)), c.shape) for c, source in constraints)
         for c, ((line, before), shapes) in itertools.product(moves, own.items()):
             asked = c.array in shapes and c.after and c.after.same_as(Spec(before), self.plan.mesh)
             if asked or (c.source is not None and c.source.bare == line):
@@ -372,13 +370,13 @@ class Proposals:
                 yield self._with(dimension, (*axes, axis))
 
     def _divides(self, dimension: Dimension, axes: Sequence[Axis]) -> bool:
-        by = math.prod(axis_size(a, self.plan.mesh) for a in axes)
+        by = axes_size(axes, self.plan.mesh)
         return by > 1 and all(size % by == 0 for size in dimension.sizes)
 
     def _with(self, dimension: Dimension, axes: Sequence[Axis]) -> Change:
         plan = self.plan.with_dimension(dimension, axes)
-        said = " and ".join(map(axis_text, axes))
-        does = f"shard dimension {dimension.name} along {said}" if axes else f"replicate dimension {dimension.name}"
+        along = " and ".join(map(axis_text, axes))
+        does = f"shard dimension {dimension.name} along {along}" if axes else f"replicate dimension {dimension.name}"
         return Change(plan=plan, action=f"{does} in {self._where(plan)}")
 
     def _where(self, plan: Plan) -> str:

@@ -94,18 +94,12 @@ class Score:
 
     @property
     def communication(self) -> float:
-        """Seconds of communication."""
         return sum(m.seconds for m in self.moved)
 
 
 def score_of(cost: StepCost, needed: float, margin: tuple[float, float]) -> Score:
-    """The score of a step whose cost is known.
-
-    Args:
-        cost: the cost.
-        needed: bytes that one device needs.
-        margin: the shares by which they may be less, and more.
-    """
+    """The score of a step whose cost is known; `margin` are the shares by which the bytes `needed` may be less, and
+    more."""
     sums: dict[tuple[str, str], list[float]] = {}
     for total in cost.by("axes"):
         for c in total.collectives:
@@ -137,8 +131,6 @@ class Scorer:
     """Scores plans of a program on a machine.
 
     Attributes:
-        program: the program.
-        machine: the machine.
         lowered_for: what it is lowered for.
     """
 
@@ -154,11 +146,7 @@ class Scorer:
         return Scorer, (self.program, self.machine, self.lowered_for)
 
     def __call__(self, plan: Plan) -> Score:
-        """The score of a plan.
-
-        Raises:
-            ShardvizError: if the plan does not fit the program, or Shardy refuses it.
-        """
+        """The score of a plan. Raises ShardvizError if the plan does not fit the program, or Shardy refuses it."""
         cost, memory = self.cost(plan)
         return score_of(cost, memory.needed, memory.margin)
 
@@ -209,12 +197,8 @@ class Floor:
 
 
 def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
-    """The program on one device, shared evenly among all; None where it cannot be propagated there.
-
-    Args:
-        scorer: the program and the machine.
-        axes: mesh axes that the program may ask for.
-    """
+    """The program on one device, on a mesh with these axes, shared evenly among all; None where it cannot be propagated
+    there."""
     try:
         alone = Plan(DeviceMesh(tuple(axes), (1,) * len(axes)))
         whole, _ = sketch(scorer.program, alone, scorer.lowered_for)
@@ -222,10 +206,10 @@ def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
         return None
     chip, count = scorer.machine.chip, scorer.machine.num_chips
     counted = [row for row in whole.cost.work if row.dot_flops] if whole.cost is not None else []
-    known = [row.dtype for row in counted if chip.rate_of(row.dtype)]
+    rated = [row.dtype for row in counted if chip.rate_of(row.dtype)]
     seconds = 0.0
     for row in counted:
-        dtype = row.dtype if chip.rate_of(row.dtype) else next(iter(known), "bfloat16")
+        dtype = row.dtype if chip.rate_of(row.dtype) else next(iter(rated), "bfloat16")
         seconds += row.dot_flops / (chip.flops(dtype) * count)
     nbytes = sum(v.bytes_per_device or 0.0 for v in (*whole.held, *whole.outputs))
     return Floor(compute=seconds, memory=nbytes / (chip.needs("hbm_bytes_per_s") * count), links=0.0)

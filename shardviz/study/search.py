@@ -163,24 +163,20 @@ def search(
 def space_of(
     program: Program, machine: Machine, plan: Plan | None, mesh: DeviceMesh | None, pins: Mapping[str, Any]
 ) -> Space:
-    """What there is to choose among.
-
-    Raises:
-        MeshError: if the plan's or the wanted mesh has another number of devices than the machine.
-        ShardvizError: for a pin that names nothing.
-    """
-    for given in (mesh, None if plan is None else plan.mesh):
-        if given is not None:
-            resolve_target(machine, given)
+    """What there is to choose among. Raises MeshError if the plan's or the wanted mesh has another number of devices
+    than the machine; ShardvizError for a pin that names nothing."""
+    for own_mesh in (mesh, None if plan is None else plan.mesh):
+        if own_mesh is not None:
+            resolve_target(machine, own_mesh)
     base = _own_plan(program, machine, mesh) if plan is None else program._settled(plan)
     arguments, outputs = arrays(program, Plan(mesh) if mesh is not None else plan)
     dimensions = program.dimensions
     specs: dict[str, Spec] = {}
     cuts: dict[str, tuple[str, ...]] = {}
     sizes: dict[str, int] = {}
-    known, named = {a.name for a in arguments}, {d.name for d in dimensions}
+    paths, named = {a.name for a in arguments}, {d.name for d in dimensions}
     for what, wanted in pins.items():
-        if what in known:
+        if what in paths:
             shape = next(a.shape for a in arguments if a.name == what)
             specs[what] = Spec.of(wanted, len(shape))
         elif what in named:
@@ -211,9 +207,9 @@ def space_of(
         sizes=sizes,
     )
     if not space.meshes:
-        said = ", ".join(f"{what}: {wanted}" for what, wanted in pins.items())
+        pinned = ", ".join(f"{what}: {wanted}" for what, wanted in pins.items())
         raise ShardvizError(
-            f"pins={{{said}}}: no mesh of {machine.size} devices has all of that; an axis that cuts something is of "
+            f"pins={{{pinned}}}: no mesh of {machine.size} devices has all of that; an axis that cuts something is of "
             "more than one device, and the sizes of all axes multiply to the devices"
         )
     return space
@@ -293,7 +289,6 @@ class Searching(Trying[Search]):
 
     @property
     def state(self) -> Search:
-        """What is known now."""
         offers = sorted(self._finalists.offers, key=lambda f: f.seconds)
         leading = None
         if not offers:
@@ -400,8 +395,8 @@ class Searching(Trying[Search]):
 
     def _climbs(self, starts: Sequence[Choice], climbed: list[Tried], most: int) -> Iterator[Choice]:
         """Climbs from the best starts from which no climb began yet."""
-        known = {id(found): found for choice in starts if (found := self._known(choice)) is not None}
-        ranked = sorted(known.values(), key=lambda t: t.score.rank)
+        scored = {id(trial): trial for choice in starts if (trial := self._known(choice)) is not None}
+        ranked = sorted(scored.values(), key=lambda t: t.score.rank)
         for start in [t for t in ranked if t not in climbed][:most]:
             climbed.append(start)
             yield from self._climb(start)
@@ -420,9 +415,9 @@ class Searching(Trying[Search]):
                 if self._seen(choice):
                     continue
                 yield choice
-                found = self._known(choice)
-                if found is not None and found.score.rank < at.score.rank * (1 - _BETTER):
-                    at, better = found, True
+                trial = self._known(choice)
+                if trial is not None and trial.score.rank < at.score.rank * (1 - _BETTER):
+                    at, better = trial, True
                     break
 
     def _by_chance(self) -> Iterator[Choice]:
@@ -439,9 +434,9 @@ class Searching(Trying[Search]):
                 stale += 1
                 continue
             yield choice
-            found = self._known(choice)
-            if found is not None:
-                yield from self._climb(found)
+            trial = self._known(choice)
+            if trial is not None:
+                yield from self._climb(trial)
             stale = 0
 
     def _key(self, choice: Choice) -> Any:
@@ -485,9 +480,9 @@ class Searching(Trying[Search]):
             pool = self._workers(left if self._most is None else min(left, each * (self._most - len(self.tried))))
         if pool is None or self._over():
             return
-        known, tasks = self.tried.keys() | self._gone | self._scores.keys(), dict[Any, Plan]()
+        done, tasks = self.tried.keys() | self._gone | self._scores.keys(), dict[Any, Plan]()
         for key, plan in map(self._plan, choices):
-            if key not in known:
+            if key not in done:
                 tasks.setdefault(key, plan)
         with contextlib.closing(answers(score_there, self._shared, tasks, pool)) as scores:
             for key, score in scores:
@@ -505,9 +500,9 @@ class Searching(Trying[Search]):
     def _neighbours(self, best: Tried) -> Iterator[tuple[str, Tried]]:
         """The candidates that were tried and differ from the best in one decision."""
         for decision, choice in self.space.moves(best.choice):
-            found = self._known(choice)
-            if found is not None and found is not best:
-                yield decision, replace(found, choice=choice)  # one plan may be several choices
+            trial = self._known(choice)
+            if trial is not None and trial is not best:
+                yield decision, replace(trial, choice=choice)  # one plan may be several choices
 
     def _complete(self) -> Iterator[None]:
         """Tries what differs from the best in one decision and was not tried, as long as there is time."""
@@ -549,7 +544,6 @@ class Searching(Trying[Search]):
                 yield from self._awaited(time.monotonic() + max(self._seconds - self.elapsed, 1.0))
 
     def _ask(self, each: Tried) -> None:
-        """Starts a candidate's compile."""
         finalists = self._finalists
         assert finalists.level is not None
         finalists.asked.append(each)
@@ -597,9 +591,9 @@ class Searching(Trying[Search]):
             if each.alike not in likely and (estimated := self._as_found(each)) is not None:
                 likely[each.alike] = estimated
         offers = list(likely.values())
-        given = self._as_found(self._given) if self._given in hopeful else None
-        if given is not None and all(given.seconds <= each.seconds for each in offers):
-            return [given, *(each for each in offers if each is not given)][:count]
+        given_offer = self._as_found(self._given) if self._given in hopeful else None
+        if given_offer is not None and all(given_offer.seconds <= each.seconds for each in offers):
+            return [given_offer, *(each for each in offers if each is not given_offer)][:count]
         return offers
 
     def _as_found(self, each: Tried) -> Found | None:
@@ -612,6 +606,3 @@ class Searching(Trying[Search]):
             verdict = self._finalists.margin_of(each)
             self._estimated[id(each)] = Found(tried=each, report=report, cost=cost, accepted=None, verdict=verdict)
         return self._estimated[id(each)]
-
-
-__all__: Sequence[str] = ("Searching", "search", "space_of")

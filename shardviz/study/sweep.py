@@ -24,6 +24,7 @@ from shardviz.ask.calls import program_and_plan
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
+from shardviz.study.answer import pareto
 from shardviz.study.trying import Trying
 from shardviz.study.workers import WORTH as _WORTH
 from shardviz.study.workers import Lost, Shared, Workers, answers, can_travel, cores
@@ -100,15 +101,8 @@ class Sweep(Visible):
     @property
     def pareto(self) -> tuple[SweepRow, ...]:
         """The rows than which none is both faster and smaller, the fastest first; of those that may fit."""
-        measured = [(r.time, r.memory, r) for r in self.rows if r.time is not None and r.memory is not None]
-        may = sorted((t for t in measured if t[2].fits is not False), key=lambda t: t[:2])
-        front: list[SweepRow] = []
-        least = float("inf")
-        for _, memory, row in may:
-            if memory < least:
-                front.append(row)
-                least = memory
-        return tuple(front)
+        may_fit = (row for row in self.rows if None not in (row.time, row.memory) and row.fits is not False)
+        return pareto(may_fit, lambda row: (row.time or 0.0, row.memory or 0.0))
 
     @property
     def best(self) -> SweepRow | None:
@@ -272,15 +266,12 @@ def _row(
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked of every point."""
-
     make: Callable[..., Any]
     mesh: Any
     target: str | None
     level: str
 
     def report(self, point: Point) -> Report:
-        """Makes the program, here, and asks."""
         takes = inspect.signature(self.make).parameters
         every = any(p.kind is p.VAR_KEYWORD for p in takes.values())
         arguments = {n: v for n, v in point.items() if every or n in takes or n not in _OWN}
@@ -351,6 +342,3 @@ def value_text(value: Any) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{name}={size}" for name, size in value.items())
     return getattr(value, "__name__", "") or str(value)
-
-
-__all__: Sequence[str] = ("Sweep", "SweepRow", "sweep")

@@ -55,11 +55,9 @@ class Wait:
 
     @property
     def over(self) -> bool:
-        """Whether it can go on."""
         return not self.futures or any(f.done() for f in self.futures) or time.monotonic() >= self.until
 
     def block(self) -> None:
-        """Waits until it can."""
         if self.futures:
             seconds = None if self.until == math.inf else max(0.0, self.until - time.monotonic())
             wait(self.futures, seconds, FIRST_COMPLETED)

@@ -91,11 +91,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def packed(value: Any) -> bytes:
-    """A value as it travels.
-
-    Raises:
-        Exception: whatever pickling it raises.
-    """
+    """A value as it travels. Raises Exception: whatever pickling it raises."""
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
@@ -117,16 +113,11 @@ class Shared:
 
     @cached_property
     def value(self) -> Any:
-        """The value."""
         return pickle.loads(self.packed)
 
     @cached_property
     def packed(self) -> bytes:
-        """The value as it travels.
-
-        Raises:
-            Exception: whatever pickling it raises.
-        """
+        """The value as it travels. Raises Exception: whatever pickling it raises."""
         return packed(self.value)
 
     @cached_property
@@ -188,16 +179,12 @@ def versions() -> dict[str, str]:
 
 
 def run(shared: Shared | Stored, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes:
-    """Does a task in a worker.
+    """Does a task in a worker: pickled, whether it returned, and what, or what it raised.
 
     Args:
-        shared: the shared value.
         payload: JAX's settings where the task was given, the function and the task, pickled.
         wanted: the versions that the worker must have.
         call: another text for each call, as dask gives a call that is like an earlier one the earlier one's end.
-
-    Returns:
-        Pickled, whether the task returned, and what, or what it raised.
     """
     if (here := versions()) != dict(wanted):
         wrong = ", ".join(f"{n} {here.get(n)} in place of {v}" for n, v in wanted.items() if here.get(n) != v)
@@ -230,12 +217,8 @@ def _packed_error(error: BaseException) -> bytes:
 
 
 def begin(kernel: int, path: Sequence[str]) -> None:
-    """Makes this process a worker of another one: it is not interrupted with it, writes nothing, and ends with it.
-
-    Args:
-        kernel: the other process.
-        path: where that finds modules: a person's are found as they are there.
-    """
+    """Makes this process a worker of another one: it is not interrupted with it, writes nothing, ends with it, and
+    finds modules where that does."""
     sys.path[:] = path
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for end, mode in enumerate((os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)):
@@ -260,17 +243,9 @@ class Batch(Generic[K]):
     """
 
     def __init__(self, function: Callable[[Any, Any], Any], shared: Shared, executor: Any):
-        """No task yet.
-
-        Args:
-            function: called with the shared value and a task, in a worker.
-            shared: what all tasks need.
-            executor: `Workers`, another `concurrent.futures.Executor`, a client of `dask.distributed`, or another
-                object with `get_executor()`, whose workers have this JAX and shardviz.
-
-        Raises:
-            ShardvizError: if the executor is none.
-        """
+        """No task yet. `function` is called with the shared value and a task, in a worker of `executor`: `Workers`,
+        another `concurrent.futures.Executor`, a client of `dask.distributed`, or another object with `get_executor()`.
+        Raises ShardvizError if the executor is none."""
         self._function, self._shared = function, shared
         self._executor = executor_of(executor)
         self._wanted, self._contexts = versions(), Contexts.here()
@@ -288,25 +263,17 @@ class Batch(Generic[K]):
 
     @property
     def futures(self) -> tuple[Future[Any], ...]:
-        """What is being done."""
         return tuple(self._running)
 
     def put(self, key: K, task: Any) -> None:
-        """Gives a task.
-
-        Raises:
-            Exception: whatever pickling it raises.
-        """
+        """Gives a task. Raises Exception: whatever pickling it raises."""
         self._tasks[key] = packed((self._contexts, self._function, task))
         self._waiting.append(key)
         self._submit()
 
     def done(self, seconds: float | None = None) -> Iterator[tuple[K, Any]]:
-        """Waits until a task is done, or so many seconds; yields the keys and answers of those that are.
-
-        Raises:
-            Exception: what a task raised.
-        """
+        """Waits until a task is done, or so many seconds; yields the keys and answers of those that are. Raises
+        Exception: what a task raised."""
         if not self._tasks:
             return
         finished, _ = wait(self._running, seconds, FIRST_COMPLETED)
@@ -411,11 +378,7 @@ def answers(
 
 
 def executor_of(executor: Any) -> Executor:
-    """The executor that a person gave.
-
-    Raises:
-        ShardvizError: if it is none.
-    """
+    """The executor that a person gave. Raises ShardvizError if it is none."""
     candidate = executor.get_executor() if hasattr(executor, "get_executor") else executor
     if not callable(getattr(candidate, "submit", None)):
         raise ShardvizError(
@@ -455,14 +418,8 @@ class Workers(Executor):
     """
 
     def __init__(self, count: int | None = None):
-        """No process yet.
-
-        Args:
-            count: how many; None for as many as cores that this process may use.
-
-        Raises:
-            ShardvizError: for a count below 1.
-        """
+        """No process yet; as many as cores that this process may use if not given. Raises ShardvizError for a count
+        below 1."""
         if count is not None and count < 1:
             raise ShardvizError(f"Workers({count}): one worker or more is needed")
         self.count = count or cores()
@@ -485,11 +442,8 @@ class Workers(Executor):
         return all(each.done() for each in self._starts)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Has a worker call a function. Where one has died, all are started anew.
-
-        Raises:
-            RuntimeError: after `shutdown` or `stop`.
-        """
+        """Has a worker call a function. Where one has died, all are started anew. Raises RuntimeError after `shutdown`
+        or `stop`."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("these workers have been shut down")
@@ -513,7 +467,6 @@ class Workers(Executor):
             self._pool.shutdown(wait=wait, kill_workers=cancel_futures)
 
     def stop(self) -> None:
-        """Ends all workers at once."""
         self.shutdown(cancel_futures=True)
 
     def __exit__(self, kind: Any, *_: Any) -> bool | None:

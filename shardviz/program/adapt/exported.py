@@ -29,11 +29,9 @@ def held_by(fn: Any) -> Any:
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
     """A `jax.export.Exported`, or what holds one as its attribute `exported`.
 
-    Arguments are needed only where dimensions are symbolic: their shapes say what the symbols stand for.
-
-    Raises:
-        TraceError: if arguments are given that do not fit, or options, which an export has fixed.
-        SpecError: if dimensions are symbolic and no arguments are given.
+    Arguments are needed only where dimensions are symbolic: their shapes say what the symbols stand for. Raises
+    TraceError if arguments are given that do not fit, or options, which an export has fixed; SpecError if dimensions
+    are symbolic and no arguments are given.
     """
     exported = held_by(fn)
     if exported is None:
@@ -53,16 +51,9 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
 
 
 def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: DeviceMesh | None = None) -> Call:
-    """An export as a `Call`.
-
-    Args:
-        values: a value for every symbolic dimension.
-        mesh: the mesh to write its shardings over; None for its own.
-
-    Raises:
-        SpecError: if a symbolic dimension has no value, or one that breaks a constraint.
-        TraceError, MeshError: as `stablehlo_program.call_of`.
-    """
+    """An export as a `Call`, its shardings written over `mesh` (None: its own), its symbolic dimensions as in `values`.
+    Raises SpecError if a symbolic dimension has no value, or one that breaks a constraint; TraceError, MeshError as
+    `stablehlo_program.call_of`."""
     settled = symbols.check(exported.fun_name, _jax.symbols_of(exported.in_avals), values)
     shapes = [tuple(_jax.evaluated(d, settled) for d in aval.shape) for aval in exported.in_avals]
     return _exported(exported, shapes, mesh)
@@ -106,12 +97,8 @@ def mesh_of(exported: Any) -> DeviceMesh | None:
 
 
 def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) -> Notes:
-    """What JAX would say to a call of the export on a plan's mesh and platform.
-
-    Args:
-        settled: the one whose code is explored.
-        devices: how many it was exported for; one that is for one device runs on any number.
-    """
+    """What JAX would say to a call of the export on a plan's mesh and platform; `settled` is the one whose code is
+    explored."""
 
     def notes(mesh: DeviceMesh, platform: str) -> tuple[Finding, ...]:
         findings = []

@@ -29,10 +29,8 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
     """A function, or one that `jax.jit` has wrapped.
 
     The wrapping is taken off: what it says of static and donated arguments holds unless `options` says otherwise, and
-    its shardings are the plan that the function brings.
-
-    Raises:
-        TraceError: if an argument is no array and not static, or an option names none.
+    its shardings are the plan that the function brings. Raises TraceError if an argument is no array and not static, or
+    an option names none.
     """
     if not callable(fn):
         return None
@@ -119,10 +117,7 @@ def box_specs(tree: Any) -> list[tuple[Spec | None, DeviceMesh | None]]:
 
 def adapt_equinox(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
     """A function or method wrapped by `equinox.filter_jit`, with what it says of donation unless `options` say more.
-
-    Raises:
-        TraceError, SpecError: as `adapt`.
-    """
+    Raises TraceError, SpecError as `adapt`."""
     if "equinox" not in sys.modules:
         return None
     wrapper, bound = fn, ()

@@ -55,12 +55,9 @@ from shardviz.program.trees import (
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
     """A function of flax.nnx objects, wrapped by `nnx.jit`, `jax.jit` or not at all; also a module, or its method.
 
-    An argument may be a function without parameters that makes such an object, `lambda: Model(rngs=nnx.Rngs(0))`; it
-    is called by `nnx.eval_shape` only, which allocates nothing.
-
-    Raises:
-        TraceError: if an argument is no array and not static.
-        SpecError: if `in_shardings` do not fit the arguments.
+    An argument may be a function without parameters that makes such an object, `lambda: Model(rngs=nnx.Rngs(0))`; it is
+    called by `nnx.eval_shape` only, which allocates nothing. Raises TraceError if an argument is no array and not
+    static; SpecError if `in_shardings` do not fit the arguments.
     """
     if "flax.nnx" not in sys.modules:
         return None
@@ -182,12 +179,8 @@ def _brings(name: str, under: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
 
 
 def _asked(name: str, given: Given, lifted: Lifted) -> tuple[list[Spec | None], tuple[bool, ...]]:
-    """For each array the spec that `in_shardings` give it, and whether they give one at all.
-
-    Raises:
-        SpecError: if they give two to an array that stands at two places.
-        TraceError: if an array does, and `nnx.jit` is in its tree mode.
-    """
+    """For each array the spec that `in_shardings` give it, and whether they give one at all. Raises SpecError if they
+    give two to an array that stands at two places; TraceError if an array does, and `nnx.jit` is in its tree mode."""
     what, places = f"{name}'s in_shardings", lifted.places
     prefix = spec_tree(given.in_shardings)
     positional, keyword = places.tree
@@ -236,11 +229,8 @@ def _leaf(path: Path, value: Any, held: Any = None) -> Leaf:
 
 
 def _standing(objects: Sequence[Any], arrays: Mapping[Path, Leaf]) -> list[dict[Path, Leaf]]:
-    """For each object the arrays in it, those among them that an earlier one shares too: path in the object → array.
-
-    Args:
-        arrays: path in their common state (the object's number first) → array, each once.
-    """
+    """For each object the arrays in it, those that an earlier one shares too: path in the object → array, which
+    `arrays` has by path in their common state (the object's number first)."""
     variable = load().Variable
     first: dict[int, Path] = {}  # a variable → its path in the state
     places: list[dict[Path, Path]] = []
@@ -310,7 +300,7 @@ class Lifted:
         facts = iter(views(state, len(owned), lambda path, _, __: objects[path]))
         standing = iter(_standing([x for _, x in owned], objects))
         roots = parameter_names(given.fn, len(given.args))
-        pure, known, places = dict(whole), {}, {}
+        pure, arguments, places = dict(whole), {}, {}
         home: dict[int, Leaf] = {}  # a leaf at a place → that of its array
         for key, (leaves, treedef) in flat.items():
             root, where = (key, key) if isinstance(key, str) else (roots[key], f"argument {key}")
@@ -329,9 +319,9 @@ class Lifted:
                     own.append(leaf := _leaf(plain_path(path), value))
                     at.append(named := replace(leaf, name=name))
                     home[id(named)] = leaf
-            known[key], places[key] = treedef.unflatten(own), treedef.unflatten(at)
-        positional = tuple(known[i] for i in range(len(given.args)) if i in known)
-        keyword = {k: known[k] for k in kwargs if k in known}
+            arguments[key], places[key] = treedef.unflatten(own), treedef.unflatten(at)
+        positional = tuple(arguments[i] for i in range(len(given.args)) if i in arguments)
+        keyword = {k: arguments[k] for k in kwargs if k in arguments}
         every = tuple(jax.tree.leaves((positional, keyword)))
         numbers = {id(leaf): i for i, leaf in enumerate(every)}
         standing_at = tuple(places[i] for i in range(len(given.args)) if i in places), {k: places[k] for k in keyword}
@@ -389,10 +379,10 @@ def pure_function(
         arrays = iter(views(state, len(own), lambda _, __, value: value, fresh))
         facts = iter(views(state, len(own), lambda path, held, x: Leaf("", path[1:], held, x.shape), fresh))
         plain = treedef.unflatten(next(arrays) if is_object(x) else x for x in leaves)
-        known = treedef.unflatten(
+        placeholders = treedef.unflatten(
             next(facts) if is_object(x) else Leaf("", (), x, tuple(getattr(x, "shape", ()))) for x in leaves
         )
-        specs, _ = specs_by("out_shardings", given.out_shardings, known)
+        specs, _ = specs_by("out_shardings", given.out_shardings, placeholders)
         if not new and not any(specs):
             return plain
         return Outcome(plain, [v for _, v in new], tuple(p for p, _ in new), specs)
@@ -438,11 +428,8 @@ def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ..
 
 
 def made(argument: Any) -> Any:
-    """What a function without parameters makes, abstract; any other argument as it is.
-
-    Raises:
-        TraceError: with what the function raised as its cause.
-    """
+    """What a function without parameters makes, abstract; any other argument as it is. Raises TraceError with what the
+    function raised as its cause."""
     if not inspect.isfunction(argument) and not isinstance(argument, functools.partial):
         return argument
     try:

@@ -30,13 +30,9 @@ DEFAULT_AXIS = "i"
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A pmapped function; the size of its mapped dimension is the size of its mesh.
-
-    Raises:
-        SpecError: if `in_axes` does not fit the arguments, or their mapped dimensions differ in size.
-        TraceError: if an argument is no array and not static, if the axis's name is no text, or if `options` says again
-            what `jax.pmap` was told.
-    """
+    """A pmapped function; the size of its mapped dimension is the size of its mesh. Raises SpecError if `in_axes` does
+    not fit the arguments, or their mapped dimensions differ in size; TraceError if an argument is no array and not
+    static, if the axis's name is no text, or if `options` says again what `jax.pmap` was told."""
     told = _jax.unwrap_pmap(fn)
     if told is None:
         return None
@@ -97,7 +93,6 @@ class MappedArray:
 
     Attributes:
         name: its tree path.
-        shape: its shape.
         dim: the dimension that is mapped; None for an array that every device has whole.
     """
 
@@ -138,11 +133,8 @@ class Mapped:
         )
 
     def mesh(self) -> jax.sharding.AbstractMesh:
-        """The mesh to map over: that of the plan, or where there is none, one as long as the mapped dimension.
-
-        Raises:
-            MeshError: if the plan's has no axis of this name and size.
-        """
+        """The mesh to map over: that of the plan, or where there is none, one as long as the mapped dimension. Raises
+        MeshError if the plan's has no axis of this name and size."""
         mesh = jax.sharding.get_abstract_mesh()
         if mesh.empty:
             return abstract_mesh(DeviceMesh((self.axis,), (self.size,)))
