@@ -11,6 +11,7 @@ Bytes of main memory are those of fusions:
 |---|---|
 | products, reductions, gathers, sorts, kernels | read their operands and write their results: one fusion each |
 | a scatter of one element into each row | is a comparison with each index, element by element |
+| a pad that spreads the elements | reads and writes main memory, and is part of nothing |
 | what is computed element by element | is computed where it is read, from what it comes from |
 | ... of a product, for another product or for a collective | is written by the product, in its own place |
 | ... for two fusions, of more bytes than it has twice itself | is written by the first, and read by the second |
@@ -461,6 +462,7 @@ class ScheduleBuilder:
         for value in operation.results:
             node = self._nodes[value] = self._array(value, fusion.slot or self._scopes[-1].slots[-1])
             node.in_memory, node.fusion, node.is_summed = True, fusion, kind == "reduce"
+            node.stored = kind == "pad"  # which a TPU's compiler hardly ever keeps in a chip's own memory
             fusion.result = fusion.result or value
 
     def _update(self, operation: Operation, operands: list[_ListedArray]) -> None:
