@@ -10,8 +10,9 @@ _ROWS, _LANES = 8, 128
 def image_padding(shard: Sequence[int], dims: Sequence[int]) -> float:
     """The share by which a TPU stores more of an image, as its tiles are not full.
 
-    One of batch and features lies along the lanes of a tile, the other along its rows, whichever way is smaller; of a
-    single image its rows stand for the batch. So libtpu 0.0.42 lays what convolutions take and give (a test asks it).
+    One of batch and features lies along the lanes of a tile, the other along its rows, whichever way is smaller; of
+    fewer than eight images the height takes the batch's place. So libtpu 0.0.42 lays what convolutions take and give
+    (a test asks it).
 
     Args:
         shard: the shape of the images on one device.
@@ -21,7 +22,7 @@ def image_padding(shard: Sequence[int], dims: Sequence[int]) -> float:
     (1.0, 0.0)
     """
     batch, features, *spatial = (shard[place] for place in dims)
-    if batch == 1 and spatial:
+    if batch < _ROWS and spatial:
         batch = spatial[0]
     elements = batch * features
     return min(_tiled(batch, features), _tiled(features, batch)) / elements - 1 if elements else 0.0

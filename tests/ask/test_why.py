@@ -345,11 +345,14 @@ def test_operands_that_disagree(program):
     """`data` cuts the rows of `x` and what `w1` is summed over: one of the two has to move."""
     plan = PLAN.with_spec("w1", P("data", "model"))
     report = program.propagate(plan)
-    (moved,) = report.collectives.where("all-to-all")
+    (moved,) = report.collectives.where("all-gather")
+    assert [(c.kind, c.shape) for c in program.partition(plan).collectives] == [
+        (c.kind, c.shape) for c in report.collectives
+    ]
     why = program.why(plan, moved)
-    assert (why.need.kind, why.need.value, str(why.need.before)) == ("disagree", "x", "P('data', None)")
-    assert str(why.need.after.canonical()) == "P(None, 'data')"
-    assert "data is taken by dimension 0 of w1, another dimension of the operation" in why.need.words
+    assert (why.need.kind, why.need.value, str(why.need.before)) == ("disagree", "w1", "P('data', 'model')")
+    assert str(why.need.after) == "P(None, 'model')"
+    assert "data is taken by dimension 0 of x, another dimension of the operation" in why.need.words
     ways = {tuple(s.name for s in w.taken): w for w in why.ways}
     assert ways["w1",].gone and ways["x",].gone
     for way in why.ways:

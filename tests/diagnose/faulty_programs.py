@@ -396,7 +396,7 @@ FAULTS = {
     ),
     "images by height": Fault(
         fn=convolved,
-        args=lambda n: (array(3, 3, 4, 4), array(16, 8 * n, 8 * n, 4), array(16, 8 * n, 8 * n, 4)),
+        args=lambda n: (array(3, 3, 128, 128), array(16, 8 * n, 8 * n, 128), array(16, 8 * n, 8 * n, 128)),
         specs=(P(), P(None, ALL), P(None, ALL)),
         good=(P(), P(ALL), P(ALL)),
         rules=("halo",),
