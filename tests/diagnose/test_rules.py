@@ -169,6 +169,8 @@ def test_good_plans_raise_nothing_above_a_note(name):
 
 ROOM = {(8, "llama"): "tpu v5p:2x2x2"}
 """Where a program fits that is trained on as many chips as it is presented for, but not on these."""
+WARNED = {(64, "graph"): {"along-the-cut", "small-tiles"}}
+"""What is rightly said of a best preset: features are cut into halves of a tile, and lookups of them laid together."""
 
 
 @pytest.mark.long
@@ -183,7 +185,8 @@ def test_the_best_preset_that_fits_raises_nothing_above_a_note(chips, name):
     costs = {name: sv.cost(report, target) for name, report in reports.items()}
     best = min((n for n in costs if costs[n].needs.fits is not False), key=lambda n: costs[n].seconds)
     for report in (program.propagate(presets[best], target), reports[best]):
-        assert not [f.text for f in report.findings_on(target) if f.severity != "note"], best
+        warnings = [f for f in report.findings_on(target) if f.severity != "note"]
+        assert not [f.text for f in warnings if f.rule not in WARNED.get((chips, name), ())], best
 
 
 @pytest.mark.parametrize("name", ["moe", "pipeline"])

@@ -67,14 +67,13 @@ def test_what_is_offered_helps_as_much_as_is_said(lame, tried):
 @pytest.mark.long
 @pytest.mark.parametrize("warned", [False, True])
 def test_what_no_finding_names_is_a_warning_where_the_targets_compiler_says_so(warned):
-    """The partitioner has a graph network's step be shorter with its nodes cut twice, the TPU's compiler longer; both
-    say of a U-Net with nothing sharded over `data` that the batch belongs there."""
+    """Of a U-Net with nothing sharded over `data` the partitioner and the TPU's compiler say that the batch belongs there;
+    of a graph network with its batch sharded nothing is to be gained."""
     program = unet(256, 64) if warned else graph(2**13, 2**16, 256, 4)
     plan = program.presets({"data": 4, "model": 2})["data parallel"]
     if warned:
         plan = sv.Plan(plan.mesh, edits=channels(program))
     mends = sv.mends(program, program.partition(plan, TARGET), TARGET, plan=plan)
-    assert any("level compiled" in refused.why for refused in mends.not_offered) is not warned
     assert any(f.severity == "warning" for f in mends.unnamed) is warned
     before = cost_of(program.compile(plan, TARGET), TARGET).seconds
     for mend in mends:
