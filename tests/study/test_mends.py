@@ -67,8 +67,9 @@ def test_what_is_offered_helps_as_much_as_is_said(lame, tried):
 @pytest.mark.long
 @pytest.mark.parametrize("warned", [False, True])
 def test_what_no_finding_names_is_a_warning_where_the_targets_compiler_says_so(warned):
-    """Of a U-Net with nothing sharded over `data` the partitioner and the TPU's compiler say that the batch belongs there;
-    of a graph network with its batch sharded nothing is to be gained."""
+    """Of a U-Net with nothing sharded over `data` the partitioner and the TPU's compiler say that the batch belongs
+    there; of a graph network with its batch sharded nothing is to be gained.
+    """
     program = unet(256, 64) if warned else graph(2**13, 2**16, 256, 4)
     plan = program.presets({"data": 4, "model": 2})["data parallel"]
     if warned:
