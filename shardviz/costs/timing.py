@@ -34,9 +34,10 @@ def runs_as_sum(kind: str, size: int, machine: Machine) -> bool:
     to which each device gives its shard among zeros.
 
     So it does, without flags, where a group is all chips of a slice: with a reduce-scatter where the slice has three
-    sides, or two of the same length from 4 on; with an all-gather where it has three from 4 on. Over some of the chips
-    it mostly does not. This was tried on 31 slices of v2 to tpu7x, with float32 and bfloat16, of 4 MB to 2 GB, with
-    libtpu 0.0.42 (one differed: bfloat16 on v3:4x8); a test tries some again.
+    sides, or two of the same length from 4 on; with an all-gather where it has three from 4 on. On tpu7x, whose chips
+    are two devices, reduce-scatters run as they are, on the sparse cores. Over some of the chips it mostly does not.
+    This was tried on 31 slices of v2 to tpu7x, with float32 and bfloat16, of 4 MB to 2 GB, with libtpu 0.0.42 (one
+    differed: bfloat16 on v3:4x8); a test tries some again.
 
     Args:
         kind: of the collective.
@@ -45,9 +46,10 @@ def runs_as_sum(kind: str, size: int, machine: Machine) -> bool:
     chip, sides = machine.chip, machine.topology
     if chip.kind != "tpu" or size * machine.num_slices != machine.size:
         return False
+    if kind == "all-gather":
+        return chip.ici_axes == 3 and min(sides) >= 4
     if chip.ici_axes == 3:
-        least = 2 if kind == "reduce-scatter" and chip.devices_per_chip == 1 else 4
-        return kind in ("reduce-scatter", "all-gather") and min(sides) >= least
+        return kind == "reduce-scatter" and chip.devices_per_chip == 1 and min(sides) >= 2
     return kind == "reduce-scatter" and len(set(sides)) == 1 and min(sides) >= 4
 
 
@@ -175,7 +177,7 @@ class Timing:
         one = self.collectives.get(entry.collective)
         if one is not None and entry.scatters:
             one = dataclasses.replace(one, kind="reduce-scatter")
-        if one is None or self._beside is None:
+        if one is None or self._beside is None:  # a compiler's own schedule, or no TPU: it runs as it is written
             return one
         if one.axes and runs_as_sum(one.kind, self.place.groups(one.axes).shape[1], self.place.machine):
             whole = max(one.operand_bytes, one.result_bytes)

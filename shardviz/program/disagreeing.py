@@ -31,7 +31,7 @@ from shardviz.program.module import MESH
 
 
 def gather_disagreeing(operations: Iterable[ir.Operation], mesh: DeviceMesh) -> None:
-    """Reshards both factors of each such product, in place, so that what it sums over is whole on every device."""
+    """Puts reshardings in front of such products, in place, so that what is summed over is whole as XLA has it."""
     for op in operations:
         if op.name != "stablehlo.dot_general":
             continue
@@ -60,13 +60,13 @@ def _gather_for_rows(
     begin = len(batched[0])
     for one, other in ((0, 1), (1, 0)):
         free = [d for d in range(len(cuts[other].dims)) if d not in (*summed[other], *batched[other])]
-        theirs = result_dims[begin : begin + len(free)] if other == 0 else result_dims[len(result_dims) - len(free) :]
-        kept = {a for d, axes in zip(free, theirs, strict=False) for a in axes if a in cuts[other].dims[d]}
+        made = result_dims[begin : begin + len(free)] if other == 0 else result_dims[len(result_dims) - len(free) :]
+        kept = {a for d, axes in zip(free, made, strict=False) for a in axes if a in cuts[other].dims[d]}
         dims = list(cuts[one].dims)
         for d, opposite in zip(summed[one], summed[other], strict=True):
             if dims and kept & {*dims[d]}:
-                left, theirs = tuple(a for a in dims[d] if a not in kept), cuts[other].dims[opposite]
-                dims[d] = left if left == tuple(theirs) else ()
+                left = tuple(a for a in dims[d] if a not in kept)
+                dims[d] = left if left == tuple(cuts[other].dims[opposite]) else ()
         if tuple(dims) != tuple(cuts[one].dims):
             _put(op, one, Spec(tuple(dims)))
 
