@@ -26,7 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from shardviz.costs.machine import attached
-from shardviz.gallery.steps import STEPS, Step
+from shardviz.gallery.example import Example
+from shardviz.gallery.steps import STEPS
 
 _SPANS, _SPAN = 11, 0.15
 
@@ -41,7 +42,7 @@ def drawn(place: int, array: Any) -> Any:
     return ((x.astype(jnp.float32) * 2.0**-32 - 0.5) * 0.07).astype(array.dtype).reshape(array.shape)
 
 
-def compiled(step: Step) -> Any:
+def compiled(step: Example) -> Any:
     """The step for this machine's first device."""
     axes = tuple(step.mesh)
     mesh = jax.make_mesh((1,) * len(axes), axes, axis_types=(jax.sharding.AxisType.Auto,) * len(axes))
@@ -50,7 +51,7 @@ def compiled(step: Step) -> Any:
         return made.lower(*step.args).compile()
 
 
-def timed(step: Step, run: Any, spans: int = _SPANS, span: float = _SPAN) -> dict[str, float]:
+def timed(step: Example, run: Any, spans: int = _SPANS, span: float = _SPAN) -> dict[str, float]:
     """How long a step takes: `seconds`, the median span's; `least`, `most`; `steps`, how many were timed."""
     leaves, tree = jax.tree.flatten(step.args)
     make = jax.jit(drawn, static_argnums=(0, 1))

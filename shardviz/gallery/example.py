@@ -26,9 +26,9 @@ class Example:
         fn: the function.
         args: its arguments, `jax.ShapeDtypeStruct`s in pytrees.
         mesh: axis name → size of the mesh that the specs are meant for.
-        in_specs, out_specs: a sensible plan.
+        in_specs, out_specs: a sensible plan; None where the function brings its own, and on one device.
         options: for `sv.trace`, such as `donate_argnums`.
-        parameters: the number of trainable parameters.
+        parameters: the number of trainable parameters; this and the next three are 0 for a small step (`steps`).
         tokens: tokens (or examples) in a step's batch.
         flops: FLOPs of a step's matrix products and convolutions, all devices together, by arithmetic on paper: those
             that `jax.checkpoint` has done again and those that are done for nothing (a pipeline's bubble) count too.
@@ -44,13 +44,13 @@ class Example:
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     mesh: dict[str, int]
-    in_specs: Any
-    out_specs: Any
-    options: dict[str, Any]
-    parameters: int
-    tokens: int
-    flops: float
-    model_flops: float
+    in_specs: Any = None
+    out_specs: Any = None
+    options: dict[str, Any] = field(default_factory=dict)
+    parameters: int = 0
+    tokens: int = 0
+    flops: float = 0.0
+    model_flops: float = 0.0
     kernels: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property

@@ -23,8 +23,8 @@ from jax.sharding import PartitionSpec as P
 AXES = {"in": ("data", "model"), "out": ("model", "data"), "vocabulary": ("model", "data")}
 
 
-def _init(axes: tuple[str, ...], scale: float = 1.0) -> Any:
-    return nnx.with_partitioning(nnx.initializers.variance_scaling(scale, "fan_in", "truncated_normal"), axes)
+def _init(axes: tuple[str, ...]) -> Any:
+    return nnx.with_partitioning(nnx.initializers.variance_scaling(1.0, "fan_in", "truncated_normal"), axes)
 
 
 def by_batch(x: Any) -> Any:
@@ -52,7 +52,7 @@ class Attention(nnx.Module):
         return self.out(mixed.reshape(batch, length, d))
 
 
-class Block(nnx.Module):
+class FlaxBlock(nnx.Module):
     """Attention and a feed-forward block, each normalised and added to the stream."""
 
     def __init__(self, d_model: int, d_ff: int, heads: int, *, dtype: Any, rngs: nnx.Rngs):
@@ -68,14 +68,14 @@ class Block(nnx.Module):
         return x + self.down(jax.nn.gelu(self.up(self.norm2(x))))
 
 
-class Decoder(nnx.Module):
+class FlaxDecoder(nnx.Module):
     """Embedding, blocks, and logits."""
 
     def __init__(
         self, vocabulary: int, layers: int, d_model: int, d_ff: int, heads: int, *, dtype: Any, rngs: nnx.Rngs
     ):
         self.embed = nnx.Embed(vocabulary, d_model, embedding_init=_init(AXES["vocabulary"]), dtype=dtype, rngs=rngs)
-        self.blocks = nnx.List([Block(d_model, d_ff, heads, dtype=dtype, rngs=rngs) for _ in range(layers)])
+        self.blocks = nnx.List([FlaxBlock(d_model, d_ff, heads, dtype=dtype, rngs=rngs) for _ in range(layers)])
         self.norm = nnx.RMSNorm(d_model, dtype=dtype, rngs=rngs)
 
     def __call__(self, tokens: Any) -> Any:
@@ -85,31 +85,31 @@ class Decoder(nnx.Module):
         return self.embed.attend(self.norm(x))
 
 
-def loss_fn(model: Decoder, tokens: Any) -> Any:
+def loss_fn(model: FlaxDecoder, tokens: Any) -> Any:
     """The mean cross-entropy of each next token."""
     logits = model(tokens).astype(jnp.float32)
     targets = jnp.roll(tokens, -1, axis=1)
     return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
 
 
-def train_step(model: Decoder, optimizer: nnx.Optimizer, tokens: Any) -> Any:
+def train_step(model: FlaxDecoder, optimizer: nnx.Optimizer, tokens: Any) -> Any:
     """One step of Adam: model and optimizer are changed in place, the loss is returned."""
     loss, grads = nnx.value_and_grad(loss_fn)(model, tokens)
     optimizer.update(model, grads)
     return loss
 
 
-def abstract(**sizes: Any) -> tuple[Decoder, nnx.Optimizer]:
+def abstract(**sizes: Any) -> tuple[FlaxDecoder, nnx.Optimizer]:
     """The model and its optimizer with shapes in place of arrays."""
 
-    def make() -> tuple[Decoder, nnx.Optimizer]:
-        model = Decoder(**sizes, rngs=nnx.Rngs(0))
+    def make() -> tuple[FlaxDecoder, nnx.Optimizer]:
+        model = FlaxDecoder(**sizes, rngs=nnx.Rngs(0))
         return model, nnx.Optimizer(model, optax.adamw(1e-3), wrt=nnx.Param)
 
     with nnx.use_eager_sharding(False):  # else flax asks for a mesh with devices as soon as a variable is made
         return nnx.eval_shape(make)
 
 
-def count(model: Decoder) -> int:
+def count(model: FlaxDecoder) -> int:
     """The number of trainable parameters."""
     return sum(math.prod(p.shape) for p in jax.tree.leaves(nnx.state(model, nnx.Param)))

@@ -22,7 +22,8 @@ from importlib import resources
 from typing import Any
 
 from shardviz.ask import Program
-from shardviz.gallery.steps import STEPS, Step
+from shardviz.gallery.example import Example
+from shardviz.gallery.steps import STEPS
 from shardviz.kept import cached_property
 from shardviz.program.plan import Plan
 
@@ -57,7 +58,7 @@ class Measured:
     predicted: Mapping[str, float]
 
     @cached_property
-    def step(self) -> Step:
+    def step(self) -> Example:
         """What ran."""
         return STEPS[self.key]()
 

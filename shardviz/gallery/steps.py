@@ -10,8 +10,8 @@ They are there to be measured (`measured`): each is what dominates some program,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -19,64 +19,43 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from shardviz.ask import Program
 from shardviz.gallery.decoders import MODELS, Decoder, Shape, decoder_of
 from shardviz.gallery.example import Example
 from shardviz.gallery.llama import rms_norm, rotary
 from shardviz.gallery.mlp import mlp
 from shardviz.gallery.moe import moe
 from shardviz.gallery.resnet import resnet
-from shardviz.kept import cached_property
-from shardviz.program.adapt import adapt
-from shardviz.program.plan import Plan
 
 _MODEL = "llama3.1-8b"
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
-    """A step of one device; the fields are as of `Example`."""
+def _step(fn: Callable[..., Any], args: tuple[Any, ...], **options: Any) -> Example:
+    """A step of one device; `options` are for `sv.trace`."""
+    return Example(fn, args, {"fsdp": 1}, options=options)
 
-    fn: Callable[..., Any]
-    args: tuple[Any, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    mesh: Mapping[str, int] = field(default_factory=lambda: {"fsdp": 1})
-    kernels: Mapping[str, float] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, example: Example) -> Step:
-        """An example of the gallery."""
-        return cls(example.fn, example.args, example.options, example.mesh, example.kernels)
-
-    @cached_property
-    def program(self) -> Program:
-        """The step, traced."""
-        program = Program(adapt(self.fn, self.args, {}, **self.options), dict(self.mesh))
-        return program.with_flops(self.kernels) if self.kernels else program
-
-    @property
-    def plan(self) -> Plan:
-        """The only plan there is."""
-        return Plan(dict(self.mesh))
+def alone(example: Example) -> Example:
+    """An example on one device, where no spec says anything."""
+    return replace(example, in_specs=None, out_specs=None)
 
 
 def _array(*shape: int, dtype: Any = jnp.bfloat16) -> Any:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-def product(rows: int, inner: int, columns: int, dtype: Any = jnp.bfloat16, precision: str | None = None) -> Step:
+def product(rows: int, inner: int, columns: int, dtype: Any = jnp.bfloat16, precision: str | None = None) -> Example:
     """One matrix product."""
     fn = lambda a, b: jnp.matmul(a, b, precision=precision)  # noqa: E731
-    return Step(fn, (_array(rows, inner, dtype=dtype), _array(inner, columns, dtype=dtype)))
+    return _step(fn, (_array(rows, inner, dtype=dtype), _array(inner, columns, dtype=dtype)))
 
 
-def products(count: int, side: int) -> Step:
+def products(count: int, side: int) -> Example:
     """A chain of small square products."""
     fn = lambda x, ws: jax.lax.scan(lambda x, w: (x @ w, None), x, ws)[0]  # noqa: E731
-    return Step(fn, (_array(side, side), _array(count, side, side)))
+    return _step(fn, (_array(side, side), _array(count, side, side)))
 
 
-def adam(parameters: int = 2**29, arrays: int = 16, dtype: Any = jnp.float32) -> Step:
+def adam(parameters: int = 2**29, arrays: int = 16, dtype: Any = jnp.float32) -> Example:
     """AdamW alone."""
 
     def update(params: Any, first: Any, second: Any, grads: Any) -> tuple[Any, Any, Any]:
@@ -86,10 +65,10 @@ def adam(parameters: int = 2**29, arrays: int = 16, dtype: Any = jnp.float32) ->
         return jax.tree.map(step, params, first, second), first, second
 
     tree = [_array(parameters // arrays // 4096, 4096, dtype=dtype) for _ in range(arrays)]
-    return Step(update, (tree, tree, tree, tree), {"donate_argnums": (0, 1, 2)})
+    return _step(update, (tree, tree, tree, tree), donate_argnums=(0, 1, 2))
 
 
-def norms(rows: int = 32768, features: int = 8192) -> Step:
+def norms(rows: int = 32768, features: int = 8192) -> Example:
     """Layer norm, GELU, a softmax and a sum: nothing but reductions and elementwise work."""
 
     def fn(x: Any, scale: Any, bias: Any) -> Any:
@@ -99,10 +78,10 @@ def norms(rows: int = 32768, features: int = 8192) -> Step:
         h = jax.nn.gelu((wide * scale + bias).astype(x.dtype))
         return jax.nn.softmax(h.astype(jnp.float32), axis=-1).astype(x.dtype) + x
 
-    return Step(fn, (_array(rows, features), _array(features), _array(features)))
+    return _step(fn, (_array(rows, features), _array(features), _array(features)))
 
 
-def prefill(batch: int = 2, sequence: int = 4096, layers: int = 8) -> Step:
+def prefill(batch: int = 2, sequence: int = 4096, layers: int = 8) -> Example:
     """A Llama's forward pass over prompts in bfloat16, attention by cuDNN, logits of the last tokens."""
     train = decoder_of(_MODEL, layers=layers, batch=batch, sequence=sequence, mesh="fsdp=1", attention="cudnn",
                        weights=jnp.bfloat16)  # fmt: skip
@@ -111,10 +90,10 @@ def prefill(batch: int = 2, sequence: int = 4096, layers: int = 8) -> Step:
     def fn(params: Any, tokens: Any) -> Any:
         return (decoder.hidden(params, tokens)[:, -1] @ params["logits"]).astype(jnp.float32)
 
-    return Step(fn, (train.args[0], train.args[-1]), {}, train.mesh, train.kernels)
+    return Example(fn, (train.args[0], train.args[-1]), train.mesh, kernels=train.kernels)
 
 
-def decode(batch: int = 32, context: int = 4096, layers: int = 8) -> Step:
+def decode(batch: int = 32, context: int = 4096, layers: int = 8) -> Example:
     """A token more for each of many sequences, with keys and values kept of all tokens before, in bfloat16."""
     shape = MODELS[_MODEL]
     groups = shape.heads // shape.kv_heads
@@ -143,10 +122,10 @@ def decode(batch: int = 32, context: int = 4096, layers: int = 8) -> Step:
     params = {name: _array(*dims) for name, (dims, _) in shape.ends.items()} | {"layers": [one] * layers}
     kept = {name: _array(batch, context, shape.kv_heads, shape.head_dim) for name in ("key", "value")}
     ints = partial(_array, dtype=jnp.int32)
-    return Step(fn, (params, [kept] * layers, ints(batch), ints()), {"donate_argnums": 1})
+    return _step(fn, (params, [kept] * layers, ints(batch), ints()), donate_argnums=1)
 
 
-def unet(batch: int = 16, size: int = 128, channels: tuple[int, ...] = (128, 256, 512)) -> Step:
+def unet(batch: int = 16, size: int = 128, channels: tuple[int, ...] = (128, 256, 512)) -> Example:
     """A U-Net's train step as diffusion models have them, in bfloat16: group norms, SiLU, 3 x 3 convolutions."""
     weights: dict[str, Any] = {}
 
@@ -189,10 +168,10 @@ def unet(batch: int = 16, size: int = 128, channels: tuple[int, ...] = (128, 256
         return jax.tree.map(lambda w, g: w - (1e-4 * g).astype(w.dtype), p, grads), value
 
     x = _array(batch, size, size, 4)
-    return Step(train_step, (weights, x, x), {"donate_argnums": 0})
+    return _step(train_step, (weights, x, x), donate_argnums=0)
 
 
-def lstm(steps: int = 256, batch: int = 128, features: int = 1024) -> Step:
+def lstm(steps: int = 256, batch: int = 128, features: int = 1024) -> Example:
     """An LSTM's train step in float32: a scan of small products."""
 
     def loss(w: Any, x: Any) -> Any:
@@ -212,10 +191,10 @@ def lstm(steps: int = 256, batch: int = 128, features: int = 1024) -> Step:
 
     wide = partial(_array, dtype=jnp.float32)
     w = {"w": wide(2 * features, 4 * features), "b": wide(4 * features)}
-    return Step(train_step, (w, wide(steps, batch, features)), {"donate_argnums": 0})
+    return _step(train_step, (w, wide(steps, batch, features)), donate_argnums=0)
 
 
-def orbit(steps: int = 1000, bodies: int = 256) -> Step:
+def orbit(steps: int = 1000, bodies: int = 256) -> Example:
     """Bodies that attract each other, many short steps in float32: a scan of very small operations."""
 
     def fn(place: Any, speed: Any) -> Any:
@@ -229,10 +208,10 @@ def orbit(steps: int = 1000, bodies: int = 256) -> Step:
         return jax.lax.scan(move, (place, speed), None, length=steps)[0]
 
     one = _array(bodies, 3, dtype=jnp.float32)
-    return Step(fn, (one, one))
+    return _step(fn, (one, one))
 
 
-def residuals(rows: int = 65536, features: int = 4096, layers: int = 8) -> Step:
+def residuals(rows: int = 65536, features: int = 4096, layers: int = 8) -> Example:
     """What a decoder does between its products, and its gradients, in bfloat16: sums, root mean squares and gates."""
 
     def loss(scales: Any, x: Any, gates: Any) -> Any:
@@ -241,10 +220,10 @@ def residuals(rows: int = 65536, features: int = 4096, layers: int = 8) -> Step:
         return jnp.mean(jnp.square(x.astype(jnp.float32)))
 
     scales = [_array(features)] * layers
-    return Step(jax.grad(loss, argnums=(0, 1)), (scales, _array(rows, features), _array(rows, features)))
+    return _step(jax.grad(loss, argnums=(0, 1)), (scales, _array(rows, features), _array(rows, features)))
 
 
-def vit(images: int = 128, side: int = 224, width: int = 1024, layers: int = 6, heads: int = 16) -> Step:
+def vit(images: int = 128, side: int = 224, width: int = 1024, layers: int = 6, heads: int = 16) -> Example:
     """A vision transformer's train step, weights in float32 and products in bfloat16, attention to all patches."""
     patches, f32 = (side // 14) ** 2, partial(_array, dtype=jnp.float32)
     shapes = {"qkv": (width, 3, heads, width // heads), "out": (heads, width // heads, width)}
@@ -278,10 +257,10 @@ def vit(images: int = 128, side: int = 224, width: int = 1024, layers: int = 6, 
         return jax.tree.map(lambda w, g: w - 1e-3 * g, p, grads), value
 
     args = params, _array(images, side, side, 3), _array(images, dtype=jnp.int32)
-    return Step(train_step, args, {"donate_argnums": 0})
+    return _step(train_step, args, donate_argnums=0)
 
 
-def vocabulary(tokens: int = 4096, words: int = 256000, width: int = 2048) -> Step:
+def vocabulary(tokens: int = 4096, words: int = 256000, width: int = 2048) -> Example:
     """An embedding, logits in bfloat16 and their cross-entropy in float32, with gradients of both tables."""
 
     def loss(p: Any, words: Any, nexts: Any) -> Any:
@@ -289,10 +268,10 @@ def vocabulary(tokens: int = 4096, words: int = 256000, width: int = 2048) -> St
         return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - jnp.take_along_axis(logits, nexts[:, None], axis=-1)[:, 0])
 
     ints = _array(tokens, dtype=jnp.int32)
-    return Step(jax.grad(loss), ({"in": _array(words, width), "out": _array(width, words)}, ints, ints))
+    return _step(jax.grad(loss), ({"in": _array(words, width), "out": _array(width, words)}, ints, ints))
 
 
-def messages(nodes: int = 65536, edges: int = 1048576, features: int = 128) -> Step:
+def messages(nodes: int = 65536, edges: int = 1048576, features: int = 128) -> Example:
     """Two rounds of a graph network in float32: along each edge a product of its ends, summed where it leads."""
 
     def fn(ws: Any, x: Any, begins: Any, ends: Any) -> Any:
@@ -302,15 +281,15 @@ def messages(nodes: int = 65536, edges: int = 1048576, features: int = 128) -> S
         return x
 
     ints, wide = _array(edges, dtype=jnp.int32), partial(_array, dtype=jnp.float32)
-    return Step(fn, ([wide(2 * features, features)] * 2, wide(nodes, features), ints, ints))
+    return _step(fn, ([wide(2 * features, features)] * 2, wide(nodes, features), ints, ints))
 
 
-def _decoder(model: str | Shape, **settings: Any) -> Step:
-    return Step.of(decoder_of(model, mesh="fsdp=1", **settings))
+def _decoder(model: str | Shape, **settings: Any) -> Example:
+    return alone(decoder_of(model, mesh="fsdp=1", **settings))
 
 
 _F32 = jnp.float32
-STEPS: dict[str, Callable[[], Step]] = {
+STEPS: dict[str, Callable[[], Example]] = {
     "gpt-126m": lambda: _decoder("gpt-126m", batch=4, sequence=2048, remat="minimal"),
     "llama2-7b, 4 layers, cudnn": lambda: _decoder(
         "llama2-7b", layers=4, batch=2, sequence=4096, remat="minimal_flash", attention="cudnn", unroll=True
@@ -321,10 +300,10 @@ STEPS: dict[str, Callable[[], Step]] = {
     ),
     "gpt-5b, 2 layers": lambda: _decoder("gpt-5b", layers=2, batch=4, sequence=2048, remat="minimal"),
     "mixtral-8x7b, 1 layer": lambda: _decoder("mixtral-8x7b", layers=1, batch=1, sequence=4096, remat="full"),
-    "experts": lambda: Step.of(moe(tokens=4096, experts=16, mesh="data=1,expert=1")),
-    "mlp": lambda: Step.of(mlp(mesh="data=1")),
-    "mlp, wide": lambda: Step.of(mlp((4096, 16384, 16384, 4096), batch=16384, dtype=jnp.bfloat16, mesh="data=1")),
-    "resnet-50": lambda: Step.of(resnet(50, batch=128, dtype=jnp.bfloat16, mesh="batch=1")),
+    "experts": lambda: alone(moe(tokens=4096, experts=16, mesh="data=1,expert=1")),
+    "mlp": lambda: alone(mlp(mesh="data=1")),
+    "mlp, wide": lambda: alone(mlp((4096, 16384, 16384, 4096), batch=16384, dtype=jnp.bfloat16, mesh="data=1")),
+    "resnet-50": lambda: alone(resnet(50, batch=128, dtype=jnp.bfloat16, mesh="batch=1")),
     "u-net": unet,
     "prefill": prefill,
     "decode": decode,
@@ -349,14 +328,14 @@ STEPS: dict[str, Callable[[], Step]] = {
         "gpt-126m", batch=16, sequence=2048, remat="minimal_flash", attention="cudnn", unroll=True
     ),
     "gpt-5b, 4 layers": lambda: _decoder("gpt-5b", layers=4, batch=2, sequence=2048, remat="full"),
-    "resnet-101, float32": lambda: Step.of(resnet(101, batch=64, mesh="batch=1")),
+    "resnet-101, float32": lambda: alone(resnet(101, batch=64, mesh="batch=1")),
     "u-net, wide": lambda: unet(32, 64, (192, 384, 768)),
     "decode, long": lambda: decode(8, 16384, 4),
     "prefill, long": lambda: prefill(1, 16384, 4),
     "lstm, wide": lambda: lstm(128, 1024, 2048),
-    "mlp, float32": lambda: Step.of(mlp((2048, 8192, 8192, 8192, 2048), batch=16384, mesh="data=1")),
+    "mlp, float32": lambda: alone(mlp((2048, 8192, 8192, 8192, 2048), batch=16384, mesh="data=1")),
     "adam, 256 arrays": lambda: adam(2**28, 256),
-    "experts, many": lambda: Step.of(moe(tokens=8192, experts=64, d_model=2048, mesh="data=1,expert=1")),
+    "experts, many": lambda: alone(moe(tokens=8192, experts=64, d_model=2048, mesh="data=1,expert=1")),
     "norms, narrow": lambda: norms(262144, 1024),
     # foretold: what is predicted was written down before it was measured
     "gpt, 1024 wide": lambda: _decoder(
@@ -379,14 +358,14 @@ STEPS: dict[str, Callable[[], Step]] = {
     "mixtral-8x7b, 1 layer, long": lambda: _decoder(
         "mixtral-8x7b", layers=1, batch=1, sequence=8192, remat="minimal", attention="cudnn"
     ),
-    "experts, few": lambda: Step.of(moe(tokens=16384, experts=8, d_model=2048, mesh="data=1,expert=1")),
+    "experts, few": lambda: alone(moe(tokens=16384, experts=8, d_model=2048, mesh="data=1,expert=1")),
     "vit": vit,
     "decode, 128 sequences": lambda: decode(128, 2048, 4),
     "decode, 1 sequence": lambda: decode(1, 8192, 8),
     "vocabulary": vocabulary,
-    "mlp, narrow, float32": lambda: Step.of(mlp((512, 2048, 2048, 512), batch=65536, mesh="data=1")),
+    "mlp, narrow, float32": lambda: alone(mlp((512, 2048, 2048, 512), batch=65536, mesh="data=1")),
     "16 products 3072 bfloat16": lambda: products(16, 3072),
-    "resnet-26, wide": lambda: Step.of(resnet(26, batch=64, channels=128, dtype=jnp.bfloat16, mesh="batch=1")),
+    "resnet-26, wide": lambda: alone(resnet(26, batch=64, channels=128, dtype=jnp.bfloat16, mesh="batch=1")),
     "messages": messages,
     "adam, bfloat16": lambda: adam(2**30, 64, jnp.bfloat16),
     "residuals": residuals,

@@ -412,6 +412,7 @@ def _mesh(piece: Piece, colours: Colours) -> str:
 
 _PIECES = {
     "words": lambda piece, _: outside(piece.text),
+    "ask": lambda piece, _: "",
     "term": lambda piece, _: explained(outside(piece.text), piece.tip),
     "code": lambda piece, _: mono(_indented(piece), one_line=len(piece.text) <= _ONE_LINE),
     "axes": _axes,

@@ -90,7 +90,7 @@ def piece_json(piece: Piece) -> Any:
     text = piece.text if piece.whole else told(piece.text)
     data = _given(
         t=text,
-        k="" if piece.kind == "words" else piece.kind,
+        k="" if piece.kind in ("words", "ask") else piece.kind,
         b=piece.strong,
         q=piece.quiet,
         tone=piece.tone,

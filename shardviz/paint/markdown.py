@@ -107,6 +107,8 @@ def _inline(inline: Inline) -> str:
 def _piece(piece: Piece) -> str:
     if piece.kind == "bar":
         return blocks(sum(part.share for part in piece.value))
+    if piece.kind == "ask":
+        return ""
     if piece.kind in _MONO:
         text = _code(steerless(piece.text) if piece.whole else told(piece.text))
     elif piece.kind == "line":

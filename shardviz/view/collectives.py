@@ -34,6 +34,7 @@ from shardviz.view.document import (
     section,
     shape,
     table,
+    why,
     words,
     wrapped,
 )
@@ -164,8 +165,7 @@ def collectives_table(
         return (moved(c.kind, c.axes, c.source, tip=c.name), *of, *where)
 
     def over(c: Collective) -> tuple[Piece, ...]:
-        why = (words("why?", selects=("why", c.name)),) if asks and c.name else ()
-        return (axes(c.axes, tip=c.groups), *why)
+        return (axes(c.axes, tip=c.groups), *((why(c.name),) if asks and c.name else ()))
 
     def detail(c: Collective) -> Iterator[Block]:
         if c.formula:

@@ -28,7 +28,7 @@ from shardviz.records.collectives import axes_words
 from shardviz.records.sums import NO_SOURCE
 from shardviz.view.glossary import GLOSSARY
 
-Kind = Literal["words", "term", "code", "axes", "mesh", "spec", "bar", "line"]
+Kind = Literal["words", "term", "code", "axes", "mesh", "spec", "bar", "line", "ask"]
 _LONGEST_LINE = 72
 T = TypeVar("T")
 _CLOSING = (",", ";", ":", ".", ")")
@@ -42,7 +42,7 @@ class Piece:
         text: it in plain text; what terminals, diffs and screen readers get.
         kind: `words`; `term`, a word of the glossary, which its tip explains; `code`, in monospace; `axes`, mesh axes
             as chips; `mesh`, those of a mesh with their sizes; `spec`, a spec in brackets; `bar`; `line`, a place in
-            the source with the line's text behind it.
+            the source with the line's text behind it; `ask`, words that are there only where a click is answered.
         value: of `axes` the tuple of axes, of `mesh` its (name, size) pairs, of `spec` the `Spec`, of `bar` its
             `Part`s, of `line` the source line, of `code` its stretches: the text of each, a letter's number, an axis.
         strong, quiet: more, or less, important than what is around it.
@@ -225,6 +225,11 @@ def words(
     text: str, *, strong: bool = False, quiet: bool = False, tone: Any = "", tip: str = "", selects: Any = None
 ) -> Piece:
     return Piece(text=text, strong=strong, quiet=quiet, tone=tone, tip=tip, selects=selects)
+
+
+def why(name: str, *, tip: str = "") -> Piece:
+    """A question to the explorer: why a value is sharded so, or why a collective is there."""
+    return Piece(text="why?", kind="ask", tip=tip, selects=("why", name))
 
 
 def term(word: str, *, strong: bool = False) -> Piece:
@@ -413,7 +418,13 @@ def device_ranges(devices: Iterable[int]) -> str:
 def plain(inline: Inline) -> str:
     """Pieces in plain text, a space between them."""
     pieces = (inline,) if isinstance(inline, Piece) else inline
-    return joined(pieces, [f"{p.text} {p.value}".strip() if p.kind == "line" and p.value else p.text for p in pieces])
+    return joined(pieces, list(map(_plain, pieces)))
+
+
+def _plain(piece: Piece) -> str:
+    if piece.kind == "line" and piece.value:
+        return f"{piece.text} {piece.value}".strip()
+    return "" if piece.kind == "ask" else piece.text
 
 
 def joined(pieces: Sequence[Piece], texts: Sequence[str]) -> str:

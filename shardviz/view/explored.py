@@ -21,16 +21,12 @@ from shardviz.records.amounts import format_bytes, plural
 from shardviz.view.collectives import sums_table
 from shardviz.view.cost_pictures import machine_figure
 from shardviz.view.document import (
-    Beside,
     Block,
     Document,
     Figure,
     Listing,
-    Paragraph,
     Piece,
-    Row,
     Section,
-    Table,
     document,
     notes,
     paragraph,
@@ -180,7 +176,7 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
         of = f"The plan {name!r} as Python" if len(codes) > 1 else "The plan as Python"
         blocks.append(section(of, *_coded(code), fold="closed"))
     title = headline_pane(state).title
-    return Document(title=title, lead=(_level(state),), blocks=_settled(tuple(blocks)), mesh=report.mesh)
+    return Document(title=title, lead=(_level(state),), blocks=tuple(blocks), mesh=report.mesh)
 
 
 def _walked(cost: StepCost) -> Document:
@@ -189,19 +185,3 @@ def _walked(cost: StepCost) -> Document:
         return document(cost.timeline)
     except ShardvizError as error:
         return Document(blocks=(paragraph(str(error)),))
-
-
-def _settled(part: Any) -> Any:
-    """A part of a document without links that ask the kernel, since a saved page has none."""
-    if isinstance(part, tuple):
-        return tuple(_settled(each) for each in part if not _asks(each))
-    if isinstance(part, Row):
-        part = dataclasses.replace(part, cells=tuple(() if _asks(cell) else cell for cell in part.cells))
-    if not isinstance(part, Section | Beside | Table | Row | Paragraph):
-        return part
-    held = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
-    return dataclasses.replace(part, **{name: _settled(own) for name, own in held.items() if isinstance(own, tuple)})
-
-
-def _asks(part: Any) -> bool:
-    return isinstance(part, Piece) and part.kind == "words" and bool(part.selects) and part.selects[0] == "why"

@@ -37,6 +37,7 @@ from shardviz.view.document import (
     shorten,
     table,
     term,
+    why,
     words,
     wrapped,
 )
@@ -427,7 +428,7 @@ def _spent(spent: Spending, step: _ComparedStep, at: str) -> Iterator[Piece]:
         yield words(f"{format_count(runs)} {'run' if runs == 1 else 'runs'}", tip=tip)
         yield words(f"({phases})", quiet=True)
         if at and spent.collectives[0].name:
-            yield words("why?", selects=("why", spent.collectives[0].name))
+            yield why(spent.collectives[0].name)
 
 
 def _loss(spent: Spending, cost: StepCost | None) -> Iterator[Piece]:

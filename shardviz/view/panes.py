@@ -36,6 +36,7 @@ from shardviz.view.document import (
     section,
     shape,
     value_spec,
+    why,
     words,
 )
 from shardviz.view.picture import LETTERS
@@ -271,10 +272,10 @@ def _held(value: Value, kind: str, name: str) -> Alive:
 # What a step costs.
 
 
-def cost_pane(cost: StepCost | None, why: str = "") -> Document:
+def cost_pane(cost: StepCost | None, trouble: str = "") -> Document:
     """All that a cost says; where there is none, why."""
     if cost is None:
-        return without_machine(why, "speed", "cost-why")
+        return without_machine(trouble, "speed", "cost-why")
     roofline = Figure(of=roofline_picture(cost), name="roofline")
     blocks: list[Block] = [step_section(cost, bounds=True), section("Roofline of one device", roofline)]
     if cost.collectives:
@@ -319,14 +320,14 @@ def shard_map_pane(
         shape(value.shape, dtype=value.dtype),
     )
     link = words("in every notation", tip="this sharding in every notation", selects=("tab", "rosetta"))
-    ask = words("why?", tip="why it is sharded so, for every mesh axis (key w)", selects=("why", value.name))
+    ask = why(value.name, tip="why it is sharded so, for every mesh axis (key w)")
     lead = (ask, words("·", quiet=True), link, *([words(f"· {remark}", quiet=True)] if remark else ()))
     try:
         cut = layout(value.shape, sharding_of(value, report.mesh), report.mesh)
     except ShardvizError:  # a manual or unknown sharding of which the report knows the text only
         texts = "; ".join(f"{kind}: {text}" for kind, text in value.sharding.items())
-        why = paragraph(texts or "its sharding is not known at this level", quiet=True)
-        return Document(title=title, lead=(lead,), blocks=(why,), mesh=report.mesh)
+        unknown = paragraph(texts or "its sharding is not known at this level", quiet=True)
+        return Document(title=title, lead=(lead,), blocks=(unknown,), mesh=report.mesh)
     size = words(f"→ {format_shape(cut.shard_shape)} · {format_bytes(value.bytes_per_device)} per device", quiet=True)
     drawn = shard_map(Shown(cut, name, value.dtype), device, room and room[0])
     if room is not None:

@@ -48,7 +48,8 @@ class Roof:
 @dataclass(frozen=True)
 class Roofline:
     """All roofs of a step, HBM's first, then of the axes that take longest; one device's peak FLOPs a second, the
-    limits of both axes (FLOPs a byte, FLOPs a second), and what is not drawn."""
+    limits of both axes (FLOPs a byte, FLOPs a second), and what is not drawn. `at` is where a place stands in the
+    picture."""
 
     roofs: tuple[Roof, ...]
     peak: float
@@ -56,6 +57,13 @@ class Roofline:
     y: tuple[float, float]
     rate: str
     left_out: str
+
+    def at(self, intensity: float, rate: float) -> Point:
+        across, up = (
+            (math.log10(n) - math.log10(low)) / math.log10(high / low)
+            for n, (low, high) in ((intensity, self.x), (rate, self.y))
+        )
+        return LEFT + across * (RIGHT - LEFT), BOTTOM - up * (BOTTOM - TOP)
 
 
 def roofline_of(cost: StepCost) -> Roofline:
@@ -120,7 +128,7 @@ def roofline_picture(cost: StepCost) -> Picture:
         shapes.append(_name(shortened(name), name_at, name))
         if roof.intensity is not None and roof.attained is not None:
             tip = f"{name}: {roof.verdict}; at most {format_flops(roof.attained)}/s by this roof"
-            at = (_x(roofline, roof.intensity), _y(roofline, roof.attained))
+            at = roofline.at(roof.intensity, roof.attained)
             shapes.append(Marks(at=(at,), mark=mark, fill=role, stroke="ground", tip=tip, name=name, layer=_MARKS))
         keys.append(
             LegendKey(
@@ -145,20 +153,10 @@ def roofline_picture(cost: StepCost) -> Picture:
     )
 
 
-def _x(roofline: Roofline, intensity: float) -> float:
-    low, high = map(math.log10, roofline.x)
-    return LEFT + (math.log10(intensity) - low) / (high - low) * (RIGHT - LEFT)
-
-
-def _y(roofline: Roofline, rate: float) -> float:
-    low, high = map(math.log10, roofline.y)
-    return BOTTOM - (math.log10(rate) - low) / (high - low) * (BOTTOM - TOP)
-
-
 def _grid(roofline: Roofline) -> Iterator[Shape]:
     """Lines at powers of ten with their numbers, and what the axes are."""
-    xs = [(_x(roofline, n), format_number(n)) for n in _decades(*roofline.x)]
-    ys = [(_y(roofline, n), f"{format_flops(n)}/s") for n in _decades(*roofline.y)]
+    xs = [(roofline.at(n, roofline.peak)[0], format_number(n)) for n in _decades(*roofline.x)]
+    ys = [(roofline.at(roofline.x[0], n)[1], f"{format_flops(n)}/s") for n in _decades(*roofline.y)]
     upright = tuple(((x, float(TOP)), (x, float(BOTTOM))) for x, _ in xs)
     level = tuple(((float(LEFT), y), (float(RIGHT), y)) for y, _ in ys)
     yield Lines(lines=upright + level, width=0.6)
@@ -166,7 +164,12 @@ def _grid(roofline: Roofline) -> Iterator[Shape]:
     yield Labels(at=tuple((x, BOTTOM + 11) for x, _ in xs), texts=tuple(t for _, t in xs), align="middle", **names)
     yield Labels(at=tuple((LEFT - 6, y) for y, _ in ys), texts=tuple(t for _, t in ys), align="end", **names)
     yield Labels(at=(((LEFT + RIGHT) / 2, HIGH - 8),), texts=("FLOPs a byte",), align="middle", **names)
-    yield Labels(at=((RIGHT, _y(roofline, roofline.peak) - 10),), texts=(roofline.rate,), align="end", size="small")
+    yield Labels(
+        at=((RIGHT, roofline.at(roofline.x[0], roofline.peak)[1] - 10),),
+        texts=(roofline.rate,),
+        align="end",
+        size="small",
+    )
 
 
 def _decades(low: float, high: float) -> list[float]:
@@ -180,7 +183,7 @@ def _line(roofline: Roofline, roof: Roof) -> tuple[Point, ...]:
     knee = roof.knee
     low = max(roofline.x[0], roofline.y[0] / knee.bytes_per_s)  # where the line comes into the picture
     points = [(low, knee.attainable(low)), (knee.intensity, roofline.peak), (roofline.x[1], roofline.peak)]
-    return tuple((_x(roofline, x), _y(roofline, y)) for x, y in points)
+    return tuple(roofline.at(*point) for point in points)
 
 
 def _name_places(lines: list[tuple[Point, ...]]) -> list[Point]:

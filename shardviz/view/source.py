@@ -32,6 +32,7 @@ from shardviz.view.document import (
     row,
     section,
     value_spec,
+    why,
     words,
 )
 
@@ -191,4 +192,4 @@ def _moved(total: CollectiveTotal, new: bool = False) -> Iterator[Piece]:
     if new:
         yield words("new", strong=True, tone="bad", tip="the plan that this is compared with has none here")
     if one.name and one.source is not None:
-        yield words("why?", selects=("why", one.name))
+        yield why(one.name)

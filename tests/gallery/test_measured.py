@@ -19,7 +19,7 @@ from shardviz.costs.walk import Walk
 from shardviz.gallery.measured import measured
 from shardviz.gallery.steps import (
     STEPS,
-    Step,
+    alone,
     decode,
     lstm,
     messages,
@@ -89,7 +89,7 @@ def file_of(key: str) -> str:
         vocabulary(8, 16, 4),
         messages(4, 8, 4),
         residuals(8, 16, 2),
-        Step.of(sv.gallery.resnet(14, batch=2, size=32, channels=8, mesh="batch=1")),
+        alone(sv.gallery.resnet(14, batch=2, size=32, channels=8, mesh="batch=1")),
     ],
     ids=["product", "decode", "lstm", "orbit", "unet", "vit", "vocabulary", "messages", "residuals", "a pmap"],
 )
@@ -132,6 +132,6 @@ def test_what_is_stored_is_what_the_script_predicts():
 
 
 def test_a_step_of_the_gallery_is_one_too():
-    step = Step.of(sv.gallery.mlp(mesh="data=1"))
+    step = alone(sv.gallery.mlp(mesh="data=1"))
     cost = step.program.propagate(step.plan).cost
     assert step.plan.mesh.size == 1 and cost is not None and cost.dot_flops > 0

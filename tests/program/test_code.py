@@ -175,12 +175,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 import optax
-from shardviz.gallery.flax_decoder import Decoder
+from shardviz.gallery.flax_decoder import FlaxDecoder
 jax.config.update("jax_disable_most_optimizations", True)
 is_key = lambda a: jnp.issubdtype(a.dtype, jax.dtypes.prng_key)
 zeros = lambda a: jax.random.key(0) if is_key(a) else np.zeros(a.shape, a.dtype)
 with nnx.use_eager_sharding(False):
-    shapes = nnx.eval_shape(lambda: Decoder(**{sizes!r}, dtype=jnp.bfloat16, rngs=nnx.Rngs(0)))
+    shapes = nnx.eval_shape(lambda: FlaxDecoder(**{sizes!r}, dtype=jnp.bfloat16, rngs=nnx.Rngs(0)))
     graph, state = nnx.split(shapes)
     model = nnx.merge(graph, jax.tree.map(zeros, state))
     optimizer = nnx.Optimizer(model, optax.adamw(1e-3), wrt=nnx.Param)
