@@ -40,7 +40,8 @@ PIPED_WIDTH = 100
 
 @dataclass(frozen=True)
 class Answer:
-    """What a verb found out: what is `shown` (text, a `Visible`, a `Document`); the `record` that `--json` prints (one
+    """What a verb found out: what is `shown` (text, a function that gives it at most so many columns wide, a `Visible`,
+    a `Document`); the `record` that `--json` prints (one
     with a `to_json`, or a struct of `shardviz.cli.schemas`), where that is another; the exit code; and the `whole` that
     `--out` writes, where that is more than what is shown."""
 
@@ -60,6 +61,8 @@ class Answer:
         """What is printed, at most so many columns wide."""
         if isinstance(self.shown, str):
             return self.shown
+        if callable(self.shown):
+            return str(self.shown(width))
         if hasattr(self.shown, "text"):
             return self.shown.text(width)
         from shardviz.paint.text import text_of
@@ -87,7 +90,7 @@ _ORDER = (
 )
 
 
-class _Group(click.Group):
+class _Verbs(click.Group):
     """All verbs, what is asked most first."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -95,7 +98,7 @@ class _Group(click.Group):
 
 
 @click.group(
-    cls=_Group,
+    cls=_Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Examples:

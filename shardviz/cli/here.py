@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,18 +13,12 @@ from shardviz.cli.frame import FAILED, Answer, cli, verb
 from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
 
 
-@dataclass(frozen=True)
-class TwoColumns:
+def two_columns(text: str, width: int) -> str:
     """Lines whose second column begins at the 16th; one that is too long goes on there."""
+    from shardviz.paint.columns import wrap
 
-    of: str
-
-    def text(self, width: int) -> str:
-        """They, at most so many columns wide."""
-        from shardviz.paint.columns import wrap
-
-        indent = " " * min(15, width // 3)
-        return "\n".join(part for line in self.of.split("\n") for part in wrap(line, width, indent) or [""])
+    indent = " " * min(15, width // 3)
+    return "\n".join(part for line in text.split("\n") for part in wrap(line, width, indent) or [""])
 
 
 @verb("targets", examples="shardviz targets\nshardviz targets --json | jq '.targets[] | select(.ready) | .name'")
@@ -37,7 +31,7 @@ def targets() -> Answer:
     from shardviz.compiler.targets import targets as statuses
 
     states = statuses()
-    return Answer(TwoColumns(repr(states)), record=TargetsData(targets=list(states)), whole=repr(states))
+    return Answer(partial(two_columns, repr(states)), record=TargetsData(targets=list(states)), whole=repr(states))
 
 
 @verb("doctor", examples="shardviz doctor")
@@ -50,7 +44,9 @@ def doctor() -> Answer:
     from shardviz.cli.schemas import DoctorData
 
     text, works = examine()
-    return Answer(TwoColumns(text), record=DoctorData(works=works, text=text), code=0 if works else FAILED, whole=text)
+    return Answer(
+        partial(two_columns, text), record=DoctorData(works=works, text=text), code=0 if works else FAILED, whole=text
+    )
 
 
 @cli.command(

@@ -21,7 +21,7 @@ from shardviz.errors import ShardvizError, SpecError, excerpt, message_of
 from shardviz.explorer import changes
 from shardviz.explorer import edits as e
 from shardviz.explorer.arrays import Role, kin
-from shardviz.explorer.cards import LONGEST_NAME, Deck, Known
+from shardviz.explorer.cards import LONGEST_NAME, Deck, Results
 from shardviz.explorer.compile_loop import CompileLoop, CompileTask
 from shardviz.explorer.logical import standing
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
@@ -49,63 +49,63 @@ class Answers:
 
     def __init__(self, program: Program, goal: str, whole: WholeStep):
         self.program, self.goal, self.whole = program, goal, whole
-        self._kept: dict[Plan, dict[Machine, Known]] = {}
+        self._kept: dict[Plan, dict[Machine, Results]] = {}
 
-    def known(self, plan: Plan, choice: MachineChoice) -> Known:
+    def results(self, plan: Plan, choice: MachineChoice) -> Results:
         """What is known of a plan on a machine; Shardy is asked where nothing is. A `ShardvizError` where the plan does
         not fit."""
-        known = self._kept_of(plan, choice.machine) or self._propagated(plan, choice)
-        known = self.on(plan, known, choice.machine)
-        self.keep(plan, known)
-        return known
+        results = self._kept_of(plan, choice.machine) or self._propagated(plan, choice)
+        results = self.on(plan, results, choice.machine)
+        self.keep(plan, results)
+        return results
 
-    def of_step(self, now: Snapshot, step: UndoStep, always: bool = False) -> Known | None:
+    def of_step(self, now: Snapshot, step: UndoStep, always: bool = False) -> Results | None:
         """What is known of a step's plan on its machine, at least Shardy's answer; None where the step is the present
         one. With `always`, a plan that says the same in other words is another one too. A `ShardvizError` where the
         plan does not fit."""
-        known = now.known if step.plan == now.plan else self._kept_of(step.plan, step.machine)
-        bound = self.program.bind(step.plan) if known is None else known.bound
+        results = now.results if step.plan == now.plan else self._kept_of(step.plan, step.machine)
+        bound = self.program.bind(step.plan) if results is None else results.bound
         if bound is now.bound or not (always or bound != now.bound):
             if step.machine == now.machine.machine:
                 return None
-            known = now.known
-        return self.on(step.plan, known or self._propagated(step.plan, now.machine), step.machine)
+            results = now.results
+        return self.on(step.plan, results or self._propagated(step.plan, now.machine), step.machine)
 
-    def on(self, plan: Plan, known: Known, machine: Machine) -> Known:
+    def on(self, plan: Plan, results: Results, machine: Machine) -> Results:
         """What is known of a plan on a machine, or on one of its chip that has as many devices as the plan's mesh."""
-        choice = MachineChoice.of(machine, known.bound.mesh)
+        choice = MachineChoice.of(machine, results.bound.mesh)
         kept = self._kept_of(plan, choice.machine)
-        return (known if kept is None or kept.machine != choice.machine else kept).on(choice)
+        return (results if kept is None or kept.machine != choice.machine else kept).on(choice)
 
-    def keep(self, plan: Plan, known: Known) -> None:
+    def keep(self, plan: Plan, results: Results) -> None:
         """Keeps what is known of a plan; what was kept longest ago is forgotten where it is too much."""
-        others = {machine: old for machine, old in self._kept.pop(plan, {}).items() if machine != known.machine}
-        self._kept[plan] = others | {known.machine: known}
+        others = {machine: old for machine, old in self._kept.pop(plan, {}).items() if machine != results.machine}
+        self._kept[plan] = others | {results.machine: results}
         for oldest in list(self._kept)[:-MOST_KEPT]:
             self._kept.pop(oldest)
 
-    def _kept_of(self, plan: Plan, machine: Machine) -> Known | None:
+    def _kept_of(self, plan: Plan, machine: Machine) -> Results | None:
         """What is known of a plan, on this machine or else on the last one that it was on."""
         kept = self._kept.get(plan, {})
         return kept.get(machine) or next(reversed(kept.values()), None)
 
-    def _propagated(self, plan: Plan, choice: MachineChoice) -> Known:
+    def _propagated(self, plan: Plan, choice: MachineChoice) -> Results:
         bound, report = self.program.bind(plan), self.program.propagate(plan)
-        return Known(bound, {report.level: report}, choice, self.whole)
+        return Results(bound, {report.level: report}, choice, self.whole)
 
     def reach(self, machine: MachineChoice) -> str:
         """How far a plan's report goes: less than is wanted where nothing here compiles for the machine."""
         return "partitioned" if self.goal == "compiled" and not machine.compilable else self.goal
 
-    def task(self, plan: Plan, known: Known) -> CompileTask:
+    def task(self, plan: Plan, results: Results) -> CompileTask:
         """What is to be compiled."""
-        machine = known.choice
+        machine = results.choice
         return CompileTask(
             plan=plan,
             target=machine.compiled_for,
             reach=self.reach(machine),
-            due=known.due,
-            place=f"{known.report.mesh.size} simulated devices" if machine.simulated else machine.target,
+            due=results.due,
+            place=f"{results.report.mesh.size} simulated devices" if machine.simulated else machine.target,
         )
 
 
@@ -211,7 +211,7 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
             return plan.with_memory(name, kind)
         case e.SetOutMemory(name, kind):
             return plan.with_out_memory(name, kind)
-        case e.Constrain(name, spec, line, occurrence):
+        case e.ConstrainValue(name, spec, line, occurrence):
             what, at = _inside(now, name, line, program), line or ""
             if spec is None:
                 return plan.unconstrain(what, line=at, occurrence=occurrence)
@@ -325,10 +325,10 @@ def caught(plan: Plan, pattern: str, program: Program) -> tuple[str, ...]:
 
 
 def _gone(now: Snapshot, step: UndoStep, ask: Answers, always: bool = False) -> Applied:
-    known = ask.of_step(now, step, always)
-    if known is None:
+    results = ask.of_step(now, step, always)
+    if results is None:
         return Applied(replace(now, error=None, ways=()))
-    deck = _on_machine(now, known, ask) if step.plan == now.plan else now.deck.edited(step.plan, known)
+    deck = _on_machine(now, results, ask) if step.plan == now.plan else now.deck.edited(step.plan, results)
     return _arrived(now, deck, now.history.after(now.here), ask)
 
 
@@ -337,39 +337,39 @@ def _back(now: Snapshot, back: bool, ask: Answers) -> Applied:
     if not steps:
         return Applied(now, taken=False)
     step = steps[0]
-    known = ask.of_step(now, step, always=True)
-    if known is None:
+    results = ask.of_step(now, step, always=True)
+    if results is None:
         return Applied(replace(now, error=None, ways=()))
     if step.plan == now.plan and step.at == now.deck.at:
-        deck = _on_machine(now, known, ask)
+        deck = _on_machine(now, results, ask)
     else:
-        draft = None if step.draft is None else (step.draft, ask.known(step.draft, now.machine))
-        deck = now.deck.returned(step.plan, known, step.at, draft)
+        draft = None if step.draft is None else (step.draft, ask.results(step.draft, now.machine))
+        deck = now.deck.returned(step.plan, results, step.at, draft)
     return _arrived(now, deck, now.history.undone(now.here) if back else now.history.redone(now.here), ask)
 
 
-def _on_machine(now: Snapshot, known: Known, ask: Answers) -> Deck:
+def _on_machine(now: Snapshot, results: Results, ask: Answers) -> Deck:
     """The cards, every one on the machine on which the present plan is known now."""
-    on = known.machine
-    put = lambda card: ask.on(card.plan, card.known, on) if card.known.machine != on else card.known  # noqa: E731
-    return now.deck.on(put).told(known)
+    on = results.machine
+    put = lambda card: ask.on(card.plan, card.results, on) if card.results.machine != on else card.results  # noqa: E731
+    return now.deck.on(put).told(results)
 
 
 def _dealt(now: Snapshot, deck: Deck, ask: Answers) -> Applied:
     """To a deck; where another card is open in it, to its plan."""
     card = deck.now
     if card.plan == now.plan:
-        return Applied(replace(now, deck=deck.told(now.known), error=None, ways=()))
-    known = ask.on(card.plan, card.known, card.known.machine)
-    return _arrived(now, deck.told(known), now.history.after(now.here), ask)
+        return Applied(replace(now, deck=deck.told(now.results), error=None, ways=()))
+    results = ask.on(card.plan, card.results, card.results.machine)
+    return _arrived(now, deck.told(results), now.history.after(now.here), ask)
 
 
 def _arrived(now: Snapshot, deck: Deck, history: History, ask: Answers) -> Applied:
     """At the plan that is open in a deck; its compile follows."""
-    known = deck.now.known
-    known.priced()  # what cannot be priced is not come to
-    task = ask.task(deck.now.plan, known)
-    ask.keep(deck.now.plan, known)
+    results = deck.now.results
+    results.priced()  # what cannot be priced is not come to
+    task = ask.task(deck.now.plan, results)
+    ask.keep(deck.now.plan, results)
     return Applied(replace(now.moved(deck, history), progress=CompileLoop.expected(task)), (Compile(task),))
 
 
@@ -382,7 +382,7 @@ def _deck(now: Snapshot, edit: e.CardEdit, ask: Answers) -> Deck:
             return deck.opened(card)
         case e.AddCard(name, plan, note):
             settled = ask.program._settled(plan)
-            return deck.added(settled, ask.known(settled, now.machine), name=name, note=note)[0]
+            return deck.added(settled, ask.results(settled, now.machine), name=name, note=note)[0]
         case e.RenameCard(card, name):
             return deck.renamed(card, name)
         case e.MoveCard(card, to):
@@ -397,9 +397,9 @@ def _deck(now: Snapshot, edit: e.CardEdit, ask: Answers) -> Deck:
 def _offered(now: Snapshot, name: str, ask: Answers) -> Applied:
     """To a preset, as a card; the presets are closed."""
     offer = next((o for o in now.offers.items if o.name == name), None)
-    if offer is None or offer.known is None:
+    if offer is None or offer.results is None:
         raise ShardvizError(f"there is no offer {name!r} that could be taken")
-    deck, card = now.deck.added(offer.plan, offer.known, name=offer.name, note="a preset")
+    deck, card = now.deck.added(offer.plan, offer.results, name=offer.name, note="a preset")
     taken = _dealt(now, deck.opened(card), ask)
     closed = replace(taken.now, offers=replace(now.offers, open=False, busy=False))
     return replace(taken, now=closed, effects=(*taken.effects, EndChore("presets")))
@@ -412,7 +412,7 @@ def _mended(now: Snapshot, action: str, ask: Answers) -> Applied:
     if not mend.write:
         return _gone(now, UndoStep(mend.plan, now.machine.machine), ask)
     name = textwrap.shorten(action, LONGEST_NAME, placeholder=" …")
-    deck, card = now.deck.added(mend.plan, ask.known(mend.plan, now.machine), name=name)
+    deck, card = now.deck.added(mend.plan, ask.results(mend.plan, now.machine), name=name)
     return _dealt(now, deck.opened(card), ask)
 
 
@@ -461,7 +461,7 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
                 replace(now, logical=replace(now.logical, busy=True, trouble="")), (BeginChore("dimensions"),)
             )
         case e.Select(name, level):
-            seen = now.known.reports.get(level, now.report)
+            seen = now.results.reports.get(level, now.report)
             selection = Selection.of(name, seen)
             if seen is not now.report and selection.chosen is not None:
                 return Applied(replace(now, selection=selection.carried(now.report)))
@@ -470,12 +470,14 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
         case e.Stop():
             return Applied(now, (StopCompile(),) if now.progress.busy else ())
         case e.Recompile():  # what was missing may be installed by now
-            known = replace(now.known, choice=MachineChoice.of(now.machine.machine, now.report.mesh))
-            return Applied(replace(now, deck=now.deck.told(known)), (Compile(ask.task(now.plan, known), at_once=True),))
+            results = replace(now.results, choice=MachineChoice.of(now.machine.machine, now.report.mesh))
+            return Applied(
+                replace(now, deck=now.deck.told(results)), (Compile(ask.task(now.plan, results), at_once=True),)
+            )
         case e.Finish():
-            if now.progress.busy or not now.known.finishable:
+            if now.progress.busy or not now.results.finishable:
                 return Applied(now)
-            task = replace(ask.task(now.plan, now.known), finish=True, due=LEVELS.index("compiled"))
+            task = replace(ask.task(now.plan, now.results), finish=True, due=LEVELS.index("compiled"))
             return Applied(now, (Compile(task, at_once=True),))
     raise TypeError(f"{edit} is no edit")
 

@@ -170,9 +170,9 @@ class Background:
             plan = plan.with_variant(variant) if variant else plan
             offer = Offer(name=preset.name, text=preset.text, plan=plan)
             try:
-                known = ask.known(plan, self._board.now.machine)
-                why = preset.broken(known.reports["propagated"])
-                offer = replace(offer, known=None if why else known, trouble=f"not offered: {why}" if why else "")
+                results = ask.results(plan, self._board.now.machine)
+                why = preset.broken(results.reports["propagated"])
+                offer = replace(offer, results=None if why else results, trouble=f"not offered: {why}" if why else "")
             except ShardvizError as error:
                 offer = replace(offer, trouble=str(error))
             tried[offer.name] = min(offer, tried.get(offer.name, offer), key=lambda o: o.rank)
@@ -183,19 +183,23 @@ class Background:
     def _confirm(self, offers: list[Offer]) -> Steps:
         """Has the partitioner confirm what is first before it is first; what it refutes moves."""
         ask, machine = self._board.asking, self._board.now.machine
-        while offers and (first := offers[0]).known is not None:
-            if first.known.level != "propagated" or first.known.cost() is None or ask.reach(machine) == "propagated":
+        while offers and (first := offers[0]).results is not None:
+            if (
+                first.results.level != "propagated"
+                or first.results.cost() is None
+                or ask.reach(machine) == "propagated"
+            ):
                 return
             job = None
             try:
                 job = ask.program.submit(first.plan, level="partitioned", target=machine.target, timeout=_CONFIRMED)
                 while not job.done():
                     yield WAITING
-                known = first.known.told(job.result())
-                ask.keep(first.plan, known)
-                offers[0] = replace(first, known=known)
+                results = first.results.told(job.result())
+                ask.keep(first.plan, results)
+                offers[0] = replace(first, results=results)
             except ShardvizError as error:
-                offers[0] = replace(first, known=None, trouble=f"not confirmed: {error}")
+                offers[0] = replace(first, results=None, trouble=f"not confirmed: {error}")
             finally:
                 if job is not None:
                     job.stop()
@@ -226,12 +230,12 @@ class Background:
     def _show(self, state: Search, best: Found) -> None:
         """Makes the search's best plan a card, in the place of its card before, unless a person is at that one."""
         now, here = self._board.now, self._card
-        known, deck = self._board.asking.known(best.plan, now.machine), now.deck
+        results, deck = self._board.asking.results(best.plan, now.machine), now.deck
         note = f"found: {plural(len(state.tried), 'plan')} tried"
         if not any(c.id == here for c in deck.cards) or here == deck.at:
-            deck, self._card = deck.added(best.plan, known, name=FOUND, note=note)
+            deck, self._card = deck.added(best.plan, results, name=FOUND, note=note)
         why = (best.text, *map(_words, state.why_not[:_MOST_WHY]))
-        self._board.put(deck=deck.filled(self._card, best.plan, known, note=note, why=why))
+        self._board.put(deck=deck.filled(self._card, best.plan, results, note=note, why=why))
 
     def _mend(self) -> Steps:
         now, due = self._board.now, 0.0
@@ -262,7 +266,7 @@ class Background:
         now = self._board.now
         asked, machine = now.why, now.machine.machine
         question = self._question = object()
-        meant, trouble = _meant(subject, now.report, now.known.reports["propagated"])
+        meant, trouble = _meant(subject, now.report, now.results.reports["propagated"])
         target = None if machine.chip.kind == "cpu" else machine
 
         def put(**parts: Any) -> None:
@@ -327,8 +331,8 @@ class Background:
     def find_timelines(self) -> None:
         """Has the timelines made of the open card and of the one that it is compared with."""
         card, other = self._board.now.deck.now, self._board.now.deck.other
-        cards = (card, other) if other is not card and card.known.level in other.known.reports else (card,)
-        costs = tuple(cost for each in cards if (cost := each.known.cost(card.known.level)) is not None)
+        cards = (card, other) if other is not card and card.results.level in other.results.reports else (card,)
+        costs = tuple(cost for each in cards if (cost := each.results.cost(card.results.level)) is not None)
         of = self._board.now.timelines.of
         if len(of) == len(costs) and all(map(operator.is_, of, costs)):
             return

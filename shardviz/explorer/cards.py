@@ -4,10 +4,10 @@ There is always the *baseline*, the plan as it was given. A change of any card m
 that no card's plan is lost by an edit; the draft itself is what the next changes go on with. `pinned` keeps it under a
 name, and a draft that would be overwritten from another card is kept the same way.
 
->>> deck = Deck.of("plan A", "known A").edited("plan B", "known B")
+>>> deck = Deck.of("plan A", "results A").edited("plan B", "results B")
 >>> [card.name for card in deck.cards], deck.at
 (['baseline', 'draft'], 'draft')
->>> deck = deck.opened("baseline").edited("plan C", "known C")   # the plan B is kept
+>>> deck = deck.opened("baseline").edited("plan C", "results C")   # the plan B is kept
 >>> [(card.name, card.plan) for card in deck.cards]
 [('baseline', 'plan A'), ('plan 1', 'plan B'), ('draft', 'plan C')]
 """
@@ -38,7 +38,7 @@ _OF_A_MACHINE = "compiled"  # the level whose report is of one machine only
 
 
 @dataclass(frozen=True, eq=False)
-class Known(Keeping):
+class Results(Keeping):
     """What is known of a plan, checked against the program, on a machine: its reports by level, `carried` from another
     machine where nothing has been answered for this one, and what a person says of a whole step."""
 
@@ -91,11 +91,11 @@ class Known(Keeping):
         cost = self.cost()
         return self.report.findings if cost is None else self.report.findings_on(cost)
 
-    def told(self, report: Report) -> Known:
+    def told(self, report: Report) -> Results:
         """With one report more, or a newer one of its level."""
         return replace(self, reports={**self.reports, report.level: report}, carried=False)
 
-    def on(self, choice: MachineChoice) -> Known:
+    def on(self, choice: MachineChoice) -> Results:
         """What stays known on another machine: all but what its compiler said."""
         if choice == self.choice:
             return self
@@ -104,7 +104,7 @@ class Known(Keeping):
         return replace(self, reports=reports, choice=choice, carried=self.carried or not same)
 
 
-def equal_level(one: Known, other: Known) -> str:
+def equal_level(one: Results, other: Results) -> str:
     """The highest level that both have reached; empty where there is none: then the two cannot be compared."""
     return max(one.reports.keys() & other.reports.keys(), key=LEVELS.index, default="")
 
@@ -117,7 +117,7 @@ class Card:
     id: str
     name: str
     plan: Plan
-    known: Known
+    results: Results
     note: str = ""
     why: tuple[str, ...] = ()
 
@@ -134,9 +134,9 @@ class Deck:
     made: int = 0
 
     @classmethod
-    def of(cls, plan: Plan, known: Known) -> Deck:
+    def of(cls, plan: Plan, results: Results) -> Deck:
         """The deck of an explorer that is opened on a plan."""
-        return cls((Card(id=BASELINE, name=BASELINE, plan=plan, known=known, note="as given"),))
+        return cls((Card(id=BASELINE, name=BASELINE, plan=plan, results=results, note="as given"),))
 
     @property
     def now(self) -> Card:
@@ -163,29 +163,29 @@ class Deck:
 
     # What follows from a change of the plan.
 
-    def told(self, known: Known) -> Deck:
+    def told(self, results: Results) -> Deck:
         """More is known of the card that is being changed."""
-        return self._with(replace(self.now, known=known))
+        return self._with(replace(self.now, results=results))
 
-    def edited(self, plan: Plan, known: Known) -> Deck:
+    def edited(self, plan: Plan, results: Results) -> Deck:
         """The plan was changed: the draft has it now."""
         after = self._kept_draft() if self.at != DRAFT and self.draft is not None else self
-        return replace(after._with_draft(_draft(plan, known)), at=DRAFT)
+        return replace(after._with_draft(_draft(plan, results)), at=DRAFT)
 
-    def returned(self, plan: Plan, known: Known, at: str, draft: tuple[Plan, Known] | None) -> Deck:
+    def returned(self, plan: Plan, results: Results, at: str, draft: tuple[Plan, Results] | None) -> Deck:
         """An undo or a redo led back to a plan, to the card that it was then, and to the draft of then."""
         alike = [card for card in self.cards if card.id != DRAFT and card.plan == plan]
         there = next((card for card in alike if card.id == at), alike[0] if alike else None)
         if there is None:
-            return replace(self._with_draft(_draft(plan, known)), at=DRAFT)
-        left = replace(self, at=there.id)._with(replace(there, known=known))
+            return replace(self._with_draft(_draft(plan, results)), at=DRAFT)
+        left = replace(self, at=there.id)._with(replace(there, results=results))
         if draft is None or any(c.id != DRAFT and c.plan == draft[0] for c in self.cards):
             return left._without(DRAFT)
         return left._with_draft(_draft(*draft))
 
-    def on(self, put: Callable[[Card], Known]) -> Deck:
+    def on(self, put: Callable[[Card], Results]) -> Deck:
         """Every card but the one that is being changed is put on another machine."""
-        return replace(self, cards=tuple(c if c.id == self.at else replace(c, known=put(c)) for c in self.cards))
+        return replace(self, cards=tuple(c if c.id == self.at else replace(c, results=put(c)) for c in self.cards))
 
     def opened(self, name: str) -> Deck:
         """Another card is the one that is being changed."""
@@ -197,21 +197,23 @@ class Deck:
     def pinned(self, name: str = "") -> Deck:
         """Keeps the present plan as a card of its own: the draft gets an id and a name, any other card is copied."""
         deck, card = self._fresh(name)
-        kept = replace(card, plan=self.now.plan, known=self.now.known, note=self.now.note if self.at == DRAFT else "")
+        kept = replace(
+            card, plan=self.now.plan, results=self.now.results, note=self.now.note if self.at == DRAFT else ""
+        )
         if self.at == DRAFT:
             cards = tuple(kept if c.id == DRAFT else c for c in self.cards)
             against = kept.id if self.against == DRAFT else self.against
             return replace(deck, cards=cards, at=kept.id, against=against)
         return replace(deck, cards=(*self.cards, kept), at=kept.id)
 
-    def added(self, plan: Plan, known: Known, *, name: str, note: str = "") -> tuple[Deck, str]:
+    def added(self, plan: Plan, results: Results, *, name: str, note: str = "") -> tuple[Deck, str]:
         """With a card more, the last; and its id."""
         deck, card = self._fresh(name)
-        return replace(deck, cards=(*self.cards, replace(card, plan=plan, known=known, note=note))), card.id
+        return replace(deck, cards=(*self.cards, replace(card, plan=plan, results=results, note=note))), card.id
 
-    def filled(self, which: str, plan: Plan, known: Known, *, note: str, why: tuple[str, ...] = ()) -> Deck:
+    def filled(self, which: str, plan: Plan, results: Results, *, note: str, why: tuple[str, ...] = ()) -> Deck:
         """A card that is not open gets another plan: that of a search, which has found a better one."""
-        return self._with(replace(self.card(which), plan=plan, known=known, note=note, why=why))
+        return self._with(replace(self.card(which), plan=plan, results=results, note=note, why=why))
 
     def renamed(self, which: str, name: str) -> Deck:
         """A card gets another name; a `ShardvizError` where that is empty, too long, or another card's."""
@@ -288,9 +290,9 @@ class Deck:
             count += 1
             name = f"{base} ({count})"
         return replace(self, made=number), Card(
-            id=f"card-{number}", name=name, plan=self.now.plan, known=self.now.known
+            id=f"card-{number}", name=name, plan=self.now.plan, results=self.now.results
         )
 
 
-def _draft(plan: Plan, known: Known) -> Card:
-    return Card(id=DRAFT, name=DRAFT, plan=plan, known=known)
+def _draft(plan: Plan, results: Results) -> Card:
+    return Card(id=DRAFT, name=DRAFT, plan=plan, results=results)

@@ -131,7 +131,7 @@ class SetOutMemory(_OutputEdit, frozen=True):
     kind: Text
 
 
-class Constrain(PlanEdit, frozen=True):
+class ConstrainValue(PlanEdit, frozen=True, tag="constrain"):
     """Puts a sharding constraint on a value inside the function; without a spec it takes the constraint away.
 
     The value is an intermediate of the report, a variable, or an expression of the source; `line` is where, as
@@ -433,7 +433,7 @@ class Select(_Edit, frozen=True):
 
 
 PageEdit = (
-    SetSpec | SetDim | MoveAxis | SetOutSpec | SetOutDim | MoveOutAxis | SetMemory | SetOutMemory | Constrain
+    SetSpec | SetDim | MoveAxis | SetOutSpec | SetOutDim | MoveOutAxis | SetMemory | SetOutMemory | ConstrainValue
     | CutDimension | RenameDimension | AddAxis | RemoveAxis | RenameAxis | ResizeAxis | SetTarget | SetOptions
     | SetOrder | ExchangeAxes | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeWay | Dismiss | Undo | Redo
     | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakeOffer | TakeRemedy
@@ -444,9 +444,9 @@ PageEdit = (
 Edit = PageEdit | SetMesh | SetPlan | AddCard | FindDimensions | Select
 """What Python may ask for: plans and meshes as objects besides, and what the page says by a trait."""
 
-PAGE_EDITS: Mapping[str, type[_Edit]] = {_op(kind.__name__): kind for kind in get_args(PageEdit)}
+PAGE_EDITS: Mapping[str, type[_Edit]] = {kind.__struct_config__.tag: kind for kind in get_args(PageEdit)}
 """`op` → its class, of what a page may ask for."""
-EDITS: Mapping[str, type[_Edit]] = {_op(kind.__name__): kind for kind in get_args(Edit)}
+EDITS: Mapping[str, type[_Edit]] = {kind.__struct_config__.tag: kind for kind in get_args(Edit)}
 """`op` → its class, of every edit."""
 
 

@@ -25,7 +25,7 @@ from shardviz.errors import CompileError, CompileTimeout, ShardvizError
 from shardviz.explorer import apply as applying
 from shardviz.explorer.apply import Answers, BeginChore, Compile, Effect, EndChore, apply, internal, refused
 from shardviz.explorer.background import Background
-from shardviz.explorer.cards import Deck, Known
+from shardviz.explorer.cards import Deck, Results
 from shardviz.explorer.compile_loop import CompileLoop, CompileTask
 from shardviz.explorer.edits import EDITS, Edit
 from shardviz.explorer.logical import Logical
@@ -102,13 +102,13 @@ class ExplorerState:
         bound = self.program.bind(plan)
         report = self.program.propagate(plan)
         choice = MachineChoice.of(read(target, bound.mesh), bound.mesh)
-        known = Known(bound, {report.level: report}, choice, self.asking.whole)
-        known.priced()  # what cannot be priced is not opened
-        self.asking.keep(plan, known)
-        task = self.asking.task(plan, known)
+        results = Results(bound, {report.level: report}, choice, self.asking.whole)
+        results.priced()  # what cannot be priced is not opened
+        self.asking.keep(plan, results)
+        task = self.asking.task(plan, results)
         largest = max(report.arguments, key=lambda v: v.bytes_per_device or 0, default=None)
         self._told = Snapshot(
-            deck=Deck.of(plan, known),
+            deck=Deck.of(plan, results),
             progress=self.loop.expected(task),
             selection=Selection() if largest is None else Selection.of(largest.name, report),
         )
@@ -127,7 +127,7 @@ class ExplorerState:
     report: Report = _read("report")
     level: str = _read("report.level")
     changed: frozenset[str] = _read("changed")
-    finishable: bool = _read("known.finishable")
+    finishable: bool = _read("results.finishable")
     machine: Machine = _read("machine.machine")
     target: str = _read("machine.target")
     target_remark: str = _read("machine.remark")
@@ -178,10 +178,10 @@ class ExplorerState:
     def selected(self, name: str) -> None:
         self.select(name)
 
-    def restore(self, deck: Callable[[Callable[[Plan], Known]], Deck]) -> None:
+    def restore(self, deck: Callable[[Callable[[Plan], Results]], Deck]) -> None:
         """Takes the cards of a saved explorer, which `deck` makes, given what tells what is known of a plan. The card
         that is open has the present plan. A `ShardvizError` where one of the plans does not fit the program."""
-        self.loop.inbox.run(lambda: self.put(deck=deck(lambda plan: self.asking.known(plan, self.now.machine))))
+        self.loop.inbox.run(lambda: self.put(deck=deck(lambda plan: self.asking.results(plan, self.now.machine))))
 
     # What can be asked without a change.
 
@@ -198,11 +198,13 @@ class ExplorerState:
             mend = next((m for m in self.now.remedies.items if m.action == name), None)
             if mend is not None:
                 offer = Offer(name=mend.action, text=mend.text, plan=mend.plan, tried=mend)
-        if offer is None or offer.known is not None or offer.trouble:
+        if offer is None or offer.results is not None or offer.trouble:
             return offer
         asked = offer
         try:
-            return self.loop.inbox.run(lambda: replace(asked, known=self.asking.known(asked.plan, self.now.machine)))
+            return self.loop.inbox.run(
+                lambda: replace(asked, results=self.asking.results(asked.plan, self.now.machine))
+            )
         except ShardvizError as error:
             return replace(offer, trouble=str(error))
 
@@ -291,7 +293,7 @@ class ExplorerState:
         if level not in LEVELS:
             raise ShardvizError(f"level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")
         want = min(LEVELS.index(level), LEVELS.index(self.asking.reach(self.now.machine)))
-        old = lambda: self.now.known.carried and want > LEVELS.index("propagated")  # noqa: E731
+        old = lambda: self.now.results.carried and want > LEVELS.index("propagated")  # noqa: E731
         there = lambda: LEVELS.index(self.level) >= want and not old()  # noqa: E731
         self.loop.hurry()
         if not self.loop.inbox.wait_until(lambda: there() or not self.busy, timeout):
@@ -319,8 +321,8 @@ class ExplorerState:
             now = replace(self.now, progress=progress)
             if report is not None:
                 now = now.told(report)
-                now.known.priced()
-                self.asking.keep(now.plan, now.known)
+                now.results.priced()
+                self.asking.keep(now.plan, now.results)
             if progress.trouble is not None and progress.failure is None:
                 now = replace(now, error=internal(progress.trouble))
             self._put(now)

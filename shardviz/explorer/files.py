@@ -26,7 +26,7 @@ from msgspec import Meta
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError, excerpt
-from shardviz.explorer.cards import BASELINE, MOST_CARDS, Card, Deck, Known, equal_level
+from shardviz.explorer.cards import BASELINE, MOST_CARDS, Card, Deck, Results, equal_level
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.files import path_of, read_whole
@@ -104,9 +104,9 @@ class SavedSession(Visible):
 
     Attributes:
         program: the name of the function.
-        deck: the cards; the `plan` of each is a `PlanRecord`, and `known` has its reports and what they cost.
+        deck: the cards; the `plan` of each is a `PlanRecord`, and `results` has its reports and what they cost.
         selected: the name of the value that was looked at.
-        known, report, level: what was known of the plan that was open, its report of the highest level, and that level.
+        results, report, level: of the plan that was open, its report of the highest level, and that level.
         target: the machine that the plan was for.
     """
 
@@ -116,25 +116,25 @@ class SavedSession(Visible):
     changed = frozenset[str]()
     remark = ""
 
-    known: ClassVar[Known] = _part("deck.now.known")
-    report: ClassVar[Report] = _part("known.report")
+    results: ClassVar[Results] = _part("deck.now.results")
+    report: ClassVar[Report] = _part("results.report")
     level: ClassVar[str] = _part("report.level")
-    target: ClassVar[str] = _part("known.choice.target")
+    target: ClassVar[str] = _part("results.choice.target")
 
     @property
     def reports(self) -> dict[str, Report]:
         """Name of a card → its report."""
-        return {card.name: card.known.report for card in self.deck.cards}
+        return {card.name: card.results.report for card in self.deck.cards}
 
     @property
     def cost(self) -> StepCost | None:
         """What the report's step costs there; None for `cpu`, and where `cost_error` says why."""
-        return self.known.cost()
+        return self.results.cost()
 
     @property
     def cost_error(self) -> str:
         """Why there is no cost."""
-        return self.known.priced()[0].trouble
+        return self.results.priced()[0].trouble
 
 
 Looked = ExplorerState | SavedSession
@@ -158,8 +158,8 @@ def session_json(state: ExplorerState) -> str:
         against=deck.against,
         made=deck.made,
         selected=state.selected,
-        tokens=deck.now.known.whole.tokens,
-        model_flops=deck.now.known.whole.model_flops,
+        tokens=deck.now.results.whole.tokens,
+        model_flops=deck.now.results.whole.model_flops,
     )
     return msgspec.json.encode(file).decode()
 
@@ -170,16 +170,16 @@ def _arrays(values: Iterable[Value]) -> tuple[_SavedArray, ...]:
 
 def _card(card: Card, deck: Deck, program: Program) -> _SavedCard:
     """A card with its report, and that of the level at which it is compared; the open one has its intermediates too."""
-    known = card.known
-    levels = {known.level, equal_level(known, deck.other.known)} - {""}
+    results = card.results
+    levels = {results.level, equal_level(results, deck.other.results)} - {""}
     if card.id == deck.against:
-        levels |= {equal_level(known, other.known) for other in deck.cards} - {""}
-    reports = [known.reports[level] for level in sorted(levels)]
+        levels |= {equal_level(results, other.results) for other in deck.cards} - {""}
+    reports = [results.reports[level] for level in sorted(levels)]
     if card.id != deck.at:
         reports = [dataclasses.replace(report, intermediates=()) for report in reports]
     kept = tuple(msgspec.Raw(report.to_json(stages=False).encode()) for report in reports)
     return _SavedCard(
-        id=card.id, name=card.name, note=card.note, plan=_plan(card.plan, known.bound, program), reports=kept
+        id=card.id, name=card.name, note=card.note, plan=_plan(card.plan, results.bound, program), reports=kept
     )
 
 
@@ -208,16 +208,16 @@ def read_session(
     at = next(card for card in file.cards if card.id == file.at)
     machine = read(file.target if target is None else target, at.plan.bound.mesh)
     if program is None:
-        cards = [_known_card(card, machine, whole) for card in file.cards]
+        cards = [_card_of(card, machine, whole) for card in file.cards]
         return SavedSession(program=file.program, deck=_deck(file, cards), selected=file.selected)
     plans = {card.id: _plan_of(card.plan) for card in file.cards}
     _check_same(file, program, plans[file.at])
     rates: dict[str, Any] = {"tokens": whole.tokens, "model_flops": whole.model_flops}
     state = ExplorerState(program, plans[file.at], target=machine, **(rates | options))
 
-    def deck(known: Callable[[Plan], Known]) -> Deck:
+    def deck(results: Callable[[Plan], Results]) -> Deck:
         with_plans = [(each, plans[each.id]) for each in file.cards]
-        return _deck(file, [Card(id=c.id, name=c.name, note=c.note, plan=p, known=known(p)) for c, p in with_plans])
+        return _deck(file, [Card(id=c.id, name=c.name, note=c.note, plan=p, results=results(p)) for c, p in with_plans])
 
     state.restore(deck)
     state.select(file.selected)
@@ -256,14 +256,14 @@ def _deck(file: _SessionFile, cards: Iterable[Card]) -> Deck:
     return Deck(tuple(cards), at=file.at, against=file.against, made=file.made)
 
 
-def _known_card(card: _SavedCard, machine: Machine, whole: WholeStep) -> Card:
+def _card_of(card: _SavedCard, machine: Machine, whole: WholeStep) -> Card:
     """A card as it was, its plan a `PlanRecord`."""
     reports = [Report.from_json(bytes(raw).decode()) for raw in card.reports]
     bound = card.plan.bound
     choice = MachineChoice.of(machine, bound.mesh)
-    known = Known(bound, {report.level: report for report in reports}, choice, whole)
+    results = Results(bound, {report.level: report for report in reports}, choice, whole)
     plan: Any = bound
-    return Card(id=card.id, name=card.name, note=card.note, plan=plan, known=known)
+    return Card(id=card.id, name=card.name, note=card.note, plan=plan, results=results)
 
 
 def _plan_of(kept: _SavedPlan) -> Plan:

@@ -19,7 +19,7 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.costs.timeline import Timeline
 from shardviz.errors import ShardvizError
-from shardviz.explorer.cards import Deck, Known
+from shardviz.explorer.cards import Deck, Results
 from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice
 from shardviz.explorer.selection import Selection
@@ -96,27 +96,27 @@ class History:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """A plan that can be taken, under a name of its own, with a sentence on what it does; what is `known` of it, or the
+    """A plan that can be taken, under a name of its own, with a sentence on what it does; its `results`, or the
     `trouble` that kept it from being propagated; and the mend that it is of, maybe `tried` at a higher level."""
 
     name: str
     text: str
     plan: Plan
-    known: Known | None = None
+    results: Results | None = None
     trouble: str = ""
     tried: Mend | None = None
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
         """The order of offers, by the highest level that is known; see `shardviz.ask.presets.rank`."""
-        return rank(None, None) if self.known is None else rank(self.known.report, self.known.cost())
+        return rank(None, None) if self.results is None else rank(self.results.report, self.results.cost())
 
 
 def merged_offers(offers: Iterable[Offer]) -> Iterator[Offer]:
     """The offers, of those that come out as the same step the first alone, which names the others."""
     same: dict[Any, list[Offer]] = {}
     for offer in offers:
-        key = offer.name if offer.known is None else step_of(offer.known.reports["propagated"])
+        key = offer.name if offer.results is None else step_of(offer.results.reports["propagated"])
         same.setdefault(key, []).append(offer)
     for first, *others in same.values():
         names = " and ".join(other.name for other in others)
@@ -235,27 +235,27 @@ class Snapshot:
         return self.deck.now.plan
 
     @property
-    def known(self) -> Known:
-        return self.deck.now.known
+    def results(self) -> Results:
+        return self.deck.now.results
 
     @property
     def bound(self) -> PlanRecord:
         """The plan checked against the program, with a full spec for every argument."""
-        return self.known.bound
+        return self.results.bound
 
     @property
     def report(self) -> Report:
-        return self.known.report
+        return self.results.report
 
     @property
     def machine(self) -> MachineChoice:
         """The machine that the plan is for."""
-        return self.known.priced()[0]
+        return self.results.priced()[0]
 
     @property
     def cost(self) -> StepCost | None:
         """What the newest report's step costs there; None where `machine.trouble` says why, and for `cpu`."""
-        return self.known.cost()
+        return self.results.cost()
 
     @property
     def here(self) -> UndoStep:
@@ -265,19 +265,19 @@ class Snapshot:
 
     def told(self, report: Report) -> Snapshot:
         """With one report more of the plan, of a higher level or of the machine that is now meant."""
-        known = self.known.told(report)
-        changed, selection = _changed(self.before, known), self.selection.carried(report)
-        return replace(self, deck=self.deck.told(known), changed=changed, selection=selection)
+        results = self.results.told(report)
+        changed, selection = _changed(self.before, results), self.selection.carried(report)
+        return replace(self, deck=self.deck.told(results), changed=changed, selection=selection)
 
     def moved(self, deck: Deck, history: History) -> Snapshot:
         """At another plan or machine, of which something is known; nothing is refused any more."""
-        before, known = self.known.reports, deck.now.known
+        before, results = self.results.reports, deck.now.results
         return replace(
             self,
             deck=deck,
             before=before,
-            changed=_changed(before, known),
-            selection=self.selection.carried(known.report),
+            changed=_changed(before, results),
+            selection=self.selection.carried(results.report),
             history=history,
             error=None,
             ways=(),
@@ -298,17 +298,17 @@ PARTS = (
 )
 
 
-def _changed(before: Mapping[str, Report], known: Known) -> frozenset[str]:
+def _changed(before: Mapping[str, Report], results: Results) -> frozenset[str]:
     """The names, in the highest report that is known, of what is sharded otherwise than before; of intermediates only
     where both have a report of the level at which they have these names."""
-    report = known.report
+    report = results.report
     alike = ("partitioned", "compiled") if report.level in ("partitioned", "compiled") else (report.level,)
     earlier = next((before[level] for level in alike if level in before), None)
     if earlier is not None:
         return _differences(earlier, report)
-    both = max(before.keys() & known.reports.keys(), key=LEVELS.index, default="")
+    both = max(before.keys() & results.reports.keys(), key=LEVELS.index, default="")
     outer = frozenset(v.name for v in (*report.arguments, *report.outputs))
-    return outer & _differences(before[both], known.reports[both]) if both else frozenset()
+    return outer & _differences(before[both], results.reports[both]) if both else frozenset()
 
 
 def _differences(before: Report, after: Report) -> frozenset[str]:

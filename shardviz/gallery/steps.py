@@ -129,12 +129,12 @@ def unet(batch: int = 16, size: int = 128, channels: tuple[int, ...] = (128, 256
     """A U-Net's train step as diffusion models have them, in bfloat16: group norms, SiLU, 3 x 3 convolutions."""
     weights: dict[str, Any] = {}
 
-    def conv(name: str, given: int, wide: int, side: int = 3) -> None:
-        weights[name] = _array(side, side, given, wide)
+    def conv(name: str, into: int, wide: int, side: int = 3) -> None:
+        weights[name] = _array(side, side, into, wide)
 
     conv("in", 4, channels[0])
-    for i, (given, wide) in enumerate(pairwise((channels[0], *channels))):
-        for name, first, last in ((f"down{i}", given, wide), (f"up{i}", 2 * wide, given)):
+    for i, (narrow, wide) in enumerate(pairwise((channels[0], *channels))):
+        for name, first, last in ((f"down{i}", narrow, wide), (f"up{i}", 2 * wide, narrow)):
             conv(f"{name}.a", first, last)
             conv(f"{name}.b", last, last)
             conv(f"{name}.skip", first, last, 1)

@@ -29,8 +29,8 @@ class Delivered(anywidget.AnyWidget):
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
         """What is sent: with all of the state also the page, but where nobody looks on, who would save it as it is."""
-        given = frozenset(key) if isinstance(key, set) else key  # another thread's answer may add to it meanwhile
-        state = super().get_state(given, drop_defaults)
+        names = frozenset(key) if isinstance(key, set) else key  # another thread's answer may add to it meanwhile
+        state = super().get_state(names, drop_defaults)
         opening = self.comm is None
         if key is None and (not opening or is_watched()):
             state["_page"] = bundle.page()
@@ -51,8 +51,8 @@ class Delivered(anywidget.AnyWidget):
 def shell() -> Any:
     """The IPython of a Jupyter kernel; None where there is no kernel."""
     ipython = sys.modules.get("IPython")
-    found = None if ipython is None else ipython.get_ipython()
-    return found if hasattr(found, "kernel") else None
+    interactive = None if ipython is None else ipython.get_ipython()
+    return interactive if hasattr(interactive, "kernel") else None
 
 
 def is_watched() -> bool:

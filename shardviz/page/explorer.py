@@ -91,14 +91,14 @@ _LARGE = (450.0, 420.0)  # and of the one in its own pane, where it is too large
 
 
 def _head(explorer: Explorer) -> Json:
-    verdict = verdict_document(explorer.state.deck.now.known)
+    verdict = verdict_document(explorer.state.deck.now.results)
     return pane(headline_pane(explorer.state), verdict=json_of(verdict))
 
 
 def _cards(explorer: Explorer) -> Json:
     """The cards, and where each lies on a scatter of seconds and bytes; those without a time lie nowhere."""
     deck = explorer.state.deck
-    costs = {card.id: card.known.cost() for card in deck.cards}
+    costs = {card.id: card.results.cost() for card in deck.cards}
     points = [
         {"card": name, "seconds": cost.seconds or cost.lower, "bytes": cost.needs.total, "fits": cost.needs.fits}
         for name, cost in costs.items()
@@ -151,8 +151,8 @@ def _why(explorer: Explorer) -> Json:
 def _values(explorer: Explorer) -> Json:
     report, changed = explorer.report, explorer.state.changed
     matches, total = found_values(report, changed, explorer.query), len(report.values)
-    said = found_words(len(matches), total)
-    return pane(values_pane(report, matches, changed), found=len(matches), total=total, said=said)
+    counts = {"found": len(matches), "total": total, "said": found_words(len(matches), total)}
+    return pane(values_pane(report, matches, changed), **counts)
 
 
 def _collectives(explorer: Explorer) -> Json:
@@ -165,7 +165,7 @@ def _preview(explorer: Explorer) -> Json:
     offer = explorer.state.looked_at(what, name) if name else None
     if offer is None:
         return {"of": explorer.hovered} if explorer.hovered else {}
-    told = {} if offer.known is None else pane(preview_document(offer, offer.known, explorer.state.deck))
+    told = {} if offer.results is None else pane(preview_document(offer, offer.results, explorer.state.deck))
     return {**told, "of": explorer.hovered, "trouble": offer.trouble}
 
 
@@ -177,8 +177,8 @@ def _stages(explorer: Explorer) -> Json:
     own, beside = (state.now.stages.get(plan, Stages()) for plan in (state.plan, other.plan))
     waits = "Shardy is being run …" if own.busy or (with_other and beside.busy) else ""
     texts = stages_shown(
-        own.with_reports(now.known.reports),
-        None if other is now else beside.with_reports(other.known.reports),
+        own.with_reports(now.results.reports),
+        None if other is now else beside.with_reports(other.results.reports),
         other.name,
         explorer.query,
         waits=waits,
@@ -236,10 +236,10 @@ def _reading(report: Report, name: str, text: str) -> Json:
 
 
 def _problems(explorer: Explorer) -> Json:
-    problems, notes = severity_words(explorer.state.deck.now.known.findings)
-    said = " · ".join(filter(None, (plural(problems, "finding"), notes)))
+    problems, notes = severity_words(explorer.state.deck.now.results.findings)
+    counts = " · ".join(filter(None, (plural(problems, "finding"), notes)))
     told = pane(problems_pane(explorer.report, explorer.state.cost)) if explorer.tab == "problems" else {}
-    return {**told, "problems": problems, "notes": notes, "said": said}
+    return {**told, "problems": problems, "notes": notes, "said": counts}
 
 
 def _texts(explorer: Explorer) -> Json:
@@ -265,8 +265,8 @@ def _constraints(explorer: Explorer) -> Json:
     spec = str((chosen.spec or Spec()).canonical()) if chosen is not None else ""
     value = None if chosen is None else {"name": chosen.name, "label": chosen.label or chosen.name, "spec": spec}
     rows = [
-        {"name": c.value.name, "line": c.value.line, "occurrence": c.value.occurrence, "text": str(found)}
-        for c, found in zip(state.plan.constraints, state.bound.constraints, strict=True)
+        {"name": c.value.name, "line": c.value.line, "occurrence": c.value.occurrence, "text": str(bound)}
+        for c, bound in zip(state.plan.constraints, state.bound.constraints, strict=True)
     ]
     return {"value": value, "rows": rows, "patterns": list(patterns_of(state.selected)) if state.selected else []}
 

@@ -176,8 +176,8 @@ def trial_view(state: ExplorerState, text: str) -> Json:
     if not pattern:
         return {}
     caught = state.caught(pattern)
-    said = f"catches {plural(len(caught), 'array')}" if caught else "catches nothing"
-    return {"pattern": text, "count": len(caught), "said": said, "names": list(caught[:MOST_CAUGHT])}
+    count = plural(len(caught), "array") if caught else "nothing"
+    return {"pattern": text, "count": len(caught), "said": f"catches {count}", "names": list(caught[:MOST_CAUGHT])}
 
 
 def _sum(sizes: Iterable[float | None]) -> str:

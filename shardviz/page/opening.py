@@ -181,11 +181,11 @@ def _own_plan(program: Any, in_specs: Any, out_specs: Any) -> Plan:
         ) from error
 
 
-def _nothing_to_explore(given: Any) -> str:
+def _nothing_to_explore(subject: Any) -> str:
     """Why this cannot be explored, with a way out where it is something of ours."""
     text = "explore takes a function, a program from sv.trace, or an example such as sv.gallery.llama('8b')"
-    if isinstance(given, Plan):
+    if isinstance(subject, Plan):
         return f"{text}; a plan goes second: sv.explore(program, plan=plan)"
-    if isinstance(given, Report):
+    if isinstance(subject, Report):
         return f"{text}; a report is a finding, and shows itself as the last expression of a cell"
-    return f"{text}; not {reprlib.repr(given)} ({type(given).__name__})"
+    return f"{text}; not {reprlib.repr(subject)} ({type(subject).__name__})"

@@ -22,15 +22,8 @@ def mesh_view(state: ExplorerState) -> Json:
     mesh = state.plan.mesh
     colours = axis_colours(mesh)
     axes = [
-        {
-            "name": name,
-            "size": size,
-            "type": kind,
-            "light": colours[name].light,
-            "dark": colours[name].dark,
-            "ink": colours[name].ink,
-            "dark_ink": colours[name].dark_ink,
-        }
+        {"name": name, "size": size, "type": kind}
+        | {look: getattr(colours[name], look) for look in ("light", "dark", "ink", "dark_ink")}
         for name, size, kind in zip(mesh.names, mesh.sizes, mesh.types, strict=True)
     ]
     return {"axes": axes, "devices": mesh.size, "text": str(mesh), "ids": list(mesh.device_ids)}

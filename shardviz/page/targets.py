@@ -25,18 +25,18 @@ def targets_view(state: ExplorerState) -> Json:
     Every chip has `options` (topologies with as many devices as the mesh, the most cube-like first) or `none`, which
     says what sizes it has; every kind says whether programs can be compiled for it here, and if not what is missing.
     """
-    mesh, now, known = state.report.mesh, state.machine, targets()
+    mesh, now, statuses = state.report.mesh, state.machine, targets()
     return {
         "target": state.target,
         "label": label(now),
         "kind": now.chip.kind,
         "words": str(now),
         "remark": f"{now.chip.name} {state.target_remark}" if state.target_remark else "",
-        "lack": _lack(state, known),
+        "lack": _lack(state, statuses),
         "examples": _examples(mesh.size),
         "trouble": state.cost_error,
         "devices": plural(mesh.size, "device"),
-        "groups": [_group(status, mesh, now) for status in known if status.name != "cpu"],
+        "groups": [_group(status, mesh, now) for status in statuses if status.name != "cpu"],
         "options": options_text(state.bound.options),
         "sets": [
             {"name": name, "title": f"{each.text} {options_text(each.options)}. From {each.source}"}
@@ -45,11 +45,11 @@ def targets_view(state: ExplorerState) -> Json:
     }
 
 
-def _lack(state: ExplorerState, known: Targets) -> Json | None:
+def _lack(state: ExplorerState, statuses: Targets) -> Json | None:
     """That nothing here compiles for the machine, what follows from it, and the command that would mend it."""
     if not state.missing:
         return None
-    status = next(s for s in known if s.name == state.machine.chip.kind)
+    status = next(s for s in statuses if s.name == state.machine.chip.kind)
     text = "no compiler for it is installed: results stop at the partitioner"
     install = "" if status.ready else status.install
     return {
@@ -79,11 +79,11 @@ def _group(status: TargetStatus, mesh: DeviceMesh, now: Machine) -> Json:
         "ready": status.ready,
         "missing": status.missing,
         "install": status.install,
-        "chips": [_chip(chip, mesh, now, known=chip.name in chips()) for chip in own],
+        "chips": [_chip(chip, mesh, now, listed=chip.name in chips()) for chip in own],
     }
 
 
-def _chip(chip: Chip, mesh: DeviceMesh, now: Machine, known: bool) -> Json:
+def _chip(chip: Chip, mesh: DeviceMesh, now: Machine, listed: bool) -> Json:
     machines = list(_sensible(chip, mesh))
     if now.chip == chip and now.size == mesh.size and now not in machines:
         machines.insert(0, now)
@@ -93,13 +93,13 @@ def _chip(chip: Chip, mesh: DeviceMesh, now: Machine, known: bool) -> Json:
         "memory": format_bytes(per_device) if per_device else "",
         "options": [
             {
-                "target": m.text if known or m != now else "",  # a chip of one's own is not found again by its text
+                "target": m.text if listed or m != now else "",  # a chip of one's own is not found again by its text
                 "label": label(m).partition(" ")[2],
                 "title": str(m),
                 "on": m == now,
             }
             for m in machines
-            if known or m == now
+            if listed or m == now
         ],
     }
     if not view["options"]:

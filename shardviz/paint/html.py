@@ -319,16 +319,7 @@ def _rows(rows: Sequence[Row], table: Table, look: Look, title: str = "") -> str
 
 
 def _row(row: Row, table: Table, line: str, look: Look) -> str:
-    cells = "".join(
-        _cell(
-            _inline(cell, look.colours, inside=not column.wrap),
-            right=column.right,
-            wrap=column.wrap,
-            tip=_tip(cell),
-            more=_narrow(cell, column) if look.page else "",
-        )
-        for cell, column in zip(row.cells, table.columns, strict=True)
-    )
+    cells = "".join(_cell(cell, column, look) for cell, column in zip(row.cells, table.columns, strict=True))
     below = ""
     if row.detail and table.folds != "always":
         content = _blocks(row.detail, look)
@@ -343,11 +334,15 @@ def _narrow(cell: Inline, column: Column) -> str:
     return f' data-head="{escape(told(column.title))}"' if column.title and plain(cell) else ""
 
 
-def _cell(content: str, *, right: bool, wrap: bool, tip: str, more: str) -> str:
-    style = f"padding:3px 8px;vertical-align:top;text-align:{'right' if right else 'left'}"
-    style += f";{_SANS_FACE}" if wrap else ";white-space:nowrap"
+def _cell(cell: Inline, column: Column, look: Look) -> str:
+    pieces = (cell,) if isinstance(cell, Piece) else cell
+    style = f"padding:3px 8px;vertical-align:top;text-align:{'right' if column.right else 'left'}"
+    style += f";{_SANS_FACE}" if column.wrap else ";white-space:nowrap"
+    tip = "; ".join(dict.fromkeys(piece.tip for piece in pieces if piece.tip))
+    more = _narrow(cell, column) if look.page else ""
     more += f' title="{escape(steerless(tip))}"' if tip else ""
-    return f'<td{_ALIGN if right else ""} style="{style}"{more}>{content}</td>'
+    content = _inline(cell, look.colours, inside=not column.wrap)
+    return f'<td{_ALIGN if column.right else ""} style="{style}"{more}>{content}</td>'
 
 
 def _head(column: Column) -> str:
@@ -365,11 +360,6 @@ def outside(text: str, whole: bool = False) -> str:
     shown = steerless(text) if whole else told(text)
     html = f"<bdi>{escape(shown)}</bdi>" if is_turned(text) else escape(shown)
     return html if len(shown) == len(text) else f'<span title="{escape(steerless(text))}">{html}</span>'
-
-
-def _tip(inline: Inline) -> str:
-    pieces = (inline,) if isinstance(inline, Piece) else inline
-    return "; ".join(dict.fromkeys(piece.tip for piece in pieces if piece.tip))
 
 
 def _inline(inline: Inline, colours: Colours, *, inside: bool = False) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardviz.costs.step_cost import Needs, StepCost, memory_parts
-from shardviz.explorer.cards import Card, Deck, Known, equal_level
+from shardviz.explorer.cards import Card, Deck, Results, equal_level
 from shardviz.explorer.snapshot import Offer, Offers
 from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
@@ -62,32 +62,32 @@ _MOST_MOVED = 3
 @document.register
 def deck_document(deck: Deck) -> Document:
     """A row for each card."""
-    mesh = deck.now.known.bound.mesh
+    mesh = deck.now.results.bound.mesh
     return Document(title=words("Plans", strong=True), blocks=(_cards(deck.cards, deck, name="cards"),), mesh=mesh)
 
 
 def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
     def level_with(card: Card) -> str:
-        return "" if card.id == deck.other.id else equal_level(card.known, deck.other.known)
+        return "" if card.id == deck.other.id else equal_level(card.results, deck.other.results)
 
     def moved(card: Card) -> tuple[Piece, ...]:
         level = level_with(card)
-        return tuple(moved_pieces(card.known, deck.other.known if level else None, level))
+        return tuple(moved_pieces(card.results, deck.other.results if level else None, level))
 
     def difference(card: Card) -> Inline:
-        return words("") if card.id == deck.other.id else tuple(difference_pieces(card.known, deck.other))
+        return words("") if card.id == deck.other.id else tuple(difference_pieces(card.results, deck.other))
 
     return table(
         cards,
         ("plan", lambda card: words(card.name, strong=True)),
         ("origin", lambda card: tuple(_note(card, deck))),
-        ("step", lambda card: tuple(step_pieces(card.known))),
+        ("step", lambda card: tuple(step_pieces(card.results))),
         ("difference", difference),
-        ("memory per device", lambda card: tuple(memory_pieces(card.known))),
-        ("", lambda card: bar(_room(card.known))),
+        ("memory per device", lambda card: tuple(memory_pieces(card.results))),
+        ("", lambda card: bar(_room(card.results))),
         ("communication", moved),
-        ("findings", lambda card: _findings(card.known)),
-        ("level", lambda card: words(card.known.level, quiet=True, tip=_level_tip(card.known))),
+        ("findings", lambda card: _findings(card.results)),
+        ("level", lambda card: words(card.results.level, quiet=True, tip=_level_tip(card.results))),
         detail=lambda card: [paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)],
         selects=lambda card: ("card", card.id),
         marked=lambda card: card.id == deck.at,
@@ -97,15 +97,15 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
     )
 
 
-def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
+def preview_document(offer: Offer, results: Results, deck: Deck) -> Document:
     """The card that an offer would become, compared with the open card. Step, difference and level are as tried where
     that was at a higher level than is known of its plan: at the open card's level, if tried there, so that the two
     cards' steps differ by the difference."""
-    would = Card(id="preview", name=offer.name, plan=offer.plan, known=known)
+    would = Card(id="preview", name=offer.name, plan=offer.plan, results=results)
     card, tried = _cards([would], replace(deck, against=deck.at), name="preview"), offer.tried
-    if tried is not None and tried.seconds and tried.step and LEVELS.index(tried.level) > LEVELS.index(known.level):
-        level, step, saved, cost = tried.level, tried.step, tried.seconds, deck.now.known.cost()
-        if tried.here is not None and tried.of_level == deck.now.known.level and cost is not None and cost.seconds:
+    if tried is not None and tried.seconds and tried.step and LEVELS.index(tried.level) > LEVELS.index(results.level):
+        level, step, saved, cost = tried.level, tried.step, tried.seconds, deck.now.results.cost()
+        if tried.here is not None and tried.of_level == deck.now.results.level and cost is not None and cost.seconds:
             level, step, saved = tried.of_level, cost.seconds, tried.here
         of = f"compared with {deck.now.name}, as tried at level {level}"
         as_tried = {
@@ -115,29 +115,29 @@ def preview_document(offer: Offer, known: Known, deck: Deck) -> Document:
         }
         cells = (as_tried.get(c.title, cell) for c, cell in zip(card.columns, card.rows[0].cells, strict=True))
         card = replace(card, rows=(replace(card.rows[0], cells=tuple(cells)),))
-    return Document(blocks=(card,), mesh=known.bound.mesh)
+    return Document(blocks=(card,), mesh=results.bound.mesh)
 
 
-def _level_tip(known: Known) -> str:
-    cost = known.cost()
-    return level_words(cost) if cost is not None else f"{known.level} program"
+def _level_tip(results: Results) -> str:
+    cost = results.cost()
+    return level_words(cost) if cost is not None else f"{results.level} program"
 
 
 def offers_document(offers: Offers, deck: Deck) -> Document:
     """Presets to choose from, the best first, each with its difference to the plan that is open, before it is taken."""
 
-    def of_known(pieces: Callable[[Known], Iterator[Piece]]) -> Callable[[Offer], Inline]:
-        return lambda offer: words("") if offer.known is None else tuple(pieces(offer.known))
+    def of_known(pieces: Callable[[Results], Iterator[Piece]]) -> Callable[[Offer], Inline]:
+        return lambda offer: words("") if offer.results is None else tuple(pieces(offer.results))
 
     presets = table(
         offers.items,
         ("preset", lambda offer: words(offer.name, strong=True, selects=_taken(offer))),
         (
             wrapped("what it does"),
-            lambda offer: words(offer.text, quiet=True) if offer.known else words(offer.trouble, tone="warn"),
+            lambda offer: words(offer.text, quiet=True) if offer.results else words(offer.trouble, tone="warn"),
         ),
         (right("step"), of_known(step_pieces)),
-        ("compared with the current plan", of_known(lambda known: difference_pieces(known, deck.now, named=False))),
+        ("compared with the current plan", of_known(lambda results: difference_pieces(results, deck.now, named=False))),
         ("memory per device", of_known(memory_pieces)),
         ("communication", of_known(moved_pieces)),
         selects=_taken,
@@ -150,11 +150,11 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
     if offers.busy:
         blocks.append(paragraph("presets are being tried …", quiet=True, name="offers-busy"))
     blocks += notes("All are predicted by Shardy's propagation; the partitioner confirms the first.")
-    return Document(title=words("Presets", strong=True), blocks=tuple(blocks), mesh=deck.now.known.bound.mesh)
+    return Document(title=words("Presets", strong=True), blocks=tuple(blocks), mesh=deck.now.results.bound.mesh)
 
 
 def _taken(offer: Offer) -> tuple[str, str] | None:
-    return None if offer.known is None else ("offer", offer.name)
+    return None if offer.results is None else ("offer", offer.name)
 
 
 # How a card came to be.
@@ -165,19 +165,19 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
     base = next((c for c in deck.cards if c.id == "baseline"), None)
     if base is None and card is not deck.cards[0]:
         base = deck.cards[0]
-    bound = card.known.bound
+    bound = card.results.bound
     if bound.variant:
         text = f"its program {' and '.join(bound.variant.words)}"
         yield words(f"{text};", tone="warn", tip=f"{text}; the code pane shows what to write")
-    if bound.options != (base.known.bound.options if base else {}):
+    if bound.options != (base.results.bound.options if base else {}):
         text = options_text(bound.options)
         yield words(shorten(f"with {text};" if text else "without compiler options;", 60), tip=text)
     if card.note:
         yield words(card.note, quiet=True, tip="\n".join(card.why))
-    if base is None or base is card or bound.mesh != base.known.bound.mesh:
+    if base is None or base is card or bound.mesh != base.results.bound.mesh:
         yield mesh_axes(bound.mesh)
     elif not card.note:
-        yield from _changes(base.known.bound, bound)
+        yield from _changes(base.results.bound, bound)
 
 
 def _changes(base: PlanRecord, plan: PlanRecord) -> Iterator[Piece]:
@@ -215,9 +215,9 @@ def changed_constraints(one: PlanRecord, other: PlanRecord) -> list[Constrained]
 # The numbers.
 
 
-def step_pieces(known: Known) -> Iterator[Piece]:
+def step_pieces(results: Results) -> Iterator[Piece]:
     """`7.60 s 6.61 – 8.21 s`: the step and its band; without a machine, that one is to be chosen."""
-    choice, cost = known.priced()
+    choice, cost = results.priced()
     if cost is None:
         if choice.trouble:
             yield words("no time", strong=True, tone="warn", tip=choice.trouble)
@@ -255,16 +255,16 @@ def signed(amount: float, text: str, *, of: str) -> Piece:
     return words(f"{arrow} {text}", strong=True, tone=tone, tip=of)
 
 
-def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator[Piece]:
+def difference_pieces(results: Results, other: Card, named: bool = True) -> Iterator[Piece]:
     """How much longer the step is than another card's at a level of both, which is `named` where it is a lower one;
     without times, how many more bytes are sent."""
-    level = equal_level(known, other.known)
+    level = equal_level(results, other.results)
     if not level:
         yield words("not comparable", quiet=True, tip="no level that both plans have reached")
         return
-    behind = "" if not named or level == known.level == other.known.level else f"at {level}"
+    behind = "" if not named or level == results.level == other.results.level else f"at {level}"
     against = f"compared with {other.name}, at level {level}"
-    one, two = known.cost(level), other.known.cost(level)
+    one, two = results.cost(level), other.results.cost(level)
     if one is not None and two is not None:
         both = one.seconds is not None and two.seconds is not None
         later = one.step.seconds - two.step.seconds if both else one.lower - two.lower
@@ -278,7 +278,7 @@ def difference_pieces(known: Known, other: Card, named: bool = True) -> Iterator
         else:
             yield signed(later, format_seconds(abs(later)), of=against)
     else:
-        now, then = _bytes(known.reports[level], other.known.reports[level])
+        now, then = _bytes(results.reports[level], other.results.reports[level])
         if now == then:
             yield words("the same communication", quiet=True, tip=against)
         else:
@@ -294,9 +294,9 @@ def _bytes(one: Report, other: Report) -> tuple[float, float]:
     return (sent, then) if alike else (sent * one.mesh.size, then * other.mesh.size)
 
 
-def memory_pieces(known: Known) -> Iterator[Piece]:
+def memory_pieces(results: Results) -> Iterator[Piece]:
     """`60.1 / 103 GB`, and whether it fits; without a machine the bytes of the arguments or of the compiler's plan."""
-    cost, report = known.cost(), known.report
+    cost, report = results.cost(), results.report
     if cost is not None:
         needs = cost.needs
         verdict, tone = _VERDICTS[needs.fits]
@@ -322,22 +322,22 @@ def _over(needs: Needs) -> str:
     return f": {format_bytes(over)} too much" if over > 0 else ""
 
 
-def _room(known: Known) -> Iterator[Part]:
+def _room(results: Results) -> Iterator[Part]:
     """The parts of a device's memory, as a bar."""
-    cost = known.cost()
+    cost = results.cost()
     if cost is not None and cost.needs.usable:
         needs, usable = cost.needs, cost.needs.usable or 1.0
         longest = max(needs.total, usable)
-        for what, size in memory_parts(known.report).items():
+        for what, size in memory_parts(results.report).items():
             if size:
                 yield Part(share=size / longest, role="work", tip=f"{what} {format_bytes(size)}")
 
 
-def moved_pieces(known: Known, other: Known | None = None, level: str = "") -> Iterator[Piece]:
+def moved_pieces(results: Results, other: Results | None = None, level: str = "") -> Iterator[Piece]:
     """The communication over the axes that take longest, and its ratio to another plan's; without a machine bytes
     sent."""
-    cost = known.cost()
-    collectives = known.report.collectives if cost is None else cost.collectives
+    cost = results.cost()
+    collectives = results.report.collectives if cost is None else cost.collectives
     totals = sum_collectives(collectives, "axes", order="bytes" if cost is None else "seconds")
     if not totals:
         yield words("nothing")
@@ -358,12 +358,12 @@ def moved_pieces(known: Known, other: Known | None = None, level: str = "") -> I
     left = [t for t in totals if t not in main]
     if left:
         yield words(f"+{len(left)}", quiet=True, tip="; ".join(f"{t.label} {text(t)}" for t in left))
-    here, there = known.cost(level), None if other is None else other.cost(level)
+    here, there = results.cost(level), None if other is None else other.cost(level)
     if here is not None and there is not None:
         now, then, form = comparable(here, there, here.step.communication, there.step.communication)
         yield from _ratio(now, then, level, form)
     elif other is not None:
-        yield from _ratio(*_bytes(known.reports[level], other.reports[level]), level, format_bytes)
+        yield from _ratio(*_bytes(results.reports[level], other.reports[level]), level, format_bytes)
 
 
 def _ratio(now: float, then: float, level: str, form: Callable[[float], str]) -> Iterator[Piece]:
@@ -372,9 +372,9 @@ def _ratio(now: float, then: float, level: str, form: Callable[[float], str]) ->
         yield words(format_change(now / then), tone="bad" if now > then else "good", tip=tip)
 
 
-def _findings(known: Known) -> tuple[Piece]:
+def _findings(results: Results) -> tuple[Piece]:
     """How many warnings and errors there are; notes are in the tip."""
-    count, notes = severity_words(known.findings)
+    count, notes = severity_words(results.findings)
     text = plural(count, "finding")
     tip, tone = " · ".join(filter(None, (text, notes))), "warn" if count else ""
     return (words(text, tone=tone, quiet=not count, tip=tip, selects=("tab", "problems")),)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from shardviz.costs.step_cost import StepCost
-from shardviz.explorer.cards import Deck, Known, equal_level
+from shardviz.explorer.cards import Deck, Results, equal_level
 from shardviz.judge.comparison import Comparison, compare
 from shardviz.judge.report import Report
 from shardviz.notation import Axis
@@ -20,7 +20,7 @@ from shardviz.view.document import Document, Inline, Piece, axes, paragraph, rig
 
 def _level(deck: Deck) -> str:
     """The highest level that both cards have reached; empty where there is nothing to compare."""
-    return "" if deck.now.id == deck.other.id else equal_level(deck.now.known, deck.other.known)
+    return "" if deck.now.id == deck.other.id else equal_level(deck.now.results, deck.other.results)
 
 
 def compared(deck: Deck) -> Comparison | None:
@@ -28,8 +28,8 @@ def compared(deck: Deck) -> Comparison | None:
     now, other, level = deck.now, deck.other, _level(deck)
     if not level:
         return None
-    before, after = other.known.reports[level], now.known.reports[level]
-    here, there = now.known.cost(level), other.known.cost(level)
+    before, after = other.results.reports[level], now.results.reports[level]
+    here, there = now.results.cost(level), other.results.cost(level)
     if here is not None and there is not None and here.machine == there.machine:
         return compare((other.name, before), (now.name, after), target=here.machine.text)
     before, after = replace(before, target="cpu"), replace(after, target="cpu")  # which has no times
@@ -98,7 +98,7 @@ class LineDifference:
 
 def line_difference(deck: Deck) -> LineDifference | None:
     """The open card's lines against those of the card that is compared with; None where there is no other."""
-    now, other, level = deck.now.known, deck.other.known, _level(deck)
+    now, other, level = deck.now.results, deck.other.results, _level(deck)
     if not level:
         return None
     timed = now.cost(level) is not None and other.cost(level) is not None
@@ -118,11 +118,11 @@ def line_difference(deck: Deck) -> LineDifference | None:
     )
 
 
-def _amounts(known: Known, level: str, timed: bool) -> dict[Line, float]:
+def _amounts(results: Results, level: str, timed: bool) -> dict[Line, float]:
     """Seconds of each line, its compute and its communication; or the bytes that a device sends."""
-    cost: StepCost | None = known.cost(level) if timed else None
+    cost: StepCost | None = results.cost(level) if timed else None
     sums: dict[Line, float] = {} if cost is None else dict(cost.compute_by_line())
-    for at, each in _placed(known.reports[level].collectives if cost is None else cost.partitioned):
+    for at, each in _placed(results.reports[level].collectives if cost is None else cost.partitioned):
         sums[at] = sums.get(at, 0.0) + (each.assumed_sent_bytes if cost is None else each.assumed_seconds)
     return sums
 
@@ -144,7 +144,7 @@ def _placed(collectives: Collection[Collective]) -> Iterator[tuple[Line, Collect
 def with_links(pane: Document, deck: Deck) -> Document:
     """The machine's document, with how long its links are busy along each mesh axis here and on the other card."""
     level, other = _level(deck), deck.other
-    costs = [card.known.cost(level) for card in (deck.now, other)] if level else []
+    costs = [card.results.cost(level) for card in (deck.now, other)] if level else []
     now, before = costs or (None, None)
     if now is None or before is None:
         return pane

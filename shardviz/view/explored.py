@@ -88,7 +88,7 @@ _SUMS = ("axes", "source")
 def still(state: Looked) -> Document:
     """The verdict, the plan and its main numbers, short enough for a notebook: about 30 kB as HTML."""
     shown = _brief(state)
-    verdict = () if state.cost is None else verdict_document(state.deck.now.known).blocks[-1:]
+    verdict = () if state.cost is None else verdict_document(state.deck.now.results).blocks[-1:]
     return dataclasses.replace(shown, blocks=(*verdict, *shown.blocks))
 
 
@@ -152,7 +152,7 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
     chosen = shard_map_pane(report, state.selected, state.remark)
     remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()  # tried while the explorer ran
     blocks: list[Block] = [
-        verdict_document(state.deck.now.known).blocks[-1],
+        verdict_document(state.deck.now.results).blocks[-1],
         *_plans(state),
         _part("What costs you most", most_document(state.deck, remedies), "open"),
         _part("Findings", problems_pane(report, cost), "open"),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import StepCost
-from shardviz.explorer.cards import Deck, Known, equal_level
+from shardviz.explorer.cards import Deck, Results, equal_level
 from shardviz.explorer.snapshot import Remedies
 from shardviz.notation.spec import axis_name
 from shardviz.records import Frame
@@ -73,20 +73,20 @@ class _Entry:
 class _ComparedStep:
     """The open card's step, and the one that it is compared with: at one level, or None."""
 
-    known: Known
+    results: Results
     cost: StepCost | None
     before: StepCost | None
 
     @classmethod
     def of(cls, deck: Deck) -> _ComparedStep:
-        known, other = deck.now.known, deck.other.known
-        alike = deck.other is not deck.now and equal_level(known, other) == known.level
-        return cls(known, known.cost(), other.cost(known.level) if alike else None)
+        results, other = deck.now.results, deck.other.results
+        alike = deck.other is not deck.now and equal_level(results, other) == results.level
+        return cls(results, results.cost(), other.cost(results.level) if alike else None)
 
     def entries(self, remedies: Remedies, plan: object) -> tuple[list[_Entry], list[_Entry]]:
         """The rows, and the mends that belong to no row."""
         mends = remedies.mends if remedies.of == plan else None
-        findings = (*self.known.findings, *(() if mends is None else mends.unnamed))
+        findings = (*self.results.findings, *(() if mends is None else mends.unnamed))
         entries = list(self._entries(findings))
         if mends is None:
             return entries, []
@@ -114,7 +114,7 @@ class _ComparedStep:
     def _entries(self, findings: Sequence[Finding]) -> Iterator[_Entry]:
         """Errors first; then what is spent, each with its finding; then the other findings."""
         findings = [f for f in findings if f.severity != "note"]
-        spent = spendings(self.cost, self.before) if self.cost is not None else _by_bytes(self.known)
+        spent = spendings(self.cost, self.before) if self.cost is not None else _by_bytes(self.results)
         least = _LEAST * self._seconds
         rows: list[_Entry] = []
         for each in spent:
@@ -159,12 +159,12 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
         for at in _lines(entry, step):
             lines.setdefault(at, []).append(entry)
     by_line = {
-        at: Document(blocks=(_table(step, here, "line-costs", at),), mesh=step.known.bound.mesh)
+        at: Document(blocks=(_table(step, here, "line-costs", at),), mesh=step.results.bound.mesh)
         for at, here in lines.items()
     }
     blocks: list[Block] = []
     if step.cost is None:
-        blocks.append(paragraph(*_no_machine(step.known), name="most-no-machine"))
+        blocks.append(paragraph(*_no_machine(step.results), name="most-no-machine"))
     if entries:
         blocks.append(_table(step, entries, "most"))
     elif step.cost is not None:
@@ -177,7 +177,7 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
         title=words("What costs you most", strong=True),
         lead=(lead,),
         blocks=tuple(blocks),
-        mesh=step.known.bound.mesh,
+        mesh=step.results.bound.mesh,
     )
     return most, by_line
 
@@ -208,10 +208,10 @@ def _table(step: _ComparedStep, entries: Sequence[_Entry], name: str, at: str = 
 
 def _compared(deck: Deck) -> str:
     card, other = deck.now, deck.other
-    at = f"at level {card.known.level}"
+    at = f"at level {card.results.level}"
     if other is card:
         return f"{card.name}, {at}"
-    if equal_level(card.known, other.known) == card.known.level:
+    if equal_level(card.results, other.results) == card.results.level:
         return f"{card.name} compared with {other.name}, {at}"
     return f"{card.name}, {at}; no comparison: {other.name} has not reached this level"
 
@@ -227,8 +227,8 @@ def _progress(remedies: Remedies, deck: Deck) -> Iterator[Piece]:
         yield words("· mends could not be tried", tone="warn", tip=remedies.trouble)
 
 
-def _no_machine(known: Known) -> Iterator[Piece]:
-    trouble = known.priced()[0].trouble
+def _no_machine(results: Results) -> Iterator[Piece]:
+    trouble = results.priced()[0].trouble
     if trouble:
         yield words(f"No times: {trouble}", tone="warn")
     else:
@@ -272,11 +272,11 @@ def _about(finding: Finding, spent: Spending) -> bool:
     return same and {axis_name(a) for a in finding.axes} == {axis_name(a) for a in spent.axes or ()}
 
 
-def _by_bytes(known: Known) -> Sequence[Spending]:
+def _by_bytes(results: Results) -> Sequence[Spending]:
     """Without a machine: by the bytes that each device sends."""
     parts = [
         part
-        for total in sum_collectives(known.report.collectives, "source")
+        for total in sum_collectives(results.report.collectives, "source")
         for part in sum_collectives(total.collectives, "kind_axes")
     ]
     rows = [
@@ -320,7 +320,7 @@ def _place(entry: _Entry, step: _ComparedStep) -> tuple[Piece, ...]:
     source = spent.source if spent is not None else finding.source if finding is not None else None
     if spent is not None and spent.lines:
         source = next(_computing(step, {next(iter(spent.lines))}), None)
-    return () if source is None else (line(source, tip=step.known.report.line(source)),)
+    return () if source is None else (line(source, tip=step.results.report.line(source)),)
 
 
 def _detail(finding: Finding | None) -> tuple[Block, ...]:
@@ -448,7 +448,7 @@ def _loss(spent: Spending, cost: StepCost | None) -> Iterator[Piece]:
 
 def _cause(spent: Spending, step: _ComparedStep) -> Iterator[Piece]:
     """Why a collective is there: the array that it gathers, where that has a name, else what its kind is for."""
-    arguments = {v.name for v in step.known.report.arguments}
+    arguments = {v.name for v in step.results.report.arguments}
     names = [*dict.fromkeys(c.operand for c in spent.collectives if c.operand in arguments)]
     if not names or spent.kind != "all-gather":
         yield words(_CAUSES.get(spent.kind, "data is exchanged between devices"))

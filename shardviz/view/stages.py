@@ -97,17 +97,12 @@ def _changes(old: tuple[StageLine, ...], new: tuple[StageLine, ...]) -> list[Lin
 
 def _chosen(every: Sequence[LineChange], lines: Sequence[StageLine], query: Query, differs: bool) -> list[LineChange]:
     asked, line = str(query.get("find") or "").lower().split(), query.get("line") or ""
-    chosen = list(every)
+    only = differs and query.get("only")
     if asked or line:
-        chosen = [c for c in every if _has(c, lines, asked, line)]
-        return [c for c in chosen if c.kind != "same"] if differs and query.get("only") else chosen
-    if differs and query.get("only"):
-        near: set[int] = set()
-        for n, change in enumerate(every):
-            if change.kind != "same":
-                near.update(range(n - _AROUND, n + _AROUND + 1))
-        chosen = [change for n, change in enumerate(every) if n in near]
-    return chosen
+        return [c for c in every if _has(c, lines, asked, line) and not (only and c.kind == "same")]
+    places = [n for n, change in enumerate(every) if change.kind != "same"]
+    near = {n + off for n in places for off in range(-_AROUND, _AROUND + 1)}
+    return [change for n, change in enumerate(every) if not only or n in near]
 
 
 def _has(change: LineChange, lines: Sequence[StageLine], asked: Sequence[str], line: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import Needs, StepCost
-from shardviz.explorer.cards import Known
+from shardviz.explorer.cards import Results
 from shardviz.notation.spec import axis_name
 from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, plural
 from shardviz.records.sums import sum_collectives
@@ -30,70 +30,64 @@ _VERBS = {
 }
 
 
-def verdict_document(known: Known) -> Document:
+def verdict_document(results: Results) -> Document:
     """Paragraphs by name: `top-step`, `top-memory`, `top-rate`, each an amount and what it is; and `verdict`, which is
     alone where no machine gives times."""
-    cost, report = known.cost(), known.report
+    cost, report = results.cost(), results.report
     if cost is None:
-        return Document(blocks=(paragraph(*_no_cost(known), name="verdict"),), mesh=report.mesh)
-    room, idle = [*_no_room(cost)], [*_useless(known)]
+        return Document(blocks=(paragraph(*_no_cost(results), name="verdict"),), mesh=report.mesh)
+    room, idle = [*_no_room(cost)], [*_useless(results)]
     bound = [] if idle else _bound(cost, short=bool(room))  # three lines have no room for all
     verdict = paragraph(*room, *idle, *bound, name="verdict")
     blocks = [_step(cost), _memory(cost.needs), _rate(cost), verdict]
     return Document(blocks=tuple(block for block in blocks if block is not None), mesh=report.mesh)
 
 
-def _amount(name: str, amount: Piece, label: str, *more: Piece) -> Paragraph:
-    return paragraph(amount, *more, label=label, name=name)
-
-
 def _step(cost: StepCost) -> Paragraph:
     band = band_words(cost)
     amount = words(step_words(cost), strong=True, tip=seconds_words(cost))
-    return _amount("top-step", amount, f"a step, {band or 'predicted'}")
+    return paragraph(amount, label=f"a step, {band or 'predicted'}", name="top-step")
 
 
 def _memory(needs: Needs) -> Paragraph:
     """`60.1 of 103 GB`, and how much is to spare or too much; or that no compiler has planned it."""
     tab, tip = ("tab", "memory"), memory_words(needs)
     if needs.usable is None:
-        return _amount(
-            "top-memory", words(needs.text, strong=True, tip=tip, selects=tab), "what a device has is not known"
-        )
+        amount = words(needs.text, strong=True, tip=tip, selects=tab)
+        return paragraph(amount, label="what a device has is not known", name="top-memory")
     left = needs.usable - needs.total
     label = f"fits, {format_bytes(left)} to spare" if needs.fits else "estimated, not compiled"
     if needs.fits is False:
         label = f"{format_bytes(-left)} too much" if left < 0 else "does not fit"
     amount, _, rest = pair(needs.text, format_bytes(needs.usable), " of ").partition(" of ")
     tone = "bad" if needs.fits is False else ""
-    return _amount(
-        "top-memory", words(amount, strong=True, tone=tone, tip=tip, selects=tab), label, words(f"of {rest}")
-    )
+    size = words(amount, strong=True, tone=tone, tip=tip, selects=tab)
+    return paragraph(size, words(f"of {rest}"), label=label, name="top-memory")
 
 
 def _rate(cost: StepCost) -> Paragraph | None:
     """Tokens (or samples) a second for each chip; where their number is not known, chip-seconds."""
     each = cost.tokens_per_s_per_chip
     if each is not None:
-        label = f"{cost.tokens_are}/s a chip"
-        return _amount("top-rate", words(format_number(each), strong=True, tip=tokens_words(cost)), label)
+        rate = words(format_number(each), strong=True, tip=tokens_words(cost))
+        return paragraph(rate, label=f"{cost.tokens_are}/s a chip", name="top-rate")
     if cost.seconds is None:
         return None
     chips = cost.machine.num_chips
     spent = words(format_number(cost.seconds * chips), strong=True, tip=f"{chips:,} chips for {step_words(cost)}")
-    return _amount("top-rate", spent, "chip-seconds a step")
+    return paragraph(spent, label="chip-seconds a step", name="top-rate")
 
 
-def _no_cost(known: Known) -> Iterator[Piece]:
+def _no_cost(results: Results) -> Iterator[Piece]:
     """Why there are no times; and where most bytes are sent."""
-    trouble = known.priced()[0].trouble
+    trouble = results.priced()[0].trouble
     if trouble:
         yield words("No times.", strong=True, tone="warn")
         yield words(trouble)
     else:
         yield CHOOSE
         yield words("to see times, and what bounds the step.")
-    moves = max(sum_collectives(known.report.collectives, "source"), key=lambda total: total.sent_bytes, default=None)
+    moves = max(sum_collectives(results.report.collectives, "source"), key=lambda total: total.sent_bytes, default=None)
     if moves is not None:
         source = moves.collectives[0].source
         yield words("Most is sent" if source is not None else "Most is sent at a line that is not known")
@@ -112,11 +106,11 @@ def _no_room(cost: StepCost) -> Iterator[Piece]:
             yield words(part.capitalize() + held, tip="on each device" if short else "")
 
 
-def _useless(known: Known) -> Iterator[Piece]:
+def _useless(results: Results) -> Iterator[Piece]:
     """The mesh axes that nothing is sharded along: as many chips the fewer would do."""
-    idle = tuple(axis for f in known.findings if f.rule == "idle-axis" for axis in f.axes)
+    idle = tuple(axis for f in results.findings if f.rule == "idle-axis" for axis in f.axes)
     if idle:
-        mesh, chips = known.report.mesh, known.machine.num_chips
+        mesh, chips = results.report.mesh, results.machine.num_chips
         size = math.prod(mesh.shape[axis_name(axis)] for axis in idle)
         yield axes(idle)
         tip = "the devices along them all hold the same arrays and repeat the same work"

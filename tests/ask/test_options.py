@@ -203,7 +203,7 @@ def test_cards_of_one_plan_with_other_options(program, plan, tmp_path):
     state = ExplorerState(program, plan, debounce=60, level="propagated")
     assert state.pin("fast") and state.set_options("xla_a=true xla_b=-1")
     assert state.plan.options == {"xla_a": True, "xla_b": -1} and state.deck.now.plan.options
-    one, other = (card.known for card in (state.deck.cards[0], state.deck.now))
+    one, other = (card.results for card in (state.deck.cards[0], state.deck.now))
     assert one.bound.options == {} and other.bound.options == {"xla_a": True, "xla_b": -1}
     assert "with xla_a=true xla_b=-1;" in text_of(document(state.deck), 200)
     assert state.set_options("xla_a=1") and state.plan.options == {"xla_a": 1}, "1 is another option than true"

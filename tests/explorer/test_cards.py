@@ -53,7 +53,7 @@ def test_no_plan_of_a_card_is_lost_but_by_deleting_it(make_program, plan, todo):
             "against": lambda card=card: state.compare_with(card.id),
         }[what]()
         now = state.deck
-        assert now.now.plan == state.plan and now.now.known.report is state.report, "one of them is the plan"
+        assert now.now.plan == state.plan and now.now.results.report is state.report, "one of them is the plan"
         assert now.card(BASELINE).plan == plan and now.card(now.against), "the baseline stays as it was given"
         assert len({c.id for c in now.cards}) == len({c.name for c in now.cards}) == len(now.cards)
         kept = {c.plan for c in now.cards}
@@ -85,17 +85,17 @@ def test_a_plan_that_was_answered_is_not_asked_again(program, plan):
 def test_answers_are_bounded(program, plan):
     state = ExplorerState(program, plan, level="propagated")
     plans = [plan.with_mesh({"data": 4, "model": 2, "z": n}) for n in range(1, MOST_KEPT + 2)]
-    first, *_, last = [state.asking.known(each, state.now.machine) for each in plans]
+    first, *_, last = [state.asking.results(each, state.now.machine) for each in plans]
     asked = program.propagations
-    assert state.asking.known(plans[-1], state.now.machine).report is last.report and program.propagations == asked
-    assert state.asking.known(plans[0], state.now.machine).report is not first.report, "the oldest is forgotten"
+    assert state.asking.results(plans[-1], state.now.machine).report is last.report and program.propagations == asked
+    assert state.asking.results(plans[0], state.now.machine).report is not first.report, "the oldest is forgotten"
 
 
 def test_cards_are_compared_at_a_level_that_both_have(program, plan):
     state = ExplorerState(program, plan, debounce=60)
     program.jobs[0][1].answer(program.compiled(plan))
     state.set_dim(W2, 0, [])
-    assert equal_level(state.deck.now.known, state.deck.other.known) == "propagated"
+    assert equal_level(state.deck.now.results, state.deck.other.results) == "propagated"
     (table,) = deck_document(state.deck).blocks
     said = [[plain(cell) for cell in row.cells] for row in table.rows]
     assert said[1][3].endswith("at propagated") and said[0][3] == "", "and it says so"
@@ -107,10 +107,10 @@ def test_another_machine_is_for_every_card(program, plan, compilers):
     state.set_dim(W1, 0, ["data"])
     state.pin("mine")
     state.set_target("tpu v5e:2x4")
-    assert {card.known.machine.text for card in state.deck.cards} == {"tpu v5e:2x4"}
-    assert all(card.known.cost() is not None for card in state.deck.cards)
+    assert {card.results.machine.text for card in state.deck.cards} == {"tpu v5e:2x4"}
+    assert all(card.results.cost() is not None for card in state.deck.cards)
     state.undo()
-    assert {card.known.machine.text for card in state.deck.cards} == {"cpu"} and state.deck.now.name == "mine"
+    assert {card.results.machine.text for card in state.deck.cards} == {"cpu"} and state.deck.now.name == "mine"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_however_many_cards_are_kept_there_is_room_for_an_edit_of_each(program, 
     assert "delete one first" in state.error["message"] and len(state.deck.cards) == MOST_CARDS
     file_of_kept = Deck(tuple(replace(card, id=f"{n}") for n, card in enumerate(state.deck.cards)), at="0", against="0")
     with pytest.raises(ShardvizError, match="there are 24 cards"):
-        file_of_kept.edited(plan, state.deck.now.known)
+        file_of_kept.edited(plan, state.deck.now.results)
 
 
 def test_a_draft_that_gets_a_name_is_kept():
@@ -190,7 +190,7 @@ def test_a_card_says_what_is_constrained_otherwise():
 def test_an_offers_step_is_that_of_the_level_at_which_its_saving_was_tried(here):
     mlp = sv.gallery.mlp()
     state = ExplorerState(mlp.program, mlp.plan, level="propagated", debounce=60, target="tpu v5e:2x4")
-    now, better = state.deck.now.known, mlp.plan.with_spec(mlp.program.arguments[0].name, ())
+    now, better = state.deck.now.results, mlp.plan.with_spec(mlp.program.arguments[0].name, ())
     own = now.cost().seconds
     tried = Mend(
         plan=better,
@@ -205,7 +205,7 @@ def test_an_offers_step_is_that_of_the_level_at_which_its_saving_was_tried(here)
         memory=0.0,
     )
     offer = Offer(name="a", text="", plan=better, tried=tried)
-    (table,) = preview_document(offer, state.asking.known(better, state.now.machine), state.deck).blocks
+    (table,) = preview_document(offer, state.asking.results(better, state.now.machine), state.deck).blocks
     cells = {column.title: plain(cell) for column, cell in zip(table.columns, table.rows[0].cells, strict=True)}
     if here:  # where it is known at the open card's level, the two cards' steps differ by the difference
         assert cells["step"] == format_seconds(0.75 * own) and format_seconds(0.25 * own) in cells["difference"]

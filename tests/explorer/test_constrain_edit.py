@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jax.sharding import PartitionSpec as P
 
-from shardviz.explorer.edits import Constrain, read
+from shardviz.explorer.edits import ConstrainValue, read
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.gallery import mlp
 
@@ -40,4 +40,4 @@ def product_of(example, product):
 
 def test_the_page_may_ask_for_it():
     sent = {"op": "constrain", "name": "h", "spec": "P('data')", "line": "model.py:3"}
-    assert read(sent) == Constrain("h", "P('data')", line="model.py:3")
+    assert read(sent) == ConstrainValue("h", "P('data')", line="model.py:3")

@@ -66,7 +66,7 @@ def path(state, tmp_path):
 
 def told(deck):
     """What a deck says of its cards."""
-    return [(card.id, card.name, card.note, card.known.bound, card.known.machine) for card in deck.cards]
+    return [(card.id, card.name, card.note, card.results.bound, card.results.machine) for card in deck.cards]
 
 
 def test_an_explorer_is_the_same_when_it_is_opened_again(state, program, path):
@@ -75,9 +75,9 @@ def test_an_explorer_is_the_same_when_it_is_opened_again(state, program, path):
     assert told(again.deck) == told(state.deck)
     assert (again.deck.at, again.deck.against, again.target) == (state.deck.at, state.deck.against, state.target)
     assert again.selected == "params['w2']" and again.bound == state.bound and not again.past
-    assert again.deck.now.known.whole == state.deck.now.known.whole == WholeStep(4096)
+    assert again.deck.now.results.whole == state.deck.now.results.whole == WholeStep(4096)
     for card in again.deck.cards:
-        assert program.bind(card.plan) == card.known.bound, "a plan says the same of the program"
+        assert program.bind(card.plan) == card.results.bound, "a plan says the same of the program"
     rules = again.deck.card("baseline").plan.rules
     assert str(rules) == str(state.deck.card("baseline").plan.rules) and len(rules) == 2
     assert again.open_card("card-2") and again.report.mesh.size == 16
@@ -111,7 +111,7 @@ def test_without_the_program_it_can_be_looked_at(state, path, tmp_path):
 def test_it_is_opened_and_saved_through_the_public_names(state, program, path, tmp_path):
     explorer = sv.open(path, program, level="partitioned", target="tpu v6e:2x4")
     assert explorer.state.target == "tpu v6e:2x4"
-    assert explorer.state.deck.card("card-2").known.machine.text == "tpu v6e:4x4"
+    assert explorer.state.deck.card("card-2").results.machine.text == "tpu v6e:4x4"
     again = sv.open(explorer.save(tmp_path / "again.json"))
     assert isinstance(again, SavedSession) and again.target == "tpu v6e:2x4"
     with pytest.raises(ShardvizError, match=r"program is what sv.trace\(fn, ...\) gives"):

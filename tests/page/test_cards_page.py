@@ -156,7 +156,7 @@ def test_the_machine_says_what_its_links_do_against_the_other_card(open_page):
     state = ExplorerState(example.program, example.plan, level="propagated", target="tpu v5e:2x4", debounce=60)
     assert state.set_dim("x", 0, [])
     page, deck = open_page(Explorer(state)), state.deck
-    busy = [{t.label: t.seconds for t in card.known.cost().by("axes")} for card in (deck.now, deck.other)]
+    busy = [{t.label: t.seconds for t in card.results.cost().by("axes")} for card in (deck.now, deck.other)]
     assert busy[0] != busy[1]
     page.go("machine")
     page.answer()

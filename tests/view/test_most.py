@@ -88,7 +88,7 @@ def test_compared_with_another_plan_rows_stay_and_the_difference_is_a_column(sta
 
 
 def test_a_mend_stands_beside_its_finding_and_nowhere_else(state):
-    (finding,) = [f for f in state.deck.now.known.findings if f.severity != "note"]
+    (finding,) = [f for f in state.deck.now.results.findings if f.severity != "note"]
     rows, apart = tables(state, mend(state, "turn the mesh", finding, kept=lambda c: False))
     assert [row for row in rows if "turn the mesh" in row] == [row for row in rows if finding.text[:40] in row] != []
     assert not apart, "it lessens all collectives, and stands beside none of them"
@@ -115,7 +115,7 @@ def test_state_that_is_replicated_is_among_the_first_rows():
     program = sv.trace(fault.fn, *fault.args(LARGE), donate_argnums=fault.donated)
     plan = sv.Plan("data=2,model=4", fault.specs, fault.out)
     state = ExplorerState(program, plan, level="propagated", target="tpu v5e:2x4", debounce=60)
-    (finding,) = [f for f in state.deck.now.known.findings if f.rule in fault.rules]
+    (finding,) = [f for f in state.deck.now.results.findings if f.rule in fault.rules]
     assert not finding.numbers["seconds"] and finding.numbers["saved_bytes"] > 0.5 * state.cost.needs.total
     assert any(finding.text[:40] in row for row in tables(state)[0][:3])
 
@@ -128,14 +128,14 @@ def test_state_that_takes_a_little_time_too_is_among_the_first_rows():
     plan = example.plan.with_edits(whole)
     state = ExplorerState(example.program, plan, level="partitioned", target="tpu v5p:4x4x4", debounce=0)
     state.wait("partitioned")
-    (finding,) = [f for f in state.deck.now.known.findings if f.rule == "unlike-parameter"]
+    (finding,) = [f for f in state.deck.now.results.findings if f.rule == "unlike-parameter"]
     assert finding.numbers["seconds"] > 0 and finding.numbers["saved_bytes"] > 0.5 * state.cost.needs.total
     (row, *_) = [row for row in tables(state)[0][:3] if finding.text[:40] in row]
     assert row.startswith(format_bytes(finding.numbers["saved_bytes"]))
 
 
 def test_a_mend_of_another_finding_stands_apart(state):
-    (finding,) = [f for f in state.deck.now.known.findings if f.severity != "note"]
+    (finding,) = [f for f in state.deck.now.results.findings if f.severity != "note"]
     other = dataclasses.replace(finding, id="of-a-note")
     rows, apart = tables(state, mend(state, "give it the spec", other, kept=lambda c: False))
     assert not any("give it the spec" in row for row in rows)
@@ -144,7 +144,7 @@ def test_a_mend_of_another_finding_stands_apart(state):
 
 
 def test_what_belongs_to_no_row_stands_first_only_where_it_saves_more(state):
-    (finding,) = [f for f in state.deck.now.known.findings if f.severity != "note"]
+    (finding,) = [f for f in state.deck.now.results.findings if f.severity != "note"]
     of_a_row = mend(state, "mend the finding", finding)
     apart = mend(state, "give it the spec", dataclasses.replace(finding, id="of-a-note"), kept=lambda c: False)
     for seconds, first in ((2e-5, Section), (5e-6, Table)):
@@ -154,7 +154,7 @@ def test_what_belongs_to_no_row_stands_first_only_where_it_saves_more(state):
 
 
 def test_a_note_whose_mend_helps_has_a_row_that_costs_what_the_mend_saves(state):
-    (note, *_) = [f for f in state.deck.now.known.findings if f.severity == "note" and not f.numbers.get("seconds")]
+    (note, *_) = [f for f in state.deck.now.results.findings if f.severity == "note" and not f.numbers.get("seconds")]
     rows, apart = tables(state, mend(state, "mend the note", note))
     (row,) = [row for row in rows if "mend the note" in row]
     assert row.startswith("10.0 µs ") and note.text[:40] in row and not apart
@@ -167,7 +167,9 @@ def test_a_line_has_its_costs_and_its_mends_alone(state):
     (table,) = lines[gone.source.short].blocks
     rows = [" ".join(map(plain, row.cells)) for row in table.rows]
     assert len(rows) > 1 and any("all-reduce model" in row and "partial sums" in row for row in rows)
-    assert any(piece.kind == "ask" for row in table.rows for cell in row.cells if isinstance(cell, tuple) for piece in cell)
+    assert any(
+        piece.kind == "ask" for row in table.rows for cell in row.cells if isinstance(cell, tuple) for piece in cell
+    )
     assert sum("drop it" in row for row in rows) == 1
     here = state.cost.compute_by_line()[gone.source.file, gone.source.line]
     (products,) = [row for row in rows if "matrix products" in row]

@@ -17,7 +17,7 @@ from shardviz.view.verdict import verdict_document
 def told(example, target="tpu v5e:2x4"):
     """The state on an example's plan, and what the verdict says, by name: the amount, and its label."""
     state = ExplorerState(example.program, example.plan, level="propagated", target=target, debounce=60)
-    blocks = verdict_document(state.deck.now.known).blocks
+    blocks = verdict_document(state.deck.now.results).blocks
     return state, {block.name: (plain(block.pieces), block.label) for block in blocks}
 
 
@@ -63,7 +63,7 @@ def test_what_does_not_fit_says_so_first():
     assert said["top-memory"][1] == f"{format_bytes(needs.total - needs.usable)} too much"
     assert "bound:" in said["verdict"][0]
     assert state.add_axis("seq", 4)
-    words = plain(verdict_document(state.deck.now.known).blocks[-1].pieces)
+    words = plain(verdict_document(state.deck.now.results).blocks[-1].pieces)
     assert words.startswith("Does not fit.") and words.endswith("seq is of no use: 32 chips do what 8 would.")
 
 
@@ -77,11 +77,11 @@ def test_an_axis_of_no_use_says_so_first_and_is_no_progress(example):
     """Four times the chips for the same step."""
     state, _ = told(example)
     assert state.add_axis("seq", 4)
-    words = plain(verdict_document(state.deck.now.known).blocks[-1].pieces)
+    words = plain(verdict_document(state.deck.now.results).blocks[-1].pieces)
     assert words == "seq is of no use: 32 chips do what 8 would."
-    (piece, *_) = difference_pieces(state.deck.now.known, state.deck.card("baseline"))
+    (piece, *_) = difference_pieces(state.deck.now.results, state.deck.card("baseline"))
     assert piece.tone == "bad" and "chip-seconds" in piece.text
-    (finding,) = [f for f in state.deck.now.known.findings if f.rule == "idle-axis"]
+    (finding,) = [f for f in state.deck.now.results.findings if f.rule == "idle-axis"]
     (rows,) = [b.rows for b in most_document(state.deck, state.now.remedies).blocks if isinstance(b, Table)]
     (row,) = [row for row in rows if any(finding.text[:40] in plain(cell) for cell in row.cells)]
     assert plain(row.cells[0]) == format_seconds(finding.numbers["seconds"])
@@ -95,15 +95,15 @@ def test_what_more_chips_take_less_of_each_is_no_progress_unless_all_take_less(t
     """Four times the chips: a shorter step, of more chip-seconds, in which each chip sends less and all send more."""
     example = sv.gallery.mlp(mesh="data=4,model=2", batch=65_536)
     state, _ = told(example, target)
-    before = state.deck.now.known
+    before = state.deck.now.results
     assert state.add_axis("seq", 4)
     assert state.set_plan(state.plan.with_edits(dict.fromkeys("xy", P(("data", "seq")))))
-    after, card = state.deck.now.known, state.deck.card("baseline")
+    after, card = state.deck.now.results, state.deck.card("baseline")
     if target != "cpu":
-        seconds = [known.cost().seconds for known in (before, after)]
+        seconds = [results.cost().seconds for results in (before, after)]
         assert seconds[1] < seconds[0] < 4 * seconds[1]
         assert f"{4 * seconds[1] / seconds[0] - 1:+.0%}" in plain([*difference_pieces(after, card)]).replace(" %", "%")
-    pieces = [*difference_pieces(after, card), *moved_pieces(after, card.known, "propagated")]
+    pieces = [*difference_pieces(after, card), *moved_pieces(after, card.results, "propagated")]
     assert [piece.tone for piece in pieces if piece.tone] == ["bad", "bad"]
 
 
