@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,45 +121,45 @@ class StepCheck:
             raise ShardvizError(
                 "--max-step-time: a step has a time on a machine; give --target, such as 'tpu v5p:4x4x4'"
             )
-        if not limit.startswith("+"):
+        if limit.startswith("+"):
+            before = self._of_base("max-step-time", limit)
+            yield from self._grown("max-step-time", limit, before and before.seconds, self.cost.seconds, format_seconds)
+        else:
             yield from self._required("max-step-time", step_time=f"<= {limit}")
-            return
-        share = amount_of(limit[1:], "", "--max-step-time")
-        before, now = self._of_base("max-step-time", limit), self.cost.seconds
-        was = None if before is None else before.seconds
-        if was is None or now is None:
-            yield Failure(rule="max-step-time", text=f"{limit}: not known, {self._why_unknown(was is None)}")
-        elif now > was * (1 + share):
-            text = f"{limit}: {format_seconds(was)} → {format_seconds(now)} ({format_change(now / was)})"
-            yield Failure(rule="max-step-time", text=text)
 
     def _memory(self, limit: str) -> Iterator[Failure]:
         if limit.startswith("+"):
-            share = amount_of(limit[1:], "", "--max-memory")
             self._of_base("max-memory", limit)
-            if not isinstance(self.base, Report):
-                yield Failure(rule="max-memory", text=f"{limit}: not known, {self._why_unknown(True)}")
-                return
-            was, now = (sum(memory_parts(report).values()) for report in (self.base, self.report))
-            if now > was * (1 + share):
-                change = f"{format_bytes(was)} → {format_bytes(now)} ({format_change(now / was)})"
-                text = f"{limit}: {change}, by level {self.report.level}"
-                yield Failure(rule="max-memory", text=text)
+            was = sum(memory_parts(self.base).values()) if isinstance(self.base, Report) else None
+            now = sum(memory_parts(self.report).values())
+            yield from self._grown("max-memory", limit, was, now, format_bytes, f", by level {self.report.level}")
         elif limit.endswith("%"):
             if self.cost is None:
                 raise ShardvizError(f"--max-memory {limit}: of which machine? give --target, such as 'tpu v5p:4x4x4'")
             needs, share = self.cost.needs, amount_of(limit, "", "--max-memory")
             of = f"{needs.text} of {format_bytes(needs.usable)}"
+            text = ""
             if needs.usable is None:
-                yield Failure(rule="max-memory", text=f"{limit}: not known what a device of {self.step.target} has")
+                text = f"not known what a device of {self.step.target} has"
             elif needs.total > share * needs.usable:
-                text = f"{limit}: {of}, {needs.total / needs.usable:.1%}"
-                yield Failure(rule="max-memory", text=text)
+                text = f"{of}, {needs.total / needs.usable:.1%}"
             elif not needs.complete:
-                text = f"{limit}: not known at level {self.report.level} ({of}, no plan); --level compiled tells"
-                yield Failure(rule="max-memory", text=text)
+                text = f"not known at level {self.report.level} ({of}, no plan); --level compiled tells"
+            if text:
+                yield Failure(rule="max-memory", text=f"{limit}: {text}")
         else:
             yield from self._required("max-memory", memory=f"<= {limit}")
+
+    def _grown(
+        self, rule: str, limit: str, was: float | None, now: float | None, form: Callable[[float], str], more: str = ""
+    ) -> Iterator[Failure]:
+        """That a number is beyond the base's by more than a share, `+5%`, or not known."""
+        share = amount_of(limit[1:], "", f"--{rule}")
+        if was is None or now is None:
+            yield Failure(rule=rule, text=f"{limit}: not known, {self._why_unknown(was is None)}")
+        elif now > was * (1 + share):
+            change = f"{form(was)} → {form(now)} ({format_change(now / was)})"
+            yield Failure(rule=rule, text=f"{limit}: {change}{more}")
 
     def _required(self, rule: str, **wanted: Any) -> Iterator[Failure]:
         try:

@@ -16,19 +16,19 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from shardviz.costs.machine import Machine
-from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError, excerpt
 from shardviz.explorer.cards import BASELINE, MOST_CARDS, Card, Deck, Results, equal_level
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
+from shardviz.explorer.selection import Selection
+from shardviz.explorer.snapshot import Progress, Snapshot
 from shardviz.files import path_of, read_whole
 from shardviz.judge.report import Report
 from shardviz.notation import Spec
@@ -94,51 +94,32 @@ class _SessionFile(msgspec.Struct, forbid_unknown_fields=True):
     model_flops: float | None = None
 
 
-def _part(path: str) -> Any:
-    return property(attrgetter(path))
-
-
 @dataclass(frozen=True, repr=False, kw_only=True)
 class SavedSession(Visible):
     """What an explorer knew when it was saved, to be looked at without its program.
 
     Attributes:
         program: the name of the function.
-        deck: the cards; the `plan` of each is a `PlanRecord`, and `results` has its reports and what they cost.
-        selected: the name of the value that was looked at.
-        results, report, level: of the plan that was open, its report of the highest level, and that level.
-        target: the machine that the plan was for.
+        now: what was known, as an explorer has it; the `plan` of each card is a `PlanRecord`.
     """
 
     program: str
-    deck: Deck
-    selected: str = ""
-    changed = frozenset[str]()
-    remark = ""
+    now: Snapshot
 
-    results: ClassVar[Results] = _part("deck.now.results")
-    report: ClassVar[Report] = _part("results.report")
-    level: ClassVar[str] = _part("report.level")
-    target: ClassVar[str] = _part("results.choice.target")
+    @property
+    def deck(self) -> Deck:
+        """The cards."""
+        return self.now.deck
+
+    @property
+    def report(self) -> Report:
+        """The report of the card that was open."""
+        return self.now.report
 
     @property
     def reports(self) -> dict[str, Report]:
         """Name of a card → its report."""
         return {card.name: card.results.report for card in self.deck.cards}
-
-    @property
-    def cost(self) -> StepCost | None:
-        """What the report's step costs there; None for `cpu`, and where `cost_error` says why."""
-        return self.results.cost()
-
-    @property
-    def cost_error(self) -> str:
-        """Why there is no cost."""
-        return self.results.priced()[0].trouble
-
-
-Looked = ExplorerState | SavedSession
-"""What can be looked at: an explorer that is live, or one as it was saved."""
 
 
 # To a file.
@@ -209,17 +190,19 @@ def read_session(
     machine = read(file.target if target is None else target, at.plan.bound.mesh)
     if program is None:
         cards = [_card_of(card, machine, whole) for card in file.cards]
-        return SavedSession(program=file.program, deck=_deck(file, cards), selected=file.selected)
+        deck, selection = _deck(file, cards), Selection(file.selected)
+        now = Snapshot(deck=deck, progress=Progress(deck.now.results.level), selection=selection)
+        return SavedSession(program=file.program, now=now)
     plans = {card.id: _plan_of(card.plan) for card in file.cards}
     _check_same(file, program, plans[file.at])
     rates: dict[str, Any] = {"tokens": whole.tokens, "model_flops": whole.model_flops}
     state = ExplorerState(program, plans[file.at], target=machine, **(rates | options))
 
-    def deck(results: Callable[[Plan], Results]) -> Deck:
+    def saved_deck(results: Callable[[Plan], Results]) -> Deck:
         with_plans = [(each, plans[each.id]) for each in file.cards]
         return _deck(file, [Card(id=c.id, name=c.name, note=c.note, plan=p, results=results(p)) for c, p in with_plans])
 
-    state.restore(deck)
+    state.restore(saved_deck)
     state.select(file.selected)
     return state
 

@@ -92,7 +92,7 @@ _LARGE = (450.0, 420.0)  # and of the one in its own pane, where it is too large
 
 def _head(explorer: Explorer) -> Json:
     verdict = verdict_document(explorer.state.deck.now.results)
-    return pane(headline_pane(explorer.state), verdict=json_of(verdict))
+    return pane(headline_pane(explorer.state.now), verdict=json_of(verdict))
 
 
 def _cards(explorer: Explorer) -> Json:
@@ -189,7 +189,7 @@ def _stages(explorer: Explorer) -> Json:
 
 
 def _memory(explorer: Explorer) -> Json:
-    told = with_difference(memory_pane(explorer.state), explorer.state.deck, ("memory",))
+    told = with_difference(memory_pane(explorer.state.now), explorer.state.deck, ("memory",))
     return pane(told, finishable=explorer.state.finishable)
 
 
@@ -446,7 +446,9 @@ class Explorer(Delivered):
         return {"file": {"name": f"{name}.{what}", "text": text, "why": why}}
 
     def _explored(self) -> Document:
-        return explored(self.state, {card.name: codes_of(self.program, card.plan) for card in self.state.deck.cards})
+        return explored(
+            self.state.now, {card.name: codes_of(self.program, card.plan) for card in self.state.deck.cards}
+        )
 
     def _repr_mimebundle_(
         self, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None, **_: Any

@@ -38,7 +38,7 @@ _STYLE = (
 
 
 def still_html(state: ExplorerState) -> str:
-    return html_of(still(state))
+    return html_of(still(state.now))
 
 
 def found_by(html: str, model_id: str, number: int = 0) -> str:

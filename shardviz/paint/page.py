@@ -1,7 +1,6 @@
 """A Document as one HTML file with nothing outside it: no script, no network, light and dark, on paper, on a phone.
 
-The blocks are painted by `html_of`, Pictures by `inline_of`. A style that stands at many elements becomes a class, so
-that it is written once.
+The blocks are painted by `html_of`, Pictures by `inline_of`.
 
 >>> from shardviz.view.document import Document, words
 >>> page = page_of(Document(title=words("a < b")))
@@ -11,8 +10,6 @@ that it is written once.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from html import escape
 
@@ -80,16 +77,13 @@ span{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }
 """
 
-_TAG = re.compile(r'<[a-z][^<>]* style="[^<>]*>')
-_OWN = re.compile(r' style="([^"]*)"')
-
 
 def page_of(document: Document, note: str = "") -> str:
     """A document as the text of an HTML file, with a note at its foot, such as who made it."""
     pictures = list(_pictures(document.blocks))
-    body, classes = _classed(html_of(document, inline_of))
+    body = html_of(document, inline_of)
     title = escape(told(plain(document.title)) or "shardviz")
-    style = _STYLE.strip().replace("\n", "") + (page_style(pictures) if pictures else "") + classes
+    style = _STYLE.strip().replace("\n", "") + (page_style(pictures) if pictures else "")
     foot = f"<footer>{escape(note)}</footer>" if note else ""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -110,16 +104,3 @@ def _pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
             yield from _pictures(block.blocks)
         elif isinstance(block, Table):
             yield from _pictures(part for row in block.rows for part in row.detail)
-
-
-def _classed(html: str) -> tuple[str, str]:
-    """The HTML with a class for each style that occurs more than once, and these classes."""
-    many = Counter(_OWN.search(tag)[1] for tag in _TAG.findall(html) if " class=" not in tag)  # type: ignore[index]
-    names = {style: f"c{i}" for i, (style, count) in enumerate(many.most_common()) if count > 1}
-
-    def tag(match: re.Match[str]) -> str:
-        if " class=" in match[0]:
-            return match[0]
-        return _OWN.sub(lambda own: f' class="{names[own[1]]}"' if own[1] in names else own[0], match[0])
-
-    return _TAG.sub(tag, html), "".join(f".{name}{{{style}}}" for style, name in names.items())

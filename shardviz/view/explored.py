@@ -14,8 +14,8 @@ from typing import Any
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.explorer.files import Looked, SavedSession
-from shardviz.explorer.snapshot import Remedies
+from shardviz.explorer.files import SavedSession
+from shardviz.explorer.snapshot import Snapshot
 from shardviz.explorer.texts import Codes
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.view.collectives import sums_table
@@ -53,11 +53,11 @@ from shardviz.view.values import values_headline, values_section, values_table
 from shardviz.view.verdict import verdict_document
 
 
-def headline_pane(state: Looked) -> Document:
+def headline_pane(now: Snapshot) -> Document:
     """The program, its mesh and machine, and how many values the last edit has changed."""
-    report, changed = state.report, len(state.changed)
+    report, changed = now.report, len(now.changed)
     texts = [str(report.mesh), plural(report.mesh.size, "device")][not report.mesh.names :]
-    texts += [state.target] if state.target != "cpu" else []
+    texts += [now.machine.target] if now.machine.target != "cpu" else []
     where = [piece for text in texts for piece in (words("·", quiet=True), words(text, quiet=True))][1:]
     link = words(f"{changed:,} of {len(report.values):,} values", tip="show these values", selects=("changed", ""))
     blocks = (paragraph(link, label="last edit changed", quiet=True, name="kpi-changed"),) if changed else ()
@@ -67,15 +67,19 @@ def headline_pane(state: Looked) -> Document:
 @document.register
 def summary(state: ExplorerState) -> Document:
     """The still, the step, the memory and the last edit's error; no timings, so that runs can be compared."""
-    shown, cost, plan = _brief(state), state.cost, state.report.memory
+    now = state.now
+    shown, cost, plan = _brief(now), now.cost, now.report.memory
     if cost is not None:
-        facts = {f"step on {state.target}": headline(cost), f"memory on {state.target}": memory_words(cost.needs)}
+        facts = {
+            f"step on {now.machine.target}": headline(cost),
+            f"memory on {now.machine.target}": memory_words(cost.needs),
+        }
     else:
-        facts = {f"no cost on {state.target}": state.cost_error, "memory": unpriced_words(state)}
+        facts = {f"no cost on {now.machine.target}": now.machine.trouble, "memory": unpriced_words(now)}
         if plan is not None:
             caution = f"{format_bytes(plan.set_aside)}. {CPU_CAUTION}" if plan.target == "cpu" else fit_text(plan)
             facts[f"{plan.target} compiler's plan"] = caution
-    trouble = {"failed": state.failure, "refused": state.error}
+    trouble = {"failed": now.progress.failure, "refused": now.error}
     facts |= {label: fact["message"].splitlines()[0] for label, fact in trouble.items() if fact}
     lines = (paragraph(text, label=label) for label, text in facts.items() if text)
     return dataclasses.replace(shown, blocks=(*shown.blocks[:-1], *lines))
@@ -85,18 +89,18 @@ _MOST_LINES, _MOST_VALUES, _MOST_FOUND = 6, 24, 8
 _SUMS = ("axes", "source")
 
 
-def still(state: Looked) -> Document:
+def still(now: Snapshot) -> Document:
     """The verdict, the plan and its main numbers, short enough for a notebook: about 30 kB as HTML."""
-    shown = _brief(state)
-    verdict = () if state.cost is None else verdict_document(state.deck.now.results).blocks[-1:]
+    shown = _brief(now)
+    verdict = () if now.cost is None else verdict_document(now.deck.now.results).blocks[-1:]
     return dataclasses.replace(shown, blocks=(*verdict, *shown.blocks))
 
 
-def _brief(state: Looked) -> Document:
-    report = state.report
-    blocks: list[Block] = [*_plans(state)]
+def _brief(now: Snapshot) -> Document:
+    report = now.report
+    blocks: list[Block] = [*_plans(now)]
     if report.collectives:
-        moves, timed = (report.collectives, False) if state.cost is None else (state.cost.partitioned, True)
+        moves, timed = (report.collectives, False) if now.cost is None else (now.cost.partitioned, True)
         look = {"line_text": report.line, "timed": timed, "brief": True, "most": _MOST_LINES}
         blocks += (sums_table(moves, by, **look) for by in _SUMS)
     arguments, lead = values_table(report.arguments, most=_MOST_VALUES), values_headline(report.arguments)
@@ -106,15 +110,15 @@ def _brief(state: Looked) -> Document:
         problems = (paragraph(f"• {each.text}") for each in grave[:_MOST_FOUND])
         blocks.append(section("Findings", *problems, lead=str(len(grave))))
     blocks += notes("The explorer's last view, without its kernel. Run the cell again to continue.")
-    title = headline_pane(state).title
-    return Document(title=title, lead=(_level(state),), blocks=tuple(blocks), mesh=report.mesh)
+    title = headline_pane(now).title
+    return Document(title=title, lead=(_level(now),), blocks=tuple(blocks), mesh=report.mesh)
 
 
-def _level(state: Looked) -> tuple[Piece, ...]:
+def _level(now: Snapshot) -> tuple[Piece, ...]:
     """The level of the numbers, and their machine."""
-    level = state.level
+    level = now.report.level
     meaning = f"({LEVEL_WORDS[level]})" if level in LEVEL_WORDS else ""
-    machine = (words(f", target {state.target}"),) if state.target != "cpu" else ()
+    machine = (words(f", target {now.machine.target}"),) if now.machine.target != "cpu" else ()
     return (term(level, strong=True), words(meaning, quiet=True), *machine)
 
 
@@ -125,12 +129,12 @@ def _part(title: str, pane: Document, fold: Any, lead: Any = ()) -> Section:
 
 @document.register
 def _(saved: SavedSession) -> Document:
-    return explored(saved)
+    return explored(saved.now)
 
 
-def _plans(state: Looked) -> Iterator[Block]:
+def _plans(now: Snapshot) -> Iterator[Block]:
     """The cards, and which of them the rest is about."""
-    deck = state.deck
+    deck = now.deck
     yield from document(deck).blocks
     if len(deck.cards) > 1:
         yield paragraph(words("Everything below is about the plan"), words(deck.now.name, strong=True), words("."))
@@ -145,23 +149,22 @@ def _coded(code: Codes) -> Iterator[Block]:
         yield Figure(of=Listing(lines))
 
 
-def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -> Document:
+def explored(now: Snapshot, codes: Mapping[str, Codes] = MappingProxyType({})) -> Document:
     """All panes of an explorer, one below the other, and the code of each card's plan by its name."""
-    report, cost = state.report, state.cost
+    report, cost = now.report, now.cost
     timed = report if cost is None else dataclasses.replace(report, collectives=cost.partitioned)
-    chosen = shard_map_pane(report, state.selected, state.remark)
-    remedies = state.now.remedies if isinstance(state, ExplorerState) else Remedies()  # tried while the explorer ran
+    chosen = shard_map_pane(report, now.selection.name, now.selection.remark)
     blocks: list[Block] = [
-        verdict_document(state.deck.now.results).blocks[-1],
-        *_plans(state),
-        _part("What costs you most", most_document(state.deck, remedies), "open"),
+        verdict_document(now.deck.now.results).blocks[-1],
+        *_plans(now),
+        _part("What costs you most", most_document(now.deck, now.remedies), "open"),
         _part("Findings", problems_pane(report, cost), "open"),
         _part("Source", source_pane(timed, cost), "open"),
         values_section("Arguments", report.arguments),
         values_section("Outputs", report.outputs),
         _part("Collectives", collectives_pane(timed, cost, {}), "closed"),
-        _part("Memory", memory_pane(state), "closed"),
-        _part("Cost", cost_pane(cost, state.cost_error), "closed"),
+        _part("Memory", memory_pane(now), "closed"),
+        _part("Cost", cost_pane(cost, now.machine.trouble), "closed"),
     ]
     if cost is not None:
         blocks.append(_part("Timeline", _walked(cost), "closed"))
@@ -170,13 +173,13 @@ def explored(state: Looked, codes: Mapping[str, Codes] = MappingProxyType({})) -
         blocks.append(_part("Machine", drawn, "closed"))
     if chosen.blocks:
         blocks.append(_part("Shard map", chosen, "closed", chosen.title))
-    values = found_values(report, state.changed, {})
-    blocks.append(_part("Values", values_pane(report, values, state.changed), "closed"))
+    values = found_values(report, now.changed, {})
+    blocks.append(_part("Values", values_pane(report, values, now.changed), "closed"))
     for name, code in codes.items():
         of = f"The plan {name!r} as Python" if len(codes) > 1 else "The plan as Python"
         blocks.append(section(of, *_coded(code), fold="closed"))
-    title = headline_pane(state).title
-    return Document(title=title, lead=(_level(state),), blocks=tuple(blocks), mesh=report.mesh)
+    title = headline_pane(now).title
+    return Document(title=title, lead=(_level(now),), blocks=tuple(blocks), mesh=report.mesh)
 
 
 def _walked(cost: StepCost) -> Document:

@@ -17,6 +17,7 @@ from shardviz.costs.spending import Spending, spendings
 from shardviz.costs.step_cost import StepCost
 from shardviz.explorer.cards import Deck, Results, equal_level
 from shardviz.explorer.snapshot import Remedies
+from shardviz.kept import cached_property
 from shardviz.notation.spec import axis_name
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_count, format_flops, format_seconds
@@ -41,8 +42,8 @@ from shardviz.view.document import (
     words,
     wrapped,
 )
-from shardviz.view.placement import CHOOSE
-from shardviz.view.step_cost import SAME, comparable, pair
+from shardviz.view.placement import no_times
+from shardviz.view.step_cost import SAME, comparable, pair, work_lines
 
 MOST = 14
 _LEAST = 0.001  # of the step
@@ -76,6 +77,10 @@ class _ComparedStep:
     results: Results
     cost: StepCost | None
     before: StepCost | None
+
+    @cached_property
+    def frames(self) -> dict[tuple[str, int], Frame]:
+        return work_lines(self.cost)
 
     @classmethod
     def of(cls, deck: Deck) -> _ComparedStep:
@@ -164,7 +169,8 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
     }
     blocks: list[Block] = []
     if step.cost is None:
-        blocks.append(paragraph(*_no_machine(step.results), name="most-no-machine"))
+        then = "to see times; until then, rows are sorted by the bytes that each device sends."
+        blocks.append(paragraph(*no_times(step.results.priced()[0].trouble, then), name="most-no-machine"))
     if entries:
         blocks.append(_table(step, entries, "most"))
     elif step.cost is not None:
@@ -225,15 +231,6 @@ def _progress(remedies: Remedies, deck: Deck) -> Iterator[Piece]:
             yield words(text, quiet=True, tip="mends are tried while the explorer is idle")
     elif remedies.of == deck.now.plan and remedies.trouble:
         yield words("· mends could not be tried", tone="warn", tip=remedies.trouble)
-
-
-def _no_machine(results: Results) -> Iterator[Piece]:
-    trouble = results.priced()[0].trouble
-    if trouble:
-        yield words(f"No times: {trouble}", tone="warn")
-    else:
-        yield CHOOSE
-        yield words("to see times; until then, rows are sorted by the bytes that each device sends.", quiet=True)
 
 
 # Which rows there are.
@@ -298,18 +295,12 @@ def _lines(entry: _Entry, step: _ComparedStep) -> set[str]:
     """The source lines that a row is about."""
     frames: list[Frame | None] = []
     if entry.spent is not None:
-        frames += [entry.spent.source, *_computing(step, set(entry.spent.lines))]
+        frames += [entry.spent.source, *map(step.frames.get, entry.spent.lines)]
     if entry.finding is not None:
         frames.append(entry.finding.source)
     if entry.spent is None and entry.finding is None and entry.mend is not None:
         frames += entry.mend.lines
     return {frame.short for frame in frames if frame is not None}
-
-
-def _computing(step: _ComparedStep, lines: set[tuple[str, int]]) -> Iterator[Frame]:
-    for each in () if step.cost is None or step.cost.counted is None else step.cost.counted.work:
-        if each.source is not None and (each.source.file, each.source.line) in lines:
-            yield each.source
 
 
 # What stands in them.
@@ -319,7 +310,7 @@ def _place(entry: _Entry, step: _ComparedStep) -> tuple[Piece, ...]:
     spent, finding = entry.spent, entry.finding
     source = spent.source if spent is not None else finding.source if finding is not None else None
     if spent is not None and spent.lines:
-        source = next(_computing(step, {next(iter(spent.lines))}), None)
+        source = step.frames.get(next(iter(spent.lines)))
     return () if source is None else (line(source, tip=step.results.report.line(source)),)
 
 
@@ -359,8 +350,7 @@ def _own(spent: Spending, step: _ComparedStep, at: str) -> float | None:
     """The compute of one line, where that is asked for."""
     if not at or not spent.lines:
         return None
-    places = {(f.file, f.line) for f in _computing(step, set(spent.lines)) if f.short == at}
-    return sum(spent.lines[place] for place in places)
+    return sum(spent.lines[place] for place in spent.lines if place in step.frames and step.frames[place].short == at)
 
 
 def _difference(spent: Spending | None, step: _ComparedStep) -> tuple[Piece, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 from shardviz.costs.step_cost import StepCost, memory_parts, parts_text
 from shardviz.diagnose.compiled import what_helps
 from shardviz.errors import ShardvizError
-from shardviz.explorer.files import Looked
+from shardviz.explorer.snapshot import Snapshot
 from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.program.bind import RulesTable
@@ -179,17 +179,17 @@ def _runs_words(text: str, cost: StepCost | None) -> Paragraph:
 _VERDICTS = {True: ("fits", "good"), False: ("does not fit", "bad"), None: ("not known whether it fits", "")}
 
 
-def memory_pane(state: Looked) -> Document:
+def memory_pane(now: Snapshot) -> Document:
     """What a device must hold and what it has, what would help, and the heaviest values."""
-    report, needs = state.report, None if state.cost is None else state.cost.needs
+    report, needs = now.report, None if now.cost is None else now.cost.needs
     plan = report.memory
     parts = memory_parts(report) if needs is None else needs.parts
     complete = plan is not None if needs is None else needs.complete
     fits, usable = (None, None) if needs is None else (needs.fits, needs.usable)
     verdict, tone = _VERDICTS[fits]
-    on = () if state.target == "cpu" else (words("on each device of"), code(state.target))
-    how = unpriced_words(state) if needs is None else _after_verdict(memory_words(needs))
-    lacks = (words("·", quiet=True), CHOOSE) if state.target == "cpu" else ()
+    on = () if now.machine.target == "cpu" else (words("on each device of"), code(now.machine.target))
+    how = unpriced_words(now) if needs is None else _after_verdict(memory_words(needs))
+    lacks = (words("·", quiet=True), CHOOSE) if now.machine.target == "cpu" else ()
     blocks: list[Block] = [
         paragraph(words(verdict, strong=True, tone=tone), *on, words(f": {how}"), *lacks, name="memory-verdict")
     ]
@@ -217,14 +217,14 @@ def _after_verdict(sentence: str) -> str:
     return rest if colon and "fit" in head.lower() else sentence
 
 
-def unpriced_words(state: Looked) -> str:
+def unpriced_words(now: Snapshot) -> str:
     """What a device must hold where no machine has a price: so much, and why it is not known whether it fits."""
-    text = parts_text(memory_parts(state.report), state.report.memory is not None)
-    if state.cost_error:
-        return f"{text}; {state.cost_error}"
-    if state.report.memory is None:
+    text = parts_text(memory_parts(now.report), now.report.memory is not None)
+    if now.machine.trouble:
+        return f"{text}; {now.machine.trouble}"
+    if now.report.memory is None:
         return f"{text}: no compiler has planned the memory yet, and no machine is chosen"
-    size, unknown = total_bytes(state.report.held)
+    size, unknown = total_bytes(now.report.held)
     return f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments; no machine is chosen"
 
 

@@ -70,6 +70,11 @@ def machine_pane(cost: StepCost) -> Document:
     return Document(title=words(str(cost.machine), strong=True), blocks=blocks, mesh=cost.mesh)
 
 
+def no_times(trouble: str, then: str) -> tuple[Piece, Piece]:
+    """Why there are no times: what is wrong with the machine, or that one is to be chosen, and what it is for."""
+    return (words("No times:", strong=True, tone="warn"), words(trouble)) if trouble else (CHOOSE, words(then))
+
+
 def without_machine(why: str, missing: str, name: str) -> Document:
     """What to do where there is no machine; `why` there is none, and what simulated devices lack (`missing`)."""
     none = why or f"No machine is chosen: the devices are simulated, with no {missing}."

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from shardviz import notation
 from shardviz.errors import ShardvizError, SpecError
@@ -72,16 +72,14 @@ _MOST_MARKED = 4000  # characters of a text whose pieces are marked on the page
 class ShownRosetta(Visible):
     """A sharding in every notation, as a table that shows itself."""
 
+    width: ClassVar[int | None] = 80
+
     sharding: Sharding
 
     @cached_property
     def rows(self) -> tuple[Said, ...]:
         """A `notation.NotationRow` for each notation."""
         return tuple(notation.rosetta(self.sharding))
-
-    def text(self, width: int | None = 80) -> str:
-        """The table in plain text, at most `width` columns wide."""
-        return super().text(width)
 
 
 def rosetta(anything: Any, mesh: Any = None, rank: int | None = None) -> ShownRosetta:

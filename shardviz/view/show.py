@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -43,9 +43,7 @@ MOST_VALUES = 256
 class Drawn(Visible):
     """What has a figure too."""
 
-    def text(self, width: int | None = 80) -> str:
-        """Plain text, at most `width` columns wide."""
-        return super().text(width)
+    width: ClassVar[int | None] = 80
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
         """Draws it with matplotlib on `ax`, or on a new figure, and returns the Axes."""

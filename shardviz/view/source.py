@@ -35,6 +35,7 @@ from shardviz.view.document import (
     why,
     words,
 )
+from shardviz.view.step_cost import work_lines
 
 MOST_LINES = 600
 _UNREADABLE = "(no source text)"
@@ -53,8 +54,7 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
     known."""
     values, collectives = _by_line(report.intermediates), _by_line(report.collectives)
     computes = {} if cost is None else cost.compute_by_line()
-    work = () if cost is None or cost.counted is None else cost.counted.work
-    works = {(each.source.file, each.source.line): each.source for each in work if each.source is not None}
+    works = work_lines(cost)
     moves = {at: _weight(total_of(each), cost) for at, each in collectives.items()}
     most = max((moves.get(at, 0.0) + computes.get(at, 0.0) for at in {*moves, *computes}), default=0.0) or 1.0
     blocks: list[Block] = []

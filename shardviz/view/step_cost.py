@@ -10,7 +10,7 @@ from dataclasses import replace
 from shardviz.costs import CollectiveTime, time_of
 from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.errors import ShardvizError
-from shardviz.records import Collective
+from shardviz.records import Collective, Frame
 from shardviz.records.amounts import (
     format_bytes,
     format_count,
@@ -420,6 +420,12 @@ def _time_of(cost: StepCost, c: Collective) -> CollectiveTime | None:
 
 
 # What it computes, and where the numbers are from.
+
+
+def work_lines(cost: StepCost | None) -> dict[tuple[str, int], Frame]:
+    """(file, line) → the frame of each line that computes something."""
+    work = () if cost is None or cost.counted is None else cost.counted.work
+    return {(each.source.file, each.source.line): each.source for each in work if each.source is not None}
 
 
 def work_sections(cost: StepCost) -> tuple[Section, ...]:

@@ -16,8 +16,8 @@ from shardviz.notation.spec import axis_name
 from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, plural
 from shardviz.records.sums import sum_collectives
 from shardviz.view.document import Document, Paragraph, Piece, axes, line, paragraph, words
-from shardviz.view.placement import CHOOSE
-from shardviz.view.step_cost import band_words, memory_words, pair, seconds_words, step_words, tokens_words
+from shardviz.view.placement import no_times
+from shardviz.view.step_cost import band_words, memory_words, pair, seconds_words, step_words, tokens_words, work_lines
 
 _VERBS = {
     "all-gather": "gathering",
@@ -80,13 +80,7 @@ def _rate(cost: StepCost) -> Paragraph | None:
 
 def _no_cost(results: Results) -> Iterator[Piece]:
     """Why there are no times; and where most bytes are sent."""
-    trouble = results.priced()[0].trouble
-    if trouble:
-        yield words("No times.", strong=True, tone="warn")
-        yield words(trouble)
-    else:
-        yield CHOOSE
-        yield words("to see times, and what bounds the step.")
+    yield from no_times(results.priced()[0].trouble, "to see times, and what bounds the step.")
     moves = max(sum_collectives(results.report.collectives, "source"), key=lambda total: total.sent_bytes, default=None)
     if moves is not None:
         source = moves.collectives[0].source
@@ -147,9 +141,7 @@ def _compute(cost: StepCost, spent: Spending | None, *, short: bool) -> Iterator
     if short:
         return
     lines = {} if spent is None else spent.lines
-    frames = (each.source for each in cost.counted.work if each.source is not None) if cost.counted is not None else ()
-    frame = next((f for f in frames if lines and (f.file, f.line) == next(iter(lines))), None)
-    if frame is not None:
+    if lines and (frame := work_lines(cost).get(next(iter(lines)))) is not None:
         yield words(f", {lines[frame.file, frame.line] / sum(lines.values()):.0%} of that at")
         yield line(frame, tip=cost.line(frame))
     moved = cost.step.communication

@@ -96,7 +96,7 @@ def test_saving_what_was_opened_gives_the_same_cards(state, program, path, tmp_p
 def test_without_the_program_it_can_be_looked_at(state, path, tmp_path):
     saved = read_session(path)
     assert isinstance(saved, SavedSession)
-    assert told(saved.deck) == told(state.deck) and saved.selected == "params['w2']"
+    assert told(saved.deck) == told(state.deck) and saved.now.selection.name == "params['w2']"
     assert saved.report.level == "partitioned" and saved.report == state.report.from_json(
         state.report.to_json(stages=False)
     )
@@ -113,7 +113,7 @@ def test_it_is_opened_and_saved_through_the_public_names(state, program, path, t
     assert explorer.state.target == "tpu v6e:2x4"
     assert explorer.state.deck.card("card-2").results.machine.text == "tpu v6e:4x4"
     again = sv.open(explorer.save(tmp_path / "again.json"))
-    assert isinstance(again, SavedSession) and again.target == "tpu v6e:2x4"
+    assert isinstance(again, SavedSession) and again.now.machine.target == "tpu v6e:2x4"
     with pytest.raises(ShardvizError, match=r"program is what sv.trace\(fn, ...\) gives"):
         sv.open(path, step)
 

@@ -50,7 +50,7 @@ class Kernel:
 
 
 def test_a_still_is_short_and_every_sanitizer_keeps_it(llama):
-    html = html_of(still(llama.state))
+    html = html_of(still(llama.state.now))
     assert len(html) < 40_000
     said = " ".join("".join(read(html).text).split())
     for text in (
@@ -102,7 +102,7 @@ def test_code_is_for_jax_alone_too_with_constraints_as_a_diff(tmp_path):
 
 
 def test_source_keeps_its_indent(llama):
-    assert "&nbsp;&nbsp;&nbsp;&nbsp;" in html_of(explored(llama.state))
+    assert "&nbsp;&nbsp;&nbsp;&nbsp;" in html_of(explored(llama.state.now))
 
 
 def test_without_a_machine_all_is_said_too(program, plan, tmp_path):

@@ -113,7 +113,7 @@ def told() -> dict[str, Document]:
     return {
         "summary": document(state),
         "cards": document(state.deck),
-        "memory": memory_pane(state),
+        "memory": memory_pane(state.now),
         "source": source_pane(replace(report, collectives=cost.partitioned), cost),
         "rules": document(rules),
         "rules pane": rules_pane(rules),
@@ -189,7 +189,9 @@ def sent_cells(blocks: list) -> Iterator[list[str]]:
 
 
 def in_markup(piece: Piece) -> list[str]:
-    """The words of a piece that HTML has, which sets axes and specs as chips."""
+    """The words of a piece that HTML has, which sets axes and specs as chips; a question is for the page alone."""
+    if piece.kind == "ask":
+        return []
     if piece.kind in ("axes", "spec") and piece.value:
         axes = piece.value if piece.kind == "axes" else [axis for dim in piece.value.dims for axis in dim]
         return [axis_text(axis) for axis in axes]
@@ -218,7 +220,7 @@ def missing(made: Document, text: str, markup: str, data: dict, markdown: str) -
     for cell in (*wanted, *map(Cell, titles)):
         if cell.in_text and squeezed(plain(cell.pieces)) not in text:
             found.append(("text", plain(cell.pieces)))
-        bare = [piece for piece in cell.pieces if cell.in_html and piece.kind != "bar"]
+        bare = [piece for piece in cell.pieces if cell.in_html and piece.kind not in ("bar", "ask")]
         found += [("markdown", piece.text) for piece in bare if unmarked(piece.text) not in markdown]
         said = [said for piece in cell.pieces if cell.in_html for said in in_markup(piece)]
         found += [("html", part) for part in said if squeezed(part) not in markup]
