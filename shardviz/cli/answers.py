@@ -1,14 +1,80 @@
-"""The JSON of what has none of its own in the API: a search, a sweep."""
+"""What has no JSON of its own in the API: a report with the cost of its step beside it, a search, a sweep."""
 
 from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
 
 import msgspec
 
 from shardviz.ask import Program
-from shardviz.cli.schemas import OfferData, Other, Point, SearchData, SweepData
+from shardviz.cli.schemas import OfferData, Other, Point, ReportMore, SearchData, StepData, SweepData
+from shardviz.costs.step_cost import StepCost
+from shardviz.judge.report import Report
 from shardviz.records import PlanRecord
 from shardviz.study.answer import Found, Search
 from shardviz.study.sweep import Sweep, value_text
+from shardviz.view.collectives import collectives_section
+from shardviz.view.document import Block, Document, section, words
+from shardviz.view.report import counted, findings_table, memory_section
+from shardviz.view.step_cost import headline, memory_words, step_section
+from shardviz.view.subjects import document
+
+
+def step_data(cost: StepCost | None) -> StepData | None:
+    if cost is None:
+        return None
+    step, needs, timed = cost.step, cost.needs, cost.seconds is not None
+    return StepData(
+        target=cost.machine.text,
+        seconds=cost.seconds,
+        low=step.low if timed else None,
+        high=step.high if timed else None,
+        bound=cost.bound,
+        compute=None if cost.flops is None else step.compute,
+        hbm=step.memory,
+        communication=step.communication,
+        memory_bytes=needs.total,
+        memory_is_whole=needs.complete,
+        usable_bytes=needs.usable,
+        fits=needs.fits,
+        tokens_per_second=cost.tokens_per_s,
+    )
+
+
+@dataclass(frozen=True)
+class ReportAnswer:
+    """A report's own JSON, which `Report.from_json` reads, with its findings and its step's cost (None without a
+    machine's speed)."""
+
+    report: Report
+    cost: StepCost | None
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        findings = self.report.findings if self.cost is None else self.report.findings_on(self.cost)
+        more = ReportMore(findings=tuple(findings), step=step_data(self.cost))
+        return json.dumps(json.loads(self.report.to_json()) | msgspec.to_builtins(more), indent=indent)
+
+
+def report_document(report: Report, cost: StepCost | None, *, brief: bool = False) -> Document:
+    """A report with the cost of its step (None without a machine's speed); `brief`: only findings, collectives and
+    memory."""
+    whole = document(report)
+    blocks: tuple[Block, ...] = whole.blocks
+    if brief:
+        findings = report.findings if cost is None else report.findings_on(cost)
+        parts = [section("Findings", findings_table(findings), lead=counted(findings))] if findings else []
+        parts.append(collectives_section(report))
+        blocks = (*parts, *([memory_section(report, report.memory)] if report.memory is not None else []))
+    if cost is None:
+        return dataclasses.replace(whole, blocks=blocks)
+    lead = (
+        *whole.lead,
+        words(f"step on {cost.machine.text}: {headline(cost)}"),
+        words(f"memory: {memory_words(cost.needs)}"),
+    )
+    return dataclasses.replace(whole, lead=lead, blocks=blocks if brief else (step_section(cost), *blocks))
 
 
 def search_data(search: Search, program: Program) -> SearchData:

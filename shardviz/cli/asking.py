@@ -35,7 +35,7 @@ def report(function: str | None, full: bool, **options: Any) -> Answer:
 
     STEP is module:function, file.py:function, a step of pyproject.toml, or a name of the gallery.
     """
-    from shardviz.cli.reports import ReportAnswer, report_document
+    from shardviz.cli.answers import ReportAnswer, report_document
 
     step = load(function, **options)
     step_report = step.report()

@@ -1,9 +1,10 @@
-"""The verbs about this machine: `targets`, `lab`, `doctor`; and about the command itself: `schema`, `completion`."""
+"""The verbs about this machine, `targets`, `lab`, `doctor`; and about the command: `schema`, `completion`, `skill`."""
 
 from __future__ import annotations
 
 import json
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 
 import click
@@ -99,3 +100,16 @@ def completion(shell: str) -> Answer:
     kind = click.shell_completion.get_completion_class(shell)
     assert kind is not None
     return Answer(kind(cli, {}, "shardviz", "_SHARDVIZ_COMPLETE").source())
+
+
+@verb("skill", examples="shardviz skill > .claude/skills/shardviz/SKILL.md")
+def skill() -> Answer:
+    """Print a guide to these verbs for coding agents."""
+    from shardviz.cli.schemas import SkillData
+
+    return Answer(guide().rstrip(), record=SkillData(text=guide()))
+
+
+def guide() -> str:
+    """The guide, in Markdown."""
+    return files("shardviz.cli").joinpath("skill.md").read_text(encoding="utf-8")

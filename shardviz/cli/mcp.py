@@ -54,7 +54,7 @@ def server() -> Any:
     except ImportError as error:
         raise ShardvizError(f"shardviz mcp needs the package mcp: pip install 'shardviz[mcp]' ({error})") from error
 
-    from shardviz.cli.skill import guide
+    from shardviz.cli.here import guide
 
     async def listed(*_: Any) -> Any:
         tools = [

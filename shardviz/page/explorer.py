@@ -27,10 +27,9 @@ from shardviz.notation.bounds import MOST_PASTED
 from shardviz.page import door
 from shardviz.page.delivered import Delivered
 from shardviz.page.inputs import cuts_view, dimensions_view, kin_view, tree_view, trial_view
-from shardviz.page.machines import company_view, machine_view
 from shardviz.page.payload import Json, mesh_view, pane, source_view, status_view
 from shardviz.page.stills import VIEW, Stills, still_html
-from shardviz.page.targets import targets_view
+from shardviz.page.targets import company_view, machine_view, targets_view
 from shardviz.page.timelines import timeline_view
 from shardviz.paint import file, text
 from shardviz.paint.json import json_of

@@ -22,6 +22,7 @@ from shardviz.records import Alive, Memory, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape, plural
 from shardviz.records.sums import total_of
 from shardviz.view.collectives import TargetRuns, collectives_table, runs_text, sums_table
+from shardviz.view.cost_pictures import roofline_picture
 from shardviz.view.document import (
     Beside,
     Block,
@@ -51,7 +52,6 @@ from shardviz.view.report import (
     findings_table,
     stated_text,
 )
-from shardviz.view.roofline import roofline_picture
 from shardviz.view.rosetta import found_value, sharding_of
 from shardviz.view.shard_map import company_blocks, shard_map
 from shardviz.view.show import Shown

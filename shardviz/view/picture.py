@@ -197,7 +197,7 @@ class Head:
         return max(_BAR, 6.2 * max(len(text) for text, _ in self.spans))
 
 
-_BAR, _GAP, _DOWN = 19.0, 5.0, 1.5  # the thickness of a head, the space beside it, and a line's height in letters
+_BAR, _GAP = 19.0, 5.0  # the thickness of a head, and the space beside it
 SMALLEST = 7.4
 """Pixels of the smallest letters in cells that can be read."""
 LETTERS = 12.0

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from shardviz.explorer.chores import Chore
+from shardviz.explorer.background import Chore
 from shardviz.explorer.compile_loop import Inbox
 
 

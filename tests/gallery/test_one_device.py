@@ -9,7 +9,7 @@ import pytest
 import shardviz as sv
 from shardviz.costs.orders import orders
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.page.machines import machine_view
+from shardviz.page.targets import machine_view
 from shardviz.view.document import Table
 from shardviz.view.placement import axes_section
 

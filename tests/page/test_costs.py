@@ -14,9 +14,9 @@ from shardviz.page.explorer import Explorer
 from shardviz.paint.json import json_of
 from shardviz.records import Cost
 from shardviz.records.amounts import format_seconds
+from shardviz.view.cost_pictures import BOTTOM, LEFT, RIGHT, TOP, roofline_of, roofline_picture
 from shardviz.view.panes import cost_pane
 from shardviz.view.picture import Labels, Lines, Marks
-from shardviz.view.roofline import BOTTOM, LEFT, RIGHT, TOP, roofline_of, roofline_picture
 from tests.page.documents import said, table
 from tests.page.machines import LARGE, MESHES, stepped
 from tests.view.sample import report

@@ -21,8 +21,8 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
 from shardviz.page.explorer import Explorer
-from shardviz.page.machines import company_view, machine_view
 from shardviz.page.payload import pane
+from shardviz.page.targets import company_view, machine_view
 from shardviz.program.plan import Plan
 from shardviz.records.amounts import format_rate, format_seconds, format_times
 from shardviz.view.machine import MOST_NODES, blocks, floor

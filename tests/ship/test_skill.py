@@ -14,7 +14,7 @@ import pytest
 
 from shardviz.cli import main
 from shardviz.cli.frame import State
-from shardviz.cli.skill import guide
+from shardviz.cli.here import guide
 from shardviz.cli.verbs import cli
 from shardviz.diagnose.findings import RULES
 from tests.diagnose import faulty_programs as programs
