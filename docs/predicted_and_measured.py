@@ -23,8 +23,7 @@ import numpy as np
 
 import shardviz as sv
 from shardviz.costs.accuracy import Accuracy
-from shardviz.gallery.measured import Measured, measured, stored
-from shardviz.gallery.published import Published, accuracies, left_out, published
+from shardviz.gallery.measured import Measured, Published, accuracies, left_out, measured, published, stored
 from shardviz.gallery.steps import STEPS
 from shardviz.records.report import ASKED
 

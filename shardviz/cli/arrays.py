@@ -13,8 +13,7 @@ import click
 import numpy as np
 
 from shardviz.cli.frame import Answer, verb
-from shardviz.cli.naming import is_name, value_of
-from shardviz.cli.phrases import array_like, array_of
+from shardviz.cli.naming import array_like, array_of, is_name, value_of
 from shardviz.cli.steps import importable, project
 from shardviz.errors import ShardvizError
 from shardviz.records.amounts import format_bytes, format_seconds, plural

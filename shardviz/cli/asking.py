@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from shardviz.cli.frame import Answer, Positive, progress, quiet, verb
-from shardviz.cli.naming import resolve
-from shardviz.cli.phrases import collectives_of
+from shardviz.cli.naming import collectives_of, resolve
 from shardviz.cli.steps import OPTIONS, STEP, LoadedStep, importable, load, project, step_names
 from shardviz.errors import ShardvizError
 from shardviz.records.amounts import format_seconds, plural

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from shardviz.cli.answers import step_data
-from shardviz.cli.phrases import collectives_of
+from shardviz.cli.naming import collectives_of
 from shardviz.cli.schemas import CheckData, CheckedStep, ComparisonData, Failure
 from shardviz.cli.steps import LoadedStep
 from shardviz.costs.step_cost import StepCost, memory_parts

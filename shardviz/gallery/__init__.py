@@ -12,12 +12,11 @@ from shardviz.gallery.decoders import decoder_of
 from shardviz.gallery.example import Example
 from shardviz.gallery.gpt_2021 import gpt_2021
 from shardviz.gallery.llama import llama
-from shardviz.gallery.measured import measured
+from shardviz.gallery.measured import measured, published
 from shardviz.gallery.mlp import mlp
 from shardviz.gallery.moe import moe
 from shardviz.gallery.nnx import decoder
 from shardviz.gallery.pipeline import pipeline
-from shardviz.gallery.published import published
 from shardviz.gallery.resnet import resnet
 from shardviz.gallery.ring_attention import ring
 

@@ -175,7 +175,7 @@ def _stages(explorer: Explorer) -> Json:
     now, other = state.deck.now, state.deck.other
     own, beside = (state.now.stages.get(plan, Stages()) for plan in (state.plan, other.plan))
     waits = "Shardy is being run …" if own.busy or (with_other and beside.busy) else ""
-    texts = stages_shown(
+    document, facts = stages_shown(
         own.with_reports(now.results.reports),
         None if other is now else beside.with_reports(other.results.reports),
         other.name,
@@ -183,8 +183,7 @@ def _stages(explorer: Explorer) -> Json:
         waits=waits,
         trouble=own.trouble,
     )
-    more = {"name": texts.name, "names": texts.names, "against": texts.against, "could": texts.could}
-    return pane(texts.document, **more, at=texts.at, found=texts.found, most=MOST_ROWS, other=other.name)
+    return pane(document, **facts, most=MOST_ROWS, other=other.name)
 
 
 def _memory(explorer: Explorer) -> Json:

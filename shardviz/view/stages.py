@@ -7,7 +7,6 @@ to the line of the person's source that it comes from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -25,21 +24,6 @@ COLUMNS = (Column("", right=True), Column("program", wrap=True), Column("line"))
 Query = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StagesShown:
-    """What a page shows of the texts: the lines that were found; name, title and language of each text and the name of
-    the one that is shown; what it is, and could be, held against (`stage`, `card`, or empty); and the first row of
-    those found."""
-
-    document: Document
-    name: str = ""
-    names: tuple[tuple[str, str, str], ...] = ()
-    against: str = ""
-    could: tuple[str, ...] = ()
-    at: int = 0
-    found: int = 0
-
-
 def stages_shown(
     stages: Sequence[Stage],
     others: Sequence[Stage] | None,
@@ -48,14 +32,16 @@ def stages_shown(
     *,
     waits: str = "",
     trouble: str = "",
-) -> StagesShown:
+) -> tuple[Document, dict[str, Any]]:
     """A text of the plan (`stages`) beside those of the card that it is compared with (`others`), as a query has it:
     `stage` (a name), `find` (words of a line), `line` (`model.py:20`), `against` (`stage` or `card`), `only` (what
-    differs), `at` (the first row)."""
+    differs), `at` (the first row). Besides for the page's controls: `name` of the text; `names`, the name, title and
+    language of each; `against`, and what it `could` be held against; the rows that were `found`, and the first, `at`."""
     blocks: list[Block] = [paragraph(words(trouble, tone="warn"), name="stages-trouble")] if trouble else []
     blocks += [paragraph(waits, quiet=True, name="stages-busy")] if waits else []
     if not stages:
-        return StagesShown(document=Document(blocks=tuple(blocks) or notes("There is no program text yet.")))
+        facts = {"name": "", "names": (), "against": "", "could": (), "at": 0, "found": 0}
+        return Document(blocks=tuple(blocks) or notes("There is no program text yet.")), facts
     stage = next((s for s in stages if s.name == query.get("stage")), stages[-1])
     place = stages.index(stage)
     before = stages[place - 1] if place and stages[place - 1].kind == stage.kind else None
@@ -79,15 +65,9 @@ def stages_shown(
     else:
         table = Table(columns=COLUMNS, rows=rows, first=24, most=MOST_ROWS, noun="line", folds="never", name="stage")
         blocks.insert(0, table)
-    return StagesShown(
-        document=Document(title=title, lead=lead, blocks=tuple(blocks)),
-        name=stage.name,
-        names=tuple((s.name, s.title, s.kind) for s in stages),
-        against=str(against),
-        could=could,
-        at=at,
-        found=len(chosen),
-    )
+    names = tuple((s.name, s.title, s.kind) for s in stages)
+    facts = {"name": stage.name, "names": names, "against": str(against), "could": could}
+    return Document(title=title, lead=lead, blocks=tuple(blocks)), {**facts, "at": at, "found": len(chosen)}
 
 
 @lru_cache(maxsize=6)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardviz.cli.naming import gallery_names, resolve
-from shardviz.cli.phrases import array_of, collectives_of
+from shardviz.cli.naming import array_of, collectives_of, gallery_names, resolve
 from shardviz.errors import ShardvizError
 
 GIVEN = ("--args", "stranger:arguments", "--mesh", "data=2,model=4")

@@ -13,7 +13,7 @@ import pytest
 import shardviz as sv
 from shardviz.costs import Machine
 from shardviz.gallery.decoders import Shape
-from shardviz.gallery.published import accuracies, left_out
+from shardviz.gallery.measured import accuracies, left_out
 from shardviz.records.report import ASKED
 from tests.scripts import loaded
 
