@@ -36,7 +36,7 @@ def stages_shown(
     """A text of the plan (`stages`) beside those of the card that it is compared with (`others`), as a query has it:
     `stage` (a name), `find` (words of a line), `line` (`model.py:20`), `against` (`stage` or `card`), `only` (what
     differs), `at` (the first row). Besides for the page's controls: `name` of the text; `names`, the name, title and
-    language of each; `against`, and what it `could` be held against; the rows that were `found`, and the first, `at`."""
+    language of each; `against`, and what it `could` be held against; rows that were `found`, the first, `at`."""
     blocks: list[Block] = [paragraph(words(trouble, tone="warn"), name="stages-trouble")] if trouble else []
     blocks += [paragraph(waits, quiet=True, name="stages-busy")] if waits else []
     if not stages:
