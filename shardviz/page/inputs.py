@@ -16,13 +16,13 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.logical import MOST_AT_ONCE, Axes, Cut, called, cuts
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_text
+from shardviz.page.payload import Json
 from shardviz.paint.json import axes_json, piece_json
 from shardviz.program.seeding import Member
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.view.document import Piece, words
 
-Json = dict[str, Any]
 MOST_CAUGHT = 12
 _NAMED = 2  # ways in which arrays are cut otherwise, of which the arrays are named
 _LITTLE = 0.01  # of a dimension's bytes: what is less and cut otherwise, such as a norm's scale, is said quietly

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.paint.json import json_of
+from shardviz.paint.json import Json, json_of
 from shardviz.paint.theme import axis_colours
 from shardviz.view.document import Document
 from shardviz.view.report import LEVEL_WORDS
-
-Json = dict[str, Any]
 
 
 def mesh_view(state: ExplorerState) -> Json:

@@ -76,21 +76,12 @@ def page_hatches(pictures: Sequence[Picture]) -> str:
 
 def _drawn(picture: Picture, before: str, namespace: str) -> str:
     shapes, (wide, high) = with_words(picture)
-    body = [part for shape in shapes for part in _shape(shape)]
-    alt = escape(steerless(picture.alt or picture.title))
-    whole = f"{wide + 2 * PAD:.0f}", f"{high + 2 * PAD + HEAD:.0f}"
-    title = _labels(Labels(at=((PAD, PAD + 8),), texts=(picture.title,), size="head"))
-    return "".join(
-        [
-            f'<svg{namespace} width="{whole[0]}" height="{whole[1]}" viewBox="0 0 {whole[0]} {whole[1]}" ',
-            f'role="img" aria-label="{alt}">',
-            before,
-            *title,
-            f'<g transform="translate({PAD:g},{PAD + HEAD:g})">',
-            *body,
-            "</g></svg>",
-        ]
-    )
+    body = "".join(part for shape in shapes for part in _shape(shape))
+    title = "".join(_labels(Labels(at=((PAD, PAD + 8),), texts=(picture.title,), size="head")))
+    across, down = f"{wide + 2 * PAD:.0f}", f"{high + 2 * PAD + HEAD:.0f}"
+    size = f'width="{across}" height="{down}" viewBox="0 0 {across} {down}"'
+    head = f'<svg{namespace} {size} role="img" aria-label="{escape(steerless(picture.alt or picture.title))}">'
+    return f'{head}{before}{title}<g transform="translate({PAD:g},{PAD + HEAD:g})">{body}</g></svg>'
 
 
 def _roles(pictures: Iterable[Picture]) -> list[Role]:

@@ -15,13 +15,12 @@ from shardviz.records.stages import Stage, StageLine
 from shardviz.study.line_changes import LineChange, changes
 from shardviz.view.document import Block, Column, Document, Piece, Row, Table, notes, paragraph, row, words
 
+Query = Mapping[str, Any]
 MOST_ROWS = 160
 _LONGEST = 420
 _AROUND = 1  # lines that are shown before and after one that is different
 _MARKS = {"same": ("", ""), "new": ("+", "good"), "gone": ("−", "bad"), "other": ("~", "warn")}
 COLUMNS = (Column("", right=True), Column("program", wrap=True), Column("line"))
-
-Query = Mapping[str, Any]
 
 
 def stages_shown(
