@@ -243,6 +243,8 @@ class Arc:
     """A link that wraps around, as a curve between two nodes: where it begins, two points that it bends towards, and
     where it ends; and its text (`x wraps`), with where that stands."""
 
+    one: int
+    other: int
     curve: tuple[Point, ...]
     name_at: Point
     text: str
@@ -355,4 +357,4 @@ def _arc(stand: FloorPlan, pair: tuple[int, int], along: int, right: bool) -> Ar
         dx, dy = (edge - one.x) / 0.75, 0.0  # past the planes
     curve = (one.x, one.y), (one.x + dx, one.y + dy), (other.x + dx, other.y + dy), (other.x, other.y)
     middle = (one.x + other.x) / 2 + 0.75 * dx, (one.y + other.y) / 2 + 0.75 * dy
-    return Arc(curve, middle, f"{'xyz'[along]} wraps")
+    return Arc(*pair, curve, middle, f"{'xyz'[along]} wraps")
