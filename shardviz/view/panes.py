@@ -56,9 +56,9 @@ from shardviz.view.rosetta import found_value, sharding_of
 from shardviz.view.shard_map import company_blocks, shard_map
 from shardviz.view.show import Shown
 from shardviz.view.step_cost import (
+    fit_words,
     level_words,
     longest_section,
-    memory_words,
     parts_table,
     sources_section,
     step_section,
@@ -188,7 +188,7 @@ def memory_pane(now: Snapshot) -> Document:
     fits, usable = (None, None) if needs is None else (needs.fits, needs.usable)
     verdict, tone = _VERDICTS[fits]
     on = () if now.machine.target == "cpu" else (words("on each device of"), code(now.machine.target))
-    how = unpriced_words(now) if needs is None else _after_verdict(memory_words(needs))
+    how = unpriced_words(now) if needs is None else fit_words(needs)[1]
     lacks = (words("·", quiet=True), CHOOSE) if now.machine.target == "cpu" else ()
     blocks: list[Block] = [
         paragraph(words(verdict, strong=True, tone=tone), *on, words(f": {how}"), *lacks, name="memory-verdict")
@@ -209,12 +209,6 @@ def memory_pane(now: Snapshot) -> Document:
         title = "Live at the peak, the largest first" if plan is not None and plan.alive_at_peak else so_far
         blocks.append(section(title, alive_table(report, alive, bars=True, name="memory-alive")))
     return Document(blocks=tuple(blocks), mesh=report.mesh)
-
-
-def _after_verdict(sentence: str) -> str:
-    """A sentence without the verdict at its beginning, which the pane shows already."""
-    head, colon, rest = sentence.partition(": ")
-    return rest if colon and "fit" in head.lower() else sentence
 
 
 def unpriced_words(now: Snapshot) -> str:

@@ -292,17 +292,20 @@ PARTS = {
 
 def memory_words(needs: Needs) -> str:
     """Whether it fits, who says so, and by how much."""
+    return ": ".join(filter(None, fit_words(needs)))
+
+
+def fit_words(needs: Needs) -> tuple[str, str]:
+    """Whether it fits, nothing where a device's memory is not known; and how much is needed, and who says so."""
     if needs.usable is None:
-        return f"{needs.text}; a device's memory is not known"
+        return "", f"{needs.text}; a device's memory is not known"
     of = f"{needs.text} of {format_bytes(needs.usable)}"
     left = needs.usable - needs.total
-    room = f"{format_bytes(abs(left))} {'to spare' if left >= 0 else 'too much'}"
-    if needs.complete:
-        return f"{'fits' if needs.fits else 'DOES NOT FIT'}: {of}, {room}; {needs.verdict}"
-    if needs.fits is False:
-        return f"DOES NOT FIT: {of}, {room}; {needs.verdict}"
-    over = "" if left >= 0 else f", {room} unless the compiler recomputes some of it"
-    return f"not known whether it fits: {of}{over}; {needs.verdict}"
+    room = f", {format_bytes(abs(left))} {'to spare' if left >= 0 else 'too much'}"
+    if needs.complete or needs.fits is False:
+        return "fits" if needs.fits else "DOES NOT FIT", f"{of}{room}; {needs.verdict}"
+    over = "" if left >= 0 else f"{room} unless the compiler recomputes some of it"
+    return "not known whether it fits", f"{of}{over}; {needs.verdict}"
 
 
 def memory_section(needs: Needs) -> Section:
