@@ -30,7 +30,6 @@ from shardviz.records.paths import label, segments
 
 if TYPE_CHECKING:
     from shardviz.judge.report import Report
-    from shardviz.notation import Spec
     from shardviz.program.dimensions import Dimensions, Member
     from shardviz.records import Value
     from shardviz.records.report import PlanRecord
@@ -111,14 +110,11 @@ class Kin:
         if (place := self.group.get(own)) is None:
             return
         for twin in self.groups[place]:
-            near = twin != own and (not layers or self.own[twin] == self.own[own])
-            if near and (bound is None or _spec(twin, bound) == bound.in_specs[name]):
+            if twin == own or (layers and self.own[twin] != self.own[own]):
+                continue
+            specs = {} if bound is None else bound.in_specs if twin[0] == "argument" else bound.out_specs
+            if bound is None or specs.get(twin[1]) == bound.in_specs[name]:
                 yield twin
-
-
-def _spec(value: Role, bound: PlanRecord) -> Spec | None:
-    role, name = value
-    return (bound.in_specs if role == "argument" else bound.out_specs).get(name)
 
 
 def kin(report: Report, dimensions: Dimensions | None = None) -> Kin:

@@ -62,19 +62,15 @@ def total_text(collective: Collective) -> str:
     return ("at most " if collective.conditional else "") + format_bytes(collective.total_bytes)
 
 
-def by_bytes(collectives: Sequence[Collective]) -> list[Collective]:
-    """The most bytes over the step first; a count that is not known is taken as one run."""
-    return sorted(collectives, key=lambda c: (-(c.operand_bytes * (1 if c.count is None else c.count)), c.kind, c.name))
-
-
 def collectives_section(report: Report) -> Section:
     """A report's collectives, the most bytes first."""
     collectives = report.collectives
     if not collectives:
         return section("Collectives", lead="not known at this level" if report.level == "notation" else "none")
+    most_first = sorted(collectives, key=lambda c: (-c.assumed_bytes, c.kind, c.name))
     every = section(
         f"All {plural(len(collectives), 'collective')}, the most bytes first",
-        collectives_table(by_bytes(collectives), line_text=report.line),
+        collectives_table(most_first, line_text=report.line),
         fold="closed",
         brief=True,
     )
@@ -224,11 +220,6 @@ def algorithms_text(runs: Sequence[TargetCollective]) -> str:
     return text + (f"; not stated for {silent}" if silent else "")
 
 
-def how_words(run: TargetCollective) -> str:
-    """What was done to a collective, in words: `combined, asynchronous`; empty where nothing was."""
-    return ", ".join(HOW_WORDS.get(word, word) for word in run.how)
-
-
 def runs_section(report: Report) -> tuple[Block, ...]:
     """How the target runs the collectives, and a row for each that it runs in another way than it was partitioned."""
     text = runs_text(report)
@@ -282,7 +273,7 @@ class TargetRuns:
 
     def pieces(self, run: TargetCollective, of: Collective | None) -> list[Piece]:
         """A collective of the target, and how it differs from the one that it carries out."""
-        how, differs = how_words(run), run_differences(run, of)
+        how, differs = ", ".join(HOW_WORDS.get(word, word) for word in run.how), run_differences(run, of)
         if len(run.stands_for) > 1:
             how = f"{how} ({plural(len(run.stands_for), 'collective')})".strip()
         named, seen = self.timed.get(run.collective.name), run.collective.name

@@ -179,7 +179,10 @@ def sweep_document(sweep: Sweep) -> Document:
         (right("step"), _priced(step_words)),
         (right("memory"), _priced(lambda cost: words(cost.needs.text, tip=cost.needs.verdict))),
         (right("communication"), lambda each: format_bytes(each.cost.total.bytes) if each.cost else _moved(each)),
-        (right("tokens/s"), _priced(_tokens)),
+        (
+            right("tokens/s"),
+            _priced(lambda c: "" if c.tokens_per_s is None else format_number(c.tokens_per_s)),
+        ),
         (wrapped(), lambda each: _verdict(each, each in front, each is best)),
         marked=lambda each: each is best,
         noun="point",
@@ -190,10 +193,6 @@ def sweep_document(sweep: Sweep) -> Document:
     over = words(f"over {', '.join(sweep.over)}", quiet=True)
     title = (words(plural(len(sweep.rows), "point"), strong=True), over)
     return Document(title=title, blocks=(*notes(what), rows, *notes(left)))
-
-
-def _tokens(cost: StepCost) -> str:
-    return "" if cost.tokens_per_s is None else format_number(cost.tokens_per_s)
 
 
 def _verdict(each: SweepRow, front: bool, best: bool) -> Inline:

@@ -301,14 +301,9 @@ _SAME = 1.005
 _MOST_WORK = 12
 
 
-def memory_name(target: str) -> str:
-    """What a target's main memory is called: `HBM` on an accelerator, `main memory` on a CPU."""
-    return "HBM" if target.startswith(("tpu", "gpu")) else "main memory"
-
-
 def cost_section(report: Report, cost: Cost) -> Section:
     """FLOPs and memory traffic, by phase, line and module."""
-    memory = memory_name(report.target)
+    memory = "HBM" if report.target.startswith(("tpu", "gpu")) else "main memory"
     facts = {"FLOPs": phase_words(cost), f"{memory} traffic": traffic_words(cost)}
     more = work_blocks(cost, memory, report.line)
     folded = (section("By phase, line and module", *more, fold="closed"),) if more else ()

@@ -22,7 +22,6 @@ from shardviz.view.document import (
     Paragraph,
     Part,
     Piece,
-    Row,
     Table,
     axes,
     bar,
@@ -78,7 +77,9 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
             amount = computed + moves.get(at, 0.0)
             more = [_amount(amount, cost, hot=amount > _HOT * most)]
             more += [] if against is None else [against.said(at)]
-            rows.append(_line(n, text, frame, parts, below, more))
+            line = code(text, quiet=frame is None, tip=text.strip())
+            selects = None if frame is None else ("line", frame.short)
+            rows.append(row(words(str(n), quiet=True), bar(parts), line, *more, detail=below, selects=selects))
         if rows:
             table = Table(
                 columns=_COLUMNS if against is None else (*_COLUMNS, _DIFFERENCE),
@@ -100,14 +101,6 @@ def _by_line(placed: Iterable[_Placed]) -> dict[tuple[str, int], list[_Placed]]:
         if each.source is not None:
             lines.setdefault((each.source.file, each.source.line), []).append(each)
     return lines
-
-
-def _line(
-    number: int, text: str, frame: Frame | None, parts: list[Part], below: Sequence[Block], more: Sequence[Piece]
-) -> Row:
-    program_text = code(text, quiet=frame is None, tip=text.strip())
-    selects = None if frame is None else ("line", frame.short)
-    return row(words(str(number), quiet=True), bar(parts), program_text, *more, detail=below, selects=selects)
 
 
 def _weight(total: CollectiveTotal, cost: StepCost | None) -> float:

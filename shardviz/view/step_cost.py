@@ -442,7 +442,7 @@ def work_sections(cost: StepCost) -> tuple[Section, ...]:
     return (section(title, *blocks, fold="closed", name="flops"),) if blocks else ()
 
 
-def source_rows(cost: StepCost) -> list[tuple[str, str]]:
+def sources_section(cost: StepCost) -> Section:
     """Where each number is from: the level, and the chip's numbers with their sources."""
     rows = list(cost.levels.items())
     chip = cost.machine.chip
@@ -458,12 +458,5 @@ def source_rows(cost: StepCost) -> list[tuple[str, str]]:
             rows.append((what, f"{format_rate(width)} a {of}: {chip.source(name)}"))
     if cost.needs.usable is not None:
         rows.append(("usable memory", f"{format_bytes(cost.needs.usable)} a device: {cost.needs.source}"))
-    return rows
-
-
-def sources_section(cost: StepCost) -> Section:
-    """Where each number is from."""
-    numbers = table(
-        source_rows(cost), ("number", lambda each: each[0]), (wrapped("from"), lambda each: each[1]), name="sources"
-    )
+    numbers = table(rows, ("number", lambda each: each[0]), (wrapped("from"), lambda each: each[1]), name="sources")
     return section("Where the numbers are from", numbers, fold="closed")

@@ -19,6 +19,7 @@ from shardviz.view.comparison import difference_piece
 from shardviz.view.document import (
     Block,
     Cell,
+    Column,
     Document,
     Inline,
     Piece,
@@ -31,6 +32,7 @@ from shardviz.view.document import (
     notes,
     paragraph,
     right,
+    row,
     section,
     shape,
     spec,
@@ -167,16 +169,9 @@ def _chain(why: AxisWhy, source: Lines) -> Table:
     for boundary, run in groupby(why.chain, key=lambda hop: hop.op in _BOUNDARY):
         hops = [*run]
         rows += [_passed(hops, source)] if boundary else [_hop(hop, source) for hop in hops]
-    return table(
-        enumerate(rows),
-        *((head, lambda each, n=n: each[1][n]) for n, head in enumerate(("step", wrapped("what it does"), "value"))),
-        *((head, lambda each, n=n: each[1][n]) for n, head in enumerate(("spec", "rule"), 3)),
-        selects=lambda each: ("step", f"{why.axis}:{each[0]}"),
-        noun="step",
-        name="why-chain",
-        first=40,
-        most=200,
-    )
+    heads = Column("step"), wrapped("what it does"), Column("value"), Column("spec"), Column("rule")
+    steps = tuple(row(*cells, selects=("step", f"{why.axis}:{n}")) for n, cells in enumerate(rows))
+    return Table(columns=heads, rows=steps, noun="step", name="why-chain", first=40, most=200)
 
 
 def _hop(hop: Hop, source: Lines) -> tuple[Cell, ...]:
