@@ -197,7 +197,53 @@ def _simplified(lowered: Lowered) -> ir.Operation:
         _merge(op)
     for op in filter(_repeats_nothing, broadcasts):
         _reshape(op)
+    for op in _jax.walk(module):
+        for region in op.regions if op.name in _REORDERED else ():
+            for block in region.blocks:
+                _in_post_order(block)
     return module
+
+
+_REORDERED = ("func.func", "stablehlo.while", "stablehlo.case", "sdy.manual_computation")
+
+
+def _in_post_order(block: ir.Block) -> None:
+    """Orders a block as XLA orders a computation that it hands to Shardy: what is returned last, each operation right
+    behind its operands, the first of them first. Where two cuts conflict, the order says which comes first.
+
+    Source: XLA's `HloComputation::MakeInstructionPostOrder`.
+    """
+    operations = [op.operation for op in block.operations]
+    place = {op: number for number, op in enumerate(operations)}
+    needs = [[place[owner] for value in _read(op) if (owner := _owner(value)) in place] for op in operations]
+    used = {number for needed in needs for number in needed}
+    order: dict[int, None] = {}
+    for root in (number for number in range(len(operations)) if number not in used):
+        stack, entered = [root], set[int]()
+        while stack:
+            number = stack[-1]
+            if number in entered or number in order:
+                order.setdefault(stack.pop())
+            else:
+                entered.add(number)
+                stack += reversed(needs[number])
+    last = operations[-1]
+    for number in order:
+        if operations[number] != last:
+            operations[number].move_before(last)
+
+
+def _read(op: ir.Operation) -> list[ir.Value]:
+    """What an operation reads, in its regions too."""
+    if not len(op.regions):
+        return list(op.operands)
+    return [value for each in _jax.walk(op) for value in each.operands]
+
+
+def _owner(value: ir.Value) -> ir.Operation | None:
+    """The operation that makes a value; None for an argument of a block."""
+    owner = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
 
 
 def _repeats_nothing(broadcast: ir.Operation) -> bool:
