@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -24,7 +24,7 @@ from shardviz.program.disagreeing import gather_disagreeing
 from shardviz.program.explicit import mark_types
 from shardviz.program.footprint import Footprint, footprint
 from shardviz.program.graph import PROPAGATED, MlirGraph
-from shardviz.program.lower import Lowered, edited
+from shardviz.program.lower import Lowered, constraints_in, edited
 from shardviz.program.module import items, mesh_in
 from shardviz.program.propagated import PropagatedReading
 from shardviz.records import PlanRecord
@@ -174,15 +174,17 @@ def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
     """
     if lowered.simplified is None:
         lowered.simplified = _simplified(lowered)
-    module = edited(lowered, bound, lowered.simplified)
+    module = edited(lowered.simplified, bound)
     if lowered.traced.types:
         mark_types(module)
     return module
 
 
-def _simplified(lowered: Lowered) -> ir.Operation:
-    """The lowered module with what no plan changes: rules for CHLO, sums of sums as one, broadcasts as reshapes."""
+def _simplified(lowered: Lowered) -> Lowered:
+    """A lowered program with what no plan changes: rules for CHLO, sums of sums as one, broadcasts as reshapes, and
+    the order of XLA's computations."""
     module = lowered.module.operation.clone()
+    placed = dict(zip(constraints_in(module), lowered.placed, strict=True)) if lowered.placed else {}
     merges = lowered.platform != "cpu"  # XLA's CPU compiler leaves a reduction of a reduction as it is
     reductions: list[ir.Operation] = []
     broadcasts: list[ir.Operation] = []
@@ -201,7 +203,7 @@ def _simplified(lowered: Lowered) -> ir.Operation:
         for region in op.regions if op.name in _REORDERED else ():
             for block in region.blocks:
                 _in_post_order(block)
-    return module
+    return replace(lowered, module=module, placed=tuple(placed[op] for op in constraints_in(module) if placed))
 
 
 _REORDERED = ("func.func", "stablehlo.while", "stablehlo.case", "sdy.manual_computation")
@@ -215,7 +217,7 @@ def _in_post_order(block: ir.Block) -> None:
     """
     operations = [op.operation for op in block.operations]
     place = {op: number for number, op in enumerate(operations)}
-    needs = [[place[owner] for value in _read(op) if (owner := _owner(value)) in place] for op in operations]
+    needs = [[place[maker] for maker in map(_maker, _read(op)) if maker in place] for op in operations]
     used = {number for needed in needs for number in needed}
     order: dict[int, None] = {}
     for root in (number for number in range(len(operations)) if number not in used):
@@ -240,10 +242,10 @@ def _read(op: ir.Operation) -> list[ir.Value]:
     return [value for each in _jax.walk(op) for value in each.operands]
 
 
-def _owner(value: ir.Value) -> ir.Operation | None:
-    """The operation that makes a value; None for an argument of a block."""
+def _maker(value: ir.Value) -> Any:
+    """The operation that makes a value, or the block that it is an argument of."""
     owner = value.owner
-    return None if isinstance(owner, ir.Block) else owner.operation
+    return owner if isinstance(owner, ir.Block) else owner.operation
 
 
 def _repeats_nothing(broadcast: ir.Operation) -> bool:
