@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy
+from jax.extend.mlir.dialects import sdy, stablehlo
 from jax.extend.mlir.passmanager import PassManager
 
 from shardviz import _jax, processes
@@ -185,20 +185,28 @@ def _simplified(lowered: Lowered) -> Lowered:
     the order of XLA's computations."""
     module = lowered.module.operation.clone()
     placed = dict(zip(constraints_in(module), lowered.placed, strict=True)) if lowered.placed else {}
-    merges = lowered.platform != "cpu"  # XLA's CPU compiler leaves a reduction of a reduction as it is
+    simplifies = lowered.platform != "cpu"  # XLA's CPU compiler hands on to Shardy what it is given
     reductions: list[ir.Operation] = []
     broadcasts: list[ir.Operation] = []
+    dots: list[ir.Operation] = []
     for op in _jax.walk(module):
         if op.name.startswith("chlo.") and _RULE not in op.attributes and (rule := chlo_rule(op)) is not None:
             op.attributes[_RULE] = rule
         elif op.name == "stablehlo.broadcast_in_dim":
             broadcasts.append(op)
-        elif merges and op.name == "stablehlo.reduce":
+        elif simplifies and op.name == "stablehlo.reduce":
             reductions.append(op)
+        elif simplifies and op.name == "stablehlo.dot_general":
+            dots.append(op)
     for op in reductions:
         _merge(op)
-    for op in filter(_repeats_nothing, broadcasts):
-        _reshape(op)
+    for op in broadcasts:
+        if _repeats_nothing(op):
+            _reshape(op)
+        elif simplifies:
+            _without_ones(op)
+    for op in dots:
+        _multiply(op)
     for op in _jax.walk(module):
         for region in op.regions if op.name in _REORDERED else ():
             for block in region.blocks:
@@ -270,6 +278,62 @@ def _reshape(broadcast: ir.Operation) -> None:
     )
     result.replace_all_uses_with(new.results[0])
     broadcast.erase()
+
+
+def _without_ones(broadcast: ir.Operation) -> None:
+    """Has a broadcast repeat its operand without the dimensions of size one that it widens, as XLA's simplifier does:
+    `[b, s]`, made `[b, s, 1]` only to become `[b, s, n]`, is repeated along the last dimension."""
+    (operand,), (result,) = broadcast.operands, broadcast.results
+    kind, wide = ir.RankedTensorType(operand.type), ir.RankedTensorType(result.type).shape
+    order = list(ir.DenseI64ArrayAttr(broadcast.attributes["broadcast_dimensions"]))
+    kept = [d for d, to in enumerate(order) if kind.shape[d] == wide[to]]
+    if len(kept) == len(order):
+        return
+    narrow = ir.RankedTensorType.get([kind.shape[d] for d in kept], kind.element_type)
+    maker = _maker(operand)
+    if not isinstance(maker, ir.Block) and maker.name == "stablehlo.reshape" and maker.operands[0].type == narrow:
+        broadcast.operands[0] = maker.operands[0]
+    else:
+        at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
+        broadcast.operands[0] = ir.Operation.create(
+            "stablehlo.reshape", results=[narrow], operands=[operand], **at
+        ).results[0]
+    broadcast.attributes["broadcast_dimensions"] = ir.DenseI64ArrayAttr.get([order[d] for d in kept])
+
+
+def _multiply(dot: ir.Operation) -> None:
+    """Makes a product of which one factor has no dimension of its own, as `bsdn,dn->bsd`, the sum of a multiplication
+    that it is, as XLA's simplifier does."""
+    numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
+    batched = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
+    summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
+    kinds = [ir.RankedTensorType(value.type) for value in dot.operands]
+    small = next((n for n in (0, 1) if len(batched[n]) + len(summed[n]) == kinds[n].rank), None)
+    if small is None or not summed[0]:
+        return
+    large, result = 1 - small, ir.RankedTensorType(dot.results[0].type)
+    where = dict(zip((*batched[small], *summed[small]), (*batched[large], *summed[large]), strict=True))
+    left = [d for d in range(kinds[large].rank) if d not in summed[large]]
+    order = [*batched[large], *(d for d in left if d not in batched[large])]
+    with ir.InsertionPoint(dot), dot.location:
+        whole = ir.RankedTensorType.get(kinds[large].shape, kinds[small].element_type)
+        dims = ir.DenseI64ArrayAttr.get([where[d] for d in range(kinds[small].rank)])
+        factors = [stablehlo.broadcast_in_dim(whole, dot.operands[small], dims), dot.operands[large]]
+        factors = [stablehlo.convert(ir.RankedTensorType.get(whole.shape, result.element_type), f) for f in factors]
+        scalar = ir.RankedTensorType.get([], result.element_type)
+        zero = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, _zero(result.element_type)))
+        narrow = ir.RankedTensorType.get([whole.shape[d] for d in left], result.element_type)
+        summation = stablehlo.ReduceOp([narrow], [stablehlo.multiply(*factors)], [zero], summed[large])
+        block = summation.regions[0].blocks.append(scalar, scalar)
+        with ir.InsertionPoint(block):
+            stablehlo.return_([stablehlo.add(*block.arguments)])
+        turned = stablehlo.transpose(summation.results[0], [left.index(d) for d in order])
+    dot.results[0].replace_all_uses_with(turned)
+    dot.erase()
+
+
+def _zero(kind: ir.Type) -> ir.Attribute:
+    return ir.IntegerAttr.get(kind, 0) if isinstance(kind, ir.IntegerType) else ir.FloatAttr.get(kind, 0.0)
 
 
 def _merge(outer: ir.Operation) -> None:
