@@ -78,8 +78,8 @@ class Lowered:
         unanswered: why some of them are what they compute all the same.
         placed: for each sharding constraint inside, in the order of a walk, which of the plan's own it is; None for
             those of the function.
-        simplified: the same with the module as XLA would hand it to Shardy, made when it is first asked for; never
-            changed. See `propagate.prepared`.
+        simplified: the same with the module as XLA would hand it to Shardy (`simplified.py`), made when it is first
+            asked for; never changed.
         rows: the arguments and the results as the last plan had them, by name, and its mesh: few differ in the next.
     """
 

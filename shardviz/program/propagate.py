@@ -7,15 +7,12 @@ would take two thirds of the time. The tests run it once at the end.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import jax
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy, stablehlo
 from jax.extend.mlir.passmanager import PassManager
 
 from shardviz import _jax, processes
@@ -24,9 +21,10 @@ from shardviz.program.disagreeing import gather_disagreeing
 from shardviz.program.explicit import mark_types
 from shardviz.program.footprint import Footprint, footprint
 from shardviz.program.graph import PROPAGATED, MlirGraph
-from shardviz.program.lower import Lowered, constraints_in, edited
-from shardviz.program.module import items, mesh_in
+from shardviz.program.lower import Lowered, edited
+from shardviz.program.module import mesh_in
 from shardviz.program.propagated import PropagatedReading
+from shardviz.program.simplified import simplified
 from shardviz.records import PlanRecord
 
 _PROPAGATION = "sdy-propagation-pipeline,sdy-close-shardings"
@@ -168,231 +166,10 @@ def run_passes(module: ir.Operation, pipeline: str) -> None:
 
 
 def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
-    """The module under a plan as XLA's simplifier would hand it to Shardy, as far as that changes what Shardy finds.
-
-    To be called with the lock held and its context entered.
-    """
+    """The module under a plan as XLA would hand it to Shardy; called with the lock held and its context entered."""
     if lowered.simplified is None:
-        lowered.simplified = _simplified(lowered)
+        lowered.simplified = simplified(lowered)
     module = edited(lowered.simplified, bound)
     if lowered.traced.types:
         mark_types(module)
     return module
-
-
-def _simplified(lowered: Lowered) -> Lowered:
-    """A lowered program with what no plan changes: rules for CHLO, sums of sums as one, broadcasts as reshapes, and
-    the order of XLA's computations."""
-    module = lowered.module.operation.clone()
-    placed = dict(zip(constraints_in(module), lowered.placed, strict=True)) if lowered.placed else {}
-    simplifies = lowered.platform != "cpu"  # XLA's CPU compiler hands on to Shardy what it is given
-    reductions: list[ir.Operation] = []
-    broadcasts: list[ir.Operation] = []
-    dots: list[ir.Operation] = []
-    for op in _jax.walk(module):
-        if op.name.startswith("chlo.") and _RULE not in op.attributes and (rule := chlo_rule(op)) is not None:
-            op.attributes[_RULE] = rule
-        elif op.name == "stablehlo.broadcast_in_dim":
-            broadcasts.append(op)
-        elif simplifies and op.name == "stablehlo.reduce":
-            reductions.append(op)
-        elif simplifies and op.name == "stablehlo.dot_general":
-            dots.append(op)
-    for op in reductions:
-        _merge(op)
-    for op in broadcasts:
-        if _repeats_nothing(op):
-            _reshape(op)
-        elif simplifies:
-            _without_ones(op)
-    for op in dots:
-        _multiply(op)
-    for op in _jax.walk(module):
-        for region in op.regions if op.name in _REORDERED else ():
-            for block in region.blocks:
-                _in_post_order(block)
-    return replace(lowered, module=module, placed=tuple(placed[op] for op in constraints_in(module) if placed))
-
-
-_REORDERED = ("func.func", "stablehlo.while", "stablehlo.case", "sdy.manual_computation")
-
-
-def _in_post_order(block: ir.Block) -> None:
-    """Orders a block as XLA orders a computation that it hands to Shardy: what is returned last, each operation right
-    behind its operands, the first of them first. Where two cuts conflict, the order says which comes first.
-
-    Source: XLA's `HloComputation::MakeInstructionPostOrder`.
-    """
-    operations = [op.operation for op in block.operations]
-    place = {op: number for number, op in enumerate(operations)}
-    needs = [[place[maker] for maker in map(_maker, _read(op)) if maker in place] for op in operations]
-    used = {number for needed in needs for number in needed}
-    order: dict[int, None] = {}
-    for root in (number for number in range(len(operations)) if number not in used):
-        stack, entered = [root], set[int]()
-        while stack:
-            number = stack[-1]
-            if number in entered or number in order:
-                order.setdefault(stack.pop())
-            else:
-                entered.add(number)
-                stack += reversed(needs[number])
-    last = operations[-1]
-    for number in order:
-        if operations[number] != last:
-            operations[number].move_before(last)
-
-
-def _read(op: ir.Operation) -> list[ir.Value]:
-    """What an operation reads, in its regions too."""
-    if not len(op.regions):
-        return list(op.operands)
-    return [value for each in _jax.walk(op) for value in each.operands]
-
-
-def _maker(value: ir.Value) -> Any:
-    """The operation that makes a value, or the block that it is an argument of."""
-    owner = value.owner
-    return owner if isinstance(owner, ir.Block) else owner.operation
-
-
-def _repeats_nothing(broadcast: ir.Operation) -> bool:
-    """Whether a broadcast is a reshape: as of `[b, s]` to `[b, s, 1]`."""
-    (operand,), (result,) = broadcast.operands, broadcast.results
-    before, after = ir.RankedTensorType(operand.type), ir.RankedTensorType(result.type)
-    order = list(ir.DenseI64ArrayAttr(broadcast.attributes["broadcast_dimensions"]))
-    return bool(before.rank) and math.prod(before.shape) == math.prod(after.shape) and order == sorted(order)
-
-
-def _reshape(broadcast: ir.Operation) -> None:
-    """Makes a broadcast that repeats nothing the reshape that it is, as XLA's simplifier does.
-
-    Shardy hands cuts on through reshapes before it does through broadcasts, so that which cut wins may depend on it.
-    """
-    (result,) = broadcast.results
-    attributes = {name: what for name, what in items(broadcast) if name != "broadcast_dimensions"}
-    at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
-    operands = list(broadcast.operands)
-    new = ir.Operation.create(
-        "stablehlo.reshape", results=[result.type], operands=operands, attributes=attributes, **at
-    )
-    result.replace_all_uses_with(new.results[0])
-    broadcast.erase()
-
-
-def _without_ones(broadcast: ir.Operation) -> None:
-    """Has a broadcast repeat its operand without the dimensions of size one that it widens, as XLA's simplifier does:
-    `[b, s]`, made `[b, s, 1]` only to become `[b, s, n]`, is repeated along the last dimension."""
-    (operand,), (result,) = broadcast.operands, broadcast.results
-    kind, wide = ir.RankedTensorType(operand.type), ir.RankedTensorType(result.type).shape
-    order = list(ir.DenseI64ArrayAttr(broadcast.attributes["broadcast_dimensions"]))
-    kept = [d for d, to in enumerate(order) if kind.shape[d] == wide[to]]
-    if len(kept) == len(order):
-        return
-    narrow = ir.RankedTensorType.get([kind.shape[d] for d in kept], kind.element_type)
-    maker = _maker(operand)
-    if not isinstance(maker, ir.Block) and maker.name == "stablehlo.reshape" and maker.operands[0].type == narrow:
-        broadcast.operands[0] = maker.operands[0]
-    else:
-        at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
-        broadcast.operands[0] = ir.Operation.create(
-            "stablehlo.reshape", results=[narrow], operands=[operand], **at
-        ).results[0]
-    broadcast.attributes["broadcast_dimensions"] = ir.DenseI64ArrayAttr.get([order[d] for d in kept])
-
-
-def _multiply(dot: ir.Operation) -> None:
-    """Makes a product of which one factor has no dimension of its own, as `bsdn,dn->bsd`, the sum of a multiplication
-    that it is, as XLA's simplifier does."""
-    numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
-    batched = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
-    summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
-    kinds = [ir.RankedTensorType(value.type) for value in dot.operands]
-    small = next((n for n in (0, 1) if len(batched[n]) + len(summed[n]) == kinds[n].rank), None)
-    if small is None or not summed[0]:
-        return
-    large, result = 1 - small, ir.RankedTensorType(dot.results[0].type)
-    where = dict(zip((*batched[small], *summed[small]), (*batched[large], *summed[large]), strict=True))
-    left = [d for d in range(kinds[large].rank) if d not in summed[large]]
-    order = [*batched[large], *(d for d in left if d not in batched[large])]
-    with ir.InsertionPoint(dot), dot.location:
-        whole = ir.RankedTensorType.get(kinds[large].shape, kinds[small].element_type)
-        dims = ir.DenseI64ArrayAttr.get([where[d] for d in range(kinds[small].rank)])
-        factors = [stablehlo.broadcast_in_dim(whole, dot.operands[small], dims), dot.operands[large]]
-        factors = [stablehlo.convert(ir.RankedTensorType.get(whole.shape, result.element_type), f) for f in factors]
-        scalar = ir.RankedTensorType.get([], result.element_type)
-        zero = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, _zero(result.element_type)))
-        narrow = ir.RankedTensorType.get([whole.shape[d] for d in left], result.element_type)
-        summation = stablehlo.ReduceOp([narrow], [stablehlo.multiply(*factors)], [zero], summed[large])
-        block = summation.regions[0].blocks.append(scalar, scalar)
-        with ir.InsertionPoint(block):
-            stablehlo.return_([stablehlo.add(*block.arguments)])
-        turned = stablehlo.transpose(summation.results[0], [left.index(d) for d in order])
-    dot.results[0].replace_all_uses_with(turned)
-    dot.erase()
-
-
-def _zero(kind: ir.Type) -> ir.Attribute:
-    return ir.IntegerAttr.get(kind, 0) if isinstance(kind, ir.IntegerType) else ir.FloatAttr.get(kind, 0.0)
-
-
-def _merge(outer: ir.Operation) -> None:
-    """Makes a reduction of a reduction's result, `sum(sum(x, 1), 0)`, one over both dimensions: one all-reduce."""
-    inner = outer.operands[0].owner
-    if isinstance(inner, ir.Block) or inner.name != "stablehlo.reduce" or len(outer.operands) != 2:
-        return
-    inner = inner.operation
-    if len(inner.operands) != 2 or (how := _reducer(inner)) is None or how != _reducer(outer):
-        return
-    gone = list(ir.DenseI64ArrayAttr(inner.attributes["dimensions"]))
-    left = [d for d in range(ir.RankedTensorType(inner.operands[0].type).rank) if d not in gone]
-    gone += [left[d] for d in ir.DenseI64ArrayAttr(outer.attributes["dimensions"])]
-    outer.operands[0] = inner.operands[0]
-    outer.attributes["dimensions"] = ir.DenseI64ArrayAttr.get(sorted(gone))
-    if not any(True for _ in inner.results[0].uses):
-        inner.erase()
-
-
-def _reducer(reduction: ir.Operation) -> tuple[str, str] | None:
-    """The one operation that a reduction applies to two elements, and what it starts from; None for a larger one."""
-    body = [op.operation.name for op in reduction.regions[0].blocks[0].operations]
-    start = reduction.operands[1]
-    maker = start.owner
-    if not isinstance(maker, ir.Block) and maker.name == "stablehlo.constant":
-        start = maker.attributes["value"]
-    return (body[0], str(start)) if len(body) == 2 else None
-
-
-_RULE = "sdy.sharding_rule"
-_OPAQUE = () if jax.__version_info__ >= (0, 12) else ("chlo.erf",)
-"""What XLA keeps as an operation of its own, which its Shardy does not look through either."""
-
-
-def chlo_rule(op: ir.Operation) -> ir.Attribute | None:
-    """How an operation of the dialect CHLO hands shardings on: `square`, `erf`, `digamma` elementwise, and `top_k` but
-    for its last dimension; None for any other.
-
-    Shardy has no rule for them, and would take their operands and results for replicated. XLA rewrites them in
-    StableHLO before its own Shardy runs.
-    """
-    try:
-        ins, outs = ([ir.RankedTensorType(v.type).shape for v in values] for values in (op.operands, op.results))
-    except ValueError:
-        return None
-    if op.name in _OPAQUE or not ins:
-        return None
-    whole = ins[0]
-    alone = 1 if op.name == "chlo.top_k" else 0  # dimensions that are taken as wholes
-    kept = len(whole) - alone
-    if any(len(shape) != len(whole) or shape[:kept] != whole[:kept] for shape in (*ins, *outs)):
-        return None
-
-    def mapped(shapes: list[list[int]], own: int) -> list[ir.Attribute]:
-        dims = [sdy.DimMappingAttr.get([factor]) for factor in (*range(kept), own)[: len(whole)]]
-        return [sdy.TensorMappingAttr.get(dims) for _ in shapes]
-
-    sizes = [*whole, *outs[0][kept:]]
-    own = list(range(kept, kept + 2 * alone))
-    return sdy.OpShardingRuleAttr.get(
-        sizes, mapped(ins, kept), mapped(outs, kept + alone), need_replication_factors=own
-    )
