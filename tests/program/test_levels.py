@@ -84,7 +84,7 @@ def test_sums_are_as_many_as_the_partitioner_makes(name, target):
 )
 def test_where_shardings_conflict_the_same_one_wins(make, target, preset):
     program = make()
-    plan = program.presets("data=4,model=2", target=target)[preset]
+    plan = program.presets("data=4,model=2", target=None if target == "cpu" else target)[preset]
     moved = [
         sum(c.count * c.operand_bytes for c in ask(plan, target).collectives)
         for ask in (program.propagate, program.partition)
