@@ -7,7 +7,8 @@
 | each operation stands right behind its operands, what is returned last | everywhere | |
 | a reduction of a reduction is one | not on CPUs | `sum(sum(x, 1), 0)` |
 | a broadcast leaves out the dimensions of size one that it widens | not on CPUs | `[b, s, 1]` to `[b, s, n]` |
-| a product with a factor that has no dimension of its own is a sum of a multiplication | not on CPUs | `bsdn,dn->bsd` |
+| a product that sums over nothing is a multiplication | not on CPUs | `nd,ne->end` |
+| a product with a factor that has no dimension of its own is a sum of one | not on CPUs | `bsdn,dn->bsd` |
 
 Where two shardings conflict, the first that reaches a value wins: so the order of the operations counts, and Shardy
 hands shardings on through some operations before others. XLA's CPU compiler simplifies nothing before Shardy.
@@ -150,33 +151,43 @@ def _without_ones(broadcast: ir.Operation) -> None:
 
 
 def _multiply(dot: ir.Operation) -> None:
-    """Makes a product of which one factor has no dimension of its own, as `bsdn,dn->bsd`, the sum of a multiplication
-    that it is, as XLA's simplifier does."""
+    """Makes a product that sums over nothing, or of which one factor has no dimension of its own, as `bsdn,dn->bsd`,
+    the multiplication and the sum that it is, as XLA's simplifier does."""
     numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
     batched = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
     summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
     kinds = [ir.RankedTensorType(value.type) for value in dot.operands]
-    small = next((n for n in (0, 1) if len(batched[n]) + len(summed[n]) == kinds[n].rank), None)
-    if small is None or not summed[0]:
+    own = [[d for d in range(kinds[n].rank) if d not in (*batched[n], *summed[n])] for n in (0, 1)]
+    if all(own) and summed[0]:
         return
-    large, result = 1 - small, ir.RankedTensorType(dot.results[0].type)
-    where = dict(zip((*batched[small], *summed[small]), (*batched[large], *summed[large]), strict=True))
-    left = [d for d in range(kinds[large].rank) if d not in summed[large]]
-    order = [*batched[large], *(d for d in left if d not in batched[large])]
+    result = ir.RankedTensorType(dot.results[0].type)
+    kept, element = result.rank, result.element_type
+    shape = [*result.shape, *(kinds[0].shape[d] for d in summed[0])]
+    begin = len(batched[0])
+    where = (
+        [*range(begin), *range(begin, begin + len(own[0])), *range(kept, len(shape))],
+        [*range(begin), *range(begin + len(own[0]), kept), *range(kept, len(shape))],
+    )
+    factors = []
     with ir.InsertionPoint(dot), dot.location:
-        whole = ir.RankedTensorType.get(kinds[large].shape, kinds[small].element_type)
-        dims = ir.DenseI64ArrayAttr.get([where[d] for d in range(kinds[small].rank)])
-        factors = [stablehlo.broadcast_in_dim(whole, dot.operands[small], dims), dot.operands[large]]
-        factors = [stablehlo.convert(ir.RankedTensorType.get(whole.shape, result.element_type), f) for f in factors]
-        scalar = ir.RankedTensorType.get([], result.element_type)
-        zero = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, _zero(result.element_type)))
-        narrow = ir.RankedTensorType.get([whole.shape[d] for d in left], result.element_type)
-        summation = stablehlo.ReduceOp([narrow], [stablehlo.multiply(*factors)], [zero], summed[large])
-        block = summation.regions[0].blocks.append(scalar, scalar)
-        with ir.InsertionPoint(block):
-            stablehlo.return_([stablehlo.add(*block.arguments)])
-        turned = stablehlo.transpose(summation.results[0], [left.index(d) for d in order])
-    dot.results[0].replace_all_uses_with(turned)
+        for n, value in enumerate(dot.operands):
+            place = dict(zip((*batched[n], *own[n], *summed[n]), where[n], strict=True))
+            if len(place) == len(shape):
+                value = stablehlo.transpose(value, sorted(place, key=place.__getitem__))
+            else:
+                wide = ir.RankedTensorType.get(shape, kinds[n].element_type)
+                value = stablehlo.broadcast_in_dim(wide, value, [place[d] for d in sorted(place)])
+            factors.append(stablehlo.convert(ir.RankedTensorType.get(shape, element), value))
+        product = stablehlo.multiply(*factors)
+        if summed[0]:
+            scalar = ir.RankedTensorType.get([], element)
+            zero = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, _zero(element)))
+            summation = stablehlo.ReduceOp([result], [product], [zero], list(range(kept, len(shape))))
+            block = summation.regions[0].blocks.append(scalar, scalar)
+            with ir.InsertionPoint(block):
+                stablehlo.return_([stablehlo.add(*block.arguments)])
+            product = summation.results[0]
+    dot.results[0].replace_all_uses_with(product)
     dot.erase()
 
 
