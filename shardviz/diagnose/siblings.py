@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
-from shardviz.diagnose.specs import divides, free, moved_off, over_all, recut, steps_along
+from shardviz.diagnose.specs import divides, free, moved_off, over_all, recut, steps_along, suggest_specs
 from shardviz.kept import Keeping, cached_property
 from shardviz.layouts import itemsize
 from shardviz.notation import Spec
@@ -372,8 +372,5 @@ def stepped_along(case: Case) -> Iterator[Finding]:
             value=first.name,
             axes=axes,
             numbers=numbers,
-            mends=tuple(
-                Suggestion(kind="argument", target=name, spec=spec, specs=tuple(recut_to[1:]), text=text)
-                for name, spec in recut_to[:1]
-            ),
+            mends=suggest_specs("argument", recut_to, text),
         )
