@@ -55,7 +55,7 @@ _KNEES = 4
 _BETTER = 1e-6
 
 
-class Options(TypedDict, total=False):
+class SearchOptions(TypedDict, total=False):
     """What a search takes by keyword; see `search`."""
 
     seconds: float
@@ -71,11 +71,11 @@ class Options(TypedDict, total=False):
 
 @overload
 def search(
-    program: Program, target: str | Machine, *, stream: Literal[False] = False, **options: Unpack[Options]
+    program: Program, target: str | Machine, *, stream: Literal[False] = False, **options: Unpack[SearchOptions]
 ) -> Search: ...
 @overload
 def search(
-    program: Program, target: str | Machine, *, stream: Literal[True], **options: Unpack[Options]
+    program: Program, target: str | Machine, *, stream: Literal[True], **options: Unpack[SearchOptions]
 ) -> Searching: ...
 def search(
     program: Program,
