@@ -57,7 +57,7 @@ _TARGETED = 2
 """How many changes that no finding names go through the target's compiler, one after the other."""
 
 
-class MendOptions(TypedDict, total=False):
+class Wanted(TypedDict, total=False):
     """What mends take by keyword; see `mends`."""
 
     plan: Plan | None
@@ -66,16 +66,11 @@ class MendOptions(TypedDict, total=False):
 
 @overload
 def mends(
-    program: Program,
-    report: Report,
-    target: Any = None,
-    *,
-    stream: Literal[False] = False,
-    **options: Unpack[MendOptions],
+    program: Program, report: Report, target: Any = None, *, stream: Literal[False] = False, **options: Unpack[Wanted]
 ) -> Mends: ...
 @overload
 def mends(
-    program: Program, report: Report, target: Any = None, *, stream: Literal[True], **options: Unpack[MendOptions]
+    program: Program, report: Report, target: Any = None, *, stream: Literal[True], **options: Unpack[Wanted]
 ) -> Mending: ...
 def mends(
     program: Program,
