@@ -244,7 +244,7 @@ def write(cut: Sharding) -> Iterator[Piece]:
     yield ",))" if len(spec.mesh_mapping) == 1 else "))"
 
 
-_ENTRIES = r"((?>(?:\s*+\w++\([^()]*+(?:\([0-9,\s]*+\))?+\s*+\)\s*+,?+)*))"
+_ENTRIES = r"((?>(?:\s*+\w++\([^()]*+(?>(?:\([0-9,\s]*+\))?)\s*+\)\s*+,?+)*))"
 _TEXT = re.compile(
     rf"(?:PmapSharding\(\s*(?:sharding_spec\s*=\s*)?)?ShardingSpec\(\s*(?:sharding\s*=\s*)?\({_ENTRIES}"
     rf"\s*\)\s*,\s*(?:mesh_mapping\s*=\s*)?\({_ENTRIES}\s*\)\s*\)"
