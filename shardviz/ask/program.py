@@ -134,10 +134,8 @@ class Program(Derivable):
         for name, count in flops.items():
             if not isinstance(count, int | float) or not count >= 0:
                 raise ShardvizError(f"flops[{name!r}]: expected the FLOPs of one run, 0 or more, not {count!r}")
-        program = copy.copy(self)
-        program._flops, program._propagated, program._calls = {**self._flops, **flops}, None, list(self._calls)
-        program._asked = None
-        program._root, program._variants = None if self._root is None else self._root.with_flops(flops), {}
+        program = self._copied(lambda root: root.with_flops(flops))
+        program._flops = {**self._flops, **flops}
         return program
 
     def without_constraints(self) -> Program:
@@ -145,10 +143,15 @@ class Program(Derivable):
 
         Its meshes still have to have the axes that the constraints name, of one device if need be.
         """
-        program = copy.copy(self)
+        program = self._copied(lambda root: root.without_constraints())
         program._lowerings = Lowerings(self._call, self._lowerings.mesh, opened=True)
-        program._propagated, program._calls, program._asked = None, list(self._calls), None
-        program._root, program._variants = None if self._root is None else self._root.without_constraints(), {}
+        return program
+
+    def _copied(self, changed: Callable[[Program], Program]) -> Program:
+        """The same program, of which nothing is known yet; the one that it varies `changed` as it will be."""
+        program = copy.copy(self)
+        program._propagated, program._asked, program._calls, program._variants = None, None, list(self._calls), {}
+        program._root = None if self._root is None else changed(self._root)
         return program
 
     def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
