@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardviz.errors import ParseError, SpecError
-from shardviz.notation.bounds import MOST_CHARACTERS, MOST_FIELDS, check_size
+from shardviz.notation.bounds import MOST_CHARACTERS, MOST_DEVICES, MOST_DIMENSIONS, MOST_FIELDS, check_size
 from shardviz.notation.hlo import (
     REDUCTION,
     TYPE_WORDS,
@@ -75,7 +75,10 @@ def hlo_text(data: bytes) -> str:
             raise ParseError(f"OpSharding: field {number} is none that is known here, so what it says cannot be told")
         if isinstance(value, bytes) and not is_list:
             raise ParseError(f"OpSharding: {name} is of another kind")
-        numbers[name] += _varints(value) if isinstance(value, bytes) else [value]
+        most = MOST_DEVICES if name == "tile_assignment_devices" else MOST_DIMENSIONS
+        numbers[name] += _varints(value, name, most) if isinstance(value, bytes) else [value]
+        if is_list:
+            check_size(numbers[name], most, "OpSharding", name)
     return f"{{{_body(numbers)}{partial}}}"
 
 
@@ -141,13 +144,14 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value, at
 
 
-def _varints(data: bytes) -> list[int]:
-    """The numbers of a packed list."""
+def _varints(data: bytes, name: str, most: int) -> list[int]:
+    """The numbers of a packed list, which are this many at most."""
     values: list[int] = []
     at = 0
     while at < len(data):
         value, at = _varint(data, at)
         values.append(value)
+        check_size(values, most, "OpSharding", name)
     return values
 
 
