@@ -420,7 +420,7 @@ FIRES: dict[str, tuple[Case, Case]] = {
         out={"w": P("model"), "u": P("model")},
     ),
     "gradient-unlike/moved": (
-        stepped(CUT | {"w": P("data"), "u": P("data")}, level="partitioned"),
+        stepped(CUT | {"w": P("data"), "u": P("data", "model")}, level="partitioned"),
         stepped(CUT, level="partitioned"),
     ),
     "update-gathers": versus(
