@@ -94,18 +94,40 @@ def test_rings(kind, bounds, cores, shape, ids):
             assert sum(abs(a - b) for a, b in zip(one.coords, two.coords, strict=True)) <= 1
 
 
-LAID = [  # test_v3_create_device_mesh, test_create_device_mesh_for_nd_torus, test_create_contiguous_submeshes
-    ("TPU v3", (4, 4, 1), 2, (4, 8), False), ("TPU v4", (2, 2, 1), 1, (1, 1, 4), False),
-    ("TPU v4", (2, 2, 4), 1, (1, 4, 4), False), ("TPU v4", (4, 4, 8), 1, (16, 8, 1), False),
-    ("TPU v4", (8, 8, 8), 1, (1, 64, 8), False), ("TPU v4", (2, 2, 4), 1, (4, 4), True),
-    ("TPU v4", (4, 4, 4), 1, (1, 16, 4, 1), True), ("TPU v4", (4, 8, 8), 1, (4, 64), True),
-]  # fmt: skip
+def test_rings_of_each_tray():
+    """test_v3_create_device_mesh, 4x4 chips as 4 x 8: the tray's ring order within each group of eight."""
+    array = mesh_utils.create_device_mesh((4, 8), devices=chips((4, 4, 1), "TPU v3", 2), contiguous_submeshes=False)
+    mesh = check(array)
+    assert mesh.ids().reshape(4, 8)[0].tolist() == [0, 1, 2, 3, 10, 11, 8, 9]
+    assert mesh.ids().reshape(4, 8)[3].tolist() == [20, 21, 22, 23, 30, 31, 28, 29]
 
 
-@pytest.mark.parametrize(("kind", "bounds", "cores", "shape", "contiguous"), LAID)
-def test_whatever_mesh_utils_lays_is_kept(kind, bounds, cores, shape, contiguous):
-    devices = chips(bounds, kind, cores)
-    check(mesh_utils.create_device_mesh(shape, devices=devices, contiguous_submeshes=contiguous))
+TORUS = [  # test_create_device_mesh_for_nd_torus: the chips' x, y, z that each mesh axis runs through, major to minor
+    ((2, 2, 1), (1, 1, 4), ((), (), (0, 1, 2))),
+    ((2, 2, 4), (1, 4, 4), ((), (2,), (0, 1))),
+    ((4, 4, 4), (1, 16, 4), ((), (1, 2), (0,))),
+    ((4, 4, 8), (1, 16, 8), ((), (0, 1), (2,))),
+    ((4, 4, 8), (1, 8, 16), ((), (2,), (0, 1))),
+    ((4, 4, 8), (16, 8, 1), ((0, 1), (2,), ())),
+    ((4, 8, 8), (1, 32, 8), ((), (0, 2), (1,))),
+    ((8, 8, 8), (1, 64, 8), ((), (1, 2), (0,))),
+]
+
+
+@pytest.mark.parametrize(("bounds", "shape", "axes"), TORUS)
+def test_axes_of_a_torus(bounds, shape, axes):
+    array = mesh_utils.create_device_mesh(shape, devices=chips(bounds, "TPU v4"))
+    mesh = check(array)
+    x, y, z = (
+        mesh.ids() % bounds[0],
+        mesh.ids() // bounds[0] % bounds[1],
+        mesh.ids() // (bounds[0] * bounds[1]),
+    )
+    for column, physical in enumerate(axes):
+        at = np.zeros(mesh.size, np.int64)
+        for axis in physical:
+            at = at * bounds[axis] + (x, y, z)[axis]
+        assert at.tolist() == mesh.coordinates()[:, column].tolist()
 
 
 @pytest.mark.parametrize(
@@ -140,6 +162,31 @@ def test_slices_in_another_order():
     mesh = check(array)
     assert mesh.dcn == (2, 1) and not mesh.slices_in_order
     assert mesh.text == "a=4,b=2 devices=[4,5,6,7,0,1,2,3] slices=[1,1,1,1,0,0,0,0]"
+
+
+CONTIGUOUS = [  # test_create_contiguous_submeshes_for_tpu_v4
+    ((2, 2, 1), (2, 2)), ((2, 2, 4), (4, 4)), ((4, 4, 4), (16, 4)), ((4, 8, 8), (64, 4)), ((4, 8, 8), (4, 64)),
+    ((8, 8, 8), (64, 8)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("bounds", "shape"), CONTIGUOUS)
+def test_a_host_has_a_block_of_the_mesh(bounds, shape):
+    for more in ((), (1,)):
+        array = mesh_utils.create_device_mesh(
+            (*more, *shape, *more), devices=chips(bounds, "TPU v4"), contiguous_submeshes=True
+        )
+        mesh = DeviceMesh.of(named(array))
+        hosts = np.array([c.process_index for c in array.flat])
+        for host in np.unique(hosts):
+            at = mesh.coordinates()[hosts == host]
+            assert math.prod(at.max(0) - at.min(0) + 1) == 4 == len(at)
+        # what the host holds of an array cut along every axis is one box, too
+        cut = sv.layout((2 * shape[0], 3 * shape[1]), P(*mesh.names[len(more) : len(more) + 2]), mesh)
+        for host in np.unique(hosts):
+            rows = hosts == host
+            box = math.prod(cut.stops[rows].max(0) - cut.starts[rows].min(0))
+            assert box == 4 * math.prod(cut.shard_shape)
 
 
 # What is written of a sharding over devices in any order puts the same on each device when it is read
