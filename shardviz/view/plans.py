@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from shardviz.ask.presets import Preset, Presets
+from shardviz.costs.footprint import LESS, MORE
 from shardviz.costs.step_cost import StepCost
-from shardviz.program.footprint import LESS, MORE
 from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds, format_times, plural
 from shardviz.study.answer import Floor, Found, Search, Tried, WhyNot
 from shardviz.study.costs import CostTable
