@@ -52,8 +52,8 @@ def footprint(report: ReportRecord, machine: Machine | None = None) -> Footprint
     """The estimate for a report whose schedule is listed (level `propagated` or `partitioned`) on a machine's chips; on
     chips without a memory of their own if none is given."""
     chip = None if machine is None else machine.chip
-    room, tiles = (0.0, False) if chip is None else (chip.own_bytes, chip.kind == "tpu")
+    has = (0.0, False, 0.0) if chip is None else (chip.own_bytes, chip.kind == "tpu", chip.sent_bytes)
     return Footprint(
         sum(value.bytes_per_device or 0.0 for value in report.held),
-        max((entry.held(room, tiles) for entry in report.schedule), default=0.0),
+        max((entry.held(*has) for entry in report.schedule), default=0.0),
     )

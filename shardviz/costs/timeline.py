@@ -412,7 +412,7 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
         rests_on = f"the buffer assignment of the compiler for {report.target}"
     changes = [(0.0, standing)]
     for begin, entry in walk.alive:
-        alive = entry.alive(chip.own_bytes, chip.kind == "tpu")
+        alive = entry.alive(chip.own_bytes, chip.kind == "tpu", chip.sent_bytes)
         if standing + alive != changes[-1][1]:
             changes.append((begin, standing + alive))
     begins, held = zip(*changes, strict=True)

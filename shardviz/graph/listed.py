@@ -127,6 +127,7 @@ class _Held(NamedTuple):
     padding: float
     rounded: float
     on_chip: dict[Any, float]
+    """Of what collectives take or give the rooms are negative."""
 
 
 @dataclass(eq=False, slots=True)
@@ -288,7 +289,8 @@ class ScheduleBuilder:
                 padding, less = node.size * self._padding_of(node.value), node.size / 2 * _is_rounded(node.value)
                 sizes: dict[int | str, float] = {"whole": node.size, "padding": padding, "rounded": less}
                 if node.room:
-                    sizes[node.room] = node.size + padding - less
+                    moved = -1 if node.sent or node.begun else 1
+                    sizes[moved * node.room] = node.size + padding - less
                 for what, size in sizes.items():
                     if size:
                         row = changes.setdefault(what, [0.0] * (ends + 1))
@@ -486,6 +488,8 @@ class ScheduleBuilder:
             fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS) or self._softmax_behind(operands[0])
         if kind in _DOTS and (self._is_scattered(operation.results[0]) or any(map(_is_of_gathered, operands))):
             self._compute(operands)
+        if kind in _DOTS:
+            self._compute(node for node in operands if self._is_spread(node))
         if fusion is None:
             fusion = _Fusion(entry, kind)
             for node in operands:
@@ -558,10 +562,15 @@ class ScheduleBuilder:
             node.fusion.gives.append(node)
         node.written = True
 
+    def _is_spread(self, node: _ListedArray) -> bool:
+        """Whether an array has more elements than each of several that it is computed from, as an outer product."""
+        sizes = [math.prod(self._shape_of(each.value)) for each in _memory(node)]
+        return len(sizes) > 1 and max(sizes) < math.prod(self._shape_of(node.value))
+
     def _for_itself(self, node: _ListedArray) -> _ListedArray:
         """An array in memory for what is part of nothing; others compute it again, if that takes no more bytes."""
         again = node
-        if not node.in_memory and sum(each.size for each in _memory(node)) <= 2 * node.size:
+        if not node.in_memory and _read_again(node) <= 2 * node.size:
             again = self._array(node.value, node.slot, node.begun, node.operands, node.operation)
         self._to_memory(again)
         return again
@@ -626,7 +635,7 @@ class ScheduleBuilder:
         if not any(each not in (None, fusion) and self._is_open(each) for each in (node.fusion, node.product)):
             return False
         memory = [*_memory(node)]
-        again = sum(each.size for each in memory)
+        again = _read_again(node)
         if all(each.fusion is not None and each.fusion.kind == "pad" for each in memory):
             return 2 * node.size < again
         return 3 * node.size < again if self._is_open(node.product) else 2 * node.size <= again
@@ -713,15 +722,17 @@ def _is_multiplied(value: GraphValue) -> bool:
 def _held(entry: Scheduled, more: _Held) -> Scheduled:
     """An entry while so many bytes more are held."""
     body = tuple(_held(inner, more) for inner in entry.body)
-    on_chip = {**entry.alive_on_chip}
+    on_chip, sent = {**entry.alive_on_chip}, {**entry.alive_sent}
     for room, size in more.on_chip.items():
-        on_chip[room] = on_chip.get(room, 0.0) + size
+        kept = on_chip if room > 0 else sent
+        kept[abs(room)] = kept.get(abs(room), 0.0) + size
     return replace(
         entry,
         alive_bytes=(entry.alive_bytes or 0.0) + more.whole,
         alive_padding=max(0.0, entry.alive_padding + more.padding),
         alive_rounded=max(0.0, entry.alive_rounded + more.rounded),
         alive_on_chip=on_chip,
+        alive_sent=sent,
         body=body,
     )
 
@@ -737,6 +748,19 @@ def _memory(node: _ListedArray) -> Iterator[_ListedArray]:
             if operand not in seen:
                 seen.add(operand)
                 nodes.append(operand)
+
+
+def _read_again(node: _ListedArray) -> float:
+    """Bytes that are read where a node is computed again; of what it takes slices of, these."""
+    read: dict[_ListedArray, float] = {}
+    nodes = [(node, math.inf)]
+    for each, limit in nodes:
+        if each.in_memory:
+            read[each] = max(read.get(each, 0.0), min(limit, each.size))
+        else:
+            limit = min(limit, each.size) if each.is_slice else limit
+            nodes += [(operand, limit) for operand in each.operands if read.setdefault(operand, 0.0) == 0.0]
+    return sum(read.values())
 
 
 def _keep_on_chip(rows: Sequence[Scheduled | _Fusion]) -> None:

@@ -45,6 +45,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         alive_padding: what comes to `alive_bytes` on a TPU, which stores whole tiles.
         alive_rounded: what a TPU holds less, which stores as bfloat16 what only products read.
         alive_on_chip: bytes of a chip's own memory → how many of these lie there on a chip that has so many.
+        alive_sent: the same of what collectives take or give, where a chip's collectives reach that memory.
         source: the person's line that it stems from.
         phase: as `Collective.phase`.
         trips: of `loop`; None where not known.
@@ -72,6 +73,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     alive_padding: float = 0.0
     alive_rounded: float = 0.0
     alive_on_chip: Mapping[int, float] = msgspec.field(default_factory=dict)
+    alive_sent: Mapping[int, float] = msgspec.field(default_factory=dict)
     source: Frame | None = None
     phase: str = "update"
     trips: int | None = 1
@@ -82,14 +84,16 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         moved = self.hbm_bytes - sum(kept for needed, kept in self.on_chip.items() if needed <= room)
         return moved * (1 + self.padding_bytes / self.hbm_bytes) if tiles and self.hbm_bytes else moved
 
-    def alive(self, room: float, tiles: bool = False) -> float:
-        """Bytes of main memory that are held meanwhile, on a chip as of `moved`; 0 where not known."""
+    def alive(self, room: float, tiles: bool = False, sent: float = 0.0) -> float:
+        """Bytes of main memory that are held meanwhile, on a chip as of `moved`, of whose own memory collectives reach
+        `sent` bytes; 0 where not known."""
         there = (self.alive_bytes or 0.0) + (self.alive_padding - self.alive_rounded if tiles else 0.0)
-        return there - sum(kept for needed, kept in self.alive_on_chip.items() if needed <= room)
+        kept = ((room, self.alive_on_chip), (sent, self.alive_sent))
+        return there - sum(size for most, of in kept for needed, size in of.items() if needed <= most)
 
-    def held(self, room: float, tiles: bool = False) -> float:
+    def held(self, room: float, tiles: bool = False, sent: float = 0.0) -> float:
         """The most that is alive in it."""
-        return max([self.alive(room, tiles), *(entry.held(room, tiles) for entry in self.body)])
+        return max([self.alive(room, tiles, sent), *(entry.held(room, tiles, sent) for entry in self.body)])
 
     @property
     def total(self) -> tuple[float, float]:
