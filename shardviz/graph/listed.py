@@ -324,7 +324,7 @@ class ScheduleBuilder:
             return
         operands = [self._node(value) for value in operation.operands]
         if kind == "slice" and operation.spreads:
-            self._compute(operands)
+            self._compute(map(_behind, operands))
         if entries and all(entry.kind in ("begin", "end") for entry in entries):
             self._begin(operation, operands, entries, over)
         elif kind == "add" and self._is_one_sum(operation, operands):
@@ -550,9 +550,7 @@ class ScheduleBuilder:
     def _compute(self, nodes: Iterable[_ListedArray]) -> None:
         """Puts what is computed of arrays in memory there too."""
         for node in nodes:
-            at = node
-            while not at.in_memory and at.operation.kind in _FREE and at.operands:
-                at = at.operands[0]
+            at = _behind(node)
             if not at.in_memory and _comes_from_memory(at):
                 self._to_memory(node)
 
@@ -568,9 +566,9 @@ class ScheduleBuilder:
         return len(sizes) > 1 and max(sizes) < math.prod(self._shape_of(node.value))
 
     def _for_itself(self, node: _ListedArray) -> _ListedArray:
-        """An array in memory for what is part of nothing; others compute it again, if that takes no more bytes."""
+        """An array in memory for what is part of nothing; others interleave it again, if that takes no more bytes."""
         again = node
-        if not node.in_memory and _read_again(node) <= 2 * node.size:
+        if not node.in_memory and _is_interleaved(node) and _read_again(node) <= 2 * node.size:
             again = self._array(node.value, node.slot, node.begun, node.operands, node.operation)
         self._to_memory(again)
         return again
@@ -634,9 +632,8 @@ class ScheduleBuilder:
         """Whether another fusion computes a node too, and to compute it twice takes more bytes than to write it."""
         if not any(each not in (None, fusion) and self._is_open(each) for each in (node.fusion, node.product)):
             return False
-        memory = [*_memory(node)]
         again = _read_again(node)
-        if all(each.fusion is not None and each.fusion.kind == "pad" for each in memory):
+        if _is_interleaved(node):
             return 2 * node.size < again
         return 3 * node.size < again if self._is_open(node.product) else 2 * node.size <= again
 
@@ -694,7 +691,7 @@ class ScheduleBuilder:
 
 def _is_one(value: GraphValue) -> bool:
     """Whether all elements of a value are one number, 1."""
-    while (maker := value.maker) is not None and maker.kind in _FREE and value.elements >= maker.operands[0].elements:
+    while (maker := value.maker) is not None and (maker.kind in _FREE or maker.kind == "reshape"):
         value = maker.operands[0]
     if maker is None or maker.kind != "constant" or value.shape:
         return False
@@ -748,6 +745,18 @@ def _memory(node: _ListedArray) -> Iterator[_ListedArray]:
             if operand not in seen:
                 seen.add(operand)
                 nodes.append(operand)
+
+
+def _behind(node: _ListedArray) -> _ListedArray:
+    """What an array is turned, converted or broadcast from."""
+    while not node.in_memory and node.operation.kind in _FREE and node.operands:
+        node = node.operands[0]
+    return node
+
+
+def _is_interleaved(node: _ListedArray) -> bool:
+    """Whether an array is computed from pads alone that spread the elements."""
+    return all(each.fusion is not None and each.fusion.kind == "pad" for each in _memory(node))
 
 
 def _read_again(node: _ListedArray) -> float:
