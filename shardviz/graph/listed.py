@@ -132,7 +132,8 @@ class _Held(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Fusion:
-    """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element."""
+    """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element. As a
+    compiler would have it, it is done `early` where it needs more memory than it gives."""
 
     entry: Scheduled
     kind: str = ""
@@ -144,6 +145,7 @@ class _Fusion:
     computed: set[_ListedArray] = field(default_factory=set)
     roots: list[tuple[_ListedArray, float | None, bool]] = field(default_factory=list)
     slot: _Slot | None = None
+    early: _Slot | None = None
 
     def scheduled(self, padding_of: Callable[[GraphValue], float]) -> Scheduled:
         """Its entry, with these bytes."""
@@ -210,7 +212,7 @@ class _ListedArray:
     @property
     def made(self) -> int:
         """The slot at which it is written."""
-        return ((self.fusion and self.fusion.slot) or self.slot).number
+        return ((self.fusion and (self.fusion.early or self.fusion.slot)) or self.slot).number
 
     def need(self, slot: _Slot) -> None:
         """Notes that it is needed at a slot; in another block than its own when that runs, which is next."""
@@ -271,11 +273,21 @@ class ScheduleBuilder:
 
     def _alive(self, scope: _Scope, returned: list[_ListedArray], donated: list[float]) -> list[_Held]:
         """Bytes that are held at each of a block's slots, of what is made in it."""
-        for slot in scope.slots:
-            for fusion in (each for each in slot.done if isinstance(each, _Fusion)):
+        arguments = {*scope.arguments}
+        last: dict[_ListedArray, _Fusion] = {}
+        fusions = [each for slot in scope.slots for each in slot.done if isinstance(each, _Fusion)]
+        for fusion in fusions:
+            own = (node for node in fusion.read if node.slot.scope is scope and node not in arguments)
+            last.update(dict.fromkeys(own, fusion))
+        for fusion in fusions:
+            freed = sum(node.size for node in fusion.read if last.get(node) is fusion)
+            if freed > sum(node.size for node in fusion.gives) and fusion.slot is not None:
+                ready = max((node.made for node in fusion.read if node.slot.scope is scope), default=0)
+                fusion.early = scope.slots[ready] if ready + 1 < fusion.slot.number else None
+            if (at := fusion.early or fusion.slot) is not None:
                 for node in fusion.read:
-                    node.need(slot)
-        elsewhere = {*scope.arguments}
+                    node.need(at)
+        elsewhere = {*arguments}
         carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
         elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
         for node in returned:
