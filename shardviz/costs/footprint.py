@@ -7,8 +7,10 @@ result lies in a donated argument's place if there is one of its size. What is h
 will be written. A TPU stores what only matrix products read as bfloat16, to which they round it, and images in whole
 tiles. Only main memory counts, as compilers compare only that with a chip's memory.
 
-A compiler orders operations otherwise, and where a plan does not fit it computes arrays again. `LESS` and `MORE` are of
-the plans in `docs/promised_and_compiled.py`.
+A compiler orders operations otherwise, and where a plan does not fit it computes arrays again. Of the 179 presets in
+`docs/promised_and_compiled.py` that fit their chips, the chip's compiler takes between `LESS` below the estimate at
+level `propagated` and `MORE` above it for nine of ten. XLA's partitioner reshards some otherwise (FSDP of convolutions, of
+experts): the estimate of its program, level `partitioned`, is off by 8 % in the median and within 25 % for 81 %.
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ Bytes of main memory are those of fusions:
 | ... of a product, for another product or for a collective | is written by the product, in its own place |
 | ... for two fusions, of more bytes than it has twice itself | is written by the first, and read by the second |
 | ... ... more than three times, where the first is a matrix product, which gives no operand | is written before that |
+| ... from pads that spread the elements, alone (an interleaving) | ... of no more bytes, is computed again |
+| ... for a product, of more elements than each array that it comes from (an outer product) | is written |
+| ... for a slice that leaves elements out between | is written, before it is broadcast |
 | ... for a barrier | is written |
 | ... for a product of what is gathered, or whose sum is scattered: mostly a loop over its parts | is written |
 | ... for a collective, a loop, or as a result | is written |
@@ -32,7 +35,8 @@ and one of which only slices are used is a reduce-scatter. What is gathered in f
 TPUs as bfloat16, to which their products round it.
 
 An array is held from where it is written until it is read last, and what is returned to the end. What is updated in its
-place, what a loop hands on, and a result of a donated argument's size lie where that lay. `alive_bytes` are the sums.
+place, what a loop hands on, an all-reduce of what nothing else reads, and a result of a donated argument's size lie
+where that lay. Work that frees more than it gives is done when its operands are there. `alive_bytes` are the sums.
 
 >>> from shardviz.graph.operations import Block, Operation, GraphValue
 >>> block = Block()
