@@ -78,8 +78,8 @@ class Lowered:
         unanswered: why some of them are what they compute all the same.
         placed: for each sharding constraint inside, in the order of a walk, which of the plan's own it is; None for
             those of the function.
-        simplified: the module as XLA's simplifier would hand it to Shardy, made when it is first asked for; never
-            changed. See `propagate.prepared`.
+        simplified: the same with the module as XLA would hand it to Shardy (`simplified.py`), made when it is first
+            asked for; never changed.
         rows: the arguments and the results as the last plan had them, by name, and its mesh: few differ in the next.
     """
 
@@ -94,7 +94,7 @@ class Lowered:
     answered: bool = False
     unanswered: tuple[str, ...] = ()
     placed: tuple[int | None, ...] = ()
-    simplified: Any = field(default=None, repr=False)
+    simplified: Lowered | None = field(default=None, repr=False)
     rows: dict[str, tuple[DeviceMesh, dict[str, Value]]] = field(default_factory=dict, repr=False)
 
     @contextmanager
@@ -196,7 +196,7 @@ def _opened(module: Any, placed: tuple[int | None, ...]) -> tuple[int | None, ..
     with module.context:
         if not placed:
             leave_out_constraints(module.operation)
-        for op, place in zip(_constraints(module.operation), placed, strict=True):
+        for op, place in zip(constraints_in(module.operation), placed, strict=True):
             if place is None:
                 op.results[0].replace_all_uses_with(op.operands[0])
                 op.erase()
@@ -207,7 +207,7 @@ def _unmarked(module: Any) -> tuple[int | None, ...]:
     """Takes the marks off a module's sharding constraints: for each in the order of a walk the mark's number."""
     marks: list[int | None] = []
     with module.context:
-        for op in _constraints(module.operation):
+        for op in constraints_in(module.operation):
             marked = _jax.marked_text(str(op.location))
             marks.append(None if marked is None else marked[0])
             if marked is not None:
@@ -215,7 +215,7 @@ def _unmarked(module: Any) -> tuple[int | None, ...]:
     return tuple(marks)
 
 
-def _constraints(module: ir.Operation) -> list[ir.Operation]:
+def constraints_in(module: ir.Operation) -> list[ir.Operation]:
     """The sharding constraints of a module, in the order of a walk."""
     return [op for op in _jax.walk(module) if op.name == "sdy.sharding_constraint"]
 
@@ -226,7 +226,7 @@ def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) 
     What is marked and not constrained is taken out.
     """
     wanted_at = _wanted(lowered.traced, bound)
-    for op, place in zip(_constraints(module), lowered.placed, strict=True):
+    for op, place in zip(constraints_in(module), lowered.placed, strict=True):
         if place is None:
             continue
         wanted = wanted_at[place]
@@ -264,10 +264,9 @@ def with_constraints(traced: Traced, bound: PlanRecord) -> Any:
     return _jax.with_marks_as(traced.closed, entries) if traced.placed else traced.closed
 
 
-def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) -> ir.Operation:
-    """A copy of the module (or of another, `of`) with a plan's mesh and shardings; called with the lock held and its
-    context entered."""
-    module = (lowered.module.operation if of is None else of).clone()
+def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
+    """A copy of the module with a plan's mesh and shardings; called with the lock held and its context entered."""
+    module = lowered.module.operation.clone()
     body = module.regions[0].blocks[0]
     main = main_of(module)
     set_mesh(module, body, bound.mesh)
