@@ -31,7 +31,6 @@ from shardviz.program.bind import RulesTable, Undivided, ruled_arguments, rules_
 from shardviz.program.call import Call
 from shardviz.program.exports import export
 from shardviz.program.exports import write as write_export
-from shardviz.program.footprint import Footprint
 from shardviz.program.jax_code import jax_code, source_diff
 from shardviz.program.lines import stages_of
 from shardviz.program.lower import CPU, Lowered, LowerFor
@@ -584,12 +583,9 @@ def own_plan(program: Program) -> Plan | None:
 
 
 @of_plan
-def sketch(program: Program, plan: Plan, target: LowerFor = CPU, vmem_bytes: float = 0.0) -> tuple[Report, Footprint]:
+def sketch(program: Program, plan: Plan, target: LowerFor = CPU) -> Report:
     """What costs of a plan, and nothing else, a search's `propagate`: a report of level `propagated` with arguments,
-    outputs, collectives, FLOPs and the schedule alone, and about how much memory it takes, where a chip's compiler
-    fills so many bytes of the chip's own memory with values (`Chip.vmem_bytes` for a device). Raises as
-    `Program.propagate`."""
+    outputs, collectives, FLOPs and the schedule alone. Raises as `Program.propagate`."""
     bound = program.bind(plan)
     lowered = program._rehearsed(plan, bound, target)
-    result, memory = shardy.sketch(lowered, bound, program._flops, room=vmem_bytes)
-    return sketch_of(program._call, bound, lowered, result), memory
+    return sketch_of(program._call, bound, lowered, shardy.sketch(lowered, bound, program._flops))

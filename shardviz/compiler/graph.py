@@ -132,6 +132,9 @@ class HloOperation(Operation):
 
     @property
     def spreads(self) -> bool:
+        if self.kind == "slice":
+            steps = (each.split(":")[2:] for each in self._attribute("slice").split(","))
+            return any(step and step[0].strip("[]{} ") != "1" for step in steps)
         sizes = (each.split("_") for each in self._attribute("padding").split("x"))
         return any(len(size) == 3 and size[2] != "0" for size in sizes)
 

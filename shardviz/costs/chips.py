@@ -148,6 +148,17 @@ class Chip:
         for name in ("host_bounds", "shapes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
+    @property
+    def own_bytes(self) -> float:
+        """Bytes of one device's own memory for values."""
+        return (self.vmem_bytes or 0.0) / self.devices_per_chip
+
+    @property
+    def sent_bytes(self) -> float:
+        """Of these, what is for arrays that collectives take or give: by the buffer assignments of its compiler all on
+        v5e, none on v5p; of other chips it was not asked."""
+        return self.own_bytes if self.name == "v5e" else 0.0
+
     @classmethod
     def like(cls, known: str, **changes: Any) -> Chip:
         """A known chip with some numbers of one's own, which have no source: `Chip.like("v5e", hbm_bytes=32e9)`.

@@ -411,7 +411,8 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
         standing = float(plan.arguments + plan.outputs - plan.aliased + plan.constants)
         rests_on = f"the buffer assignment of the compiler for {report.target}"
     changes = [(0.0, standing)]
-    for begin, alive in walk.alive:
+    for begin, entry in walk.alive:
+        alive = entry.alive(chip.own_bytes, chip.kind == "tpu", chip.sent_bytes)
         if standing + alive != changes[-1][1]:
             changes.append((begin, standing + alive))
     begins, held = zip(*changes, strict=True)

@@ -78,7 +78,6 @@ class Timing:
         self.notes: dict[str, None] = {}
         self.axis_of: dict[str, str] = {}
         self._bandwidth = self.chip.needs("hbm_bytes_per_s") / self.chip.devices_per_chip * (self.chip.hbm_share or 1.0)
-        self._room = (self.chip.vmem_bytes or 0.0) / self.chip.devices_per_chip
         self._ways = {name: self._way(c) for name, c in collectives.items() if c.kind == "collective-permute"}
         self._split = {axis for way in self._ways.values() if way for axis, _ in (way,)}
         self._known: dict[str, tuple[float, tuple[str, ...], str]] = {}
@@ -106,7 +105,7 @@ class Timing:
             task.products = sum(map(self._products, entry.flops.items()))
             share = (entry.is_attention and self.chip.attention_share) or self.chip.matrix_share
             task.products /= self._fill(entry) * (share or 1.0)
-            task.hbm = entry.moved(self._room, self.chip.kind == "tpu") / self._bandwidth
+            task.hbm = entry.moved(self.chip.own_bytes, self.chip.kind == "tpu") / self._bandwidth
             task.launch = self.chip.launch_seconds or 0.0
             task.what, task.bound = ("products" if entry.flops else "other work"), _bound(task)
             for name in entry.opaque:

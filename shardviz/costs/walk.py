@@ -78,13 +78,13 @@ class Walk:
     Attributes:
         now: seconds from the begin.
         events: (task, lane, begin, seconds, trips, more) of each event; empty where they are not wanted.
-        alive: (begin, `alive_bytes`) of each entry that has these, in order; empty where events are not wanted.
+        alive: (begin, entry) of each entry whose `alive_bytes` are known, in order; empty where events are not wanted.
     """
 
     def __init__(self, tasks: Sequence[Task], *, events: bool = True):
         """Walks a schedule. Of a loop of which no two trips begin alike, some are walked one by one; the rest is taken
         to be like the last."""
-        self.now, self.events, self.alive = 0.0, list[list[Any]](), list[tuple[float, float]]()
+        self.now, self.events, self.alive = 0.0, list[list[Any]](), list[tuple[float, Scheduled]]()
         self._noted = events
         self._free: dict[str, float] = {}  # a lane of links → when it has nothing more to do
         self._ends: dict[str, float] = {}  # what was begun → when it ends
@@ -107,7 +107,7 @@ class Walk:
             else:
                 self._loop(task)
             if self._noted and task.entry is not None and task.entry.alive_bytes is not None:
-                self.alive.append((self.now if task.kind == "loop" else begin, task.entry.alive_bytes))
+                self.alive.append((self.now if task.kind == "loop" else begin, task.entry))
 
     def _work(self, task: Task) -> None:
         seconds = max(task.products, task.hbm) + task.launch

@@ -16,6 +16,9 @@ Bytes of main memory are those of fusions:
 | ... of a product, for another product or for a collective | is written by the product, in its own place |
 | ... for two fusions, of more bytes than it has twice itself | is written by the first, and read by the second |
 | ... ... more than three times, where the first is a matrix product, which gives no operand | is written before that |
+| ... from pads that spread the elements, alone (an interleaving) | ... of no more bytes, is computed again |
+| ... for a product, of more elements than each array that it comes from (an outer product) | is written |
+| ... for a slice that leaves elements out between | is written, before it is broadcast |
 | ... for a barrier | is written |
 | ... for a product of what is gathered, or whose sum is scattered: mostly a loop over its parts | is written |
 | ... for a collective, a loop, or as a result | is written |
@@ -32,7 +35,8 @@ and one of which only slices are used is a reduce-scatter. What is gathered in f
 TPUs as bfloat16, to which their products round it.
 
 An array is held from where it is written until it is read last, and what is returned to the end. What is updated in its
-place, what a loop hands on, and a result of a donated argument's size lie where that lay. `alive_bytes` are the sums.
+place, what a loop hands on, an all-reduce of what nothing else reads, and a result of a donated argument's size lie
+where that lay. Work that frees more than it gives is done when its operands are there. `alive_bytes` are the sums.
 
 >>> from shardviz.graph.operations import Block, Operation, GraphValue
 >>> block = Block()
@@ -59,7 +63,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -85,6 +89,7 @@ _LARGEST, _STEP = 128 * 2**20, 8 * 2**20
 _DOTS = PRODUCTS - {"convolution"}
 _FREE = frozenset(("transpose", "broadcast", "broadcast-in-dim", "convert"))
 """What a product does with its operands as it reads them."""
+_TURNS = frozenset(("transpose", "bitcast", "reshape", "copy"))
 _OPEN = frozenset(("", "reduce"))
 """Kinds of fusions that can give more results."""
 _NONE: frozenset[str] = frozenset()
@@ -119,9 +124,20 @@ class _Scope:
         return self.slots[-1]
 
 
+class _Held(NamedTuple):
+    """Bytes that are held, as of `Scheduled`."""
+
+    whole: float
+    padding: float
+    rounded: float
+    on_chip: dict[Any, float]
+    """Of what collectives take or give the rooms are negative."""
+
+
 @dataclass(eq=False, slots=True)
 class _Fusion:
-    """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element."""
+    """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element. As a
+    compiler would have it, it is done `early` where it needs more memory than it gives."""
 
     entry: Scheduled
     kind: str = ""
@@ -133,6 +149,7 @@ class _Fusion:
     computed: set[_ListedArray] = field(default_factory=set)
     roots: list[tuple[_ListedArray, float | None, bool]] = field(default_factory=list)
     slot: _Slot | None = None
+    early: _Slot | None = None
 
     def scheduled(self, padding_of: Callable[[GraphValue], float]) -> Scheduled:
         """Its entry, with these bytes."""
@@ -168,6 +185,7 @@ class _ListedArray:
         is_slice: no more than its own bytes of anything are read for it.
         place: the array in whose place it lies, mostly its own.
         last: the slot at which it is needed last.
+        room: a chip that has so many bytes of its own memory for values keeps it there; 0 for none.
     """
 
     value: GraphValue
@@ -189,6 +207,7 @@ class _ListedArray:
     is_summed: bool = False
     place: _ListedArray = field(init=False)
     last: int = 0
+    room: int = 0
 
     def __post_init__(self) -> None:
         self.place = self
@@ -197,7 +216,7 @@ class _ListedArray:
     @property
     def made(self) -> int:
         """The slot at which it is written."""
-        return ((self.fusion and self.fusion.slot) or self.slot).number
+        return ((self.fusion and (self.fusion.early or self.fusion.slot)) or self.slot).number
 
     def need(self, slot: _Slot) -> None:
         """Notes that it is needed at a slot; in another block than its own when that runs, which is next."""
@@ -246,42 +265,64 @@ class ScheduleBuilder:
         for node in filter(_comes_from_memory, nodes):
             self._store(node)
         scope = self._scopes.pop()
+        _keep_on_chip([entry for slot in scope.slots for entry in (*slot.done, *slot.begun)])
         alive = self._alive(scope, nodes, [*donated])
         rows = [
             (entry, held) for slot, held in zip(scope.slots, alive, strict=True) for entry in (*slot.done, *slot.begun)
         ]
-        _keep_on_chip([entry for entry, _ in rows])
         done = (e.scheduled(self._padding_of) if isinstance(e, _Fusion) else e for e, _ in rows)
         entries = [_held(entry, held) for entry, (_, held) in zip(done, rows, strict=True)]
         moving = (e for e in entries if e.kind != "work" or e.flops or e.hbm_bytes or e.opaque)
         return (*moving, *(_held(entry, alive[-1]) for entry in scope.waiting.values()))
 
-    def _alive(self, scope: _Scope, returned: list[_ListedArray], donated: list[float]) -> list[float]:
+    def _alive(self, scope: _Scope, returned: list[_ListedArray], donated: list[float]) -> list[_Held]:
         """Bytes that are held at each of a block's slots, of what is made in it."""
-        for slot in scope.slots:
-            for fusion in (each for each in slot.done if isinstance(each, _Fusion)):
+        arguments = {*scope.arguments}
+        last: dict[_ListedArray, _Fusion] = {}
+        fusions = [each for slot in scope.slots for each in slot.done if isinstance(each, _Fusion)]
+        for fusion in fusions:
+            own = (node for node in fusion.read if node.slot.scope is scope and node not in arguments)
+            last.update(dict.fromkeys(own, fusion))
+        for fusion in fusions:
+            freed = sum(node.size for node in fusion.read if last.get(node) is fusion)
+            if freed > sum(node.size for node in fusion.gives) and fusion.slot is not None:
+                ready = max((node.made for node in fusion.read if node.slot.scope is scope), default=0)
+                fusion.early = scope.slots[ready] if ready + 1 < fusion.slot.number else None
+            if (at := fusion.early or fusion.slot) is not None:
                 for node in fusion.read:
-                    node.need(slot)
-        elsewhere = {*scope.arguments}
+                    node.need(at)
+        elsewhere = {*arguments}
         carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
         elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
         for node in returned:
             node.need(scope.slots[-1])
             if not self._scopes and node.place not in elsewhere and take_donated(donated, node.place.size):
                 elsewhere.add(node.place)
-        changes = [0.0] * (len(scope.slots) + 1)
+        ends = len(scope.slots)
+        changes: dict[int | str, list[float]] = {}
         for node in scope.nodes:
             if node.written and node.place is node and node.slot.scope is scope and node not in elsewhere:
-                changes[node.made] += node.size
-                changes[max(node.last, node.made) + 1] -= node.size
-        return [*accumulate(changes[:-1])]
+                padding, less = node.size * self._padding_of(node.value), node.size / 2 * _is_rounded(node.value)
+                sizes: dict[int | str, float] = {"whole": node.size, "padding": padding, "rounded": less}
+                if node.room:
+                    moved = -1 if node.sent or node.begun else 1
+                    sizes[moved * node.room] = node.size + padding - less
+                for what, size in sizes.items():
+                    if size:
+                        row = changes.setdefault(what, [0.0] * (ends + 1))
+                        row[node.made] += size
+                        row[max(node.last, node.made) + 1] -= size
+        sums = {what: [*accumulate(row[:-1])] for what, row in changes.items()}
+        whole, padding, less = (sums.pop(what, [0.0] * ends) for what in ("whole", "padding", "rounded"))
+        on_chip = ({room: row[n] for room, row in sums.items() if row[n] > 0} for n in range(ends))
+        return [_Held(*each) for each in zip(whole, padding, less, on_chip, strict=True)]
 
     def same(self, values: Iterable[GraphValue], others: Iterable[GraphValue]) -> None:
         """Values are the same as others: a called block's arguments, what a call gives."""
         for value, other in zip(values, others, strict=False):
             self._nodes[value] = self._node(other)
 
-    def add(self, operation: Operation, entries: Iterable[Scheduled], over: Any = None) -> None:
+    def add(self, operation: Operation, entries: Iterable[Scheduled], over: Any = None, partial: float = 0.0) -> None:
         """Adds an operation.
 
         Args:
@@ -289,6 +330,7 @@ class ScheduleBuilder:
             entries: what it does: nothing for what is computed element by element; of work one entry; of a collective
                 a `begin` and its `end`; of a loop that; of what runs a block as a whole that block's schedule.
             over: of a collective: over which devices it is, and how; None where it is like no other.
+            partial: of a matrix product: bytes of its partial sums that are held beside its result.
         """
         kind, entries = operation.kind, tuple(entries)
         if kind == "opt-barrier":
@@ -297,10 +339,14 @@ class ScheduleBuilder:
             self.same(operation.results, operation.operands)
             return
         operands = [self._node(value) for value in operation.operands]
+        if kind == "slice" and operation.spreads:
+            self._compute(map(_behind, operands))
         if entries and all(entry.kind in ("begin", "end") for entry in entries):
             self._begin(operation, operands, entries, over)
         elif kind == "add" and self._is_one_sum(operation, operands):
             self.same(operation.results, operation.operands[1:])
+        elif kind == "multiply" and any(map(_is_one, operation.operands)):
+            self.same(operation.results, [v for v in operation.operands if not _is_one(v)] or operation.operands)
         elif operation.blocks:
             self._run(operation, operands, entries)
         elif kind == "dynamic-update-slice":
@@ -308,6 +354,9 @@ class ScheduleBuilder:
         elif self._is_kernel(operation) or entries:
             entry = entries[0] if entries else self._entry_of(operation)
             self._kernel(operation, operands, entry)
+            if partial:
+                beside = _ListedArray(operation.results[0], partial, self._scopes[-1].slots[-1])
+                beside.written = True
         else:
             slot, begun = self._ready(operands)
             for value in operation.results:
@@ -376,6 +425,12 @@ class ScheduleBuilder:
             node = self._nodes[value]
             node.is_gathered = operation.kind == "all-gather"
             node.slot, node.begun, node.over = slot, names, over if operation.kind == "all-reduce" else None
+            if operation.kind == "all-reduce" and len(operands) == 1 and self._is_taken(operands[0]):
+                node.place = operands[0].place
+
+    def _is_taken(self, node: _ListedArray) -> bool:
+        """Whether a collective alone uses what this step itself writes: its result may lie there."""
+        return node.fusion is not None and node.slot.scope is self._scopes[-1] and len(node.value.uses) == 1
 
     def _is_sliced(self, value: GraphValue) -> bool:
         """Whether nothing but slices of a value are used, of no more than half of it."""
@@ -449,12 +504,14 @@ class ScheduleBuilder:
             fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS) or self._softmax_behind(operands[0])
         if kind in _DOTS and (self._is_scattered(operation.results[0]) or any(map(_is_of_gathered, operands))):
             self._compute(operands)
+        if kind in _DOTS:
+            self._compute(node for node in operands if self._is_spread(node))
         if fusion is None:
             fusion = _Fusion(entry, kind)
             for node in operands:
                 self._write_behind_a_product(node)
-                if kind == "pad" and _comes_from_memory(node):
-                    self._to_memory(node)
+            if kind == "pad":
+                operands = [self._for_itself(node) if _comes_from_memory(node) else node for node in operands]
             fusion.slot = self._slot(operands, (fusion,))
         limit = sum(self._bytes_of(value) for value in operation.results) if kind == "gather" else None
         for place, node in enumerate(operands):
@@ -509,9 +566,7 @@ class ScheduleBuilder:
     def _compute(self, nodes: Iterable[_ListedArray]) -> None:
         """Puts what is computed of arrays in memory there too."""
         for node in nodes:
-            at = node
-            while not at.in_memory and at.operation.kind in _FREE and at.operands:
-                at = at.operands[0]
+            at = _behind(node)
             if not at.in_memory and _comes_from_memory(at):
                 self._to_memory(node)
 
@@ -520,6 +575,19 @@ class ScheduleBuilder:
             node.fusion.written += node.size
             node.fusion.gives.append(node)
         node.written = True
+
+    def _is_spread(self, node: _ListedArray) -> bool:
+        """Whether an array has more elements than each of several that it is computed from, as an outer product."""
+        sizes = [math.prod(self._shape_of(each.value)) for each in _memory(node)]
+        return len(sizes) > 1 and max(sizes) < math.prod(self._shape_of(node.value))
+
+    def _for_itself(self, node: _ListedArray) -> _ListedArray:
+        """An array in memory for what is part of nothing; others interleave it again, if that takes no more bytes."""
+        again = node
+        if not node.in_memory and _is_interleaved(node) and _read_again(node) <= 2 * node.size:
+            again = self._array(node.value, node.slot, node.begun, node.operands, node.operation)
+        self._to_memory(again)
+        return again
 
     def _write_behind_a_product(self, node: _ListedArray) -> None:
         """Has a product write what another fusion needs of it, where that is no larger than its own result."""
@@ -580,7 +648,9 @@ class ScheduleBuilder:
         """Whether another fusion computes a node too, and to compute it twice takes more bytes than to write it."""
         if not any(each not in (None, fusion) and self._is_open(each) for each in (node.fusion, node.product)):
             return False
-        again = sum(each.size for each in _memory(node))
+        again = _read_again(node)
+        if _is_interleaved(node):
+            return 2 * node.size < again
         return 3 * node.size < again if self._is_open(node.product) else 2 * node.size <= again
 
     def _is_open(self, fusion: _Fusion | None) -> bool:
@@ -635,17 +705,49 @@ class ScheduleBuilder:
             nodes += [(each, limit) for each in node.operands]
 
 
+def _is_one(value: GraphValue) -> bool:
+    """Whether all elements of a value are one number, 1."""
+    while (maker := value.maker) is not None and (maker.kind in _FREE or maker.kind == "reshape"):
+        value = maker.operands[0]
+    if maker is None or maker.kind != "constant" or value.shape:
+        return False
+    try:
+        return float(maker.constant) == 1.0
+    except ValueError:
+        return False
+
+
 def _is_rounded(value: GraphValue) -> bool:
     """Whether a value is of float32 and nothing but matrix products use it, which on a TPU take bfloat16."""
+    return value.dtype == "float32" and _is_multiplied(value)
+
+
+def _is_multiplied(value: GraphValue) -> bool:
+    """Whether nothing but matrix products use a value, as it is or turned over."""
     users = [user for user, _ in value.uses]
-    products = (isinstance(user, Operation) and user.kind in PRODUCTS for user in users)
-    return value.dtype == "float32" and bool(users) and all(products)
+    return bool(users) and all(
+        isinstance(user, Operation)
+        and (user.kind in PRODUCTS or (user.kind in _TURNS and _is_multiplied(user.results[0])))
+        for user in users
+    )
 
 
-def _held(entry: Scheduled, more: float) -> Scheduled:
+def _held(entry: Scheduled, more: _Held) -> Scheduled:
     """An entry while so many bytes more are held."""
     body = tuple(_held(inner, more) for inner in entry.body)
-    return replace(entry, alive_bytes=(entry.alive_bytes or 0.0) + more, body=body)
+    on_chip, sent = {**entry.alive_on_chip}, {**entry.alive_sent}
+    for room, size in more.on_chip.items():
+        kept = on_chip if room > 0 else sent
+        kept[abs(room)] = kept.get(abs(room), 0.0) + size
+    return replace(
+        entry,
+        alive_bytes=(entry.alive_bytes or 0.0) + more.whole,
+        alive_padding=max(0.0, entry.alive_padding + more.padding),
+        alive_rounded=max(0.0, entry.alive_rounded + more.rounded),
+        alive_on_chip=on_chip,
+        alive_sent=sent,
+        body=body,
+    )
 
 
 def _memory(node: _ListedArray) -> Iterator[_ListedArray]:
@@ -659,6 +761,31 @@ def _memory(node: _ListedArray) -> Iterator[_ListedArray]:
             if operand not in seen:
                 seen.add(operand)
                 nodes.append(operand)
+
+
+def _behind(node: _ListedArray) -> _ListedArray:
+    """What an array is turned, converted or broadcast from."""
+    while not node.in_memory and node.operation.kind in _FREE and node.operands:
+        node = node.operands[0]
+    return node
+
+
+def _is_interleaved(node: _ListedArray) -> bool:
+    """Whether an array is computed from pads alone that spread the elements."""
+    return all(each.fusion is not None and each.fusion.kind == "pad" for each in _memory(node))
+
+
+def _read_again(node: _ListedArray) -> float:
+    """Bytes that are read where a node is computed again; of what it takes slices of, these."""
+    read: dict[_ListedArray, float] = {}
+    nodes = [(node, math.inf)]
+    for each, limit in nodes:
+        if each.in_memory:
+            read[each] = max(read.get(each, 0.0), min(limit, each.size))
+        else:
+            limit = min(limit, each.size) if each.is_slice else limit
+            nodes += [(operand, limit) for operand in each.operands if read.setdefault(operand, 0.0) == 0.0]
+    return sum(read.values())
 
 
 def _keep_on_chip(rows: Sequence[Scheduled | _Fusion]) -> None:
@@ -691,7 +818,7 @@ def _keep_on_chip(rows: Sequence[Scheduled | _Fusion]) -> None:
         needed = around.max() + size
         if needed <= _LARGEST:
             around += size
-            room = int(-(-needed // _STEP) * _STEP)
+            room = node.room = int(-(-needed // _STEP) * _STEP)
             if node in makers:
                 makers[node].keep(room, size)
             for reader, read in readers.get(node, ()):

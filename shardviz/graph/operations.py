@@ -189,7 +189,7 @@ class Operation:
 
     @property
     def spreads(self) -> bool:
-        """Whether a pad puts something between the elements too."""
+        """Whether a pad puts something between the elements too, or a slice leaves some out between."""
         raise NotImplementedError
 
     @property

@@ -112,6 +112,8 @@ class MlirOperation(Operation):
 
     @property
     def spreads(self) -> bool:
+        if self.kind == "slice":
+            return any(step > 1 for step in self.integers("strides", ()))
         return any(self.integers("interior_padding", ()))
 
     @property

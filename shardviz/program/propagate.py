@@ -19,7 +19,6 @@ from shardviz import _jax, processes
 from shardviz.notation import Spec
 from shardviz.program.disagreeing import gather_disagreeing
 from shardviz.program.explicit import mark_types
-from shardviz.program.footprint import Footprint, footprint
 from shardviz.program.graph import PROPAGATED, MlirGraph
 from shardviz.program.lower import Lowered, edited
 from shardviz.program.module import mesh_in
@@ -99,18 +98,10 @@ def propagate(
         return _propagated(lowered, bound, flops or {}, make)
 
 
-def sketch(
-    lowered: Lowered,
-    bound: PlanRecord,
-    flops: Mapping[str, float] | None = None,
-    room: float = 0.0,
-) -> tuple[Propagated, Footprint]:
-    """As `propagate`, of which only what costs is read (no intermediates), and about how much memory it takes beside
-    `room` bytes of its own memory that a chip's compiler fills with values."""
-    _ = lowered.unused  # which takes the lock
+def sketch(lowered: Lowered, bound: PlanRecord, flops: Mapping[str, float] | None = None) -> Propagated:
+    """As `propagate`, of which only what costs is read (no intermediates)."""
     with lowered.entered(), ir.Location.unknown():
-        propagated = _propagated(lowered, bound, flops or {}, brief=True)
-        return propagated, footprint(propagated.graph, lowered, bound, room)
+        return _propagated(lowered, bound, flops or {}, brief=True)
 
 
 def _propagated(

@@ -46,7 +46,7 @@ from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, attributes_of, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
-from shardviz.program.unforeseen import Unforeseen, dims_crossed
+from shardviz.program.unforeseen import Unforeseen, dims_crossed, partial_cut
 from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
 from shardviz.records import Collective, Factor, Product, Value, WorkTally
 from shardviz.records.kernels import Array, KernelFacts
@@ -203,7 +203,13 @@ class PropagatedReading(Walker):
         else:
             attribute = COLLECTIVES.get(name)
             over = attribute and (name, op.attributes[attribute], op.attributes["out_sharding"])
-            self.listing.add(op, entries, over or None)
+            self.listing.add(op, entries, over or None, self._partial(op) if op.kind == "dot" else 0.0)
+
+    def _partial(self, product: MlirOperation) -> float:
+        """Bytes of a matrix product's partial sums, where these are larger than its result."""
+        spec, value = partial_cut(self.graph, product, self.around.manual), product.result
+        shard = shard_shape(value.shape, spec, self.mesh) if spec is not None else (0,)
+        return float(math.prod(shard) * itemsize(value.dtype))
 
     def _computed(self, op: MlirOperation) -> Scheduled:
         """Work of an operation that computes element by element."""

@@ -8,13 +8,16 @@ Shardy's at all: XLA rewrites it first, and gathers what it reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from jax.extend.mlir import ir
 
+from shardviz.graph.uses import root
+from shardviz.notation import Spec
 from shardviz.notation.spec import Axis
-from shardviz.program.graph import MlirOperation
+from shardviz.program.graph import MlirGraph, MlirOperation
+from shardviz.program.uses import is_reshard
 from shardviz.records import Frame
 
 
@@ -53,3 +56,16 @@ def dims_crossed(op: MlirOperation) -> Iterator[int]:
         yield from op.integers("dimensions", ())
     elif op.kind == "top-k":
         yield from range(len(op.operands[0].shape))  # XLA (at 0.10.2 and 0.12) gathers its rows too
+
+
+def partial_cut(graph: MlirGraph, product: MlirOperation, manual: Sequence[Axis] = ()) -> Spec | None:
+    """How the partitioner shards a matrix product's partial sum: it is whole along the axes that shard what both
+    factors, as they come, sum over, even if these are to shard the result. None where it is sharded as the result."""
+    first, second = (graph.cut(root(value, is_reshard), manual) for value in product.operands)
+    own = graph.cut(product.result, manual)
+    if first is None or second is None or own is None:
+        return None
+    meeting = zip(*product.contraction.summed, strict=True)
+    both = {a for i, j in meeting for a in first.dims[i] if a in second.dims[j]}
+    whole = tuple(tuple(a for a in dim if a not in both) for dim in own.dims)
+    return None if whole == own.dims else Spec(whole)

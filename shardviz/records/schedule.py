@@ -42,6 +42,10 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         sent_bytes: of such a transfer: what one device hands over.
         alive_bytes: what is held of main memory meanwhile, of what the step itself makes; where a compiler planned it
             without the results, which have their place from the begin. None where not known.
+        alive_padding: what comes to `alive_bytes` on a TPU, which stores whole tiles.
+        alive_rounded: what a TPU holds less, which stores as bfloat16 what only products read.
+        alive_on_chip: bytes of a chip's own memory → how many of these lie there on a chip that has so many.
+        alive_sent: the same of what collectives take or give, where a chip's collectives reach that memory.
         source: the person's line that it stems from.
         phase: as `Collective.phase`.
         trips: of `loop`; None where not known.
@@ -66,6 +70,10 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     between: str = ""
     sent_bytes: float = 0.0
     alive_bytes: float | None = None
+    alive_padding: float = 0.0
+    alive_rounded: float = 0.0
+    alive_on_chip: Mapping[int, float] = msgspec.field(default_factory=dict)
+    alive_sent: Mapping[int, float] = msgspec.field(default_factory=dict)
     source: Frame | None = None
     phase: str = "update"
     trips: int | None = 1
@@ -75,6 +83,17 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Bytes of main memory on a chip that has `room` bytes of its own for values, and stores whole tiles or not."""
         moved = self.hbm_bytes - sum(kept for needed, kept in self.on_chip.items() if needed <= room)
         return moved * (1 + self.padding_bytes / self.hbm_bytes) if tiles and self.hbm_bytes else moved
+
+    def alive(self, room: float, tiles: bool = False, sent: float = 0.0) -> float:
+        """Bytes of main memory that are held meanwhile, on a chip as of `moved`, of whose own memory collectives reach
+        `sent` bytes; 0 where not known."""
+        there = (self.alive_bytes or 0.0) + (self.alive_padding - self.alive_rounded if tiles else 0.0)
+        kept = ((room, self.alive_on_chip), (sent, self.alive_sent))
+        return there - sum(size for most, of in kept for needed, size in of.items() if needed <= most)
+
+    def held(self, room: float, tiles: bool = False, sent: float = 0.0) -> float:
+        """The most that is alive in it."""
+        return max([self.alive(room, tiles, sent), *(entry.held(room, tiles, sent) for entry in self.body)])
 
     @property
     def total(self) -> tuple[float, float]:

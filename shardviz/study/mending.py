@@ -27,6 +27,7 @@ from shardviz.ask.derived import of_variant
 from shardviz.ask.program import Program, sketch
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs import Machine
+from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import cost_of, memory_parts
 from shardviz.diagnose import findings as findings_of
@@ -183,9 +184,9 @@ class Judge:
         if self.machine is not None:
             score = Scorer(program, self.machine, self.lowered_for)(plan)
             return Judged(score.seconds, sum(m.bytes for m in score.moved), score.needed, score.usable)
-        report, memory = sketch(program, plan, self.lowered_for)
+        report = sketch(program, plan, self.lowered_for)
         moved = sum(c.assumed_bytes for c in report.collectives)
-        return Judged(None, moved, memory.needed, None, report.cost.dot_flops if report.cost else 0.0)
+        return Judged(None, moved, footprint(report).needed, None, report.cost.dot_flops if report.cost else 0.0)
 
     def change(self, program: Program, plan: Plan, told: Told | None) -> tuple[Judged, str] | str:
         """A changed plan, judged, and what `told` says to write for it; or why it does not run."""

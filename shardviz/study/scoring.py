@@ -13,13 +13,13 @@ from typing import Any
 
 from shardviz.ask.program import Program, sketch
 from shardviz.costs import Machine
+from shardviz.costs.footprint import Footprint, footprint
 from shardviz.costs.orders import MESH_UTILS, reordered
 from shardviz.costs.step import fits
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
-from shardviz.program.footprint import Footprint
 from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
 
@@ -139,8 +139,7 @@ class Scorer:
     lowered_for: LowerFor
 
     def __post_init__(self) -> None:
-        self._last: tuple[Plan, Report, Footprint] | None = None
-        self._vmem = (self.machine.chip.vmem_bytes or 0.0) / self.machine.chip.devices_per_chip
+        self._last: tuple[Plan, Report] | None = None
 
     def __reduce__(self) -> Any:
         return Scorer, (self.program, self.machine, self.lowered_for)
@@ -152,28 +151,29 @@ class Scorer:
 
     def cost(self, plan: Plan) -> tuple[StepCost, Footprint]:
         """What a step costs, and about how much memory it takes; errors as the score."""
-        report, memory = self._sketch(plan)
+        report = self._sketch(plan)
+        memory = footprint(report, self.machine)
         return cost_of(report, self.machine, tokens=False, hbm_bytes=_traffic(report, memory)), memory
 
-    def _sketch(self, plan: Plan) -> tuple[Report, Footprint]:
+    def _sketch(self, plan: Plan) -> Report:
         """What costs of a plan. In which order its devices stand changes nothing but how long what moves takes."""
         mesh = plan.mesh
         if mesh.slice_ids or not (mesh.device_ids or mesh.in_order):
-            report, memory = sketch(self.program, plan, self.lowered_for, self._vmem)
-            self._last = plan, report, memory
-            return report, memory
+            report = sketch(self.program, plan, self.lowered_for)
+            self._last = plan, report
+            return report
         usual = plan.with_mesh(reordered(mesh, MESH_UTILS))
         if self._last is None or self._last[0] != usual:
             self._sketch(usual)
         assert self._last is not None
-        _, report, memory = self._last
-        return replace(report, plan=replace(report.plan, mesh=mesh)), memory
+        _, report = self._last
+        return replace(report, plan=replace(report.plan, mesh=mesh))
 
 
 def _traffic(report: Report, memory: Footprint) -> float:
     """Bytes that one device reads and writes: arguments, outputs, and what is made in between twice."""
     outs = sum(v.bytes_per_device or 0.0 for v in report.outputs if not v.on_host)
-    return memory.arguments + outs + 2 * memory.temporaries
+    return memory.arguments + outs + 2 * memory.made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
     there."""
     try:
         alone = Plan(DeviceMesh(tuple(axes), (1,) * len(axes)))
-        whole, _ = sketch(scorer.program, alone, scorer.lowered_for)
+        whole = sketch(scorer.program, alone, scorer.lowered_for)
     except ShardvizError:
         return None
     chip, count = scorer.machine.chip, scorer.machine.num_chips

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from shardviz.ask.presets import Preset, Presets
+from shardviz.costs.footprint import LESS, MORE
 from shardviz.costs.step_cost import StepCost
-from shardviz.program.footprint import LESS, MORE
 from shardviz.records.amounts import format_bytes, format_count, format_number, format_seconds, format_times, plural
 from shardviz.study.answer import Floor, Found, Search, Tried, WhyNot
 from shardviz.study.costs import CostTable
@@ -287,7 +287,7 @@ def _step_saved(mend: Mend) -> Piece:
 _MOST_FRONT, _MOST_REASONS = 8, 8
 _ESTIMATED = (
     "Memory is an estimate of what must fit into a device's HBM, before a compiler plans it: for 9 of 10 "
-    f"of 138 plans of many programs, a TPU's compiler took {1 - LESS:.1f} to {1 + MORE:.1f} times the estimate. What "
+    f"of 179 plans of many programs, a TPU's compiler took {1 - LESS:.1f} to {1 + MORE:.1f} times the estimate. What "
     "a TPU keeps in its chip's fast memory (VMEM) is not counted."
 )
 

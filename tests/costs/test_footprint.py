@@ -1,0 +1,122 @@
+"""The estimate of a program's memory, against counts by hand and a TPU's compiler."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import shardviz as sv
+from shardviz.ask.program import sketch
+from shardviz.ask.targeting import resolve_target
+from shardviz.costs.footprint import footprint
+from shardviz.costs.machine import machine_of
+from shardviz.graph.tiles import image_padding
+from shardviz.layouts import itemsize
+from tests.programs import experts, graph, scanned, translator, unet
+
+
+def array(*shape, dtype="float32"):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def test_a_partial_sum_is_whole_along_the_axes_that_it_is_summed_over():
+    """The partitioner sums 64 x 512 numbers on each device, of which each keeps a quarter of the rows."""
+    program = sv.trace(lambda a, b: a @ b, array(64, 8), array(8, 1024))
+    plan = sv.Plan("data=4,model=2", (P(None, "data"), P("data", "model")), P("data", "model"))
+    report = program.partition(plan)
+    assert [c.operand_bytes for c in report.collectives] == [4 * 64 * 512]
+    assert footprint(report).made >= 4 * 64 * 512 and footprint(sketch(program, plan)).made >= 4 * 64 * 512
+
+
+def test_partial_sums_that_are_added_lie_in_one_place_when_they_are_summed():
+    """Both are there, whole; their sum over the devices lies where one of them lay."""
+    rows, ids = array(4096, 1024), array(4096, dtype="int32")
+    arrived = lambda x, to: jax.ops.segment_sum(x, to, 1024)  # noqa: E731
+    program = sv.trace(lambda x, y, i, j: arrived(x, i) + arrived(y, j), rows, rows, ids, ids)
+    report = sketch(program, sv.Plan({"data": 2}, (P("data"),) * 4, P("data")))
+    assert 2 * 4 * 1024**2 <= footprint(report).made <= 3 * 4 * 1024**2
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(2048, True), (2**21, False)])
+def test_small_arrays_between_products_stay_in_vmem_and_large_ones_do_not(rows, kept):
+    program = sv.trace(
+        lambda x, w, v: (x @ w) @ v,
+        array(rows, 64, dtype="bfloat16"),
+        array(64, 1024, dtype="bfloat16"),
+        array(1024, 8, dtype="bfloat16"),
+    )
+    report = sketch(program, sv.Plan({"data": 2}, edits={"x": P("data")}))
+    middle = rows // 2 * 1024 * 2
+    less = footprint(report).made - footprint(report, machine_of("tpu v5p:2x2x1")).made
+    assert less >= middle if kept else less < middle
+
+
+def test_a_tpu_stores_what_only_products_read_as_bfloat16():
+    """A float32 array between two products takes half of its bytes, one that is returned too takes all."""
+    size, machine = 2**15, machine_of("tpu v5p:2x2x1")
+    once = lambda x, w, v: jnp.tanh(x @ w) @ v  # noqa: E731
+    twice = lambda x, w, v: ((h := jnp.tanh(x @ w)) @ v, h)  # noqa: E731
+    halved, whole = (
+        footprint(sketch(sv.trace(f, array(size, 64), array(64, size), array(size, 64)), sv.Plan({"data": 2})), machine)
+        for f in (once, twice)
+    )
+    assert halved.made == pytest.approx(2 * size * size + 4 * size * 64, rel=0.01)
+    assert whole.made == pytest.approx(4 * size * size + 4 * size * 64, rel=0.01)
+
+
+def test_a_scan_holds_the_parts_that_it_puts_together_and_not_what_they_make():
+    """An interleaving is computed where it is read, from the two pads, which the backward pass reads again."""
+    join = lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1])  # noqa: E731
+
+    def loss(w, x, v):
+        _, kept = jax.lax.associative_scan(join, (x * w, x + w), axis=0)
+        return (kept * kept * v).sum()
+
+    program = sv.trace(jax.grad(loss), array(1024), array(4096, 1024), array(1024))
+    whole = 4 * 4096 * 1024 // 2
+    assert footprint(program.partition(sv.Plan({"data": 2}, edits={"x": P(None, "data")}))).made > 4 * whole
+
+
+_CASES = [
+    (lambda: graph(2**18, 2**21, 256, 4), "tpu v5p:4x4x4", "data=8,model=8", "data parallel", 0.25),
+    (lambda: translator(128, 512, 1024, 16, 64, 32768), "tpu v5p:4x4x4", "data=8,model=8", "data parallel", 0.25),
+    (lambda: scanned(8, 2048, 1024, 16, 4), "tpu v5e:2x4", "data=4,model=2", "zero-1", 0.25),
+    (lambda: experts(8192, 4096, 14336, 8), "tpu v5e:2x4", "data=4,model=2", "2-D tensor parallel", 0.02),
+]
+
+
+@pytest.mark.long
+@pytest.mark.tpu
+@pytest.mark.parametrize(("make", "target", "mesh", "preset", "off"), _CASES)
+def test_the_partitioned_program_takes_what_a_tpus_compiler_plans(make, target, mesh, preset, off):
+    program = make()
+    plan = program.presets(mesh)[preset]
+    about = footprint(program.partition(plan, target), machine_of(target))
+    takes = program.compile(plan, target).memory.takes  # pyright: ignore
+    if jax.__version_info__ < (0, 11):
+        assert about.needed == pytest.approx(takes, rel=off)
+    else:  # the compiler with it takes up to 1.8 times as much for the same plans
+        less, more = about.margin
+        assert (1 - less) * about.needed <= takes <= (1 + more) * about.needed
+
+
+@pytest.mark.long
+@pytest.mark.tpu
+def test_images_are_padded_to_a_tpus_tiles_as_its_compiler_pads_them():
+    """Of few channels they take many times their bytes."""
+    program = unet(64, 256, 64, 128)
+    plan = program.presets("data=4,model=2")["fsdp"]
+    memory = program.compile(plan, "tpu v5e:2x4").memory
+    assert memory is not None
+    images = {a.shape: a for a in memory.alive_at_peak if a.kind == "temporary" and len(a.shape) == 4}
+    narrow = [a for shape, a in images.items() if shape[0] == 8 and shape[3] < 64]
+    assert {a.shape[3] for a in narrow} == {3, 24}
+    for a in narrow:
+        assert a.bytes == math.prod(a.shape) * itemsize(a.dtype) * (1 + image_padding(a.shape, (0, 3)))
+    report = sketch(program, plan, resolve_target("tpu v5e:2x4", plan.mesh).lowered_for)
+    compact, tiled = (max(entry.held(0.0, tiles) for entry in report.schedule) for tiles in (False, True))
+    assert compact < 0.9 * tiled < memory.takes
