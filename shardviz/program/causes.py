@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axes_size, axis_name
-from shardviz.program.links import DimLink, FactorRule, Links, LinkStep, Named, Node, NodeDim, NodeKey, reach
+from shardviz.program.links import DimLink, FactorRule, LinkStep, Named, Node, NodeDim, NodeKey, reach
 from shardviz.program.perturb import Perturbed, places_of
 from shardviz.records.why import AxisWhy, Cause, ChainStop, End, Giver, Hop, Source
 
@@ -123,7 +123,7 @@ class Tracing:
         for _ in range(_MOST_REACHED):
             if self._is_lost(gone):
                 break
-            reached = self._nearest(self._target_in(self.trial.links(gone)), self._sources)
+            reached = self._nearest(self.trial.links(gone).dim(self.key, self.target.dim), self._sources)
             new = [source for source in self._in_order(reached) if source not in gone]
             if not new:
                 break
@@ -150,15 +150,11 @@ class Tracing:
         if start is not None:
             alone = self.trial.links(others) if others else self.trial.base
             for links in dict.fromkeys((alone, self.trial.base)):
-                through = lambda cut, links=links: self._carries(cut) and self._carries(_in(links, cut))  # noqa: E731
+                same = lambda cut, links=links: links.dim(cut.node.key, cut.dim)  # noqa: E731
+                through = lambda cut, same=same: self._carries(cut) and self._carries(same(cut))  # noqa: E731
                 if hops := self._path(start, self.target, through, named):
                     return hops, ()
         return self._path_by_itself(causes, named)
-
-    def _target_in(self, links: Links) -> NodeDim | None:
-        """The same dimension in another run; None where it is no more there."""
-        node = links.find(self.key)
-        return None if node is None else NodeDim(node, self.target.dim)
 
     def _carries(self, cut: NodeDim | None) -> bool:
         return cut is not None and cut.carries(self.axis)
@@ -173,7 +169,7 @@ class Tracing:
         called = lambda node: named(base[node.key]) if node.key in base else str(node.key)  # noqa: E731
         for kept in ([c.source.key for c in causes], [first.key]):
             gone = tuple(s for s in self._sources if s.key not in kept)
-            target = self._target_in(self.trial.links(gone)) if gone else None
+            target = self.trial.links(gone).dim(self.key, self.target.dim) if gone else None
             if target is None or not self._carries(target):
                 continue
             start = self._nearest(target, [first]).get(first.key)
@@ -255,12 +251,6 @@ class Tracing:
             else:
                 tried.append(source)
         return keep, [s for s in keep if s not in tried]
-
-
-def _in(links: Links, cut: NodeDim) -> NodeDim | None:
-    """The same dimension in another run; None where it is no more there."""
-    node = links.nodes.get(cut.node.key)
-    return None if node is None else NodeDim(node, cut.dim)
 
 
 # Steps in words.
@@ -394,7 +384,7 @@ def _givers(trial: Perturbed, key: NodeKey, axis: str, ways: Sequence[tuple[Node
             return
         dims = [tuple(a for a in axes if axis_name(a) != axis) for axes in old.spec.dims]
         dims[cut.dim] = (*dims[cut.dim], axis)
-        source = old.at(cut.dim, axis, Spec(tuple(dims)))
+        source = replace(old, dimension=cut.dim, axis=axis, spec=Spec(tuple(dims)))
         uneven = cut.node.shape[cut.dim] % axes_size(dims[cut.dim], mesh)
         if uneven or source.key in brought:
             continue

@@ -148,6 +148,8 @@ class DimLink(NamedTuple):
 
 _SAME = frozenset(("stablehlo.optimization_barrier", "sdy.propagation_barrier"))
 _CONSTRAINTS = frozenset(("sdy.reshard", "sdy.sharding_constraint"))
+_ASKS = frozenset(("constraint", "output", "reshard", "same"))
+"""Kinds of steps that ask for a value right behind it, so that they are near though not upstream."""
 
 
 @dataclass(eq=False)
@@ -303,6 +305,11 @@ class Links(Walker):
             moved += [s.ins[1] for s in node.steps if s.kind == "reshard" and s.ins[0] is node]
         return computed
 
+    def dim(self, key: NodeKey, dim: int) -> NodeDim | None:
+        """A dimension of the value of a key; None where the value is no more there."""
+        node = self.find(key)
+        return None if node is None else NodeDim(node, dim)
+
     def _new(self, value: GraphValue, key: NodeKey) -> Node:
         """A node; the value is found by it from now on."""
         while key in self.nodes:
@@ -399,14 +406,10 @@ def reach(
             continue
         for link in cut.links():
             if link.to not in reached and through(link.to):
-                length = 1 if even or link.step.upstream(cut.node, link.to.node) else _farther(link.step)
+                near = even or link.step.upstream(cut.node, link.to.node)
+                length = 1 if near else 2 if link.step.kind in _ASKS else 8
                 heapq.heappush(left, (distance + length, next(count), link.to, cut, link))
     return reached
-
-
-def _farther(step: LinkStep) -> int:
-    """How far it is over a step other than upstream: what asks for a value right behind it is near too."""
-    return 2 if step.kind in ("constraint", "output", "reshard", "same") else 8
 
 
 def _kind(name: str, number: int) -> str:

@@ -8,7 +8,7 @@ axis is taken away there: `{"model", "data"}` without `model` is `{"data"}`, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
@@ -19,39 +19,17 @@ from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import axis_name
-from shardviz.program.links import RULES, Links, Node, NodeDim, NodeKey, number_of, tag
+from shardviz.program.links import RULES, Links, Node, NodeKey, number_of, tag
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.module import ENDS, MESH, attributes_of, main_of, place_of, shardings_of, spec_of, verify
 from shardviz.program.propagate import RESHARDS, prepared, run
-from shardviz.records import Frame, PlanRecord
+from shardviz.records import PlanRecord
 from shardviz.records.why import Source
 
 _SETTLED = f"func.func({RESHARDS})"
 _WITH_RULES = f"func.func({RESHARDS}),{RULES}"
 _SHARDING = "sdy.sharding"
 _MANUAL = 2**16  # the arrays of a manual computation that a source's place can tell apart
-
-
-class WrittenSharding(NamedTuple):
-    """A sharding that is written down; the fields are those of `Source`."""
-
-    role: str
-    name: str
-    spec: Spec
-    source: Frame | None
-    places: tuple[int, ...]
-
-    def at(self, dimension: int, axis: str, spec: Spec | None = None) -> Source:
-        """An axis in it, or in another spec that might stand there."""
-        return Source(
-            role=self.role,
-            name=self.name,
-            dimension=dimension,
-            axis=axis,
-            spec=self.spec if spec is None else spec,
-            source=self.source,
-            places=self.places,
-        )
 
 
 class Forced(NamedTuple):
@@ -106,23 +84,25 @@ class Perturbed:
     def sources(self, axis: str) -> list[Source]:
         """Every place where an axis is written down."""
         return [
-            each.at(d, axis)
+            replace(each, dimension=d, axis=axis)
             for each in self.shardings
             for d, axes in enumerate(each.spec.dims)
             if axis in map(axis_name, axes)
         ]
 
     @cached_property
-    def shardings(self) -> list[WrittenSharding]:
+    def shardings(self) -> list[Source]:
+        """Every sharding that is written down, of no dimension and axis yet."""
         with ir.Location.unknown():
             return list(self._written())
 
-    def _written(self) -> Iterator[WrittenSharding]:
+    def _written(self) -> Iterator[Source]:
+        nowhere = {"dimension": -1, "axis": ""}
         for role in ENDS:
             for place, (array, entry) in enumerate(self._entries(self.module, role)):
                 if _SHARDING in entry:
-                    yield WrittenSharding(role, array.name, spec_of(entry[_SHARDING]), None, (place,))
-        lines: dict[Any, WrittenSharding] = {}  # a line's constraint, on the way forward and on the way back
+                    yield Source(role=role, name=array.name, spec=spec_of(entry[_SHARDING]), places=(place,), **nowhere)
+        lines: dict[Any, Source] = {}  # a line's constraint, on the way forward and on the way back
         for op in _jax.walk(self.module):
             if op.name == "sdy.sharding_constraint":
                 role, written = "type" if self._is_type(op) else "constraint", [op.attributes["sharding"]]
@@ -136,7 +116,8 @@ class Perturbed:
                 key = role, number if frame is None or role == "type" else frame.bare, str(attribute)
                 places = (*(lines[key].places if key in lines else ()), place)
                 name = "an unknown line" if frame is None else frame.short
-                lines[key] = WrittenSharding(role, name, spec_of(attribute), frame, places)
+                stands = {"role": role, "name": name, "source": frame, "places": places}
+                lines[key] = Source(spec=spec_of(attribute), **stands, **nowhere)
         yield from lines.values()
 
     def _entries(self, module: ir.Operation, role: str) -> list[tuple[Any, dict[str, Any]]]:
@@ -166,8 +147,8 @@ class Perturbed:
         """
         asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in added)
         if asked not in self._answers:
-            node = Links(self.run(gone, added, _SETTLED), self.lowered.locations).find(key)
-            self._answers[asked] = node is not None and NodeDim(node, dim).carries(axis)
+            cut = Links(self.run(gone, added, _SETTLED), self.lowered.locations).dim(key, dim)
+            self._answers[asked] = cut is not None and cut.carries(axis)
         return self._answers[asked]
 
     def run(self, gone: Collection[Source], added: Collection[Source] = (), then: str | None = None) -> ir.Operation:
