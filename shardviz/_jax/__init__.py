@@ -103,4 +103,12 @@ from shardviz._jax.tracing import (
     refusal,
     tracing_on,
 )
-from shardviz._jax.wrappers import JitWrapping, PmapWrapping, reduced, shard_map_mesh, unwrap_jit, unwrap_pmap
+from shardviz._jax.wrappers import (
+    JitWrapping,
+    PmapWrapping,
+    plain_function,
+    reduced,
+    shard_map_mesh,
+    unwrap_jit,
+    unwrap_pmap,
+)

@@ -29,7 +29,9 @@ class Checkpointing:
 
     def bind(self, bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Runs an operation; a loop, or a checkpoint, that is differentiated gets the policy first."""
-        if not any(_is_differentiated(x) for x in args):
+        from jax._src.interpreters import ad
+
+        if not any(isinstance(x, ad.JVPTracer | ad.LinearizeTracer) for x in args):
             return bind(primitive, *args, **params)
         if primitive.name in _CHECKPOINTS:
             params = params | {"policy": self.policy}
@@ -63,12 +65,6 @@ class Checkpointing:
             eqns.append(e if params is e.params else e.replace(params=params))
         same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
         return jaxpr if same else jaxpr.replace(eqns=eqns)
-
-
-def _is_differentiated(x: Any) -> bool:
-    from jax._src.interpreters import ad
-
-    return isinstance(x, ad.JVPTracer | ad.LinearizeTracer)
 
 
 @contextlib.contextmanager

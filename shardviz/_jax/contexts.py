@@ -123,11 +123,8 @@ def placed(mesh: AbstractMesh) -> StandInMesh:
 def partition_spec(
     entries: Sequence[Any], unreduced: Sequence[str], reduced: Sequence[str], kind: str = "sum"
 ) -> PartitionSpec:
-    """A PartitionSpec; an entry `...` is `P.UNCONSTRAINED`.
-
-    Raises:
-        AttributeError: for a kind of partial results that this JAX does not have.
-    """
+    """A PartitionSpec; an entry `...` is `P.UNCONSTRAINED`. AttributeError for a kind of sums that this JAX does not
+    have."""
     parts = (PartitionSpec.UNCONSTRAINED if entry is ... else entry for entry in entries)
     sums = {"unreduced": frozenset(unreduced), "reduced": frozenset(reduced)}
     if kind != "sum":

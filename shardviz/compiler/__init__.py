@@ -12,7 +12,6 @@ from shardviz.compiler.shapes import HloShape, parse_shape
 from shardviz.compiler.shardings import cut, output_shardings, values
 from shardviz.compiler.uses import with_shardys
 from shardviz.compiler.work import ByteCount, count_bytes, count_flops, with_bytes
-from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 
 __all__ = [
     "Buffers",
@@ -26,8 +25,6 @@ __all__ = [
     "Phases",
     "algorithms",
     "alive_at_peak",
-    "axes_of",
-    "axes_of_pairs",
     "collectives",
     "count_bytes",
     "count_flops",
@@ -37,8 +34,6 @@ __all__ = [
     "memory",
     "output_shardings",
     "parse",
-    "parse_groups",
-    "parse_pairs",
     "parse_shape",
     "schedule_of",
     "target_collectives",

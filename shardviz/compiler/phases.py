@@ -18,11 +18,7 @@ _FAR = 8
 
 
 class Phases:
-    """The name stacks of one module, and the passes that they say.
-
-    Args:
-        module: any module; its fusions are taken as wholes.
-    """
+    """The name stacks of one module, whose fusions are taken as wholes, and the passes that they say."""
 
     def __init__(self, module: Module):
         self.module, self.graph = module, graph_of(module)
@@ -54,11 +50,8 @@ class Phases:
         """Nothing: an instruction's own computation tells its callers."""
 
     def full_name(self, block: Block, instruction: Instruction) -> str:
-        """The whole name stack of an instruction of a computation.
-
-        Inside a `shard_map` JAX begins a new name stack (`psum`); the caller's (`jit(f)/transpose(jvp(shard_map))`)
-        then is put before it.
-        """
+        """The whole name stack of an instruction: inside a `shard_map` JAX begins a new one, before which the caller's
+        is put."""
         return _within(self._prefix(block), instruction.op_name)
 
     def _prefix(self, block: Block) -> str:
@@ -100,11 +93,9 @@ def _within(prefix: str, name: str) -> str:
 def named_instruction(
     module: Module, computation: Computation, instruction: Instruction
 ) -> tuple[Computation, Instruction]:
-    """The instruction whose name stack and line say where an instruction stems from, and where it stands.
-
-    What the compiler adds (a copy, a reshard) has none of its own: then it is a fusion's last instruction with a name,
-    or the nearest maker of the first operand, or else the nearest user; itself where none is near.
-    """
+    """The instruction, and its computation, that says where one stems from. For what the compiler adds (a copy, a
+    reshard) it is a fusion's last with a name, the nearest maker of the first operand, or user; itself where none is
+    near."""
     if _is_named(instruction):
         return computation, instruction
     if instruction.opcode == "fusion":

@@ -42,13 +42,8 @@ _PREFIX = {"s": "int", "u": "uint", "f": "float"}
 
 @dataclass(frozen=True)
 class HloShape:
-    """An array's element type and dimensions.
-
-    Attributes:
-        dtype: NumPy's name of the element type.
-        dims: the dimensions; of one that is bounded (`<=8`), the bound.
-        layout: how it is stored, as the text has it: `1,0:T(8,128)S(1)`.
-    """
+    """An array's element type, in NumPy's word, and dimensions (a bounded one's bound); and how it is stored, as the
+    text has it: `1,0:T(8,128)S(1)`."""
 
     dtype: str
     dims: tuple[int, ...]

@@ -35,10 +35,8 @@ def _passes(op: HloOperation) -> bool:
 
 
 def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:
-    """The operation that it is put in for, as the partitioner notes it; failing that, those that read its result.
-
-    By JAX's names: the partitioner's own slices and pads around it have the name of the operation that they serve.
-    """
+    """The operation that it is put in for, as the partitioner notes it, else those that read its result; by JAX's
+    names."""
     names = [name_stack.rpartition("/")[2]]
     if not names[0]:
         names = [user.native.op_name.rpartition("/")[2] for user in _users(op)]
@@ -94,12 +92,9 @@ def _plain(name: str) -> str:
 def with_shardys(
     ours: Sequence[Collective], predicted: Sequence[Collective], arguments: Sequence[str]
 ) -> tuple[Collective, ...]:
-    """The partitioner's collectives with what Shardy's level alone knows of those that are the same, under the same
-    plan.
-
-    First come those that are alike in everything; then those that move as much along the same axes elsewhere; then
-    those that the partitioner takes in place of Shardy's at the same line, one or several for each change of cuts.
-    """
+    """The partitioner's collectives with what Shardy's level alone knows of the same under the same plan: first of
+    those alike in all, then of those that move as much along the same axes, then of those in place of Shardy's at that
+    line."""
     rows = list(ours)
     left = [place for place, c in enumerate(ours) if c.origin == "partitioner"]
     free = list(predicted)

@@ -39,13 +39,8 @@ from shardviz.records.work import joined
 
 @dataclass(frozen=True)
 class ByteCount:
-    """What a module's instructions read from and write to main memory, on one device.
-
-    Attributes:
-        bytes: loops multiplied in.
-        once: each loop's body counted once.
-        work: the bytes by phase, line, module and element type, the most first; without FLOPs.
-    """
+    """Bytes that a module's instructions read from and write to main memory, on one device: loops multiplied in, each
+    loop's body `once`, and by phase, line, module and element type, the most first."""
 
     bytes: float
     once: float
@@ -92,7 +87,9 @@ def count_bytes(module: Module) -> ByteCount:
 
     counted, phases, tally = _Counted(module, count, fused=False), Phases(module), WorkTally()
     for row, times in counted.rows:
-        tally.add(*phases.place_of(row.op), _largest_dtype(row.op), hbm_bytes=times * row.moved)
+        largest = max(row.op.results, key=lambda value: value.elements, default=None)
+        dtype = "" if largest is None else largest.dtype
+        tally.add(*phases.place_of(row.op), dtype, hbm_bytes=times * row.moved)
     rows = tally.rows
     return ByteCount(sum(row.hbm_bytes or 0.0 for row in rows), counted.once, rows)
 
@@ -137,9 +134,3 @@ class _Counted:
         """What all costs, each loop's body run once."""
         runs = heaviest_runs(self.graph, self._cost, {}, fused=self.fused)
         return float(sum(times * self._cost(block) for block, times in runs.items()))
-
-
-def _largest_dtype(op: HloOperation) -> str:
-    """The element type of most elements of a result; empty where it gives none."""
-    largest = max(op.results, key=lambda value: value.elements, default=None)
-    return "" if largest is None else largest.dtype

@@ -26,26 +26,16 @@ Dims = tuple[int, ...]
 
 
 class Contraction(NamedTuple):
-    """Which dimensions of a matrix product's two factors meet.
-
-    Attributes:
-        summed: those that are summed over, of the first factor and of the second.
-        batch: those of a batch.
-    """
+    """Which dimensions of a matrix product's two factors meet: those that are summed over, and those of a batch."""
 
     summed: tuple[Dims, Dims]
     batch: tuple[Dims, Dims]
 
 
 class Convolution(NamedTuple):
-    """Where a convolution's dimensions stand, and how its window moves.
-
-    Attributes:
-        input, output: the places of batch, features and the spatial dimensions.
-        kernel: the places of input features, output features and the spatial dimensions.
-        strides, low, input_dilation, kernel_dilation: of each spatial dimension, as `records.counting.Window` has them.
-        feature_groups, batch_groups: the numbers of groups.
-    """
+    """Where a convolution's dimensions stand: batch, features and the spatial ones of input and output; input features,
+    output features and the spatial ones of the kernel. How its window moves in each spatial dimension, as
+    `records.counting.Window` has it; and the numbers of groups."""
 
     input: Dims
     kernel: Dims
@@ -240,12 +230,7 @@ class Block:
 
 
 class Graph:
-    """A program.
-
-    Attributes:
-        entry: the block that runs once.
-        blocks: those that have names, by name.
-    """
+    """A program: the block that runs once, and those that have names."""
 
     def __init__(self, entry: Block, blocks: dict[str, Block]):
         self.entry, self.blocks = entry, blocks

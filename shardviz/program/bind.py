@@ -58,11 +58,7 @@ def _not_on_device(kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 class Undivided(NamedTuple):
-    """A dimension that does not divide by what cuts it.
-
-    Attributes:
-        spec: the array's whole spec.
-    """
+    """A dimension that does not divide by what cuts it, and its array's whole spec."""
 
     member: Member
     size: int
@@ -70,10 +66,7 @@ class Undivided(NamedTuple):
 
 
 def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
-    """The dimensions of arguments and outputs that do not divide by what a plan cuts them by.
-
-    Arguments and errors as `bind`, which refuses such a plan at the first of them.
-    """
+    """The dimensions of arrays that do not divide by what a plan cuts them by; `bind` refuses the plan at the first."""
     ins = argument_specs(plan, call, traced, divide=False)
     outs = _output_specs(plan, call, traced, ins, divide=False)
     return tuple(
@@ -299,10 +292,8 @@ class RulesTable(Visible):
 
 
 def rules_table(plan: Plan, call: Call, traced: Traced) -> RulesTable:
-    """For each rule of a plan what it catches and wins, and the arguments that none catches.
-
-    A spec that does not fit what its rule wins is no error here: the row says so.
-    """
+    """For each rule of a plan what it catches and wins, or why its spec does not fit; and the arguments that none
+    catches."""
     rules, edits = plan.rules.rules, dict(plan.edits)
     wins: list[list[str]] = [[] for _ in rules]
     loses: list[list[tuple[str, int]]] = [[] for _ in rules]

@@ -77,12 +77,8 @@ class Brings:
 
 @dataclass(frozen=True)
 class ArrayPlaces:
-    """Where the arrays among the arguments stand: one that two modules of flax.nnx share stands at two places.
-
-    Attributes:
-        tree: (positional, keyword) arguments with a `Leaf` at every place.
-        numbers: for each place, in flat order, the number of its array.
-    """
+    """Where the arrays among the arguments stand, of which modules of flax.nnx may share one: the (positional, keyword)
+    arguments with a `Leaf` at every place, and in flat order the number of the array there."""
 
     tree: tuple[tuple[Any, ...], dict[str, Any]]
     numbers: tuple[int, ...]
@@ -96,12 +92,9 @@ class ArrayPlaces:
         return None
 
     def agreed(self, what: str, values: Sequence[Any], meaning: Callable[[Any], Any] = lambda s: s) -> list[Any]:
-        """What is said of each array, from what is said of each place, in flat order (of the first ones where there are
-        more).
-
-        Raises SpecError if the `meaning` of two places of an array differs, as flax refuses it; `what` names where it
-        is said.
-        """
+        """What is said of each array, from what is said of each place (or of the first ones) in flat order. Raises
+        SpecError if the `meaning` of two places of an array differs, as flax refuses it; `what` names where it is
+        said."""
         first: dict[int, tuple[Leaf, Any]] = {}
         for leaf, number, one in zip(jax.tree.leaves(self.tree), self.numbers, values, strict=False):
             other, before = first.setdefault(number, (leaf, one))
@@ -176,10 +169,8 @@ class Call:
     def signed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature:
         """What `jax.jit` would know a call of the same function by. Raises TraceError if an argument is no array and
         not static, or a static one cannot be hashed."""
-        wrapped = _jax.unwrap_jit(self.fn)
-        plain = self.fn if wrapped is None else wrapped.fn
-        args = (*self.bound, *args)
-        return signature_of(plain, self.name, args, kwargs, self.options, self.in_shardings)
+        args, fn = (*self.bound, *args), _jax.plain_function(self.fn)
+        return signature_of(fn, self.name, args, kwargs, self.options, self.in_shardings)
 
     @property
     def dynamic(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -194,12 +185,16 @@ class Call:
         """The dynamic arguments' leaves, in the order of the flat program."""
         return tuple(jax.tree.leaves(self.dynamic))
 
+    def filled(self, arrays: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The (positional, keyword) arguments with others in place of the dynamic ones' leaves, in that order."""
+        positional, keyword = jax.tree.unflatten(jax.tree.structure(self.dynamic), list(arrays))
+        static, left = self.options.static_places(self.fn, len(self.args)), iter(positional)
+        return tuple(a if i in static else next(left) for i, a in enumerate(self.args)), {**self.kwargs, **keyword}
+
 
 def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Any:
-    """(arguments, keyword arguments) with a ShapeDtypeStruct for every array, but for the static ones.
-
-    Shardings that arrays have stay on them. Raises TraceError if an argument is no array and not static.
-    """
+    """(arguments, keyword arguments) with a ShapeDtypeStruct, its sharding on it, for every array but the static ones.
+    Raises TraceError if an argument is no array and not static."""
     static = options.static_places(fn, len(args))
     positional = tuple(a if i in static else abstract_tree(f"argument {i}", a) for i, a in enumerate(args))
     keyword = {k: a if k in options.static_argnames else abstract_tree(k, a) for k, a in kwargs.items()}

@@ -115,10 +115,8 @@ class Tracing:
         return [sources[key] for key in keys]
 
     def _widened(self, near: Sequence[Source]) -> list[Source]:
-        """The near sources, and farther ones until the value loses the axis without all of them.
-
-        Where the near ones are gone, the axis may come in from sources that they had kept away.
-        """
+        """The near sources, and farther ones, which they had kept away, until the value loses the axis without all of
+        them."""
         gone = list(near)
         for _ in range(_MOST_REACHED):
             if self._is_lost(gone):
@@ -160,11 +158,8 @@ class Tracing:
         return cut is not None and cut.carries(self.axis)
 
     def _path_by_itself(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
-        """The chain in a program where only the causes say the axis.
-
-        In the plan itself a value on the way may have lost the axis again, because another source says it for another
-        dimension of that value.
-        """
+        """The chain in a program where only the causes say the axis: in the plan itself a value on the way may have
+        lost it, because another source says it for another dimension of that value."""
         base, first = self.trial.base.nodes, causes[0].source
         called = lambda node: named(base[node.key]) if node.key in base else str(node.key)  # noqa: E731
         for kept in ([c.source.key for c in causes], [first.key]):
@@ -231,10 +226,8 @@ class Tracing:
         return tuple(Cause(source=s, verdict=verdict, enough=False) for s, verdict in pairs)
 
     def _fewest(self, free: Sequence[Source]) -> tuple[list[Source], list[Source]]:
-        """A smallest set of sources without which the axis is lost; and those in it that were not tried alone.
-
-        It begins with all and puts back the farthest first, half of them at once where possible.
-        """
+        """A smallest set of sources without which the axis is lost, the farthest put back first; and those not tried
+        alone."""
         keep = list(free)
         tried: list[Source] = []
         half = len(keep) // 2

@@ -28,7 +28,7 @@ from shardviz.errors import MeshError, SpecError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.call import Call
-from shardviz.program.module import spec_of
+from shardviz.program.module import CONSTRAINT, spec_of
 
 
 def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:
@@ -68,21 +68,14 @@ def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
 
 def typed_arguments(call: Call, mesh: AbstractMesh, specs: tuple[Spec, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """A call's arguments with a sharding on every array, in the order of the flat program."""
-    static = call.options.static_places(call.fn, len(call.args))
-    left = iter(specs)
 
-    def put(x: Any) -> Any:
-        spec = next(left)
+    def typed(x: Any, spec: Spec) -> Any:
         if not isinstance(x, jax.ShapeDtypeStruct):
             return x
         sharding = NamedSharding(mesh, type_spec(spec))
         return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type, sharding=sharding)
 
-    args = tuple(a if i in static else jax.tree.map(put, a) for i, a in enumerate(call.args))
-    names = sorted(call.kwargs)
-    return args, {
-        k: call.kwargs[k] if k in call.options.static_argnames else jax.tree.map(put, call.kwargs[k]) for k in names
-    }
+    return call.filled(map(typed, call.arrays, specs))
 
 
 def type_spec(spec: Spec) -> PartitionSpec:
@@ -139,11 +132,10 @@ _NOTE = "type_sharding"
 
 def mark_types(module: ir.Operation) -> None:
     """Notes on every operation the sharding that its result's type has."""
-    for op in _jax.walk(module):
-        if op.name == "sdy.sharding_constraint":
-            maker = op.operands[0].owner
-            if not isinstance(maker, ir.Block) and maker.location.attr == op.location.attr:
-                maker.attributes[_NOTE] = op.attributes["sharding"]
+    for op in _jax.walk(module, CONSTRAINT):
+        maker = op.operands[0].owner
+        if not isinstance(maker, ir.Block) and maker.location.attr == op.location.attr:
+            maker.attributes[_NOTE] = op.attributes["sharding"]
 
 
 def type_of(op: ir.Operation) -> Spec | None:

@@ -22,8 +22,8 @@ from shardviz.errors import ParseError, ShardvizError, SpecError, TraceError
 from shardviz.files import write_whole
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_text
-from shardviz.program import stablehlo_program, symbols
-from shardviz.program.adapt.exported import call_of, mesh_of
+from shardviz.program import stablehlo_program
+from shardviz.program.adapt.exported import call_of, mesh_of, symbol_constraints
 from shardviz.program.lower import with_constraints
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import argument_names, assertions, mesh_in
@@ -91,7 +91,7 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
         raise ParseError(f"{UNREADABLE}: {error}") from error
     with module.context:
         named = argument_names(module, len(exported.module_kept_var_idx))
-        constraints = symbols.constraints(assertions(module), _jax.constraints_of(exported.in_avals))
+        constraints = symbol_constraints(assertions(module), _jax.constraints_of(exported.in_avals))
         mesh = mesh_of(exported) or mesh_in(module)
     ins, outs = _jax.export_shardings(exported)
     kept = tuple(exported.module_kept_var_idx)
@@ -120,9 +120,9 @@ def _array(name: str, aval: Any, sharding: Any, kept: bool) -> ExportedArray:
 
 
 def rehearse(data: bytes, options: Mapping[str, str]) -> None:
-    """Does with a file all that the kernel is about to do, in a process that may die of it. `options` has `values`, as
-    JSON, for its symbolic dimensions, and `mesh`, as text, if it is to become a program. Raises Exception: of any kind;
-    a `ParseError` with `UNREADABLE` in it where MLIR cannot read it."""
+    """Does with a file what the kernel is about to, in a process that may die of it, with `values` (JSON) for its
+    symbols and `mesh` (text) if it is to become a program. Any Exception; a `ParseError` with `UNREADABLE` where MLIR
+    cannot read it."""
     exported = _jax.read_export(data, any_type=True)
     record_of(exported, len(data))
     if "values" in options:
@@ -134,9 +134,8 @@ PLATFORMS = ("cpu", "tpu", "cuda", "rocm")
 
 
 def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",)) -> Any:
-    """A program under a plan as a `jax.export.Exported`; what is said of `Program.export` holds. Raises ShardvizError
-    for a platform that JAX does not know; TraceError if it has no jaxpr any more (it was exported before), it calls
-    back to Python, or JAX cannot export it."""
+    """A program under a plan as a `jax.export.Exported`. Raises ShardvizError for a platform that JAX does not know;
+    TraceError if it was exported before, calls back to Python, or cannot be exported."""
     if traced.closed is None:
         raise TraceError(
             f"{traced.name} was exported before, so it has no function to export under another plan; export the "

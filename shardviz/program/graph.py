@@ -48,12 +48,7 @@ _KINDS = {
 
 
 class MlirOperation(Operation):
-    """An operation of MLIR.
-
-    Attributes:
-        name: MLIR's name, such as `stablehlo.dot_general`.
-        around, place: where it was found to stand last, and inside of what (see `stablehlo.Places`).
-    """
+    """An operation of MLIR, with MLIR's name, `stablehlo.dot_general`, and where it was found to stand last."""
 
     __slots__ = ("around", "name", "place")
 
@@ -159,12 +154,7 @@ class MlirOperation(Operation):
 
 
 class MlirGraph(Graph):
-    """The graph of a StableHLO module.
-
-    Attributes:
-        module: MLIR's module, which the operations live in.
-        functions: symbol → MLIR's function.
-    """
+    """The graph of a StableHLO module, in which MLIR's operations live; with its functions by symbol."""
 
     def __init__(self, module: ir.Operation):
         """Reads it; its context is entered."""

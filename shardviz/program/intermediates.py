@@ -191,14 +191,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Target:
-    """What an `Intermediate` is in the source.
-
-    Attributes:
-        file, function: where it is.
-        variable: what it is assigned to; empty for an expression.
-        expression: where its expression stands.
-        statement: where the statement stands that it is in.
-    """
+    """What an `Intermediate` is in the source: the variable, or empty, and where its expression and statement stand."""
 
     file: str
     function: str

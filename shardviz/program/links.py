@@ -133,13 +133,8 @@ class NodeDim(NamedTuple):
 
 
 class DimLink(NamedTuple):
-    """From a dimension to one that is connected with it.
-
-    Attributes:
-        step: over what.
-        factor: the rule's number of what both are along; None at a boundary.
-        to: the other dimension.
-    """
+    """From a dimension to one that is connected with it: over which step, along which factor of its rule (None at a
+    boundary)."""
 
     step: LinkStep
     factor: int | None
@@ -219,15 +214,9 @@ Factors = tuple[tuple[int, ...], ...]
 
 
 class FactorRule(NamedTuple):
-    """An operation's sharding rule in plain data.
-
-    Attributes:
-        arrays: the factors of each operand and then of each result.
-        reduced: factors that are summed over, or reduced otherwise.
-        whole: factors that the operation needs uncut.
-        blocked: factors along which it hands no axis on.
-        text: the rule as einsum, `([i, k], [k, j])->([i, j])`.
-    """
+    """An operation's sharding rule in plain data: the factors of each operand and then of each result; those that are
+    summed over or reduced, that it needs uncut, along which it hands no axis on; and as einsum, `([i, k], [k, j])->([i,
+    j])`."""
 
     arrays: tuple[Factors, ...]
     reduced: frozenset[int]
@@ -261,11 +250,8 @@ def einsum(*sides: Iterable[Factors]) -> str:
 
 
 class Links(Walker):
-    """A propagated module as a graph; specs, rules and places are read only where they are asked for.
-
-    Attributes:
-        nodes: key → value.
-    """
+    """A propagated module as a graph of nodes by key; specs, rules and places are read only where they are asked
+    for."""
 
     def __init__(self, module: ir.Operation, locations: dict[Any, Any]):
         super().__init__(MlirGraph(module), locations)
@@ -389,11 +375,8 @@ def reach(
     even: bool = False,
 ) -> dict[NodeDim, _Reached]:
     """Every dimension that is connected with one through dimensions that pass a test → (how far it is, the one nearer
-    to the start, how it is reached from there), nearest first. Nothing goes on from those that `ends` names.
-
-    What a value is made from is nearer than what is made of it, or used beside it: the way from a source along the
-    data reads as the program does. With `even` all ways are equally far.
-    """
+    to the start, how it is reached from there), nearest first; nothing goes on from those that `ends` names. What a
+    value is made from is nearer than what is made of it, or used beside it; with `even` all are equally far."""
     reached: dict[NodeDim, _Reached] = {}
     count = itertools.count()
     left: list[tuple[int, int, NodeDim, NodeDim | None, DimLink | None]] = [(0, next(count), start, None, None)]
@@ -437,12 +420,8 @@ def tag(module: ir.Operation) -> None:
 
 
 class Numbered(PropagatedReading):
-    """A `PropagatedReading` of a numbered module, which remembers where each of its rows is in a graph.
-
-    Attributes:
-        keys: the key of every value.
-        moves: for every collective the key of what it moves, before all collectives on its way.
-    """
+    """A `PropagatedReading` of a numbered module, which remembers where its rows are in a graph: the key of every
+    value, and of what every collective moves, before all collectives on its way."""
 
     def __init__(self, *args: Any):
         self.keys: list[NodeKey] = []
@@ -502,10 +481,7 @@ _PARTS = frozenset(f"stablehlo.{op}" for op in ("dynamic_slice", "slice", "resha
 
 def namer(arguments: Sequence[str], outputs: Sequence[str], rows: Mapping[NodeKey, Row]) -> Named:
     """What each value is called: its tree path, its variable (`rows`: the report's values), or the operation that makes
-    it.
-
-    What a loop, a branch or a function hands on is called as what it is given, a slice of an argument as a part of it.
-    """
+    it; what is handed on as what it is given, a slice of an argument as a part of it."""
     names: dict[NodeKey, str] = {}
 
     def named(node: Node) -> str:

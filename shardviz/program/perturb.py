@@ -33,14 +33,8 @@ _MANUAL = 2**16  # the arrays of a manual computation that a source's place can 
 
 
 class Forced(NamedTuple):
-    """A constraint that is put on an array to see what it would cost.
-
-    Attributes:
-        tag: the number of the operation.
-        place: which of its results or operands.
-        spec: its sharding.
-        operand: whether it is what the operation takes; else it is what it gives.
-    """
+    """A constraint put on an array to see what it would cost: the operation's number, which of its results (or
+    operands)."""
 
     tag: int
     place: int
@@ -52,13 +46,8 @@ class Forced(NamedTuple):
 class Perturbed:
     """A program under a plan, which answers what Shardy would do if a source were not there, or another one were.
 
-    Use it with the program's lock held and its context entered: `with trial.lowered.entered():`.
-
-    Attributes:
-        lowered, bound: the program and the plan.
-        runs: how often Shardy was run.
-        pause: called before each run; None where nobody waits.
-    """
+    Use it with the program's lock held and its context entered: `with trial.lowered.entered():`. It counts how often
+    Shardy was run, and before each run calls `pause`, if anybody waits."""
 
     lowered: Lowered
     bound: PlanRecord
@@ -141,10 +130,8 @@ class Perturbed:
     def holds(
         self, key: NodeKey, dim: int, axis: str, gone: Collection[Source], added: Collection[Source] = ()
     ) -> bool:
-        """Whether a value's dimension has an axis after propagation without some sources and with others.
-
-        The axis of an added source becomes the last one of its dimension.
-        """
+        """Whether a value's dimension has an axis after propagation without some sources and with others, their axes
+        last."""
         asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in added)
         if asked not in self._answers:
             cut = Links(self.run(gone, added, _SETTLED), self.lowered.locations).dim(key, dim)
@@ -162,11 +149,8 @@ class Perturbed:
     def changed(
         self, gone: Collection[Source], added: Collection[Source] = (), forced: Sequence[Forced] = ()
     ) -> ir.Operation:
-        """A copy of the module, not propagated, without some sources and with others.
-
-        The shapes inside a shard_map follow from its specs, so the specs themselves stay. Instead a constraint without
-        the axis is put between the shard_map and the array that it takes or gives.
-        """
+        """A copy of the module, not propagated, without some sources and with others. The shapes inside a shard_map
+        follow from its specs, so these stay, and a constraint without the axis is put between it and the array."""
         if self.pause is not None:
             self.pause()
         module = self.module.clone()

@@ -38,9 +38,8 @@ def operations(traced: Traced, on: On) -> tuple[_jax.Made, ...]:
 
 
 def with_places(traced: Traced, on: On, operations: Sequence[_jax.Made], wanted: Sequence[Intermediate]) -> Traced:
-    """The trace of a call with a mark at each value that is to be constrained. Raises SpecError if one of them is not
-    there, or cannot be constrained; the message says why, and what there is; TraceError if the program makes other
-    operations each time that it is traced."""
+    """The trace of a call with a mark at each value that is to be constrained. Raises SpecError if one is not there, or
+    cannot be constrained; TraceError if the program makes other operations each time that it is traced."""
     targets = [located(each, operations) for each in wanted]
     there = [_there(each, target, operations) for each, target in zip(wanted, targets, strict=True)]
     closed, survived = _marked(traced, on, operations, targets, there)

@@ -151,7 +151,7 @@ class Plan:
             SpecError: if a leaf is no PartitionSpec, or a memory kind is none that JAX knows.
             ShardvizError: for compiler options that cannot be.
         """
-        of = lambda role, part, read, given: _by_path(role, part, read, given)[::-1]  # noqa: E731
+        of = lambda role, part, read, entries: _by_path(role, part, read, entries)[::-1]  # noqa: E731
         by_rule = Rules(rules)
         self.__dict__.update(
             mesh=_mesh(mesh),

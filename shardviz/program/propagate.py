@@ -42,16 +42,9 @@ _REHEARSAL = 120.0
 
 @dataclass(frozen=True)
 class Propagated:
-    """What Shardy found.
-
-    Attributes:
-        module: the module after propagation, for its text.
-        reading: what stands in it.
-        outputs: a spec for every output.
-        read: how the program reads an argument, where each device reads only a slice of its shard.
-        computed: how it computes a result that is resharded before it is returned.
-        seconds: what each step took.
-    """
+    """What Shardy found: the module after propagation, what stands in it, a spec for every output, how the program
+    reads arguments of which each device takes a slice, and computes results that are resharded; and what each step
+    took."""
 
     module: Any
     reading: PropagatedReading
@@ -67,11 +60,8 @@ class Propagated:
 
 
 def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
-    """Runs Shardy on a program in a process of its own first, which may die of it where the kernel must not.
-
-    Shardy ends its process where one of its checks fails. Where no process can be had, nothing is rehearsed. Raises
-    CompileError if the process died or Shardy refused the program.
-    """
+    """Runs Shardy, which ends its process where one of its checks fails, on a program in another process first, if one
+    can be had. Raises CompileError if that died or Shardy refused the program."""
     with lowered.entered(), ir.Location.unknown():
         module = _jax.bytecode(prepared(lowered, bound))
     rehearse_module(module, PIPELINE)
@@ -168,10 +158,8 @@ def run_passes(module: ir.Operation, pipeline: str) -> None:
 
 
 def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
-    """The module under a plan as XLA's simplifier would hand it to Shardy, as far as that changes what Shardy finds.
-
-    To be called with the lock held and its context entered.
-    """
+    """The module under a plan as XLA's simplifier would hand it to Shardy; to be called inside of
+    `lowered.entered()`."""
     if lowered.simplified is None:
         lowered.simplified = _simplified(lowered)
     module = edited(lowered, bound, lowered.simplified)
@@ -209,10 +197,8 @@ def _repeats_nothing(broadcast: ir.Operation) -> bool:
 
 
 def _reshape(broadcast: ir.Operation) -> None:
-    """Makes a broadcast that repeats nothing the reshape that it is, as XLA's simplifier does.
-
-    Shardy hands cuts on through reshapes before it does through broadcasts, so that which cut wins may depend on it.
-    """
+    """Makes a broadcast that repeats nothing a reshape, as XLA's simplifier does: Shardy hands cuts on through reshapes
+    first, so that which cut wins may depend on it."""
     (result,) = broadcast.results
     attributes = {name: what for name, what in items(broadcast) if name != "broadcast_dimensions"}
     at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
@@ -257,12 +243,8 @@ _OPAQUE = () if jax.__version_info__ >= (0, 12) else ("chlo.erf",)
 
 
 def chlo_rule(op: ir.Operation) -> ir.Attribute | None:
-    """How an operation of the dialect CHLO hands shardings on: `square`, `erf`, `digamma` elementwise, and `top_k` but
-    for its last dimension; None for any other.
-
-    Shardy has no rule for them, and would take their operands and results for replicated. XLA rewrites them in
-    StableHLO before its own Shardy runs.
-    """
+    """How an operation of CHLO, which Shardy has no rule for and XLA rewrites before its own Shardy runs, hands
+    shardings on: `square` or `erf` elementwise, and `top_k` but for its last dimension; None for any other."""
     try:
         ins, outs = ([ir.RankedTensorType(v.type).shape for v in values] for values in (op.operands, op.results))
     except ValueError:

@@ -64,13 +64,7 @@ _QUOTED = re.compile(r'"([^"]*)"')
 
 
 class Member(NamedTuple):
-    """A dimension of an array.
-
-    Attributes:
-        role: `argument` or `output`.
-        path: the array's tree path.
-        dimension: which of its dimensions, from 0.
-    """
+    """A dimension of an array: the role `argument` or `output`, its tree path, and which dimension, from 0."""
 
     role: str
     path: str
@@ -104,11 +98,11 @@ class Opened:
         self._lowered = lowered
         self._module = lowered.module.operation.clone()
         own = mesh_in(lowered.module) or DeviceMesh((), ())
-        manual = list(_manual(self._module))
+        manual = _jax.walk(self._module, "sdy.manual_computation")
         self._mesh = own if manual else replace(own, sizes=(1,) * len(own.sizes))  # where no shape depends on them
         leave_out_constraints(self._module)
         self._whole: list[frozenset[tuple[int, int]]] = []  # for each shard_map what it takes as its specs say
-        for op in _manual(self._module):
+        for op in manual:
             ins = enumerate(shardings_of(op, "in_shardings"))
             dims = ((n, d, dim) for n, each in ins for d, dim in enumerate(each.dimension_shardings))
             closed = ((n, d) for n, d, dim in dims if sdy.DimensionShardingAttr(dim).is_closed)
@@ -246,10 +240,6 @@ def _smallest_factor(size: int) -> int:
     return next((n for n in range(2, int(size**0.5) + 1) if size % n == 0), size)
 
 
-def _manual(module: ir.Operation) -> Iterator[ir.Operation]:
-    return (op for op in _jax.walk(module) if op.name == "sdy.manual_computation")
-
-
 def _seeds(spec: Spec) -> list[tuple[int, str]]:
     """The dimensions that caught axes of seeds, and which."""
     return [(d, axis_name(a)) for d, axes in enumerate(spec.dims) for a in axes if axis_name(a).startswith(_SEED)]
@@ -323,9 +313,8 @@ def _of_product(op: MlirOperation, place: int, dims: Dims) -> Iterator[tuple[int
 
 
 def _masked(value: GraphValue, dimension: int) -> bool:
-    """Whether a value is copies along a dimension of which a mask leaves parts: so `jax.lax.ragged_dot` gives each
-    group its rows, and a sum over it adds zeros.
-    """
+    """Whether a value is copies along a dimension, masked so that a sum adds zeros: `jax.lax.ragged_dot`'s groups'
+    rows."""
     if value.maker is None or value.maker.kind != "select":
         return False
     copied = value.maker.operands[1].maker

@@ -171,10 +171,8 @@ def named_tree(root: str, tree: Any) -> Any:
 
 
 def signature_from(names: tuple[tuple[Any, ...], dict[str, Any]]) -> inspect.Signature | None:
-    """The signature of a function with these trees of names as (positional, keyword) arguments.
-
-    None where they do not tell: each positional argument's names must begin with one identifier of its own.
-    """
+    """The signature of a function with these trees of names as (positional, keyword) arguments; None where they do not
+    tell: each positional argument's names must begin with one identifier of its own."""
     positional, keyword = names
     roots_by_tree = ({m[0] for name in jax.tree.leaves(tree) if (m := _ROOT.match(name))} for tree in positional)
     roots = [each.pop() if len(each) == 1 else "" for each in roots_by_tree]

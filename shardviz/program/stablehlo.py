@@ -89,13 +89,8 @@ _NAMED = frozenset(("func.call", "sdy.manual_computation"))
 
 
 class Walker:
-    """One reading of a graph.
-
-    Attributes:
-        graph: the program.
-        around: what stands around the operation that is visited.
-        unknown_loops: how many loops were entered whose trip count could not be found.
-    """
+    """One reading of a graph, with what stands around the operation that is visited, and how many loops were entered
+    whose trip count could not be found."""
 
     def __init__(self, graph: MlirGraph, locations: dict[Any, Any]):
         self.graph = graph

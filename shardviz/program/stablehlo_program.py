@@ -188,8 +188,11 @@ class _ModuleWalk:
             for entry in (*attributes_of(op, "arg_attrs", 0), *attributes_of(op, "res_attrs", 0)):
                 if "sdy.sharding" not in entry:
                     self._hlo(str(entry.get("mhlo.sharding", "")))
+                elif op != self.main:  # of the main function plans write them
+                    self.axes |= axis_names(str(entry["sdy.sharding"]))
+            return
         for key, attribute in items(op):
-            text = str(attribute) if name != "func.func" else _of_function(op, key, op == self.main)
+            text = str(attribute)
             if "mhlo.sharding" in key:
                 self._hlo(text)
             elif "#sdy" in text or GROUPS in text:
@@ -250,16 +253,3 @@ class _ModuleWalk:
         """The memory that each argument or result of the main function is in."""
         kinds = (a.get("mhlo.memory_kind") for a in attributes_of(self.main, which, count))
         return [DEVICE_MEMORY if kind is None else ir.StringAttr(kind).value for kind in kinds]
-
-
-def _of_function(function: ir.Operation, key: str, is_main: bool) -> str:
-    """The shardings in an attribute of a function; of the main function none, as plans write those."""
-    if key not in ("arg_attrs", "res_attrs"):
-        return ""
-    texts = []
-    for entry in attributes_of(function, key, 0):
-        if "mhlo.sharding" in entry and "sdy.sharding" not in entry:
-            texts.append(str(entry["mhlo.sharding"]))
-        elif "sdy.sharding" in entry and not is_main:
-            texts.append(str(entry["sdy.sharding"]))
-    return " ".join(texts)

@@ -249,16 +249,9 @@ def trace(
     types: tuple[Spec, ...] = (),
     places: frozenset[str] = _jax.PLACES,
 ) -> Traced:
-    """Traces for a mesh, or without one, under what held around the call.
-
-    Args:
-        types: where the mesh has Explicit axes, how they cut each argument.
-        places: where the mesh stands for code that asks for one; see `contexts`.
-
-    Raises:
-        ShardingTypeError: if JAX refuses an operation for the shardings in its operands' types.
-        TraceError: with what the function raised as its cause.
-    """
+    """Traces for a mesh, or without one, under what held around the call; `types` is how Explicit axes cut each
+    argument, `places` where the mesh stands for code that asks for one. Raises ShardingTypeError if JAX refuses an
+    operation for the shardings in types; TraceError with what the function raised as its cause."""
     if call.traced_for is not None:
         return call.traced_for(mesh)
     traced = staged(call, mesh, types, places)

@@ -178,13 +178,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Update:
-    """An output that is the new value of an argument.
-
-    Attributes:
-        output: its tree path.
-        argument: the argument's, or None for an array that was not there before.
-        follows: whether it is sharded as the argument is.
-    """
+    """An output that is the new value of an argument (None: of an array that was not there), and whether it is sharded
+    so."""
 
     output: str
     argument: str | None
@@ -196,11 +191,7 @@ UPDATED = "updated."
 
 
 def load() -> Any:
-    """The module `flax.nnx`.
-
-    Raises:
-        ShardvizError: if flax is not installed, with how to install it.
-    """
+    """The module `flax.nnx`. Raises ShardvizError if flax is not installed, with how to install it."""
     try:
         return importlib.import_module("flax.nnx")
     except ImportError as error:
@@ -216,10 +207,8 @@ def is_object(x: Any) -> bool:
 
 
 def entries(state: Any) -> Iterator[tuple[Path, Any, Any]]:
-    """(path, variable, array) of everything in a state, in the order of its pytree leaves.
-
-    The path of a variable's array is the variable's; what has no variable around it stands for itself.
-    """
+    """(path, variable, array) of everything in a state, in the order of its pytree leaves; its own path and self where
+    no variable is around an array."""
     nnx = load()
     for path, held in nnx.to_flat_state(state):
         for below, value in jax.tree_util.tree_flatten_with_path(held, is_leaf=lambda x: x is None)[0]:

@@ -6,7 +6,8 @@ it read in a process of its own first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ import jax.export
 from shardviz import _jax
 from shardviz.errors import ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh
-from shardviz.program import stablehlo_program, symbols
+from shardviz.program import stablehlo_program
 from shardviz.program.call import Call, JitOptions, Notes, abstract_tree, specs_of
 from shardviz.records import Finding
 
@@ -27,12 +28,9 @@ def held_by(fn: Any) -> Any:
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A `jax.export.Exported`, or what holds one as its attribute `exported`.
-
-    Arguments are needed only where dimensions are symbolic: their shapes say what the symbols stand for. Raises
-    TraceError if arguments are given that do not fit, or options, which an export has fixed; SpecError if dimensions
-    are symbolic and no arguments are given.
-    """
+    """A `jax.export.Exported`, or what holds one as its attribute `exported`. Arguments are needed only where
+    dimensions are symbolic. Raises TraceError if they do not fit, or options are given, which an export has fixed;
+    SpecError if they are needed and not given."""
     exported = held_by(fn)
     if exported is None:
         return None
@@ -54,7 +52,7 @@ def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: Device
     """An export as a `Call`, its shardings written over `mesh` (None: its own), its symbolic dimensions as in `values`.
     Raises SpecError if a symbolic dimension has no value, or one that breaks a constraint; TraceError, MeshError as
     `stablehlo_program.call_of`."""
-    settled = symbols.check(exported.fun_name, _jax.symbols_of(exported.in_avals), values)
+    settled = symbol_values(exported.fun_name, _jax.symbols_of(exported.in_avals), values)
     shapes = [tuple(_jax.evaluated(d, settled) for d in aval.shape) for aval in exported.in_avals]
     return _exported(exported, shapes, mesh)
 
@@ -139,3 +137,43 @@ def _sentence(error: BaseException) -> str:
     message = str(error)
     sentence = message[max(message.find("Input shapes do not match"), 0) :].split(" Using the following", 1)[0]
     return sentence.splitlines()[0].strip()
+
+
+_AT_LEAST = re.compile(r"Expected value >= (\d+) for dimension variable '(\w+)'")
+_WRITTEN = re.compile(r"the symbolic shape constraint (.+?)\. Expected '")
+
+
+def symbol_constraints(assertions: Iterable[str], written: Iterable[str] = ()) -> tuple[str, ...]:
+    """The constraints on a program's symbolic dimensions: those `written`, and those that its module checks, whose
+    messages alone a file keeps.
+
+    >>> symbol_constraints(["Expected value >= 8 for dimension variable 'b'"], ["mod(b, 4) == 0"])
+    ('mod(b, 4) == 0', 'b >= 8')
+    """
+    texts = list(written)
+    for message in assertions:
+        if match := _AT_LEAST.search(message):
+            texts.append(f"{match[2]} >= {match[1]}")
+        elif match := _WRITTEN.search(message):
+            texts.append(match[1])
+    unique = {re.sub(r"\s", "", text): text for text in reversed(texts)}
+    return tuple(reversed(unique.values()))
+
+
+def symbol_values(name: str, symbols: Sequence[str], values: Mapping[str, int] | None) -> dict[str, int]:
+    """The values of a program's symbolic dimensions; whether they keep its constraints the module itself checks. Raises
+    SpecError naming the dimension that has no value, or one that is no whole number, or that there is none."""
+    values = dict(values or {})
+    way = f"give symbols={{{', '.join(f'{symbol!r}: 8' for symbol in symbols)}}} or the like"
+    for symbol, value in values.items():
+        if symbol not in symbols:
+            have = f"it has {', '.join(symbols)}" if symbols else "all its dimensions are fixed"
+            raise SpecError(f"{name} has no symbolic dimension {symbol!r}; {have}", argument=symbol)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise SpecError(
+                f"{name}: symbolic dimension {symbol} must be a whole number, not {value!r}; {way}", argument=symbol
+            )
+    if missing := [symbol for symbol in symbols if symbol not in values]:
+        which = f"dimension{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        raise SpecError(f"{name}: no value for the symbolic {which}; {way}", argument=missing[0])
+    return {symbol: int(values[symbol]) for symbol in symbols}

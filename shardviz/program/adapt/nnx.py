@@ -53,22 +53,16 @@ from shardviz.program.trees import (
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A function of flax.nnx objects, wrapped by `nnx.jit`, `jax.jit` or not at all; also a module, or its method.
-
-    An argument may be a function without parameters that makes such an object, `lambda: Model(rngs=nnx.Rngs(0))`; it is
-    called by `nnx.eval_shape` only, which allocates nothing. Raises TraceError if an argument is no array and not
-    static; SpecError if `in_shardings` do not fit the arguments.
-    """
+    """A function of flax.nnx objects, wrapped by `nnx.jit`, `jax.jit` or not at all; also a module, or its method. An
+    argument may be a function without parameters that makes such an object: only `nnx.eval_shape` calls it. Raises
+    TraceError if an argument is no array and not static; SpecError if `in_shardings` do not fit the arguments."""
     if "flax.nnx" not in sys.modules:
         return None
     asked = _unwrapped(fn, args)
     if asked is None:
         return None
     if asked.how is not None:
-        how = asked.how
-        options = options or JitOptions(
-            how.static_argnums, how.static_argnames, how.donate_argnums, how.donate_argnames
-        )
+        options = options or JitOptions(**asked.how.roles)
     lifted = Lifted.of(asked, kwargs, options)
     if lifted is None:
         return None
