@@ -76,8 +76,7 @@ def checkpointed(policy: str) -> Iterator[None]:
 
 
 def under_checkpoint(jaxpr: Any) -> Iterator[tuple[Any, bool]]:
-    """The source info of every loop whose body has a checkpoint, and of every checkpoint that is in no such loop; and
-    whether it is a loop."""
+    """The source info of loops whose body has a checkpoint, and of other checkpoints; and whether it is a loop."""
     for e in jaxpr.eqns:
         loop = e.primitive.name == "scan" and _has_checkpoint(e.params["jaxpr"].jaxpr)
         if loop or e.primitive.name in _CHECKPOINTS:

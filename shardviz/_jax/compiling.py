@@ -71,8 +71,7 @@ def compile_only(
 
 
 def finished_numbers(executable: Any) -> dict[str, dict[str, Any] | None]:
-    """The numbers of an executable's `memory_analysis()` and whole `cost_analysis()`; None where the platform has
-    none."""
+    """What an executable's `memory_analysis()` and whole `cost_analysis()` give; None where there are none."""
     from jax.errors import JaxRuntimeError
 
     memory, cost = None, None

@@ -123,8 +123,7 @@ def placed(mesh: AbstractMesh) -> StandInMesh:
 def partition_spec(
     entries: Sequence[Any], unreduced: Sequence[str], reduced: Sequence[str], kind: str = "sum"
 ) -> PartitionSpec:
-    """A PartitionSpec; an entry `...` is `P.UNCONSTRAINED`. AttributeError for a kind of sums that this JAX does not
-    have."""
+    """A PartitionSpec (`...` is `P.UNCONSTRAINED`); AttributeError for a kind of sums that this JAX has not."""
     parts = (PartitionSpec.UNCONSTRAINED if entry is ... else entry for entry in entries)
     sums = {"unreduced": frozenset(unreduced), "reduced": frozenset(reduced)}
     if kind != "sum":
@@ -197,8 +196,7 @@ def context_here() -> Callable[[], contextlib.AbstractContextManager[None]]:
 
 
 def made_again(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[str, bool]:
-    """Why JAX traces anew for the second of two lowerings, in its words, empty where it has the trace from the first;
-    and whether it lowers and compiles anew."""
+    """Why JAX traces anew for the second of two lowerings (empty: it does not), and whether it lowers anew."""
     messages: list[str] = []
     logger = logging.getLogger("jax._src.interpreters.partial_eval")
     keep = lambda record: bool(messages.append(record.getMessage()))  # noqa: E731

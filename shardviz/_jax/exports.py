@@ -36,8 +36,7 @@ class _AnyType(dict[str, Any]):
 
 
 def is_export_file(data: bytes) -> bool:
-    """Whether bytes begin as a file of `jax.export` does, with a function's name and a module; or an Exception of any
-    kind."""
+    """Whether bytes begin as a file of `jax.export` does; or an Exception of any kind."""
     from jax._src.export import serialization_generated
 
     table = serialization_generated.Exported.GetRootAsExported(data, 0)
@@ -45,8 +44,7 @@ def is_export_file(data: bytes) -> bool:
 
 
 def exported_module(artifact: bytes) -> ir.Module:
-    """The StableHLO of an export, in a context of its own, old versions' shardings as Shardy's attributes; or an
-    Exception."""
+    """The StableHLO of an export, old versions' shardings as Shardy's; or an Exception of any kind."""
     from jax._src.lib import _jax as xla  # pyright: ignore[reportPrivateImportUsage]
     from jax.extend.mlir.passmanager import PassManager
 
@@ -98,8 +96,7 @@ def evaluated(dimension: Any, values: dict[str, int]) -> int:
 
 
 def refined(module: bytes) -> ir.Module:
-    """A module of fixed arguments with all shapes inside fixed; else an Exception, whose cause has the failed
-    assertion."""
+    """A module of fixed arguments with all shapes inside fixed; else an Exception caused by what does not hold."""
     from jax._src.interpreters import mlir
 
     with mlir_context():

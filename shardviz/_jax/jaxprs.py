@@ -14,8 +14,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 
 def names_of(traced: Any) -> tuple[tuple[str | None, ...], tuple[str | None, ...]]:
-    """The tree paths of a trace's flat arguments and results, as `jax.jit` names them in its messages; None for no
-    name."""
+    """The tree paths of a trace's flat arguments and results, as `jax.jit` names them; None for no name."""
     info = traced.jaxpr.jaxpr.debug_info
     return tuple(info.arg_names or ()), tuple(info.result_paths or ())
 
@@ -79,8 +78,7 @@ def callbacks(jaxpr: Any) -> Iterator[tuple[str, bool, Any]]:
 
 
 def kernel_estimates(jaxpr: Any) -> Iterator[tuple[float, tuple[tuple[int, ...], ...], Any]]:
-    """Every Pallas kernel whose FLOPs its author says, or its body's matrix products tell: FLOPs, result shapes, source
-    info."""
+    """Every Pallas kernel whose FLOPs its author or its body's products tell, its result shapes, its source info."""
     for equation in every_equation(jaxpr):
         if equation.primitive.name == "pallas_call":
             stated = equation.params.get("cost_estimate")
@@ -148,8 +146,7 @@ def name_stacks(jaxpr: Any) -> Iterator[str]:
 
 
 def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tuple[Any, Any]]]:
-    """Every `checkpoint_name` inside: the name, shape, dtype, and the frames of the value's maker and of the naming
-    itself."""
+    """Every `checkpoint_name` inside: name, shape, dtype, the frames of the value's maker and of the naming."""
     maker = _makers(jaxpr)
     for equation in every_equation(jaxpr):
         if equation.primitive.name == "name":
@@ -182,8 +179,7 @@ def offloaded(jaxpr: Any) -> Iterator[tuple[tuple[str, int, str], tuple[int, ...
 
 
 def constants(closed: Any) -> Iterator[tuple[tuple[int, ...], str, Any]]:
-    """Every array that a closed jaxpr holds, inside too, once each: shape, dtype, its first reader's source info or
-    None."""
+    """Every array that a closed jaxpr holds, once: shape, dtype, its first reader's source info or None."""
     seen: set[int] = set()
     waiting = [closed]
     while waiting:

@@ -208,8 +208,7 @@ def watched(watch: Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def told_of_operations() -> Iterator[None]:
-    """Under it, every operation passes by the other constraints, the checkpointing and the watch of its thread, where
-    there are such."""
+    """Under it, operations pass by what this thread has to change constraints, to checkpoint or to watch."""
     from jax._src import core
 
     with _lock:
@@ -261,8 +260,7 @@ def _reconstrained(params: dict[str, Any], reconstrain: Callable[[Any, Any], Any
 
 @contextlib.contextmanager
 def reconstrained(reconstrain: Callable[[Any, Any], Any]) -> Iterator[None]:
-    """Under it, on this thread, constraints are traced with the spec that `reconstrain(source info, spec)` gives, or
-    without."""
+    """Under it, on this thread, constraints get the spec that `reconstrain(source info, spec)` gives, or go."""
     with told_of_operations(), told("reconstrain", reconstrain), fresh_traces():
         yield
 

@@ -253,8 +253,7 @@ def _mend_pmap() -> None:
 
 
 def cudnn_attention(q: Any, k: Any, v: Any) -> Any:
-    """JAX's causal attention by cuDNN, batch x sequence x heads x features, traced where there is no cuDNN to ask for
-    its version: it is taken to be new, the GPU not."""
+    """JAX's causal attention by a new cuDNN on an old GPU, batch x sequence x heads x features, without either."""
     from jax._src.cudnn import fused_attention_stablehlo as fused  # nothing else needs it
 
     asked = {"check_cudnn_version": lambda: 91000, "check_compute_capability": lambda _: False}

@@ -141,8 +141,7 @@ _JITTED = type(jax.jit(lambda: None))
 
 
 def reduced(obj: Any) -> Any:
-    """What a pickler is told of a jitted function: its name, or what it was made of; NotImplemented for anything
-    else."""
+    """What a pickler is told of a jitted function: its name, or its parts; else NotImplemented."""
     if type(obj) is not _JITTED:
         return NotImplemented
     module, name = getattr(obj, "__module__", ""), getattr(obj, "__qualname__", "")

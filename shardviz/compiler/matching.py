@@ -188,8 +188,7 @@ _LAYS_OUT = frozenset(("bitcast", "reshape", "copy", "transpose"))
 
 
 def _laid_together(op: HloOperation) -> tuple[int, ...]:
-    """The sizes of the arrays that the operand is a concatenation of, as a GPU's compiler lays small collectives
-    together."""
+    """The sizes of the arrays that a GPU's compiler has laid together as the operand; empty for one array."""
     origins = Origins(_LAYS_OUT)
 
     def sizes(value: GraphValue) -> list[int]:
@@ -208,8 +207,7 @@ def _channel(instruction: Instruction) -> str:
 
 
 def _place(instruction: Instruction, collective: Collective, module: Module) -> Hashable:
-    """The name stack, line and axes of an instruction, a function's under its callers' names; None without a name
-    stack."""
+    """The name stack (a function's under its callers'), line and axes of an instruction; None without a stack."""
     if not instruction.op_name:
         return None
     own = collective.name_stack.endswith(instruction.op_name)
@@ -231,8 +229,7 @@ def _said(instruction: Instruction) -> str:
 
 
 def algorithms(module: Module) -> dict[str, str]:
-    """Collective → the compiler's words for its algorithm, of those it names (a TPU's in the program of machine
-    code)."""
+    """Collective → the compiler's words for its algorithm, of those that it names."""
     words = {name: _words(op) for name, op in _named(module).items()}
     return {name: text for name, text in words.items() if text}
 
@@ -274,8 +271,7 @@ def _pair(
     of_made: Callable[[PartitionedCollective], Hashable],
     sums: Sequence[Sequence[str]],
 ) -> None:
-    """Matches what has the same key, in program order. Where fewer run than were made, summands of one sum run as
-    one."""
+    """Matches what has the same key, in program order; where fewer run than were made, summands run as one."""
     waiting = grouped((repr(key), name) for name, partitioned in left.items() if (key := of_made(partitioned)))
     keys = {id(run): repr(key) for run in runs if not run.stands_for and (key := of_run(run))}
     running = Counter(keys.values())
@@ -291,8 +287,7 @@ def _pair(
 
 
 def _combined(runs: Sequence[OptimizedCollective], left: _ByName, by_name: _ByName) -> None:
-    """Matches further parts of combined collectives, by axes, count and size: at a known part's place, then of its
-    kind."""
+    """Matches further parts of combined collectives by axes, count and size: first at a known part's place."""
     waiting = {id(run): _unknown(run, by_name) for run in runs if len(run.parts) > 1}
 
     for by_place in (True, False):

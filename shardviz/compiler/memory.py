@@ -155,8 +155,7 @@ class Buffers:
 
     @property
     def moments(self) -> tuple[tuple[str, int], ...]:
-        """Moment by moment the instruction, and the bytes of temporaries alive in main memory; empty where it is not
-        said."""
+        """Moment by moment the instruction, and the bytes of temporaries alive; empty where it is not said."""
         names = _MOMENT.findall(self.live_range.partition("BufferLiveRange:")[0])
         alive = [0] * len(names)
         for (begin, size), (end, _) in itertools.pairwise((*self._alive, (len(names), 0))):

@@ -109,8 +109,7 @@ class Instruction:
 
     @cached_property
     def operand_parts(self) -> tuple[tuple[int, ...], ...]:
-        """For each operand, which element of its tuple is meant: newer texts write `%loop#2` for
-        `get-tuple-element(%loop), index=2`; empty where the whole is."""
+        """For each operand, which element of its tuple is meant, as by newer texts' `%loop#2`; empty for all."""
         return tuple(part for _, part in self._operands)
 
     @cached_property
@@ -354,8 +353,7 @@ def _split(text: str, token: re.Pattern[str] = _ATTRIBUTE_TOKEN) -> list[str]:
 
 
 def number(text: str, instruction: Instruction) -> int:
-    """The whole number that a part of an instruction is. Raises ParseError if it is none; the message names the
-    instruction."""
+    """The whole number that a part of an instruction is. Raises ParseError, naming the instruction, for none."""
     if not _is_whole(text.strip()):
         named = f"HLO instruction {excerpt(instruction.name)!r} ({instruction.opcode})"
         raise ParseError(f"{named}: {excerpt(text)!r} is not a number")

@@ -50,8 +50,7 @@ class Phases:
         """Nothing: an instruction's own computation tells its callers."""
 
     def full_name(self, block: Block, instruction: Instruction) -> str:
-        """The whole name stack of an instruction: inside a `shard_map` JAX begins a new one, before which the caller's
-        is put."""
+        """The whole name stack of an instruction: before one that a `shard_map` begins, the caller's is put."""
         return _within(self._prefix(block), instruction.op_name)
 
     def _prefix(self, block: Block) -> str:

@@ -70,8 +70,7 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
 
 @lru_cache(maxsize=8192)
 def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | None, tuple[int, ...] | None]:
-    """The spec that an HLO sharding gives an array (None where no PartitionSpec says it), and the shard's shape by
-    XLA's rule, `ceil(size / tiles)` (None where the text does not say it)."""
+    """The spec that an HLO sharding gives an array, and the shard's shape, `ceil(size / tiles)`; None if not said."""
     try:
         spec = read_spec(text, mesh, len(shape))
     except SpecError:
@@ -95,8 +94,7 @@ def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tu
 
 
 def output_shardings(before: Module) -> tuple[str, ...]:
-    """The sharding of each output array as HLO text, of the root just before it is partitioned; `{replicated}` for
-    none."""
+    """Each output array's sharding as HLO text, of the root before it is partitioned; `{replicated}` for none."""
     root = before.entry.root
     text = root.sharding or "{replicated}"
     count = len(leaves(root.shape))

@@ -35,8 +35,7 @@ def _passes(op: HloOperation) -> bool:
 
 
 def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:
-    """The operation that it is put in for, as the partitioner notes it, else those that read its result; by JAX's
-    names."""
+    """The operation that the partitioner put it in for, else those that read its result; by JAX's names."""
     names = [name_stack.rpartition("/")[2]]
     if not names[0]:
         names = [user.native.op_name.rpartition("/")[2] for user in _users(op)]

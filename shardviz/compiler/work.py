@@ -48,8 +48,7 @@ class ByteCount:
 
 
 def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFacts | None = None) -> Cost:
-    """Counts the FLOPs of a module on one device, if it is partitioned, as its shapes are. Raises ParseError if an
-    instruction cannot be read; the message names it."""
+    """A module's FLOPs on one device. Raises ParseError, naming it, for an instruction that cannot be read."""
     phases, kernels, other_of = phases or Phases(module), kernels or KernelFacts(), OtherFlops(graph_of(module))
 
     def count(op: HloOperation) -> _OperationCost | None:
@@ -78,8 +77,7 @@ def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFac
 
 
 def count_bytes(module: Module) -> ByteCount:
-    """Counts the bytes that the instructions of an optimised module read from and write to main memory; see `traffic`.
-    Raises ParseError if an instruction cannot be read; the message names it."""
+    """Bytes of main memory (see `traffic`) of an optimised module; errors as `count_flops`."""
 
     def count(op: HloOperation) -> _OperationCost | None:
         size = moved_bytes(op)

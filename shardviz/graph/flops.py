@@ -108,8 +108,7 @@ def product_sizes(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_
 
 
 def shortest_side(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> int:
-    """The shortest of a product's rows, columns and what is summed over; of a convolution what is summed for one
-    number; or 0."""
+    """The shortest of a product's rows, columns and sums; of a convolution what is summed for one number; or 0."""
     if op.kind in ("dot", "scaled-dot"):
         return min(product_sizes(op, shard_of)[1:])
     if op.kind == "convolution":
@@ -142,8 +141,7 @@ def call_of(
     kernels: KernelFacts,
     array_of: Callable[[GraphValue], Array] = lambda value: Array(value.shape, value.dtype),
 ) -> KernelCall | None:
-    """What is known of the FLOPs of a custom call, of which `array_of` gives one device's arrays; None for one that
-    computes nothing."""
+    """What is known of the FLOPs of a custom call; None for one that computes nothing."""
     ins, outs = [array_of(v) for v in op.operands], [array_of(v) for v in op.results]
     name = kernel_name(op.target, name_stack)
     count = kernels.flops(name, op.target, ins, outs, op.config, source)

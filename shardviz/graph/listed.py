@@ -240,8 +240,7 @@ class ScheduleBuilder:
                 self._nodes[value] = self._node(first)
 
     def close(self, returned: Iterable[GraphValue], donated: Iterable[float] = ()) -> Schedule:
-        """Ends it; its schedule. Results take the places of donated arguments, of which it is given the bytes on one
-        device."""
+        """Ends it; its schedule. Results take the places of donated arguments, given as bytes on one device."""
         nodes = [*map(self._node, returned)]
         for node in filter(_comes_from_memory, nodes):
             self._store(node)

@@ -140,8 +140,7 @@ def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
 
 
 def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platform: str = "cpu") -> bool:
-    """Whether all of a milestone's files are whole in XLA's dump folder; `ended`: the compiler is, so that nothing is
-    still written."""
+    """Whether all of a milestone's files are whole; `ended`: the compiler is, so that nothing is still written."""
     files = _find(folder, milestone, devices)
     if not _STAGES[milestone].keys() <= files.keys():
         return False

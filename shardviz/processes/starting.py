@@ -75,8 +75,7 @@ def _home() -> str:
 
 
 def _path() -> list[str]:
-    """Where the kernel finds modules, but for the folders that it works in and its script lies in (last, if JAX does
-    too)."""
+    """Where the kernel finds modules; the folders that it works in and its script lies in last, if at all."""
     entries = [entry for entry in sys.path if isinstance(entry, str)]
     here = {_real(os.curdir)}
     script = getattr(sys.modules.get("__main__"), "__file__", None)

@@ -292,8 +292,7 @@ class RulesTable(Visible):
 
 
 def rules_table(plan: Plan, call: Call, traced: Traced) -> RulesTable:
-    """For each rule of a plan what it catches and wins, or why its spec does not fit; and the arguments that none
-    catches."""
+    """For each rule of a plan what it catches and wins, or why it does not fit; and what no rule catches."""
     rules, edits = plan.rules.rules, dict(plan.edits)
     wins: list[list[str]] = [[] for _ in rules]
     loses: list[list[tuple[str, int]]] = [[] for _ in rules]

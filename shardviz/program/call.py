@@ -167,8 +167,7 @@ class Call:
     tally: Tally = field(default_factory=Tally)
 
     def signed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature:
-        """What `jax.jit` would know a call of the same function by. Raises TraceError if an argument is no array and
-        not static, or a static one cannot be hashed."""
+        """What `jax.jit` would know a call of the same function by; errors as `signature_of`."""
         args, fn = (*self.bound, *args), _jax.plain_function(self.fn)
         return signature_of(fn, self.name, args, kwargs, self.options, self.in_shardings)
 

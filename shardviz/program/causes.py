@@ -115,8 +115,7 @@ class Tracing:
         return [sources[key] for key in keys]
 
     def _widened(self, near: Sequence[Source]) -> list[Source]:
-        """The near sources, and farther ones, which they had kept away, until the value loses the axis without all of
-        them."""
+        """The near sources, and farther ones that they had kept away, until the value loses the axis."""
         gone = list(near)
         for _ in range(_MOST_REACHED):
             if self._is_lost(gone):
@@ -188,8 +187,7 @@ class Tracing:
         return tuple(hops)
 
     def _nearest(self, target: NodeDim | None, sources: Iterable[Source]) -> dict[tuple, NodeDim]:
-        """The sources that are connected with a value through dimensions that carry the axis, the nearest first: the
-        source's key → the dimension at which it stands."""
+        """Which sources are connected with a value along the axis, the nearest first → the dimension where they are."""
         wanted = {(s.role, place, s.dimension): s.key for s in sources for place in s.places}
         reached: dict[tuple, NodeDim] = {}
 
@@ -226,8 +224,7 @@ class Tracing:
         return tuple(Cause(source=s, verdict=verdict, enough=False) for s, verdict in pairs)
 
     def _fewest(self, free: Sequence[Source]) -> tuple[list[Source], list[Source]]:
-        """A smallest set of sources without which the axis is lost, the farthest put back first; and those not tried
-        alone."""
+        """A smallest set of sources without which the axis is lost; and those in it that were not tried alone."""
         keep = list(free)
         tried: list[Source] = []
         half = len(keep) // 2
@@ -295,8 +292,7 @@ def _words(step: LinkStep, rule: FactorRule, before: NodeDim, after: NodeDim, fa
 
 
 def _called(step: LinkStep, cut: NodeDim, factor: int) -> tuple[bool, str]:
-    """Whether a dimension is an operand's, and what it is called; numbers that an operation takes besides its arrays
-    are not counted."""
+    """Whether a dimension is an operand's, and what it is called; of operands only the arrays are counted."""
     same = [n for n, (node, _) in enumerate(step.arrays) if node is cut.node]
     at = next(n for n in same if factor in step.arrays[n][1][cut.dim])
     operand = at < len(step.ins)
@@ -363,8 +359,7 @@ def _wanted(node: Node, named: Named) -> str:
 
 
 def _givers(trial: Perturbed, key: NodeKey, axis: str, ways: Sequence[tuple[NodeDim, int]]) -> Iterator[Giver]:
-    """Specs that were tried and bring the axis, the nearest first; `ways`: the dimensions that are connected with the
-    value, the nearest first, and with which of its own."""
+    """Specs that were tried and bring the axis, the nearest first; `ways` as `axis_why` has them."""
     mesh, until = trial.bound.mesh, trial.runs + _MOST_GIVER_RUNS
     shardings = {(each.role, place): each for each in trial.shardings for place in each.places}
     brought = set()

@@ -223,8 +223,7 @@ def _groups(opened: Opened, sizes: Mapping[Member, int]) -> list[_DimensionGroup
 
 
 def _joined(groups: Iterable[_DimensionGroup], key: Callable[[_DimensionGroup], Any]) -> list[_DimensionGroup]:
-    """The groups, those of one key put together; not for a key of None, or where an array would be in the group
-    twice."""
+    """The groups, those of one key put together, if no array would be in one twice; a key of None joins none."""
     joined: list[_DimensionGroup] = []
     alike: dict[Any, _DimensionGroup] = {}
     for group in groups:
@@ -242,8 +241,7 @@ def _arrays(group: _DimensionGroup) -> set[tuple[str, str]]:
 
 
 def _stack(group: _DimensionGroup, sizes: Mapping[Member, int]) -> Any:
-    """Size and parent path (`layers` of `params['layers']['wq']`) of what a scan runs over; None for any other
-    group."""
+    """Size and parent path (`layers` of `params['layers']['wq']`) of what a scan runs over; None for others."""
     first = min(group.members)
     return (sizes[first], ".".join(_keys(first.path)[1:-1])) if group.stacked else None
 
@@ -313,8 +311,7 @@ def _state(arrays: _Arrays, groups: Sequence[_DimensionGroup], hidden: Set[Membe
 
 
 def _roles(group: _DimensionGroup) -> Iterator[str]:
-    """What a dimension is called by what it does: `batch`, `sequence`, `layers`, `experts`, or by its letter in
-    einsums."""
+    """What a dimension is called by what it does: `batch`, `layers`, `experts`, or its letter in einsums."""
     if group.of:
         yield group.of
     if group.stacked:

@@ -32,8 +32,7 @@ from shardviz.program.module import CONSTRAINT, spec_of
 
 
 def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:
-    """The mesh axes whose shardings are in types. Raises MeshError if an axis is Manual, which a program's own mesh
-    cannot have."""
+    """The mesh axes whose shardings are in types. Raises MeshError if an axis is Manual."""
     for name, kind in zip(mesh.names, mesh.types, strict=True):
         if kind == "Manual":
             raise MeshError(
@@ -44,8 +43,7 @@ def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:
 
 
 def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
-    """The part of the arguments' specs that is in their types: that over Explicit axes. Raises SpecError if a part of
-    an Explicit axis is used, which types cannot say."""
+    """The part of the arguments' specs over Explicit axes. Raises SpecError for a part of such an axis."""
     axes = explicit_axes(mesh)
     if not axes:
         return ()

@@ -168,8 +168,7 @@ class MlirGraph(Graph):
             self._read(blocks[symbol], function.regions[0].blocks[0])
 
     def cut(self, value: GraphValue, manual: Sequence[Axis] = ()) -> Spec | None:
-        """A value's spec, without the axes of the manual computations around it; None for one that is whole on every
-        device."""
+        """A value's spec, without the axes that are manual around it; None for one that is whole everywhere."""
         maker = value.maker
         if maker is None or "sdy.sharding" not in (attributes := maker.native.attributes):
             return cut_of(value.native, manual)

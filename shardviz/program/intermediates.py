@@ -157,8 +157,7 @@ class Constrain:
 
     @classmethod
     def of(cls, value: Intermediate, spec: Any) -> Constrain:
-        """Reads a spec, in which `P.UNCONSTRAINED` may stand. Raises SpecError if it is none, or says what no
-        constraint can."""
+        """From a spec, in which `P.UNCONSTRAINED` may stand. Raises SpecError for what no constraint can say."""
         constraint, opened = Spec.with_open(None if spec is None else getattr(spec, "spec", spec))
         if constraint.unreduced or constraint.reduced or memory_of(constraint):
             raise SpecError(
@@ -225,8 +224,7 @@ def extract(file: str, extent: Extent) -> str:
 
 
 def located(wanted: Intermediate, operations: Sequence[Made]) -> Target:
-    """Where in the source a value is that a function makes. Raises SpecError if there is no such value, or there are
-    several; the message says which there are."""
+    """Where in the source a value is made. Raises SpecError if there is no such value, or several."""
     places = {(line.file, line.first, line.function): None for row in operations for line in row.lines if line.first}
     targets = list(_targets(wanted, places))
     if wanted.text:
@@ -275,8 +273,7 @@ def _fits(wanted: Intermediate, file: str, number: int, statement: ast.stmt) -> 
 
 
 def _nearest(wanted: Intermediate, targets: list[Target]) -> list[Target]:
-    """Of several lines with the same text those that are as near to what they were as any: in the same function, and
-    then at the same number."""
+    """Of lines with the same text those in the same function, and then at the same number, if there are any."""
     number = int(wanted.line.rpartition(":")[2] or 0)
     for same in (lambda t: t.function == wanted.function, lambda t: t.line == number):
         if kept := [t for t in targets if same(t)]:

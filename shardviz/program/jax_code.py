@@ -67,8 +67,7 @@ def place(module, rules):
 
 
 def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
-    """Python source that runs a program as a plan has it. Raises SpecError if a spec cuts by a part of a mesh axis,
-    which no PartitionSpec says."""
+    """Python source that runs a program as a plan has it. Raises SpecError for a part of a mesh axis."""
     ins, outs = _texts(bound.in_specs, bound.in_memory), _texts(bound.out_specs, bound.out_memory)
     rules: dict[str, str] = {}
     if call.kind == "nnx":
@@ -336,8 +335,7 @@ def _own_line(placed: Placed) -> bool:
 
 
 def reconstrained_lines(traced: Traced) -> list[str]:
-    """For each constraint of the function's own that a variant changes what to write where: `model.py:64: x in place of
-    jax.lax.with_sharding_constraint(x, P('data'))`."""
+    """For each constraint of the function's own that a variant changes what to write where."""
     lines = []
     for frame, each in traced.reconstrained:
         calls = _calls(frame, each, traced)

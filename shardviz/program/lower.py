@@ -106,8 +106,7 @@ class Lowered:
             yield
 
     def apart(self) -> Lowered:
-        """The same program in a context of its own, which may be entered again, so that nobody waits for long
-        questions."""
+        """The same program in a context of its own, which may be entered again, for long questions."""
         with self.entered():
             module = _jax.bytecode(self.module.operation)
         copy = _jax.module_from(module)
@@ -246,8 +245,7 @@ def with_constraints(traced: Traced, bound: PlanRecord) -> Any:
 
 
 def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) -> ir.Operation:
-    """A copy of the module (or of another, `of`) with a plan's mesh and shardings; called with the lock held and its
-    context entered."""
+    """A copy of the module (or of `of`) with a plan's mesh and shardings; inside of `lowered.entered()`."""
     module = (lowered.module.operation if of is None else of).clone()
     body = module.regions[0].blocks[0]
     main = main_of(module)
@@ -276,8 +274,7 @@ def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) 
 
 
 def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
-    """The module under a plan as `jax.jit` gives it to the compiler: without unused arguments, with memories and
-    lines."""
+    """The module under a plan as `jax.jit` compiles it: without unused arguments, with memories and lines."""
     unused = lowered.unused
     with lowered.entered(), ir.Location.unknown():
         module = edited(lowered, bound)

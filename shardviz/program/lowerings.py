@@ -251,8 +251,7 @@ class Lowerings:
         return self._asked
 
     def _key(self, mesh: DeviceMesh | None, types: tuple[Spec, ...]) -> _Key | None:
-        """What of a plan a trace depends on: its mesh's sizes only for shapes of single devices, or shardings in
-        types."""
+        """What of a plan a trace depends on; on its mesh's sizes only if devices' shapes or types are in it."""
         if mesh is None:
             return None
         sized = self._sized or bool(explicit_axes(mesh))

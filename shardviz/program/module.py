@@ -74,8 +74,7 @@ def _axis_of(reference: Any, part_of: Callable[[Any], Any]) -> Axis:
 
 @contextlib.contextmanager
 def valid_mlir() -> Iterator[None]:
-    """Around what reads or verifies a program's module. Raises CompileError where it is not valid, with MLIR's own
-    words."""
+    """Around what reads or verifies a module. Raises CompileError, with MLIR's words, for one that is not valid."""
     try:
         yield
     except ir.MLIRError as error:
@@ -254,8 +253,7 @@ def with_one_mesh(module: Any) -> Any:
 
 
 def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[str, ...]]:
-    """The module's axis → the axes of the person's mesh that take its place: the next ones whose sizes multiply to it.
-    Raises MeshError if the sizes do not go together."""
+    """The module's axis → the next axes of the mesh whose sizes multiply to it. Raises MeshError if they do not."""
     left = list(mesh.shape.items())
     matching: dict[str, tuple[str, ...]] = {}
     for axis, size in own.shape.items():
@@ -277,8 +275,7 @@ def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[s
 
 
 def write_over(module: Any, own: DeviceMesh, mesh: DeviceMesh, name: str) -> None:
-    """Writes another mesh's axes into every sharding of a module, in its place. Raises MeshError if the sizes of the
-    two do not go together."""
+    """Writes another mesh's axes into every sharding of a module, in place; errors as `_matching`."""
     _rename(module, _matching(own, mesh, name))
     set_mesh(module.operation, module.operation.regions[0].blocks[0], mesh)
 

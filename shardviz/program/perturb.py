@@ -130,8 +130,7 @@ class Perturbed:
     def holds(
         self, key: NodeKey, dim: int, axis: str, gone: Collection[Source], added: Collection[Source] = ()
     ) -> bool:
-        """Whether a value's dimension has an axis after propagation without some sources and with others, their axes
-        last."""
+        """Whether a value's dimension has an axis without some sources and with others, whose axes come last."""
         asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in added)
         if asked not in self._answers:
             cut = Links(self.run(gone, added, _SETTLED), self.lowered.locations).dim(key, dim)
@@ -205,8 +204,7 @@ def edited(spec: Spec, source: Source, put: bool) -> Spec:
 
 
 def _edited(attribute: Any, changes: Sequence[tuple[Source, bool]], closed: Collection[int] = ()) -> Any:
-    """A `#sdy.sharding` with sources' axes put in or taken out; what is open stays open but for `closed`, and
-    priorities stay."""
+    """A `#sdy.sharding` with sources' axes put in or taken out; all but `closed` stay open, priorities stay."""
     spec = spec_of(attribute)
     for source, put in changes:
         spec = edited(spec, source, put)

@@ -25,8 +25,7 @@ On = tuple[Call, DeviceMesh, tuple[Spec, ...], frozenset[str]]
 
 
 def operations(traced: Traced, on: On) -> tuple[_jax.Made, ...]:
-    """The operations that the lines of a call's function ask for, in order. Raises TraceError if the program has no
-    Python any more."""
+    """The operations that the lines of a call's function ask for. Raises TraceError if it has no Python."""
     if on[0].traced_for is not None or traced.closed is None:
         raise TraceError(
             f"{traced.name} was exported before it came here, so no line of it can be constrained; explore "

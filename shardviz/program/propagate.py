@@ -158,8 +158,7 @@ def run_passes(module: ir.Operation, pipeline: str) -> None:
 
 
 def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
-    """The module under a plan as XLA's simplifier would hand it to Shardy; to be called inside of
-    `lowered.entered()`."""
+    """The module under a plan as XLA's simplifier would hand it to Shardy; inside of `lowered.entered()`."""
     if lowered.simplified is None:
         lowered.simplified = _simplified(lowered)
     module = edited(lowered, bound, lowered.simplified)

@@ -171,8 +171,7 @@ class Opened:
         return max(cut, key=lambda axes: (cut[axes], axes), default=())
 
     def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Caught]:
-        """What is found out about each of these dimensions of arguments by sharding it along an axis of its size's
-        smallest factor."""
+        """What an axis of its size's smallest factor along each of these dimensions of arguments finds out."""
         axes = {seed: f"{_SEED}{number}" for number, seed in enumerate(seeds)}
         module = self._seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
         run_passes(module, PIPELINE)
@@ -313,8 +312,7 @@ def _of_product(op: MlirOperation, place: int, dims: Dims) -> Iterator[tuple[int
 
 
 def _masked(value: GraphValue, dimension: int) -> bool:
-    """Whether a value is copies along a dimension, masked so that a sum adds zeros: `jax.lax.ragged_dot`'s groups'
-    rows."""
+    """Whether a value is masked copies along a dimension, over which a sum adds zeros, as in a `ragged_dot`."""
     if value.maker is None or value.maker.kind != "select":
         return False
     copied = value.maker.operands[1].maker

@@ -69,8 +69,7 @@ def signature_of(
     options: Any,
     in_shardings: Any = None,
 ) -> CallSignature:
-    """The signature of a call with these arguments to a function, jit's wrapping taken off, under what holds now.
-    Raises TraceError if an argument is no array and not static, or a static one cannot be hashed."""
+    """The signature of a call, under what holds now. Raises TraceError for an argument that cannot be in it."""
     roots, static = parameter_names(fn, len(args)), options.static_places(fn, len(args))
 
     statics: dict[str, str] = {}

@@ -137,8 +137,7 @@ class _TracedFor:
 
 
 def names(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -> list[str]:
-    """A name for each flat argument, no name twice: what its location says, `located` for those `kept`, or its tree
-    path."""
+    """A name for each flat argument, none twice: of its location (`located`, of those `kept`), or its tree path."""
     positional, keyword = jax.tree.unflatten(in_tree, list(range(in_tree.num_leaves)))
     paths = jax.tree_util.tree_flatten_with_path(positional)[0]
     trees = ["args" + jax.tree_util.keystr(path) for path, _ in paths]

@@ -141,8 +141,7 @@ class Traced:
 
     @cached_property
     def constants(self) -> tuple[tuple[tuple[int, ...], str, Frame | None], ...]:
-        """The arrays that the program itself holds, those that its function closes over: shape, element type, and the
-        line that first reads each."""
+        """The arrays that the function closes over: shape, element type, and the line that first reads each."""
         if self.closed is None:
             return ()
         return tuple(
@@ -168,8 +167,7 @@ class Traced:
 
 
 def signature(call: Call) -> Traced:
-    """A call with its arguments' names, shapes and tree alone, without a look at the function's body. Raises TraceError
-    if the callable is of a kind whose arguments are known from its trace only."""
+    """A call's arguments without its function's body. Raises TraceError for a kind of callable that needs it."""
     wrapped = _jax.unwrap_jit(call.fn)
     if wrapped is None:
         raise TraceError(f"{call.name}: its arguments are not known before it is traced, which a plan's mesh allows")

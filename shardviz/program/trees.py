@@ -154,8 +154,7 @@ class Outcome:
         return children, (self.places, self.specs)
 
     def named(self, names: Sequence[str], arguments: Sequence[str]) -> tuple[list[str], tuple[Update, ...]]:
-        """The outputs' names, and which of them are new values; `names` are JAX's of everything in this, the result
-        first."""
+        """The outputs' names from JAX's, and which of them, the last, are new values."""
         count = len(names) - len(self.places)
         result = [name.replace("result.result", "result", 1) for name in names[:count]]
         new = [place.name(arguments) for place in self.places]

@@ -109,8 +109,7 @@ def checkpoint_lines(traced: Traced) -> dict[Frame, bool]:
 
 
 def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tuple[str, ...]:
-    """What a person writes so that a program has a checkpoint policy as here, and where; of each kind at most so many
-    lines."""
+    """What to write for a checkpoint policy as here, and where; of each kind at most so many lines."""
     lines = checkpoint_lines(traced)
     at = lambda loop: " and ".join([f.short for f, is_loop in lines.items() if is_loop is loop][:most])  # noqa: E731
     loops, others, option = at(True), at(False), f"policy=jax.checkpoint_policies.{policy}"

@@ -95,8 +95,7 @@ def mesh_of(exported: Any) -> DeviceMesh | None:
 
 
 def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) -> Notes:
-    """What JAX would say to a call of the export on a plan's mesh and platform; `settled` is the one whose code is
-    explored."""
+    """What JAX would say to a call of the export on a plan's mesh and platform, if `settled`'s code is explored."""
 
     def notes(mesh: DeviceMesh, platform: str) -> tuple[Finding, ...]:
         findings = []
