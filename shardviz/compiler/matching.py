@@ -120,9 +120,7 @@ class PartitionedCollective:
     is a concatenation of in the program already (`laid`)."""
 
     def __init__(self, collective: Collective, op: HloOperation, module: Module):
-        self.collective = collective
-        self.name = collective.name
-        self.family = family(collective.kind)
+        self.collective, self.name, self.family = collective, collective.name, family(collective.kind)
         self.channel = _channel(op.native)
         self.alone = True
         self.laid = _laid_together(op)
@@ -162,6 +160,11 @@ class OptimizedCollective:
     def whole(self) -> float:
         """The elements of all parts together."""
         return sum(size for _, size in self.parts)
+
+    def carry_out(self, name: str, left: _ByName) -> None:
+        """Matches it with one of the partitioner's that are left."""
+        self.stands_for.append(name)
+        del left[name]
 
 
 def _scattered(collective: Collective, op: HloOperation) -> Collective:
@@ -217,10 +220,10 @@ def _place(instruction: Instruction, collective: Collective, module: Module) -> 
 def _words(op: HloOperation) -> str:
     caller = next(iter(op.block.callers), None)
     kernel = caller is not None and caller.kind in ("fusion", "async-start")
-    return _said(op.native) or (_said(caller.native) if caller is not None and kernel else "")
+    return _words_of(op.native) or (_words_of(caller.native) if caller is not None and kernel else "")
 
 
-def _said(instruction: Instruction) -> str:
+def _words_of(instruction: Instruction) -> str:
     """The words for an algorithm in a `backend_config`; those of a TPU: what emits the code, and its strategy."""
     text = instruction.attributes_text
     if config := _TPU_ALGORITHM.search(text):
@@ -282,8 +285,7 @@ def _pair(
     for run in runs:
         names = waiting.get(keys.get(id(run), ""))
         if names:
-            run.stands_for.append(names.pop(0))
-            del left[run.stands_for[-1]]
+            run.carry_out(names.pop(0), left)
 
 
 def _combined(runs: Sequence[OptimizedCollective], left: _ByName, by_name: _ByName) -> None:
@@ -299,9 +301,8 @@ def _combined(runs: Sequence[OptimizedCollective], left: _ByName, by_name: _ByNa
                     continue
                 near = other.place in places
                 if near >= by_place and (part := _part(other, parts, by_place)) is not None:
-                    run.stands_for.append(other.name)
+                    run.carry_out(other.name, left)
                     parts.remove(part)
-                    del left[other.name]
 
 
 def _folded(runs: Sequence[OptimizedCollective], left: _ByName, after: Module) -> None:
@@ -322,9 +323,8 @@ def _folded(runs: Sequence[OptimizedCollective], left: _ByName, after: Module) -
         for run in runs:
             alike = (run.family, run.whole, run.shown.count) == ("reduce", left[outer].whole, folded[0].count)
             if not run.stands_for and alike and sorted(map(repr, axes)) == sorted(map(repr, run.shown.axes or ())):
-                run.stands_for += reversed(names)
-                for name in names:
-                    del left[name]
+                for name in reversed(names):
+                    run.carry_out(name, left)
                 break
 
 
@@ -359,8 +359,7 @@ def _serving_several(
             assert run is not None
             like = by_name[run.stands_for[0]].collective
             if (left[name].collective.axes, left[name].collective.count) == (like.axes, like.count):
-                run.stands_for.append(name)
-                del left[name]
+                run.carry_out(name, left)
 
 
 _KEEPS_SUMS = frozenset(("add", "convert", "copy", "bitcast", "reshape", "transpose"))

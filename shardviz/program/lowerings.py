@@ -174,8 +174,7 @@ class Lowerings:
     def known(self, mesh: DeviceMesh) -> Traced:
         """A trace for the arguments' names and shapes before their specs are known: any one, else one on Auto axes."""
         with self._lock:
-            if self._known is None:
-                self._known = self.first
+            self._known = self._known or self.first
             if self._known is None:
                 try:
                     self._known = self._trace(dataclasses.replace(mesh, types=())).traced
@@ -210,9 +209,8 @@ class Lowerings:
             if key not in self._kept:
                 places = self._places(mesh)
                 traced = trace(self.call, mesh, types, places)
-                traced = dataclasses.replace(traced, asked=self._asking(traced, mesh, places))
-                if self.opened:
-                    traced = dataclasses.replace(traced, opened=True)
+                asked = self._asking(traced, mesh, places)
+                traced = dataclasses.replace(traced, asked=asked, opened=self.opened)
                 self.mesh = mesh or self.mesh
                 self._sized = self._sized or traced.sized or bool(traced.self_partitioned)
                 key = self._key(mesh, types)

@@ -151,7 +151,6 @@ class Plan:
             SpecError: if a leaf is no PartitionSpec, or a memory kind is none that JAX knows.
             ShardvizError: for compiler options that cannot be.
         """
-        of = lambda role, part, read, entries: _by_path(role, part, read, entries)[::-1]  # noqa: E731
         by_rule = Rules(rules)
         self.__dict__.update(
             mesh=_mesh(mesh),
@@ -159,10 +158,10 @@ class Plan:
             out_specs=_canonical("out_specs", out_specs),
             overrides=(
                 *[Override(m[0], Exactly(m[1]), m[2], tuple(axes)) for m, axes in _pairs(cuts)][::-1],
-                *of("argument", MEMORY, memory_kind, memory),
-                *of("output", MEMORY, memory_kind, out_memory),
-                *of("argument", SPEC, _spec, edits),
-                *of("output", SPEC, _out_spec, out_edits),
+                *reversed(_by_path("argument", MEMORY, memory)),
+                *reversed(_by_path("output", MEMORY, out_memory)),
+                *reversed(_by_path("argument", SPEC, edits)),
+                *reversed(_by_path("output", SPEC, out_edits)),
                 *_ruled(by_rule),
             ),
             exhaustive=by_rule.exhaustive,
@@ -225,8 +224,7 @@ class Plan:
     ) -> Plan:
         """The plan with other specs for several arguments and outputs, by tree path: `with_spec` and `with_out_spec`
         of many, in one go."""
-        new = (_by_path("argument", SPEC, _spec, edits), _by_path("output", SPEC, _out_spec, out_edits))
-        return self._over(itertools.chain(*new))
+        return self._over([*_by_path("argument", SPEC, edits), *_by_path("output", SPEC, out_edits)])
 
     def without_edits(self, names: Set[str]) -> Plan:
         """The plan without the edits of these arguments, and without cuts of them by logical dimension: what the rules
@@ -397,11 +395,11 @@ class Plan:
         Raises:
             SpecError: if JAX knows no such memory.
         """
-        return self._over(_by_path("argument", MEMORY, memory_kind, {name: kind}))
+        return self._over(_by_path("argument", MEMORY, {name: kind}))
 
     def with_out_memory(self, name: str, kind: str) -> Plan:
         """The plan with the output of this tree path in another memory; errors as `with_memory`."""
-        return self._over(_by_path("output", MEMORY, memory_kind, {name: kind}))
+        return self._over(_by_path("output", MEMORY, {name: kind}))
 
     def with_rules(self, rules: Any) -> Plan:
         """The plan with other rules: specs of arguments by filter, the first that catches an argument wins.
@@ -514,16 +512,13 @@ def _pairs(entries: Any) -> Iterable[Any]:
     return entries.items() if isinstance(entries, Mapping) else entries
 
 
-def _by_path(role: str, part: str, read: Callable[[Any, str], Any], entries: Any) -> list[Override]:
+def _by_path(role: str, part: str, entries: Any) -> list[Override]:
+    def read(value: Any, name: str) -> Any:
+        if part == MEMORY:
+            return memory_kind(value, name)
+        return None if value is None and role == "output" else Spec.of(value)
+
     return [Override(role, Exactly(name), part, read(value, name)) for name, value in dict(_pairs(entries)).items()]
-
-
-def _spec(spec: Any, _: str) -> Spec:
-    return Spec.of(spec)
-
-
-def _out_spec(spec: Any, _: str) -> Spec | None:
-    return None if spec is None else Spec.of(spec)
 
 
 def _ruled(rules: Rules) -> Iterable[Override]:
