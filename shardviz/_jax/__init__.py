@@ -62,7 +62,6 @@ from shardviz._jax.jaxprs import (
     scanned,
     sub_jaxprs,
     type_specs,
-    user_frame,
     user_frames,
 )
 from shardviz._jax.lowering import (

@@ -7,15 +7,15 @@ evaluation decides what is kept. Checkpoints that the body, or the function itse
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 from jax.extend import core as jex_core
 
 from shardviz._jax.jaxprs import sub_jaxprs
-from shardviz._jax.marking import fresh_traces, told_of_operations
+from shardviz._jax.marking import passing
 from shardviz._jax.tracing import told
 
 _CHECKPOINTS = ("remat2", "checkpoint", "remat")
@@ -67,12 +67,9 @@ class Checkpointing:
         return jaxpr if same else jaxpr.replace(eqns=eqns)
 
 
-@contextlib.contextmanager
-def checkpointed(policy: str) -> Iterator[None]:
+def checkpointed(policy: str) -> AbstractContextManager[None]:
     """Under it, on this thread, what is traced has a policy of `jax.checkpoint_policies` on its layers."""
-    checkpointing = Checkpointing(getattr(jax.checkpoint_policies, policy))
-    with told_of_operations(), told("checkpointing", checkpointing), fresh_traces():
-        yield
+    return passing("checkpointing", Checkpointing(getattr(jax.checkpoint_policies, policy)))
 
 
 def under_checkpoint(jaxpr: Any) -> Iterator[tuple[Any, bool]]:

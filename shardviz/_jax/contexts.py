@@ -87,14 +87,21 @@ def under(mesh: AbstractMesh, places: Collection[str] = (SET_MESH,)) -> Iterator
 
 
 @dataclass(frozen=True)
-class _StandInDevice:
-    """A device of a mesh without devices."""
+class StandInDevice:
+    """A device that is none: of a mesh without devices, or in place of JAX's default device; and its own client, which
+    only compiles, and is of no old version, so that kernels are written for the newest."""
 
-    id: int
+    id: int = 0
     platform: str = "cpu"
     device_kind: str = "cpu"
-    process_index: int = 0
     num_cores: int = 1
+    process_index: int = 0
+    runtime_type: str = "compile_only_runtime"
+    platform_version: str = ""
+
+    @property
+    def client(self) -> StandInDevice:
+        return self
 
 
 class StandInMesh(Mesh):
@@ -108,7 +115,7 @@ def placed(mesh: AbstractMesh) -> StandInMesh:
     """The `StandInMesh` of an abstract mesh, always the same one, as JAX knows meshes by identity."""
     count = math.prod(mesh.axis_sizes)  # a mesh of no axes is one device, of which JAX says that its size is 0
     devices = np.empty(count, object)
-    devices[:] = [_StandInDevice(i) for i in range(count)]
+    devices[:] = [StandInDevice(i) for i in range(count)]
     stand_in = object.__new__(StandInMesh)
     stand_in.__dict__.update(
         devices=devices.reshape(mesh.axis_sizes),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,7 +12,7 @@ from jax.extend import core as jex_core
 from jax.extend.mlir import ir
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from shardviz._jax.contexts import under
+from shardviz._jax.contexts import StandInDevice, under
 from shardviz._jax.partitioning import Partitionings, mend_custom_partitioning
 from shardviz._jax.tracing import here, told
 
@@ -40,7 +39,8 @@ def lower(
     answering = told("partitionings", partitionings or Partitionings())
     _mend_default_device()
     mend_custom_partitioning()
-    device = told("device", _NoDevice(platform, device_kind or platform, num_cores))  # else JAX's backend is started
+    # without a device, JAX would start its backend, which takes hold of its own
+    device = told("device", StandInDevice(0, platform, device_kind or platform, num_cores))
     with under(mesh), answering, device:
         if closed.is_high:  # types that only tracing knows are taken away, as by `jax.stages.Traced.lower`
             closed = jax.jit(jex_core.jaxpr_as_fun(closed)).trace(*closed.in_avals).lojax.jaxpr
@@ -65,22 +65,6 @@ def lower(
             pgle_profiler=None,
         )
     return lowered.stablehlo()
-
-
-@dataclass(frozen=True)
-class _NoDevice:
-    """Stands where JAX looks up a default device and its client, of which, on an abstract mesh, it wants to know only
-    this: a runtime that only compiles, and no old compiler, so that kernels are written for the newest."""
-
-    platform: str
-    device_kind: str
-    num_cores: int = 1
-    runtime_type: str = "compile_only_runtime"
-    platform_version: str = ""
-
-    @property
-    def client(self) -> _NoDevice:
-        return self
 
 
 @functools.lru_cache(maxsize=1)

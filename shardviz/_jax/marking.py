@@ -199,7 +199,7 @@ _watching: list[Any] = []
 @contextlib.contextmanager
 def watched(watch: Watch) -> Iterator[None]:
     """Under it, on this thread, what is traced is told to `watch`. JAX takes nothing from earlier traces meanwhile."""
-    with told_of_operations(), told("watch", watch), fresh_traces():
+    with passing("watch", watch):
         try:
             yield
         finally:
@@ -207,8 +207,9 @@ def watched(watch: Watch) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told_of_operations() -> Iterator[None]:
-    """Under it, operations pass by what this thread has to change constraints, to checkpoint or to watch."""
+def passing(name: str, by: Any) -> Iterator[None]:
+    """Under it, on this thread, operations pass by something that changes constraints (`reconstrain`), checkpoints
+    (`checkpointing`) or watches (`watch`), and JAX takes nothing from earlier traces."""
     from jax._src import core
 
     with _lock:
@@ -216,7 +217,8 @@ def told_of_operations() -> Iterator[None]:
         _watching.append(theirs)
         core.Primitive.bind = _telling(theirs)
     try:
-        yield
+        with told(name, by), fresh_traces():
+            yield
     finally:
         with _lock:
             _watching.pop()
@@ -258,11 +260,9 @@ def _reconstrained(params: dict[str, Any], reconstrain: Callable[[Any, Any], Any
     return params | {"sharding": NamedSharding(sharding.mesh, spec), "unconstrained_dims": free}
 
 
-@contextlib.contextmanager
-def reconstrained(reconstrain: Callable[[Any, Any], Any]) -> Iterator[None]:
+def reconstrained(reconstrain: Callable[[Any, Any], Any]) -> contextlib.AbstractContextManager[None]:
     """Under it, on this thread, constraints get the spec that `reconstrain(source info, spec)` gives, or go."""
-    with told_of_operations(), told("reconstrain", reconstrain), fresh_traces():
-        yield
+    return passing("reconstrain", reconstrain)
 
 
 _MARK = re.compile(r"shardviz_mark_(\d+)_(\d+)")

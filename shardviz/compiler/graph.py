@@ -53,7 +53,8 @@ _RUN = ("condition", "body", "calls", "called_computations", "branch_computation
 _RUNS = {"while": 2, "call": 1, "fusion": 1, "async-start": 1}
 _APPLY = frozenset(("reduce", "reduce-window", "select-and-scatter", "map", "scatter"))
 _COLLECTIVES = {name: kind for kind in KINDS for name in (kind, f"{kind}-start")}
-_CHAINED, _BEGINS, _ENDS = 'chain_id="', '"AsyncCollectiveStart"', '"AsyncCollectiveDone"'
+_CHAINED = 'chain_id="'
+BEGINS, ENDS = '"AsyncCollectiveStart"', '"AsyncCollectiveDone"'
 _GRAPHS: WeakKeyDictionary[Module, HloGraph] = WeakKeyDictionary()
 
 
@@ -96,20 +97,12 @@ class HloOperation(Operation):
     @property
     def goes_on(self) -> bool:
         if self.kind == "custom-call":
-            return _ENDS in self.native.attributes_text
+            return ENDS in self.native.attributes_text
         if self.kind not in _COLLECTIVES:
             return self.kind.endswith("-done")
-        return self.is_marked_ended or (self.is_chained and not self.is_marked_begun)
+        return self.is_marked(ENDS) or (self.is_chained and not self.is_marked(BEGINS))
 
-    @property
-    def is_marked_begun(self) -> bool:
-        return self._is_marked(_BEGINS)
-
-    @property
-    def is_marked_ended(self) -> bool:
-        return self._is_marked(_ENDS)
-
-    def _is_marked(self, mark: str) -> bool:
+    def is_marked(self, mark: str) -> bool:
         """Whether a custom call says that a collective in a fusion begins, or ends, there."""
         users = (user for value in self.results for user, _ in value.uses if isinstance(user, Operation))
         return any(user.kind == "custom-call" and mark in user.native.attributes_text for user in users)
@@ -134,11 +127,6 @@ class HloOperation(Operation):
     def spreads(self) -> bool:
         sizes = (each.split("_") for each in self._attribute("padding").split("x"))
         return any(len(size) == 3 and size[2] != "0" for size in sizes)
-
-    @property
-    def compares(self) -> bool:
-        """Whether a scatter puts one element into each row: XLA has made that a comparison before it partitions."""
-        return False
 
     @property
     def is_exact(self) -> bool:

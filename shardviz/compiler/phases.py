@@ -39,15 +39,11 @@ class Phases:
 
     @cached_property
     def _flow(self) -> Flow:
-        return Flow(self.graph, self, by_calls=False)
+        def phase_at(operation: HloOperation, _: None) -> str:
+            instruction = operation.native
+            return phase(self.full_name(operation.block, instruction)) if instruction.op_name else "update"
 
-    def phase_at(self, operation: HloOperation, place: None) -> str:
-        """The pass that an operation's name stack says."""
-        instruction = operation.native
-        return phase(self.full_name(operation.block, instruction)) if instruction.op_name else "update"
-
-    def place_inside(self, operation: HloOperation, place: None) -> None:
-        """Nothing: an instruction's own computation tells its callers."""
+        return Flow(self.graph, phase_at)
 
     def full_name(self, block: Block, instruction: Instruction) -> str:
         """The whole name stack of an instruction: before one that a `shard_map` begins, the caller's is put."""

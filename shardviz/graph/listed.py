@@ -446,12 +446,13 @@ class ScheduleBuilder:
                 self._padded[self._shape_of(value)] = image_padding(self._shape_of(value), dims)
         if kind == "reduce":
             fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS) or self._softmax_behind(operands[0])
-        if kind in _DOTS and (self._is_scattered(operation.results[0]) or any(map(_is_of_gathered, operands))):
+        if kind in _DOTS and (self._is_scattered(operation.results[0]) or _is_gathered(operands)):
             self._compute(operands)
         if fusion is None:
             fusion = _Fusion(entry, kind)
             for node in operands:
-                self._write_behind_a_product(node)
+                if (product := self._product_behind(node)) is not None:
+                    self._make(product, node)
                 if kind == "pad" and _comes_from_memory(node):
                     self._to_memory(node)
             fusion.slot = self._slot(operands, (fusion,))
@@ -519,11 +520,6 @@ class ScheduleBuilder:
             node.fusion.written += node.size
             node.fusion.gives.append(node)
         node.written = True
-
-    def _write_behind_a_product(self, node: _ListedArray) -> None:
-        """Has a product write what another fusion needs of it, where that is no larger than its own result."""
-        if (fusion := self._product_behind(node)) is not None:
-            self._make(fusion, node)
 
     def _product_behind(self, node: _ListedArray) -> _Fusion | None:
         """The product that writes what is computed of its result in its own place: everything else is there then."""
@@ -706,8 +702,8 @@ def _is_filled(value: GraphValue) -> bool:
     return maker is not None and maker.kind == "dynamic-update-slice"
 
 
-def _is_of_gathered(node: _ListedArray) -> bool:
-    return any(each.is_gathered for each in _memory(node))
+def _is_gathered(nodes: Iterable[_ListedArray]) -> bool:
+    return any(each.is_gathered for node in nodes for each in _memory(node))
 
 
 def _comes_from_memory(node: _ListedArray) -> bool:

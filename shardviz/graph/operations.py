@@ -184,8 +184,8 @@ class Operation:
 
     @property
     def compares(self) -> bool:
-        """Whether a scatter puts one element into each row: a comparison of the rows' indices with 0, 1, 2, ..."""
-        raise NotImplementedError
+        """Whether a scatter puts one element into each row, as XLA has made it a comparison before it partitions."""
+        return False
 
     @property
     def met(self) -> Dims:
@@ -248,14 +248,3 @@ class Graph:
             inner = [block for block in dict.fromkeys(operation.blocks) if block not in seen]
             seen.update(inner)
             walks.extend(iter(block.operations) for block in reversed(inner))
-
-    @property
-    def loops(self) -> Iterator[Operation]:
-        """The loops that the entry reaches, outer ones first."""
-        waiting, seen = [self.entry], {self.entry}
-        for block in waiting:
-            for operation in block.operations:
-                if operation.kind == "while":
-                    yield operation
-                waiting.extend(inner for inner in operation.blocks if inner not in seen)
-                seen.update(operation.blocks)

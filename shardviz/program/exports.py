@@ -22,8 +22,7 @@ from shardviz.errors import ParseError, ShardvizError, SpecError, TraceError
 from shardviz.files import write_whole
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_text
-from shardviz.program import stablehlo_program
-from shardviz.program.adapt.exported import call_of, mesh_of, symbol_constraints
+from shardviz.program.adapt.exported import call_of, mesh_of, names_of, result_names, symbol_constraints
 from shardviz.program.lower import with_constraints
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import argument_names, assertions, mesh_in
@@ -95,9 +94,9 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
         mesh = mesh_of(exported) or mesh_in(module)
     ins, outs = _jax.export_shardings(exported)
     kept = tuple(exported.module_kept_var_idx)
-    names = stablehlo_program.names(exported.in_tree, kept, named)
+    names = names_of(exported.in_tree, kept, named)
     arguments = enumerate(zip(names, exported.in_avals, ins, strict=True))
-    results = zip(stablehlo_program.result_names(exported.out_tree), exported.out_avals, outs, strict=True)
+    results = zip(result_names(exported.out_tree), exported.out_avals, outs, strict=True)
     return ExportRecord(
         exported.fun_name,
         tuple(_array(name, aval, cut, i in kept) for i, (name, aval, cut) in arguments),

@@ -55,14 +55,7 @@ def mlir_lines(text: str) -> tuple[StageLine, ...]:
     """The lines of a module that was printed with its locations; the locations are read, and left out."""
     lines = [(line, _ALIAS.match(line)) for line in text.splitlines()]
     meant = {alias[1]: alias[2] for _, alias in lines if alias}
-    whole: dict[str, str] = {}
-
-    def expanded(name: str) -> str:
-        if name not in whole:
-            whole[name] = ""  # a location that would lead to itself ends there
-            whole[name] = _USED.sub(lambda used: expanded(used[1]), meant.get(name, ""))
-        return whole[name]
-
+    expanded = cache(lambda name: _USED.sub(lambda used: expanded(used[1]), meant.get(name, "")))
     place = cache(lambda name: _place(f"loc({expanded(name)})"))
 
     def read(line: str) -> StageLine:

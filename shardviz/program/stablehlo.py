@@ -125,7 +125,7 @@ class Walker:
     def _entered(self, op: MlirOperation) -> Around:
         around, name = self.around, op.name
         if name == "func.call":
-            return replace(around, calls=(*around.calls, op), place=self.caller(op))
+            return replace(around, calls=(*around.calls, op), place=self.place(op))
         if name == "stablehlo.while":
             trips = trip_count(op, around.calls, self._origins)
             self.unknown_loops += trips is None
@@ -137,12 +137,8 @@ class Walker:
             entering = {axis_name(a) for v in block.arguments for a in (self.graph.cut(v) or Spec()).axes}
             alike = () if set(axes) <= entering or _differs(block) else tuple(a for a in axes if a not in entering)
             manual, alike = (*around.manual, *axes), (*around.alike, *alike)
-            return replace(around, manual=manual, alike=alike, place=self.caller(op))
+            return replace(around, manual=manual, alike=alike, place=self.place(op))
         return around if name == "sdy.named_computation" else replace(around, conditional=True)
-
-    def caller(self, op: MlirOperation) -> Place | None:
-        """The place that what is inside a call or a manual computation continues."""
-        return self.place(op)
 
     def place(self, op: MlirOperation) -> Place:
         """An operation's line and name stack, those of the calls around it in front."""
@@ -160,4 +156,5 @@ def _differs(block: Block) -> bool:
 
 def flow_of(graph: MlirGraph, locations: dict[Any, Any]) -> Flow:
     """Which values are computed from which in a program; those of a function once for each way to call it."""
-    return Flow(graph, Places(locations))
+    places = Places(locations)
+    return Flow(graph, places.phase_at, places.place_inside)
