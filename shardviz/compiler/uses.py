@@ -63,11 +63,7 @@ def _windowed(op: HloOperation) -> bool:
     """Whether a permutation is part of a windowed product, or stands just before or after its loop."""
     if op.collective != "collective-permute":
         return False
-    before = maker(op.operands[0], lambda each: each.kind in _PASSES)
-    users = _users(op)
-    around = [before, *users, *(each for user in users if user.kind == "tuple" for each in _users(user))]
-    if before is not None and before.kind == "get-tuple-element":
-        around.append(maker(before.operands[0], lambda each: False))
+    around = [maker(op.operands[0], lambda each: each.kind in _PASSES), *_users(op)]
     blocks = [op.block, *(block for each in around if each is not None for block in each.blocks)]
     return any(_WINDOWED in block.name for block in blocks)
 

@@ -49,17 +49,10 @@ class Convolution(NamedTuple):
 
 
 class GraphValue:
-    """An array: an operation's result, or a block's argument.
-
-    Attributes:
-        owner: the operation that makes it, or the block that is given it.
-        index: which of its results or arguments it is.
-        shape: of the whole array, or of one device's, as the text has it; empty for what is no array.
-        dtype: NumPy's name of its element type.
-        native: the front end's own object.
-        uses: what uses it, in the text's order: an operation and the operand's place, or a block that returns it and
-            the result's place.
-    """
+    """An array: an operation's result, or a block's argument; which of them (`index`), its shape, of the whole array or
+    of one device's, as the text has it (empty for what is no array), NumPy's name of its element type, and the front
+    end's own object. `uses` has in the text's order an operation and the operand's place, or a block that returns it
+    and the result's place."""
 
     __slots__ = ("dtype", "index", "native", "owner", "shape", "uses")
 
@@ -87,16 +80,9 @@ class GraphValue:
 
 
 class Operation:
-    """One operation; the front ends extend it by what they read on demand.
-
-    Attributes:
-        kind: HLO's opcode.
-        operands, results: the arrays that go in and come out.
-        blocks: what it runs as a whole: a loop's condition and body, a branch each, what is called.
-        applied: the functions that it applies to single elements, as a reduction does; those of HLO only.
-        block: where it stands.
-        native: the front end's own object.
-    """
+    """One operation, which the front ends extend by what they read on demand: HLO's opcode, the arrays that go in and
+    come out, the blocks that it runs as wholes (a loop's condition and body, a branch each, what is called), the
+    functions of HLO that it `applied` to single elements, as a reduction does, and where it stands."""
 
     __slots__ = ("applied", "block", "blocks", "kind", "native", "operands", "results")
 
@@ -204,15 +190,8 @@ class Operation:
 
 
 class Block:
-    """Operations in order, operands before users.
-
-    Attributes:
-        name: the computation's or function's name; empty for a block without one.
-        arguments: what it is given.
-        operations: what it does.
-        returned: what it gives back.
-        callers: the operations that run it as a whole.
-    """
+    """Operations in order, operands before users; with its computation's or function's name, if any, what it is given,
+    what it gives back, and the operations that run it as a whole."""
 
     __slots__ = ("arguments", "callers", "name", "operations", "returned")
 

@@ -255,15 +255,9 @@ def _check_constraints(traced: Traced, mesh: DeviceMesh) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleRow:
-    """What one rule does.
-
-    Attributes:
-        rule: its filter in words.
-        wins: the tree paths that it gives their spec.
-        loses: (tree path, number of the earlier rule that wins it) of what it catches besides.
-        edited: those of `wins` that an edit by hand goes before.
-        unfit: (tree path, why) of those of `wins` that its spec does not fit.
-    """
+    """What one rule does: its filter in words, the tree paths that it gives its spec, (tree path, number of the earlier
+    rule that wins it) of what it catches besides, and of those that it wins those that an edit by hand goes before, and
+    (tree path, why) of those that its spec does not fit."""
 
     rule: str
     spec: Spec

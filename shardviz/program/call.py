@@ -59,15 +59,9 @@ def _plural(value: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Brings:
-    """The plan that a callable and its arguments come with; it holds where a person's plan says nothing.
-
-    Attributes:
-        mesh: the mesh, where one is known.
-        in_specs: a spec or None for each array among the arguments, in the order of the flat program; empty where
-            nothing is known of any.
-        out_specs: a pytree prefix of the result: specs, None where the compiler chooses.
-        specs_from: in words, where the specs come from, for error messages.
-    """
+    """The plan that a callable and its arguments come with, which holds where a person's says nothing: the mesh, if
+    known, a spec or None for each array in flat order (or nothing), a pytree prefix of the result, and in words, for
+    error messages, where the specs come from."""
 
     mesh: DeviceMesh | None = None
     in_specs: tuple[Spec | None, ...] = ()

@@ -56,11 +56,9 @@ def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
                     "axis, split it in two, or make it Auto",
                     argument=name,
                 )
-        dims = (tuple(a for a in dim if axis_name(a) in axes) for dim in spec.dims)
-        unreduced, reduced = (
-            tuple(a for a in partial if axis_name(a) in axes) for partial in (spec.unreduced, spec.reduced)
-        )
-        specs_in_types.append(Spec(tuple(dims), unreduced, reduced, spec.unreduced_kind))
+        keep = lambda some: tuple(a for a in some if axis_name(a) in axes)  # noqa: E731
+        dims = tuple(map(keep, spec.dims))
+        specs_in_types.append(Spec(dims, keep(spec.unreduced), keep(spec.reduced), spec.unreduced_kind))
     return tuple(specs_in_types)
 
 

@@ -42,17 +42,12 @@ RULES = "func.func(sdy-populate-op-sharding-rules)"
 
 
 class NodeKey(NamedTuple):
-    """A value's identity, which is the same under every plan.
+    """A value's identity, which is the same under every plan: the numbers of the calls that lead to it, and of the
+    operation that makes it, or that it is inside of (-1 for a function).
 
-    Attributes:
-        calls: the numbers of the calls that lead to it.
-        tag: the number of the operation that makes it, or that it is inside of; -1 for a function.
-        kind: `result`, as the operation computes it; `value`, the same as propagation has it, which the compiler may
-            have to move there; `argument` or `output` (of the program); or `inside 0`, `inside 1`, ...: an argument of
-            a block of what was entered.
-        place: which of them.
-        copy: which of several copies that the compiler made of a constant's operation.
-    """
+    Its kind is `result`, as the operation computes it; `value`, the same as propagation has it, which the compiler may
+    have to move there; `argument` or `output` (of the program); or `inside 0`, `inside 1`, ...: of a block of what was
+    entered. `place` is which of them, `copy` which copy that the compiler made of a constant's operation."""
 
     calls: tuple[int, ...]
     tag: int
@@ -63,17 +58,8 @@ class NodeKey(NamedTuple):
 
 @dataclass(eq=False)
 class Node:
-    """A value of the program.
-
-    Attributes:
-        key: what it is known by under every plan.
-        number: which of all nodes it is.
-        shape: its shape; of what is no array, none.
-        manual: the mesh axes of the manual computations around it.
-        cut: reads its spec.
-        maker: the operation that makes it; None for an argument, and inside of what is entered.
-        steps: what it is part of.
-    """
+    """A value of the program, known by its key under every plan: of what is no array the shape is empty; `cut` reads
+    its spec; `maker` is None for an argument, and inside of what is entered; `steps` are what it is part of."""
 
     key: NodeKey
     number: int
@@ -149,16 +135,11 @@ _ASKS = frozenset(("constraint", "output", "reshard", "same"))
 
 @dataclass(eq=False)
 class LinkStep:
-    """An operation, or a boundary, that connects dimensions.
+    """An operation, or a boundary, that connects dimensions: at a boundary `ins` are all that is tied together.
 
-    Attributes:
-        op: the operation.
-        kind: `rule`; or `call`, `return`, `loop`, `branch`, `manual`, `output`, `same`, `constraint`, `reshard`
-            (the compiler's own): it hands on every dimension as it is.
-        ins, outs: its operands and results; at a boundary what is tied together, all of them in `ins`.
-        where: reads its line and name stack.
-        array: of a manual computation's operand or result, which of them, the operands first.
-    """
+    Its kind is `rule`; or `call`, `return`, `loop`, `branch`, `manual`, `output`, `same`, `constraint`, `reshard` (the
+    compiler's own): it hands on every dimension as it is. `array` is which operand or result of a manual
+    computation."""
 
     op: Any
     kind: str

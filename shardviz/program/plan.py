@@ -32,16 +32,12 @@ DIMENSION = "dimension"
 
 
 class Override(NamedTuple):
-    """What a plan says of one array, or of all that a filter catches.
+    """What a plan says of one array, or of all that a filter catches: of an `argument`, an `output`, or of all arrays
+    that have the logical `dimension` of this name; by `Exactly` one tree path (an edit), or any filter (a rule).
 
-    Attributes:
-        role: `argument`, `output`, or `dimension`: all arrays that have a logical dimension of this name.
-        filter: of which arrays: `Exactly` of one tree path (an edit), or any filter (a rule).
-        part: what of them: their whole `spec`, the `memory` that they lie in, or a dimension by its number; `uncut`
-            says that what cuts their dimensions further down does not hold.
-        value: the spec (None: for an argument replicated, for an output the compiler's choice), the memory kind, or the
-            axes that cut the dimension.
-    """
+    The `part` is their whole `spec`, the `memory` that they lie in, a dimension by its number, or `uncut`: that what
+    cuts their dimensions further down does not hold. The value is the spec (None: replicated, or of an output the
+    compiler's choice), the memory kind, or the axes that cut the dimension."""
 
     role: str
     filter: Any

@@ -33,15 +33,9 @@ _HANDED_ON = frozenset(("stablehlo.convert", "stablehlo.optimization_barrier", "
 
 @dataclass(frozen=True)
 class Roles:
-    """What the arrays of a program are for.
-
-    Attributes:
-        differentiated: whether the program takes a derivative; without one there are neither state nor gradients.
-        outputs: all results.
-        optimizer: arguments that only the update uses, scalars left out.
-        gradients: results that the backward pass makes.
-        becomes: argument → the result that is its new value.
-    """
+    """What the arrays of a program are for; one without a derivative has neither state nor gradients. Results: all, and
+    those that the backward pass makes; arguments that only the update uses, scalars left out; argument → the result
+    that is its new value."""
 
     differentiated: bool
     outputs: Sequence[Argument]

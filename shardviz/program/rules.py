@@ -130,14 +130,9 @@ def _rule(pair: Any) -> Rule:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """An array among a program's arguments, as a filter sees it.
-
-    Attributes:
-        name: its tree path, such as `params['layers']['wq']` or `model.layers[0].kernel`.
-        path: the keys below its argument, or below its module: `("layers", 0, "kernel")`.
-        value: the abstract array; for one of `flax.nnx` the variable that holds it.
-        shape: its global shape.
-    """
+    """An array among a program's arguments, as a filter sees it: its tree path, such as `model.layers[0].kernel`, the
+    keys below its argument or module, `("layers", 0, "kernel")`, the abstract array, or the variable of `flax.nnx` that
+    holds it, and its global shape."""
 
     name: str
     path: tuple[Hashable, ...]

@@ -75,16 +75,10 @@ class Member(NamedTuple):
 
 
 class Caught(NamedTuple):
-    """What is found out about a dimension by sharding it along an axis of its own.
-
-    Attributes:
-        members: the dimensions of arguments and outputs to which the axis spreads.
-        letters: the letters that einsums' results have at dimensions which caught it.
-        moved: where a collective moves what it cuts, or a `shard_map` takes whole what it cuts. Most dimensions can be
-            cut wherever they occur, and all that is left to do is to add up what devices have summed in part. Some
-            cannot: a sequence meets itself where queries meet keys, a scan takes slices along stacked layers, a rotary
-            embedding takes halves, and a `shard_map` takes arrays whole along what its `in_specs` do not name.
-    """
+    """What is found out about a dimension by sharding it along an axis of its own: the dimensions of arguments and
+    outputs to which the axis spreads; letters that einsums' results have there; and where a collective moves, or a
+    `shard_map` takes whole, what it cuts. Most dimensions only want partial sums added up. A sequence meets itself
+    where queries meet keys, a scan takes slices of layers, a rotary embedding halves."""
 
     members: set[Member]
     letters: Counter[str]

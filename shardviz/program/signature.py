@@ -23,16 +23,9 @@ from shardviz.errors import TraceError
 
 @dataclass(frozen=True, eq=False)
 class CallSignature:
-    """A call of a function as `jax.jit` knows it: no array is in it.
-
-    Attributes:
-        name: the function's name.
-        fn: the function itself, jit's wrapping taken off; JAX knows it by identity.
-        args, kwargs: abstract arrays, with the shardings of those that are committed, and static values.
-        options: what `jax.jit` is told of the function: which arguments are static or donated, and `in_shardings`.
-        context: enters again the settings and the meshes that held around the call.
-        static: name → static value, as text with its type.
-    """
+    """A call of a function (jit's wrapping taken off; JAX knows it by identity) as `jax.jit` knows it, without arrays:
+    abstract ones, with the shardings of those that are committed, and static values, these also as text with their
+    types; what `jax.jit` is told of the function; and what enters again the settings and meshes around the call."""
 
     name: str
     fn: Any

@@ -23,18 +23,11 @@ from shardviz.records.phases import phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What stands around an operation.
-
-    Attributes:
-        count: how often it runs in a step; None where a loop around it has no known trip count.
-        times: the same, with loops of unknown trip count taken once.
-        trips: the trip count of the loop that was entered last.
-        calls: the calls that led to it, the outermost first.
-        manual: the mesh axes of the manual computations around it.
-        alike: those of them along which all devices do the same, as nothing that enters is sharded along them.
-        conditional: whether it is in a branch.
-        place: where the call or manual computation is whose name stack its own continues; None in the main function.
-    """
+    """What stands around an operation: how often it runs in a step, None where a loop's trip count is not known, and
+    with such loops taken once; the trip count of the loop that was entered last; the calls that led to it; the mesh
+    axes of manual computations around, and those of them along which all devices do the same, as nothing that enters is
+    sharded along them; whether it is in a branch; and the place that its own name stack continues, None in the main
+    function."""
 
     count: int | None = 1
     times: int = 1

@@ -64,17 +64,9 @@ class Callback:
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """A value inside the function that a plan constrains.
-
-    Attributes:
-        wanted: what it is called in a plan.
-        target: where it stands in the source.
-        shapes: that the value has where the function makes it, of one example under `vmap`: several where a line that
-            is run several times makes arrays of several sizes.
-        dtype: its element type.
-        times: how often Python runs its line: once for each of a loop of Python's, once for a scan.
-        manual: the mesh axes of the `shard_map`s around it.
-    """
+    """A value inside the function that a plan constrains: what it is called in a plan, where it stands in the source,
+    its shapes where the function makes it, of one example under `vmap` (several where a line that is run several times
+    makes several), how often Python runs its line (once for a scan), and the axes of the `shard_map`s around it."""
 
     wanted: Intermediate
     target: Target

@@ -106,13 +106,8 @@ def plain_path(path: Iterable[Any]) -> Path:
 
 @dataclass(frozen=True)
 class ResultPlace:
-    """Where a new value belongs.
-
-    Attributes:
-        number: the number of the argument that it is the new value of; or of one in the same object, for a new array.
-        near, path: for a new array that argument's path in the object, and its own.
-        follows: whether it is sharded as the argument is.
-    """
+    """Where a new value belongs: the number of the argument that it is the value of, or of one in the same object,
+    whose path is `near`, for a new array at `path`; and whether it is sharded as the argument is."""
 
     number: int | None
     near: Path = ()
@@ -134,14 +129,8 @@ def path_text(path: Path) -> str:
 
 @jax.tree_util.register_pytree_with_keys_class
 class Outcome:
-    """What a function gives that changes its arguments: its result, and the arguments' new values.
-
-    Attributes:
-        result: the result proper.
-        values: the new values.
-        places: where each of them belongs.
-        specs: for each array of the result the spec that the function brings for it, or None.
-    """
+    """What a function gives that changes its arguments: its result, the new values and where each of them belongs, and
+    for each array of the result the spec that the function brings for it, or None."""
 
     def __init__(
         self, result: Any, values: Iterable[Any], places: tuple[ResultPlace, ...], specs: tuple[Spec | None, ...]

@@ -34,19 +34,10 @@ _NONE: frozenset[str] = frozenset()
 
 @dataclass(frozen=True)
 class Unreplicated:
-    """A result of a `shard_map` that is said to be the same along mesh axes and may not be.
-
-    Attributes:
-        axes: these axes.
-        summed: those of them along which it is a sum of which each device holds its own part.
-        moved: whether a permutation between devices is part of it, which may make it the same after all.
-        source: the line of the sum, or of what makes the result.
-        number: which result it is.
-        shape, nbytes: of one device.
-        sizes: how many devices each axis has.
-        flops: of one device, in the products of what is passed around with what is the same on all devices.
-        products: the lines of these products.
-    """
+    """A result (its number, its line or that of the sum) of a `shard_map` that is said to be the same along mesh axes
+    and may not be: along those in `summed` it is a sum of which each device holds its own part. A permutation that is
+    part of it (`moved`) may make it the same after all: then FLOPs of one device, and lines, are of the products of
+    what is passed around with what is the same on all devices."""
 
     axes: tuple[str, ...]
     summed: tuple[str, ...]

@@ -192,17 +192,9 @@ def _asked(name: str, given: Given, lifted: Lifted) -> tuple[list[Spec | None], 
 
 @dataclass(frozen=True)
 class Given:
-    """What was given, its wrapping taken off.
-
-    Attributes:
-        fn: the function itself.
-        args: its positional arguments, those bound beforehand included.
-        how: what `jax.jit` was told, by the person or by `nnx.jit`.
-        by_nnx: whether `nnx.jit` wrapped it.
-        graph: whether in nnx's graph mode, where every variable of an argument with a sharding comes out.
-        in_shardings: a prefix of the dynamic positional arguments.
-        out_shardings: a prefix of the result.
-    """
+    """What was given, its wrapping taken off: the function, its positional arguments, those bound beforehand included,
+    what `jax.jit` was told by the person or by `nnx.jit`, and prefixes of dynamic positional arguments and of the
+    result. In nnx's `graph` mode every variable of an argument with a sharding comes out."""
 
     fn: Any
     args: tuple[Any, ...]
