@@ -126,11 +126,6 @@ def meshes(jaxpr: Any) -> Iterator[Any]:
                     yield mesh
 
 
-def has_shard_map(jaxpr: Any) -> bool:
-    """Whether there is a `shard_map` in a jaxpr or in those inside it."""
-    return any(equation.primitive.name == "shard_map" for equation in every_equation(jaxpr))
-
-
 def equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """The primitive of every equation, inside too; its source info and those around it, from the innermost outwards."""
     for equation in jaxpr.eqns:
@@ -138,11 +133,6 @@ def equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[str, t
         yield equation.primitive.name, infos
         for inner in sub_jaxprs(equation.params):
             yield from equations(inner, infos)
-
-
-def name_stacks(jaxpr: Any) -> Iterator[str]:
-    """JAX's name stack of every equation, those inside nested jaxprs included."""
-    return (str(equation.source_info.name_stack) for equation in every_equation(jaxpr))
 
 
 def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tuple[Any, Any]]]:
@@ -319,8 +309,3 @@ def outermost_shard_map(jaxpr: Any) -> tuple[Specs, Specs]:
 
 def _is_var(atom: Any) -> bool:
     return not isinstance(atom, jex_core.Literal)
-
-
-def type_specs(jaxpr: Any) -> tuple[PartitionSpec, ...]:
-    """The spec in each result's type."""
-    return tuple(atom.aval.sharding.spec for atom in jaxpr.outvars)

@@ -247,22 +247,14 @@ class HloGraph(Graph):
         elif opcode in _APPLY:
             names = (instruction.attributes[role] for role in _FUNCTIONS if role in instruction.attributes)
             operation.applied = tuple(self.blocks[name.lstrip("%")] for name in names)
-        shape = instruction.shape
-        place = 0 if opcode == "copy-start" else 1
-        if (
-            not opcode.endswith("-start")
-            or opcode == "all-reduce-start"
-            or isinstance(shape, HloShape)
-            or len(shape) <= place
-        ):
-            return _like(shape, iter(self._results(operation, shape)))
-        trees: list[Tree] = [_like(part, iter(_others(operation, part))) for part in shape]
-        trees[place] = _like(shape[place], iter(self._results(operation, shape[place])))
-        return tuple(trees)
-
-    def _results(self, operation: HloOperation, shape: ShapeTree) -> tuple[GraphValue, ...]:
-        operation.results = _others(operation, shape)
-        return operation.results
+        shape, place = instruction.shape, 0 if opcode == "copy-start" else 1
+        begins = opcode.endswith("-start") and opcode != "all-reduce-start"
+        if not begins or isinstance(shape, HloShape) or len(shape) <= place:
+            operation.results = _values(operation, shape)
+            return _like(shape, iter(operation.results))
+        operation.results = _values(operation, shape[place])
+        passed_on = (operation.results if i == place else _values(operation, part) for i, part in enumerate(shape))
+        return tuple(_like(part, iter(values)) for part, values in zip(shape, passed_on, strict=True))
 
 
 _FUNCTIONS = ("to_apply", "select", "scatter")
@@ -276,7 +268,7 @@ def graph_of(module: Module) -> HloGraph:
     return graph
 
 
-def _others(operation: HloOperation, shape: ShapeTree) -> tuple[GraphValue, ...]:
+def _values(operation: HloOperation, shape: ShapeTree) -> tuple[GraphValue, ...]:
     return tuple(HloValue(operation, i, leaf, operation.native) for i, leaf in enumerate(leaves(shape)))
 
 

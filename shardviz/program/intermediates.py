@@ -244,8 +244,8 @@ def located(wanted: Intermediate, operations: Sequence[Made]) -> Target:
 
 def _targets(wanted: Intermediate, places: Iterable[tuple[str, int, str]]) -> Iterator[Target]:
     """What is so called, in the lines that make something; each statement once."""
-    seen = set[tuple[str, Extent]]()
-    name = _normal(wanted.name)
+    seen, tree = set[tuple[str, Extent]](), parsed(wanted.name, "eval")
+    name = wanted.name if tree is None else ast.unparse(tree)  # whatever its spaces and quotes
     for file, number, function in places:
         for statement in _statements_at(file, number):
             extent = Extent.of(statement)
@@ -314,12 +314,6 @@ def constraint_calls(file: str, line: int) -> list[ast.Call]:
     nodes = (node for statement in _statements_at(file, line) for node in ast.walk(statement))
     calls = [node for node in nodes if isinstance(node, ast.Call) and len(node.args) == 2]
     return [call for call in calls if ast.unparse(call.func).endswith("with_sharding_constraint")]
-
-
-def _normal(name: str) -> str:
-    """An expression as Python writes it, whatever its spaces and quotes."""
-    tree = parsed(name, "eval")
-    return name if tree is None else ast.unparse(tree)
 
 
 def _statements_at(file: str, line: int) -> list[ast.stmt]:

@@ -297,7 +297,8 @@ def _rename(module: Any, axes: Mapping[str, tuple[str, ...]]) -> None:
             return ", ".join(map(sdy_axis, new))
 
         if GROUPS in text:
-            return _REFERENCE.sub(lambda m: ", ".join(_reference(a) for a in axes.get(unescaped(m[1]), (m[1],))), text)
+            reference = lambda a: f"#stablehlo.axis_ref<name = {sdy_axis(a)}>"  # noqa: E731
+            return _REFERENCE.sub(lambda m: ", ".join(map(reference, axes.get(unescaped(m[1]), (m[1],)))), text)
         return _QUOTED.sub(axis, text)
 
     _rewrite(module, renamed)
@@ -310,10 +311,6 @@ def axis_names(text: str) -> set[str]:
 
 _REFERENCE = re.compile(r'#stablehlo\.axis_ref<name = "((?:[^"\\]|\\.)*)">')
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(:\(\d+\)\d+)?')
-
-
-def _reference(axis: str) -> str:
-    return f"#stablehlo.axis_ref<name = {sdy_axis(axis)}>"
 
 
 def _rewrite(module: Any, change: Callable[[str], str]) -> None:

@@ -550,7 +550,9 @@ def _parting(where: str, prefix: Any, tree: Any) -> str:
     called = _called(tree)
     place = where if called in ("", where) else f"{where} ({called})"
     if type(prefix) is not type(tree):
-        return f"{place} is a {type(prefix).__name__} where the function has a {_kind(tree)}"
+        leaf = jax.tree_util.treedef_is_leaf(jax.tree.structure(tree))
+        kind = "single array" if leaf else type(tree).__name__
+        return f"{place} is a {type(prefix).__name__} where the function has a {kind}"
     ours, theirs = _children(prefix), _children(tree)
     keys = lambda paths: ", ".join(map(jax.tree_util.keystr, paths))  # noqa: E731
     if missing := [p for p in theirs if p not in ours][:5]:
@@ -575,8 +577,3 @@ def _called(tree: Any) -> str:
 def _children(tree: Any) -> dict[Any, Any]:
     """What stands directly below a pytree's root, by path."""
     return dict(jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)[0])
-
-
-def _kind(tree: Any) -> str:
-    leaves = jax.tree_util.treedef_is_leaf(jax.tree.structure(tree))
-    return "single array" if leaves else type(tree).__name__

@@ -245,6 +245,7 @@ def trace(
     if call.traced_for is not None:
         return call.traced_for(mesh)
     traced = staged(call, mesh, types, places)
+    jaxpr = traced.jaxpr.jaxpr
     ins, in_tree = _arguments(call, traced)
     out_leaves, out_tree = jax.tree.flatten(traced.out_info)
     names = [name or f"result[{i}]" for i, name in enumerate(_jax.names_of(traced)[1])]
@@ -258,10 +259,11 @@ def trace(
         for name, a, kind in zip(names, out_leaves, kinds, strict=True)
     )
     constraints = tuple(
-        Constraint(tuple(shape), Spec(_dims(spec)), _frame(source))
-        for shape, spec, source in _jax.constraints(traced.jaxpr.jaxpr)
+        Constraint(tuple(shape), Spec(_dims(spec)), _frame(source)) for shape, spec, source in _jax.constraints(jaxpr)
     )
-    in_specs, out_specs = map(_specs, _jax.outermost_shard_map(traced.jaxpr.jaxpr))
+    in_specs, out_specs = (
+        tuple(None if s is None else Spec.of(s) for s in specs) for specs in _jax.outermost_shard_map(jaxpr)
+    )
     if not any((*in_specs, *out_specs)):
         in_specs = out_specs = ()
     if isinstance(outcome, Outcome):
@@ -273,26 +275,20 @@ def trace(
         in_tree,
         jax.tree.unflatten(out_tree, names[: out_tree.num_leaves]),
         constraints,
-        tuple(Callback(name, reports, _frame(info)) for name, reports, info in _jax.callbacks(traced.jaxpr.jaxpr)),
+        tuple(Callback(name, reports, _frame(info)) for name, reports, info in _jax.callbacks(jaxpr)),
         traced.jaxpr,
-        is_differentiated(_jax.name_stacks(traced.jaxpr.jaxpr)),
-        next((DeviceMesh.of(m) for m in _jax.meshes(traced.jaxpr.jaxpr)), None),
-        _jax.has_shard_map(traced.jaxpr.jaxpr),
+        is_differentiated(str(at[0].name_stack) for _, at in _jax.equations(jaxpr)),
+        next((DeviceMesh.of(m) for m in _jax.meshes(jaxpr)), None),
+        any(name == "shard_map" for name, _ in _jax.equations(jaxpr)),
         types=types,
-        out_types=tuple(map(Spec.of, _jax.type_specs(traced.jaxpr.jaxpr))) if types else (),
+        out_types=tuple(Spec.of(atom.aval.sharding.spec) for atom in jaxpr.outvars) if types else (),
         in_specs=in_specs,
         out_specs=out_specs,
         updates=updates,
         keeps=(True,) * len(ins) if call.keeps_unused else (),
         reconstrained=call.constraints,
-        estimates=tuple(
-            Estimate(_frame(info), shapes, flops) for flops, shapes, info in _jax.kernel_estimates(traced.jaxpr.jaxpr)
-        ),
+        estimates=tuple(Estimate(_frame(info), shapes, flops) for flops, shapes, info in _jax.kernel_estimates(jaxpr)),
     )
-
-
-def _specs(specs: Any) -> tuple[Spec | None, ...]:
-    return tuple(None if s is None else Spec.of(s) for s in specs)
 
 
 def _dims(spec: Any) -> tuple[tuple[str, ...], ...]:
