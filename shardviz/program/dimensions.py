@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from jax.extend.mlir import ir
 
 from shardviz.errors import ShardvizError
 from shardviz.program.lower import Lowered
@@ -150,14 +149,14 @@ def dimensions(lowered: Lowered) -> Dimensions:
     traced = lowered.traced
     arrays = {("argument", a.name): a for a in traced.arguments} | {("output", o.name): o for o in traced.outputs}
     sizes = {Member(*at, d): size for at, array in arrays.items() for d, size in enumerate(array.shape)}
-    with lowered.entered(), ir.Location.unknown():
+    with lowered.entered():
         opened = Opened(lowered)
         trial = opened.bytecode()
     rehearse_module(trial, PIPELINE)
-    with lowered.entered(), ir.Location.unknown():
+    with lowered.entered():
         opened.begin()
         uses = opened.uses()
-    groups = _groups(opened, sizes)
+    groups = _groups(lowered, opened, sizes)
     for group in groups:
         group.stacked = any(m.dimension == 0 for m in group.members & uses[SCANNED])
     groups = _joined(groups, lambda group: _stack(group, sizes))
@@ -195,7 +194,7 @@ class _DimensionGroup:
         self.moved |= other.moved
 
 
-def _groups(opened: Opened, sizes: Mapping[Member, int]) -> list[_DimensionGroup]:
+def _groups(lowered: Lowered, opened: Opened, sizes: Mapping[Member, int]) -> list[_DimensionGroup]:
     """A group for each seed that is in no group yet, tried together with the other layers' (alike but for numbers in
     their paths), each with an axis of its own; groups that share a dimension become one."""
     groups: list[_DimensionGroup] = []
@@ -207,7 +206,7 @@ def _groups(opened: Opened, sizes: Mapping[Member, int]) -> list[_DimensionGroup
     for of_a_kind in grouped(((_NUMBERS.sub("#", s.path), s.dimension, sizes[s]), s) for s in free).values():
         for some in (of_a_kind[:1], *opened.batches(of_a_kind[1:], sizes)):
             left = [seed for seed in some if seed not in placed]
-            with opened.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
+            with lowered.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
                 caught = opened.caught(left, sizes) if left else {}
             for seed, (members, letters, moved) in caught.items():
                 group = _DimensionGroup({m for m in members if sizes.get(m, 0) > 1} | {seed}, letters, moved=moved)

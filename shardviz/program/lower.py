@@ -97,12 +97,12 @@ class Lowered:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Holds the lock and enters the module's context. A fork of the process that lowered has neither the thread
+        """Holds the lock and enters the module's context, at no source location. A fork of the process that lowered has neither the thread
         that may have held the lock, nor those that MLIR would share its work among."""
         if self.process != os.getpid():
             self.process, self.lock = os.getpid(), threading.Lock()
             _jax.renew_threads(self.module.context)
-        with self.lock, self.module.context:
+        with self.lock, self.module.context, ir.Location.unknown():
             yield
 
     def apart(self) -> Lowered:
@@ -276,7 +276,7 @@ def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) 
 def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
     """The module under a plan as `jax.jit` compiles it: without unused arguments, with memories and lines."""
     unused = lowered.unused
-    with lowered.entered(), ir.Location.unknown():
+    with lowered.entered():
         module = edited(lowered, bound)
         main = main_of(module)
         if bound.out_memory or any(a.name in bound.in_memory for a in lowered.kept):

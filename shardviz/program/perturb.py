@@ -7,7 +7,7 @@ axis is taken away there: `{"model", "data"}` without `model` is `{"data"}`, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -58,9 +58,8 @@ class Perturbed:
     @cached_property
     def module(self) -> ir.Operation:
         """The module before propagation, numbered."""
-        with ir.Location.unknown():
-            module = prepared(self.lowered, self.bound)
-            tag(module)
+        module = prepared(self.lowered, self.bound)
+        tag(module)
         return module
 
     @cached_property
@@ -82,15 +81,13 @@ class Perturbed:
     @cached_property
     def shardings(self) -> list[Source]:
         """Every sharding that is written down, of no dimension and axis yet."""
-        with ir.Location.unknown():
-            return list(self._written())
-
-    def _written(self) -> Iterator[Source]:
         nowhere = {"dimension": -1, "axis": ""}
-        for role in ENDS:
-            for place, (array, entry) in enumerate(self._entries(self.module, role)):
-                if _SHARDING in entry:
-                    yield Source(role=role, name=array.name, spec=spec_of(entry[_SHARDING]), places=(place,), **nowhere)
+        ends = [
+            Source(role=role, name=array.name, spec=spec_of(entry[_SHARDING]), places=(place,), **nowhere)
+            for role in ENDS
+            for place, (array, entry) in enumerate(self._entries(self.module, role))
+            if _SHARDING in entry
+        ]
         lines: dict[Any, Source] = {}  # a line's constraint, on the way forward and on the way back
         for op in _jax.walk(self.module):
             if op.name == "sdy.sharding_constraint":
@@ -107,7 +104,7 @@ class Perturbed:
                 name = "an unknown line" if frame is None else frame.short
                 stands = {"role": role, "name": name, "source": frame, "places": places}
                 lines[key] = Source(spec=spec_of(attribute), **stands, **nowhere)
-        yield from lines.values()
+        return [*ends, *lines.values()]
 
     def _entries(self, module: ir.Operation, role: str) -> list[tuple[Any, dict[str, Any]]]:
         """The arguments or outputs with their attributes."""
@@ -139,9 +136,8 @@ class Perturbed:
 
     def run(self, gone: Collection[Source], added: Collection[Source] = (), then: str | None = None) -> ir.Operation:
         """A copy of the module with changed sources after propagation and further passes (`then`)."""
-        with ir.Location.unknown():
-            module = self.changed(gone, added)
-            run(module, then)
+        module = self.changed(gone, added)
+        run(module, then)
         self.runs += 1
         return module
 
@@ -157,26 +153,25 @@ class Perturbed:
         for source, put in (*((s, False) for s in gone), *((s, True) for s in added)):
             for place in source.places:
                 edits.setdefault(source.role, {}).setdefault(place, []).append((source, put))
-        with ir.Location.unknown():
-            for each in forced:
-                sharding = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(each.spec, len(each.spec.dims))}>")
-                (op,) = _numbered(module, (each.tag,))
-                _constrain(op, each.place, sharding, operand=each.operand)
-            for place, changes in edits.pop("shard_map", {}).items():
-                _free(module, place, changes)
-            for role in edits.keys() & ENDS:
-                entries = self._entries(module, role)
-                for place, changes in edits.pop(role).items():
-                    array, entry = entries[place]
-                    old = entry.get(_SHARDING) or ir.Attribute.parse(
-                        f"#sdy.sharding<@{MESH}, {sdy_spec(Spec(), len(array.shape))}>"
-                    )
-                    entry[_SHARDING] = _edited(old, changes)
-                attributes = [ir.DictAttr.get(entry) for _, entry in entries]
-                main_of(module).attributes[ENDS[role]] = ir.ArrayAttr.get(attributes)
-            inside = {place: changes for of in edits.values() for place, changes in of.items()}
-            for op in _numbered(module, inside) if inside else ():
-                op.attributes["sharding"] = _edited(op.attributes["sharding"], inside[number_of(op)])
+        for each in forced:
+            sharding = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(each.spec, len(each.spec.dims))}>")
+            (op,) = _numbered(module, (each.tag,))
+            _constrain(op, each.place, sharding, operand=each.operand)
+        for place, changes in edits.pop("shard_map", {}).items():
+            _free(module, place, changes)
+        for role in edits.keys() & ENDS:
+            entries = self._entries(module, role)
+            for place, changes in edits.pop(role).items():
+                array, entry = entries[place]
+                old = entry.get(_SHARDING) or ir.Attribute.parse(
+                    f"#sdy.sharding<@{MESH}, {sdy_spec(Spec(), len(array.shape))}>"
+                )
+                entry[_SHARDING] = _edited(old, changes)
+            attributes = [ir.DictAttr.get(entry) for _, entry in entries]
+            main_of(module).attributes[ENDS[role]] = ir.ArrayAttr.get(attributes)
+        inside = {place: changes for of in edits.values() for place, changes in of.items()}
+        for op in _numbered(module, inside) if inside else ():
+            op.attributes["sharding"] = _edited(op.attributes["sharding"], inside[number_of(op)])
         verify(module)
         return module
 

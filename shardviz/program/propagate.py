@@ -62,7 +62,7 @@ class Propagated:
 def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
     """Runs Shardy, which ends its process where one of its checks fails, on a program in another process first, if one
     can be had. Raises CompileError if that died or Shardy refused the program."""
-    with lowered.entered(), ir.Location.unknown():
+    with lowered.entered():
         module = _jax.bytecode(prepared(lowered, bound))
     rehearse_module(module, PIPELINE)
 
@@ -87,7 +87,7 @@ def propagate(
 ) -> Propagated:
     """Runs Shardy on a program under a plan, here, or on the module that `make` makes with the lock held. `flops`:
     kernel name or call target → FLOPs of one run on one device, as a person says."""
-    with lowered.entered(), ir.Location.unknown():
+    with lowered.entered():
         return _propagated(lowered, bound, flops or {}, make)
 
 
@@ -100,7 +100,7 @@ def sketch(
     """As `propagate`, of which only what costs is read (no intermediates), and about how much memory it takes beside
     `room` bytes of its own memory that a chip's compiler fills with values."""
     _ = lowered.unused  # which takes the lock
-    with lowered.entered(), ir.Location.unknown():
+    with lowered.entered():
         propagated = _propagated(lowered, bound, flops or {}, brief=True)
         return propagated, footprint(propagated.graph, lowered, bound, room)
 

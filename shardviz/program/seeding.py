@@ -20,7 +20,6 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -105,12 +104,6 @@ class Opened:
                 text = ", ".join(f"<@{MESH}, {_open(spec_of(each))}>" for each in shardings_of(op, name))
                 op.attributes[name] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{text}]>")
         self._manual: dict[Member, tuple[Axis, ...]] = {}  # the dimensions that a shard_map cuts → by which axes
-
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Holds the module's lock, and enters its context."""
-        with self._lowered.entered(), ir.Location.unknown():
-            yield
 
     def bytecode(self) -> bytes:
         """The module with nothing seeded, to be tried elsewhere."""

@@ -39,18 +39,14 @@ class Around:
     place: Place | None = None
 
 
-PLACES = "places"
-"""Where what is known of locations has them by what stands around them."""
-
-
 class Places:
     """The places of a program's operations, those of the calls around them in front."""
 
     def __init__(self, locations: dict[Any, Any]):
-        """`locations`: what is known of each source location, and as `PLACES` by the place around it, filled as they
+        """`locations`: what is known of each source location, and as `places` by the place around it, filled as they
         are met; they are the same in all modules of a program."""
         self.locations = locations
-        self._by_place: dict[Place | None, dict[Any, Place]] = locations.setdefault(PLACES, {})
+        self._by_place: dict[Place | None, dict[Any, Place]] = locations.setdefault("places", {})
 
     def __call__(self, op: MlirOperation, around: Place | None) -> Place:
         """An operation's line and name stack, inside of what stands at the place `around`."""

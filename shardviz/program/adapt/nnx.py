@@ -103,7 +103,10 @@ def _unwrapped(fn: Any, args: tuple[Any, ...]) -> Given | None:
         graph = type(fn).__name__ == "JitWrapped"
         out = how.out_shardings  # graph mode: (arguments, keyword arguments, result); tree mode: (result, updates)
         out = (out[2] if graph else out[0]) if isinstance(out, tuple | list) else None
-        return Given(_method(inner.f, args), args, how, True, graph, how.in_shardings, out)
+        method = inner.f  # its module's parameter is called as elsewhere
+        if args and is_object(args[0]) and [p.name for p in parameters_of(method)[:1]] == ["self"]:
+            method = _named_first("model", method.__name__, method)
+        return Given(method, args, how, True, graph, how.in_shardings, out)
     how = _jax.unwrap_jit(fn)
     if how is not None:
         return Given(how.fn, args, how, in_shardings=how.in_shardings, out_shardings=how.out_shardings)
@@ -114,12 +117,6 @@ def _unwrapped(fn: Any, args: tuple[Any, ...]) -> Given | None:
     if not callable(fn) or hasattr(fn, "lower"):  # wrapped by something else, such as jax.pmap
         return None
     return Given(fn, args)
-
-
-def _method(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
-    """A method with its module's parameter called as elsewhere."""
-    is_method = args and is_object(args[0]) and [p.name for p in parameters_of(fn)[:1]] == ["self"]
-    return _named_first("model", fn.__name__, fn) if is_method else fn
 
 
 def _is_nnx_jit(fn: Any) -> bool:
@@ -172,14 +169,14 @@ def _brings(name: str, under: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
     return Brings(mesh, brought, None, specs_from), pinned
 
 
-def _asked(name: str, given: Given, lifted: Lifted) -> tuple[list[Spec | None], tuple[bool, ...]]:
+def _asked(name: str, under: Given, lifted: Lifted) -> tuple[list[Spec | None], tuple[bool, ...]]:
     """For each array the spec that `in_shardings` give it, and whether they give one at all. Raises SpecError if they
     give two to an array that stands at two places; TraceError if an array does, and `nnx.jit` is in its tree mode."""
     what, places = f"{name}'s in_shardings", lifted.places
-    prefix = spec_tree(given.in_shardings)
+    prefix = spec_tree(under.in_shardings)
     positional, keyword = places.tree
     prefix = tuple(prefix) if isinstance(prefix, tuple | list) else (prefix,) * len(positional)
-    if given.by_nnx and not given.graph and (twice := places.twice()):
+    if under.by_nnx and not under.graph and (twice := places.twice()):
         raise TraceError(
             f"{name}: {' and '.join(twice)} are one variable, and nnx.jit in its tree mode (graph=False) takes each "
             "variable once, as flax says too; give it once, or use graph=True"
@@ -263,10 +260,10 @@ class Lifted:
     states: bool
 
     @classmethod
-    def of(cls, given: Given, kwargs: dict[str, Any], options: JitOptions) -> Lifted | None:
+    def of(cls, under: Given, kwargs: dict[str, Any], options: JitOptions) -> Lifted | None:
         """The arguments lifted; None for those of a plain function that has no objects among them."""
-        static = {*options.static_places(given.fn, len(given.args)), *options.static_argnames}
-        whole: dict[int | str, Any] = {**dict(enumerate(given.args)), **kwargs}
+        static = {*options.static_places(under.fn, len(under.args)), *options.static_argnames}
+        whole: dict[int | str, Any] = {**dict(enumerate(under.args)), **kwargs}
         whole = {k: v if k in static else made(v) for k, v in whole.items()}
         flat = {}
         for k, v in whole.items():
@@ -275,9 +272,9 @@ class Lifted:
                     flat[k] = jax.tree.flatten(v, is_leaf=is_object)
         trees = {k: (treedef, tuple(map(is_object, leaves))) for k, (leaves, treedef) in flat.items()}
         owned = [(k, x) for k, (leaves, _) in flat.items() for x in leaves if is_object(x)]
-        if not owned and not given.by_nnx:
+        if not owned and not under.by_nnx:
             return None
-        if given.how is not None and not given.by_nnx:  # to jax.jit two modules are two, whatever they share
+        if under.how is not None and not under.by_nnx:  # to jax.jit two modules are two, whatever they share
             owned = [(k, load().clone(x)) for k, x in owned]
         graphdef, state = load().split(tuple(x for _, x in owned))
         state = abstract_tree("the state", state)  # so that nothing keeps a model alive
@@ -285,7 +282,7 @@ class Lifted:
         objects = {path: _leaf(path[1:], value, held) for path, held, value in entries(state)}
         facts = iter(views(state, len(owned), lambda path, _, __: objects[path]))
         standing = iter(_standing([x for _, x in owned], objects))
-        roots = parameter_names(given.fn, len(given.args))
+        roots = parameter_names(under.fn, len(under.args))
         pure, arguments, places = dict(whole), {}, {}
         home: dict[int, Leaf] = {}  # a leaf at a place → that of its array
         for key, (leaves, treedef) in flat.items():
@@ -306,13 +303,16 @@ class Lifted:
                     at.append(named := replace(leaf, name=name))
                     home[id(named)] = leaf
             arguments[key], places[key] = treedef.unflatten(own), treedef.unflatten(at)
-        positional = tuple(arguments[i] for i in range(len(given.args)) if i in arguments)
+        positional = tuple(arguments[i] for i in range(len(under.args)) if i in arguments)
         keyword = {k: arguments[k] for k in kwargs if k in arguments}
         every = tuple(jax.tree.leaves((positional, keyword)))
         numbers = {id(leaf): i for i, leaf in enumerate(every)}
-        standing_at = tuple(places[i] for i in range(len(given.args)) if i in places), {k: places[k] for k in keyword}
+        standing_at = (
+            tuple(places[i] for i in range(len(under.args)) if i in places),
+            {k: places[k] for k in keyword},
+        )
         return cls(
-            pure=(tuple(pure[i] for i in range(len(given.args))), {k: pure[k] for k in kwargs}),
+            pure=(tuple(pure[i] for i in range(len(under.args))), {k: pure[k] for k in kwargs}),
             leaves=every,
             places=ArrayPlaces(
                 standing_at, tuple(numbers[id(home[id(leaf)])] for leaf in jax.tree.leaves(standing_at))
@@ -346,18 +346,18 @@ class Lifted:
 
 
 def pure_function(
-    given: Given, lifted: Lifted, donated: set[int | str], pinned: tuple[bool, ...]
+    under: Given, lifted: Lifted, donated: set[int | str], pinned: tuple[bool, ...]
 ) -> Callable[..., Any]:
     """The function from arrays to arrays."""
 
-    @functools.wraps(given.fn)
+    @functools.wraps(under.fn)
     def pure(*args: Any, **kwargs: Any) -> Any:
         args, kwargs, objects, before = lifted.merged(args, kwargs)
-        result = given.fn(*args, **kwargs)
+        result = under.fn(*args, **kwargs)
         leaves, treedef = jax.tree.flatten(result, is_leaf=is_object)
         _, state = load().split(objects)
-        updates = given.by_nnx or (given.updates and not lifted.states)  # to jax.jit a state is a tree like others
-        new = _updates(given, lifted, donated, pinned, state, before) if updates else []
+        updates = under.by_nnx or (under.updates and not lifted.states)  # to jax.jit a state is a tree like others
+        new = _updates(under, lifted, donated, pinned, state, before) if updates else []
         taken = {id(value) for _, value in new}  # a module that is an argument and a result comes out once
         own = tuple(x for x in leaves if is_object(x))
         _, state = load().split(own)
@@ -368,7 +368,7 @@ def pure_function(
         placeholders = treedef.unflatten(
             next(facts) if is_object(x) else Leaf("", (), x, tuple(getattr(x, "shape", ()))) for x in leaves
         )
-        specs, _ = specs_by("out_shardings", given.out_shardings, placeholders)
+        specs, _ = specs_by("out_shardings", under.out_shardings, placeholders)
         if not new and not any(specs):
             return plain
         return Outcome(plain, [v for _, v in new], tuple(p for p, _ in new), specs)
@@ -377,7 +377,7 @@ def pure_function(
 
 
 def _updates(
-    given: Given,
+    under: Given,
     lifted: Lifted,
     donated: set[int | str],
     pinned: tuple[bool, ...],
@@ -389,7 +389,7 @@ def _updates(
     for path, _, value in entries(state):
         number = lifted.numbers.get(path)
         kept = number is not None and (
-            lifted.roots[path[0]] in donated or (given.graph and pinned[number])  # pyright: ignore
+            lifted.roots[path[0]] in donated or (under.graph and pinned[number])  # pyright: ignore
         )
         if kept or number is None or before[path] is not value:
             near = next((i for p, i in lifted.numbers.items() if p[0] == path[0]), None)
