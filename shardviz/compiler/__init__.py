@@ -12,30 +12,3 @@ from shardviz.compiler.shapes import HloShape, parse_shape
 from shardviz.compiler.shardings import cut, output_shardings, values
 from shardviz.compiler.uses import with_shardys
 from shardviz.compiler.work import count_bytes, count_flops, with_bytes
-
-__all__ = [
-    "Buffers",
-    "Computation",
-    "FrameTable",
-    "HloShape",
-    "Instruction",
-    "Module",
-    "Phases",
-    "algorithms",
-    "alive_at_peak",
-    "collectives",
-    "count_bytes",
-    "count_flops",
-    "cut",
-    "graph_of",
-    "is_scheduled",
-    "memory",
-    "output_shardings",
-    "parse",
-    "parse_shape",
-    "schedule_of",
-    "target_collectives",
-    "values",
-    "with_bytes",
-    "with_shardys",
-]

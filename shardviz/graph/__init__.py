@@ -5,21 +5,3 @@ from shardviz.graph.loops import heaviest_runs, runs, trip_counts
 from shardviz.graph.operations import Block, Contraction, Convolution, Dims, Graph, GraphValue, Operation
 from shardviz.graph.origins import KEEPS, At, Origins
 from shardviz.graph.trips import trip_count
-
-__all__ = [
-    "KEEPS",
-    "At",
-    "Block",
-    "Contraction",
-    "Convolution",
-    "Dims",
-    "Flow",
-    "Graph",
-    "GraphValue",
-    "Operation",
-    "Origins",
-    "heaviest_runs",
-    "runs",
-    "trip_count",
-    "trip_counts",
-]

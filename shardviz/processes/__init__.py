@@ -9,15 +9,3 @@ from shardviz.processes.client import begin, shutdown, start, submit
 from shardviz.processes.dumps import LEVELS
 from shardviz.processes.future import Job
 from shardviz.processes.job import Request, Topology, Trial
-
-__all__ = [
-    "LEVELS",
-    "Job",
-    "Request",
-    "Topology",
-    "Trial",
-    "begin",
-    "shutdown",
-    "start",
-    "submit",
-]

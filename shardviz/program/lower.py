@@ -97,8 +97,8 @@ class Lowered:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Holds the lock and enters the module's context, at no source location. A fork of the process that lowered has neither the thread
-        that may have held the lock, nor those that MLIR would share its work among."""
+        """Holds the lock and enters the module's context, at no location. A fork of the process that lowered has
+        neither the thread that may have held the lock, nor those that MLIR would share its work among."""
         if self.process != os.getpid():
             self.process, self.lock = os.getpid(), threading.Lock()
             _jax.renew_threads(self.module.context)
