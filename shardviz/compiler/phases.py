@@ -98,21 +98,14 @@ def named_instruction(
         for inner in reversed(fused.instructions):
             if _is_named(inner):
                 return fused, inner
-    at = instruction
-    for _ in range(_FAR):
-        if not at.operands:
-            break
-        at = computation.by_name[at.operands[0]]
-        if _is_named(at):
-            return computation, at
-    at = instruction
-    for _ in range(_FAR):
-        users = computation.users.get(at.name, ())
-        if not users:
-            break
-        at = users[0]
-        if at.op_name:
-            return computation, at
+    first_maker = lambda at: computation.by_name[at.operands[0]] if at.operands else None  # noqa: E731
+    first_user = lambda at: next(iter(computation.users.get(at.name, ())), None)  # noqa: E731
+    for beside in (first_maker, first_user):
+        at = beside(instruction)
+        for _ in range(_FAR):
+            if at is not None and _is_named(at):
+                return computation, at
+            at = at and beside(at)
     return computation, instruction
 
 

@@ -155,7 +155,14 @@ def _shard_mapped(told: _jax.PmapWrapping, mapped: Mapped) -> Any:
             positional, keyword = tree.unflatten(squeezed)
             dynamic = iter(positional)
             merged = [a if i in told.static_argnums else next(dynamic) for i, a in enumerate(args)]
-            result = _called(told, mapped.name, merged, keyword)
+            try:
+                with _jax.inside_pmap():
+                    result = told.fn(*merged, **keyword)
+            except _jax.NestedPmap as error:
+                raise TraceError(
+                    f"{mapped.name} calls a pmapped function inside a pmap, which JAX no longer has now that pmap is a "
+                    "shard_map; write one jax.shard_map over a mesh with an axis for each"
+                ) from error
             leaves, out_tree = jax.tree.flatten(result)
             dims = _out_dims(told, mapped.name, result)
             stacked = (x if d is None else jax.lax.expand_dims(x, [d]) for x, d in zip(leaves, dims, strict=True))
@@ -172,17 +179,6 @@ def _shard_mapped(told: _jax.PmapWrapping, mapped: Mapped) -> Any:
         )(*flat)
 
     return run
-
-
-def _called(told: _jax.PmapWrapping, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    try:
-        with _jax.inside_pmap():
-            return told.fn(*args, **kwargs)
-    except _jax.NestedPmap as error:
-        raise TraceError(
-            f"{name} calls a pmapped function inside a pmap, which JAX no longer has now that pmap is a "
-            "shard_map; write one jax.shard_map over a mesh with an axis for each"
-        ) from error
 
 
 def _each_dim(change: Any, dims: Any) -> Any:
