@@ -35,7 +35,7 @@ from itertools import chain
 from weakref import WeakKeyDictionary
 
 from shardviz.compiler.module import CALLERS, Computation, Instruction, Module, Named, number
-from shardviz.compiler.shapes import HloShape, ShapeTree, leaves
+from shardviz.compiler.shapes import HloShape, ShapeTree, element, leaves
 from shardviz.errors import ParseError
 from shardviz.graph import Block, Contraction, Convolution, Dims, Graph, GraphValue, Operation
 from shardviz.records import KINDS
@@ -217,14 +217,14 @@ class HloGraph(Graph):
             if instruction.opcode == "parameter":
                 continue
             named = zip(instruction.operands, instruction.operand_parts, strict=True)
-            operands = [_part(arrays[name], part) for name, part in named]
+            operands = [element(arrays[name], part, _NO_TUPLE) for name, part in named]
             if instruction.opcode == "tuple":
                 arrays[instruction.name] = tuple(operands)
             elif instruction.opcode == "async-update":
                 arrays[instruction.name] = operands[0]
             elif instruction.opcode == "get-tuple-element":
                 index = number(instruction.attributes["index"], instruction)
-                arrays[instruction.name] = _part(operands[0], (index,))
+                arrays[instruction.name] = element(operands[0], (index,), _NO_TUPLE)
             else:
                 arrays[instruction.name] = self._made(block, instruction, operands)
         block.returns(leaves(arrays[computation.root.name]))
@@ -258,6 +258,7 @@ class HloGraph(Graph):
 
 
 _FUNCTIONS = ("to_apply", "select", "scatter")
+_NO_TUPLE = "what is no such tuple"
 
 
 def graph_of(module: Module) -> HloGraph:
@@ -280,11 +281,3 @@ def _run(instruction: Instruction) -> list[str]:
 
 def _like(shape: ShapeTree, values: Iterator[GraphValue]) -> Tree:
     return next(values) if isinstance(shape, HloShape) else tuple(_like(part, values) for part in shape)
-
-
-def _part(tree: Tree, path: tuple[int, ...]) -> Tree:
-    for index in path:
-        if isinstance(tree, GraphValue) or index >= len(tree):
-            raise ParseError(f"HLO: there is no element {path} of what is no such tuple")
-        tree = tree[index]
-    return tree

@@ -89,13 +89,13 @@ def leaves(tree: Any) -> tuple[Any, ...]:
     return tuple(leaf for part in tree for leaf in leaves(part)) if isinstance(tree, tuple) else (tree,)
 
 
-def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
-    """The part of a tuple's shape that `path` leads to."""
+def element(tree: Any, path: tuple[int, ...], called: str = "") -> Any:
+    """The part that `path` leads to of tuples within each other, which an error calls so."""
     for index in path:
-        if isinstance(shape, HloShape) or index >= len(shape):
-            raise ParseError(f"HLO: there is no element {path} of {shape}")
-        shape = shape[index]
-    return shape
+        if not isinstance(tree, tuple) or index >= len(tree):
+            raise ParseError(f"HLO: there is no element {path} of {called or tree}")
+        tree = tree[index]
+    return tree
 
 
 @lru_cache(maxsize=4096)

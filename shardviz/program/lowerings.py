@@ -53,14 +53,10 @@ class _Kept:
 
 
 class Lowerings:
-    """A call, traced and lowered as plans ask for it.
-
-    Attributes:
-        mesh: the mesh of the last trace, or the first one that is known of.
-        waits: why the call is not traced yet; None once it is, or where a plan's mesh is all that is wanted.
-        opened: whether the sharding constraints inside are left out.
-        bare: whether the run has no mesh around the call: nobody gave one, and the call brings its own in shardings.
-    """
+    """A call, traced and lowered as plans ask for it: with the mesh of the last trace, or the first one that is known
+    of; why it is not traced yet (`waits`), if it is not for want of a plan's mesh alone; whether constraints inside are
+    left out (`opened`), and whether the run has no mesh around (`bare`): nobody gave one, and the call brings its own
+    in shardings."""
 
     def __init__(self, call: Call, mesh: DeviceMesh | None, *, opened: bool = False):
         """Traces the call at once where that can be done without a plan; `opened` leaves the constraints inside it out.

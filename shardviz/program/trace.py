@@ -34,16 +34,9 @@ from shardviz.records.source import innermost
 
 @dataclass(frozen=True)
 class Argument:
-    """One array of the function's arguments or results.
-
-    Attributes:
-        name: its tree path, such as `params['layers']['wq']`.
-        shape: its global shape.
-        dtype: its element type's name.
-        donated: whether its buffer may be reused for a result.
-        memory_kind: of a result, where the function leaves it; of an argument nothing is known but by a plan.
-        scanned: an argument of which a loop takes one slice along its first dimension in each run.
-    """
+    """One array of the function's arguments or results: its tree path, such as `params['layers']['wq']`, global shape,
+    the element type's name; whether its buffer may be reused for a result; the memory where the function leaves a
+    result; and whether a loop takes one slice of it along its first dimension in each run."""
 
     name: str
     shape: tuple[int, ...]

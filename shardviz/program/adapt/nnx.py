@@ -237,17 +237,12 @@ def _standing(objects: Sequence[Any], arrays: Mapping[Path, Leaf]) -> list[dict[
 class Lifted:
     """Arguments whose objects are split into arrays.
 
-    Attributes:
-        pure: (positional, keyword) arguments without objects.
-        leaves: every array among the dynamic ones, in flat order; their names are empty.
-        places: where each of them stands, in the tree of (dynamic positional, keyword) arguments: a module or variable
-            that is given twice stands at two places.
-        trees: for each dynamic argument its structure down to objects, and which of its leaves are objects.
-        graphdef, treedef: the objects' graph, and their state's structure.
-        roots: for each object the argument that it is in.
-        numbers: for each array of the objects its path (the object's number first) and its number among all arrays.
-        states: whether all objects are states: trees that `jax.jit` takes and gives.
-    """
+    They are (positional, keyword) arguments without objects, and every array among the dynamic ones, in flat order,
+    with empty names. An array stands at several `places` in the tree of (dynamic positional, keyword) arguments where a
+    module or variable is given twice. For each dynamic argument `trees` has its structure down to objects, and which of
+    its leaves are objects; these have a graph and a state's structure, each the argument that it is in (`roots`), each
+    array its path (the object's number first) and its number among all. Are all `states`, `jax.jit` takes and gives
+    them."""
 
     pure: tuple[tuple[Any, ...], dict[str, Any]]
     leaves: tuple[Leaf, ...]
