@@ -86,6 +86,17 @@ class Operation:
 
     __slots__ = ("applied", "block", "blocks", "kind", "native", "operands", "results")
 
+    # What the front ends read when it is asked for.
+    collective: Any  # the kind of the collective that it is, or begins; empty for any other operation
+    constant: Any  # the number of a constant of one element, or its text
+    direction: Any  # a comparison's, `LT` say
+    contraction: Any  # a `Contraction`: how the factors of a matrix product meet
+    convolution: Any  # a `Convolution`: how it goes over its input
+    spreads: Any  # whether a pad puts something between the elements too
+    met: Any  # the dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups
+    target: Any  # what a custom call calls; empty where it says none
+    config: Any  # what it says to what it calls: its `backend_config`, as text
+
     def __init__(self, kind: str, operands: tuple[GraphValue, ...], block: Block, native: Any):
         self.kind, self.block, self.native = kind, block, native
         self.operands: tuple[Any, ...] = operands  # the front ends extend `GraphValue` too
@@ -129,24 +140,9 @@ class Operation:
         raise ParseError(f"{self}: its result is no array")
 
     @property
-    def collective(self) -> str:
-        """The kind of the collective that it is, or begins; empty for any other operation."""
-        raise NotImplementedError
-
-    @property
     def goes_on(self) -> bool:
         """Whether it goes on with an asynchronous operation, or ends one, that another began."""
         return False
-
-    @property
-    def constant(self) -> Any:
-        """The number of a constant of one element, or its text."""
-        raise NotImplementedError
-
-    @property
-    def direction(self) -> str:
-        """A comparison's direction, `LT` say."""
-        raise NotImplementedError
 
     @property
     def is_exact(self) -> bool:
@@ -154,39 +150,9 @@ class Operation:
         return False
 
     @property
-    def contraction(self) -> Contraction:
-        """How the factors of a matrix product meet."""
-        raise NotImplementedError
-
-    @property
-    def convolution(self) -> Convolution:
-        """How a convolution goes over its input."""
-        raise NotImplementedError
-
-    @property
-    def spreads(self) -> bool:
-        """Whether a pad puts something between the elements too."""
-        raise NotImplementedError
-
-    @property
     def compares(self) -> bool:
         """Whether a scatter puts one element into each row, as XLA has made it a comparison before it partitions."""
         return False
-
-    @property
-    def met(self) -> Dims:
-        """The dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups."""
-        raise NotImplementedError
-
-    @property
-    def target(self) -> str:
-        """What a custom call calls; empty where it says none."""
-        raise NotImplementedError
-
-    @property
-    def config(self) -> str:
-        """What a custom call says to what it calls: its `backend_config`, as text."""
-        raise NotImplementedError
 
 
 class Block:
