@@ -148,47 +148,27 @@ class _Fusion:
 
 @dataclass(eq=False, slots=True)
 class _ListedArray:
-    """An array: in memory, or to be computed from others where it is read.
-
-    Attributes:
-        value, size: the array, and its bytes on one device.
-        operation, operands: what computes it element by element, and from what.
-        fusion: what computes it, or computed it first.
-        reader: the last that read it and could do more with it.
-        product: the first product that computes it.
-        in_memory: it is there, or will be when something reads it.
-        written: that is counted.
-        stored: it is for a loop, or a result.
-        sent: the collectives that take it.
-        slot: behind which it can be computed.
-        begun: the collectives that must have ended before.
-        is_gathered: it is an all-gather's result.
-        over: of an all-reduce's result: over which devices it is.
-        is_summed: it is a reduction's, which is there when all of its fusion is done.
-        is_slice: no more than its own bytes of anything are read for it.
-        place: the array in whose place it lies, mostly its own.
-        last: the slot at which it is needed last.
-    """
+    """An array: in memory, or to be computed from others where it is read."""
 
     value: GraphValue
-    size: float
-    slot: _Slot
-    begun: frozenset[str] = _NONE
-    operands: Sequence[_ListedArray] = ()
+    size: float  # bytes on one device
+    slot: _Slot  # behind which it can be computed
+    begun: frozenset[str] = _NONE  # the collectives that must have ended before
+    operands: Sequence[_ListedArray] = ()  # from which `operation` computes it element by element
     operation: Any = None
-    fusion: _Fusion | None = None
-    reader: _Fusion | None = None
-    product: _Fusion | None = None
-    over: Any = None
-    sent: tuple[str, ...] = ()
-    is_gathered: bool = False
-    in_memory: bool = False
-    written: bool = False
-    stored: bool = False
-    is_slice: bool = False
-    is_summed: bool = False
-    place: _ListedArray = field(init=False)
-    last: int = 0
+    fusion: _Fusion | None = None  # what computes it, or computed it first
+    reader: _Fusion | None = None  # the last that read it and could do more with it
+    product: _Fusion | None = None  # the first product that computes it
+    over: Any = None  # of an all-reduce's result: over which devices it is
+    sent: tuple[str, ...] = ()  # the collectives that take it
+    is_gathered: bool = False  # it is an all-gather's result
+    in_memory: bool = False  # it is there, or will be when something reads it
+    written: bool = False  # that is counted
+    stored: bool = False  # it is for a loop, or a result
+    is_slice: bool = False  # no more than its own bytes of anything are read for it
+    is_summed: bool = False  # it is a reduction's, which is there when all of its fusion is done
+    place: _ListedArray = field(init=False)  # the array in whose place it lies, mostly its own
+    last: int = 0  # the slot at which it is needed last
 
     def __post_init__(self) -> None:
         self.place = self

@@ -114,51 +114,28 @@ class Tally:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A callable with its arguments made abstract, ready to be traced.
+    """A callable with its arguments made abstract, ready to be traced."""
 
-    Attributes:
-        fn: something with a `.trace(*args, **kwargs)` such as `jax.jit` gives.
-        args, kwargs: `jax.ShapeDtypeStruct`s in pytrees, and static values.
-        name: what to call it.
-        kind: what it was given as: `function`, `jit`, `pjit`, `nnx`, `state` (of flax.nnx), `shard_map`, `pmap`,
-            `exported`.
-        options: which arguments are static or donated.
-        brings: the plan that it comes with.
-        notes: from a plan's mesh and the platform that it is lowered for (`cpu`, `tpu`, `cuda`), what there is to say
-            of the callable there.
-        signature: what `jax.jit` would know this call by; None where it is not known.
-        in_shardings: those that the function was wrapped with, for the signatures of further calls.
-        bound: what a method is bound to, which comes before the arguments of further calls.
-        contexts: what held around the call.
-        places: where its arrays stand, if some may stand at several places.
-        leaves: what filters see of every array, where that is more than the array itself.
-        checkpoint: the policy of `jax.checkpoint_policies` that its layers are traced under, besides what it says
-            itself; empty for none.
-        constraints: the function's own sharding constraints that are traced otherwise, and their lines.
-        keeps_unused: whether arguments that no result needs stay in the program, as with `jax.jit(keep_unused=True)`.
-        traced_for: for a program that was exported: gives its `Traced` on a mesh without tracing.
-        tally: how often the function was traced, for this call and those made of it.
-    """
-
-    fn: Any
-    args: tuple[Any, ...]
+    fn: Any  # something with a `.trace(*args, **kwargs)` such as `jax.jit` gives
+    args: tuple[Any, ...]  # `jax.ShapeDtypeStruct`s in pytrees, and static values
     kwargs: dict[str, Any]
     name: str
-    kind: str = "function"
-    options: JitOptions = JitOptions()
-    brings: Brings = field(default_factory=Brings)
+    kind: str = "function"  # what it was given as: `jit`, `pjit`, `nnx`, `state`, `shard_map`, `pmap`, `exported`
+    options: JitOptions = JitOptions()  # which arguments are static or donated
+    brings: Brings = field(default_factory=Brings)  # the plan that it comes with
+    # what there is to say of it on a plan's mesh and a platform (`cpu`, `tpu`, `cuda`)
     notes: Notes = lambda _mesh, _platform: ()
-    traced_for: Callable[[DeviceMesh | None], Any] | None = None
-    leaves: tuple[Leaf, ...] = ()
-    signature: CallSignature | None = None
-    in_shardings: Any = None
-    places: ArrayPlaces | None = None
-    bound: tuple[Any, ...] = ()
-    keeps_unused: bool = False
-    checkpoint: str = ""
-    constraints: tuple[tuple[Frame, Reconstrained], ...] = ()
-    contexts: Contexts = field(default_factory=Contexts.here)
-    tally: Tally = field(default_factory=Tally)
+    traced_for: Callable[[DeviceMesh | None], Any] | None = None  # gives the `Traced` of an exported program on a mesh
+    leaves: tuple[Leaf, ...] = ()  # what filters see of every array, where that is more than the array
+    signature: CallSignature | None = None  # what `jax.jit` would know this call by, if that is known
+    in_shardings: Any = None  # those that the function was wrapped with, for the signatures of further calls
+    places: ArrayPlaces | None = None  # where its arrays stand, if some may stand at several places
+    bound: tuple[Any, ...] = ()  # what a method is bound to, before the arguments of further calls
+    keeps_unused: bool = False  # arguments that no result needs stay in the program
+    checkpoint: str = ""  # the policy that its layers are traced under, besides what it says itself
+    constraints: tuple[tuple[Frame, Reconstrained], ...] = ()  # the function's own that are traced otherwise
+    contexts: Contexts = field(default_factory=Contexts.here)  # what held around the call
+    tally: Tally = field(default_factory=Tally)  # how often the function was traced, for this call and those made of it
 
     def signed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature:
         """What `jax.jit` would know a call of the same function by; errors as `signature_of`."""

@@ -62,37 +62,21 @@ ELSEWHERE = LowerFor("tpu", "TPU v5p", 2), LowerFor("cuda", "NVIDIA H100 80GB HB
 
 @dataclass(eq=False)
 class Lowered:
-    """A lowered program, to be edited by plans.
-
-    Attributes:
-        traced: what was lowered.
-        module: the module with every argument replicated; never changed.
-        platform: what it was lowered for, as `LowerFor.platform`.
-        lock: MLIR objects are used by one thread at a time.
-        locations: what is known of each source location, filled as they are met.
-        rehearsed: whether Shardy has been run on it outside the kernel.
-        partitionings: the parameters of the operations inside that say themselves how they are partitioned.
-        answered: whether they were asked, so that what they answered is in the module.
-        unanswered: why some of them are what they compute all the same.
-        placed: for each sharding constraint inside, in the order of a walk, which of the plan's own it is; None for
-            those of the function.
-        simplified: the module as XLA's simplifier would hand it to Shardy, made when it is first asked for; never
-            changed. See `propagate.prepared`.
-        rows: the arguments and the results as the last plan had them, by name, and its mesh: few differ in the next.
-    """
+    """A lowered program, to be edited by plans."""
 
     traced: Traced
-    module: Any
-    platform: str = "cpu"
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    locations: dict[Any, Any] = field(default_factory=dict)
-    rehearsed: bool = False
+    module: Any  # with every argument replicated; never changed
+    platform: str = "cpu"  # what it was lowered for, as `LowerFor.platform`
+    lock: threading.Lock = field(default_factory=threading.Lock)  # MLIR objects are used by one thread at a time
+    locations: dict[Any, Any] = field(default_factory=dict)  # what is known of each, filled as they are met
+    rehearsed: bool = False  # Shardy has been run on it outside the kernel
     process: int = field(default_factory=os.getpid, repr=False)
-    partitionings: tuple[Any, ...] = ()
-    answered: bool = False
-    unanswered: tuple[str, ...] = ()
-    placed: tuple[int | None, ...] = ()
-    simplified: Any = field(default=None, repr=False)
+    partitionings: tuple[Any, ...] = ()  # the parameters of operations that say themselves how they are partitioned
+    answered: bool = False  # these were asked, so that what they answered is in the module
+    unanswered: tuple[str, ...] = ()  # why some of them are what they compute all the same
+    placed: tuple[int | None, ...] = ()  # which of the plan's own each constraint inside is; None: the function's
+    simplified: Any = field(default=None, repr=False)  # as XLA's simplifier would hand it to Shardy; never changed
+    # arrays as the last plan had them: few differ in the next
     rows: dict[str, tuple[DeviceMesh, dict[str, Value]]] = field(default_factory=dict, repr=False)
 
     @contextmanager

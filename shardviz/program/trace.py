@@ -71,57 +71,32 @@ class Placed:
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """What tracing found.
-
-    Attributes:
-        name: the function's name.
-        arguments, outputs: every array, in the order of the flat program.
-        in_tree, out_tree: pytrees of names: the tuple of positional arguments, the keyword ones, and the result.
-        constraints: the sharding constraints inside.
-        callbacks: the calls to Python inside.
-        closed: the closed jaxpr; None where only a module is there.
-        differentiated: whether the program has a backward pass; what is neither forward nor backward then is the
-            update.
-        mesh: the first mesh that a `shard_map`, a constraint or a nested `jit` inside stands on; None where none does.
-        sized: whether the program holds shapes of single devices (in a `shard_map`'s body), so that it is another
-            program on a mesh of other sizes.
-        types: the part of every argument's spec that is in its type; empty where the mesh has no Explicit axes.
-        out_types: the same for every result.
-        in_specs, out_specs: the specs of a `shard_map` that takes an argument directly, or gives a result, for each of
-            them or None; empty where there is no such `shard_map`.
-        updates: the outputs that are new values of arguments, which come last.
-        keeps: for each argument whether it stays in the program though no result needs it (`keep_unused=True`); empty
-            where none does.
-        asked: the lines that do another thing where another mesh, or none, stands around the call.
-        module: StableHLO bytecode of a program that JAX has lowered already; empty for one that was traced here.
-        opened: its constraints are left out of what it is lowered to; the axes that they name a mesh still has to have.
-        estimates: the FLOPs of its Pallas kernels, where they are known.
-        placed: the values inside that a plan constrains; the jaxpr has a mark at each.
-        reconstrained: the function's own constraints that it has otherwise, and their lines.
-    """
+    """What tracing found."""
 
     name: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[Argument, ...]  # every array, in the order of the flat program
     outputs: tuple[Argument, ...]
+    # pytrees of names: of the positional arguments and the keyword ones
     in_tree: tuple[tuple[Any, ...], dict[str, Any]]
-    out_tree: Any
-    constraints: tuple[Constraint, ...]
+    out_tree: Any  # ... and of the result
+    constraints: tuple[Constraint, ...]  # those inside, as are the calls to Python
     callbacks: tuple[Callback, ...]
-    closed: Any
-    differentiated: bool
-    mesh: DeviceMesh | None = None
-    sized: bool = False
-    module: bytes = b""
-    types: tuple[Spec, ...] = ()
-    out_types: tuple[Spec, ...] = ()
-    in_specs: tuple[Spec | None, ...] = ()
-    out_specs: tuple[Spec | None, ...] = ()
-    updates: tuple[Update, ...] = ()
-    keeps: tuple[bool, ...] = ()
-    asked: tuple[MeshAsked, ...] = ()
-    opened: bool = False
-    estimates: tuple[Estimate, ...] = ()
-    placed: tuple[Placed, ...] = ()
+    closed: Any  # the closed jaxpr; None where only a module is there
+    differentiated: bool  # has a backward pass: what is neither forward nor backward then is the update
+    mesh: DeviceMesh | None = None  # the first that a `shard_map`, a constraint or a nested `jit` inside stands on
+    sized: bool = False  # holds shapes of single devices, so that it is another program on other sizes
+    module: bytes = b""  # StableHLO bytecode of a program that JAX has lowered already
+    types: tuple[Spec, ...] = ()  # the part of every argument's spec that is in its type, with Explicit axes
+    out_types: tuple[Spec, ...] = ()  # the same for every result
+    in_specs: tuple[Spec | None, ...] = ()  # those of a `shard_map` that takes an argument directly, or None
+    out_specs: tuple[Spec | None, ...] = ()  # ... or gives a result; both empty where there is no such `shard_map`
+    updates: tuple[Update, ...] = ()  # the outputs that are new values of arguments, which come last
+    keeps: tuple[bool, ...] = ()  # whether an argument stays though no result needs it; empty where none does
+    asked: tuple[MeshAsked, ...] = ()  # lines that do another thing where another mesh, or none, stands around the call
+    opened: bool = False  # its constraints are left out; the axes that they name a mesh still has to have
+    estimates: tuple[Estimate, ...] = ()  # the FLOPs of its Pallas kernels, where they are known
+    placed: tuple[Placed, ...] = ()  # the values inside that a plan constrains; the jaxpr has a mark at each
+    # the function's own constraints that it has otherwise, by line
     reconstrained: tuple[tuple[Frame, Reconstrained], ...] = ()
 
     @cached_property
