@@ -255,16 +255,15 @@ def _check_constraints(traced: Traced, mesh: DeviceMesh) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleRow:
-    """What one rule does: its filter in words, the tree paths that it gives its spec, (tree path, number of the earlier
-    rule that wins it) of what it catches besides, and of those that it wins those that an edit by hand goes before, and
-    (tree path, why) of those that its spec does not fit."""
+    """What one rule does."""
 
-    rule: str
+    rule: str  # its filter in words
     spec: Spec
-    wins: tuple[str, ...]
+    wins: tuple[str, ...]  # the tree paths that it gives its spec
+    # (tree path, number of the earlier rule that wins it) of what it catches besides
     loses: tuple[tuple[str, int], ...] = ()
-    edited: tuple[str, ...] = ()
-    unfit: tuple[tuple[str, str], ...] = ()
+    edited: tuple[str, ...] = ()  # those of `wins` that an edit by hand goes before
+    unfit: tuple[tuple[str, str], ...] = ()  # (tree path, why) of those of `wins` that its spec does not fit
 
     @property
     def caught(self) -> int:

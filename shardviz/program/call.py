@@ -59,14 +59,12 @@ def _plural(value: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Brings:
-    """The plan that a callable and its arguments come with, which holds where a person's says nothing: the mesh, if
-    known, a spec or None for each array in flat order (or nothing), a pytree prefix of the result, and in words, for
-    error messages, where the specs come from."""
+    """The plan that a callable and its arguments come with; it holds where a person's plan says nothing."""
 
     mesh: DeviceMesh | None = None
-    in_specs: tuple[Spec | None, ...] = ()
-    out_specs: Any = None
-    specs_from: str = ""
+    in_specs: tuple[Spec | None, ...] = ()  # for each array, in flat order, if anything is known of any
+    out_specs: Any = None  # a pytree prefix of the result; None where the compiler chooses
+    specs_from: str = ""  # in words, for error messages
 
 
 @dataclass(frozen=True)

@@ -36,50 +36,30 @@ UNREADABLE = "its StableHLO cannot be read"
 
 @dataclass(frozen=True)
 class ExportedArray:
-    """An argument or a result of an export.
+    """An argument or a result of an export."""
 
-    Attributes:
-        name: its name where the module tells, else its tree path.
-        shape: each dimension as text: a number, or an expression of symbols.
-        dtype: its element type's name.
-        spec: how it is sharded; None where the export says nothing, so that it is the compiler's choice.
-        sharding: the same as the export has it, where it is an HLO sharding.
-        kept: whether the module uses it.
-    """
-
-    name: str
-    shape: tuple[str, ...]
+    name: str  # as the module tells, else its tree path
+    shape: tuple[str, ...]  # each dimension as text: a number, or an expression of symbols
     dtype: str
-    spec: Spec | None = None
-    sharding: str = ""
-    kept: bool = True
+    spec: Spec | None = None  # None where the export says nothing: the compiler's choice
+    sharding: str = ""  # the same as the export has it, where it is an HLO sharding
+    kept: bool = True  # the module uses it
 
 
 @dataclass(frozen=True)
 class ExportRecord:
-    """What `jax.export` wrote down of a function, as far as its sharding is concerned.
-
-    Attributes:
-        name: the function's name.
-        arguments, results: every array.
-        mesh: the mesh of its shardings, where they have names.
-        devices: for how many devices it was lowered.
-        symbols: the symbolic dimensions.
-        constraints: what must hold of them.
-        module_bytes: the size of its StableHLO.
-        file_bytes: the size of the file; None for an export that was not read from one.
-    """
+    """What `jax.export` wrote down of a function, as far as its sharding is concerned."""
 
     name: str
     arguments: tuple[ExportedArray, ...]
     results: tuple[ExportedArray, ...]
-    mesh: DeviceMesh | None
-    devices: int
+    mesh: DeviceMesh | None  # that of its shardings, where they have names
+    devices: int  # for how many it was lowered
     platforms: tuple[str, ...]
-    symbols: tuple[str, ...] = ()
-    constraints: tuple[str, ...] = ()
-    module_bytes: int = 0
-    file_bytes: int | None = None
+    symbols: tuple[str, ...] = ()  # the symbolic dimensions
+    constraints: tuple[str, ...] = ()  # what must hold of them
+    module_bytes: int = 0  # the size of its StableHLO
+    file_bytes: int | None = None  # None for an export that was not read from a file
 
 
 def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:

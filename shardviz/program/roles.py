@@ -33,15 +33,13 @@ _HANDED_ON = frozenset(("stablehlo.convert", "stablehlo.optimization_barrier", "
 
 @dataclass(frozen=True)
 class Roles:
-    """What the arrays of a program are for; one without a derivative has neither state nor gradients. Results: all, and
-    those that the backward pass makes; arguments that only the update uses, scalars left out; argument → the result
-    that is its new value."""
+    """What the arrays of a program are for; without a derivative there are neither state nor gradients."""
 
     differentiated: bool
     outputs: Sequence[Argument]
-    optimizer: frozenset[str]
-    gradients: frozenset[str]
-    becomes: Mapping[str, str]
+    optimizer: frozenset[str]  # arguments that only the update uses, scalars left out
+    gradients: frozenset[str]  # results that the backward pass makes
+    becomes: Mapping[str, str]  # argument → the result that is its new value
 
 
 @lru_cache(maxsize=8)

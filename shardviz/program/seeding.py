@@ -74,13 +74,13 @@ class Member(NamedTuple):
 
 
 class Caught(NamedTuple):
-    """What is found out about a dimension by sharding it along an axis of its own: the dimensions of arguments and
-    outputs to which the axis spreads; letters that einsums' results have there; and where a collective moves, or a
-    `shard_map` takes whole, what it cuts. Most dimensions only want partial sums added up. A sequence meets itself
-    where queries meet keys, a scan takes slices of layers, a rotary embedding halves."""
+    """What is found out about a dimension by sharding it along an axis of its own."""
 
-    members: set[Member]
-    letters: Counter[str]
+    members: set[Member]  # the dimensions of arguments and outputs to which the axis spreads
+    letters: Counter[str]  # those that einsums' results have at dimensions which caught it
+    # where a collective moves what it cuts, or a `shard_map` takes whole what it cuts: a sequence meets itself where
+    # queries meet keys, a scan takes slices of layers, a rotary embedding halves; most dimensions only want partial
+    # sums added up
     moved: set[str]
 
 

@@ -23,20 +23,17 @@ from shardviz.records.phases import phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What stands around an operation: how often it runs in a step, None where a loop's trip count is not known, and
-    with such loops taken once; the trip count of the loop that was entered last; the calls that led to it; the mesh
-    axes of manual computations around, and those of them along which all devices do the same, as nothing that enters is
-    sharded along them; whether it is in a branch; and the place that its own name stack continues, None in the main
-    function."""
+    """What stands around an operation."""
 
-    count: int | None = 1
-    times: int = 1
-    trips: int | None = 1
-    calls: tuple[MlirOperation, ...] = ()
-    manual: tuple[Axis, ...] = ()
+    count: int | None = 1  # how often it runs in a step; None where a loop around it has no known trip count
+    times: int = 1  # the same, with loops of unknown trip count taken once
+    trips: int | None = 1  # of the loop that was entered last
+    calls: tuple[MlirOperation, ...] = ()  # those that led to it, the outermost first
+    manual: tuple[Axis, ...] = ()  # the mesh axes of the manual computations around it
+    # those of them along which all devices do the same, as nothing that enters is sharded so
     alike: tuple[Axis, ...] = ()
-    conditional: bool = False
-    place: Place | None = None
+    conditional: bool = False  # it is in a branch
+    place: Place | None = None  # the one that its own name stack continues; None in the main function
 
 
 class Places:

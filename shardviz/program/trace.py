@@ -34,16 +34,14 @@ from shardviz.records.source import innermost
 
 @dataclass(frozen=True)
 class Argument:
-    """One array of the function's arguments or results: its tree path, such as `params['layers']['wq']`, global shape,
-    the element type's name; whether its buffer may be reused for a result; the memory where the function leaves a
-    result; and whether a loop takes one slice of it along its first dimension in each run."""
+    """One array of the function's arguments or results."""
 
-    name: str
-    shape: tuple[int, ...]
+    name: str  # its tree path, such as `params['layers']['wq']`
+    shape: tuple[int, ...]  # global
     dtype: str
-    donated: bool = False
-    memory_kind: str = "device"
-    scanned: bool = False
+    donated: bool = False  # its buffer may be reused for a result
+    memory_kind: str = "device"  # where the function leaves a result; of an argument only a plan knows it
+    scanned: bool = False  # a loop takes one slice of it along its first dimension in each run
 
 
 @dataclass(frozen=True)
@@ -57,16 +55,15 @@ class Callback:
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """A value inside the function that a plan constrains: what it is called in a plan, where it stands in the source,
-    its shapes where the function makes it, of one example under `vmap` (several where a line that is run several times
-    makes several), how often Python runs its line (once for a scan), and the axes of the `shard_map`s around it."""
+    """A value inside the function that a plan constrains."""
 
-    wanted: Intermediate
-    target: Target
+    wanted: Intermediate  # what it is called in a plan
+    target: Target  # where it stands in the source
+    # where the function makes it, of one example under `vmap`; several of a line that is run several times
     shapes: tuple[tuple[int, ...], ...]
     dtype: str
-    times: int
-    manual: frozenset[str]
+    times: int  # how often Python runs its line: once for each of a loop of its own, once for a scan
+    manual: frozenset[str]  # the mesh axes of the `shard_map`s around it
 
 
 @dataclass(frozen=True, eq=False)

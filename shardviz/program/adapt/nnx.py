@@ -189,17 +189,15 @@ def _asked(name: str, under: Given, lifted: Lifted) -> tuple[list[Spec | None], 
 
 @dataclass(frozen=True)
 class Given:
-    """What was given, its wrapping taken off: the function, its positional arguments, those bound beforehand included,
-    what `jax.jit` was told by the person or by `nnx.jit`, and prefixes of dynamic positional arguments and of the
-    result. In nnx's `graph` mode every variable of an argument with a sharding comes out."""
+    """What was given, its wrapping taken off."""
 
-    fn: Any
-    args: tuple[Any, ...]
-    how: Any = None
+    fn: Any  # the function itself
+    args: tuple[Any, ...]  # positional ones, those bound beforehand included
+    how: Any = None  # what `jax.jit` was told, by the person or by `nnx.jit`
     by_nnx: bool = False
-    graph: bool = False
-    in_shardings: Any = None
-    out_shardings: Any = None
+    graph: bool = False  # nnx's graph mode, where every variable of an argument with a sharding comes out
+    in_shardings: Any = None  # a prefix of the dynamic positional arguments
+    out_shardings: Any = None  # a prefix of the result
 
     @property
     def updates(self) -> bool:
@@ -235,24 +233,18 @@ def _standing(objects: Sequence[Any], arrays: Mapping[Path, Leaf]) -> list[dict[
 
 @dataclass(frozen=True, kw_only=True)
 class Lifted:
-    """Arguments whose objects are split into arrays.
+    """Arguments whose objects are split into arrays."""
 
-    They are (positional, keyword) arguments without objects, and every array among the dynamic ones, in flat order,
-    with empty names. An array stands at several `places` in the tree of (dynamic positional, keyword) arguments where a
-    module or variable is given twice. For each dynamic argument `trees` has its structure down to objects, and which of
-    its leaves are objects; these have a graph and a state's structure, each the argument that it is in (`roots`), each
-    array its path (the object's number first) and its number among all. Are all `states`, `jax.jit` takes and gives
-    them."""
-
-    pure: tuple[tuple[Any, ...], dict[str, Any]]
-    leaves: tuple[Leaf, ...]
-    places: ArrayPlaces
+    pure: tuple[tuple[Any, ...], dict[str, Any]]  # (positional, keyword) ones without objects
+    leaves: tuple[Leaf, ...]  # every array among the dynamic ones, in flat order; their names are empty
+    places: ArrayPlaces  # where each stands: what is given twice stands at two places
+    # of each dynamic argument its structure down to objects, and which of its leaves are objects
     trees: dict[int | str, tuple[Any, tuple[bool, ...]]]
-    graphdef: Any
-    treedef: Any
-    roots: tuple[int | str, ...]
-    numbers: dict[Path, int]
-    states: bool
+    graphdef: Any  # the objects' graph
+    treedef: Any  # their state's structure
+    roots: tuple[int | str, ...]  # for each object the argument that it is in
+    numbers: dict[Path, int]  # an object's array, by its path (the object's number first) → its number among all arrays
+    states: bool  # all objects are states: trees that `jax.jit` takes and gives
 
     @classmethod
     def of(cls, under: Given, kwargs: dict[str, Any], options: JitOptions) -> Lifted | None:
