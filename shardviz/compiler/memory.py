@@ -270,11 +270,7 @@ def _sums(allocations: Sequence[Allocation]) -> tuple[int, int, int, int]:
     )
 
 
-def alive_at_peak(
-    buffers: Buffers,
-    module: Module,
-    arguments: Sequence[str] = (),
-) -> tuple[Alive, ...]:
+def alive_at_peak(buffers: Buffers, module: Module, arguments: Sequence[str] = ()) -> tuple[Alive, ...]:
     """The heaviest values when most is alive in main memory, arguments and outputs included. A place that values share
     is called after one alive then, or where that was only passed on (by a loop), after the one that was made there."""
     heaviest = buffers.held()[:MOST_ALIVE]
