@@ -34,25 +34,15 @@ ATTACHED = "attached      the devices that JAX sees in this process, by the comp
 
 @dataclass(frozen=True, kw_only=True)
 class TargetStatus:
-    """Whether programs can be compiled for one kind of machine here.
+    """Whether programs can be compiled for one kind of machine here."""
 
-    Attributes:
-        name: `cpu`, `tpu` or `gpu`.
-        ready: its compiler is installed and fits this jaxlib.
-        compiler: the packages that make the compiler, with their versions, as far as they are installed.
-        missing: what is missing, in words; empty where nothing is.
-        install: the command that mends it; empty where nothing is missing, or nothing can be done on this platform.
-        chips: the chips that it compiles for.
-        example: how a target of this kind is written.
-    """
-
-    name: str
-    ready: bool
-    compiler: tuple[str, ...] = ()
-    missing: str = ""
-    install: str = ""
-    chips: tuple[str, ...] = ()
-    example: str = ""
+    name: str  # `cpu`, `tpu` or `gpu`
+    ready: bool  # its compiler is installed and fits this jaxlib
+    compiler: tuple[str, ...] = ()  # the packages that make it, with their versions, as far as they are installed
+    missing: str = ""  # in words; empty where nothing is
+    install: str = ""  # the command that mends it; empty where nothing is missing, or nothing can be done here
+    chips: tuple[str, ...] = ()  # those that it compiles for
+    example: str = ""  # how a target of this kind is written
 
     def __str__(self) -> str:
         head = f"{self.name:<4} {'ready  ' if self.ready else 'missing'}  {', '.join(self.compiler) or 'no compiler'}"

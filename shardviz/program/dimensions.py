@@ -36,35 +36,23 @@ _ANY_LAYERS = frozenset(("kernel", "bias", "weight", "scale", "embedding", "w", 
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
-    """Dimensions of arrays that belong together.
+    """Dimensions of arrays that belong together."""
 
-    Attributes:
-        name: what it is called: `batch`, `sequence` (of token ids), `layers`, `experts`, a letter of an einsum, or a
-            member, `w1:1`.
-        sizes: the members' sizes, the most frequent first; more than one where a program slices or joins along it, or
-            repeats it (heads of queries, keys and values).
-        members: which dimensions of which arguments and outputs.
-        conflicts: tree path → its dimensions that are members, where an array has several: one axis can cut only one.
-        stacked: its arrays are stacked along it, and a scan runs over them.
-        experts: weights are experts along it: each slice multiplies rows of its own; see `program/seeding.py`.
-        window: it is the height or width of a convolution's kernel.
-        of: `batch` or `sequence` where it is the first or second dimension of data; else empty.
-        mapped: the mesh axes that a `shard_map` or `pmap` inside cuts it by into single elements; else empty.
-        taken: the mesh axes by which a `shard_map` inside takes most arrays that have it; else empty.
-        moved: where arrays inside are resharded if all of it is sharded (`rotary, llama.py:40`), as where a sequence's
-            queries meet its keys; empty where only partial sums are added. See `program/seeding.py`.
-    """
-
-    name: str
+    name: str  # `batch`, `sequence` (of token ids), `layers`, `experts`, a letter of an einsum, or a member, `w1:1`
+    # the members', the most frequent first; several where a program slices, joins or repeats along it (heads)
     sizes: tuple[int, ...]
-    members: tuple[Member, ...]
+    members: tuple[Member, ...]  # which dimensions of which arguments and outputs
+    # tree path → its dimensions that are members, of an array that has several: one axis can cut only one
     conflicts: Mapping[str, tuple[int, ...]]
-    stacked: bool = False
+    stacked: bool = False  # its arrays are stacked along it, and a scan runs over them
+    # weights are experts along it: each slice multiplies rows of its own; see `program/seeding.py`
     experts: bool = False
-    window: bool = False
-    of: str = ""
-    mapped: tuple[str, ...] = ()
-    taken: tuple[str, ...] = ()
+    window: bool = False  # it is the height or width of a convolution's kernel
+    of: str = ""  # `batch` or `sequence` where it is the first or second dimension of data; else empty
+    mapped: tuple[str, ...] = ()  # the mesh axes that a `shard_map` or `pmap` inside cuts it by into single elements
+    taken: tuple[str, ...] = ()  # the mesh axes by which a `shard_map` inside takes most arrays that have it
+    # where arrays inside are resharded if all of it is sharded (`rotary, llama.py:40`), as where a sequence's queries
+    # meet its keys; empty where only partial sums are added
     moved: tuple[str, ...] = ()
 
     @property
