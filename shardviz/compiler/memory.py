@@ -270,10 +270,12 @@ def _sums(allocations: Sequence[Allocation]) -> tuple[int, int, int, int]:
     )
 
 
-def alive_at_peak(buffers: Buffers, module: Module, arguments: Sequence[str] = ()) -> tuple[Alive, ...]:
+def alive_at_peak(
+    buffers: Buffers, module: Module, arguments: Sequence[str] = (), most: int = MOST_ALIVE
+) -> tuple[Alive, ...]:
     """The heaviest values when most is alive in main memory, arguments and outputs included. A place that values share
     is called after one alive then, or where that was only passed on (by a loop), after the one that was made there."""
-    heaviest = buffers.held()[:MOST_ALIVE]
+    heaviest = buffers.held()[:most]
     wanted = {value.name for _, values in heaviest for value in values}
     instructions = {i.name: i for _, i in module if i.name in wanted}
     entry = {i.name: number for number, i in module.entry.parameters.items()}
