@@ -4,7 +4,7 @@
     python docs/promised_and_compiled.py 8 64     # on so many chips alone
 
 For each program on each machine it takes the presets, the best plan that a search finds at level `propagated`, and the
-first three mends of what is found about one preset, has XLA's partitioner and the TPU's compiler read them too, and
+first three mends of each finding about one preset, has XLA's partitioner and the TPU's compiler read them too, and
 writes `docs/promised_and_compiled.md`. It needs the extra `tpu`. Nothing is run on a device. Run it from the project's
 root.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,14 +73,17 @@ MENDED = "fsdp"
 """The preset whose findings are mended; the first where a program has none of this name."""
 
 
-def mended(name: str, program: sv.Program, chips: int) -> Iterator[Mended]:
-    """The first three mends of what is found about a preset, as the partitioner has it."""
-    target, mesh = MACHINES[chips]
-    presets = program.presets(mesh, target=target)
-    names = [row.name for row in presets.rows if row.report is not None]
-    preset = MENDED if MENDED in names else names[0]
+def mended(name: str, program: sv.Program, chips: int, presets: dict[str, sv.Plan]) -> Iterator[Mended]:
+    """The first three mends of each finding about a preset, as the partitioner has it."""
+    target, _ = MACHINES[chips]
+    preset = MENDED if MENDED in presets else next(iter(presets))
     step = step_of(program, presets[preset], target)
-    for mend in sv.mends(program, program.partition(presets[preset], target)).mends[:3]:
+    tried = Counter[str]()
+    for mend in sv.mends(program, program.partition(presets[preset], target)).mends:
+        finding = mend.finding.id if mend.finding else ""
+        tried[finding] += 1
+        if tried[finding] > 3:
+            continue
         saved = step - step_of(program, mend.plan, target)
         row = Mended(name, chips, preset, mend.action, mend.level, mend.seconds or 0.0, saved, step)
         print(row, flush=True)
@@ -91,15 +95,20 @@ def step_of(program: sv.Program, plan: sv.Plan, target: str) -> float:
     return sv.cost(program.compile(plan, target), target).step.seconds
 
 
-def promises(name: str, program: sv.Program, chips: int) -> Iterator[Promise]:
-    """What is offered for a program: the presets, and the best that a search finds."""
+def presets_of(program: sv.Program, chips: int) -> dict[str, sv.Plan]:
+    """The presets that are offered for a program, by name."""
     target, mesh = MACHINES[chips]
     presets = program.presets(mesh, target=target)
-    plans = {row.name: presets[row.name] for row in presets.rows if row.report is not None}
+    return {row.name: presets[row.name] for row in presets.rows if row.report is not None}
+
+
+def promises(name: str, program: sv.Program, chips: int, plans: dict[str, sv.Plan]) -> Iterator[Promise]:
+    """What is offered for a program: the presets, and the best that a search finds."""
+    target, _ = MACHINES[chips]
     search = sv.search(program, target, seconds=30, level="propagated", most=60, stream=True)
     *_, found = search
     if found.best is not None:
-        plans["found by search"] = found.best.plan
+        plans = plans | {"found by search": found.best.plan}
     for offered, plan in plans.items():
         try:
             reports = [program.propagate(plan, target), program.partition(plan, target), program.compile(plan, target)]
@@ -163,7 +172,7 @@ def page(rows: list[Promise], mends: list[Mended]) -> str:
         f"{len(small)} that fit it is off by {100 * np.median(memory):.0f} % in the median, and within 25 %",
         f"for {100 * np.mean(memory <= 0.25):.0f} %; where a plan does not fit, a compiler computes arrays again.",
         "",
-        f"Of the first three mends of the preset `{MENDED}` of each program on each machine, {len(mends)} in all,",
+        f"Of the first three mends of each finding about the preset `{MENDED}` of each program, {len(mends)} in all,",
         f"{len(quicker)} save a hundredth of the step and more by the partitioner's word: {shorter} of them make the",
         f"compiled step shorter. What they save of it is off by {100 * missed:.1f} % of the step in the median.",
         "",
@@ -190,8 +199,9 @@ def main(words: list[str]) -> None:
     for chips in map(int, words or MACHINES):
         for name, make in programs_on(chips).items():
             program = make()
-            rows += promises(name, program, chips)
-            mends += mended(name, program, chips)
+            presets = presets_of(program, chips)
+            rows += promises(name, program, chips, presets)
+            mends += mended(name, program, chips, presets)
     PAGE.write_text(page(rows, mends), encoding="utf-8")
 
 

@@ -181,6 +181,7 @@ class Timing:
             return one
         if one.axes and runs_as_sum(one.kind, self.place.groups(one.axes).shape[1], self.place.machine):
             whole = max(one.operand_bytes, one.result_bytes)
+            self._note(f"{one.kind}s over all chips are shown as the all-reduces that a TPU's compiler makes of them")
             one = dataclasses.replace(one, kind="all-reduce", operand_bytes=whole, result_bytes=whole)
         if entry.narrows:
             sent = one.operand_bytes if one.kind == "all-reduce" else one.operand_bytes / 2  # zeros are of float32

@@ -423,7 +423,7 @@ class ScheduleBuilder:
         if kind == "convolution":
             laid = operation.convolution
             for value, dims in ((operation.array(0), laid.input), (operation.result, laid.output)):
-                self._padded[self._shape_of(value)] = image_padding(self._shape_of(value), dims)
+                self._padded.setdefault(shape := self._shape_of(value), image_padding(shape, dims))
         if kind == "reduce":
             fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS) or self._softmax_behind(operands[0])
         if kind in _DOTS and (self._is_scattered(operation.results[0]) or _is_gathered(operands)):

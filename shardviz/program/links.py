@@ -28,8 +28,8 @@ from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.module import Place, attributes_of, spec_of
-from shardviz.program.propagate import chlo_rule
 from shardviz.program.propagated import PropagatedReading
+from shardviz.program.simplified import chlo_rule
 from shardviz.program.stablehlo import Walker
 from shardviz.records import Value as Row
 

@@ -75,7 +75,7 @@ class Lowered:
     answered: bool = False  # these were asked, so that what they answered is in the module
     unanswered: tuple[str, ...] = ()  # why some of them are what they compute all the same
     placed: tuple[int | None, ...] = ()  # which of the plan's own each constraint inside is; None: the function's
-    simplified: Any = field(default=None, repr=False)  # as XLA's simplifier would hand it to Shardy; never changed
+    simplified: Lowered | None = field(default=None, repr=False)  # as XLA would hand it to Shardy; never changed
     # arrays as the last plan had them: few differ in the next
     rows: dict[str, tuple[DeviceMesh, dict[str, Value]]] = field(default_factory=dict, repr=False)
 
@@ -228,9 +228,9 @@ def with_constraints(traced: Traced, bound: PlanRecord) -> Any:
     return _jax.with_marks_as(traced.closed, entries) if traced.placed else traced.closed
 
 
-def edited(lowered: Lowered, bound: PlanRecord, of: ir.Operation | None = None) -> ir.Operation:
-    """A copy of the module (or of `of`) with a plan's mesh and shardings; inside of `lowered.entered()`."""
-    module = (lowered.module.operation if of is None else of).clone()
+def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
+    """A copy of the module with a plan's mesh and shardings; inside of `lowered.entered()`."""
+    module = lowered.module.operation.clone()
     body = module.regions[0].blocks[0]
     main = main_of(module)
     set_mesh(module, body, bound.mesh)

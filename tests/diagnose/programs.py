@@ -444,7 +444,7 @@ FIRES: dict[str, tuple[Case, Case]] = {
         ),
     ),
     "gradient-unlike/moved": (
-        stepped(CUT | {"w": P("data"), "u": P("data")}, level="partitioned"),
+        stepped(CUT | {"w": P("data"), "u": P("data", "model")}, level="partitioned"),
         stepped(CUT, level="partitioned"),
     ),
     "update-gathers": (

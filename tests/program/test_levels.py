@@ -15,6 +15,7 @@ from shardviz.diagnose import level_differences, levels_differ
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program import propagate as shardy
 from shardviz.program.propagated import PropagatedReading
+from tests.programs import scanned, vit
 
 MESH = "data=2,model=4"
 X = jax.ShapeDtypeStruct((64, 128), jnp.float32)
@@ -74,6 +75,21 @@ def test_sums_are_as_many_as_the_partitioner_makes(name, target):
     predicted, made = program._propagate(plan, target=lowered_for), program.partition(plan, target)
     assert moves(predicted) == moves(made)
     assert target != "cpu" or made.level_differences == ()
+
+
+@pytest.mark.parametrize("preset", ["fsdp", "fsdp + tensor parallel"])
+@pytest.mark.parametrize(
+    ("make", "target"),
+    [(vit, "cpu"), *(pytest.param(make, "tpu v5e:2x4", marks=pytest.mark.tpu) for make in (vit, scanned))],
+)
+def test_where_shardings_conflict_the_same_one_wins(make, target, preset):
+    program = make()
+    plan = program.presets("data=4,model=2", target=None if target == "cpu" else target)[preset]
+    moved = [
+        sum(c.count * c.operand_bytes for c in ask(plan, target).collectives)
+        for ask in (program.propagate, program.partition)
+    ]
+    assert moved[0] == pytest.approx(moved[1], rel=0.02)
 
 
 BOTH = ("data", "model")

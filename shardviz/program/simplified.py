@@ -1,0 +1,256 @@
+"""What XLA's compilers do to a module before Shardy, as far as that changes what Shardy finds.
+
+| what | where | as |
+|---|---|---|
+| operations of the dialect CHLO hand shardings on as XLA's rewriting of them does | everywhere | `square`, `top_k` |
+| a broadcast that repeats nothing is a reshape | everywhere | `[b, s]` to `[b, s, 1]` |
+| each operation stands right behind its operands, what is returned last | everywhere | |
+| a reduction of a reduction is one | not on CPUs | `sum(sum(x, 1), 0)` |
+| a broadcast leaves out the dimensions of size one that it widens | not on CPUs | `[b, s, 1]` to `[b, s, n]` |
+| a product that sums over nothing is a multiplication | not on CPUs | `nd,ne->end` |
+| a product with a factor that has no dimension of its own is a sum of one | not on CPUs | `bsdn,dn->bsd` |
+
+Where two shardings conflict, the first that reaches a value wins: so the order of the operations counts, and Shardy
+hands shardings on through some operations before others. XLA's CPU compiler simplifies nothing before Shardy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy, stablehlo
+
+from shardviz import _jax
+from shardviz.program.lower import Lowered
+from shardviz.program.module import CONSTRAINT, items
+
+
+def simplified(lowered: Lowered) -> Lowered:
+    """A lowered program whose module is as XLA would hand it to Shardy; inside of `lowered.entered()`."""
+    module = lowered.module.operation.clone()
+    placed = dict(zip(_jax.walk(module, CONSTRAINT), lowered.placed, strict=True)) if lowered.placed else {}
+    simplifies = lowered.platform != "cpu"  # XLA's CPU compiler hands on to Shardy what it is given
+    reductions: list[ir.Operation] = []
+    broadcasts: list[ir.Operation] = []
+    dots: list[ir.Operation] = []
+    for op in _jax.walk(module):
+        if op.name.startswith("chlo.") and _RULE not in op.attributes and (rule := chlo_rule(op)) is not None:
+            op.attributes[_RULE] = rule
+        elif op.name == "stablehlo.broadcast_in_dim":
+            broadcasts.append(op)
+        elif simplifies and op.name == "stablehlo.reduce":
+            reductions.append(op)
+        elif simplifies and op.name == "stablehlo.dot_general":
+            dots.append(op)
+    for op in reductions:
+        _merge(op)
+    for op in broadcasts:
+        if _repeats_nothing(op):
+            _reshape(op)
+        elif simplifies:
+            _without_ones(op)
+    for op in dots:
+        _multiply(op)
+    for op in _jax.walk(module):
+        for region in op.regions if op.name in _REORDERED else ():
+            for block in region.blocks:
+                _in_post_order(block)
+    return replace(lowered, module=module, placed=tuple(placed[op] for op in _jax.walk(module, CONSTRAINT) if placed))
+
+
+_REORDERED = ("func.func", "stablehlo.while", "stablehlo.case", "sdy.manual_computation")
+
+
+def _in_post_order(block: ir.Block) -> None:
+    """Orders a block as XLA orders a computation that it hands to Shardy: what is returned last, each operation right
+    behind its operands, the first of them first.
+
+    Source: XLA's `HloComputation::MakeInstructionPostOrder`.
+    """
+    operations = [op.operation for op in block.operations]
+    place = {op: number for number, op in enumerate(operations)}
+    needs = [[place[maker] for maker in map(_maker, _read(op)) if maker in place] for op in operations]
+    used = {number for needed in needs for number in needed}
+    order: dict[int, None] = {}
+    for root in (number for number in range(len(operations)) if number not in used):
+        stack, entered = [root], set[int]()
+        while stack:
+            number = stack[-1]
+            if number in entered or number in order:
+                order.setdefault(stack.pop())
+            else:
+                entered.add(number)
+                stack += reversed(needs[number])
+    last = operations[-1]
+    for number in order:
+        if operations[number] != last:
+            operations[number].move_before(last)
+
+
+def _read(op: ir.Operation) -> list[ir.Value]:
+    """What an operation reads, in its regions too."""
+    if not len(op.regions):
+        return list(op.operands)
+    return [value for each in _jax.walk(op) for value in each.operands]
+
+
+def _maker(value: ir.Value) -> Any:
+    """The operation that makes a value, or the block that it is an argument of."""
+    owner = value.owner
+    return owner if isinstance(owner, ir.Block) else owner.operation
+
+
+def _repeats_nothing(broadcast: ir.Operation) -> bool:
+    """Whether a broadcast is a reshape: as of `[b, s]` to `[b, s, 1]`."""
+    (operand,), (result,) = broadcast.operands, broadcast.results
+    before, after = ir.RankedTensorType(operand.type), ir.RankedTensorType(result.type)
+    order = list(ir.DenseI64ArrayAttr(broadcast.attributes["broadcast_dimensions"]))
+    return bool(before.rank) and math.prod(before.shape) == math.prod(after.shape) and order == sorted(order)
+
+
+def _reshape(broadcast: ir.Operation) -> None:
+    """Makes a broadcast that repeats nothing the reshape that it is, as XLA's simplifier does.
+
+    Shardy hands shardings on through reshapes before it does through broadcasts.
+    """
+    (result,) = broadcast.results
+    attributes = {name: what for name, what in items(broadcast) if name != "broadcast_dimensions"}
+    at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
+    operands = list(broadcast.operands)
+    new = ir.Operation.create(
+        "stablehlo.reshape", results=[result.type], operands=operands, attributes=attributes, **at
+    )
+    result.replace_all_uses_with(new.results[0])
+    broadcast.erase()
+
+
+def _without_ones(broadcast: ir.Operation) -> None:
+    """Has a broadcast repeat its operand without the dimensions of size one that it widens, as XLA's simplifier does:
+    `[b, s]`, made `[b, s, 1]` only to become `[b, s, n]`, is repeated along the last dimension."""
+    (operand,), (result,) = broadcast.operands, broadcast.results
+    kind, wide = ir.RankedTensorType(operand.type), ir.RankedTensorType(result.type).shape
+    order = list(ir.DenseI64ArrayAttr(broadcast.attributes["broadcast_dimensions"]))
+    kept = [d for d, to in enumerate(order) if kind.shape[d] == wide[to]]
+    if len(kept) == len(order):
+        return
+    narrow = ir.RankedTensorType.get([kind.shape[d] for d in kept], kind.element_type)
+    maker = _maker(operand)
+    if not isinstance(maker, ir.Block) and maker.name == "stablehlo.reshape" and maker.operands[0].type == narrow:
+        broadcast.operands[0] = maker.operands[0]
+    else:
+        at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
+        broadcast.operands[0] = ir.Operation.create(
+            "stablehlo.reshape", results=[narrow], operands=[operand], **at
+        ).results[0]
+    broadcast.attributes["broadcast_dimensions"] = ir.DenseI64ArrayAttr.get([order[d] for d in kept])
+
+
+def _multiply(dot: ir.Operation) -> None:
+    """Makes a product that sums over nothing, or of which one factor has no dimension of its own, as `bsdn,dn->bsd`,
+    the multiplication and the sum that it is, as XLA's simplifier does."""
+    numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
+    batched = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
+    summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
+    kinds = [ir.RankedTensorType(value.type) for value in dot.operands]
+    own = [[d for d in range(kinds[n].rank) if d not in (*batched[n], *summed[n])] for n in (0, 1)]
+    if all(own) and summed[0]:
+        return
+    result = ir.RankedTensorType(dot.results[0].type)
+    kept, element = result.rank, result.element_type
+    shape = [*result.shape, *(kinds[0].shape[d] for d in summed[0])]
+    begin = len(batched[0])
+    where = (
+        [*range(begin), *range(begin, begin + len(own[0])), *range(kept, len(shape))],
+        [*range(begin), *range(begin + len(own[0]), kept), *range(kept, len(shape))],
+    )
+    factors = []
+    with ir.InsertionPoint(dot), dot.location:
+        for n, value in enumerate(dot.operands):
+            place = dict(zip((*batched[n], *own[n], *summed[n]), where[n], strict=True))
+            if len(place) == len(shape):
+                value = stablehlo.transpose(value, sorted(place, key=place.__getitem__))
+            else:
+                wide = ir.RankedTensorType.get(shape, kinds[n].element_type)
+                value = stablehlo.broadcast_in_dim(wide, value, [place[d] for d in sorted(place)])
+            factors.append(stablehlo.convert(ir.RankedTensorType.get(shape, element), value))
+        product = stablehlo.multiply(*factors)
+        if summed[0]:
+            scalar = ir.RankedTensorType.get([], element)
+            zero = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, _zero(element)))
+            summation = stablehlo.ReduceOp([result], [product], [zero], list(range(kept, len(shape))))
+            block = summation.regions[0].blocks.append(scalar, scalar)
+            with ir.InsertionPoint(block):
+                stablehlo.return_([stablehlo.add(*block.arguments)])
+            product = summation.results[0]
+    dot.results[0].replace_all_uses_with(product)
+    dot.erase()
+
+
+def _zero(kind: ir.Type) -> ir.Attribute:
+    return ir.IntegerAttr.get(kind, 0) if isinstance(kind, ir.IntegerType) else ir.FloatAttr.get(kind, 0.0)
+
+
+def _merge(outer: ir.Operation) -> None:
+    """Makes a reduction of a reduction's result, `sum(sum(x, 1), 0)`, one over both dimensions: one all-reduce."""
+    inner = outer.operands[0].owner
+    if isinstance(inner, ir.Block) or inner.name != "stablehlo.reduce" or len(outer.operands) != 2:
+        return
+    inner = inner.operation
+    if len(inner.operands) != 2 or (how := _reducer(inner)) is None or how != _reducer(outer):
+        return
+    gone = list(ir.DenseI64ArrayAttr(inner.attributes["dimensions"]))
+    left = [d for d in range(ir.RankedTensorType(inner.operands[0].type).rank) if d not in gone]
+    gone += [left[d] for d in ir.DenseI64ArrayAttr(outer.attributes["dimensions"])]
+    outer.operands[0] = inner.operands[0]
+    outer.attributes["dimensions"] = ir.DenseI64ArrayAttr.get(sorted(gone))
+    if not any(True for _ in inner.results[0].uses):
+        inner.erase()
+
+
+def _reducer(reduction: ir.Operation) -> tuple[str, str] | None:
+    """The one operation that a reduction applies to two elements, and what it starts from; None for a larger one."""
+    body = [op.operation.name for op in reduction.regions[0].blocks[0].operations]
+    start = reduction.operands[1]
+    maker = start.owner
+    if not isinstance(maker, ir.Block) and maker.name == "stablehlo.constant":
+        start = maker.attributes["value"]
+    return (body[0], str(start)) if len(body) == 2 else None
+
+
+_RULE = "sdy.sharding_rule"
+_OPAQUE = () if jax.__version_info__ >= (0, 12) else ("chlo.erf",)
+"""What XLA keeps as an operation of its own, which its Shardy does not look through either."""
+
+
+def chlo_rule(op: ir.Operation) -> ir.Attribute | None:
+    """How an operation of the dialect CHLO hands shardings on: `square`, `erf`, `digamma` elementwise, and `top_k` but
+    for its last dimension; None for any other.
+
+    Shardy has no rule for them, and would take their operands and results for replicated. XLA rewrites them in
+    StableHLO before its own Shardy runs.
+    """
+    try:
+        ins, outs = ([ir.RankedTensorType(v.type).shape for v in values] for values in (op.operands, op.results))
+    except ValueError:
+        return None
+    if op.name in _OPAQUE or not ins:
+        return None
+    whole = ins[0]
+    alone = 1 if op.name == "chlo.top_k" else 0  # dimensions that are taken as wholes
+    kept = len(whole) - alone
+    if any(len(shape) != len(whole) or shape[:kept] != whole[:kept] for shape in (*ins, *outs)):
+        return None
+
+    def mapped(shapes: list[list[int]], own: int) -> list[ir.Attribute]:
+        dims = [sdy.DimMappingAttr.get([factor]) for factor in (*range(kept), own)[: len(whole)]]
+        return [sdy.TensorMappingAttr.get(dims) for _ in shapes]
+
+    sizes = [*whole, *outs[0][kept:]]
+    own = list(range(kept, kept + 2 * alone))
+    return sdy.OpShardingRuleAttr.get(
+        sizes, mapped(ins, kept), mapped(outs, kept + alone), need_replication_factors=own
+    )
