@@ -6,7 +6,6 @@ dimension of another length, another checkpoint policy, other constraints.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -51,11 +50,7 @@ def planned(program: S, plan: Plan) -> tuple[S, Plan]:
 
 
 class Derivable:
-    """A program that others can be derived from.
-
-    Attributes:
-        name: the function's name.
-    """
+    """What of `Program` derives other programs from it."""
 
     name: str
     _call: Call
@@ -64,21 +59,6 @@ class Derivable:
     _root: Any = None  # the program as it is, of one that a plan's variant has changed
     _variant: Variant = Variant()
     _variants: dict[Variant, Any]
-
-    def __init__(self, call: Call, mesh: Any = None):
-        """A program of a call; see `Program`."""
-
-    @abstractmethod
-    def bind(self, plan: Plan) -> PlanRecord:
-        """The plan, found to fit."""
-
-    @abstractmethod
-    def with_flops(self, flops: Mapping[str, float]) -> Self:
-        """The same program, with FLOPs told of kernels and library calls."""
-
-    @abstractmethod
-    def without_constraints(self) -> Self:
-        """The same program, with every sharding constraint inside it left out."""
 
     @cached_property
     def dimensions(self) -> Dimensions:
@@ -138,10 +118,11 @@ class Derivable:
             else program
         )
 
-    def _of(self, call: Call) -> Self:
-        return type(self)(call, None if self._lowerings.bare else self._lowerings.mesh)
+    def _of(self, call: Call) -> Any:
+        program: Any = type(self)
+        return program(call, None if self._lowerings.bare else self._lowerings.mesh)
 
-    def _varied(self, call: Call) -> Self:
+    def _varied(self, call: Call) -> Any:
         program = self._of(call).with_flops(self._flops)
         return program.without_constraints() if self._lowerings.opened else program
 

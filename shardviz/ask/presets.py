@@ -37,12 +37,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Concatenate, ParamSpec
 
+from shardviz.ask.parts import Parts, nbytes
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.kept import cached_property
-from shardviz.layouts import itemsize
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.dimensions import Dimension, Dimensions, Member
@@ -111,13 +111,11 @@ Promise = Callable[[Report], str]
 """What a preset's sentence says of a report: why that does not hold, or nothing."""
 
 
-@dataclass(frozen=True)
-class _Subject:
-    """What presets are made from."""
+@dataclass(frozen=True, kw_only=True)
+class _Subject(Parts):
+    """What presets are made from: a program's parts, the roles of its arrays, and a mesh."""
 
     mesh: DeviceMesh
-    arguments: Sequence[Argument]
-    dimensions: Dimensions
     roles: Roles
 
     @property
@@ -127,58 +125,26 @@ class _Subject:
     def of(self, what: str) -> list[Dimension]:
         return [d for d in self.dimensions if d.of == what]
 
-    def state(self) -> list[Argument]:
-        """The arguments that are no data: those of which no dimension is a batch or a sequence."""
-        data = {m.path for d in self.dimensions if d.of for m in d.arguments}
-        return [a for a in self.arguments if a.name not in data and a.shape]
-
     def copies(self, plan: Plan, axes: Sequence[str]) -> Plan:
         """The plan with every device group's own rows of the batch."""
         return _cut(self, plan, self.of("batch"), axes)
 
+    @cached_property
     def parameters(self) -> list[Argument]:
         """The state but for the optimizer's."""
-        return [a for a in self.state() if a.name not in self.roles.optimizer]
-
-    def weights(self) -> list[Argument]:
-        """The state that has two dimensions or more, loops' left out."""
-        names, _ = self.matrices()
-        return [a for a in self.state() if a.name in names]
+        return [a for a in self.state if a.name not in self.optimizer]
 
     @cached_property
-    def stepped(self) -> frozenset[Member]:
-        """The dimensions that a loop steps along, and the windows of convolutions."""
-        return frozenset(m for d in self.dimensions if d.undivided for m in d.members)
+    def weights(self) -> list[Argument]:
+        return list(self.matrices.values())
 
     @cached_property
     def cached(self) -> list[Dimension]:
         """The sequence of a cache: dimensions of nothing but data that comes out again, no derivative being taken."""
-        state = {a.name for a in self.state()}
+        state = {a.name for a in self.state}
         again = set(self.roles.becomes) - state if not self.roles.differentiated else set[str]()
         free = (d for d in self.dimensions if not (d.of == "batch" or d.stacked or d.experts))
         return [d for d in free if d.arguments and again.issuperset(m.path for m in d.arguments)]
-
-    def through(self) -> Dimension | None:
-        """The dimension of matrices that runs through all layers, such as d_model: the one that most of them have."""
-        matrices, own = self.matrices()
-        if len(own) < 2:
-            return None
-        return max(own, key=lambda d: len({m.path for m in d.arguments if m.path in matrices}))
-
-    def matrices(self) -> tuple[dict[str, float], list[Dimension]]:
-        """The bytes of every matrix of the state; and the dimensions of these, but those of data and stacks."""
-        rank = lambda a: sum(Member("argument", a.name, d) not in self.stepped for d in range(len(a.shape)))  # noqa: E731
-        sizes = {a.name: _nbytes(a) for a in self.state() if rank(a) > 1}
-        own = [d for d in self.dimensions if not (d.of or d.undivided) and any(m.path in sizes for m in d.arguments)]
-        return sizes, own
-
-    def between(self) -> list[Dimension]:
-        """What lies between the layers' products: every dimension of matrices but the one that runs through all of
-        them, the most bytes first.
-        """
-        matrices, own = self.matrices()
-        kept = [d for d in own if d is not self.through()]
-        return sorted(kept, key=lambda d: -sum(matrices.get(m.path, 0.0) for m in d.arguments))
 
 
 def presets_of(
@@ -187,7 +153,8 @@ def presets_of(
     """The presets, not tried yet. Raises ShardvizError if the mesh has no axis."""
     if not mesh.names:
         raise ShardvizError("presets(mesh): a mesh with one axis or more is needed, such as {'data': 8, 'model': 8}")
-    subject = _Subject(mesh, arguments, dimensions, roles)
+    more = {"optimizer": roles.optimizer, "mesh": mesh, "roles": roles}
+    subject = _Subject(arguments=arguments, dimensions=dimensions, **more)
     for name, of in _ALL:  # each gives a plan, what it does, and promises; or None
         preset = of(subject, Plan(mesh, edits={a.name: Spec() for a in arguments}))
         if preset is not None:
@@ -202,7 +169,7 @@ def _data(subject: _Subject, none: Plan) -> Any:
     summed = "; gradients are all-reduced" if subject.roles.differentiated else ""
     cache = " and its cache are" if subject.cached else " is"
     text = f"parameters are replicated, and the batch{cache} sharded {_along(subject, axes)}{summed}"
-    return subject.copies(none, axes), text, _whole(subject.state()), _batch(subject, axes)
+    return subject.copies(none, axes), text, _whole(subject.state), _batch(subject, axes)
 
 
 def _zero1(subject: _Subject, none: Plan) -> Any:
@@ -239,8 +206,8 @@ def _zero2(subject: _Subject, none: Plan) -> Any:
 
 def _zero(subject: _Subject, axes: Sequence[str]) -> tuple[Promise, ...]:
     """What both stages promise."""
-    optimizer = [a for a in subject.state() if a.name in subject.roles.optimizer]
-    promises = _whole(subject.parameters()), _batch(subject, axes), _sharded("the optimizer state", optimizer, axes)
+    optimizer = [a for a in subject.state if a.name in subject.roles.optimizer]
+    promises = _whole(subject.parameters), _batch(subject, axes), _sharded("the optimizer state", optimizer, axes)
     return promises
 
 
@@ -249,7 +216,7 @@ def _fsdp(subject: _Subject, none: Plan) -> Any:
     plan = _state_cut(subject, subject.copies(none, axes), axes)
     what = "parameters and optimizer state" if subject.roles.differentiated else "parameters"
     text = f"{what} are sharded over all devices, and gathered where they are used (ZeRO-3)"
-    return plan, text, _batch(subject, axes), _sharded(what, subject.state(), axes)
+    return plan, text, _batch(subject, axes), _sharded(what, subject.state, axes)
 
 
 def _tensor(subject: _Subject, none: Plan) -> Any:
@@ -276,7 +243,7 @@ def _fsdp_tensor(subject: _Subject, none: Plan) -> Any:
         return None
     plan = _state_cut(subject, subject.copies(_tensor_cut(subject, none), others), others)
     text = f"fsdp over {' and '.join(others)}, and {_products(subject, plan)}"
-    return plan, text, _batch(subject, others), _sharded("parameters", subject.state(), others), _between(subject)
+    return plan, text, _batch(subject, others), _sharded("parameters", subject.state, others), _between(subject)
 
 
 def _sequence(subject: _Subject, none: Plan) -> Any:
@@ -289,7 +256,7 @@ def _sequence(subject: _Subject, none: Plan) -> Any:
         f"parameters are replicated, every sequence is sharded along {last} and the batch {_along(subject, others)} "
         "(context parallel); attention gathers keys and values"
     )
-    return plan, text, _whole(subject.state()), _batch(subject, others), _every("sequence", sequences, last)
+    return plan, text, _whole(subject.state), _batch(subject, others), _every("sequence", sequences, last)
 
 
 def _kv_sequence(subject: _Subject, none: Plan) -> Any:
@@ -329,13 +296,13 @@ def _experts(subject: _Subject, none: Plan, data: Sequence[str], how: str) -> An
 
 def _two(subject: _Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
-    through = subject.through()
+    through = subject.through
     if not others or through is None:
         return None
     plan = _tensor_cut(subject, none)
     plan = _cut(subject, subject.copies(plan, others[:-1]), [through], others[-1:])
     dims = Counter(m.path for m, axes in plan.cuts if m.role == "argument" and set(axes) & {others[-1], last})
-    weights = subject.weights()
+    weights = subject.weights
     both = sum(dims[a.name] > 1 for a in weights)
     text = (
         f"{both} of {len(weights)} matrices are sharded in two dimensions, along {others[-1]} and {last}, "
@@ -353,7 +320,7 @@ def _three(subject: _Subject, none: Plan) -> Any:
         f"everything is replicated along {first}; within each replica fsdp over {' and '.join(middle)}, and "
         f"{_products(subject, plan)}"
     )
-    state = subject.state()
+    state = subject.state
     return (
         plan, text, _whole(state, {first}), _batch(subject, (first, *middle)),
         _sharded("parameters", state, middle), _between(subject),
@@ -389,10 +356,6 @@ def _promise(broken: Callable[Concatenate[Report, P], str]) -> Callable[P, Promi
     return lambda *of, **more: lambda report: broken(report, *of, **more)
 
 
-def _nbytes(array: Argument) -> float:
-    return math.prod(array.shape) * itemsize(array.dtype)
-
-
 def _along(subject: _Subject, axes: Sequence[str]) -> str:
     """Along which of some axes the batch is sharded, in words."""
     batch = subject.of("batch")
@@ -407,9 +370,9 @@ def _along(subject: _Subject, axes: Sequence[str]) -> str:
 def _products(subject: _Subject, plan: Plan) -> str:
     """How much of the layers' matrix products is sharded along the last axis, in words."""
     cut = {m.path for m, axes in plan.cuts if subject.last in axes}
-    weights = subject.weights()
-    whole = sum(map(_nbytes, weights)) or 1.0
-    share = sum(_nbytes(a) for a in weights if a.name in cut) / whole
+    weights = subject.weights
+    whole = sum(map(nbytes, weights)) or 1.0
+    share = sum(nbytes(a) for a in weights if a.name in cut) / whole
     which = "" if share > _NEARLY else f" ({share:.0%} of their bytes)"
     return f"each layer's matrix products are sharded along {subject.last}{which}"
 
@@ -460,8 +423,8 @@ def _batch(report: Report, subject: _Subject, axes: Sequence[str]) -> str:
 def _sharded(report: Report, what: str, arrays: Sequence[Argument], axes: Sequence[str], least: float = _NEARLY) -> str:
     """That these arrays are sharded along all of the axes, by their bytes."""
     dims = _axes_of((*report.arguments, *report.outputs))
-    cut = sum(_nbytes(a) for a in arrays if {x for dim in dims.get(a.name, ()) for x in dim}.issuperset(axes))
-    whole = sum(map(_nbytes, arrays))
+    cut = sum(nbytes(a) for a in arrays if {x for dim in dims.get(a.name, ()) for x in dim}.issuperset(axes))
+    whole = sum(map(nbytes, arrays))
     if cut >= least * whole:
         return ""
     return f"{cut / whole:.0%} of {what} can be sharded along {' and '.join(axes)}"
@@ -469,7 +432,7 @@ def _sharded(report: Report, what: str, arrays: Sequence[Argument], axes: Sequen
 
 def _between(subject: _Subject) -> Promise:
     """That most of the layers' matrix products are sharded along the last axis."""
-    return _sharded("the matrices' bytes", subject.weights(), (subject.last,), _MOST)
+    return _sharded("the matrices' bytes", subject.weights, (subject.last,), _MOST)
 
 
 @_promise
@@ -482,10 +445,10 @@ def _stay(report: Report, arrays: Sequence[Argument]) -> str:
 @_promise
 def _multiplied(report: Report, subject: _Subject) -> str:
     """That most of the matrices' bytes are multiplied as they are sharded along the last axis, and not gathered."""
-    weights = [a for a in subject.weights() if a.name not in subject.roles.optimizer]
+    weights = [a for a in subject.weights if a.name not in subject.roles.optimizer]
     gathered = [c for c in _gathered(weights, report) if subject.last in map(axis_name, c.axes or ())]
     names = {c.operand for c in gathered}
-    much = sum(_nbytes(a) for a in weights if a.name in names) > _MOST * sum(map(_nbytes, weights))
+    much = sum(nbytes(a) for a in weights if a.name in names) > _MOST * sum(map(nbytes, weights))
     return _where_gathered(gathered[0]) if much else ""
 
 
@@ -511,7 +474,7 @@ def _every(report: Report, what: str, dimensions: Sequence[Dimension], axis: str
 
 def _tensor_cut(subject: _Subject, plan: Plan) -> Plan:
     """The plan with what lies between the layers' products sharded along the last axis."""
-    return _cut(subject, plan, subject.between(), (subject.last,), once=True)
+    return _cut(subject, plan, subject.inner, (subject.last,), once=True)
 
 
 def _cut(
@@ -549,7 +512,7 @@ def _state_cut(
     these results. Of the state named by `arguments` the new values lie as the old ones do; of all of it the compiler
     places them."""
     cuts = dict(plan.cuts)
-    state = subject.state()
+    state = subject.state
     for array in state if arguments is None else [a for a in state if a.name in arguments]:
         _cut_array(subject, cuts, "argument", array, axes)
     for array in subject.roles.outputs:

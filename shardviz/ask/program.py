@@ -43,7 +43,7 @@ from shardviz.program.signature import CallSignature
 from shardviz.program.trace import Argument, Constraint
 from shardviz.records import PlanRecord, Variant
 from shardviz.records.stages import Stage
-from shardviz.records.why import CollectiveWhy, Source, Why
+from shardviz.records.why import CollectiveWhy, Why
 
 
 class Program(Derivable):
@@ -134,10 +134,8 @@ class Program(Derivable):
         for name, count in flops.items():
             if not isinstance(count, int | float) or not count >= 0:
                 raise ShardvizError(f"flops[{name!r}]: expected the FLOPs of one run, 0 or more, not {count!r}")
-        program = copy.copy(self)
-        program._flops, program._propagated, program._calls = {**self._flops, **flops}, None, list(self._calls)
-        program._asked = None
-        program._root, program._variants = None if self._root is None else self._root.with_flops(flops), {}
+        program = self._copied(lambda root: root.with_flops(flops))
+        program._flops = {**self._flops, **flops}
         return program
 
     def without_constraints(self) -> Program:
@@ -145,10 +143,15 @@ class Program(Derivable):
 
         Its meshes still have to have the axes that the constraints name, of one device if need be.
         """
-        program = copy.copy(self)
+        program = self._copied(lambda root: root.without_constraints())
         program._lowerings = Lowerings(self._call, self._lowerings.mesh, opened=True)
-        program._propagated, program._calls, program._asked = None, list(self._calls), None
-        program._root, program._variants = None if self._root is None else self._root.without_constraints(), {}
+        return program
+
+    def _copied(self, changed: Callable[[Program], Program]) -> Program:
+        """The same program, of which nothing is known yet; the one that it varies `changed` as it will be."""
+        program = copy.copy(self)
+        program._propagated, program._asked, program._calls, program._variants = None, None, list(self._calls), {}
+        program._root = None if self._root is None else changed(self._root)
         return program
 
     def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
@@ -308,25 +311,6 @@ class Program(Derivable):
         """
         return self._asking(plan).why(of, axis, target, pause)
 
-    @of_plan
-    def without(self, plan: Plan, source: Source, *, target: str | Machine | None = None) -> Any:
-        """What changes in the whole program if a source, such as a cause's, did not say its axis.
-
-        Args:
-            plan: mesh and specs.
-            source: of a `Cause`.
-            target: a machine that both steps are timed on.
-
-        Returns:
-            A `Comparison` of the plan's propagated report with that without the source: values, collectives, bytes,
-            and seconds where there is a target.
-
-        Raises:
-            ShardvizError: for a shard_map's specs, from which the shapes inside it follow.
-            SpecError, TraceError, CompileError, TargetError: as `propagate`, and `sv.cost`.
-        """
-        return self._asking(plan).without(source, target)
-
     def _asking(self, plan: Plan) -> Questions:
         if self._asked is None or self._asked[0] != plan:
             report = self.propagate(plan)
@@ -354,7 +338,6 @@ class Program(Derivable):
         *,
         options: Any = (),
         timeout: float | None = None,
-        memory_limit: float | None = None,
     ) -> Report:
         """What XLA's partitioner makes of the plan: level `partitioned`, in the compile server.
 
@@ -364,14 +347,12 @@ class Program(Derivable):
                 simulated devices stand in, and a diagnostic says so.
             options: compiler options besides the plan's own, as `Plan.with_options` takes them.
             timeout: seconds that the compile may take.
-            memory_limit: bytes that the compiler's process may use.
 
         Raises:
             SpecError, TraceError: as `bind`.
             CompileError: if the compile crashed, took too long or too much, or was refused.
         """
-        limits = {"timeout": timeout, "memory_limit": memory_limit}
-        return self._answer(plan, "partitioned", target=target, options=options, **limits)
+        return self._answer(plan, "partitioned", target=target, options=options, timeout=timeout)
 
     @of_plan
     def compile(
@@ -382,7 +363,6 @@ class Program(Derivable):
         options: Any = (),
         finish: bool = False,
         timeout: float | None = None,
-        memory_limit: float | None = None,
     ) -> Report:
         """The target's optimised program and memory plan: level `compiled`.
 
@@ -401,7 +381,7 @@ class Program(Derivable):
                 `{"xla_tpu_scoped_vmem_limit_kib": 98304}`, or `"host-offload"`, a set of `sv.option_sets`.
             finish: let the compile go on to its end. A program that does not fit is not finished; where a compile
                 fails after the memory plan is there, the report stands and a diagnostic says why.
-            timeout, memory_limit: as `partition`.
+            timeout: as `partition`.
 
         Raises:
             SpecError, TraceError: as `bind`.
@@ -410,8 +390,7 @@ class Program(Derivable):
             CompileError: as `partition`; CompileRefused with the command to install where nothing here can compile for
                 the target, and with the compiler's own words where it does not take an option.
         """
-        limits = {"timeout": timeout, "memory_limit": memory_limit}
-        return self._answer(plan, "compiled", target=target, options=options, finish=finish, **limits)
+        return self._answer(plan, "compiled", target=target, options=options, finish=finish, timeout=timeout)
 
     @of_plan
     def submit(

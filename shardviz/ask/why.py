@@ -69,7 +69,7 @@ class Questions:
         return replace(answer, tried=self.trial.runs - before, seconds=time.perf_counter() - start)
 
     def without(self, source: Source, target: str | Machine | None = None) -> Any:
-        """See `Program.without`."""
+        """See `Why.without`."""
         if source.role == "shard_map":
             raise ShardvizError(
                 f"{source.text}: the shapes inside a shard_map follow from its specs; change the program"

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from shardviz.costs.batch import inputs_of, samples_of
 from shardviz.costs.orders import Order, orders
 from shardviz.diagnose.case import Case, nbytes, quoted_axes, severity
-from shardviz.diagnose.specs import cut_further, divides
+from shardviz.diagnose.specs import cut_further, divides, suggest_specs
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Suggestion
@@ -65,10 +65,8 @@ def _batch_along(case: Case, axis: str) -> Iterator[Suggestion]:
                 and not (instead and not others & set(map(axis_name, dims[0])))
             ):
                 rows.append((v.name, spec))
-        for name, spec in rows[:1]:
-            text = f"shard the batch of {plural(len(rows), 'argument')} along {quoted_axes(rows[0][1].dims[0])}"
-            text = text if len(rows) > 1 else ""
-            yield Suggestion(kind="argument", target=name, spec=spec, specs=tuple(rows[1:]), text=text)
+        along = quoted_axes(rows[0][1].dims[0]) if rows else ""
+        yield from suggest_specs("argument", rows, f"shard the batch of {plural(len(rows), 'argument')} along {along}")
 
 
 _WORTH = 0.05

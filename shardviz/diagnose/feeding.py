@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
 from shardviz.diagnose.siblings import better_specs
-from shardviz.diagnose.specs import divides
+from shardviz.diagnose.specs import divides, suggest_specs
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.donations import Shard, donations
@@ -77,17 +77,16 @@ def comes_back_otherwise(case: Case) -> Iterator[Finding]:
         numbers=numbers,
         mends=(
             *_as_returned(case, wrong),
-            _as_arguments(wrong, f"ask for {many} results as their arguments (out_shardings as in_shardings)"),
+            *_as_arguments(wrong, f"ask for {many} results as their arguments (out_shardings as in_shardings)"),
         ),
     )
 
 
-def _as_arguments(rows: Sequence[tuple[Value, Value]], text: str) -> Suggestion:
-    """To ask for results in the specs of their arguments; `text` says it of several."""
-    argument, result = max(rows, key=lambda pair: nbytes(pair[1]))
-    others = tuple((r.name, a.spec) for a, r in rows if r is not result and a.spec is not None)
-    text = text if len(rows) > 1 else ""
-    return Suggestion(kind="output", target=result.name, spec=argument.spec, out_specs=others, text=text)
+def _as_arguments(rows: Sequence[tuple[Value, Value]], text: str) -> tuple[Suggestion, ...]:
+    """To ask for results in the specs of their arguments, that of the largest first; `text` says it of several."""
+    largest = max(rows, key=lambda pair: nbytes(pair[1]))
+    rows = (largest, *(pair for pair in rows if pair is not largest))
+    return suggest_specs("output", [(r.name, a.spec) for a, r in rows if a.spec is not None], text)
 
 
 def _mended_elsewhere(case: Case, wrong: Sequence[tuple[Value, Value]]) -> bool:
@@ -100,15 +99,8 @@ def _mended_elsewhere(case: Case, wrong: Sequence[tuple[Value, Value]]) -> bool:
 def _as_returned(case: Case, wrong: Sequence[tuple[Value, Value]]) -> Iterator[Suggestion]:
     """To give arguments the specs that they come back with, where these hold no more."""
     better = [(a, r) for a, r in wrong if nbytes(r) <= nbytes(a) and divides(a, r.spec or Spec(), case.report.mesh)]
-    if better:
-        (first, back), *rest = sorted(better, key=lambda pair: -nbytes(pair[0]))
-        yield Suggestion(
-            kind="argument",
-            target=first.name,
-            spec=back.spec,
-            specs=tuple((a.name, r.spec) for a, r in rest if r.spec is not None),
-            text=f"give {plural(len(better), 'argument')} the specs of their new values" if rest else "",
-        )
+    specs = [(a.name, r.spec) for a, r in sorted(better, key=lambda pair: -nbytes(pair[0])) if r.spec is not None]
+    yield from suggest_specs("argument", specs, f"give {plural(len(specs), 'argument')} the specs of their new values")
 
 
 def _otherwise(case: Case, gradients: bool = False) -> list[tuple[Value, Value]]:
@@ -159,8 +151,6 @@ def gathered_results(case: Case) -> Iterator[Finding]:
     others = and_others(gathered, "other result")
     axes = tuple(a for a in spec.axes if v.spec is None or axis_name(a) not in names(v.spec))
     even = [(r.name, s) for r, s, _ in gathered if divides(r, s, mesh)]
-    text = f"ask for {len(even)} results as the program computes them" if len(even) > 1 else ""
-    mends = [Suggestion(kind="output", target=n, spec=s, out_specs=tuple(even[1:]), text=text) for n, s in even[:1]]
     yield Finding(
         f"result-gathered:{v.name}",
         severity(case.heavy(held - parts) or (moves["runs"] and case.grave(moves))),
@@ -171,7 +161,7 @@ def gathered_results(case: Case) -> Iterator[Finding]:
         value=v.name,
         axes=axes,
         numbers=numbers,
-        mends=tuple(mends),
+        mends=suggest_specs("output", even, f"ask for {len(even)} results as the program computes them"),
     )
 
 
@@ -196,7 +186,7 @@ def gradients_unlike(case: Case) -> Iterator[Finding]:
             value=result.name,
             axes=tuple(dict.fromkeys((*(argument.spec or Spec()).axes, *(result.spec or Spec()).axes))),
             numbers={"bytes": other, "saved_bytes": max(0.0, other - one)},
-            mends=(asked,) if larger else (),
+            mends=asked if larger else (),
         )
     yield from _moved_gradients(case)
 

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, quoted_axes, severity
-from shardviz.diagnose.specs import divides, steps_along
+from shardviz.diagnose.specs import divides, steps_along, suggest_specs
 from shardviz.notation import Axis
 from shardviz.notation.spec import axes_size, axis_name
 from shardviz.records import Collective, Finding, Suggestion
@@ -360,15 +360,14 @@ def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis 
             batched += [(v.name, spec)] if divides(v, spec, mesh) else []
     if not batched:
         return None  # there are too few images to share them out
-    (first, spec), *others = batched
     text = f"give {plural(len(batched), 'argument')} the batch's dimension sharded along {quoted_axes(names)}"
     resharded = "; other images are resharded for that" if any(c.kind == "all-to-all" for c in alike) else ""
     return _Diagnosis(
-        f"A convolution exchanges the borders of its shards (halos) over {quoted_axes(names)}, as {first}"
+        f"A convolution exchanges the borders of its shards (halos) over {quoted_axes(names)}, as {batched[0][0]}"
         f"{and_others(batched)} is sharded along a dimension that it runs along{resharded}",
         "each device needs its neighbours' rows; with the batch sharded in place of height or width, each device "
         "convolves whole images",
-        (Suggestion(kind="argument", target=first, spec=spec, specs=tuple(others), text=text if others else ""),),
+        suggest_specs("argument", batched, text),
     )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, nbytes, quoted_axes, severity
-from shardviz.diagnose.specs import divides, moved_off, over_all
+from shardviz.diagnose.specs import divides, moved_off, over_all, suggest_specs
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Frame, Product, Suggestion, Value
@@ -125,11 +125,9 @@ def _unfitting(
     named = [v for v in case.report.held if v.name in {name for _, name in rows}]
     weights = {v.name: v for v in (kind.alike(named, axes, case) if kind.alike is not None else named)}
     recut = [(v.name, spec) for v in weights.values() if (spec := kind.recut(v, axes, case)) is not None]
-    mends: list[Suggestion] = []
-    if recut:
-        (first, spec), *rest = recut
-        text = f"give {first} and {plural(len(rest), 'other argument')} specs such as {spec}" if rest else ""
-        mends.append(Suggestion(kind="argument", target=first, spec=spec, specs=tuple(rest), text=text))
+    first, spec = recut[0] if recut else ("", None)
+    text = f"give {first} and {plural(len(recut) - 1, 'other argument')} specs such as {spec}"
+    mends = [*suggest_specs("argument", recut, text)]
     others = ((v, kind.instead(v, axes, case)) for v in weights.values() if kind.instead is not None)
     mends += [Suggestion(kind="argument", target=v.name, spec=spec) for v, spec in others if spec is not None]
     mends += [mend for c in moved for mend in case.constrained(c, c.after, argument=True)] if kind.constrains else []

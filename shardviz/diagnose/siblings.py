@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardviz.diagnose.case import Case, and_others, moved_words, nbytes, quoted_axes, severity, total_bytes
-from shardviz.diagnose.specs import divides, free, moved_off, over_all, recut, steps_along
+from shardviz.diagnose.specs import divides, free, moved_off, over_all, recut, steps_along, suggest_specs
 from shardviz.kept import Keeping, cached_property
 from shardviz.layouts import itemsize
 from shardviz.notation import Spec
@@ -100,11 +100,11 @@ def _saved(case: Case, row: _Recut) -> float:
 
 
 def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
-    group = _Group(case, rows)
+    group = _RecutGroup(case, rows)
     axes = quoted_axes(group.more_axes)
     many = math.prod(case.report.mesh.shape[axis] for axis in group.more_axes)
     where = f"on the {plural(many, 'device')} along {axes}"
-    if len({_Group(case, [row]).more_axes for row in rows}) > 1:
+    if len({_RecutGroup(case, [row]).more_axes for row in rows}) > 1:
         where = f"along {axes}, or along one of them"
     return group.finding(
         "less-cut",
@@ -117,7 +117,7 @@ def _less(case: Case, rows: Sequence[_Recut]) -> Finding:
 
 
 @dataclass(frozen=True)
-class _Group(Keeping):
+class _RecutGroup(Keeping):
     """Arguments that had better be cut otherwise, said as one finding and mended by one change."""
 
     case: Case
@@ -236,7 +236,7 @@ def unlike_parameter(case: Case) -> Iterator[Finding]:
         some = [row for row in rows if (_saved(case, row) < 0) is further]
         if not some:
             continue
-        group = _Group(case, some)
+        group = _RecutGroup(case, some)
         own, _, parameter = group.first
         assert parameter is not None
         as_now = f"as {own.spec}, but its parameter {parameter.name} as {parameter.spec}"
@@ -324,7 +324,7 @@ def read_in_slices(case: Case) -> Iterator[Finding]:
         root, *inside = segments(row.value.name)
         trees[root if inside else str(row.spec)].append(row)  # arguments of one array each, by what they had better be
     for rows in trees.values():
-        group = _Group(case, rows)
+        group = _RecutGroup(case, rows)
         axes = quoted_axes(group.more_axes)
         yield group.finding(
             "read-in-slices",
@@ -372,8 +372,5 @@ def stepped_along(case: Case) -> Iterator[Finding]:
             value=first.name,
             axes=axes,
             numbers=numbers,
-            mends=tuple(
-                Suggestion(kind="argument", target=name, spec=spec, specs=tuple(recut_to[1:]), text=text)
-                for name, spec in recut_to[:1]
-            ),
+            mends=suggest_specs("argument", recut_to, text),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from shardviz.layouts.uneven import shard_shape
@@ -95,6 +95,15 @@ def moved_off(v: Value, axes: Iterable[str], mesh: DeviceMesh) -> Spec | None:
         return None
     best = max(others, key=lambda d: (not spec.dims[d], shard[d], -d))
     return spec.with_dims(tuple((*dim, *moved) if d == best else dim for d, dim in enumerate(spec.dims)))
+
+
+def suggest_specs(kind: str, specs: Sequence[tuple[str, Spec]], text: str = "") -> tuple[Suggestion, ...]:
+    """To give arguments (or outputs, by the kind) these specs at once, which `text` says of several; () for none."""
+    if not specs:
+        return ()
+    (target, spec), *rest = specs
+    ins, outs = (tuple(rest), ()) if kind == "argument" else ((), tuple(rest))
+    return (Suggestion(kind=kind, target=target, spec=spec, specs=ins, out_specs=outs, text=text if rest else ""),)
 
 
 def between(before: Spec, after: Spec, shape: tuple[int, ...], mesh: DeviceMesh) -> list[Spec]:

@@ -30,6 +30,7 @@ from shardviz.notation.named import (
     Lists,
     WrittenDimension,
     build,
+    read_axes,
     read_dimensions,
     read_lists,
     write_dimensions,
@@ -228,6 +229,8 @@ def _parse_named(it: Scanner) -> _Text:
     expected = "dimensions such as [{'a'}, {}], or replicated, manual, unreduced, unknown"
     word = _parse_word(it, it.word(), expected)
     kind = partial_kind(it.word(), _given(it.text)) if word.word == "unreduced" and it.take("=") else "sum"
+    if word.word == "unreduced" and it.sees("{"):  # XLA names the axes too, where the mesh has others of one device
+        read_axes(it)
     return _Text(text=it.text, word=word.word, device=word.device, mesh=mesh, devices=devices, kind=kind)
 
 

@@ -4,36 +4,32 @@ An array's dimensions are cut into pieces, which makes *sharded axes*, numbered 
 order its own axes take these up, or hold copies:
 
 >>> spec = ShardingSpec((Chunked((4,)), NoSharding()), (Replicated(2), ShardedAxis(0)))
->>> spec.mesh_shape, spec.indices((8, 6))[5]
-((2, 4), (slice(2, 4, None), slice(0, 6, None)))
->>> str(spec.to_sharding("a=2,b=4"))
-'[b, ·]'
+>>> spec.mesh_shape, str(spec.to_sharding("a=2,b=4"))
+((2, 4), '[b, ·]')
 
 `Unstacked` is a dimension cut into pieces of one that the shards no longer have. It fits a dimension of that size only:
 
 >>> unstacked = ShardingSpec((Unstacked(4), NoSharding()), (ShardedAxis(0),))
->>> unstacked.shard_shape((4, 6)), str(unstacked.to_sharding().to("pmap"))
-((6,), 'ShardingSpec((Unstacked(4), NoSharding()), (ShardedAxis(axis=0),))')
+>>> str(unstacked.to_sharding().to("pmap"))
+'ShardingSpec((Unstacked(4), NoSharding()), (ShardedAxis(axis=0),))'
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from shardviz.errors import ParseError, SpecError, excerpt
-from shardviz.notation.bounds import MOST_AXES, MOST_CELLS, MOST_DEVICES, check_size
+from shardviz.notation.bounds import MOST_AXES, check_size
 from shardviz.notation.letters import UNCUT, Letter, Piece
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
-from shardviz.notation.spec import Axis, axis_part
-from shardviz.notation.tiling import Tiling
+from shardviz.notation.spec import Axis, Spec, axis_part
 
 
 @dataclass(frozen=True)
@@ -130,11 +126,6 @@ class ShardingSpec:
             if self.sharded_axes:
                 axes, needs = f"the sharded axes 0 to {len(self.sharded_axes) - 1}", "; it needs each of them once"
             raise SpecError(f"{self}: the dimensions make {axes}, and mesh_mapping has {taken}{needs}")
-        count = math.prod(self.mesh_shape)
-        if count * max(1, len(self.sharding)) > MOST_CELLS or count > MOST_DEVICES:
-            raise SpecError(
-                f"ShardingSpec: {count} devices, {len(self.sharding)} dimensions; at most {MOST_DEVICES} are counted"
-            )
 
     @property
     def sharded_axes(self) -> tuple[int, ...]:
@@ -153,58 +144,8 @@ class ShardingSpec:
             for dim in self.sharding
         ]
 
-    def places(self) -> np.ndarray:
-        """Which piece along each dimension each device holds: integers, device x dimension."""
-        shape = self.mesh_shape
-        count = math.prod(shape)
-        at = np.unravel_index(np.arange(count), shape) if shape else ()
-        where = {e.axis: at[i] for i, e in enumerate(self.mesh_mapping) if isinstance(e, ShardedAxis)}
-        table = np.zeros((count, len(self.sharding)), np.int64)
-        axis = 0
-        for column, sizes in enumerate(self._levels()):
-            for size in sizes:
-                table[:, column] = table[:, column] * size + where[axis]
-                axis += 1
-        return table
-
-    def indices(self, shape: Sequence[int]) -> tuple[tuple[int | slice, ...], ...]:
-        """What each device holds of an array: a slice a dimension, or a number for one that is unstacked.
-
-        Raises:
-            SpecError: if a dimension does not divide, or the rank is another.
-        """
-        if len(shape) != len(self.sharding):
-            raise SpecError(f"{self}: {len(self.sharding)} dimensions for an array of shape {tuple(shape)}")
-        ways = [math.prod(levels) for levels in self._levels()]
-        for i, (size, n, dim) in enumerate(zip(shape, ways, self.sharding, strict=True)):
-            if size % n or (isinstance(dim, Unstacked) and size != n):
-                what = f"unstacks {n}" if isinstance(dim, Unstacked) else f"does not divide by {n}"
-                raise SpecError(f"{self}: dimension {i} is {size} and {what}")
-        step = [size // n for size, n in zip(shape, ways, strict=True)]
-        return tuple(
-            tuple(
-                tile if isinstance(dim, Unstacked) else slice(tile * s, (tile + 1) * s)
-                for tile, s, dim in zip(row, step, self.sharding, strict=True)
-            )
-            for row in self.places().tolist()
-        )
-
-    def shard_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of a device's piece; unstacked dimensions are gone from it."""
-        first = self.indices(shape)[0]
-        return tuple(index.stop - index.start for index in first if isinstance(index, slice))
-
-    def tiling(self) -> Tiling:
-        """The same cut as a tile assignment, which an `OpSharding` writes; an unstacked dimension as tiles of one."""
-        table, count = self.places(), math.prod(self.mesh_shape)
-        tiles = tuple(math.prod(levels) for levels in self._levels())
-        copies = count // math.prod(tiles)
-        order = np.lexsort(table.T[::-1]) if table.shape[1] else np.arange(count)
-        dims = (*tiles, copies) if copies > 1 else tiles
-        return Tiling(dims, ("replicated",) if copies > 1 else (), tuple(order.tolist()))
-
     def to_sharding(self, mesh: Any = None) -> Sharding:
-        """The record over a mesh.
+        """The record over a mesh: `sv.layout` has the slices of it.
 
         Args:
             mesh: a mesh with as many devices; None for one with the axes `m0`, `m1`, ... of `mesh_mapping`.
@@ -212,10 +153,14 @@ class ShardingSpec:
         Raises:
             SpecError: if the mesh has another number of devices.
         """
-        if mesh is None:
-            mesh = DeviceMesh(tuple(f"m{i}" for i in range(len(self.mesh_shape))), self.mesh_shape)
+        names = tuple(f"m{i}" for i in range(len(self.mesh_mapping)))
+        mapped = zip(self.mesh_mapping, names, strict=True)
+        by_number = {entry.axis: name for entry, name in mapped if isinstance(entry, ShardedAxis)}
+        numbers = itertools.count()
+        dims = tuple(tuple(by_number[next(numbers)] for _ in levels) for levels in self._levels())
+        record = Sharding.from_spec(Spec(dims), DeviceMesh(names, self.mesh_shape), len(dims))
         unstacked = tuple(i for i, dim in enumerate(self.sharding) if isinstance(dim, Unstacked))
-        return replace(Sharding.from_tiling(self.tiling(), DeviceMesh.of(mesh)), unstacked=unstacked)
+        return replace(record if mesh is None else record.onto(DeviceMesh.of(mesh)), unstacked=unstacked)
 
     def __str__(self) -> str:
         return f"ShardingSpec({self.sharding}, {self.mesh_mapping})"  # as JAX wrote it
@@ -299,11 +244,12 @@ def write(cut: Sharding) -> Iterator[Piece]:
     yield ",))" if len(spec.mesh_mapping) == 1 else "))"
 
 
-_NUMBERS = r"(?:[a-z]++\s*=\s*)?(?:[(\[]([0-9,\s]*+)[)\]]|([0-9,\s]*+))"
-_ENTRY = re.compile(rf"\s*(NoSharding|Chunked|Unstacked|ShardedAxis|Replicated)\(\s*{_NUMBERS}\s*\)\s*,?")
-_HEAD = re.compile(r"(?:PmapSharding\(\s*(?:sharding_spec\s*=\s*)?)?ShardingSpec\(\s*(?:sharding\s*=\s*)?\(")
-_BETWEEN = re.compile(r"\s*\)\s*,\s*(?:mesh_mapping\s*=\s*)?\(")
-_TAIL = re.compile(r"\s*\)\s*\)")
+_ENTRIES = r"((?>(?:\s*+\w++\([^()]*+(?>(?:\([0-9,\s]*+\))?)\s*+\)\s*+,?+)*))"
+_TEXT = re.compile(
+    rf"(?:PmapSharding\(\s*(?:sharding_spec\s*=\s*)?)?ShardingSpec\(\s*(?:sharding\s*=\s*)?\({_ENTRIES}"
+    rf"\s*\)\s*,\s*(?:mesh_mapping\s*=\s*)?\({_ENTRIES}\s*\)\s*\)"
+)
+_ENTRY = re.compile(r"(\w+)\(\s*(?:[a-z]+\s*=\s*)?[(\[]?([0-9,\s]*)[)\]]?\s*\)\s*,?\s*")
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (NoSharding, Unstacked, ShardedAxis, Replicated)}
 
 
@@ -322,30 +268,29 @@ def parse(text: str) -> ShardingSpec:
         ParseError: if the text is none.
         SpecError: for numbers that make none.
     """
+    match = _TEXT.match(text)
+    if match is None or (text[match.end() :].strip() and not text.startswith("Pmap")):
+        raise _no_such(text)
+    return ShardingSpec(*(tuple(_entries(part.strip(), text)) for part in match.groups()))
+
+
+def _entries(part: str, text: str) -> Iterator[Any]:
+    at = 0
+    while at < len(part):
+        entry = _ENTRY.match(part, at)
+        numbers = entry[2].replace(",", " ").split() if entry else []
+        if entry is None or any(len(n) > 9 for n in numbers):
+            raise _no_such(text)
+        kind, values = entry[1], [int(n) for n in numbers]
+        if kind == "Chunked":
+            yield Chunked(tuple(values))
+        elif len(values) == {"NoSharding": 0, "Unstacked": 1, "ShardedAxis": 1, "Replicated": 1}.get(kind):
+            yield _KINDS[kind](*values)
+        else:
+            raise _no_such(text)
+        at = entry.end()
+
+
+def _no_such(text: str) -> ParseError:
     shape = "ShardingSpec((Chunked((4,)), NoSharding()), (ShardedAxis(0),))"
-
-    def wrong(at: int) -> ParseError:
-        at_what = f"at position {at}, not {text[at:][:20]!r}"
-        return ParseError(f"{excerpt(text)!r}: expected a text such as {shape} {at_what}")
-
-    def entries(at: int, kinds: tuple[str, ...]) -> tuple[list[Any], int]:
-        read: list[Any] = []
-        while entry := _ENTRY.match(text, at):
-            written = (entry[2] or entry[3] or "").replace(",", " ").split()
-            numbers = [int(n) for n in written if len(n) < 10]
-            wanted = {"NoSharding": 0, "Chunked": len(written)}.get(entry[1], 1)
-            if entry[1] not in kinds or not len(numbers) == len(written) == wanted:
-                raise wrong(at)
-            read.append(Chunked(tuple(numbers)) if entry[1] == "Chunked" else _KINDS[entry[1]](*numbers))
-            at = entry.end()
-        return read, at
-
-    if not (head := _HEAD.match(text)):
-        raise wrong(0)
-    dims, at = entries(head.end(), ("NoSharding", "Chunked", "Unstacked"))
-    if not (between := _BETWEEN.match(text, at)):
-        raise wrong(at)
-    mapping, at = entries(between.end(), ("ShardedAxis", "Replicated"))
-    if not (end := _TAIL.match(text, at)) or (text[end.end() :].strip() and not text.startswith("Pmap")):
-        raise wrong(at)
-    return ShardingSpec(tuple(dims), tuple(mapping))
+    return ParseError(f"{excerpt(text)!r}: expected a text such as {shape}")

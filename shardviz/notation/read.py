@@ -65,7 +65,7 @@ def sharding(anything: Any, mesh: Any = None, rank: int | None = None) -> Shardi
     Args:
         anything: a PartitionSpec or a tuple such as `("data", None)`; text of a PartitionSpec, of HLO (V1, V2, V3) or
             of Shardy, the short `[data, ·]`, the scaling book's `A[I_data, J]`; an `OpSharding`, its serialized bytes,
-            what it prints, or an `HloSharding`; Shardy's attributes, and the `SdyArray` that JAX makes them of; any
+            or an `HloSharding`; Shardy's attributes, and the `SdyArray` that JAX makes them of; any
             `jax.sharding.Sharding`, and whatever has one (`jax.Array`); a `notation.pmap.ShardingSpec`; a `Sharding`
             record.
         mesh: a mesh in any form that `DeviceMesh.of` reads. May be left out where the sharding says it itself; a record
@@ -115,8 +115,6 @@ def _read_text(text: str, mesh: DeviceMesh | None, rank: int | None) -> Sharding
             plain = unescaped(plain[1:-1])
     if plain.startswith("{"):
         return hlo.read(plain, mesh, rank)
-    if proto.looks_like(plain):
-        return proto.read(proto.from_text(plain), mesh, rank)
     if plain.startswith(("#sdy", "sdy.", "<")) or (plain.startswith("[") and "{" in plain):
         return sdy.read(plain, mesh, rank)
     if pmap.looks_like(plain):
@@ -167,18 +165,21 @@ def _needed(mesh: DeviceMesh | None, value: Any) -> DeviceMesh:
     return mesh
 
 
-def _message(value: Any) -> proto.Message | None:
-    """A serialized `OpSharding`, an `OpSharding` or an `HloSharding` as a message; None for what is none of these."""
+def _hlo_text(value: Any) -> str | None:
+    """HLO's text of a serialized `OpSharding`, an `OpSharding` or an `HloSharding`; None for what is none of these."""
     if hasattr(value, "tile_assignment_devices"):
-        value = value.to_proto() if hasattr(value, "to_proto") else value
+        if hasattr(value, "to_proto"):  # an HloSharding, whose text has all but what reduces partial results in tiles
+            if str(value).startswith("{mesh["):
+                return str(value)
+            value = value.to_proto()
         value = value.SerializeToString()
-    return proto.from_bytes(bytes(value)) if isinstance(value, bytes | bytearray | memoryview) else None
+    return proto.hlo_text(bytes(value)) if isinstance(value, bytes | bytearray | memoryview) else None
 
 
 def _from_object(value: Any, mesh: DeviceMesh | None, rank: int | None) -> Sharding:
     """A JAX object, by what it has; the order of its devices is its own mesh's, where it says one."""
-    if (message := _message(value)) is not None:
-        return proto.read(message, mesh, rank)
+    if (text := _hlo_text(value)) is not None:
+        return hlo.read(text, mesh, rank)
     if hasattr(value, "dim_shardings") and hasattr(value, "mesh_shape"):  # SdyArray
         return sdy.from_jax(value, mesh, rank)
     if hasattr(value, "context") and str(value).startswith("#sdy.sharding"):  # an attribute of MLIR

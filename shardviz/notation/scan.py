@@ -36,7 +36,6 @@ _INTEGERS = re.compile(rf"{_INTEGER.pattern}(?>(?:\s*+,\s*+{_INTEGER.pattern})*)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9.$-]*+")
 _QUOTED = re.compile(r"'([^'\n]*+)'|\"((?>(?:[^\"\\]++|\\.)*))\"")
 _BRACED = re.compile(r"'[^'\n]*+'|\"(?>(?:[^\"\\]++|\\.)*)(?:\"|\\?\Z)|[^{}'\"]++|.", re.DOTALL)
-_SCALAR = re.compile(r"'(?>(?:[^'\\\n]++|\\.)*)'|\"(?>(?:[^\"\\\n]++|\\.)*)\"|[-+.\w]++")
 _HEX = re.compile(r"\\(?:([0-9A-Fa-f]{2})|(.))", re.DOTALL)
 
 T = TypeVar("T")
@@ -142,10 +141,6 @@ class Scanner:
         if not self.take(close):
             self.fail(f"',' or {close!r}")
         return tuple(numbers)
-
-    def scalar(self) -> str:
-        """A bare word, number or quoted text, as it stands."""
-        return self._match(_SCALAR, "a value")[0]
 
     def listed(self, item: Callable[[], T], close: str, most: int | None = None) -> list[T]:
         """Items, each read by `item`, with commas between them up to `close`, which is passed over; at most so many."""

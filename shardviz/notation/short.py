@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from shardviz.errors import ParseError, SpecError, excerpt
 from shardviz.notation.bounds import MOST_DIMENSIONS, MOST_NAMED, MOST_WRITTEN, check_size
@@ -36,7 +36,6 @@ _PART = re.compile(r"(.+):\(([0-9]{1,9})\)([0-9]{1,9})", re.DOTALL)
 _BOOK = re.compile(r"[A-Za-z][\w']*+\s*+\[([^\[\]]*+)\]\s*+(?>(?:\{\s*+U_([^{}\s]++|\{[^{}]*+\})\s*+\})?)", re.DOTALL)
 _CELL = re.compile(r"(?>(?:[^{},]++|\{[^{}]*+\}|[{}])*)")
 _TAILS = (*((kind, "over") for kind in KINDS), ("manual",), ("reduced",))
-_MOST_STEPS = 10_000
 
 
 def read(text: str, mesh: DeviceMesh) -> Sharding:
@@ -104,8 +103,8 @@ def _axis(word: str, quoted: str) -> Axis:
 
 
 def read_book(text: str, mesh: DeviceMesh) -> Sharding | None:
-    """The book's form: `I_X`, `I_XY` or `I_{X,Y}` for two axes, `{U_Z}` behind for a partial sum; None for text that is
-    not meant so. Errors as of `read`."""
+    """The book's form: `I_X`, for two axes `I_{X,Y}` or `I_XY`, which are of one letter each, `{U_Z}` behind for a
+    partial sum; None for text that is not meant so. Errors as of `read`."""
     quoted = _given(text)
     if (whole := _BOOK.fullmatch(text)) is None:
         return None
@@ -135,41 +134,17 @@ def _subscript(axes: str, quoted: str, mesh: DeviceMesh) -> tuple[Axis, ...]:
     words = axes.replace(" ", ",").split(",")
     check_size(words, MOST_NAMED, quoted, "axes")
     for word in words:
-        ways = [(word,)] if word in mesh.names else _readings(word, mesh.names)
-        if len(ways) != 1:
+        if word in mesh.names:
+            named.append(word)
+        elif 0 < len(word) <= len(mesh.names) and set(word) <= set(mesh.names):  # as the book has it
+            named.extend(word)
+        else:
             have = ", ".join(map(repr, mesh.names)) or "none"
-            more = f"; it can be read as {' or '.join(' '.join(w) for w in ways)}" if ways else ""
             raise SpecError(
-                f"{quoted}: {excerpt(word)!r} does not name axes of the mesh, which has {have}{more}. "
+                f"{quoted}: {excerpt(word)!r} does not name axes of the mesh, which has {have}. "
                 "Write several as I_{X,Y}"
             )
-        named.extend(ways[0])
     return tuple(named)
-
-
-def _readings(word: str, names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Up to three ways to read a word as axis names run together, each at most once. Names that begin with each other
-    (a, aa, aaa) have more ways than there is time for: after `_MOST_STEPS` steps the rest is not known."""
-    if not word:
-        return [()]
-    if len(word) > sum(map(len, names)):
-        return []
-    ends = {len(word)}  # from where the rest is made of names, each as often as needed
-    for at in range(len(word) - 1, -1, -1):
-        if any(word.startswith(name, at) and at + len(name) in ends for name in names):
-            ends.add(at)
-    readings: list[tuple[str, ...]] = []
-    waiting: list[tuple[int, tuple[str, ...]]] = [(0, ())]
-    for _ in range(_MOST_STEPS):
-        if not waiting or len(readings) == 3:
-            return readings
-        at, used = waiting.pop()
-        if at == len(word):
-            readings.append(used)
-        for name in reversed(names):
-            if name not in used and at + len(name) in ends and word.startswith(name, at):
-                waiting.append((at + len(name), (*used, name)))
-    return []
 
 
 def write(cut: Sharding) -> Iterator[Piece]:
@@ -246,7 +221,5 @@ def _run_together(axes: tuple[Axis, ...], cut: Sharding) -> str:
             raise SpecError(f"the scaling book's form cannot hold the axis name {axis!r}")
     names = [str(axis) for axis in axes]
     run = "".join(names)
-    alone = len(names) == 1 or (
-        all(len(n) == 1 for n in names) and run not in cut.mesh.names and len(_readings(run, cut.mesh.names)) == 1
-    )
+    alone = len(names) == 1 or (all(len(name) == 1 for name in names) and run not in cut.mesh.names)
     return run if alone else f"{{{','.join(names)}}}"

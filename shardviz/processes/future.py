@@ -124,7 +124,7 @@ def _error(state: str, details: dict[str, Any], stderr: str) -> CompileError:
         gb = 1e-9
         return CompileMemoryLimit(
             f"the compile used {details['used'] * gb:.2f} GB, more than its limit of {details['limit'] * gb:.2f} GB, "
-            "and was stopped; give a larger memory_limit, or fewer devices or layers",
+            "and was stopped; give program.submit or sv.explore a larger memory_limit, or fewer devices or layers",
             stderr=stderr,
         )
     if state == "failed":

@@ -360,11 +360,12 @@ class Why(WhyAnswer):
             cause: a cause of this answer, or any `Source`.
 
         Raises:
-            ShardvizError: if the answer was read from a file and has no program any more.
+            ShardvizError: for a shard_map's specs, from which the shapes inside it follow; if the answer has no program
+                any more.
         """
         source = cause.source if isinstance(cause, Cause) else cause
         if self.ask is None:
-            raise ShardvizError("this answer has no program at hand; ask program.without(plan, source)")
+            raise ShardvizError("this answer has no program at hand; ask again: program.why(plan, value)")
         return self.ask(source)
 
 

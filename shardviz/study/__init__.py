@@ -1,8 +1,7 @@
 """Many plans: searching among them, mending them, sweeping over programs; exercises and puzzles."""
 
 from shardviz.study.answer import Search
-from shardviz.study.costs import CostTable, compare_costs
-from shardviz.study.costs import compare_costs as cost_table
+from shardviz.study.costs import CostTable, cost_table
 from shardviz.study.exercise import Exercise, exercise, scores
 from shardviz.study.mending import mends
 from shardviz.study.mends import Mend, Mends
@@ -18,7 +17,6 @@ __all__ = [
     "Puzzle",
     "Search",
     "Sweep",
-    "compare_costs",
     "cost_table",
     "exercise",
     "mends",

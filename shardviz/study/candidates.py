@@ -20,15 +20,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardviz.ask.parts import Parts
 from shardviz.costs.machine import Machine
 from shardviz.costs.orders import ROW_MAJOR, exchanged, reordered
 from shardviz.costs.placement import placement
 from shardviz.errors import ShardvizError
 from shardviz.kept import cached_property
-from shardviz.layouts import itemsize
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
-from shardviz.program.dimensions import Dimension, Dimensions, Member
+from shardviz.program.dimensions import Dimension, Member
 from shardviz.program.plan import Plan
 from shardviz.program.trace import Argument
 
@@ -101,14 +101,12 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Space:
+class Space(Parts):
     """What there is to choose among, for one program on so many devices.
 
     Attributes:
         machine: whose devices the meshes are of.
-        arguments, outputs: the program's arrays.
-        dimensions: its logical dimensions.
-        optimizer: the tree paths of the arguments that only the update uses.
+        outputs: the program's results.
         required: axes that the program itself names, which every mesh has to have.
         follows: output → the argument whose place it takes.
         base: the plan that is to be improved; None to begin with nothing cut.
@@ -120,10 +118,7 @@ class Space:
     """
 
     machine: Machine
-    arguments: Sequence[Argument]
     outputs: Sequence[Argument]
-    dimensions: Dimensions
-    optimizer: frozenset[str] = frozenset()
     required: tuple[str, ...] = ()
     follows: Mapping[str, str] = field(default_factory=dict)
     base: Plan | None = None
@@ -192,32 +187,9 @@ class Space:
         free = (d for d in self.dimensions if d.taken and d.name not in self.cuts)
         return {d.name: d.taken for d in free if set(d.taken) <= set(self.names)}
 
-    @cached_property
-    def data(self) -> frozenset[str]:
-        """The tree paths of the arguments that are data."""
-        return frozenset(m.path for d in self.dimensions if d.of for m in d.arguments)
-
     def part(self, name: str) -> tuple[Argument, ...]:
         """The arguments of a part of the state."""
-        wanted = name == OPTIMIZER
-        return tuple(
-            a for a in self.arguments if a.shape and a.name not in self.data and (a.name in self.optimizer) == wanted
-        )
-
-    @cached_property
-    def between(self) -> tuple[str, ...]:
-        """The dimensions that lie between the layers' products, most bytes first: all of matrices but the one that
-        runs through most of them.
-        """
-        state = (*self.part(PARAMETERS), *self.part(OPTIMIZER))
-        matrices = {a.name: math.prod(a.shape) * itemsize(a.dtype) for a in state if len(a.shape) > 1}
-        plain = (d for d in self.dimensions if not (d.of or d.undivided))
-        own = [d for d in plain if any(m.path in matrices for m in d.arguments)]
-        if len(own) > 1:
-            own.remove(max(own, key=lambda d: len({m.path for m in d.arguments if m.path in matrices})))
-        own = [d for d in own if d.name not in self.cuts]
-        weight = lambda d: -sum(matrices.get(m.path, 0.0) for m in d.arguments)  # noqa: E731
-        return tuple(d.name for d in sorted(own, key=weight))
+        return tuple(a for a in self.state if (a.name in self.optimizer) == (name == OPTIMIZER))
 
     def starts(self) -> list[list[Choice]]:
         """What a person would try first on each mesh shape, the given plan and then the presets: what is most likely
@@ -306,12 +278,11 @@ class Space:
         """What lies between the layers' products cut by these axes, once in an array."""
         taken: set[str] = set()
         size = math.prod(choice.sizes[a] for a in axes)
-        for name in self.between:
-            dimension = self.by_name[name]
+        for dimension in self.inner:
             paths = {m.path for m in dimension.arguments}
-            if dimension.size % size == 0 and taken.isdisjoint(paths):
+            if dimension.name not in self.cuts and dimension.size % size == 0 and taken.isdisjoint(paths):
                 taken |= paths
-                choice = choice.cut(name, axes)
+                choice = choice.cut(dimension.name, axes)
         return choice
 
     def moves(self, choice: Choice) -> Iterator[tuple[str, Choice]]:

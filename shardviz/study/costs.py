@@ -1,7 +1,7 @@
 """The same program at several plans, or on several machines, in one table of what each costs.
 
-compare_costs(report, targets=["tpu v5p:8x8x8", "tpu v5e:16x16*2", "gpu h100:64x8"])
-compare_costs({"FSDP": one, "FSDP + TP": other}, targets="tpu v5p:8x8x8")
+cost_table(report, targets=["tpu v5p:8x8x8", "tpu v5e:16x16*2", "gpu h100:64x8"])
+cost_table({"FSDP": one, "FSDP + TP": other}, targets="tpu v5p:8x8x8")
 """
 
 from __future__ import annotations
@@ -67,21 +67,19 @@ class CostTable(Visible):
         return tuple(dict.fromkeys(c.basis for c in self.costs.values()))
 
 
-def compare_costs(
+def cost_table(
     what: Report | StepCost | Mapping[str, Any] | Iterable[tuple[str, Any]],
     *,
     targets: str | Machine | Sequence[str | Machine] | None = None,
     tokens: float | bool | None = None,
     model_flops: float | None = None,
-    exact: bool = True,
-    as_run: bool | None = None,
 ) -> CostTable:
     """One table of what several plans or machines cost.
 
     Args:
         what: a report, or (name, report) pairs or a dictionary of them; a `StepCost` stands for itself, on its machine.
         targets: the machine or machines; without any, each report's own target.
-        tokens, model_flops, exact, as_run: as `cost_of`, the same for all.
+        tokens, model_flops: as `sv.cost`, the same for all. For its other options give the costs that it makes.
 
     Raises:
         MeshError: if a mesh has another number of devices than its machine; the message names the row.
@@ -111,7 +109,7 @@ def compare_costs(
     costs: dict[str, StepCost] = {}
     for name, each in named:
         for machine in [None] if isinstance(each, StepCost) else machines:
-            cost = _cost(name, each, machine, tokens=tokens, model_flops=model_flops, exact=exact, as_run=as_run)
+            cost = _cost(name, each, machine, tokens=tokens, model_flops=model_flops)
             label = name or cost.machine.text
             if name and len(machines) > 1 and not isinstance(each, StepCost):
                 label = f"{name} on {cost.machine.text}"

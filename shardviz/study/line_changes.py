@@ -44,7 +44,7 @@ class LineChange:
 
 def unnumbered(line: str) -> str:
     """A line without the numbers of its values."""
-    return _NUMBER.sub(lambda found: found[1] or "", line)
+    return _NUMBER.sub(lambda number: number[1] or "", line)
 
 
 def operation(line: str) -> str:

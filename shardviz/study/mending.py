@@ -41,7 +41,7 @@ from shardviz.study.mends import NO_ROOM, TRIED, Change, Mend, Mends, NotOffered
 from shardviz.study.proposing import Proposals, plan_of
 from shardviz.study.scoring import Scorer
 from shardviz.study.trying import Step, Trying, Wait
-from shardviz.study.workers import Batch, Lost, Shared, Workers, can_travel
+from shardviz.study.workers import Lost, Shared, Tasks, Workers, can_travel
 
 _FINDINGS = 5
 _CONFIRMED, _CONFIRMED_ELSE = 2, 3
@@ -57,7 +57,7 @@ _TARGETED = 2
 """How many changes that no finding names go through the target's compiler, one after the other."""
 
 
-class Options(TypedDict, total=False):
+class Wanted(TypedDict, total=False):
     """What mends take by keyword; see `mends`."""
 
     plan: Plan | None
@@ -66,11 +66,11 @@ class Options(TypedDict, total=False):
 
 @overload
 def mends(
-    program: Program, report: Report, target: Any = None, *, stream: Literal[False] = False, **options: Unpack[Options]
+    program: Program, report: Report, target: Any = None, *, stream: Literal[False] = False, **options: Unpack[Wanted]
 ) -> Mends: ...
 @overload
 def mends(
-    program: Program, report: Report, target: Any = None, *, stream: Literal[True], **options: Unpack[Options]
+    program: Program, report: Report, target: Any = None, *, stream: Literal[True], **options: Unpack[Wanted]
 ) -> Mending: ...
 def mends(
     program: Program,
@@ -243,7 +243,7 @@ class Mending(Trying[Mends]):
         self._tried = self._candidates = 0
         self._finished = False
         self._short = any(finding.rule in NO_ROOM for finding in self._proposals.findings)
-        self._batch: Batch[tuple[Plan, str]] | None = None
+        self._batch: Tasks[tuple[Plan, str]] | None = None
         self._answers: dict[tuple[Plan, str], Any] = {}
         self._due: list[tuple[Judged, Change]] = []
         self._reports: dict[tuple[Plan, str], Report] = {}
@@ -285,7 +285,7 @@ class Mending(Trying[Mends]):
         self._candidates = len(changes)
         traces = any(any(self._proposals.traces(change)) for change in changes)
         if self.shares and traces and can_travel(_shared(self.program)) and _worker().begin():
-            self._batch = Batch(_there, _shared(self.program), _worker())
+            self._batch = Tasks(_there, _shared(self.program), _worker())
         # what is wrong goes before what merely costs most, which is tried while the partitioner is at work
         yield from self._tell([c for c in changes if c.finding is not None], base)
         yield from self._tell([c for c in changes if c.finding is None], base)

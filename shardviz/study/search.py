@@ -55,7 +55,7 @@ _KNEES = 4
 _BETTER = 1e-6
 
 
-class Options(TypedDict, total=False):
+class SearchOptions(TypedDict, total=False):
     """What a search takes by keyword; see `search`."""
 
     seconds: float
@@ -64,7 +64,6 @@ class Options(TypedDict, total=False):
     pins: Mapping[str, Any] | None
     open_constraints: bool
     executor: Any
-    seed: int
     level: str
     finalists: int
     most: int | None
@@ -72,11 +71,11 @@ class Options(TypedDict, total=False):
 
 @overload
 def search(
-    program: Program, target: str | Machine, *, stream: Literal[False] = False, **options: Unpack[Options]
+    program: Program, target: str | Machine, *, stream: Literal[False] = False, **options: Unpack[SearchOptions]
 ) -> Search: ...
 @overload
 def search(
-    program: Program, target: str | Machine, *, stream: Literal[True], **options: Unpack[Options]
+    program: Program, target: str | Machine, *, stream: Literal[True], **options: Unpack[SearchOptions]
 ) -> Searching: ...
 def search(
     program: Program,
@@ -88,7 +87,6 @@ def search(
     pins: Mapping[str, Any] | None = None,
     open_constraints: bool = False,
     executor: Any = None,
-    seed: int = 0,
     level: str = "compiled",
     finalists: int = _FINALISTS,
     most: int | None = None,
@@ -110,12 +108,12 @@ def search(
         open_constraints: leave the program's own `with_sharding_constraint`s out; else they hold.
         executor: where candidates are scored: any `concurrent.futures.Executor`, or a `dask.distributed` client; None
             for this process, and for workers of our own, one a core, where enough is left to score and cores are free.
-        seed: of the random changes: with `most` and time enough, the same seed gives the same answer.
         level: how far the best go: `propagated`, `partitioned` or `compiled` (by the target's own compiler).
         finalists: how many are to come through the compiler; up to three times as many where what it says
             leaves it open which is best.
         most: how many candidates are scored at most, besides those that differ from the best in one decision, which
-            are needed to say why not; None for as many as the time allows.
+            are needed to say why not; with time enough the answer is always the same. None for as many as the time
+            allows.
         stream: give an iterator of what is known whenever a better candidate is found, or one is confirmed. The loop
             over it may be left at any time, or its `stop` called, from another thread too.
 
@@ -150,7 +148,7 @@ def search(
     machine.chip.needs("hbm_bytes_per_s")
     begun = time.monotonic()
     space = space_of(program, machine, plan, on, pins or {})
-    searching = Searching(program, machine, space, seconds, seed, level, int(finalists), most, executor)
+    searching = Searching(program, machine, space, seconds, level, int(finalists), most, executor)
     searching.begun = begun
     if stream:
         return searching
@@ -242,7 +240,6 @@ class Searching(Trying[Search]):
         machine: Machine,
         space: Space,
         seconds: float,
-        seed: int,
         level: str,
         finalists: int,
         most: int | None,
@@ -253,7 +250,7 @@ class Searching(Trying[Search]):
         self.program, self.machine, self.space = program, machine, space
         self.tried: dict[Any, Tried] = {}
         self.best: Tried | None = None
-        self._seconds, self._seed, self._level, self._most, self._executor = seconds, seed, level, most, executor
+        self._seconds, self._level, self._most, self._executor = seconds, level, most, executor
         shape = dict(space.meshes[0])
         resolved = resolve_target(machine, DeviceMesh(tuple(shape), tuple(shape.values())))
         self.scorer = Scorer(program, machine, resolved.lowered_for)
@@ -422,7 +419,7 @@ class Searching(Trying[Search]):
 
     def _by_chance(self) -> Iterator[Choice]:
         """Several random changes of the best, and a climb from there."""
-        chance, stale = random.Random(self._seed), 0
+        chance, stale = random.Random(0), 0
         while stale < _MOST_STALE:
             assert self.best is not None
             choice = self.best.choice

@@ -235,7 +235,7 @@ def begin(kernel: int, path: Sequence[str]) -> None:
 # Where the tasks come from.
 
 
-class Batch(Generic[K]):
+class Tasks(Generic[K]):
     """Tasks that are being done elsewhere.
 
     Attributes:
@@ -365,9 +365,9 @@ def answers(
     function: Callable[[Any, Any], Any], shared: Shared, tasks: Mapping[K, Any], executor: Any
 ) -> Generator[tuple[K, Any], None, None]:
     """The answers to tasks, as they are done: keys, and what the function returned, or `Lost`; close it to cancel the
-    rest. Arguments and errors as `Batch` has them; what a task raises is raised.
+    rest. Arguments and errors as `Tasks` has them; what a task raises is raised.
     """
-    batch = Batch[K](function, shared, executor)
+    batch = Tasks[K](function, shared, executor)
     try:
         for key, task in tasks.items():
             batch.put(key, task)

@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -251,17 +251,17 @@ def square(n: int) -> tuple[Any, ...]:
     return array(16 * n, 16 * n), array(16 * n, 16 * n)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Fault:
     """A function under a plan that has a fault, and under one that has not.
 
     Attributes:
+        rules: the rules that name the fault, one at least.
         fn: the function.
         args: its arguments, of dimensions so many times as long.
         specs, out: the faulty plan's.
-        good, good_out: the mended plan's.
+        good, good_out: the mended plan's; None for the same specs.
         better: the mended function, where a plan does not mend it.
-        rules: the rules that name the fault, one at least.
         levels: where it is named; Shardy does not know of halos.
         mend: which change takes the step back to that of the mended plan: the `first` that the finding suggests; the
             first of those that were `tried`; or none, as no plan says it and only a person can write it (`by hand`).
@@ -270,20 +270,25 @@ class Fault:
         donated: which arguments are.
     """
 
+    rules: tuple[str, ...]
     fn: Callable[..., Any]
     args: Callable[[int], tuple[Any, ...]]
     specs: Any
+    _: KW_ONLY
     out: Any = None
     good: Any = None
     good_out: Any = None
     better: Callable[..., Any] | None = None
-    rules: tuple[str, ...]
     levels: tuple[str, ...] = ("propagated", "partitioned")
     mend: str = "first"
     line: str = ""
     words: str = ""
     state: int = 0
     donated: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.good is None:
+            object.__setattr__(self, "good", self.specs)
 
 
 WHOLE_STATE = {"mu": REPLICATED, "nu": REPLICATED}
@@ -294,328 +299,277 @@ HEADS = P(None, "data", None, "model")
 ALL = ("data", "model")
 FAULTS = {
     "replicated optimizer": Fault(
-        fn=adam,
-        args=of_adam,
-        specs=(SHARDED, WHOLE_STATE, *DATA),
+        ("unlike-parameter",),
+        adam,
+        of_adam,
+        (SHARDED, WHOLE_STATE, *DATA),
         good=(SHARDED, STATE, *DATA),
         good_out=(SHARDED, STATE),
-        rules=("unlike-parameter",),
         state=2,
         donated=(0, 1),
     ),
     "replicated optimizer, pinned": Fault(
-        fn=adam,
-        args=of_adam,
-        specs=(SHARDED, WHOLE_STATE, *DATA),
+        ("unlike-parameter",),
+        adam,
+        of_adam,
+        (SHARDED, WHOLE_STATE, *DATA),
         out=(SHARDED, WHOLE_STATE),
         good=(SHARDED, STATE, *DATA),
         good_out=(SHARDED, STATE),
-        rules=("unlike-parameter",),
         state=2,
         donated=(0, 1),
     ),
     "replicated optimizer in one state": Fault(
-        fn=in_one_state,
-        args=lambda n: ({"model": of_adam(n)[0], "optimizer": of_adam(n)[1]}, *of_adam(n)[2:]),
-        specs=({"model": SHARDED, "optimizer": WHOLE_STATE}, *DATA),
+        ("unlike-parameter",),
+        in_one_state,
+        lambda n: ({"model": of_adam(n)[0], "optimizer": of_adam(n)[1]}, *of_adam(n)[2:]),
+        ({"model": SHARDED, "optimizer": WHOLE_STATE}, *DATA),
         good=({"model": SHARDED, "optimizer": STATE}, *DATA),
         good_out={"model": SHARDED, "optimizer": STATE},
-        rules=("unlike-parameter",),
         state=1,
         donated=(0,),
     ),
-    "replicated sibling": Fault(
-        fn=predict,
-        args=of_predict,
-        specs=(SIBLING, P("data")),
-        good=(SHARDED, P("data")),
-        rules=("less-cut",),
-    ),
+    "replicated sibling": Fault(("less-cut",), predict, of_predict, (SIBLING, P("data")), good=(SHARDED, P("data"))),
     "parameters come back whole": Fault(
-        fn=adam,
-        args=of_adam,
-        specs=(SHARDED, STATE, *DATA),
+        ("comes-back-otherwise",),
+        adam,
+        of_adam,
+        (SHARDED, STATE, *DATA),
         out=(REPLICATED, STATE),
-        good=(SHARDED, STATE, *DATA),
         good_out=(SHARDED, STATE),
-        rules=("comes-back-otherwise",),
         state=2,
         donated=(0, 1),
     ),
     "replicated result": Fault(
-        fn=predict,
-        args=of_predict,
-        specs=(SHARDED, P("data")),
-        out=P(),
-        good=(SHARDED, P("data")),
-        good_out=P("data", "model"),
-        rules=("result-gathered",),
+        ("result-gathered",), predict, of_predict, (SHARDED, P("data")), out=P(), good_out=P("data", "model")
     ),
     "KV cache without its heads": Fault(
-        fn=decode,
-        args=of_decode,
-        specs=(TENSOR, CACHE, P("data")),
+        ("read-in-slices",),
+        decode,
+        of_decode,
+        (TENSOR, CACHE, P("data")),
         out=(P("data"), CACHE),
         good=(TENSOR, HEADS, P("data")),
         good_out=(P("data"), HEADS),
-        rules=("read-in-slices",),
         donated=(1,),
     ),
     "logits as partial sums": Fault(
-        fn=log_sum,
-        args=lambda n: (array(16 * n, 64 * n), array(16 * n, 16 * n)),
-        specs=(P("model"), P("data")),
+        ("partial-sums",),
+        log_sum,
+        lambda n: (array(16 * n, 64 * n), array(16 * n, 16 * n)),
+        (P("model"), P("data")),
         good=(P(None, "model"), P("data")),
-        rules=("partial-sums",),
     ),
+    # TPUs gather float32 as bfloat16
     "columns after columns": Fault(
-        fn=pair,
-        args=lambda n: tuple(
-            array(
-                rows * n, columns * n, dtype=jnp.bfloat16 if n > 1 else jnp.float32
-            )  # TPUs gather float32 as bfloat16
+        ("unpaired",),
+        pair,
+        lambda n: tuple(
+            array(rows * n, columns * n, dtype=jnp.bfloat16 if n > 1 else jnp.float32)
             for rows, columns in ((16, 64), (64, 16), (16, 16))
         ),
-        specs=(P(None, "model"), P(None, "model"), P("data")),
+        (P(None, "model"), P(None, "model"), P("data")),
         good=(P(None, "model"), P("model"), P("data")),
-        rules=("unpaired",),
     ),
     "experts sharded two ways": Fault(
-        fn=experts,
-        args=of_experts,
-        specs=({"up": P("model"), "down": P("model")}, P("data", "model")),
+        ("conflict",),
+        experts,
+        of_experts,
+        ({"up": P("model"), "down": P("model")}, P("data", "model")),
         good=({"up": P("data"), "down": P("data")}, P("data", "model")),
-        rules=("conflict",),
     ),
     "target image by height": Fault(
-        fn=convolved,
-        args=lambda n: (array(3, 3, 4, 4), array(16, 8 * n, 8 * n, 4), array(16, 8 * n, 8 * n, 4)),
-        specs=(P(), P(ALL), P(None, ALL)),
+        ("operands-unlike", "halo"),
+        convolved,
+        lambda n: (array(3, 3, 4, 4), array(16, 8 * n, 8 * n, 4), array(16, 8 * n, 8 * n, 4)),
+        (P(), P(ALL), P(None, ALL)),
         good=(P(), P(ALL), P(ALL)),
-        rules=("operands-unlike", "halo"),
     ),
     "images by height": Fault(
-        fn=convolved,
-        args=lambda n: (array(3, 3, 128, 128), array(16, 8 * n, 8 * n, 128), array(16, 8 * n, 8 * n, 128)),
-        specs=(P(), P(None, ALL), P(None, ALL)),
+        ("halo",),
+        convolved,
+        lambda n: (array(3, 3, 128, 128), array(16, 8 * n, 8 * n, 128), array(16, 8 * n, 8 * n, 128)),
+        (P(), P(None, ALL), P(None, ALL)),
         good=(P(), P(ALL), P(ALL)),
-        rules=("halo",),
         levels=("partitioned",),
     ),
     "gradients summed in each microbatch": Fault(
-        fn=microbatches,
-        args=lambda n: (array(16 * n, 16 * n), array(4, 16 * n, 16 * n)),
-        specs=(P(), P(None, ALL)),
+        ("summed-each-run",),
+        microbatches,
+        lambda n: (array(16 * n, 16 * n), array(4, 16 * n, 16 * n)),
+        (P(), P(None, ALL)),
         out=P(),
-        good=(P(), P(None, ALL)),
         good_out=P(),
         better=summed_once,
-        rules=("summed-each-run",),
         mend="by hand",
         line="jnp.tanh(x @ w)",
         words="accumulate in a jax.shard_map over 'data' and 'model', and jax.lax.psum the total after the loop",
     ),
     "replicated embedding": Fault(
-        fn=of_tokens,
-        args=of_embedding,
-        specs=({**LOOKUP, "embed": P()}, P("data")),
-        good=(LOOKUP, P("data")),
-        rules=("less-cut",),
+        ("less-cut",), of_tokens, of_embedding, ({**LOOKUP, "embed": P()}, P("data")), good=(LOOKUP, P("data"))
     ),
-    "weight gathered in a loop": Fault(
-        fn=looped,
-        args=square,
-        specs=(P(ALL), P(ALL)),
-        good=(P(), P(ALL)),
-        rules=("gathered-each-run",),
-    ),
+    "weight gathered in a loop": Fault(("gathered-each-run",), looped, square, (P(ALL), P(ALL)), good=(P(), P(ALL))),
     "gathered to be summed": Fault(
-        fn=partial(summed_after, P()),
-        args=lambda n: square(n)[:1],
-        specs=(P(ALL),),
-        good=(P(ALL),),
+        ("gathered-then-summed",),
+        partial(summed_after, P()),
+        lambda n: square(n)[:1],
+        (P(ALL),),
         better=partial(summed_after, None),
-        rules=("gathered-then-summed",),
         mend="tried",
     ),
     "constraints that disagree": Fault(
-        fn=partial(back_again, P(None, ALL)),
-        args=lambda n: square(n)[:1],
-        specs=(P(ALL),),
-        good=(P(ALL),),
+        ("there-and-back",),
+        partial(back_again, P(None, ALL)),
+        lambda n: square(n)[:1],
+        (P(ALL),),
         better=partial(back_again, None),
-        rules=("there-and-back",),
         mend="tried",
     ),
     "one projection replicated": Fault(
-        fn=attended,
-        args=of_attention,
-        specs=({**BY_HEADS, "k": P()}, P("data")),
-        good=(BY_HEADS, P("data")),
-        rules=("less-cut",),
+        ("less-cut",), attended, of_attention, ({**BY_HEADS, "k": P()}, P("data")), good=(BY_HEADS, P("data"))
     ),
     "experts replicated": Fault(
-        fn=experts,
-        args=of_experts,
-        specs=({"up": P(), "down": P()}, P("data", "model")),
+        ("read-in-slices",),
+        experts,
+        of_experts,
+        ({"up": P(), "down": P()}, P("data", "model")),
         good=({"up": P("data"), "down": P("data")}, P("data", "model")),
-        rules=("read-in-slices",),
     ),
     "shifted along a sharded dimension": Fault(
-        fn=rolled,
-        args=lambda n: square(n)[:1],
-        specs=(P(None, ALL),),
-        good=(P(ALL),),
-        rules=("along-the-cut",),
-        levels=("partitioned",),
+        ("along-the-cut",), rolled, lambda n: square(n)[:1], (P(None, ALL),), good=(P(ALL),), levels=("partitioned",)
     ),
     "replicated output projection": Fault(
-        fn=of_tokens,
-        args=of_embedding,
-        specs=({**LOOKUP, "head": P()}, P("data")),
-        good=(LOOKUP, P("data")),
-        rules=("less-cut",),
+        ("less-cut",), of_tokens, of_embedding, ({**LOOKUP, "head": P()}, P("data")), good=(LOOKUP, P("data"))
     ),
     "layers sharded": Fault(
-        fn=predict,
-        args=of_predict,
-        specs=({**SHARDED, "layers": {"up": P("model"), "down": P("model")}}, P("data")),
+        ("steps-along",),
+        predict,
+        of_predict,
+        ({**SHARDED, "layers": {"up": P("model"), "down": P("model")}}, P("data")),
         good=({**SHARDED, "layers": PAIRED}, P("data")),
-        rules=("steps-along",),
     ),
     "gradients come back whole": Fault(
-        fn=gradient,
-        args=lambda n: (parameters(n), array(16 * n, 16 * n), array(16 * n, 32 * n)),
-        specs=(SHARDED, *DATA),
+        ("gradient-unlike",),
+        gradient,
+        lambda n: (parameters(n), array(16 * n, 16 * n), array(16 * n, 32 * n)),
+        (SHARDED, *DATA),
         out=REPLICATED,
-        good=(SHARDED, *DATA),
         good_out=SHARDED,
-        rules=("gradient-unlike",),
     ),
     "logits gathered for the loss": Fault(
-        fn=partial(cross_entropy, P("data")),
-        args=of_loss,
-        specs=(P(None, "model"), *DATA),
-        good=(P(None, "model"), *DATA),
+        ("tried-change",),
+        partial(cross_entropy, P("data")),
+        of_loss,
+        (P(None, "model"), *DATA),
         better=partial(cross_entropy, P("data", "model")),
-        rules=("tried-change",),
         mend="tried",
     ),
     "whole batch in a shard_map": Fault(
-        fn=partial(mapped, P()),
-        args=square,
-        specs=(P(), P(ALL)),
-        good=(P(), P(ALL)),
+        ("repeated-work",),
+        partial(mapped, P()),
+        square,
+        (P(), P(ALL)),
         better=partial(mapped, P(ALL)),
-        rules=("repeated-work",),
         mend="by hand",
         line="layer = lambda w, x: jnp.tanh(x @ w)",
         words="'data' and 'model' in the in_specs of the shard_map's batch and in the out_specs of its result",
     ),
     "ring of whole queries": Fault(
-        fn=partial(ring, whole=True),
-        args=lambda n: (array(64 * n, 4 * n),) * 3,
-        specs=(P(), *DATA),
+        ("repeated-work",),
+        partial(ring, whole=True),
+        lambda n: (array(64 * n, 4 * n),) * 3,
+        (P(), *DATA),
         good=(P("data"), *DATA),
         better=partial(ring, whole=False),
-        rules=("repeated-work",),
         mend="by hand",
         line="scores = q @ k.T",
         words="'data' in the in_specs of the replicated operand and in the out_specs of the result",
     ),
     "activations without their batch": Fault(
-        fn=partial(block, P(None, "model")),
-        args=of_block,
-        specs=({"up": P(None, "model"), "down": P("model")}, P("data")),
-        good=({"up": P(None, "model"), "down": P("model")}, P("data")),
+        ("there-and-back",),
+        partial(block, P(None, "model")),
+        of_block,
+        ({"up": P(None, "model"), "down": P("model")}, P("data")),
         better=partial(block, P("data", "model")),
-        rules=("there-and-back",),
         mend="tried",
     ),
     "stack gathered before its loop": Fault(
-        fn=partial(gathered_stack, P()),
-        args=lambda n: (parameters(n)["layers"], array(16 * n, 16 * n)),
-        specs=({"up": P(None, ALL), "down": P(None, ALL)}, P(ALL)),
-        good=({"up": P(None, ALL), "down": P(None, ALL)}, P(ALL)),
+        ("stack-gathered",),
+        partial(gathered_stack, P()),
+        lambda n: (parameters(n)["layers"], array(16 * n, 16 * n)),
+        ({"up": P(None, ALL), "down": P(None, ALL)}, P(ALL)),
         better=partial(gathered_stack, None),
-        rules=("stack-gathered",),
         mend="tried",
     ),
     "state along another dimension": Fault(
-        fn=adam,
-        args=of_adam,
-        specs=(SHARDED, {"mu": ACROSS, "nu": ACROSS}, *DATA),
+        ("unlike-parameter",),
+        adam,
+        of_adam,
+        (SHARDED, {"mu": ACROSS, "nu": ACROSS}, *DATA),
         out=(SHARDED, {"mu": ACROSS, "nu": ACROSS}),
         good=(SHARDED, STATE, *DATA),
         good_out=(SHARDED, STATE),
-        rules=("unlike-parameter",),
         state=2,
         donated=(0, 1),
     ),
     "batch along the tensor axis": Fault(
-        fn=predict,
-        args=of_predict,
-        specs=({"head": P(None, "model"), "layers": PAIRED}, P("model")),
+        ("idle-axis",),
+        predict,
+        of_predict,
+        ({"head": P(None, "model"), "layers": PAIRED}, P("model")),
         good=({"head": P(None, "model"), "layers": PAIRED}, P("data")),
-        rules=("idle-axis",),
         mend="tried",
     ),
     "batch along one axis of two": Fault(
-        fn=predict,
-        args=of_predict,
-        specs=(REPLICATED, P("data")),
-        good=(REPLICATED, P(ALL)),
-        rules=("idle-axis",),
+        ("idle-axis",), predict, of_predict, (REPLICATED, P("data")), good=(REPLICATED, P(ALL))
     ),
     "experts along one axis of two": Fault(
-        fn=experts,
-        args=of_experts,
-        specs=({"up": P("data"), "down": P("data")}, P("data")),
+        ("idle-axis",),
+        experts,
+        of_experts,
+        ({"up": P("data"), "down": P("data")}, P("data")),
         good=({"up": P(ALL), "down": P(ALL)}, P(ALL)),
-        rules=("idle-axis",),
         mend="tried",
     ),
     "KV cache comes back without its heads": Fault(
-        fn=decode,
-        args=of_decode,
-        specs=(TENSOR, HEADS, P("data")),
+        ("comes-back-otherwise",),
+        decode,
+        of_decode,
+        (TENSOR, HEADS, P("data")),
         out=(P("data"), CACHE),
-        good=(TENSOR, HEADS, P("data")),
         good_out=(P("data"), HEADS),
-        rules=("comes-back-otherwise",),
         donated=(1,),
     ),
     "queries, keys and values gathered": Fault(
-        fn=partial(attended, spec=P("data")),
-        args=of_attention,
-        specs=(BY_HEADS, P("data")),
-        good=(BY_HEADS, P("data")),
+        ("tried-change",),
+        partial(attended, spec=P("data")),
+        of_attention,
+        (BY_HEADS, P("data")),
         better=attended,
-        rules=("tried-change",),
         mend="tried",
     ),
     "sequence along the tensor axis": Fault(
-        fn=attended,
-        args=of_attention,
-        specs=(BY_HEADS, P("data", "model")),
+        ("tried-change",),
+        attended,
+        of_attention,
+        (BY_HEADS, P("data", "model")),
         good=(BY_HEADS, P("data")),
-        rules=("tried-change",),
         mend="tried",
     ),
     "vocabulary along the batch's axis": Fault(
-        fn=of_tokens,
-        args=of_embedding,
-        specs=({**LOOKUP, "head": P("model", "data")}, P("data")),
+        ("partial-sums",),
+        of_tokens,
+        of_embedding,
+        ({**LOOKUP, "head": P("model", "data")}, P("data")),
         good=(LOOKUP, P("data")),
-        rules=("partial-sums",),
         mend="tried",
     ),
     "adapters along their rank": Fault(
-        fn=adapted,
-        args=of_adapted,
-        specs=(P(None, "model"), {"a": P(None, "model"), "b": P("model")}, P("data")),
+        ("tried-change",),
+        adapted,
+        of_adapted,
+        (P(None, "model"), {"a": P(None, "model"), "b": P("model")}, P("data")),
         good=(P(None, "model"), {"a": P(), "b": P(None, "model")}, P("data")),
-        rules=("tried-change",),
         mend="tried",
     ),
 }

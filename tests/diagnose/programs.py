@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import jax
@@ -27,7 +27,7 @@ def s(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Case:
     """A function under a plan.
 
@@ -42,6 +42,7 @@ class Case:
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     specs: Any
+    _: KW_ONLY
     out: Any = None
     mesh: str = MESH
     level: str = "propagated"
@@ -356,255 +357,179 @@ IMAGES = s(16, 32, 32, 4)
 BATCH = s(64, 16)
 STACK = s(10, 16, 16)
 
+
+def versus(case: Case, **other: Any) -> tuple[Case, Case]:
+    """A case, and the same with something otherwise."""
+    return case, replace(case, **other)
+
+
 FIRES: dict[str, tuple[Case, Case]] = {
-    "gathered-each-run": (
-        Case(fn=loop_over_same, args=(BATCH, s(16, 16)), specs=(P("data"), P("data"))),
-        Case(fn=loop_over_stack, args=(BATCH, STACK), specs=(P("data"), P(None, "data"))),
+    "gathered-each-run": versus(
+        Case(loop_over_same, (BATCH, s(16, 16)), (P("data"), P("data"))),
+        fn=loop_over_stack,
+        args=(BATCH, STACK),
+        specs=(P("data"), P(None, "data")),
     ),
-    "stack-gathered": (
-        Case(fn=stack_made_whole, args=(BATCH, STACK), specs=(P("data"), P(None, "data"))),
-        Case(fn=loop_over_stack, args=(BATCH, STACK), specs=(P("data"), P(None, "data"))),
+    "stack-gathered": versus(Case(stack_made_whole, (BATCH, STACK), (P("data"), P(None, "data"))), fn=loop_over_stack),
+    "gathered-then-summed": versus(Case(whole_then_sum, (s(8, 16),), (P("data"),)), fn=sum_of_parts),
+    "part-of-sum": versus(
+        Case(part_of_a_product, (BATCH, s(16, 16)), (P(None, "data"), P("data"))), fn=both_halves_of_a_product
     ),
-    "gathered-then-summed": (
-        Case(fn=whole_then_sum, args=(s(8, 16),), specs=(P("data"),)),
-        Case(fn=sum_of_parts, args=(s(8, 16),), specs=(P("data"),)),
+    "stack-gathered/two": versus(
+        Case(stacks_made_whole, (BATCH, STACK, STACK), (P("data"), P(None, "data"), P(None, "data"))),
+        fn=loop_over_stack,
+        args=(BATCH, STACK),
+        specs=(P("data"), P(None, "data")),
     ),
-    "part-of-sum": (
-        Case(fn=part_of_a_product, args=(BATCH, s(16, 16)), specs=(P(None, "data"), P("data"))),
-        Case(fn=both_halves_of_a_product, args=(BATCH, s(16, 16)), specs=(P(None, "data"), P("data"))),
+    "steps-along": versus(
+        Case(loop_over_stack, (BATCH, STACK), (P("data"), P("data"))), specs=(P("data"), P(None, "data"))
     ),
-    "stack-gathered/two": (
-        Case(fn=stacks_made_whole, args=(BATCH, STACK, STACK), specs=(P("data"), P(None, "data"), P(None, "data"))),
-        Case(fn=loop_over_stack, args=(BATCH, STACK), specs=(P("data"), P(None, "data"))),
+    "there-and-back": versus(Case(there_and_back, (s(8, 16),), (P("data"),)), fn=there_and_on),
+    "there-and-back/in a layer": versus(
+        Case(there_and_back_in_a_layer, (s(8, 16),), (P("data"),), out=P("data")), fn=layer_as_it_is
     ),
-    "steps-along": (
-        Case(fn=loop_over_stack, args=(BATCH, STACK), specs=(P("data"), P("data"))),
-        Case(fn=loop_over_stack, args=(BATCH, STACK), specs=(P("data"), P(None, "data"))),
+    "along-the-cut": versus(Case(uneven_reshape, (s(8, 24),), (P("data", "model"),)), fn=even_reshape),
+    "along-the-cut/concatenate": versus(Case(appended, (s(8, 16),), (P("model"),)), fn=appended_elsewhere),
+    "moved-again": versus(Case(both_ways, (BATCH, s(16, 16)), (P("data"), P("data"))), specs=(P("data"), P())),
+    "peak-of-one": versus(
+        Case(sorts, (s(256, 64), s(64, 8192), s(8192, 8)), (P("data"), P(), P()), level="compiled"),
+        args=(s(256, 64), s(64, 512), s(512, 8)),
     ),
-    "there-and-back": (
-        Case(fn=there_and_back, args=(s(8, 16),), specs=(P("data"),)),
-        Case(fn=there_and_on, args=(s(8, 16),), specs=(P("data"),)),
+    "cpu-plan": versus(
+        Case(sorts, (s(256, 64), s(64, 512), s(512, 8)), (P("data"),) * 3, level="compiled", on="v5e"), on=None
     ),
-    "there-and-back/in a layer": (
-        Case(fn=there_and_back_in_a_layer, args=(s(8, 16),), specs=(P("data"),), out=P("data")),
-        Case(fn=layer_as_it_is, args=(s(8, 16),), specs=(P("data"),), out=P("data")),
+    "sum-kept-in-part": versus(Case(scatters, (BATCH, s(16, 16)), (P(None, "data"), P("data"))), fn=plain_product),
+    "large-constant": versus(
+        Case(looks_up, (s(64, 512),), (P("data"),)),
+        fn=is_given,
+        args=(s(64, 512), s(512, 1024)),
+        specs=(P("data"), P(None, "model")),
     ),
-    "along-the-cut": (
-        Case(fn=uneven_reshape, args=(s(8, 24),), specs=(P("data", "model"),)),
-        Case(fn=even_reshape, args=(s(8, 24),), specs=(P("data", "model"),)),
+    "whole-activation": versus(
+        Case(forward, (model(512), s(64, 256, dtype=jnp.int32)), (CUT, P("data"))), specs=(TENSOR, P("data"))
     ),
-    "along-the-cut/concatenate": (
-        Case(fn=appended, args=(s(8, 16),), specs=(P("model"),)),
-        Case(fn=appended_elsewhere, args=(s(8, 16),), specs=(P("model"),)),
-    ),
-    "moved-again": (
-        Case(fn=both_ways, args=(BATCH, s(16, 16)), specs=(P("data"), P("data"))),
-        Case(fn=both_ways, args=(BATCH, s(16, 16)), specs=(P("data"), P())),
-    ),
-    "peak-of-one": (
-        Case(fn=sorts, args=(s(256, 64), s(64, 8192), s(8192, 8)), specs=(P("data"), P(), P()), level="compiled"),
-        Case(fn=sorts, args=(s(256, 64), s(64, 512), s(512, 8)), specs=(P("data"), P(), P()), level="compiled"),
-    ),
-    "cpu-plan": (
-        Case(fn=sorts, args=(s(256, 64), s(64, 512), s(512, 8)), specs=(P("data"),) * 3, level="compiled", on="v5e"),
-        Case(fn=sorts, args=(s(256, 64), s(64, 512), s(512, 8)), specs=(P("data"),) * 3, level="compiled"),
-    ),
-    "sum-kept-in-part": (
-        Case(fn=scatters, args=(BATCH, s(16, 16)), specs=(P(None, "data"), P("data"))),
-        Case(fn=plain_product, args=(BATCH, s(16, 16)), specs=(P(None, "data"), P("data"))),
-    ),
-    "large-constant": (
-        Case(fn=looks_up, args=(s(64, 512),), specs=(P("data"),)),
-        Case(fn=is_given, args=(s(64, 512), s(512, 1024)), specs=(P("data"), P(None, "model"))),
-    ),
-    "whole-activation": (
-        Case(fn=forward, args=(model(512), s(64, 256, dtype=jnp.int32)), specs=(CUT, P("data"))),
-        Case(fn=forward, args=(model(512), s(64, 256, dtype=jnp.int32)), specs=(TENSOR, P("data"))),
-    ),
-    "padded": (
-        Case(fn=odd_rows, args=(s(64, 64),), specs=(P("model"),)),
-        Case(fn=even_rows, args=(s(64, 64),), specs=(P("model"),)),
-    ),
-    "result-whole": (
-        Case(fn=odd_rows, args=(s(64, 64),), specs=(P("model"),)),
-        Case(fn=even_rows, args=(s(64, 64),), specs=(P("model"),)),
-    ),
-    "gradient-unlike": (
+    "padded": versus(Case(odd_rows, (s(64, 64),), (P("model"),)), fn=even_rows),
+    "result-whole": versus(Case(odd_rows, (s(64, 64),), (P("model"),)), fn=even_rows),
+    "gradient-unlike": versus(
         Case(
-            fn=gradients,
-            args=({"w": s(64, 64), "u": s(64, 64)}, s(32, 64)),
-            specs=({"w": P("model"), "u": P("model")}, P("data")),
+            gradients,
+            ({"w": s(64, 64), "u": s(64, 64)}, s(32, 64)),
+            ({"w": P("model"), "u": P("model")}, P("data")),
             out={"w": P(), "u": P("model")},
         ),
-        Case(
-            fn=gradients,
-            args=({"w": s(64, 64), "u": s(64, 64)}, s(32, 64)),
-            specs=({"w": P("model"), "u": P("model")}, P("data")),
-            out={"w": P("model"), "u": P("model")},
-        ),
+        out={"w": P("model"), "u": P("model")},
     ),
     "gradient-unlike/moved": (
         stepped(CUT | {"w": P("data"), "u": P("data", "model")}, level="partitioned"),
         stepped(CUT, level="partitioned"),
     ),
-    "update-gathers": (
-        Case(fn=written, args=(BATCH, s(4, 16), s(dtype=jnp.int32)), specs=(P("data"), P(), P()), level="partitioned"),
+    "update-gathers": versus(
+        Case(written, (BATCH, s(4, 16), s(dtype=jnp.int32)), (P("data"), P(), P()), level="partitioned"),
+        fn=written_elsewhere,
+        args=(BATCH, s(64, 4), s(dtype=jnp.int32)),
+        specs=(P("data"), P("data"), P()),
+    ),
+    "conflict": versus(
+        Case(product, (BATCH, s(16, 32)), (P(None, "data"), P("model"))), specs=(P(None, "data"), P("data"))
+    ),
+    "idle-axis": versus(Case(plain_product, (BATCH, s(16, 32)), (P("data"), P())), specs=(P("data"), P(None, "model"))),
+    "repeated-work": versus(
+        Case(two_layers, (s(64, 16), s(16, 64), s(64, 16)), (P("data"), P(), P()), out=P("data", "model")),
+        specs=(P("data"), P(None, "model"), P("model")),
+        out=None,
+    ),
+    "repeated-work/shard_map": versus(
+        Case(mapped, (BATCH, s(16, 64)), (P("data"), P(None, "model"))),
+        fn=mapped_by_rows,
+        specs=(P(("data", "model")), P()),
+    ),
+    "repeated-work/of its own": versus(Case(mapped, (BATCH, s(16, 64)), (P("data"), P())), fn=of_its_own),
+    "small-tiles": versus(
+        Case(product, (s(4096, 512), s(512, 256)), (P("data"), P(None, "model")), on="tpu v5e:2x4"),
+        args=(s(4096, 512), s(512, 1024)),
+    ),
+    "slow-order": versus(
         Case(
-            fn=written_elsewhere,
-            args=(BATCH, s(64, 4), s(dtype=jnp.int32)),
-            specs=(P("data"), P("data"), P()),
-            level="partitioned",
-        ),
-    ),
-    "conflict": (
-        Case(fn=product, args=(BATCH, s(16, 32)), specs=(P(None, "data"), P("model"))),
-        Case(fn=product, args=(BATCH, s(16, 32)), specs=(P(None, "data"), P("data"))),
-    ),
-    "idle-axis": (
-        Case(fn=plain_product, args=(BATCH, s(16, 32)), specs=(P("data"), P())),
-        Case(fn=plain_product, args=(BATCH, s(16, 32)), specs=(P("data"), P(None, "model"))),
-    ),
-    "repeated-work": (
-        Case(
-            fn=two_layers, args=(s(64, 16), s(16, 64), s(64, 16)), specs=(P("data"), P(), P()), out=P("data", "model")
-        ),
-        Case(fn=two_layers, args=(s(64, 16), s(16, 64), s(64, 16)), specs=(P("data"), P(None, "model"), P("model"))),
-    ),
-    "repeated-work/shard_map": (
-        Case(fn=mapped, args=(BATCH, s(16, 64)), specs=(P("data"), P(None, "model"))),
-        Case(fn=mapped_by_rows, args=(BATCH, s(16, 64)), specs=(P(("data", "model")), P())),
-    ),
-    "repeated-work/of its own": (
-        Case(fn=mapped, args=(BATCH, s(16, 64)), specs=(P("data"), P())),
-        Case(fn=of_its_own, args=(BATCH, s(16, 64)), specs=(P("data"), P())),
-    ),
-    "small-tiles": (
-        Case(fn=product, args=(s(4096, 512), s(512, 256)), specs=(P("data"), P(None, "model")), on="tpu v5e:2x4"),
-        Case(fn=product, args=(s(4096, 512), s(512, 1024)), specs=(P("data"), P(None, "model")), on="tpu v5e:2x4"),
-    ),
-    "slow-order": (
-        Case(
-            fn=two_layers,
-            args=(s(4096, 4096), s(4096, 4096), s(4096, 4096)),
-            specs=(P("data"), P(None, "model"), P("model")),
+            two_layers,
+            (s(4096, 4096), s(4096, 4096), s(4096, 4096)),
+            (P("data"), P(None, "model"), P("model")),
             mesh="model=8,data=2",
             on="gpu h100:2x8",
         ),
-        Case(
-            fn=two_layers,
-            args=(s(4096, 4096), s(4096, 4096), s(4096, 4096)),
-            specs=(P("data"), P(None, "model"), P("model")),
-            mesh="data=2,model=8",
-            on="gpu h100:2x8",
-        ),
+        mesh="data=2,model=8",
     ),
     "less-cut": (stepped(CUT | {"emb": P()}), STEPPED),
     "not-divided": (stepped(ODD, params=model(1025, 255), state=model(1025, 255)), STEPPED),
     "unlike-parameter": (stepped(momentum=CUT | {"emb": P()}), STEPPED),
     "unlike-parameter/across": (stepped(momentum=CUT | {"emb": P("data", "model")}), STEPPED),
     "whole-batch": (stepped(tokens=P()), STEPPED),
-    "read-in-slices": (
-        Case(fn=attends, args=(s(8, 64, 8, 16), s(8, 1, 8, 16)), specs=(P("data"), P("data", None, "model"))),
-        Case(
-            fn=attends,
-            args=(s(8, 64, 8, 16), s(8, 1, 8, 16)),
-            specs=(P("data", None, "model"), P("data", None, "model")),
-        ),
+    "read-in-slices": versus(
+        Case(attends, (s(8, 64, 8, 16), s(8, 1, 8, 16)), (P("data"), P("data", None, "model"))),
+        specs=(P("data", None, "model"), P("data", None, "model")),
     ),
-    "result-gathered": (
-        Case(fn=two_results, args=(BATCH, s(16, 64)), specs=(P("data"), P(None, "model")), out=(P(), P())),
-        Case(
-            fn=two_results, args=(BATCH, s(16, 64)), specs=(P("data"), P(None, "model")), out=(P("data", "model"), P())
-        ),
+    "result-gathered": versus(
+        Case(two_results, (BATCH, s(16, 64)), (P("data"), P(None, "model")), out=(P(), P())),
+        out=(P("data", "model"), P()),
     ),
-    "result-gathered/partitioned": (
+    "result-gathered/partitioned": versus(
         Case(
-            fn=two_results,
-            args=(BATCH, s(16, 64)),
-            specs=(P("data"), P(None, "model")),
+            two_results,
+            (BATCH, s(16, 64)),
+            (P("data"), P(None, "model")),
             out=(P(), P()),
             level="partitioned",
             on="tpu v5e:2x4",
         ),
-        Case(fn=two_results, args=(BATCH, s(16, 64)), specs=(P("data"), P(None, "model")), level="partitioned"),
+        out=None,
+        on=None,
     ),
-    "summed-each-run": (
-        Case(fn=accumulates, args=(s(16, 16), s(8, 32, 16)), specs=(P(), P(None, "data")), out=P()),
-        Case(fn=accumulates_apart, args=(s(16, 16), s(8, 32, 16)), specs=(P(), P(None, "data")), out=P()),
+    "summed-each-run": versus(
+        Case(accumulates, (s(16, 16), s(8, 32, 16)), (P(), P(None, "data")), out=P()), fn=accumulates_apart
     ),
-    "summed-each-run/partitioned": (
-        Case(
-            fn=accumulates, args=(s(16, 16), s(8, 32, 16)), specs=(P(), P(None, "data")), out=P(), level="partitioned"
-        ),
-        Case(fn=accumulates, args=(s(16, 16), s(8, 32, 16)), specs=(P(), P()), out=P(), level="partitioned"),
+    "summed-each-run/partitioned": versus(
+        Case(accumulates, (s(16, 16), s(8, 32, 16)), (P(), P(None, "data")), out=P(), level="partitioned"),
+        specs=(P(), P()),
     ),
-    "operands-unlike": (
-        Case(fn=compared, args=(BATCH, BATCH), specs=(P("data"), P(None, "data"))),
-        Case(fn=compared, args=(BATCH, BATCH), specs=(P("data"), P("data"))),
+    "operands-unlike": versus(
+        Case(compared, (BATCH, BATCH), (P("data"), P(None, "data"))), specs=(P("data"), P("data"))
     ),
-    "halo": (
-        Case(fn=convolved, args=(s(3, 3, 4, 4), IMAGES), specs=(P(), P(None, "data")), level="partitioned"),
-        Case(fn=convolved, args=(s(3, 3, 4, 4), IMAGES), specs=(P(), P("data")), level="partitioned"),
+    "halo": versus(
+        Case(convolved, (s(3, 3, 4, 4), IMAGES), (P(), P(None, "data")), level="partitioned"), specs=(P(), P("data"))
     ),
-    "conflict/batch": (
-        Case(fn=experts, args=(s(8, 16, 32), s(8, 64, 16)), specs=(P("model"), P("data"))),
-        Case(fn=experts, args=(s(8, 16, 32), s(8, 64, 16)), specs=(P("data"), P("data"))),
+    "conflict/batch": versus(
+        Case(experts, (s(8, 16, 32), s(8, 64, 16)), (P("model"), P("data"))), specs=(P("data"), P("data"))
     ),
-    "partial-sums": (
-        Case(fn=logits, args=(s(16, 512), BATCH), specs=(P("model"), P("data"))),
-        Case(fn=logits, args=(s(16, 512), BATCH), specs=(P(None, "model"), P("data"))),
+    "partial-sums": versus(
+        Case(logits, (s(16, 512), BATCH), (P("model"), P("data"))), specs=(P(None, "model"), P("data"))
     ),
-    "partial-sums/fsdp": (
-        Case(fn=logits, args=(s(16, 512), BATCH), specs=(P("model"), P("data"))),
-        Case(fn=logits, args=(s(16, 512), BATCH), specs=(P(("data", "model")), P("data"))),
+    "partial-sums/fsdp": versus(
+        Case(logits, (s(16, 512), BATCH), (P("model"), P("data"))), specs=(P(("data", "model")), P("data"))
     ),
-    "unpaired": (
-        Case(fn=pair, args=(s(16, 64), s(64, 16), BATCH), specs=(P(None, "model"), P(None, "model"), P("data"))),
-        Case(fn=pair, args=(s(16, 64), s(64, 16), BATCH), specs=(P(None, "model"), P("model"), P("data"))),
+    "unpaired": versus(
+        Case(pair, (s(16, 64), s(64, 16), BATCH), (P(None, "model"), P(None, "model"), P("data"))),
+        specs=(P(None, "model"), P("model"), P("data")),
     ),
-    "unpaired/gathered": (  # all of `h` is gathered for the queries, which are as many as its features
-        Case(
-            fn=queries,
-            args=(s(16, 64), s(64, 16), s(64, 8), BATCH),
-            specs=(*(P(None, "model"),) * 3, P("data")),
-        ),
-        Case(
-            fn=queries,
-            args=(s(16, 64), s(64, 16), s(64, 64), BATCH),
-            specs=(*(P(None, "model"),) * 3, P("data")),
-        ),
+    # all of `h` is gathered for the queries, which are as many as its features
+    "unpaired/gathered": versus(
+        Case(queries, (s(16, 64), s(64, 16), s(64, 8), BATCH), (*(P(None, "model"),) * 3, P("data"))),
+        args=(s(16, 64), s(64, 16), s(64, 64), BATCH),
     ),
-    "comes-back-otherwise": (
-        Case(fn=cut_again, args=({"w": s(64, 64)}, s(8)), specs=({"w": P("data")}, P())),
-        Case(fn=cut_again, args=({"w": s(64, 64)}, s(8)), specs=({"w": P("data")}, P()), out=({"w": P("data")}, P())),
+    "comes-back-otherwise": versus(
+        Case(cut_again, ({"w": s(64, 64)}, s(8)), ({"w": P("data")}, P())), out=({"w": P("data")}, P())
     ),
-    "donation-unused": (
-        Case(
-            fn=grows, args=({"w": s(64, 64)}, s(8, 64)), specs=({"w": P()}, P()), out=({"w": P()}, P()), options=DONATED
-        ),
-        Case(
-            fn=keeps, args=({"w": s(64, 64)}, s(8, 64)), specs=({"w": P()}, P()), out=({"w": P()}, P()), options=DONATED
-        ),
+    "donation-unused": versus(
+        Case(grows, ({"w": s(64, 64)}, s(8, 64)), ({"w": P()}, P()), out=({"w": P()}, P()), options=DONATED), fn=keeps
     ),
-    "not-donated": (
-        Case(fn=keeps, args=({"w": s(1024, 1024)}, s(8, 64)), specs=({"w": P()}, P())),
-        Case(fn=keeps, args=({"w": s(1024, 1024)}, s(8, 64)), specs=({"w": P()}, P()), options=DONATED),
+    "not-donated": versus(Case(keeps, ({"w": s(1024, 1024)}, s(8, 64)), ({"w": P()}, P())), options=DONATED),
+    "kept-dominates": versus(
+        Case(layers, (s(8, 64, 64), s(4096, 64)), (P(), P("data"))), args=(s(8, 64, 64), s(16, 64))
     ),
-    "kept-dominates": (
-        Case(fn=layers, args=(s(8, 64, 64), s(4096, 64)), specs=(P(), P("data"))),
-        Case(fn=layers, args=(s(8, 64, 64), s(16, 64)), specs=(P(), P("data"))),
+    "kept-whole": versus(
+        Case(layers, (s(8, 64, 64), s(4096, 64)), (P(), P("data"))), specs=(P(), P(("data", "model")))
     ),
-    "kept-whole": (
-        Case(fn=layers, args=(s(8, 64, 64), s(4096, 64)), specs=(P(), P("data"))),
-        Case(fn=layers, args=(s(8, 64, 64), s(4096, 64)), specs=(P(), P(("data", "model")))),
-    ),
-    "too-much": (
-        Case(
-            fn=plain_product, args=(s(2**17, 2**16), s(2**16, 2**10)), specs=(P(), P(None, "model")), on="tpu v5e:2x4"
-        ),
-        Case(
-            fn=plain_product, args=(s(2**12, 2**12), s(2**12, 2**12)), specs=(P(), P(None, "model")), on="tpu v5e:2x4"
-        ),
+    "too-much": versus(
+        Case(plain_product, (s(2**17, 2**16), s(2**16, 2**10)), (P(), P(None, "model")), on="tpu v5e:2x4"),
+        args=(s(2**12, 2**12), s(2**12, 2**12)),
     ),
 }
 """Rule → a program in which it must find something, and one in which it must not."""

@@ -142,16 +142,6 @@ def test_on_one_device_the_others_hold_nothing():
     assert scalar.elements.tolist() == [0, 1, 0, 0]
 
 
-def test_random_shardings_in_other_notations_have_equal_layouts(jax_answers: Answers):
-    for case in jax_answers.cases["even"][:400]:
-        shape, spec, mesh = given(case)
-        cut, record = layout(shape, spec, mesh), Sharding.from_spec(spec, mesh, len(shape))
-        for notation in ("hlo-v1", "hlo-v2", "hlo-v3", "sdy"):
-            other = layout(shape, record.to(notation), mesh)
-            assert np.array_equal(cut.starts, other.starts) and np.array_equal(cut.stops, other.stops), (case, notation)
-            assert np.array_equal(cut.replica_ids, other.replica_ids), (case, notation)
-
-
 def test_any_tile_assignment_is_cut_as_jax_cuts_it(jax_answers: Answers):
     """V1 text with devices in any order, most of which no PartitionSpec says, against JAX's `GSPMDSharding`."""
     at, nameless = 0, 0

@@ -116,13 +116,11 @@ def readers() -> dict[str, Any]:
     from tests.view.sample import report
 
     small = DeviceMesh.of("a=2,b=4")
-    alike = DeviceMesh.of(dict.fromkeys(("a" * n for n in range(1, 17)), 2))  # a, aa, aaa, ...
     large = DeviceMesh.of({"a": 512, "b": 128, "c": 2})
     shown = report()
     return {
         "sharding": lambda text: sv.sharding(text, small),
         "sharding of rank 2": lambda text: sv.sharding(text, small, 2),
-        "sharding, names alike": lambda text: sv.sharding(text, alike),
         "sharding, large mesh": lambda text: sv.sharding(text, large),
         "sharding, no mesh": lambda text: sv.sharding(text),
         "bytes": lambda text: sv.sharding(text.encode("latin-1", "replace"), small),

@@ -168,6 +168,7 @@ TABLE = [  # text, rank, what it says
     ("{mesh['x'=2,'y'=4], device_ids=(0,2,4,6,1,3,5,7), [{'x'}, {}]}", None, "[b:(2)2, ·]"),
     ("{mesh['a'=2,'b'=4], replicated}", 3, "[·, ·, ·]"),
     ("{mesh['a'=2,'b'=4], unreduced}", 1, "[·] sum over a b"),
+    ("{mesh['a'=2,'b'=4,'c'=1], unreduced=max{'a','b'}}", 1, "[·] max over a b"),
     ('#sdy.sharding<@mesh, [{"a"}, {?}]>', None, "[a, ?]"),
     ('<@mesh, [{"b", "a"}p1, {}], replicated={}>', None, "[b a, ·]"),
     ('<[{"b":(1)2}, {}]>', None, "[b:(1)2, ·]"),

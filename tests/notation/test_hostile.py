@@ -106,11 +106,8 @@ READ: list[tuple[str, Pieces]] = [
     ("pairs", [("{{9", 1), ("9", 18), (",1}}", 1)]),
     ("pairs", [("{{9", 1), ("9", 5_000), (",1}}", 1)]),
     ("pairs", times("{0,1},", 300_000, "{", "{1,0}}")),
-    ("sharding, names alike", times("a", 40, "A[I_", "]")),
-    ("sharding, names alike", times("a", 130, "A[I_", "]")),
-    ("sharding, names alike", times("a", 137, "A[I_", "]")),
-    ("sharding, names alike", times("a", 60, "A[I_", "b]")),
-    ("sharding, names alike", times("a" * 40 + ",", 250, "A[I_{", "a}]")),
+    ("sharding", times("a", 9_000, "A[I_", "]")),
+    ("sharding", times("a" * 40 + ",", 250, "A[I_{", "a}]")),
     ("sharding", times(" ", 19_900, "[a]", "sum over b")),
     ("sharding", times(" ", 19_900, "[a]")),
     ("sharding", times(",", 19_900, "[a", "]")),
@@ -149,24 +146,7 @@ READ: list[tuple[str, Pieces]] = [
     ("sharding of rank 2", times("{", 499_000, "{replicated metadata=", "}")),
     ("sharding of rank 2", times("shard_as 1 ", 150_000, "{replicated ", "}")),
     ("sharding of rank 2", times("metadata={} ", 150_000, "{replicated ", "}")),
-    # printed and serialized messages
-    ("sharding", times("tile_assignment_dimensions: 1 ", 60_000, "type: OTHER ")),
-    ("sharding", times("tile_assignment_devices: 1\n", 30_000, "type: OTHER ")),
-    ("sharding", times("1,", 499_000, "type: OTHER tile_assignment_devices: [", "1]")),
-    ("sharding", times("tuple_shardings {", 100_000, "type: TUPLE ")),
-    ("sharding", times("tuple_shardings { type: REPLICATED } ", 30_000, "type: TUPLE ")),
-    ("sharding", times("tuple_shardings { type: REPLICATED } ", 8_000, "type: TUPLE ")),
-    ("sharding", times("metadata { a: 1 } ", 100_000, "type: OTHER ")),
-    ("sharding", times("metadata { a {", 100_000, "type: OTHER ")),
-    (
-        "sharding",
-        times("iota_transform { reshape_dims: 131072 } ", 10_000, "type: OTHER named_sharding { mesh { ", "} }"),
-    ),
-    ("sharding", times("axes { name: 'a' size: 99999 } ", 10_000, "type: OTHER named_sharding { mesh { ", "} }")),
-    ("sharding", times("dim_shardings { is_closed: true } ", 10_000, "type: OTHER named_sharding { ", "}")),
-    ("sharding", times("[", 100_000, "type: ")),
-    ("sharding", times("last_tile_dims: 99 ", 10_000, "type: OTHER ")),
-    ("sharding", times("; ", 499_000, "type: OTHER ")),
+    # serialized messages
     *(
         ("bytes", times(piece, 999_000 // len(piece)))
         for piece in ("\x08\x03", "\x20\x01", "\x2a\x00", "\x18\xff", "\xff", "\0", "\x3a\x02\x08\x01")
@@ -229,7 +209,7 @@ ALPHABETS = {
             "*/",
         ),
         *("#sdy.sharding<@mesh, [", "unreduced={", "metadata=", "sum over ", " manual ", "?}p1"),
-        *("last_tile_dims={", "replicated", "maximal device=", "type: OTHER ", "tuple_shardings {", "named_sharding {"),
+        *("last_tile_dims={", "replicated", "maximal device="),
         *("device_ids=(", "9" * 20, "131072", "NamedSharding(mesh=", "Mesh('a': 2)", ", spec=", "unreduced_kind="),
     ),
     "mesh": (
@@ -244,9 +224,7 @@ ALPHABETS = {
     ),
 }
 SAME = {
-    "sharding": (
-        *("sharding", "sharding, no mesh", "sharding, names alike", "pane", "tile counts", "spec of HLO", "Shardy"),
-    ),
+    "sharding": (*("sharding", "sharding, no mesh", "pane", "tile counts", "spec of HLO", "Shardy"),),
     "mesh": ("mesh",),
     "groups": ("groups", "pairs", "many groups"),
     "shape": ("shape",),

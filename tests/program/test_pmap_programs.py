@@ -14,8 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.extend.mlir import ir
 from jax.extend.mlir.passmanager import PassManager
-from jax.sharding import AbstractMesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import _jax
@@ -140,11 +138,9 @@ def test_pmaps_words_say_the_same_pieces_as_jaxs_sharding(shape, dim, n, other, 
     spec = mapped_spec(dim if mapped else None, "x")
     words = sharding_spec(shape, spec, mesh)
     assert words is not None
-    pieces = [tuple(slice(i, i + 1) if isinstance(i, int) else i for i in device) for device in words.indices(shape)]
-    layout = sv.layout(shape, spec, mesh)
-    assert pieces == [layout.index(device) for device in range(mesh.size)]
-    shard = NamedSharding(AbstractMesh((n, other), ("x", "y")), P(*spec.entries())).shard_shape(shape)
-    assert words.shard_shape(shape) == (shard[:dim] + shard[dim + 1 :] if mapped else shard)
+    layouts = [sv.layout(shape, each, mesh) for each in (spec, words)]
+    one, other = ([each.index(device) for device in range(mesh.size)] for each in layouts)
+    assert one == other and words.to_sharding().unstacked == ((dim,) if mapped else ())
 
 
 def test_on_axes_that_are_not_unstacked_it_is_chunked():

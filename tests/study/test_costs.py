@@ -12,7 +12,7 @@ from shardviz.judge.report import Report
 from shardviz.paint.columns import text_width
 from shardviz.records import Cost, Memory, Value
 from shardviz.records.amounts import format_seconds
-from shardviz.study import compare_costs
+from shardviz.study import cost_table
 from tests.collectives import collective, held, report_of
 from tests.view.sanitizer import words
 
@@ -28,7 +28,7 @@ def report(nbytes: float = 1e8, mesh: str = "data=8,model=8", **more) -> Report:
 
 
 def test_rows_are_the_costs_on_each_machine():
-    table = compare_costs(report(), targets=TARGETS, tokens=1e6, model_flops=5e14)
+    table = cost_table(report(), targets=TARGETS, tokens=1e6, model_flops=5e14)
     assert list(table.costs) == list(TARGETS)
     for target in TARGETS:
         alone = cost_of(report(), target, tokens=1e6, model_flops=5e14)
@@ -38,7 +38,7 @@ def test_rows_are_the_costs_on_each_machine():
 
 
 def test_the_best_of_each_column():
-    table = compare_costs({"much": report(2e8), "little": report(1e8)}, targets="tpu v5p:4x4x4", model_flops=5e14)
+    table = cost_table({"much": report(2e8), "little": report(1e8)}, targets="tpu v5p:4x4x4", model_flops=5e14)
     assert table.best("bytes") == table.best("seconds") == table.best("mfu") == {"little"}
     assert table.best("runs") == table.best("memory") == frozenset()  # the same in both
     for column in ("bytes", "seconds"):
@@ -52,7 +52,7 @@ def test_the_best_of_each_column():
 
 def test_levels_are_not_ranked_against_each_other():
     propagated = dataclasses.replace(report(5e7), level="propagated", cost=None)
-    table = compare_costs([("a", propagated), ("b", report())], targets="tpu v5p:4x4x4")
+    table = cost_table([("a", propagated), ("b", report())], targets="tpu v5p:4x4x4")
     assert table.levels == ("propagated", "partitioned")
     assert not any(table.best(column) for column in ("bytes", "seconds", "memory"))
     assert "no best is marked" in " ".join(table.text().split()) and "≥" in table.text(160)
@@ -61,42 +61,42 @@ def test_levels_are_not_ranked_against_each_other():
 
 @pytest.mark.parametrize("width", [40, 60, 100, 160])
 def test_text_keeps_its_width_and_every_number(width):
-    table = compare_costs(report(), targets=TARGETS, tokens=1e6, model_flops=5e14)
+    table = cost_table(report(), targets=TARGETS, tokens=1e6, model_flops=5e14)
     text = table.text(width)
     assert max(map(text_width, text.splitlines())) <= width
     for cost in table.costs.values():
         assert format_seconds(cost.seconds) in text
-    assert text == compare_costs(report(), targets=TARGETS, tokens=1e6, model_flops=5e14).text(width)
+    assert text == cost_table(report(), targets=TARGETS, tokens=1e6, model_flops=5e14).text(width)
 
 
 def test_names_from_outside_are_escaped():
     evil = "<img src=x onerror=alert(1)>"
-    html = compare_costs({evil: report(), "b": report(2e8)}, targets="tpu v5p:4x4x4").html()
+    html = cost_table({evil: report(), "b": report(2e8)}, targets="tpu v5p:4x4x4").html()
     assert "<img" not in html and evil in words(html)
 
 
 def test_several_reports_on_several_machines():
-    table = compare_costs({"a": report(), "b": report(2e8)}, targets=TARGETS[:2])
+    table = cost_table({"a": report(), "b": report(2e8)}, targets=TARGETS[:2])
     assert list(table.costs) == [f"{name} on {target}" for name in "ab" for target in TARGETS[:2]]
     own = cost_of(report(), "gpu h100:8x8")
-    assert compare_costs([("own", own), ("a", report())], targets="tpu v5e:8x8").costs["own"] is own
+    assert cost_table([("own", own), ("a", report())], targets="tpu v5e:8x8").costs["own"] is own
 
 
 def test_bad_rows_are_named():
     with pytest.raises(MeshError, match=r"row 'b': the mesh data=4,model=8 has 32 devices"):
-        compare_costs({"a": report(), "b": report(mesh="data=4,model=8")}, targets="tpu v5p:4x4x4")
+        cost_table({"a": report(), "b": report(mesh="data=4,model=8")}, targets="tpu v5p:4x4x4")
     with pytest.raises(TargetError, match=r"row 'a': .*simulated devices"):
-        compare_costs({"a": report()})
+        cost_table({"a": report()})
     with pytest.raises(ShardvizError, match=r"row 'a': expected a Report or a StepCost, not int"):
-        compare_costs({"a": 3})
+        cost_table({"a": 3})
     with pytest.raises(ShardvizError, match=r"two rows are called 'tpu v5e:8x8'"):
-        compare_costs(report(), targets=["tpu v5e:8x8", "v5e:8x8"])
+        cost_table(report(), targets=["tpu v5e:8x8", "v5e:8x8"])
     with pytest.raises(ShardvizError, match=r"nothing to compare"):
-        compare_costs([])
+        cost_table([])
     with pytest.raises(ShardvizError, match=r"expected a Report, or \(name, Report or StepCost\) pairs"):
-        compare_costs([report()])  # type: ignore[list-item]
+        cost_table([report()])  # type: ignore[list-item]
     with pytest.raises(ShardvizError, match=r"there is no column 'speed'; there are bytes, runs"):
-        compare_costs(report(), targets=TARGETS).best("speed")
+        cost_table(report(), targets=TARGETS).best("speed")
 
 
 def test_the_head_says_what_is_counted():
@@ -104,7 +104,7 @@ def test_the_head_says_what_is_counted():
     ids = dataclasses.replace(labels, name="tokens", shape=(64, 128))
     rows = {v.name: dataclasses.replace(report(), arguments=(v,)) for v in (labels, ids)}
     target = "tpu v5p:4x4x4"
-    assert "tokens or samples/s, chip" in compare_costs(rows, targets=target).text(200)
-    assert "  samples/s, chip" in compare_costs({"a": rows["labels"]}, targets=target).text(200)
-    assert "or samples" not in compare_costs(rows, targets=target, tokens=10).text(200)
-    assert "/s, chip" not in compare_costs(rows, targets=target, tokens=False).text(200)
+    assert "tokens or samples/s, chip" in cost_table(rows, targets=target).text(200)
+    assert "  samples/s, chip" in cost_table({"a": rows["labels"]}, targets=target).text(200)
+    assert "or samples" not in cost_table(rows, targets=target, tokens=10).text(200)
+    assert "/s, chip" not in cost_table(rows, targets=target, tokens=False).text(200)

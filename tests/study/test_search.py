@@ -109,7 +109,7 @@ def test_it_finds_the_optimum_that_brute_force_finds(name):
     assert found.best.score.rank == pytest.approx(min(ranks.values()))
 
 
-def test_the_same_seed_gives_the_same_answer():
+def test_the_same_question_gets_the_same_answer():
     one, two = (sv.search(mlp(4096, 512, 2048, 512), FOUR, seconds=60, level="propagated", most=60) for _ in range(2))
     assert [t.text for t in one.tried] == [t.text for t in two.tried] and one.best.plan == two.best.plan
 
@@ -117,7 +117,7 @@ def test_the_same_seed_gives_the_same_answer():
 def test_axes_that_a_search_invents_are_called_by_what_they_shard():
     space = sv.search(mlp(4096, 512, 2048, 512), "tpu v5p:2x2x2", level="propagated", stream=True).space
     (batch,) = (d.name for d in space.dimensions if d.of == "batch")
-    inner = space.between[0]
+    inner = space.inner[0].name
     sizes = tuple(zip(space.names, (4, 2, 1), strict=True))
     (first, _), (second, _), _ = sizes
     for batch_by, inner_by in ((first, second), (second, first)):
