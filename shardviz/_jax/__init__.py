@@ -49,20 +49,16 @@ from shardviz._jax.jaxprs import (
     constants,
     constraints,
     equations,
-    has_shard_map,
     kernel_estimates,
     leaked,
     memory_kinds,
     meshes,
-    name_stacks,
     names_of,
     offloaded,
     on_mesh,
     outermost_shard_map,
     scanned,
     sub_jaxprs,
-    type_specs,
-    user_frame,
     user_frames,
 )
 from shardviz._jax.lowering import (
@@ -103,4 +99,12 @@ from shardviz._jax.tracing import (
     refusal,
     tracing_on,
 )
-from shardviz._jax.wrappers import JitWrapping, PmapWrapping, reduced, shard_map_mesh, unwrap_jit, unwrap_pmap
+from shardviz._jax.wrappers import (
+    JitWrapping,
+    PmapWrapping,
+    plain_function,
+    reduced,
+    shard_map_mesh,
+    unwrap_jit,
+    unwrap_pmap,
+)

@@ -7,15 +7,15 @@ evaluation decides what is kept. Checkpoints that the body, or the function itse
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 from jax.extend import core as jex_core
 
 from shardviz._jax.jaxprs import sub_jaxprs
-from shardviz._jax.marking import fresh_traces, told_of_operations
+from shardviz._jax.marking import passing
 from shardviz._jax.tracing import told
 
 _CHECKPOINTS = ("remat2", "checkpoint", "remat")
@@ -29,7 +29,9 @@ class Checkpointing:
 
     def bind(self, bind: Callable[..., Any], primitive: Any, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Runs an operation; a loop, or a checkpoint, that is differentiated gets the policy first."""
-        if not any(_is_differentiated(x) for x in args):
+        from jax._src.interpreters import ad
+
+        if not any(isinstance(x, ad.JVPTracer | ad.LinearizeTracer) for x in args):
             return bind(primitive, *args, **params)
         if primitive.name in _CHECKPOINTS:
             params = params | {"policy": self.policy}
@@ -65,23 +67,13 @@ class Checkpointing:
         return jaxpr if same else jaxpr.replace(eqns=eqns)
 
 
-def _is_differentiated(x: Any) -> bool:
-    from jax._src.interpreters import ad
-
-    return isinstance(x, ad.JVPTracer | ad.LinearizeTracer)
-
-
-@contextlib.contextmanager
-def checkpointed(policy: str) -> Iterator[None]:
+def checkpointed(policy: str) -> AbstractContextManager[None]:
     """Under it, on this thread, what is traced has a policy of `jax.checkpoint_policies` on its layers."""
-    checkpointing = Checkpointing(getattr(jax.checkpoint_policies, policy))
-    with told_of_operations(), told("checkpointing", checkpointing), fresh_traces():
-        yield
+    return passing("checkpointing", Checkpointing(getattr(jax.checkpoint_policies, policy)))
 
 
 def under_checkpoint(jaxpr: Any) -> Iterator[tuple[Any, bool]]:
-    """The source info of every loop whose body has a checkpoint, and of every checkpoint that is in no such loop; and
-    whether it is a loop."""
+    """The source info of loops whose body has a checkpoint, and of other checkpoints; and whether it is a loop."""
     for e in jaxpr.eqns:
         loop = e.primitive.name == "scan" and _has_checkpoint(e.params["jaxpr"].jaxpr)
         if loop or e.primitive.name in _CHECKPOINTS:

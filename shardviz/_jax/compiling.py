@@ -31,17 +31,11 @@ def compile_for_cpu(
     out_chosen: Sequence[bool],
     options: dict[str, Any],
 ) -> Any:
-    """Compiles StableHLO bytecode for simulated CPU devices; XLA writes its dumps as `options` say.
+    """Compiles StableHLO bytecode with Shardy's shardings for simulated CPU devices (2048 at most); gives the
+    executable.
 
-    Args:
-        module: bytecode of a module with Shardy's shardings.
-        devices: the number of simulated devices, at most 2048.
-        out_chosen: for each output whether its sharding is the compiler's choice.
-        options: XLA debug options by name, such as `xla_dump_to`.
-
-    Returns:
-        The loaded executable.
-    """
+    XLA writes its dumps as `options` (`xla_dump_to`, ...) say; `out_chosen` outputs are sharded as the compiler
+    likes."""
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
 
     client = xla_client.make_cpu_client(num_devices=devices)
@@ -60,26 +54,12 @@ def compile_only(
     out_chosen: Sequence[bool],
     options: dict[str, Any],
 ) -> Any:
-    """Compiles StableHLO bytecode for a machine that need not be there; XLA writes its dumps as `options` say.
+    """As `compile_for_cpu`, for a machine (`platform` `tpu` or `cuda`) that need not be there; any error is its
+    compiler's.
 
-    libtpu reads its environment when it is first loaded: it has to be set before, in a process that is not the kernel.
-    For a GPU `JAX_PLATFORMS=cpu` must be set.
-
-    Args:
-        module: bytecode of a module with Shardy's shardings.
-        platform: `tpu` or `cuda`.
-        names: the machine in its compiler's words. Of TPUs `topology_name`, such as `v5p:4x4x4`, and libtpu's further
-            words; of GPUs `topology`, NVLink domains x hosts in each x GPUs of each host, and `target_config`.
-        device_ids: the id of the device at each place of the mesh.
-        out_chosen: for each output whether its sharding is the compiler's choice.
-        options: XLA debug options by name.
-
-    Returns:
-        The executable, which cannot be run here.
-
-    Raises:
-        Exception: whatever the compiler raises, for a topology that there is not or a program that does not fit.
-    """
+    `names` is the machine in its compiler's words: of TPUs `topology_name` (`v5p:4x4x4`), of GPUs `topology`, NVLink
+    domains x hosts x GPUs, and `target_config`. `device_ids` has the device at each place of the mesh. libtpu reads its
+    environment when it is first loaded, so that has to be set before; for a GPU `JAX_PLATFORMS=cpu` must be."""
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
     from jax.experimental import topologies
 
@@ -91,15 +71,7 @@ def compile_only(
 
 
 def finished_numbers(executable: Any) -> dict[str, dict[str, Any] | None]:
-    """What XLA says of a finished executable.
-
-    Args:
-        executable: what one of the functions above gives.
-
-    Returns:
-        `memory`: the numbers of `memory_analysis()` by their names; `cost`: those of `cost_analysis()` that are of the
-        whole program; both None where the platform has none.
-    """
+    """What an executable's `memory_analysis()` and whole `cost_analysis()` give; None where there are none."""
     from jax.errors import JaxRuntimeError
 
     memory, cost = None, None
@@ -135,12 +107,9 @@ def _compile_options(device_ids: Sequence[int], out_chosen: Sequence[bool], opti
 
 
 def let_fork_end() -> None:
-    """Has a fork of a process work and end in good order: what would wait for threads that it does not have is renewed.
-
-    MLIR's thread pool and the backends' clients join their threads when they are destroyed; in a fork there are none,
-    so it would hang or abort at exit: they live on. What is lowered from now on uses a pool, and a context, of the
-    fork's own.
-    """
+    """Has a fork of a process work, and end in good order: MLIR's thread pool and the backends' clients would join
+    threads at exit that it does not have, so they live on, and what is lowered from now on uses a pool of the fork's
+    own."""
     mlir = sys.modules.get("jax._src.interpreters.mlir")
     bridge = sys.modules.get("jax._src.xla_bridge")
     pool = getattr(mlir, "global_thread_pool", None)

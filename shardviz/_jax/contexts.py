@@ -87,14 +87,21 @@ def under(mesh: AbstractMesh, places: Collection[str] = (SET_MESH,)) -> Iterator
 
 
 @dataclass(frozen=True)
-class _StandInDevice:
-    """A device of a mesh without devices."""
+class StandInDevice:
+    """A device that is none: of a mesh without devices, or in place of JAX's default device; and its own client, which
+    only compiles, and is of no old version, so that kernels are written for the newest."""
 
-    id: int
+    id: int = 0
     platform: str = "cpu"
     device_kind: str = "cpu"
-    process_index: int = 0
     num_cores: int = 1
+    process_index: int = 0
+    runtime_type: str = "compile_only_runtime"
+    platform_version: str = ""
+
+    @property
+    def client(self) -> StandInDevice:
+        return self
 
 
 class StandInMesh(Mesh):
@@ -108,7 +115,7 @@ def placed(mesh: AbstractMesh) -> StandInMesh:
     """The `StandInMesh` of an abstract mesh, always the same one, as JAX knows meshes by identity."""
     count = math.prod(mesh.axis_sizes)  # a mesh of no axes is one device, of which JAX says that its size is 0
     devices = np.empty(count, object)
-    devices[:] = [_StandInDevice(i) for i in range(count)]
+    devices[:] = [StandInDevice(i) for i in range(count)]
     stand_in = object.__new__(StandInMesh)
     stand_in.__dict__.update(
         devices=devices.reshape(mesh.axis_sizes),
@@ -123,11 +130,7 @@ def placed(mesh: AbstractMesh) -> StandInMesh:
 def partition_spec(
     entries: Sequence[Any], unreduced: Sequence[str], reduced: Sequence[str], kind: str = "sum"
 ) -> PartitionSpec:
-    """A PartitionSpec; an entry `...` is `P.UNCONSTRAINED`.
-
-    Raises:
-        AttributeError: for a kind of partial results that this JAX does not have.
-    """
+    """A PartitionSpec (`...` is `P.UNCONSTRAINED`); AttributeError for a kind of sums that this JAX has not."""
     parts = (PartitionSpec.UNCONSTRAINED if entry is ... else entry for entry in entries)
     sums = {"unreduced": frozenset(unreduced), "reduced": frozenset(reduced)}
     if kind != "sum":
@@ -200,8 +203,7 @@ def context_here() -> Callable[[], contextlib.AbstractContextManager[None]]:
 
 
 def made_again(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[str, bool]:
-    """Why JAX traces anew for the second of two lowerings, in its words, empty where it has the trace from the first;
-    and whether it lowers and compiles anew."""
+    """Why JAX traces anew for the second of two lowerings (empty: it does not), and whether it lowers anew."""
     messages: list[str] = []
     logger = logging.getLogger("jax._src.interpreters.partial_eval")
     keep = lambda record: bool(messages.append(record.getMessage()))  # noqa: E731

@@ -12,16 +12,8 @@ from shardviz._jax.lowering import mlir_context
 
 
 def read_export(data: bytes, *, any_type: bool = False) -> Any:
-    """What a file of `jax.export` holds, a `jax.export.Exported`.
-
-    Only bytes are read. Of pytree nodes it makes those that this process has registered with `jax.export`.
-
-    Args:
-        any_type: take a tuple for a pytree node that is not registered.
-
-    Raises:
-        Exception: of any kind, for bytes that are no such file.
-    """
+    """The `jax.export.Exported` of a file, of which only bytes are read; `any_type` takes a tuple for a pytree node
+    that is not registered. For bytes that are no such file an Exception of any kind."""
     from jax._src.export import _export
 
     registered = _export.deserialization_registry
@@ -44,11 +36,7 @@ class _AnyType(dict[str, Any]):
 
 
 def is_export_file(data: bytes) -> bool:
-    """Whether bytes begin as a file of `jax.export` does: a table with a function's name and a StableHLO module in it.
-
-    Raises:
-        Exception: of any kind, for bytes that are none.
-    """
+    """Whether bytes begin as a file of `jax.export` does; or an Exception of any kind."""
     from jax._src.export import serialization_generated
 
     table = serialization_generated.Exported.GetRootAsExported(data, 0)
@@ -56,13 +44,7 @@ def is_export_file(data: bytes) -> bool:
 
 
 def exported_module(artifact: bytes) -> ir.Module:
-    """The StableHLO of an export's `mlir_module_serialized`, in a context of its own.
-
-    Shardings that older versions left as text become Shardy's attributes.
-
-    Raises:
-        Exception: of any kind, for bytes that are no portable artifact.
-    """
+    """The StableHLO of an export, old versions' shardings as Shardy's; or an Exception of any kind."""
     from jax._src.lib import _jax as xla  # pyright: ignore[reportPrivateImportUsage]
     from jax.extend.mlir.passmanager import PassManager
 
@@ -114,11 +96,7 @@ def evaluated(dimension: Any, values: dict[str, int]) -> int:
 
 
 def refined(module: bytes) -> ir.Module:
-    """A module whose main function has fixed shapes, with all shapes inside fixed too and its shape assertions checked.
-
-    Raises:
-        Exception: of any kind; the assertion that does not hold is in the text of its cause.
-    """
+    """A module of fixed arguments with all shapes inside fixed; else an Exception caused by what does not hold."""
     from jax._src.interpreters import mlir
 
     with mlir_context():

@@ -14,11 +14,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 
 def names_of(traced: Any) -> tuple[tuple[str | None, ...], tuple[str | None, ...]]:
-    """The tree paths of a trace's arguments and results, as `jax.jit` itself names them in its messages.
-
-    Returns:
-        One name or None a flat argument, and one or None a flat result.
-    """
+    """The tree paths of a trace's flat arguments and results, as `jax.jit` names them; None for no name."""
     info = traced.jaxpr.jaxpr.debug_info
     return tuple(info.arg_names or ()), tuple(info.result_paths or ())
 
@@ -82,10 +78,7 @@ def callbacks(jaxpr: Any) -> Iterator[tuple[str, bool, Any]]:
 
 
 def kernel_estimates(jaxpr: Any) -> Iterator[tuple[float, tuple[tuple[int, ...], ...], Any]]:
-    """Every Pallas kernel whose FLOPs are known: these, the shapes that it gives, and its source info.
-
-    They are what its author says, or else the matrix products of its body, as often as its grid runs it.
-    """
+    """Every Pallas kernel whose FLOPs its author or its body's products tell, its result shapes, its source info."""
     for equation in every_equation(jaxpr):
         if equation.primitive.name == "pallas_call":
             stated = equation.params.get("cost_estimate")
@@ -133,15 +126,8 @@ def meshes(jaxpr: Any) -> Iterator[Any]:
                     yield mesh
 
 
-def has_shard_map(jaxpr: Any) -> bool:
-    """Whether there is a `shard_map` in a jaxpr or in those inside it."""
-    return any(equation.primitive.name == "shard_map" for equation in every_equation(jaxpr))
-
-
 def equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The primitive of every equation, those inside nested jaxprs included; its source info and those of the equations
-    around it, from the innermost outwards.
-    """
+    """The primitive of every equation, inside too; its source info and those around it, from the innermost outwards."""
     for equation in jaxpr.eqns:
         infos = (equation.source_info, *around)
         yield equation.primitive.name, infos
@@ -149,15 +135,8 @@ def equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[str, t
             yield from equations(inner, infos)
 
 
-def name_stacks(jaxpr: Any) -> Iterator[str]:
-    """JAX's name stack of every equation, those inside nested jaxprs included."""
-    return (str(equation.source_info.name_stack) for equation in every_equation(jaxpr))
-
-
 def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tuple[Any, Any]]]:
-    """Every `checkpoint_name` of a jaxpr and those inside it: the name, shape, dtype, and the frames of the equation
-    that makes the value and of the naming itself.
-    """
+    """Every `checkpoint_name` inside: name, shape, dtype, the frames of the value's maker and of the naming."""
     maker = _makers(jaxpr)
     for equation in every_equation(jaxpr):
         if equation.primitive.name == "name":
@@ -190,10 +169,7 @@ def offloaded(jaxpr: Any) -> Iterator[tuple[tuple[str, int, str], tuple[int, ...
 
 
 def constants(closed: Any) -> Iterator[tuple[tuple[int, ...], str, Any]]:
-    """Every array that a closed jaxpr, or one inside it, holds: shape, dtype, and the source info of its first reader.
-
-    An array that several hold is given once; None for the source info where nothing reads it.
-    """
+    """Every array that a closed jaxpr holds, once: shape, dtype, its first reader's source info or None."""
     seen: set[int] = set()
     waiting = [closed]
     while waiting:
@@ -226,10 +202,7 @@ def memory_kinds(avals: Iterable[Any]) -> tuple[str, ...]:
 
 def user_frame(source_info: Any) -> tuple[str, int, str] | None:
     """File, line and function of the person's innermost frame, from an equation's source info."""
-    from jax._src import source_info_util
-
-    frame = source_info_util.user_frame(source_info.traceback)
-    return None if frame is None else (frame.file_name, frame.start_line, frame.function_name)
+    return next(user_frames(source_info), None)
 
 
 def user_frames(source_info: Any) -> Iterator[tuple[str, int, str]]:
@@ -247,18 +220,11 @@ def rewritten(
     other: Callable[[Any, Any], Any] = lambda item, here: item,
     effects: Set[Any] = frozenset(),
 ) -> Any:
-    """A jaxpr with its equations changed, and those of the jaxprs inside it.
+    """A jaxpr (closed or not) with its equations changed, also inside it.
 
-    A jaxpr that several equations share stays one that they share, and what has nothing to change stays itself: JAX
-    lowers a function that is called twice to one function because both calls hold the same jaxpr.
-
-    Args:
-        item: a jaxpr, closed or not.
-        here: what `equation` and `other` are told of where they are.
-        equation: gives the new equation, None for none, from the old one, `here`, and what changes a parameter of it.
-        other: changes a parameter, or an item of one, that is no jaxpr.
-        effects: effects that the changed jaxprs no longer have.
-    """
+    `equation` gives the new equation, or None for none, from the old one, `here` and what changes a parameter of it;
+    `other` changes what is no jaxpr; `effects` are gone. A jaxpr that several equations share stays one, and what does
+    not change stays itself: JAX lowers a function called twice to one since both calls hold the same jaxpr."""
     jaxprs: dict[tuple[int, Any], Any] = {}
 
     def inside(item: Any, here: Any) -> Any:
@@ -284,14 +250,12 @@ def rewritten(
 
 
 def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
-    """The closed jaxpr with `mesh` in place of every mesh in its constraints, `shard_map`s and nested shardings.
+    """The closed jaxpr with `mesh`, which has all axes, in place of every mesh in constraints, `shard_map`s and nested
+    jits.
 
-    A constraint that closes over a concrete mesh keeps that mesh in its equation, and lowering then refuses any other.
-    Axes are matched by name; the caller has checked that `mesh` has them. Their types are those of `mesh`, but for the
-    axes of the `shard_map`s around, which are Manual, and where the trace itself gave `mesh` other types, as
-    `jax.sharding.auto_axes` does. `jax.debug` callbacks, which give no value, are left out, as they need devices to be
-    lowered for.
-    """
+    Axis types are those of `mesh`, but for axes that a `shard_map` around makes Manual, and where the trace gave `mesh`
+    other types itself, as `auto_axes` does. `jax.debug` callbacks, which need devices to be lowered for, are left
+    out."""
     from jax._src import debugging
 
     reports = {debugging.debug_effect, debugging.ordered_debug_effect}
@@ -325,13 +289,9 @@ Specs = tuple[PartitionSpec | None, ...]
 
 
 def outermost_shard_map(jaxpr: Any) -> tuple[Specs, Specs]:
-    """The specs that `shard_map`s give to a program's arguments and results that they take and give directly.
+    """For each argument and result the spec of a `shard_map` that takes or gives it directly, or None.
 
-    Of one that leaves some mesh axes Auto, the results' specs say only a part, which is none to fix them by.
-
-    Returns:
-        For each argument and for each result its spec there, or None.
-    """
+    Of one that leaves some mesh axes Auto, the results' specs say only a part, which is none to fix them by."""
     ins: dict[Any, PartitionSpec] = {}
     outs: dict[Any, PartitionSpec] = {}
     for equation in jaxpr.eqns:
@@ -349,8 +309,3 @@ def outermost_shard_map(jaxpr: Any) -> tuple[Specs, Specs]:
 
 def _is_var(atom: Any) -> bool:
     return not isinstance(atom, jex_core.Literal)
-
-
-def type_specs(jaxpr: Any) -> tuple[PartitionSpec, ...]:
-    """The spec in each result's type."""
-    return tuple(atom.aval.sharding.spec for atom in jaxpr.outvars)

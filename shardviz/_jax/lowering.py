@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -14,7 +12,7 @@ from jax.extend import core as jex_core
 from jax.extend.mlir import ir
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from shardviz._jax.contexts import under
+from shardviz._jax.contexts import StandInDevice, under
 from shardviz._jax.partitioning import Partitionings, mend_custom_partitioning
 from shardviz._jax.tracing import here, told
 
@@ -30,28 +28,22 @@ def lower(
     num_cores: int = 1,
     partitionings: Partitionings | None = None,
 ) -> ir.Module:
-    """Lowers a closed jaxpr to StableHLO on `mesh`; unused arguments stay.
+    """Lowers a closed jaxpr, its shardings on `mesh` already, to StableHLO for a platform; unused arguments stay.
 
-    What no result needs is left out first, as `jax.jit` does: it would have a say in Shardy's propagation.
-
-    Args:
-        closed: the program, its shardings on `mesh` already.
-        name: what the module and JAX's name stack call the function.
-        donated: for each flat argument whether its buffer may be reused.
-        mesh: the mesh that shardings are written over.
-        platform: the platform to lower for, such as `"cpu"`.
-        specs: a spec for each argument, where the mesh has Explicit axes; else all are replicated.
-        device_kind: JAX's name of the device's kind, which some lowerings on TPUs ask for.
-        num_cores: the cores of a device, as JAX counts them.
-        partitionings: what becomes of operations that say themselves how they are partitioned; it is told of each.
-    """
+    What no result needs is left out first, as by `jax.jit`: it would have a say in Shardy's propagation. `specs` shard
+    the arguments where the mesh has Explicit axes; `partitionings` say what becomes of `custom_partitioning`."""
     from jax._src.interpreters import mlir, partial_eval, pxla
     from jax._src.named_sharding import UNSPECIFIED
 
     shardings = tuple(NamedSharding(mesh, spec) for spec in specs or [PartitionSpec()] * len(closed.in_avals))
     answering = told("partitionings", partitionings or Partitionings())
-    with under(mesh), answering, _no_backend(platform, device_kind or platform, num_cores):
-        closed = _low(closed)
+    _mend_default_device()
+    mend_custom_partitioning()
+    # without a device, JAX would start its backend, which takes hold of its own
+    device = told("device", StandInDevice(0, platform, device_kind or platform, num_cores))
+    with under(mesh), answering, device:
+        if closed.is_high:  # types that only tracing knows are taken away, as by `jax.stages.Traced.lower`
+            closed = jax.jit(jex_core.jaxpr_as_fun(closed)).trace(*closed.in_avals).lojax.jaxpr
         results = len(closed.jaxpr.outvars)
         needed, _ = partial_eval.dce_jaxpr(closed.jaxpr, [True] * results, instantiate=True)
         if partitionings is not None:
@@ -75,41 +67,6 @@ def lower(
     return lowered.stablehlo()
 
 
-def _low(closed: Any) -> Any:
-    """The jaxpr without types that only tracing knows, as `jax.stages.Traced.lower` makes it."""
-    if not closed.is_high:
-        return closed
-    return jax.jit(jex_core.jaxpr_as_fun(closed)).trace(*closed.in_avals).lojax.jaxpr
-
-
-@dataclass(frozen=True)
-class _NoDevice:
-    """Stands where JAX looks up a default device, of which, on an abstract mesh, it wants to know this only.
-
-    Attributes:
-        platform, device_kind, num_cores: the device's.
-        runtime_type: its client's: that of the clients that only compile.
-        platform_version: its client's; without words of an old compiler, kernels are written for the newest.
-    """
-
-    platform: str
-    device_kind: str
-    num_cores: int = 1
-    runtime_type: str = "compile_only_runtime"
-    platform_version: str = ""
-
-    @property
-    def client(self) -> _NoDevice:
-        return self
-
-
-def _no_backend(platform: str, device_kind: str, num_cores: int) -> AbstractContextManager[None]:
-    """Under it, lowering on an abstract mesh does not start JAX's backend, which would take hold of its devices."""
-    _mend_default_device()
-    mend_custom_partitioning()
-    return told("device", _NoDevice(platform, device_kind, num_cores))
-
-
 @functools.lru_cache(maxsize=1)
 def _mend_default_device() -> None:
     from jax._src.interpreters import pxla
@@ -129,12 +86,13 @@ def mlir_context() -> ir.Context:
     return mlir.make_ir_context()
 
 
-def walk(op: ir.Operation) -> list[ir.Operation]:
-    """An operation and all that is inside it, each operation before those inside it."""
+def walk(op: ir.Operation, *names: str) -> list[ir.Operation]:
+    """An operation and all that is inside it, each operation before those inside it; only those of these names."""
     operations: list[ir.Operation] = []
 
     def visit(each: ir.Operation) -> Any:
-        operations.append(each)
+        if not names or each.name in names:
+            operations.append(each)
         return ir.WalkResult.ADVANCE
 
     try:

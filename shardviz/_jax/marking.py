@@ -30,15 +30,9 @@ from shardviz._jax.tracing import here, target_mesh, told
 
 @dataclass(frozen=True)
 class Line:
-    """A place of the person's code that is at work.
-
-    Attributes:
-        file, function: where it is.
-        first, last: its lines, from 1.
-        start, end: the column that it begins in, and the one behind its end, from 0, in UTF-8 bytes.
-        frame: a number for each time that the function was called.
-        run: how often the call has gone back to an earlier place: passes of Python's own loops differ in it.
-    """
+    """A place of the person's code that is at work: its lines, from 1, and columns, from 0 in UTF-8 bytes, the last one
+    excluded; a number for each call of the function (`frame`), and how often that has gone back to an earlier place, in
+    which passes of Python's own loops differ (`run`)."""
 
     file: str
     function: str
@@ -52,16 +46,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Made:
-    """An operation that the person's code asked for.
-
-    Attributes:
-        number: how many went before it.
-        op: its primitive, or the name of the jitted function that it calls.
-        shape, dtype: of its result; None where it has several.
-        lines: the person's lines at work, from the innermost outwards.
-        manual: the mesh axes of the `shard_map`s around.
-        whole: whether any mesh axis is left that no `shard_map` around has made its own.
-    """
+    """An operation that the person's code asked for: how many went before it, its primitive or the jitted function that
+    it calls, its one result's shape (else None) and type, the person's lines at work, from the innermost outwards, the
+    mesh axes of the `shard_map`s around, and whether these leave any (`whole`)."""
 
     number: int
     op: str
@@ -73,17 +60,9 @@ class Made:
 
 
 class Watch:
-    """What is told while a function is traced.
-
-    Args:
-        is_own: whether a file is the person's.
-        marks: operation number → the numbers of the marks to put on its result.
-        variables: operation number → (line number in `Made.lines`, variable) that its result is assigned to.
-
-    Attributes:
-        made: the operations, in order.
-        misses: the operations whose result is not what the variable then holds.
-    """
+    """What is told while a function is traced: the operations, in order (`made`), and those whose result is not what
+    the variable then holds (`misses`). Given are whether a file is the person's, for an operation's number the numbers
+    of the marks to put on its result, and (line number in `Made.lines`, variable) that it is assigned to."""
 
     def __init__(
         self,
@@ -204,11 +183,8 @@ _numbers = itertools.count(1)
 
 @contextlib.contextmanager
 def fresh_traces() -> Iterator[None]:
-    """Under it, JAX takes nothing from earlier traces, and later ones take nothing from what is traced here.
-
-    JAX keeps traces by its settings. This one says how often a compiled program is profiled, and decides nothing below
-    1. A `jax.make_user_context` would be one more part of every key, and all that the person has compiled be lost.
-    """
+    """Under it, JAX takes nothing from earlier traces, and later ones nothing from these: it keeps traces by its
+    settings, of which this one, how often a compiled program is profiled, decides nothing below 1."""
     from jax._src import config
 
     with config.pgle_profiling_runs(-next(_numbers)):
@@ -223,7 +199,7 @@ _watching: list[Any] = []
 @contextlib.contextmanager
 def watched(watch: Watch) -> Iterator[None]:
     """Under it, on this thread, what is traced is told to `watch`. JAX takes nothing from earlier traces meanwhile."""
-    with told_of_operations(), told("watch", watch), fresh_traces():
+    with passing("watch", watch):
         try:
             yield
         finally:
@@ -231,9 +207,9 @@ def watched(watch: Watch) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def told_of_operations() -> Iterator[None]:
-    """Under it, every operation passes by the other constraints, the checkpointing and the watch of its thread, where
-    there are such."""
+def passing(name: str, by: Any) -> Iterator[None]:
+    """Under it, on this thread, operations pass by something that changes constraints (`reconstrain`), checkpoints
+    (`checkpointing`) or watches (`watch`), and JAX takes nothing from earlier traces."""
     from jax._src import core
 
     with _lock:
@@ -241,7 +217,8 @@ def told_of_operations() -> Iterator[None]:
         _watching.append(theirs)
         core.Primitive.bind = _telling(theirs)
     try:
-        yield
+        with told(name, by), fresh_traces():
+            yield
     finally:
         with _lock:
             _watching.pop()
@@ -283,15 +260,9 @@ def _reconstrained(params: dict[str, Any], reconstrain: Callable[[Any, Any], Any
     return params | {"sharding": NamedSharding(sharding.mesh, spec), "unconstrained_dims": free}
 
 
-@contextlib.contextmanager
-def reconstrained(reconstrain: Callable[[Any, Any], Any]) -> Iterator[None]:
-    """Under it, on this thread, the function's own sharding constraints are traced otherwise.
-
-    Args:
-        reconstrain: given a constraint's source info and PartitionSpec, the spec that it is to have; None for none.
-    """
-    with told_of_operations(), told("reconstrain", reconstrain), fresh_traces():
-        yield
+def reconstrained(reconstrain: Callable[[Any, Any], Any]) -> contextlib.AbstractContextManager[None]:
+    """Under it, on this thread, constraints get the spec that `reconstrain(source info, spec)` gives, or go."""
+    return passing("reconstrain", reconstrain)
 
 
 _MARK = re.compile(r"shardviz_mark_(\d+)_(\d+)")
@@ -299,12 +270,7 @@ _LEFT_OUT = re.compile(r"shardviz_mark_\d+_\d+/|/shardviz_mark_\d+_\d+|shardviz_
 
 
 def mark(number: int, run: int) -> str:
-    """What a mark is called in a name stack.
-
-    Args:
-        number: which of what is marked it stands for.
-        run: which of the values there.
-    """
+    """What a mark is called in a name stack: of which of the marked values, and of which operation that makes it."""
     return f"shardviz_mark_{number}_{run}"
 
 
@@ -322,13 +288,8 @@ def marks_in(jaxpr: Any) -> set[tuple[int, int]]:
 
 
 def with_marks_as(closed: Any, entries_of: Callable[[int], tuple[Any, ...]]) -> Any:
-    """The closed jaxpr with what marks stand for in their place.
-
-    Args:
-        closed: the program.
-        entries_of: gives a PartitionSpec's entries for a mark's number, as many as the array has dimensions where it is
-            made; those that `vmap` adds keep what it says of them.
-    """
+    """The closed jaxpr with PartitionSpecs in place of marks: `entries_of` a mark's number gives one's entries, as many
+    as the array has dimensions where it is made; dimensions that `vmap` adds keep what it says of them."""
 
     def equation(e: Any, here: None, inside: Callable[[Any, Any], Any]) -> Any:
         params = {k: inside(v, here) for k, v in e.params.items()}

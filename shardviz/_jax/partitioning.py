@@ -28,13 +28,8 @@ PARTITIONED_CALL = "CustomSPMDPartitioning"
 
 @dataclass(frozen=True)
 class Partitioned:
-    """What a partition function answers for one operation.
-
-    Attributes:
-        local: the function for one device, of flat arrays, that gives flat arrays.
-        in_specs, out_specs: how it wants operands cut, and how its results are.
-        found_in, found_out: how Shardy has cut them.
-    """
+    """What a partition function answers for one operation: the function for one device, of flat arrays; how it wants
+    operands cut, and how its results are; and how Shardy has cut them (`found_in`, `found_out`)."""
 
     local: Any
     in_specs: tuple[PartitionSpec, ...]
@@ -45,13 +40,9 @@ class Partitioned:
 
 @dataclass
 class Partitionings:
-    """What is known of these operations while a program is lowered; the default lowers what they compute.
-
-    Attributes:
-        asking: whether they become custom calls.
-        answers: the number of an operation, in the order of lowering → what its partition function answered.
-        met: the parameters of every operation that was lowered.
-    """
+    """What is known of these operations while a program is lowered (as what they compute, by default): whether they
+    become custom calls, what functions answered by an operation's number, and the parameters of all that were lowered
+    (`met`)."""
 
     asking: bool = False
     answers: Mapping[int, Partitioned] = field(default_factory=dict)
@@ -65,15 +56,9 @@ class Unanswered(Exception):
 def answer(
     params: Mapping[str, Any], mesh: AbstractMesh, ins: Sequence[PartitionSpec], outs: Sequence[PartitionSpec]
 ) -> Partitioned:
-    """Calls an operation's partition function, as XLA's partitioner does, on a mesh without devices.
-
-    Args:
-        params: one of `Partitionings.met`.
-        ins, outs: how Shardy cuts operands and results, of full rank.
-
-    Raises:
-        Unanswered: with the reason.
-    """
+    """Calls the partition function of an operation (one of `Partitionings.met`) as XLA's partitioner does, on a mesh
+    without devices, with Shardy's specs of operands and results. Raises Unanswered with the reason where there is no
+    answer."""
     if not params["decode_shardings"]:
         raise Unanswered("it wants shardings that name devices (decode_shardings=False)")
     on, call = placed(mesh), params["call"]

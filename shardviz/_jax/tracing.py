@@ -24,10 +24,8 @@ here = threading.local()
 @contextlib.contextmanager
 def tracing_on(mesh: AbstractMesh | None, places: Collection[str] = PLACES) -> Iterator[None]:
     """Under it, a function is traced for `mesh`, which needs no devices and stands in these places; see `contexts`.
-
-    `under` does most of it. What it leaves out is mended here: a `jax.jit` inside whose shardings are bare
-    PartitionSpecs asks for a mesh with devices, and a `shard_map` of a mesh of its own refuses every other.
-    """
+    What `under` leaves out is mended: a nested `jax.jit` of bare PartitionSpecs, and a `shard_map` with a mesh of its
+    own."""
     if mesh is None:
         _mend_pmap()
         with told("meshless", True):
@@ -129,13 +127,8 @@ class Operand:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What JAX had at hand where it refused an operation under Explicit axes.
-
-    Attributes:
-        operands: the operands, in order.
-        contraction: the dimension numbers of a matrix product: ((contracting, contracting), (batch, batch)); None for
-            any other operation.
-    """
+    """What JAX had at hand where it refused an operation under Explicit axes: its operands, and of a matrix product the
+    dimension numbers, ((contracting, contracting), (batch, batch))."""
 
     operands: tuple[Operand, ...]
     contraction: Any = None
@@ -220,11 +213,7 @@ class NestedPmap(ValueError):
 
 @contextlib.contextmanager
 def inside_pmap() -> Iterator[None]:
-    """Under it, on this thread, a call of a pmapped function is an error, as it is inside JAX's own pmap.
-
-    Raises:
-        NestedPmap: if there is such a call.
-    """
+    """Under it, on this thread, a call of a pmapped function raises NestedPmap, as inside JAX's own pmap."""
     _mend_pmap()
     with told("pmapped", True):
         yield
@@ -264,8 +253,7 @@ def _mend_pmap() -> None:
 
 
 def cudnn_attention(q: Any, k: Any, v: Any) -> Any:
-    """JAX's causal attention by cuDNN, batch x sequence x heads x features, traced where there is no cuDNN to ask for
-    its version: it is taken to be new, the GPU not."""
+    """JAX's causal attention by a new cuDNN on an old GPU, batch x sequence x heads x features, without either."""
     from jax._src.cudnn import fused_attention_stablehlo as fused  # nothing else needs it
 
     asked = {"check_cudnn_version": lambda: 91000, "check_compute_capability": lambda _: False}

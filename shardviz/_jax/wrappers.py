@@ -33,12 +33,21 @@ class JitWrapping:
     donate_argnames: tuple[str, ...]
     keep_unused: bool = False
 
+    @property
+    def roles(self) -> dict[str, Any]:
+        """Which arguments are static or donated, as keyword arguments of `jax.jit`."""
+        names = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
+        return {name: getattr(self, name) for name in names}
+
+
+def plain_function(fn: Any) -> Any:
+    """The function that `jax.jit` has wrapped; any other as it is."""
+    wrapped = unwrap_jit(fn)
+    return fn if wrapped is None else wrapped.fn
+
 
 def unwrap_jit(fn: Any) -> JitWrapping | None:
-    """What is inside a function that `jax.jit` has wrapped; None for any other.
-
-    A method of which `self` is static is one without it; another's `self` is an argument: unwrap its `__func__`.
-    """
+    """What `jax.jit` has wrapped; None for any other function, and for a method whose `self` is traced."""
     if inspect.ismethod(fn):
         whole = unwrap_jit(fn.__func__)
         return None if whole is None else _bound(whole, fn.__self__)
@@ -75,16 +84,8 @@ def _bound(method: JitWrapping, own: Any) -> JitWrapping | None:
 
 @dataclass(frozen=True)
 class PmapWrapping:
-    """What `jax.pmap` was told of a function.
-
-    Attributes:
-        fn: the function itself.
-        axis_name: the mapped axis's name; None where none was given.
-        in_axes, out_axes: as given, pytree prefixes of dimensions and None.
-        static_argnums, donate_argnums: numbers among all positional arguments.
-        devices: the ids of the devices that were named, if any.
-        axis_size: the size that was named, if any.
-    """
+    """What `jax.pmap` was told of a function: the axis's name, if any, pytree prefixes of dimensions and None, numbers
+    among all positional arguments, and the ids of the devices and the size that were named, if any."""
 
     fn: Callable[..., Any]
     axis_name: Any
@@ -97,10 +98,7 @@ class PmapWrapping:
 
 
 def unwrap_pmap(fn: Any) -> PmapWrapping | None:
-    """What is inside a function that `jax.pmap` has wrapped; None for any other.
-
-    The wrapper is a closure, and what it was told stands in its cells.
-    """
+    """What `jax.pmap` has wrapped, from the cells of its closures; None for any other function."""
     from jax._src import pmap
 
     if getattr(fn, "__globals__", None) is not vars(pmap):
@@ -143,9 +141,7 @@ _JITTED = type(jax.jit(lambda: None))
 
 
 def reduced(obj: Any) -> Any:
-    """What a pickler is told of a function that `jax.jit` has wrapped: its name where it can be imported, else what it
-    was made of. NotImplemented for anything else.
-    """
+    """What a pickler is told of a jitted function: its name, or its parts; else NotImplemented."""
     if type(obj) is not _JITTED:
         return NotImplemented
     module, name = getattr(obj, "__module__", ""), getattr(obj, "__qualname__", "")
@@ -154,22 +150,15 @@ def reduced(obj: Any) -> Any:
     wrapping = unwrap_jit(obj)
     if wrapping is None:
         return NotImplemented
-    options = {
-        name: getattr(wrapping, name)
-        for name in ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames", "keep_unused")
-        if getattr(wrapping, name)
-    }
+    roles = wrapping.roles | {"keep_unused": wrapping.keep_unused}
+    options = {name: value for name, value in roles.items() if value}
     for name in ("in_shardings", "out_shardings"):
         option = getattr(wrapping, name)
         if any(
             type(leaf).__name__ != "UnspecifiedValue" for leaf in jax.tree.leaves(option, is_leaf=lambda n: n is None)
         ):
             options[name] = option
-    return _jitted, (wrapping.fn, options)
-
-
-def _jitted(fn: Callable[..., Any], options: dict[str, Any]) -> Any:
-    return jax.jit(fn, **options)
+    return functools.partial(jax.jit, **options), (wrapping.fn,)
 
 
 def _named(module: str, name: str) -> Any:

@@ -357,8 +357,9 @@ def _asked(trial: Perturbed, why: Reason) -> tuple[list[Source], list[Source]]:
         return [], []
     pairs = list(enumerate(zip(sharding.spec.dims, before.dims, strict=True)))
     spec = before.with_dims(before.dims)
-    gone = [sharding.at(d, axis_name(a), spec) for d, (old, new) in pairs for a in old if a not in new]
-    return gone, [sharding.at(d, axis_name(a), spec) for d, (old, new) in pairs for a in new if a not in old]
+    at = lambda d, axis: replace(sharding, dimension=d, axis=axis_name(axis), spec=spec)  # noqa: E731
+    gone = [at(d, a) for d, (old, new) in pairs for a in old if a not in new]
+    return gone, [at(d, a) for d, (old, new) in pairs for a in new if a not in old]
 
 
 def _several(names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from shardviz.compiler.collectives import collectives
 from shardviz.compiler.frames import FrameTable
-from shardviz.compiler.graph import HloGraph, graph_of
+from shardviz.compiler.graph import graph_of
 from shardviz.compiler.matching import algorithms, target_collectives
 from shardviz.compiler.memory import Buffers, alive_at_peak, memory
 from shardviz.compiler.module import Computation, Instruction, Module, parse
@@ -11,38 +11,4 @@ from shardviz.compiler.schedule import is_scheduled, schedule_of
 from shardviz.compiler.shapes import HloShape, parse_shape
 from shardviz.compiler.shardings import cut, output_shardings, values
 from shardviz.compiler.uses import with_shardys
-from shardviz.compiler.work import ByteCount, count_bytes, count_flops, with_bytes
-from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
-
-__all__ = [
-    "Buffers",
-    "ByteCount",
-    "Computation",
-    "FrameTable",
-    "HloGraph",
-    "HloShape",
-    "Instruction",
-    "Module",
-    "Phases",
-    "algorithms",
-    "alive_at_peak",
-    "axes_of",
-    "axes_of_pairs",
-    "collectives",
-    "count_bytes",
-    "count_flops",
-    "cut",
-    "graph_of",
-    "is_scheduled",
-    "memory",
-    "output_shardings",
-    "parse",
-    "parse_groups",
-    "parse_pairs",
-    "parse_shape",
-    "schedule_of",
-    "target_collectives",
-    "values",
-    "with_bytes",
-    "with_shardys",
-]
+from shardviz.compiler.work import count_bytes, count_flops, with_bytes

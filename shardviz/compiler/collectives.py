@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from shardviz.compiler import uses
 from shardviz.compiler.graph import HloOperation, graph_of
 from shardviz.compiler.module import Computation, Instruction, Module
@@ -45,14 +47,13 @@ def collectives(
     *,
     arguments: Sequence[str] | None = None,
     phases: Phases | None = None,
+    slices: Sequence[int] = (),
 ) -> tuple[Collective, ...]:
     """Every collective of a module, partitioned or optimised, in program order, callees at the place of their call.
 
-    A collective that the module before partitioning has is the user's; without that module, those without the mark that
-    newer partitioners leave on theirs are the user's only inside a `shard_map`. `arguments` are the entry parameters'
-    names; without them, the tree paths that the module has. `seconds` and `formula` are left None.
-    """
-    context = _Context(module, mesh, before, arguments, phases)
+    What the module `before` partitioning has is the user's; without it, JAX's names tell. `arguments` name the entry's
+    parameters, else the tree paths that the module has do."""
+    context = _Context(module, mesh, before, arguments, phases, slices)
     return tuple(context.collective(op) for op in context.graph.operations if op.collective and not op.goes_on)
 
 
@@ -66,6 +67,7 @@ class _Context:
         before: Module | None,
         arguments: Sequence[str] | None,
         phases: Phases | None,
+        slices: Sequence[int],
     ):
         self.module, self.mesh, self.arguments, self.graph = module, mesh, arguments, graph_of(module)
         self.users: set[tuple[str, str, int]] | None = None
@@ -74,6 +76,8 @@ class _Context:
         # a program for one of several slices counts that slice's devices
         one = module.num_partitions
         self.devices = one if 1 < one < mesh.size else mesh.size
+        places = [np.flatnonzero(np.asarray(slices) == s) for s in sorted(set(slices))]
+        self.slices = places if len(places) > 1 and {len(p) for p in places} == {one} else []
         self.runs = runs(self.graph)
         self.origins, self.unchanged = Origins(), Origins(SAME_EACH_RUN)
         self.phases = Phases(module) if phases is None else phases
@@ -107,11 +111,15 @@ class _Context:
         )
 
     def _span(self, op: HloOperation) -> tuple[tuple[Axis, ...] | None, int | None, str]:
-        """The axes (None where only a part of the mesh is counted), the devices in a group, the text of the groups."""
+        """The axes, the devices in a group, the text of the groups. Where only a part of the mesh is counted, from 0,
+        the axes are None, but where that is a slice: then those that the groups span on all slices."""
         pairs = op.collective == "collective-permute"
         text = op.native.attributes.get("source_target_pairs" if pairs else "replica_groups", "{}")
         table = parse_pairs(text) if pairs else parse_groups(text, self.devices)
-        return *span(op.collective, table, self.mesh, whole=self.devices == self.mesh.size), text
+        axes, size = span(op.collective, table, self.mesh, whole=self.devices == self.mesh.size)
+        if self.slices and (pairs or table.min() >= 0):
+            axes, _ = span(op.collective, np.concatenate([places[table] for places in self.slices]), self.mesh)
+        return axes, size, text
 
     def _origin(self, op: HloOperation) -> str:
         """Whose it is: of `user` or `partitioner`."""
@@ -123,12 +131,9 @@ class _Context:
         return "user" if _signature(op) in self.users else "partitioner"
 
     def _source_and_stack(self, op: HloOperation, origin: str) -> tuple[Frame | None, str]:
-        """Source line and name stack of a collective.
-
-        What the partitioner adds to bring an operand into the cut that its user needs has the line of that user (the
-        product that needs the whole weight), whether the partitioner noted the user (jaxlib 0.10), the operand's maker
-        (0.12) or nothing.
-        """
+        """Source line and name stack of a collective: of what the partitioner adds to bring an operand into the cut
+        that its user needs, those of that user, whether the partitioner noted it, the operand's maker (jaxlib 0.12) or
+        nothing."""
         computation, named = self.module.computations[op.block.name], op.native
         operand = computation.by_name[named.operands[0]] if named.operands else None
         if origin == "partitioner" and op.collective in uses.RESHARDS:
@@ -146,11 +151,8 @@ class _Context:
         return source, self.phases.full_name(op.block, named)
 
     def _later(self, computation: Computation, instruction: Instruction) -> Frame | None:
-        """The line of the operation that an instruction is a part of; None where none has it.
-
-        Where XLA writes an operation as several, a windowed sum on a TPU, say, the last alone keeps JAX's name and
-        line.
-        """
+        """The line of the operation that an instruction is a part of: where XLA writes one as several, a windowed sum
+        on a TPU, say, the last alone keeps JAX's name and line."""
         seen, waiting = {(computation.name, instruction.name)}, [(computation, instruction)]
         for at, each in waiting:
             for user in at.users.get(each.name, ()):

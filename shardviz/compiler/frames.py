@@ -33,7 +33,7 @@ _NAME = re.compile(r'(\d{1,18}) "((?>(?:[^"\\]++|\\.)*))"', re.ASCII)
 _ROW = re.compile(r"(\d{1,18}) \{(.*)\}", re.ASCII)
 _FIELD = re.compile(r"(?<!\w)(\w++)=(\d{1,18})(?!\d)", re.ASCII)
 _ESCAPE = re.compile(r"\\([0-7]{3}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
-_TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class FrameTable:
     @classmethod
     def parse(cls, text: str) -> FrameTable:
         """Reads the four tables; text without them makes an empty table."""
-        rows: dict[str, list[str]] = {name: [] for name in _TABLES}
+        rows: dict[str, list[str]] = {name: [] for name in TABLES}
         current: list[str] = []
         for line in text.splitlines():
             line = line.strip()
@@ -59,11 +59,11 @@ class FrameTable:
             elif line:
                 current.append(line)
         files, functions = (
-            {int(m[1]): unescape(m[2]) for line in rows[name] if (m := _NAME.match(line))} for name in _TABLES[:2]
+            {int(m[1]): unescape(m[2]) for line in rows[name] if (m := _NAME.match(line))} for name in TABLES[:2]
         )
         locations, stacks = (
             {int(m[1]): {k: int(v) for k, v in _FIELD.findall(m[2])} for line in rows[name] if (m := _ROW.match(line))}
-            for name in _TABLES[2:]
+            for name in TABLES[2:]
         )
         one_high = all(row.get("parent_frame_id", 0) > 0 for row in stacks.values())
         frames = {}

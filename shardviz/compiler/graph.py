@@ -35,7 +35,7 @@ from itertools import chain
 from weakref import WeakKeyDictionary
 
 from shardviz.compiler.module import CALLERS, Computation, Instruction, Module, Named, number
-from shardviz.compiler.shapes import HloShape, ShapeTree, leaves
+from shardviz.compiler.shapes import HloShape, ShapeTree, element, leaves
 from shardviz.errors import ParseError
 from shardviz.graph import Block, Contraction, Convolution, Dims, Graph, GraphValue, Operation
 from shardviz.records import KINDS
@@ -53,7 +53,8 @@ _RUN = ("condition", "body", "calls", "called_computations", "branch_computation
 _RUNS = {"while": 2, "call": 1, "fusion": 1, "async-start": 1}
 _APPLY = frozenset(("reduce", "reduce-window", "select-and-scatter", "map", "scatter"))
 _COLLECTIVES = {name: kind for kind in KINDS for name in (kind, f"{kind}-start")}
-_CHAINED, _BEGINS, _ENDS = 'chain_id="', '"AsyncCollectiveStart"', '"AsyncCollectiveDone"'
+_CHAINED = 'chain_id="'
+BEGINS, ENDS = '"AsyncCollectiveStart"', '"AsyncCollectiveDone"'
 _GRAPHS: WeakKeyDictionary[Module, HloGraph] = WeakKeyDictionary()
 
 
@@ -96,20 +97,12 @@ class HloOperation(Operation):
     @property
     def goes_on(self) -> bool:
         if self.kind == "custom-call":
-            return _ENDS in self.native.attributes_text
+            return ENDS in self.native.attributes_text
         if self.kind not in _COLLECTIVES:
             return self.kind.endswith("-done")
-        return self.is_marked_ended or (self.is_chained and not self.is_marked_begun)
+        return self.is_marked(ENDS) or (self.is_chained and not self.is_marked(BEGINS))
 
-    @property
-    def is_marked_begun(self) -> bool:
-        return self._is_marked(_BEGINS)
-
-    @property
-    def is_marked_ended(self) -> bool:
-        return self._is_marked(_ENDS)
-
-    def _is_marked(self, mark: str) -> bool:
+    def is_marked(self, mark: str) -> bool:
         """Whether a custom call says that a collective in a fusion begins, or ends, there."""
         users = (user for value in self.results for user, _ in value.uses if isinstance(user, Operation))
         return any(user.kind == "custom-call" and mark in user.native.attributes_text for user in users)
@@ -137,11 +130,6 @@ class HloOperation(Operation):
             return any(step and step[0].strip("[]{} ") != "1" for step in steps)
         sizes = (each.split("_") for each in self._attribute("padding").split("x"))
         return any(len(size) == 3 and size[2] != "0" for size in sizes)
-
-    @property
-    def compares(self) -> bool:
-        """Whether a scatter puts one element into each row: XLA has made that a comparison before it partitions."""
-        return False
 
     @property
     def is_exact(self) -> bool:
@@ -232,14 +220,14 @@ class HloGraph(Graph):
             if instruction.opcode == "parameter":
                 continue
             named = zip(instruction.operands, instruction.operand_parts, strict=True)
-            operands = [_part(arrays[name], part) for name, part in named]
+            operands = [element(arrays[name], part, _NO_TUPLE) for name, part in named]
             if instruction.opcode == "tuple":
                 arrays[instruction.name] = tuple(operands)
             elif instruction.opcode == "async-update":
                 arrays[instruction.name] = operands[0]
             elif instruction.opcode == "get-tuple-element":
                 index = number(instruction.attributes["index"], instruction)
-                arrays[instruction.name] = _part(operands[0], (index,))
+                arrays[instruction.name] = element(operands[0], (index,), _NO_TUPLE)
             else:
                 arrays[instruction.name] = self._made(block, instruction, operands)
         block.returns(leaves(arrays[computation.root.name]))
@@ -262,25 +250,18 @@ class HloGraph(Graph):
         elif opcode in _APPLY:
             names = (instruction.attributes[role] for role in _FUNCTIONS if role in instruction.attributes)
             operation.applied = tuple(self.blocks[name.lstrip("%")] for name in names)
-        shape = instruction.shape
-        place = 0 if opcode == "copy-start" else 1
-        if (
-            not opcode.endswith("-start")
-            or opcode == "all-reduce-start"
-            or isinstance(shape, HloShape)
-            or len(shape) <= place
-        ):
-            return _like(shape, iter(self._results(operation, shape)))
-        trees: list[Tree] = [_like(part, iter(_others(operation, part))) for part in shape]
-        trees[place] = _like(shape[place], iter(self._results(operation, shape[place])))
-        return tuple(trees)
-
-    def _results(self, operation: HloOperation, shape: ShapeTree) -> tuple[GraphValue, ...]:
-        operation.results = _others(operation, shape)
-        return operation.results
+        shape, place = instruction.shape, 0 if opcode == "copy-start" else 1
+        begins = opcode.endswith("-start") and opcode != "all-reduce-start"
+        if not begins or isinstance(shape, HloShape) or len(shape) <= place:
+            operation.results = _values(operation, shape)
+            return _like(shape, iter(operation.results))
+        operation.results = _values(operation, shape[place])
+        passed_on = (operation.results if i == place else _values(operation, part) for i, part in enumerate(shape))
+        return tuple(_like(part, iter(values)) for part, values in zip(shape, passed_on, strict=True))
 
 
 _FUNCTIONS = ("to_apply", "select", "scatter")
+_NO_TUPLE = "what is no such tuple"
 
 
 def graph_of(module: Module) -> HloGraph:
@@ -291,7 +272,7 @@ def graph_of(module: Module) -> HloGraph:
     return graph
 
 
-def _others(operation: HloOperation, shape: ShapeTree) -> tuple[GraphValue, ...]:
+def _values(operation: HloOperation, shape: ShapeTree) -> tuple[GraphValue, ...]:
     return tuple(HloValue(operation, i, leaf, operation.native) for i, leaf in enumerate(leaves(shape)))
 
 
@@ -303,11 +284,3 @@ def _run(instruction: Instruction) -> list[str]:
 
 def _like(shape: ShapeTree, values: Iterator[GraphValue]) -> Tree:
     return next(values) if isinstance(shape, HloShape) else tuple(_like(part, values) for part in shape)
-
-
-def _part(tree: Tree, path: tuple[int, ...]) -> Tree:
-    for index in path:
-        if isinstance(tree, GraphValue) or index >= len(tree):
-            raise ParseError(f"HLO: there is no element {path} of what is no such tuple")
-        tree = tree[index]
-    return tree

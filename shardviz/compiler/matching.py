@@ -17,14 +17,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-import numpy as np
-
 from shardviz.compiler.collectives import collectives
 from shardviz.compiler.graph import HloOperation, graph_of
 from shardviz.compiler.module import Instruction, Module
 from shardviz.graph import At, GraphValue, Origins
 from shardviz.layouts.layout import itemsize
-from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.records import Collective, TargetCollective
 from shardviz.records.groups import grouped
@@ -57,8 +54,8 @@ def target_collectives(
     from 0; between slices it sends and receives."""
     runs_as, made_as = _named(optimized), _named(after)
     runs = [
-        OptimizedCollective(on_slices(c, mesh, slices, optimized.num_partitions), runs_as[c.name], optimized)
-        for c in collectives(optimized, mesh, before, arguments=arguments)
+        OptimizedCollective(c, runs_as[c.name], optimized)
+        for c in collectives(optimized, mesh, before, arguments=arguments, slices=slices)
     ]
     by_name = {c.name: PartitionedCollective(c, made_as[c.name], after) for c in partitioned}
     laid_before = {one.laid for one in by_name.values()}
@@ -116,36 +113,14 @@ def _record(run: OptimizedCollective, by_name: _ByName, several: Mapping[str, in
     )
 
 
-def on_slices(collective: Collective, mesh: DeviceMesh, slices: Sequence[int], devices: int) -> Collective:
-    """A collective within one slice, whose groups count its devices from 0, with the mesh axes that they span on all
-    slices."""
-    places = [np.flatnonzero(np.asarray(slices) == s) for s in sorted(set(slices))]
-    if len(places) < 2 or {len(p) for p in places} != {devices}:
-        return collective
-    if collective.kind == "collective-permute":
-        pairs = parse_pairs(collective.groups)
-        return dataclasses.replace(collective, axes=axes_of_pairs(np.concatenate([p[pairs] for p in places]), mesh))
-    groups = parse_groups(collective.groups, devices)
-    if groups.min() < 0:
-        return collective
-    return dataclasses.replace(collective, axes=axes_of(np.concatenate([p[groups] for p in places]), mesh))
-
-
 class PartitionedCollective:
-    """A collective of the partitioner, with what may identify it in the optimised program.
-
-    Attributes:
-        collective: the record.
-        whole: the elements of the whole array on one device: what a gather gives, what a reduction takes.
-        channel, place: what the target's compiler may have kept: the channel's number; name stack, line and axes.
-        laid: the sizes of the arrays that its operand is a concatenation of in the program already.
-        alone: whether no other of its family has that channel. Inside a `shard_map` all have the same.
-    """
+    """A collective of the partitioner, with what may identify it in the optimised program: the elements of the whole
+    array on one device (`whole`: what a gather gives, what a reduction takes); the channel's number, which is its
+    `alone`, or as inside a `shard_map` others'; name stack, line and axes; and the sizes of the arrays that its operand
+    is a concatenation of in the program already (`laid`)."""
 
     def __init__(self, collective: Collective, op: HloOperation, module: Module):
-        self.collective = collective
-        self.name = collective.name
-        self.family = family(collective.kind)
+        self.collective, self.name, self.family = collective, collective.name, family(collective.kind)
         self.channel = _channel(op.native)
         self.alone = True
         self.laid = _laid_together(op)
@@ -154,19 +129,13 @@ class PartitionedCollective:
 
 
 class OptimizedCollective:
-    """A collective of the optimised module.
+    """A collective of the optimised module, with the partitioner's that it carries out (`stands_for`, filled while
+    matching).
 
-    Attributes:
-        shown: the record, as the report gives it.
-        parts: for each array that goes in the family and the number of elements of the whole array: several, where
-            several collectives are combined in it. A sum of shards that were padded with zeros is a gather.
-        laid: the sizes of the arrays that its one operand is a concatenation of.
-        dtypes: the element types of the parts.
-        apart: whether it is asynchronous: begun by one instruction, ended by another.
-        fused: whether it is inside a kernel.
-        algorithm: the compiler's words for its algorithm.
-        stands_for: names of the partitioner's collectives that it carries out; filled while matching.
-    """
+    For each array that goes in, `parts` has the family and the elements of the whole array: several, where several
+    collectives are combined. A sum of shards that were padded with zeros is a gather. `laid` has the sizes of the
+    arrays that its one operand is a concatenation of. It is `apart` if one instruction begins it and another ends
+    it."""
 
     def __init__(self, collective: Collective, op: HloOperation, module: Module):
         self.stands_for: list[str] = []
@@ -191,6 +160,11 @@ class OptimizedCollective:
     def whole(self) -> float:
         """The elements of all parts together."""
         return sum(size for _, size in self.parts)
+
+    def carry_out(self, name: str, left: _ByName) -> None:
+        """Matches it with one of the partitioner's that are left."""
+        self.stands_for.append(name)
+        del left[name]
 
 
 def _scattered(collective: Collective, op: HloOperation) -> Collective:
@@ -217,10 +191,7 @@ _LAYS_OUT = frozenset(("bitcast", "reshape", "copy", "transpose"))
 
 
 def _laid_together(op: HloOperation) -> tuple[int, ...]:
-    """The sizes of the arrays that the operand is a concatenation of; empty where it is none.
-
-    A GPU's compiler lays the operands of small collectives together, and so makes one of them.
-    """
+    """The sizes of the arrays that a GPU's compiler has laid together as the operand; empty for one array."""
     origins = Origins(_LAYS_OUT)
 
     def sizes(value: GraphValue) -> list[int]:
@@ -239,11 +210,7 @@ def _channel(instruction: Instruction) -> str:
 
 
 def _place(instruction: Instruction, collective: Collective, module: Module) -> Hashable:
-    """The name stack and line of an instruction, and its axes; None where it has no name stack of its own.
-
-    What stands in a function has the callers' names before its own, as it will have when the compiler writes the
-    function out where it is called.
-    """
+    """The name stack (a function's under its callers'), line and axes of an instruction; None without a stack."""
     if not instruction.op_name:
         return None
     own = collective.name_stack.endswith(instruction.op_name)
@@ -253,10 +220,10 @@ def _place(instruction: Instruction, collective: Collective, module: Module) -> 
 def _words(op: HloOperation) -> str:
     caller = next(iter(op.block.callers), None)
     kernel = caller is not None and caller.kind in ("fusion", "async-start")
-    return _said(op.native) or (_said(caller.native) if caller is not None and kernel else "")
+    return _words_of(op.native) or (_words_of(caller.native) if caller is not None and kernel else "")
 
 
-def _said(instruction: Instruction) -> str:
+def _words_of(instruction: Instruction) -> str:
     """The words for an algorithm in a `backend_config`; those of a TPU: what emits the code, and its strategy."""
     text = instruction.attributes_text
     if config := _TPU_ALGORITHM.search(text):
@@ -265,10 +232,7 @@ def _said(instruction: Instruction) -> str:
 
 
 def algorithms(module: Module) -> dict[str, str]:
-    """The compiler's words for the algorithm of each collective, by the collective's name; only those it names.
-
-    A TPU's compiler names them in the program that it made machine code of; inside a kernel, at the kernel.
-    """
+    """Collective → the compiler's words for its algorithm, of those that it names."""
     words = {name: _words(op) for name, op in _named(module).items()}
     return {name: text for name, text in words.items() if text}
 
@@ -310,10 +274,7 @@ def _pair(
     of_made: Callable[[PartitionedCollective], Hashable],
     sums: Sequence[Sequence[str]],
 ) -> None:
-    """Matches what has the same key and is not matched, in program order.
-
-    Where fewer run than were made, the summands of one sum are taken to run as one: each run is one of another sum.
-    """
+    """Matches what has the same key, in program order; where fewer run than were made, summands run as one."""
     waiting = grouped((repr(key), name) for name, partitioned in left.items() if (key := of_made(partitioned)))
     keys = {id(run): repr(key) for run in runs if not run.stands_for and (key := of_run(run))}
     running = Counter(keys.values())
@@ -324,15 +285,11 @@ def _pair(
     for run in runs:
         names = waiting.get(keys.get(id(run), ""))
         if names:
-            run.stands_for.append(names.pop(0))
-            del left[run.stands_for[-1]]
+            run.carry_out(names.pop(0), left)
 
 
 def _combined(runs: Sequence[OptimizedCollective], left: _ByName, by_name: _ByName) -> None:
-    """The other parts of combined collectives: the same axes, count and size as something that goes in.
-
-    First what stands at the same place as a part that is known, then what is of the same kind.
-    """
+    """Matches further parts of combined collectives by axes, count and size: first at a known part's place."""
     waiting = {id(run): _unknown(run, by_name) for run in runs if len(run.parts) > 1}
 
     for by_place in (True, False):
@@ -344,9 +301,8 @@ def _combined(runs: Sequence[OptimizedCollective], left: _ByName, by_name: _ByNa
                     continue
                 near = other.place in places
                 if near >= by_place and (part := _part(other, parts, by_place)) is not None:
-                    run.stands_for.append(other.name)
+                    run.carry_out(other.name, left)
                     parts.remove(part)
-                    del left[other.name]
 
 
 def _folded(runs: Sequence[OptimizedCollective], left: _ByName, after: Module) -> None:
@@ -367,9 +323,8 @@ def _folded(runs: Sequence[OptimizedCollective], left: _ByName, after: Module) -
         for run in runs:
             alike = (run.family, run.whole, run.shown.count) == ("reduce", left[outer].whole, folded[0].count)
             if not run.stands_for and alike and sorted(map(repr, axes)) == sorted(map(repr, run.shown.axes or ())):
-                run.stands_for += reversed(names)
-                for name in names:
-                    del left[name]
+                for name in reversed(names):
+                    run.carry_out(name, left)
                 break
 
 
@@ -394,10 +349,7 @@ def _part(
 def _serving_several(
     runs: Sequence[OptimizedCollective], left: _ByName, by_name: _ByName, sums: Sequence[Sequence[str]]
 ) -> None:
-    """What one run does for several: the same gather asked for twice, and all-reduces whose results are added up.
-
-    The sum of two all-reduces is the all-reduce of a sum, so that compilers make one of them.
-    """
+    """What one run does for several: a gather that is asked for twice, and all-reduces whose results are added up."""
     runs_of = {name: run for run in runs for name in run.stands_for}
     others = {name: one.collective for name, one in by_name.items() if one.collective.kind not in REDUCES}
     same = grouped(((_moved(c), c.count), name) for name, c in others.items())
@@ -407,8 +359,7 @@ def _serving_several(
             assert run is not None
             like = by_name[run.stands_for[0]].collective
             if (left[name].collective.axes, left[name].collective.count) == (like.axes, like.count):
-                run.stands_for.append(name)
-                del left[name]
+                run.carry_out(name, left)
 
 
 _KEEPS_SUMS = frozenset(("add", "convert", "copy", "bitcast", "reshape", "transpose"))

@@ -60,14 +60,8 @@ _RANGE = re.compile(r"^\s+([\w.\-]+)\{([\d,]*)\}:(\d+)-(\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
-    """A block of memory.
-
-    Attributes:
-        size: its bytes.
-        color: the memory space: 0 main memory, 1 a TPU's VMEM, 2 its SMEM, 5 the host's memory.
-        is_argument, is_output, is_temporary, is_constant: what it is for; one may be an argument and an output.
-        begin, end: where its text is.
-    """
+    """A block of memory: its bytes, the memory space (`color`: 0 main memory, 1 a TPU's VMEM, 2 its SMEM, 5 the
+    host's), what it is for, which may be several things, and where its text is."""
 
     size: int
     color: int
@@ -97,13 +91,8 @@ class PlacedValue:
 
 
 class Buffers:
-    """A buffer assignment with its live ranges.
-
-    Args:
-        assignment: the text of `*-buffer-assignment.txt`.
-        live_range: the text of `*-live-range.txt`; empty if there is none.
-        target: the compiler whose assignment it is: colors mean other memories on other chips.
-    """
+    """A buffer assignment with its live ranges, from the texts of `*-buffer-assignment.txt` and `*-live-range.txt`
+    (empty for none); colors mean other memories for other targets' compilers."""
 
     def __init__(self, assignment: str, live_range: str = "", target: str = "cpu"):
         self.text, self.live_range, self.target = assignment, live_range, target
@@ -166,10 +155,7 @@ class Buffers:
 
     @property
     def moments(self) -> tuple[tuple[str, int], ...]:
-        """Moment by moment the instruction, and the bytes of temporaries that are alive meanwhile in main memory.
-
-        Empty where the compiler does not say.
-        """
+        """Moment by moment the instruction, and the bytes of temporaries alive; empty where it is not said."""
         names = _MOMENT.findall(self.live_range.partition("BufferLiveRange:")[0])
         alive = [0] * len(names)
         for (begin, size), (end, _) in itertools.pairwise((*self._alive, (len(names), 0))):
@@ -184,10 +170,8 @@ class Buffers:
     def held(self) -> tuple[tuple[Allocation, tuple[PlacedValue, ...]], ...]:
         """What takes main memory at that moment, the heaviest first: for each place its allocation and its values.
 
-        Of the values that share a place those that are alive are first, then those that went before and come after
-        without a pause: what a loop is given, carries and gives. A place that is held for the whole step has all of its
-        values.
-        """
+        Those alive then come first, then those just before and after in that place: what a loop is given, carries and
+        gives. A place that is held for the whole step has all of its values."""
         if not self.ranges:
             return ()
         at = grouped(((row[0].allocation, row[0].offset), row) for row in self.ranges)
@@ -247,21 +231,12 @@ _PASSING = frozenset(("while", "conditional", "call", "parameter", "get-tuple-el
 MOST_ALIVE = 24
 
 
-def memory(
-    buffer_assignment: str | Buffers, live_range: str = "", *, target: str = "cpu", report: str = "", no_room: str = ""
-) -> Memory:
-    """The memory plan of a compiled program, bytes on one device, from the texts of XLA's dumps
-    `*-buffer-assignment.txt`, `*-live-range.txt` and `*-memory-usage-report.txt`, and the compiler's message where it
-    does not fit (`no_room`).
+def memory(buffers: Buffers, *, target: str = "cpu", report: str = "", no_room: str = "") -> Memory:
+    """The memory plan of a compiled program, bytes on one device, from XLA's dumps, and its message if it has no room.
 
-    Only main memory (color 0) counts, not what a thread keeps to itself; on-chip buffers and the host's memory are
-    counted apart. `peak` is what is held for the whole step, and the most of the temporaries that are alive at one
-    time, as XLA's heap simulator counts them; without live ranges, all that is set aside: arguments, outputs and
-    temporaries, aliased ones once. `fits` is False with `no_room`, else None, as the machine is not known here. Raises
-    ParseError if the text has no allocations.
-    """
-    assignment = buffer_assignment
-    buffers = assignment if isinstance(assignment, Buffers) else Buffers(assignment, live_range, target)
+    On-chip buffers and the host's memory are counted apart. `peak` is what is held for the whole step and the most
+    temporaries alive at once; without live ranges all that is set aside, aliased arrays once. `fits` is False with
+    `no_room`, else None. Raises ParseError if the text has no allocations."""
     if not buffers.allocations and "BufferAssignment" not in buffers.text:
         raise ParseError(f"this is no buffer assignment: no line 'allocation 0: size ...' in {buffers.text[:80]!r}...")
     main = [a for a in buffers.allocations if a.color == 0]
@@ -296,17 +271,10 @@ def _sums(allocations: Sequence[Allocation]) -> tuple[int, int, int, int]:
 
 
 def alive_at_peak(
-    buffers: Buffers,
-    module: Module,
-    arguments: Sequence[str] = (),
-    *,
-    most: int = MOST_ALIVE,
+    buffers: Buffers, module: Module, arguments: Sequence[str] = (), most: int = MOST_ALIVE
 ) -> tuple[Alive, ...]:
-    """The heaviest values at the moment when the most is alive in main memory.
-
-    Arguments and outputs are held for the whole step. A place that several values share is called after one that is
-    alive then; where that was only passed on (a loop's parameter), after the one that was made there before or after.
-    """
+    """The heaviest values when most is alive in main memory, arguments and outputs included. A place that values share
+    is called after one alive then, or where that was only passed on (by a loop), after the one that was made there."""
     heaviest = buffers.held()[:most]
     wanted = {value.name for _, values in heaviest for value in values}
     instructions = {i.name: i for _, i in module if i.name in wanted}

@@ -26,13 +26,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from shardviz.compiler.frames import FrameTable, unescape
+from shardviz.compiler.frames import TABLES, FrameTable, unescape
 from shardviz.compiler.shapes import HloShape, ShapeTree, leaves, parse_shape
 from shardviz.errors import ParseError, excerpt
 from shardviz.kept import cached_property
 from shardviz.notation.bounds import MOST_DIGITS
 from shardviz.records import Frame
 from shardviz.records.groups import grouped
+from shardviz.records.stages import StageLine
 
 T = TypeVar("T")
 # Modules may be long, so each of these takes time in proportion to the text: a word is looked at from its beginning
@@ -57,11 +58,7 @@ _LITERAL_OPCODES = frozenset(("constant", "parameter", "iota", "partition-id", "
 
 
 class Named(dict[str, T]):
-    """A dictionary whose error names the missing entry.
-
-    Args:
-        owner: what the entries belong to, for the message of the `ParseError` that a missing one raises.
-    """
+    """A dictionary whose missing entries raise a ParseError that names them and their `owner`."""
 
     def __init__(self, owner: str, entries: Iterable[tuple[str, T]] = ()):
         super().__init__(entries)
@@ -73,14 +70,7 @@ class Named(dict[str, T]):
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """One instruction.
-
-    Attributes:
-        name: its name, without the `%`.
-        opcode: such as `dot` or `all-gather-start`.
-        is_root: whether it is its computation's result.
-        shape_text, operands_text, attributes_text: the parts of its line, as they are written.
-    """
+    """One instruction: its name, without the `%`, its opcode, such as `all-gather-start`, and the parts of its line."""
 
     name: str
     opcode: str
@@ -119,8 +109,7 @@ class Instruction:
 
     @cached_property
     def operand_parts(self) -> tuple[tuple[int, ...], ...]:
-        """For each operand, which element of its tuple is meant: newer texts write `%loop#2` for
-        `get-tuple-element(%loop), index=2`; empty where the whole is."""
+        """For each operand, which element of its tuple is meant, as by newer texts' `%loop#2`; empty for all."""
         return tuple(part for _, part in self._operands)
 
     @cached_property
@@ -179,11 +168,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Computation:
-    """A named list of instructions, operands before users.
-
-    Attributes:
-        instructions: in program order.
-    """
+    """A named list of instructions, operands before users."""
 
     name: str
     instructions: tuple[Instruction, ...]
@@ -212,13 +197,8 @@ class Computation:
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """A module of HLO.
-
-    Attributes:
-        computations: name → computation, in the text's order.
-        header: the module's first line.
-        tables: the text of its tables of source locations.
-    """
+    """A module of HLO: its computations by name, in the text's order, its first line, and its tables of source
+    locations."""
 
     name: str
     entry: Computation
@@ -261,9 +241,8 @@ class Module:
 
 
 def parse(text: str) -> Module:
-    """Reads the text of an HLO module, what XLA writes under `xla_dump_to`: its computations and instructions now,
-    their parts on first use. Raises ParseError for a line that is no instruction, text without an entry computation, or
-    a computation that does not end; the message shows the line."""
+    """Reads the text of an HLO module, of which instructions' parts are read on first use. Raises ParseError, showing
+    the line, for text that is none or is cut short."""
     start = text.find("HloModule ")
     if start < 0:
         raise ParseError(f"this is no HLO module: no line begins with 'HloModule' in {excerpt(text, 80)!r}")
@@ -374,8 +353,7 @@ def _split(text: str, token: re.Pattern[str] = _ATTRIBUTE_TOKEN) -> list[str]:
 
 
 def number(text: str, instruction: Instruction) -> int:
-    """The whole number that a part of an instruction is. Raises ParseError if it is none; the message names the
-    instruction."""
+    """The whole number that a part of an instruction is. Raises ParseError, naming the instruction, for none."""
     if not _is_whole(text.strip()):
         named = f"HLO instruction {excerpt(instruction.name)!r} ({instruction.opcode})"
         raise ParseError(f"{named}: {excerpt(text)!r} is not a number")
@@ -384,3 +362,37 @@ def number(text: str, instruction: Instruction) -> int:
 
 def _is_whole(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS
+
+
+_NAMED_LINE = re.compile(r"^\s+(?:ROOT )?%?([^\s%=]+) = ")
+_METADATA_TEXT = re.compile(r',? ?metadata=\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\}')
+
+
+def hlo_lines(text: str) -> tuple[StageLine, ...]:
+    """The lines of a module, each with the line of the person's source that it comes from; the tables of places and
+    what instructions say of theirs are left out. Raises ParseError as `parse`.
+
+    >>> body = '  ROOT %x = f32[8] parameter(0), metadata={op_name="x"}'
+    >>> text = "\\n".join(["HloModule m", "", "ENTRY %main (x: f32[8]) -> f32[8] {", body, "}"])
+    >>> [line.text for line in hlo_lines(text)][-2:]
+    ['  ROOT %x = f32[8] parameter(0)', '}']
+    """
+    module = parse(text)
+    places = {}
+    for _, instruction in module:
+        frame = module.source(instruction)
+        if frame is not None:
+            places[instruction.name] = frame.short
+    lines: list[StageLine] = []
+    table = False
+    for line in text[text.find("HloModule ") :].splitlines():
+        table = (table or line.startswith(TABLES)) and not line.rstrip().endswith("{")
+        if table or (not line.strip() and lines and not lines[-1].text):
+            continue
+        named = _NAMED_LINE.match(line)
+        lines.append(
+            StageLine(_METADATA_TEXT.sub("", line).rstrip(), "" if named is None else places.get(named[1], ""))
+        )
+    while lines and not lines[-1].text:
+        lines.pop()
+    return tuple(lines)

@@ -18,11 +18,7 @@ _FAR = 8
 
 
 class Phases:
-    """The name stacks of one module, and the passes that they say.
-
-    Args:
-        module: any module; its fusions are taken as wholes.
-    """
+    """The name stacks of one module, whose fusions are taken as wholes, and the passes that they say."""
 
     def __init__(self, module: Module):
         self.module, self.graph = module, graph_of(module)
@@ -43,22 +39,14 @@ class Phases:
 
     @cached_property
     def _flow(self) -> Flow:
-        return Flow(self.graph, self, by_calls=False)
+        def phase_at(operation: HloOperation, _: None) -> str:
+            instruction = operation.native
+            return phase(self.full_name(operation.block, instruction)) if instruction.op_name else "update"
 
-    def phase_at(self, operation: HloOperation, place: None) -> str:
-        """The pass that an operation's name stack says."""
-        instruction = operation.native
-        return phase(self.full_name(operation.block, instruction)) if instruction.op_name else "update"
-
-    def place_inside(self, operation: HloOperation, place: None) -> None:
-        """Nothing: an instruction's own computation tells its callers."""
+        return Flow(self.graph, phase_at)
 
     def full_name(self, block: Block, instruction: Instruction) -> str:
-        """The whole name stack of an instruction of a computation.
-
-        Inside a `shard_map` JAX begins a new name stack (`psum`); the caller's (`jit(f)/transpose(jvp(shard_map))`)
-        then is put before it.
-        """
+        """The whole name stack of an instruction: before one that a `shard_map` begins, the caller's is put."""
         return _within(self._prefix(block), instruction.op_name)
 
     def _prefix(self, block: Block) -> str:
@@ -100,11 +88,9 @@ def _within(prefix: str, name: str) -> str:
 def named_instruction(
     module: Module, computation: Computation, instruction: Instruction
 ) -> tuple[Computation, Instruction]:
-    """The instruction whose name stack and line say where an instruction stems from, and where it stands.
-
-    What the compiler adds (a copy, a reshard) has none of its own: then it is a fusion's last instruction with a name,
-    or the nearest maker of the first operand, or else the nearest user; itself where none is near.
-    """
+    """The instruction, and its computation, that says where one stems from. For what the compiler adds (a copy, a
+    reshard) it is a fusion's last with a name, the nearest maker of the first operand, or user; itself where none is
+    near."""
     if _is_named(instruction):
         return computation, instruction
     if instruction.opcode == "fusion":
@@ -112,21 +98,14 @@ def named_instruction(
         for inner in reversed(fused.instructions):
             if _is_named(inner):
                 return fused, inner
-    at = instruction
-    for _ in range(_FAR):
-        if not at.operands:
-            break
-        at = computation.by_name[at.operands[0]]
-        if _is_named(at):
-            return computation, at
-    at = instruction
-    for _ in range(_FAR):
-        users = computation.users.get(at.name, ())
-        if not users:
-            break
-        at = users[0]
-        if at.op_name:
-            return computation, at
+    first_maker = lambda at: computation.by_name[at.operands[0]] if at.operands else None  # noqa: E731
+    first_user = lambda at: next(iter(computation.users.get(at.name, ())), None)  # noqa: E731
+    for beside in (first_maker, first_user):
+        at = beside(instruction)
+        for _ in range(_FAR):
+            if at is not None and _is_named(at):
+                return computation, at
+            at = at and beside(at)
     return computation, instruction
 
 

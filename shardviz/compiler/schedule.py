@@ -30,7 +30,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from shardviz.compiler.graph import HloOperation, graph_of
+from shardviz.compiler.graph import BEGINS, ENDS, HloOperation, graph_of
 from shardviz.compiler.memory import Buffers
 from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
@@ -144,11 +144,11 @@ class _ScheduleReader:
             if not inner.goes_on:
                 yield self._entry(op, "begin", name, collective=name)
                 moved += moved_bytes(inner)
-                if inner.is_chained or inner.is_marked_begun:
+                if inner.is_chained or inner.is_marked(BEGINS):
                     self._chains[chain] = name
                 else:
                     ended.append(self._entry(op, "end", name))
-            elif chain in self._chains and inner.is_marked_ended:
+            elif chain in self._chains and inner.is_marked(ENDS):
                 ended.append(self._entry(op, "end", self._chains[chain]))
         if _is_on_host(op.results) and (copied := _copied(op)):
             yield self._entry(op, "begin", **copied)

@@ -28,7 +28,6 @@ _LEAF = re.compile(r"([a-z][a-z0-9]*+)\[([0-9<=?,\s]*+)\](?>(?:\{([^}]*+)\})?)")
 _ORDER = re.compile(r"^([\d,]*)(?::T\(([\d,]+)\))?")
 _SPACE = re.compile(r"S\((\d+)\)")
 _DIMENSION = re.compile(rf"\s*+(?:(?>(?:<=)?)(\d{{1,{MOST_DIGITS}}}+)|\?)\s*+", re.ASCII)
-_GAP = re.compile(r"[, ]*+")
 _PLAIN = {
     "pred": "bool",
     "bf16": "bfloat16",
@@ -42,13 +41,8 @@ _PREFIX = {"s": "int", "u": "uint", "f": "float"}
 
 @dataclass(frozen=True)
 class HloShape:
-    """An array's element type and dimensions.
-
-    Attributes:
-        dtype: NumPy's name of the element type.
-        dims: the dimensions; of one that is bounded (`<=8`), the bound.
-        layout: how it is stored, as the text has it: `1,0:T(8,128)S(1)`.
-    """
+    """An array's element type, in NumPy's word, and dimensions (a bounded one's bound); and how it is stored, as the
+    text has it: `1,0:T(8,128)S(1)`."""
 
     dtype: str
     dims: tuple[int, ...]
@@ -95,51 +89,39 @@ def leaves(tree: Any) -> tuple[Any, ...]:
     return tuple(leaf for part in tree for leaf in leaves(part)) if isinstance(tree, tuple) else (tree,)
 
 
-def element(shape: ShapeTree, path: tuple[int, ...]) -> ShapeTree:
-    """The part of a tuple's shape that `path` leads to."""
+def element(tree: Any, path: tuple[int, ...], called: str = "") -> Any:
+    """The part that `path` leads to of tuples within each other, which an error calls so."""
     for index in path:
-        if isinstance(shape, HloShape) or index >= len(shape):
-            raise ParseError(f"HLO: there is no element {path} of {shape}")
-        shape = shape[index]
-    return shape
+        if not isinstance(tree, tuple) or index >= len(tree):
+            raise ParseError(f"HLO: there is no element {path} of {called or tree}")
+        tree = tree[index]
+    return tree
 
 
 @lru_cache(maxsize=4096)
 def parse_shape(text: str) -> ShapeTree:
     """Reads a shape, such as `f32[4,8]{1,0}` or `(s32[], f32[8])`. Raises ParseError if it is none."""
     plain = _without_comments(text).strip()
-    opened: list[list[ShapeTree]] = []  # the tuples that have not ended, and their parts so far
-    at = 0
-    while True:
-        shape: ShapeTree
-        if plain.startswith("(", at):
-            opened.append([])
-            check_size(opened, MOST_NESTED, f"HLO shape {excerpt(text)!r}", "tuples within each other")
-            at += 1
-            if not plain.startswith(")", at):
-                continue
-            shape = tuple(opened.pop())
-            at += 1
-        else:
-            shape, at = _leaf(plain, at, text)
-        while opened:
-            opened[-1].append(shape)
-            at = _end(_GAP, plain, at)
-            if at >= len(plain):
-                raise ParseError(f"HLO shape {excerpt(text)!r}: a tuple does not end")
-            if plain[at] != ")":
-                break
-            shape = tuple(opened.pop())
-            at += 1
-        else:
-            if at != len(plain):
-                raise ParseError(f"HLO shape {excerpt(text)!r}: unexpected {excerpt(plain[at : at + 200], 100)!r}")
-            return shape
+    shape, at = _shape_at(plain, 0, text, 0)
+    if at != len(plain):
+        raise ParseError(f"HLO shape {excerpt(text)!r}: unexpected {excerpt(plain[at : at + 200], 100)!r}")
+    return shape
 
 
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    match = pattern.match(text, at)
-    return at if match is None else match.end()
+def _shape_at(plain: str, at: int, whole: str, around: int) -> tuple[ShapeTree, int]:
+    """The shape that begins at a place, inside of so many tuples, and where it ends."""
+    if not plain.startswith("(", at):
+        return _leaf(plain, at, whole)
+    check_size(range(around + 1), MOST_NESTED, f"HLO shape {excerpt(whole)!r}", "tuples within each other")
+    parts, at = list[ShapeTree](), at + 1
+    while not plain.startswith(")", at):
+        part, at = _shape_at(plain, at, whole, around + 1)
+        parts.append(part)
+        while plain.startswith((",", " "), at):
+            at += 1
+        if at >= len(plain):
+            raise ParseError(f"HLO shape {excerpt(whole)!r}: a tuple does not end")
+    return tuple(parts), at + 1
 
 
 def _without_comments(text: str) -> str:

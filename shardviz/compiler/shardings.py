@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from shardviz.compiler.module import Computation, Instruction, Module
+from shardviz.compiler.module import Module
 from shardviz.compiler.phases import Phases
 from shardviz.compiler.shapes import HloShape, leaves
 from shardviz.errors import ParseError, SpecError
@@ -29,12 +29,9 @@ _TRIVIAL = frozenset(
 
 
 def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
-    """Every value of a module before partitioning (the snapshot `before_spmd-partitioning`), with its sharding.
-
-    There is a `Value` for each instruction that has a sharding and is no constant, tuple, element of one, inner
-    parameter or copy in the same sharding, in program order, loop bodies before their loops. Its `sharding` holds the
-    text as `hlo`. Inside a `shard_map` the shape is one device's along the axes in `manual`.
-    """
+    """Every value of the module before partitioning with its sharding, in program order: each instruction that has one
+    and is no constant, tuple, inner parameter or copy. In a `shard_map` the shape is one device's along the `manual`
+    axes."""
     phases = Phases(module)
     block_runs = runs(phases.graph)
     rows: list[Value] = []
@@ -43,9 +40,11 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
         for instruction in computation.instructions if block in block_runs else ():
             if instruction.opcode in _TRIVIAL:
                 continue
-            text = instruction.sharding
-            shape = instruction.shape
-            if not text or not isinstance(shape, HloShape) or _idle_copy(computation, instruction, text):
+            text, shape = instruction.sharding, instruction.shape
+            if not text or not isinstance(shape, HloShape):
+                continue
+            copied = instruction.operands[0] if instruction.opcode == "copy" else ""
+            if copied and instruction.operand_parts == ((),) and computation.by_name[copied].sharding == text:
                 continue
             spec, shard_shape = cut(text, shape.dims, mesh)
             manual, rest = manual_part(text, shape.dims, mesh)
@@ -71,8 +70,7 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
 
 @lru_cache(maxsize=8192)
 def cut(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[Spec | None, tuple[int, ...] | None]:
-    """The spec that an HLO sharding gives an array (None where no PartitionSpec says it), and the shard's shape by
-    XLA's rule, `ceil(size / tiles)` (None where the text does not say it)."""
+    """The spec that an HLO sharding gives an array, and the shard's shape, `ceil(size / tiles)`; None if not said."""
     try:
         spec = read_spec(text, mesh, len(shape))
     except SpecError:
@@ -96,19 +94,9 @@ def manual_part(text: str, shape: tuple[int, ...], mesh: DeviceMesh) -> tuple[tu
 
 
 def output_shardings(before: Module) -> tuple[str, ...]:
-    """The sharding of each output array as HLO text, tuples flattened; `{replicated}` where nothing says otherwise.
-
-    The compiler takes the outputs' shardings from the entry's root just before it partitions; afterwards the text has
-    them no longer.
-    """
+    """Each output array's sharding as HLO text, of the root before it is partitioned; `{replicated}` for none."""
     root = before.entry.root
     text = root.sharding or "{replicated}"
     count = len(leaves(root.shape))
     parts = split_tuple(text)
     return parts * count if len(parts) == 1 and count != 1 else parts
-
-
-def _idle_copy(computation: Computation, instruction: Instruction, text: str) -> bool:
-    if instruction.opcode != "copy" or instruction.operand_parts != ((),):
-        return False
-    return computation.by_name[instruction.operands[0]].sharding == text

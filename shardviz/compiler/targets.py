@@ -22,6 +22,7 @@ import platform
 import re
 import sys
 from dataclasses import dataclass
+from typing import NamedTuple
 
 TPU_CHIPS = ("v2", "v3", "v4", "v5e", "v5p", "v6e", "tpu7x")
 """The TPUs that libtpu has topologies of."""
@@ -33,25 +34,15 @@ ATTACHED = "attached      the devices that JAX sees in this process, by the comp
 
 @dataclass(frozen=True, kw_only=True)
 class TargetStatus:
-    """Whether programs can be compiled for one kind of machine here.
+    """Whether programs can be compiled for one kind of machine here."""
 
-    Attributes:
-        name: `cpu`, `tpu` or `gpu`.
-        ready: its compiler is installed and fits this jaxlib.
-        compiler: the packages that make the compiler, with their versions, as far as they are installed.
-        missing: what is missing, in words; empty where nothing is.
-        install: the command that mends it; empty where nothing is missing, or nothing can be done on this platform.
-        chips: the chips that it compiles for.
-        example: how a target of this kind is written.
-    """
-
-    name: str
-    ready: bool
-    compiler: tuple[str, ...] = ()
-    missing: str = ""
-    install: str = ""
-    chips: tuple[str, ...] = ()
-    example: str = ""
+    name: str  # `cpu`, `tpu` or `gpu`
+    ready: bool  # its compiler is installed and fits this jaxlib
+    compiler: tuple[str, ...] = ()  # the packages that make it, with their versions, as far as they are installed
+    missing: str = ""  # in words; empty where nothing is
+    install: str = ""  # the command that mends it; empty where nothing is missing, or nothing can be done here
+    chips: tuple[str, ...] = ()  # those that it compiles for
+    example: str = ""  # how a target of this kind is written
 
     def __str__(self) -> str:
         head = f"{self.name:<4} {'ready  ' if self.ready else 'missing'}  {', '.join(self.compiler) or 'no compiler'}"
@@ -165,20 +156,12 @@ def _wanted(package: str, *, extra: str) -> str | None:
     return next((match[1] for line in requirements if (match := pattern.match(line))), None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gpu:
+class Gpu(NamedTuple):
     """What the compiler asks of a GPU beyond what all NVIDIA's GPUs of these generations share.
 
-    Attributes:
-        name: NVIDIA's.
-        capability: the CUDA compute capability, major version; minor is 0.
-        cores: streaming multiprocessors.
-        lanes: FP32 lanes of each.
-        clock_ghz: the boost clock.
-        memory, bandwidth, cache: bytes of HBM, its bytes a second, bytes of L2 cache.
-        shared: bytes of shared memory of each multiprocessor, and how much of it a block can ask for.
-        links: NVLinks.
-        pcie: bytes a second to the host.
+    NVIDIA's name, the major version of the CUDA compute capability, streaming multiprocessors and their boost clock,
+    bytes of HBM, its bytes a second, bytes of L2 cache; a multiprocessor's FP32 lanes and bytes of shared memory, of
+    which a block can ask for the second; NVLinks; bytes a second to the host.
     """
 
     name: str
@@ -195,56 +178,11 @@ class Gpu:
 
 
 GPUS = {
-    "a100": Gpu(
-        name="NVIDIA A100-SXM4-80GB",
-        capability=8,
-        cores=108,
-        clock_ghz=1.41,
-        memory=85100068864,
-        bandwidth=2039040000000,
-        cache=41943040,
-        lanes=64,
-        shared=(167936, 166912),
-        links=12,
-    ),
-    "h100": Gpu(
-        name="NVIDIA H100 80GB HBM3",
-        capability=9,
-        cores=132,
-        clock_ghz=1.98,
-        memory=84942979072,
-        bandwidth=3352320000000,
-        cache=52428800,
-    ),
-    "h200": Gpu(
-        name="NVIDIA H200 141GB HBM3e",
-        capability=9,
-        cores=132,
-        clock_ghz=1.98,
-        memory=151397597184,
-        bandwidth=4800000000000,
-        cache=52428800,
-    ),
-    "b200": Gpu(
-        name="NVIDIA B200",
-        capability=10,
-        cores=148,
-        clock_ghz=1.965,
-        memory=191514411008,
-        bandwidth=7672320000000,
-        cache=132644864,
-        pcie=68719476736,
-    ),
-    "gb200": Gpu(
-        name="NVIDIA GB200",
-        capability=10,
-        cores=152,
-        clock_ghz=2.062,
-        memory=197897748480,
-        bandwidth=7928064000000,
-        cache=135528448,
-        pcie=68719476736,
-    ),
+    "a100": Gpu("NVIDIA A100-SXM4-80GB", 8, 108, 1.41, 85100068864, 2039040000000, 41943040, 64, (167936, 166912), 12),
+    "h100": Gpu("NVIDIA H100 80GB HBM3", 9, 132, 1.98, 84942979072, 3352320000000, 52428800),
+    "h200": Gpu("NVIDIA H200 141GB HBM3e", 9, 132, 1.98, 151397597184, 4800000000000, 52428800),
+    "b200": Gpu("NVIDIA B200", 10, 148, 1.965, 191514411008, 7672320000000, 132644864, pcie=68719476736),
+    "gb200": Gpu("NVIDIA GB200", 10, 152, 2.062, 197897748480, 7928064000000, 135528448, pcie=68719476736),
 }
 
 _GPU_CONFIG = """gpu_device_info {{

@@ -39,8 +39,7 @@ _LARGE_CONSTANT = 8
 
 
 def moved_bytes(op: HloOperation) -> float:
-    """Bytes read and written by one run of an operation of an optimised module, outside of fusions; of the blocks that
-    it runs as wholes, only a fusion's."""
+    """Bytes read and written by one run of an operation outside of fusions; of its blocks, a fusion's only."""
     kind = op.kind
     if kind in _FREE or kind.endswith("-done"):
         return 0.0

@@ -35,10 +35,7 @@ def _passes(op: HloOperation) -> bool:
 
 
 def read_by(op: HloOperation, name_stack: str) -> tuple[str, ...]:
-    """The operation that it is put in for, as the partitioner notes it; failing that, those that read its result.
-
-    By JAX's names: the partitioner's own slices and pads around it have the name of the operation that they serve.
-    """
+    """The operation that the partitioner put it in for, else those that read its result; by JAX's names."""
     names = [name_stack.rpartition("/")[2]]
     if not names[0]:
         names = [user.native.op_name.rpartition("/")[2] for user in _users(op)]
@@ -66,11 +63,7 @@ def _windowed(op: HloOperation) -> bool:
     """Whether a permutation is part of a windowed product, or stands just before or after its loop."""
     if op.collective != "collective-permute":
         return False
-    before = maker(op.operands[0], lambda each: each.kind in _PASSES)
-    users = _users(op)
-    around = [before, *users, *(each for user in users if user.kind == "tuple" for each in _users(user))]
-    if before is not None and before.kind == "get-tuple-element":
-        around.append(maker(before.operands[0], lambda each: False))
+    around = [maker(op.operands[0], lambda each: each.kind in _PASSES), *_users(op)]
     blocks = [op.block, *(block for each in around if each is not None for block in each.blocks)]
     return any(_WINDOWED in block.name for block in blocks)
 
@@ -94,12 +87,9 @@ def _plain(name: str) -> str:
 def with_shardys(
     ours: Sequence[Collective], predicted: Sequence[Collective], arguments: Sequence[str]
 ) -> tuple[Collective, ...]:
-    """The partitioner's collectives with what Shardy's level alone knows of those that are the same, under the same
-    plan.
-
-    First come those that are alike in everything; then those that move as much along the same axes elsewhere; then
-    those that the partitioner takes in place of Shardy's at the same line, one or several for each change of cuts.
-    """
+    """The partitioner's collectives with what Shardy's level alone knows of the same under the same plan: first of
+    those alike in all, then of those that move as much along the same axes, then of those in place of Shardy's at that
+    line."""
     rows = list(ours)
     left = [place for place, c in enumerate(ours) if c.origin == "partitioner"]
     free = list(predicted)

@@ -24,7 +24,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from shardviz.compiler.graph import HloOperation, graph_of
 from shardviz.compiler.module import Module
@@ -39,13 +38,8 @@ from shardviz.records.work import joined
 
 @dataclass(frozen=True)
 class ByteCount:
-    """What a module's instructions read from and write to main memory, on one device.
-
-    Attributes:
-        bytes: loops multiplied in.
-        once: each loop's body counted once.
-        work: the bytes by phase, line, module and element type, the most first; without FLOPs.
-    """
+    """Bytes that a module's instructions read from and write to main memory, on one device: loops multiplied in, each
+    loop's body `once`, and by phase, line, module and element type, the most first."""
 
     bytes: float
     once: float
@@ -53,25 +47,27 @@ class ByteCount:
 
 
 def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFacts | None = None) -> Cost:
-    """Counts the FLOPs of a module on one device, if it is partitioned, as its shapes are. Raises ParseError if an
-    instruction cannot be read; the message names it."""
+    """A module's FLOPs on one device. Raises ParseError, naming it, for an instruction that cannot be read."""
     phases, kernels, other_of = phases or Phases(module), kernels or KernelFacts(), OtherFlops(graph_of(module))
 
-    def count(op: HloOperation) -> _OperationCost | None:
-        if op.kind != "custom-call":
-            dot, other = product_flops(op), other_of(op)
-            return _OperationCost(op, dot, other) if dot + other else None
-        call = call_of(op, op.native.op_name, phases.source_around(op), kernels)
-        return None if call is None else _OperationCost(op, call.flops or 0.0, call=call)
+    def called(op: HloOperation) -> KernelCall | None:
+        return call_of(op, op.native.op_name, phases.source_around(op), kernels) if op.kind == "custom-call" else None
 
-    counted, tally = _Counted(module, count), WorkTally()
-    for row, times in counted.rows:
-        op, call = row.op, row.call
-        dtype = call.dtype if call else product_dtype(op) if row.dot else op.results[0].dtype
+    def cost(op: HloOperation) -> float | None:
+        if op.kind != "custom-call":
+            return product_flops(op) + other_of(op) or None
+        call = called(op)
+        return None if call is None else call.flops or 0.0
+
+    counted, tally = _Counted(module, cost), WorkTally()
+    for op, times in counted.rows:
+        call = called(op)
+        dot, other = (call.flops or 0.0, 0.0) if call else (product_flops(op), other_of(op))
+        dtype = call.dtype if call else product_dtype(op) if dot else op.results[0].dtype
         opaque = (call.name,) if call and call.flops is None else ()
         phase, source, where = phases.place_of(op)
         source = source or (phases.source_around(op) if call else None)
-        tally.add(phase, source, where, dtype, times * row.dot, times * row.other, opaque=opaque)
+        tally.add(phase, source, where, dtype, times * dot, times * other, opaque=opaque)
     rows = tally.rows
     return Cost(
         dot_flops=sum(row.dot_flops for row in rows),
@@ -83,16 +79,13 @@ def count_flops(module: Module, phases: Phases | None = None, kernels: KernelFac
 
 
 def count_bytes(module: Module) -> ByteCount:
-    """Counts the bytes that the instructions of an optimised module read from and write to main memory; see `traffic`.
-    Raises ParseError if an instruction cannot be read; the message names it."""
-
-    def count(op: HloOperation) -> _OperationCost | None:
-        size = moved_bytes(op)
-        return _OperationCost(op, moved=size) if size else None
-
-    counted, phases, tally = _Counted(module, count, fused=False), Phases(module), WorkTally()
-    for row, times in counted.rows:
-        tally.add(*phases.place_of(row.op), _largest_dtype(row.op), hbm_bytes=times * row.moved)
+    """Bytes of main memory (see `traffic`) of an optimised module; errors as `count_flops`."""
+    counted = _Counted(module, lambda op: moved_bytes(op) or None, fused=False)
+    phases, tally = Phases(module), WorkTally()
+    for op, times in counted.rows:
+        largest = max(op.results, key=lambda value: value.elements, default=None)
+        dtype = "" if largest is None else largest.dtype
+        tally.add(*phases.place_of(op), dtype, hbm_bytes=times * moved_bytes(op))
     rows = tally.rows
     return ByteCount(sum(row.hbm_bytes or 0.0 for row in rows), counted.once, rows)
 
@@ -103,43 +96,27 @@ def with_bytes(cost: Cost, moved: ByteCount) -> Cost:
     return dataclasses.replace(cost, hbm_bytes=moved.bytes, once_hbm_bytes=moved.once, work=work)
 
 
-class _OperationCost(NamedTuple):
-    """What an operation costs in one run."""
-
-    op: HloOperation
-    dot: float = 0.0
-    other: float = 0.0
-    moved: float = 0.0
-    call: KernelCall | None = None
-
-
 class _Counted:
-    """What the operations of a module cost, and how often each runs."""
+    """What the operations of a module cost in one run (None: they do not count), and how often each runs."""
 
-    def __init__(self, module: Module, count: Callable[[HloOperation], _OperationCost | None], *, fused: bool = True):
-        self.graph, self.fused, self._count = graph_of(module), fused, count
+    def __init__(self, module: Module, cost: Callable[[HloOperation], float | None], *, fused: bool = True):
+        self.graph, self.fused, self._cost_of = graph_of(module), fused, cost
         self.trips = trip_counts(self.graph)
-        self._of: dict[Block, list[_OperationCost]] = {}
+        self._costs: dict[Block, dict[HloOperation, float]] = {}
 
     def _cost(self, block: Block) -> float:
-        if block not in self._of:
-            self._of[block] = [row for op in block.operations if (row := self._count(op)) is not None]
-        return sum(row.dot + row.other + row.moved for row in self._of[block])
+        if block not in self._costs:
+            self._costs[block] = {op: c for op in block.operations if (c := self._cost_of(op)) is not None}
+        return sum(self._costs[block].values())
 
     @property
-    def rows(self) -> Iterator[tuple[_OperationCost, int]]:
-        """What costs something, with how often it runs, every conditional in the branch that costs most."""
+    def rows(self) -> Iterator[tuple[HloOperation, int]]:
+        """What counts, with how often it runs, every conditional in the branch that costs most."""
         for block, times in heaviest_runs(self.graph, self._cost, self.trips, fused=self.fused).items():
-            yield from ((row, times) for row in self._of[block] if times)
+            yield from ((op, times) for op in self._costs[block] if times)
 
     @property
     def once(self) -> float:
         """What all costs, each loop's body run once."""
         runs = heaviest_runs(self.graph, self._cost, {}, fused=self.fused)
         return float(sum(times * self._cost(block) for block, times in runs.items()))
-
-
-def _largest_dtype(op: HloOperation) -> str:
-    """The element type of most elements of a result; empty where it gives none."""
-    largest = max(op.results, key=lambda value: value.elements, default=None)
-    return "" if largest is None else largest.dtype

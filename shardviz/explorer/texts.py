@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from shardviz.ask.program import Program
-from shardviz.compiler.lines import hlo_lines
+from shardviz.compiler.module import hlo_lines
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.program.plan import Plan

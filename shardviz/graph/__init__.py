@@ -1,28 +1,7 @@
 """A program as one graph of operations, from HLO or StableHLO, and what is asked of it at every level."""
 
 from shardviz.graph.flow import Flow
-from shardviz.graph.loops import Runs, Trips, heaviest_runs, runs, trip_counts
+from shardviz.graph.loops import heaviest_runs, runs, trip_counts
 from shardviz.graph.operations import Block, Contraction, Convolution, Dims, Graph, GraphValue, Operation
-from shardviz.graph.origins import KEEPS, MOVES, At, Origins
+from shardviz.graph.origins import KEEPS, At, Origins
 from shardviz.graph.trips import trip_count
-
-__all__ = [
-    "KEEPS",
-    "MOVES",
-    "At",
-    "Block",
-    "Contraction",
-    "Convolution",
-    "Dims",
-    "Flow",
-    "Graph",
-    "GraphValue",
-    "Operation",
-    "Origins",
-    "Runs",
-    "Trips",
-    "heaviest_runs",
-    "runs",
-    "trip_count",
-    "trip_counts",
-]

@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from shardviz.graph.operations import Block, Dims, Graph, GraphValue, Operation
@@ -42,15 +43,13 @@ _ELEMENTWISE = frozenset(
 )  # fmt: skip
 
 
-def shape_of(value: GraphValue) -> Dims:
-    """The shape of a value as its text has it."""
-    return value.shape
+shape_of: Callable[[GraphValue], Dims] = attrgetter("shape")
+"""The shape of a value as its text has it."""
 
 
 def product_flops(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> float:
-    """FLOPs of one run of an operation itself, if it is a matrix product or a convolution; 0 for any other. `shard_of`
-    gives one device's shapes where the text has whole arrays. Raises ParseError if its dimensions or its window do not
-    fit its operands; the message names it."""
+    """FLOPs of one run of a matrix product or convolution; 0 for any other. `shard_of` gives one device's shapes where
+    the text has whole arrays. Raises ParseError, naming the operation, if its dimensions or window do not fit."""
     if op.kind in ("dot", "scaled-dot"):
         left = shard_of(op.array(0))
         return dot_flops(shard_of(op.result), [left[d] for d in op.contraction.summed[0]])
@@ -109,9 +108,7 @@ def product_sizes(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_
 
 
 def shortest_side(op: Operation, shard_of: Callable[[GraphValue], Dims] = shape_of) -> int:
-    """The shortest of a product's rows, columns and what is summed over; of a convolution what is summed for one number
-    that comes out, since it may have other dimensions as a window; 0 where not known.
-    """
+    """The shortest of a product's rows, columns and sums; of a convolution what is summed for one number; or 0."""
     if op.kind in ("dot", "scaled-dot"):
         return min(product_sizes(op, shard_of)[1:])
     if op.kind == "convolution":
@@ -126,15 +123,9 @@ def shortest(sides: Iterable[int]) -> int:
 
 @dataclass(frozen=True)
 class KernelCall:
-    """A call of a kernel or a library, with what is known of it.
-
-    Attributes:
-        name: its kernel's name, or its target.
-        flops: of one run on one device; None where nobody says.
-        dtype: the element type that it computes in.
-        side: the shortest side that its products can have: the least last dimension of what it takes and gives.
-        is_attention: it is cuDNN's attention.
-    """
+    """A call of a kernel or a library: its name, or target; FLOPs of one run on one device, if anybody says; the
+    element type that it computes in; the shortest side that its products can have; and whether it is cuDNN's
+    attention."""
 
     name: str
     flops: float | None
@@ -143,20 +134,14 @@ class KernelCall:
     is_attention: bool = False
 
 
-def whole_array(value: GraphValue) -> Array:
-    """An array that a call takes or gives, as its text has it."""
-    return Array(value.shape, value.dtype)
-
-
 def call_of(
     op: Operation,
     name_stack: str,
     source: Frame | None,
     kernels: KernelFacts,
-    array_of: Callable[[GraphValue], Array] = whole_array,
+    array_of: Callable[[GraphValue], Array] = lambda value: Array(value.shape, value.dtype),
 ) -> KernelCall | None:
-    """What is known of the FLOPs of a custom call, of which `array_of` gives one device's arrays; None for one that
-    computes nothing."""
+    """What is known of the FLOPs of a custom call; None for one that computes nothing."""
     ins, outs = [array_of(v) for v in op.operands], [array_of(v) for v in op.results]
     name = kernel_name(op.target, name_stack)
     count = kernels.flops(name, op.target, ins, outs, op.config, source)
@@ -166,11 +151,8 @@ def call_of(
 
 
 class OtherFlops:
-    """Counts FLOPs of operations that are no matrix products.
-
-    Args:
-        graph: the program, whose functions are counted in the text's order: those that a function applies before it.
-    """
+    """Counts FLOPs of operations that are no matrix products, functions that others apply first, as the text has
+    them."""
 
     def __init__(self, graph: Graph):
         self._applied: dict[Block, float] = {}

@@ -15,26 +15,13 @@ the forward pass's, is `forward`. One with neither is `update` too.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import product
-from typing import Any, Protocol
+from typing import Any
 
 from shardviz.graph.operations import Block, Graph, GraphValue, Operation
 from shardviz.graph.origins import At
 from shardviz.kept import cached_property
-
-
-class Names(Protocol):
-    """What a front end knows of name stacks."""
-
-    def phase_at(self, operation: Any, place: Any) -> str:
-        """The pass that an operation's name stack says, in a block that is entered at a place."""
-        ...
-
-    def place_inside(self, operation: Any, place: Any) -> Any:
-        """The place at which the blocks of an operation are entered."""
-        ...
-
 
 _ENTERED = frozenset(("while", "call", "conditional", "manual-computation", "named-computation"))
 Calls = tuple[Operation, ...]
@@ -44,9 +31,15 @@ _Edges = Mapping[At, Sequence[At]]
 class Flow:
     """What is made of what in a graph; a fusion, an asynchronous computation and the like are taken as wholes."""
 
-    def __init__(self, graph: Graph, names: Names, *, by_calls: bool = True):
-        """Reads the graph; `by_calls` tells the values of a function apart by the calls that lead to it."""
-        self._names, self._by_calls = names, by_calls
+    def __init__(
+        self,
+        graph: Graph,
+        phase_at: Callable[[Any, Any], str],
+        place_inside: Callable[[Any, Any], Any] | None = None,
+    ):
+        """Reads the graph. Front ends say the pass of an operation's name stack, in a block that is entered at a place,
+        and at which place an operation's blocks are entered: then values of a function are told apart by its calls."""
+        self._phase_at, self._place_inside = phase_at, place_inside
         self._users, self._makers = defaultdict[At, list[At]](list), defaultdict[At, list[At]](list)
         self._inside: dict[At, str] = {}  # what a derivative makes, and in which pass
         self._done: set[Block] = set()
@@ -104,18 +97,19 @@ class Flow:
             elif operation.kind == "opt-barrier":
                 self._connect(operation.operands, calls, operation.results, calls)
             elif operation.results:
-                phase = "update" if operation.kind == "constant" else self._names.phase_at(operation, place)
+                phase = "update" if operation.kind == "constant" else self._phase_at(operation, place)
                 result = operation.results[0]  # which stands for all of them
                 self._connect(operation.operands, calls, (result,), calls)
                 if phase != "update":
                     self._inside[At(result, calls)] = phase
 
     def _enter(self, operation: Operation, calls: Calls, place: Any) -> None:
-        inside = (*calls, operation) if self._by_calls and operation.kind == "call" else calls
-        place = self._names.place_inside(operation, place)
+        by_calls = self._place_inside is not None
+        inside = (*calls, operation) if by_calls and operation.kind == "call" else calls
+        place = self._place_inside and self._place_inside(operation, place)
         for number, block in enumerate(operation.blocks):
             self._connect(operation.given(block), calls, block.arguments, inside)
-            if self._by_calls or block not in self._done:
+            if by_calls or block not in self._done:
                 self._read(block, inside, place)
             if operation.kind == "while" and number == 0:  # the condition
                 continue

@@ -165,49 +165,28 @@ class _Fusion:
 
 @dataclass(eq=False, slots=True)
 class _ListedArray:
-    """An array: in memory, or to be computed from others where it is read.
-
-    Attributes:
-        value, size: the array, and its bytes on one device.
-        operation, operands: what computes it element by element, and from what.
-        fusion: what computes it, or computed it first.
-        reader: the last that read it and could do more with it.
-        product: the first product that computes it.
-        in_memory: it is there, or will be when something reads it.
-        written: that is counted.
-        stored: it is for a loop, or a result.
-        sent: the collectives that take it.
-        slot: behind which it can be computed.
-        begun: the collectives that must have ended before.
-        is_gathered: it is an all-gather's result.
-        over: of an all-reduce's result: over which devices it is.
-        is_summed: it is a reduction's, which is there when all of its fusion is done.
-        is_slice: no more than its own bytes of anything are read for it.
-        place: the array in whose place it lies, mostly its own.
-        last: the slot at which it is needed last.
-        room: a chip that has so many bytes of its own memory for values keeps it there; 0 for none.
-    """
+    """An array: in memory, or to be computed from others where it is read."""
 
     value: GraphValue
-    size: float
-    slot: _Slot
-    begun: frozenset[str] = _NONE
-    operands: Sequence[_ListedArray] = ()
+    size: float  # bytes on one device
+    slot: _Slot  # behind which it can be computed
+    begun: frozenset[str] = _NONE  # the collectives that must have ended before
+    operands: Sequence[_ListedArray] = ()  # from which `operation` computes it element by element
     operation: Any = None
-    fusion: _Fusion | None = None
-    reader: _Fusion | None = None
-    product: _Fusion | None = None
-    over: Any = None
-    sent: tuple[str, ...] = ()
-    is_gathered: bool = False
-    in_memory: bool = False
-    written: bool = False
-    stored: bool = False
-    is_slice: bool = False
-    is_summed: bool = False
-    place: _ListedArray = field(init=False)
-    last: int = 0
-    room: int = 0
+    fusion: _Fusion | None = None  # what computes it, or computed it first
+    reader: _Fusion | None = None  # the last that read it and could do more with it
+    product: _Fusion | None = None  # the first product that computes it
+    over: Any = None  # of an all-reduce's result: over which devices it is
+    sent: tuple[str, ...] = ()  # the collectives that take it
+    is_gathered: bool = False  # it is an all-gather's result
+    in_memory: bool = False  # it is there, or will be when something reads it
+    written: bool = False  # that is counted
+    stored: bool = False  # it is for a loop, or a result
+    is_slice: bool = False  # no more than its own bytes of anything are read for it
+    is_summed: bool = False  # it is a reduction's, which is there when all of its fusion is done
+    place: _ListedArray = field(init=False)  # the array in whose place it lies, mostly its own
+    last: int = 0  # the slot at which it is needed last
+    room: int = 0  # a chip with so many bytes of its own memory for values keeps it there; 0 for none
 
     def __post_init__(self) -> None:
         self.place = self
@@ -259,8 +238,7 @@ class ScheduleBuilder:
                 self._nodes[value] = self._node(first)
 
     def close(self, returned: Iterable[GraphValue], donated: Iterable[float] = ()) -> Schedule:
-        """Ends it; its schedule. Results take the places of donated arguments, of which it is given the bytes on one
-        device."""
+        """Ends it; its schedule. Results take the places of donated arguments, given as bytes on one device."""
         nodes = [*map(self._node, returned)]
         for node in filter(_comes_from_memory, nodes):
             self._store(node)
@@ -502,14 +480,15 @@ class ScheduleBuilder:
                 self._padded.setdefault(shape := self._shape_of(value), image_padding(shape, dims))
         if kind == "reduce":
             fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS) or self._softmax_behind(operands[0])
-        if kind in _DOTS and (self._is_scattered(operation.results[0]) or any(map(_is_of_gathered, operands))):
+        if kind in _DOTS and (self._is_scattered(operation.results[0]) or _is_gathered(operands)):
             self._compute(operands)
         if kind in _DOTS:
             self._compute(node for node in operands if self._is_spread(node))
         if fusion is None:
             fusion = _Fusion(entry, kind)
             for node in operands:
-                self._write_behind_a_product(node)
+                if (product := self._product_behind(node)) is not None:
+                    self._make(product, node)
             if kind == "pad":
                 operands = [self._for_itself(node) if _comes_from_memory(node) else node for node in operands]
             fusion.slot = self._slot(operands, (fusion,))
@@ -588,11 +567,6 @@ class ScheduleBuilder:
             again = self._array(node.value, node.slot, node.begun, node.operands, node.operation)
         self._to_memory(again)
         return again
-
-    def _write_behind_a_product(self, node: _ListedArray) -> None:
-        """Has a product write what another fusion needs of it, where that is no larger than its own result."""
-        if (fusion := self._product_behind(node)) is not None:
-            self._make(fusion, node)
 
     def _product_behind(self, node: _ListedArray) -> _Fusion | None:
         """The product that writes what is computed of its result in its own place: everything else is there then."""
@@ -834,8 +808,8 @@ def _is_filled(value: GraphValue) -> bool:
     return maker is not None and maker.kind == "dynamic-update-slice"
 
 
-def _is_of_gathered(node: _ListedArray) -> bool:
-    return any(each.is_gathered for each in _memory(node))
+def _is_gathered(nodes: Iterable[_ListedArray]) -> bool:
+    return any(each.is_gathered for node in nodes for each in _memory(node))
 
 
 def _comes_from_memory(node: _ListedArray) -> bool:

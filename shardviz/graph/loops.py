@@ -31,13 +31,8 @@ Trips = Mapping[Operation, int | None]
 
 @dataclass(frozen=True)
 class Runs:
-    """How often a block runs in one run of the program.
-
-    Attributes:
-        times: the number, each loop of unknown trip count taken as one trip, each branch as taken.
-        unknown_loops: how many loops of unknown trip count enclose it (on the way with the most).
-        conditional: whether it stands in a branch that may not run.
-    """
+    """How often a block runs in one run of the program, each loop of unknown trip count taken as one trip, each branch
+    as taken; how many such loops enclose it (on the way with the most), and whether it is in a branch."""
 
     times: int
     unknown_loops: int = 0
@@ -83,10 +78,8 @@ def runs(graph: Graph, trips: Trips | None = None) -> dict[Block, Runs]:
 def heaviest_runs(
     graph: Graph, cost: Callable[[Block], float], trips: Trips, *, fused: bool = True
 ) -> dict[Block, int]:
-    """How often each block runs in one run of the entry, where every conditional takes the branch that costs most, by
-    what the operations of each block cost in one run; 0 in a branch that is not taken. A loop that is not in `trips`,
-    or is not known, makes one trip, and its condition is asked once. What stands in fusions is left out, unless
-    `fused`."""
+    """How often each block runs in one run of the entry, every conditional in the branch that costs most by `cost` of a
+    block; 0 in the others. A loop that is not known in `trips` makes one trip; without `fused` no fusion is entered."""
     order = _callers_first(graph.entry, frozenset() if fused else frozenset(("fusion",)))
     reached = frozenset(order)
     calls: dict[Block, list[tuple[int, Block]]] = {}

@@ -26,26 +26,16 @@ Dims = tuple[int, ...]
 
 
 class Contraction(NamedTuple):
-    """Which dimensions of a matrix product's two factors meet.
-
-    Attributes:
-        summed: those that are summed over, of the first factor and of the second.
-        batch: those of a batch.
-    """
+    """Which dimensions of a matrix product's two factors meet: those that are summed over, and those of a batch."""
 
     summed: tuple[Dims, Dims]
     batch: tuple[Dims, Dims]
 
 
 class Convolution(NamedTuple):
-    """Where a convolution's dimensions stand, and how its window moves.
-
-    Attributes:
-        input, output: the places of batch, features and the spatial dimensions.
-        kernel: the places of input features, output features and the spatial dimensions.
-        strides, low, input_dilation, kernel_dilation: of each spatial dimension, as `records.counting.Window` has them.
-        feature_groups, batch_groups: the numbers of groups.
-    """
+    """Where a convolution's dimensions stand: batch, features and the spatial ones of input and output; input features,
+    output features and the spatial ones of the kernel. How its window moves in each spatial dimension, as
+    `records.counting.Window` has it; and the numbers of groups."""
 
     input: Dims
     kernel: Dims
@@ -59,17 +49,10 @@ class Convolution(NamedTuple):
 
 
 class GraphValue:
-    """An array: an operation's result, or a block's argument.
-
-    Attributes:
-        owner: the operation that makes it, or the block that is given it.
-        index: which of its results or arguments it is.
-        shape: of the whole array, or of one device's, as the text has it; empty for what is no array.
-        dtype: NumPy's name of its element type.
-        native: the front end's own object.
-        uses: what uses it, in the text's order: an operation and the operand's place, or a block that returns it and
-            the result's place.
-    """
+    """An array: an operation's result, or a block's argument; which of them (`index`), its shape, of the whole array or
+    of one device's, as the text has it (empty for what is no array), NumPy's name of its element type, and the front
+    end's own object. `uses` has in the text's order an operation and the operand's place, or a block that returns it
+    and the result's place."""
 
     __slots__ = ("dtype", "index", "native", "owner", "shape", "uses")
 
@@ -97,18 +80,22 @@ class GraphValue:
 
 
 class Operation:
-    """One operation; the front ends extend it by what they read on demand.
-
-    Attributes:
-        kind: HLO's opcode.
-        operands, results: the arrays that go in and come out.
-        blocks: what it runs as a whole: a loop's condition and body, a branch each, what is called.
-        applied: the functions that it applies to single elements, as a reduction does; those of HLO only.
-        block: where it stands.
-        native: the front end's own object.
-    """
+    """One operation, which the front ends extend by what they read on demand: HLO's opcode, the arrays that go in and
+    come out, the blocks that it runs as wholes (a loop's condition and body, a branch each, what is called), the
+    functions of HLO that it `applied` to single elements, as a reduction does, and where it stands."""
 
     __slots__ = ("applied", "block", "blocks", "kind", "native", "operands", "results")
+
+    # What the front ends read when it is asked for.
+    collective: Any  # the kind of the collective that it is, or begins; empty for any other operation
+    constant: Any  # the number of a constant of one element, or its text
+    direction: Any  # a comparison's, `LT` say
+    contraction: Any  # a `Contraction`: how the factors of a matrix product meet
+    convolution: Any  # a `Convolution`: how it goes over its input
+    spreads: Any  # whether a pad puts something between the elements too, or a slice leaves some out between
+    met: Any  # the dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups
+    target: Any  # what a custom call calls; empty where it says none
+    config: Any  # what it says to what it calls: its `backend_config`, as text
 
     def __init__(self, kind: str, operands: tuple[GraphValue, ...], block: Block, native: Any):
         self.kind, self.block, self.native = kind, block, native
@@ -153,24 +140,9 @@ class Operation:
         raise ParseError(f"{self}: its result is no array")
 
     @property
-    def collective(self) -> str:
-        """The kind of the collective that it is, or begins; empty for any other operation."""
-        raise NotImplementedError
-
-    @property
     def goes_on(self) -> bool:
         """Whether it goes on with an asynchronous operation, or ends one, that another began."""
         return False
-
-    @property
-    def constant(self) -> Any:
-        """The number of a constant of one element, or its text."""
-        raise NotImplementedError
-
-    @property
-    def direction(self) -> str:
-        """A comparison's direction, `LT` say."""
-        raise NotImplementedError
 
     @property
     def is_exact(self) -> bool:
@@ -178,51 +150,14 @@ class Operation:
         return False
 
     @property
-    def contraction(self) -> Contraction:
-        """How the factors of a matrix product meet."""
-        raise NotImplementedError
-
-    @property
-    def convolution(self) -> Convolution:
-        """How a convolution goes over its input."""
-        raise NotImplementedError
-
-    @property
-    def spreads(self) -> bool:
-        """Whether a pad puts something between the elements too, or a slice leaves some out between."""
-        raise NotImplementedError
-
-    @property
     def compares(self) -> bool:
-        """Whether a scatter puts one element into each row: a comparison of the rows' indices with 0, 1, 2, ..."""
-        raise NotImplementedError
-
-    @property
-    def met(self) -> Dims:
-        """The dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups."""
-        raise NotImplementedError
-
-    @property
-    def target(self) -> str:
-        """What a custom call calls; empty where it says none."""
-        raise NotImplementedError
-
-    @property
-    def config(self) -> str:
-        """What a custom call says to what it calls: its `backend_config`, as text."""
-        raise NotImplementedError
+        """Whether a scatter puts one element into each row, as XLA has made it a comparison before it partitions."""
+        return False
 
 
 class Block:
-    """Operations in order, operands before users.
-
-    Attributes:
-        name: the computation's or function's name; empty for a block without one.
-        arguments: what it is given.
-        operations: what it does.
-        returned: what it gives back.
-        callers: the operations that run it as a whole.
-    """
+    """Operations in order, operands before users; with its computation's or function's name, if any, what it is given,
+    what it gives back, and the operations that run it as a whole."""
 
     __slots__ = ("arguments", "callers", "name", "operations", "returned")
 
@@ -240,12 +175,7 @@ class Block:
 
 
 class Graph:
-    """A program.
-
-    Attributes:
-        entry: the block that runs once.
-        blocks: those that have names, by name.
-    """
+    """A program: the block that runs once, and those that have names."""
 
     def __init__(self, entry: Block, blocks: dict[str, Block]):
         self.entry, self.blocks = entry, blocks
@@ -263,14 +193,3 @@ class Graph:
             inner = [block for block in dict.fromkeys(operation.blocks) if block not in seen]
             seen.update(inner)
             walks.extend(iter(block.operations) for block in reversed(inner))
-
-    @property
-    def loops(self) -> Iterator[Operation]:
-        """The loops that the entry reaches, outer ones first."""
-        waiting, seen = [self.entry], {self.entry}
-        for block in waiting:
-            for operation in block.operations:
-                if operation.kind == "while":
-                    yield operation
-                waiting.extend(inner for inner in operation.blocks if inner not in seen)
-                seen.update(operation.blocks)

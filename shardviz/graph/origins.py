@@ -43,12 +43,8 @@ class At(NamedTuple):
 
 
 class Origins:
-    """Follows the values of one graph back to where they were made.
-
-    Args:
-        through: the kinds that count as passing their first operand on, beside calls, loops and barriers.
-        first: what a loop carries counts as what the loop is given first, also where a trip changes it.
-    """
+    """Follows the values of one graph back to where they were made, past what passes its first operand on (the kinds
+    `through`), calls, loops and barriers; `first`: also past what a loop carries and changes, to what it is given."""
 
     def __init__(self, through: Collection[str] = MOVES, *, first: bool = False):
         self.through, self.first = through, first

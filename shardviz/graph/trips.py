@@ -32,12 +32,9 @@ _COMPARED = {"LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.grea
 
 
 def trip_count(loop: Operation, calls: tuple[Operation, ...] = (), origins: Origins | None = None) -> int | None:
-    """How many trips a `while` makes: as the text states, or as follows from the loop's counters.
-
-    None where it depends on data or on floating-point numbers, where the loop does not end, or where the counters would
-    have to be run for too long. The calls that lead to the loop, the outermost first, may be unknown; `origins`, an
-    `Origins(KEEPS)`, shares what it has found out already.
-    """
+    """How many trips a `while` makes: as the text states, or by its counters; None where it depends on data or floats,
+    does not end, or takes too long to run. `calls` may be unknown; `origins`, an `Origins(KEEPS)`, shares what it
+    found."""
     if (stated := loop.known_trips) is not None:
         return stated
     try:
@@ -233,10 +230,6 @@ def _shifted(kind: str, number: Any, by: Any) -> Any:
     return (number.view(bits) >> by.view(bits)).view(number.dtype)
 
 
-def _quotient(a: Any, b: Any) -> Any:
-    return (a - np.fmod(a, b)) // b
-
-
 _RUN: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "subtract": np.subtract,
@@ -246,7 +239,7 @@ _RUN: dict[str, Callable[..., Any]] = {
     "negate": np.negative,
     "abs": np.abs,
     "sign": np.sign,
-    "divide": _quotient,
+    "divide": lambda a, b: (a - np.fmod(a, b)) // b,
     "remainder": np.fmod,
     "and": np.bitwise_and,
     "or": np.bitwise_or,

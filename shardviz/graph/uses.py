@@ -18,13 +18,7 @@ _MOST = 32
 
 
 class Reader(NamedTuple):
-    """What reads a value.
-
-    Attributes:
-        op: the operation; None for the end of a block.
-        number: which of its operands the value is there.
-        entered: whether a loop was entered on the way.
-    """
+    """What reads a value, None for the end of a block; as which operand; and whether a loop was entered on the way."""
 
     op: Any
     number: int

@@ -6,19 +6,6 @@ is waited for only where the milestone `finished` is asked for.
 """
 
 from shardviz.processes.client import begin, shutdown, start, submit
-from shardviz.processes.dumps import LEVELS, MILESTONES
+from shardviz.processes.dumps import LEVELS
 from shardviz.processes.future import Job
 from shardviz.processes.job import Request, Topology, Trial
-
-__all__ = [
-    "LEVELS",
-    "MILESTONES",
-    "Job",
-    "Request",
-    "Topology",
-    "Trial",
-    "begin",
-    "shutdown",
-    "start",
-    "submit",
-]

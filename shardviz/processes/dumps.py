@@ -140,8 +140,7 @@ def _stages(name: str, milestone: str, devices: int) -> tuple[str, ...]:
 
 
 def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platform: str = "cpu") -> bool:
-    """Whether all of a milestone's files are whole in XLA's dump folder; `ended`: the compiler is, so that nothing is
-    still written."""
+    """Whether all of a milestone's files are whole; `ended`: the compiler is, so that nothing is still written."""
     files = _find(folder, milestone, devices)
     if not _STAGES[milestone].keys() <= files.keys():
         return False
@@ -154,24 +153,16 @@ def complete(folder: Path, milestone: str, devices: int, *, ended: bool, platfor
     if platform == "tpu":
         return any(name.endswith(_FITS) for name in os.listdir(folder)) and _closed(files["optimized"])
     last = max(path.stat().st_mtime_ns for path in files.values())
-    if not last <= _options_time(files["optimized"]) < time.time_ns() - _SETTLED or not _closed(files["optimized"]):
+    options = folder.glob(f"{files['optimized'].name.partition('.')[0]}.*{_OPTIONS}")  # of this program's module
+    written = max((path.stat().st_mtime_ns for path in options), default=0)
+    if not last <= written < time.time_ns() - _SETTLED or not _closed(files["optimized"]):
         return False
     return platform != "cpu" or not _LATE.search(files["optimized"].read_bytes())
 
 
-def _options_time(program: Path) -> int:
-    """When XLA has last written the options of a program's module, in nanoseconds; 0 where it has not."""
-    module = program.name.partition(".")[0]
-    return max((path.stat().st_mtime_ns for path in program.parent.glob(f"{module}.*{_OPTIONS}")), default=0)
-
-
 def _closed(path: Path) -> bool:
-    """Whether a program's text has its entry computation, to the end.
-
-    A text that is still being written may stop at any byte, and so at a `}` inside of the entry: an attribute's, a
-    layout's, one at a line's start of an attribute that goes over several lines. Only the brace that closes a
-    computation has a line to itself.
-    """
+    """Whether a program's text has its entry computation to the end: a text that is being written may stop at any byte,
+    and only the brace that closes a computation has a line to itself."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 8))

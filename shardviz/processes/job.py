@@ -5,15 +5,15 @@ It runs in a forked child of the compile server.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from shardviz import _jax
 from shardviz.processes import dumps
@@ -98,7 +98,7 @@ def compile_in(folder: Path, request: Request) -> None:
         _finish(target, request, _jax.compile_for_cpu(request.module, request.devices, request.out_chosen, options))
         return
     for_tpu = {**TPU_ENVIRONMENT, "TPU_LOG_DIR": str(folder)}  # libtpu has log files; they go with the folder
-    with _environment({"JAX_PLATFORMS": "cpu"} | (for_tpu if at.platform == "tpu" else {})):
+    with mock.patch.dict(os.environ, {"JAX_PLATFORMS": "cpu"} | (for_tpu if at.platform == "tpu" else {})):
         try:
             executable = _compile_for(at, request, options)
         except Exception as error:  # that a program does not fit is an answer
@@ -132,21 +132,6 @@ def _compile_for(at: Topology, request: Request, options: dict[str, Any]) -> Any
         if "No such compile option" not in str(error):
             raise
         return _jax.compile_only(request.module, "cuda", names, *machine, options)  # JAX 0.10's has none
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Sets environment variables for a while."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def refusal(folder: Path, request: Request | Trial) -> str | None:

@@ -67,8 +67,7 @@ def main(descriptor: str, root: str) -> None:
 
 
 def _fork(folder: Path, line: Connection) -> tuple[int, int]:
-    """A child that does the job of a folder, and the pipe for the compiler's refusal; an `OSError` if the system gives
-    no process."""
+    """A child that does a folder's job, and the pipe for the compiler's refusal; an `OSError` for no process."""
     words, say = os.pipe()
     os.set_blocking(words, False)  # what the compiler has begun may hold the other end
     server = os.getpid()

@@ -75,10 +75,7 @@ def _home() -> str:
 
 
 def _path() -> list[str]:
-    """Where the kernel finds modules, but for the folders that it works in and that its script lies in.
-
-    Where JAX itself lies in such a folder, it comes last, so that nothing there hides a module of Python's own.
-    """
+    """Where the kernel finds modules; the folders that it works in and its script lies in last, if at all."""
     entries = [entry for entry in sys.path if isinstance(entry, str)]
     here = {_real(os.curdir)}
     script = getattr(sys.modules.get("__main__"), "__file__", None)

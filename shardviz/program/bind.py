@@ -58,11 +58,7 @@ def _not_on_device(kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 class Undivided(NamedTuple):
-    """A dimension that does not divide by what cuts it.
-
-    Attributes:
-        spec: the array's whole spec.
-    """
+    """A dimension that does not divide by what cuts it, and its array's whole spec."""
 
     member: Member
     size: int
@@ -70,10 +66,7 @@ class Undivided(NamedTuple):
 
 
 def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
-    """The dimensions of arguments and outputs that do not divide by what a plan cuts them by.
-
-    Arguments and errors as `bind`, which refuses such a plan at the first of them.
-    """
+    """The dimensions of arrays that do not divide by what a plan cuts them by; `bind` refuses the plan at the first."""
     ins = argument_specs(plan, call, traced, divide=False)
     outs = _output_specs(plan, call, traced, ins, divide=False)
     return tuple(
@@ -262,22 +255,15 @@ def _check_constraints(traced: Traced, mesh: DeviceMesh) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleRow:
-    """What one rule does.
+    """What one rule does."""
 
-    Attributes:
-        rule: its filter in words.
-        wins: the tree paths that it gives their spec.
-        loses: (tree path, number of the earlier rule that wins it) of what it catches besides.
-        edited: those of `wins` that an edit by hand goes before.
-        unfit: (tree path, why) of those of `wins` that its spec does not fit.
-    """
-
-    rule: str
+    rule: str  # its filter in words
     spec: Spec
-    wins: tuple[str, ...]
+    wins: tuple[str, ...]  # the tree paths that it gives its spec
+    # (tree path, number of the earlier rule that wins it) of what it catches besides
     loses: tuple[tuple[str, int], ...] = ()
-    edited: tuple[str, ...] = ()
-    unfit: tuple[tuple[str, str], ...] = ()
+    edited: tuple[str, ...] = ()  # those of `wins` that an edit by hand goes before
+    unfit: tuple[tuple[str, str], ...] = ()  # (tree path, why) of those of `wins` that its spec does not fit
 
     @property
     def caught(self) -> int:
@@ -299,10 +285,7 @@ class RulesTable(Visible):
 
 
 def rules_table(plan: Plan, call: Call, traced: Traced) -> RulesTable:
-    """For each rule of a plan what it catches and wins, and the arguments that none catches.
-
-    A spec that does not fit what its rule wins is no error here: the row says so.
-    """
+    """For each rule of a plan what it catches and wins, or why it does not fit; and what no rule catches."""
     rules, edits = plan.rules.rules, dict(plan.edits)
     wins: list[list[str]] = [[] for _ in rules]
     loses: list[list[tuple[str, int]]] = [[] for _ in rules]

@@ -59,30 +59,18 @@ def _plural(value: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Brings:
-    """The plan that a callable and its arguments come with; it holds where a person's plan says nothing.
-
-    Attributes:
-        mesh: the mesh, where one is known.
-        in_specs: a spec or None for each array among the arguments, in the order of the flat program; empty where
-            nothing is known of any.
-        out_specs: a pytree prefix of the result: specs, None where the compiler chooses.
-        specs_from: in words, where the specs come from, for error messages.
-    """
+    """The plan that a callable and its arguments come with; it holds where a person's plan says nothing."""
 
     mesh: DeviceMesh | None = None
-    in_specs: tuple[Spec | None, ...] = ()
-    out_specs: Any = None
-    specs_from: str = ""
+    in_specs: tuple[Spec | None, ...] = ()  # for each array, in flat order, if anything is known of any
+    out_specs: Any = None  # a pytree prefix of the result; None where the compiler chooses
+    specs_from: str = ""  # in words, for error messages
 
 
 @dataclass(frozen=True)
 class ArrayPlaces:
-    """Where the arrays among the arguments stand: one that two modules of flax.nnx share stands at two places.
-
-    Attributes:
-        tree: (positional, keyword) arguments with a `Leaf` at every place.
-        numbers: for each place, in flat order, the number of its array.
-    """
+    """Where the arrays among the arguments stand, of which modules of flax.nnx may share one: the (positional, keyword)
+    arguments with a `Leaf` at every place, and in flat order the number of the array there."""
 
     tree: tuple[tuple[Any, ...], dict[str, Any]]
     numbers: tuple[int, ...]
@@ -96,12 +84,9 @@ class ArrayPlaces:
         return None
 
     def agreed(self, what: str, values: Sequence[Any], meaning: Callable[[Any], Any] = lambda s: s) -> list[Any]:
-        """What is said of each array, from what is said of each place, in flat order (of the first ones where there are
-        more).
-
-        Raises SpecError if the `meaning` of two places of an array differs, as flax refuses it; `what` names where it
-        is said.
-        """
+        """What is said of each array, from what is said of each place (or of the first ones) in flat order. Raises
+        SpecError if the `meaning` of two places of an array differs, as flax refuses it; `what` names where it is
+        said."""
         first: dict[int, tuple[Leaf, Any]] = {}
         for leaf, number, one in zip(jax.tree.leaves(self.tree), self.numbers, values, strict=False):
             other, before = first.setdefault(number, (leaf, one))
@@ -127,59 +112,33 @@ class Tally:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A callable with its arguments made abstract, ready to be traced.
+    """A callable with its arguments made abstract, ready to be traced."""
 
-    Attributes:
-        fn: something with a `.trace(*args, **kwargs)` such as `jax.jit` gives.
-        args, kwargs: `jax.ShapeDtypeStruct`s in pytrees, and static values.
-        name: what to call it.
-        kind: what it was given as: `function`, `jit`, `pjit`, `nnx`, `state` (of flax.nnx), `shard_map`, `pmap`,
-            `exported`.
-        options: which arguments are static or donated.
-        brings: the plan that it comes with.
-        notes: from a plan's mesh and the platform that it is lowered for (`cpu`, `tpu`, `cuda`), what there is to say
-            of the callable there.
-        signature: what `jax.jit` would know this call by; None where it is not known.
-        in_shardings: those that the function was wrapped with, for the signatures of further calls.
-        bound: what a method is bound to, which comes before the arguments of further calls.
-        contexts: what held around the call.
-        places: where its arrays stand, if some may stand at several places.
-        leaves: what filters see of every array, where that is more than the array itself.
-        checkpoint: the policy of `jax.checkpoint_policies` that its layers are traced under, besides what it says
-            itself; empty for none.
-        constraints: the function's own sharding constraints that are traced otherwise, and their lines.
-        keeps_unused: whether arguments that no result needs stay in the program, as with `jax.jit(keep_unused=True)`.
-        traced_for: for a program that was exported: gives its `Traced` on a mesh without tracing.
-        tally: how often the function was traced, for this call and those made of it.
-    """
-
-    fn: Any
-    args: tuple[Any, ...]
+    fn: Any  # something with a `.trace(*args, **kwargs)` such as `jax.jit` gives
+    args: tuple[Any, ...]  # `jax.ShapeDtypeStruct`s in pytrees, and static values
     kwargs: dict[str, Any]
     name: str
-    kind: str = "function"
-    options: JitOptions = JitOptions()
-    brings: Brings = field(default_factory=Brings)
+    kind: str = "function"  # what it was given as: `jit`, `pjit`, `nnx`, `state`, `shard_map`, `pmap`, `exported`
+    options: JitOptions = JitOptions()  # which arguments are static or donated
+    brings: Brings = field(default_factory=Brings)  # the plan that it comes with
+    # what there is to say of it on a plan's mesh and a platform (`cpu`, `tpu`, `cuda`)
     notes: Notes = lambda _mesh, _platform: ()
-    traced_for: Callable[[DeviceMesh | None], Any] | None = None
-    leaves: tuple[Leaf, ...] = ()
-    signature: CallSignature | None = None
-    in_shardings: Any = None
-    places: ArrayPlaces | None = None
-    bound: tuple[Any, ...] = ()
-    keeps_unused: bool = False
-    checkpoint: str = ""
-    constraints: tuple[tuple[Frame, Reconstrained], ...] = ()
-    contexts: Contexts = field(default_factory=Contexts.here)
-    tally: Tally = field(default_factory=Tally)
+    traced_for: Callable[[DeviceMesh | None], Any] | None = None  # gives the `Traced` of an exported program on a mesh
+    leaves: tuple[Leaf, ...] = ()  # what filters see of every array, where that is more than the array
+    signature: CallSignature | None = None  # what `jax.jit` would know this call by, if that is known
+    in_shardings: Any = None  # those that the function was wrapped with, for the signatures of further calls
+    places: ArrayPlaces | None = None  # where its arrays stand, if some may stand at several places
+    bound: tuple[Any, ...] = ()  # what a method is bound to, before the arguments of further calls
+    keeps_unused: bool = False  # arguments that no result needs stay in the program
+    checkpoint: str = ""  # the policy that its layers are traced under, besides what it says itself
+    constraints: tuple[tuple[Frame, Reconstrained], ...] = ()  # the function's own that are traced otherwise
+    contexts: Contexts = field(default_factory=Contexts.here)  # what held around the call
+    tally: Tally = field(default_factory=Tally)  # how often the function was traced, for this call and those made of it
 
     def signed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallSignature:
-        """What `jax.jit` would know a call of the same function by. Raises TraceError if an argument is no array and
-        not static, or a static one cannot be hashed."""
-        wrapped = _jax.unwrap_jit(self.fn)
-        plain = self.fn if wrapped is None else wrapped.fn
-        args = (*self.bound, *args)
-        return signature_of(plain, self.name, args, kwargs, self.options, self.in_shardings)
+        """What `jax.jit` would know a call of the same function by; errors as `signature_of`."""
+        args, fn = (*self.bound, *args), _jax.plain_function(self.fn)
+        return signature_of(fn, self.name, args, kwargs, self.options, self.in_shardings)
 
     @property
     def dynamic(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -194,12 +153,16 @@ class Call:
         """The dynamic arguments' leaves, in the order of the flat program."""
         return tuple(jax.tree.leaves(self.dynamic))
 
+    def filled(self, arrays: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The (positional, keyword) arguments with others in place of the dynamic ones' leaves, in that order."""
+        positional, keyword = jax.tree.unflatten(jax.tree.structure(self.dynamic), list(arrays))
+        static, left = self.options.static_places(self.fn, len(self.args)), iter(positional)
+        return tuple(a if i in static else next(left) for i, a in enumerate(self.args)), {**self.kwargs, **keyword}
+
 
 def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Any:
-    """(arguments, keyword arguments) with a ShapeDtypeStruct for every array, but for the static ones.
-
-    Shardings that arrays have stay on them. Raises TraceError if an argument is no array and not static.
-    """
+    """(arguments, keyword arguments) with a ShapeDtypeStruct, its sharding on it, for every array but the static ones.
+    Raises TraceError if an argument is no array and not static."""
     static = options.static_places(fn, len(args))
     positional = tuple(a if i in static else abstract_tree(f"argument {i}", a) for i, a in enumerate(args))
     keyword = {k: a if k in options.static_argnames else abstract_tree(k, a) for k, a in kwargs.items()}

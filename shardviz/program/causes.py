@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axes_size, axis_name
-from shardviz.program.links import DimLink, FactorRule, Links, LinkStep, Named, Node, NodeDim, NodeKey, reach
+from shardviz.program.links import DimLink, FactorRule, LinkStep, Named, Node, NodeDim, NodeKey, reach
 from shardviz.program.perturb import Perturbed, places_of
 from shardviz.records.why import AxisWhy, Cause, ChainStop, End, Giver, Hop, Source
 
@@ -115,15 +115,12 @@ class Tracing:
         return [sources[key] for key in keys]
 
     def _widened(self, near: Sequence[Source]) -> list[Source]:
-        """The near sources, and farther ones until the value loses the axis without all of them.
-
-        Where the near ones are gone, the axis may come in from sources that they had kept away.
-        """
+        """The near sources, and farther ones that they had kept away, until the value loses the axis."""
         gone = list(near)
         for _ in range(_MOST_REACHED):
             if self._is_lost(gone):
                 break
-            reached = self._nearest(self._target_in(self.trial.links(gone)), self._sources)
+            reached = self._nearest(self.trial.links(gone).dim(self.key, self.target.dim), self._sources)
             new = [source for source in self._in_order(reached) if source not in gone]
             if not new:
                 break
@@ -150,30 +147,23 @@ class Tracing:
         if start is not None:
             alone = self.trial.links(others) if others else self.trial.base
             for links in dict.fromkeys((alone, self.trial.base)):
-                through = lambda cut, links=links: self._carries(cut) and self._carries(_in(links, cut))  # noqa: E731
+                same = lambda cut, links=links: links.dim(cut.node.key, cut.dim)  # noqa: E731
+                through = lambda cut, same=same: self._carries(cut) and self._carries(same(cut))  # noqa: E731
                 if hops := self._path(start, self.target, through, named):
                     return hops, ()
         return self._path_by_itself(causes, named)
-
-    def _target_in(self, links: Links) -> NodeDim | None:
-        """The same dimension in another run; None where it is no more there."""
-        node = links.find(self.key)
-        return None if node is None else NodeDim(node, self.target.dim)
 
     def _carries(self, cut: NodeDim | None) -> bool:
         return cut is not None and cut.carries(self.axis)
 
     def _path_by_itself(self, causes: Sequence[Cause], named: Named) -> tuple[tuple[Hop, ...], tuple[str, ...]]:
-        """The chain in a program where only the causes say the axis.
-
-        In the plan itself a value on the way may have lost the axis again, because another source says it for another
-        dimension of that value.
-        """
+        """The chain in a program where only the causes say the axis: in the plan itself a value on the way may have
+        lost it, because another source says it for another dimension of that value."""
         base, first = self.trial.base.nodes, causes[0].source
         called = lambda node: named(base[node.key]) if node.key in base else str(node.key)  # noqa: E731
         for kept in ([c.source.key for c in causes], [first.key]):
             gone = tuple(s for s in self._sources if s.key not in kept)
-            target = self._target_in(self.trial.links(gone)) if gone else None
+            target = self.trial.links(gone).dim(self.key, self.target.dim) if gone else None
             if target is None or not self._carries(target):
                 continue
             start = self._nearest(target, [first]).get(first.key)
@@ -197,8 +187,7 @@ class Tracing:
         return tuple(hops)
 
     def _nearest(self, target: NodeDim | None, sources: Iterable[Source]) -> dict[tuple, NodeDim]:
-        """The sources that are connected with a value through dimensions that carry the axis, the nearest first: the
-        source's key → the dimension at which it stands."""
+        """Which sources are connected with a value along the axis, the nearest first → the dimension where they are."""
         wanted = {(s.role, place, s.dimension): s.key for s in sources for place in s.places}
         reached: dict[tuple, NodeDim] = {}
 
@@ -235,10 +224,7 @@ class Tracing:
         return tuple(Cause(source=s, verdict=verdict, enough=False) for s, verdict in pairs)
 
     def _fewest(self, free: Sequence[Source]) -> tuple[list[Source], list[Source]]:
-        """A smallest set of sources without which the axis is lost; and those in it that were not tried alone.
-
-        It begins with all and puts back the farthest first, half of them at once where possible.
-        """
+        """A smallest set of sources without which the axis is lost; and those in it that were not tried alone."""
         keep = list(free)
         tried: list[Source] = []
         half = len(keep) // 2
@@ -255,12 +241,6 @@ class Tracing:
             else:
                 tried.append(source)
         return keep, [s for s in keep if s not in tried]
-
-
-def _in(links: Links, cut: NodeDim) -> NodeDim | None:
-    """The same dimension in another run; None where it is no more there."""
-    node = links.nodes.get(cut.node.key)
-    return None if node is None else NodeDim(node, cut.dim)
 
 
 # Steps in words.
@@ -312,8 +292,7 @@ def _words(step: LinkStep, rule: FactorRule, before: NodeDim, after: NodeDim, fa
 
 
 def _called(step: LinkStep, cut: NodeDim, factor: int) -> tuple[bool, str]:
-    """Whether a dimension is an operand's, and what it is called; numbers that an operation takes besides its arrays
-    are not counted."""
+    """Whether a dimension is an operand's, and what it is called; of operands only the arrays are counted."""
     same = [n for n, (node, _) in enumerate(step.arrays) if node is cut.node]
     at = next(n for n in same if factor in step.arrays[n][1][cut.dim])
     operand = at < len(step.ins)
@@ -380,8 +359,7 @@ def _wanted(node: Node, named: Named) -> str:
 
 
 def _givers(trial: Perturbed, key: NodeKey, axis: str, ways: Sequence[tuple[NodeDim, int]]) -> Iterator[Giver]:
-    """Specs that were tried and bring the axis, the nearest first; `ways`: the dimensions that are connected with the
-    value, the nearest first, and with which of its own."""
+    """Specs that were tried and bring the axis, the nearest first; `ways` as `axis_why` has them."""
     mesh, until = trial.bound.mesh, trial.runs + _MOST_GIVER_RUNS
     shardings = {(each.role, place): each for each in trial.shardings for place in each.places}
     brought = set()
@@ -394,7 +372,7 @@ def _givers(trial: Perturbed, key: NodeKey, axis: str, ways: Sequence[tuple[Node
             return
         dims = [tuple(a for a in axes if axis_name(a) != axis) for axes in old.spec.dims]
         dims[cut.dim] = (*dims[cut.dim], axis)
-        source = old.at(cut.dim, axis, Spec(tuple(dims)))
+        source = replace(old, dimension=cut.dim, axis=axis, spec=Spec(tuple(dims)))
         uneven = cut.node.shape[cut.dim] % axes_size(dims[cut.dim], mesh)
         if uneven or source.key in brought:
             continue

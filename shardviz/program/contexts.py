@@ -24,13 +24,8 @@ from shardviz.records.groups import grouped
 
 @dataclass(frozen=True, eq=False)
 class Contexts:
-    """What held around a call.
-
-    Attributes:
-        places: where a mesh stood: of `_jax.PLACES`.
-        settings: JAX's settings that a trace depends on: name → value.
-        rules: flax's logical axis rules; empty without them.
-    """
+    """What held around a call: where a mesh stood, of `_jax.PLACES`; JAX's settings that a trace depends on; and flax's
+    logical axis rules."""
 
     places: frozenset[str] = frozenset()
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -67,14 +62,9 @@ class Constraint:
 
 @dataclass(frozen=True)
 class MeshAsked:
-    """A line that does one thing where a mesh stands around the call, and another where none does.
-
-    Attributes:
-        source: the line.
-        specs: the specs of the constraints that it makes only under a mesh; empty where it makes another difference.
-        places: the places of which each is enough for them.
-        explored: the places that the explored program has a mesh in.
-    """
+    """A line that does one thing where a mesh stands around the call, and another where none does: the specs of the
+    constraints that it makes only under one (none for another difference), the places of which each is enough for that,
+    and those that the explored program has a mesh in."""
 
     source: Frame | None
     specs: tuple[Spec, ...]
@@ -88,13 +78,9 @@ Found = tuple[Counter[Constraint], Counter[tuple[str, Frame | None]]]
 def mesh_asked(
     explored: frozenset[str], own: Found, other: Found, under: Callable[[frozenset[str]], Found | None]
 ) -> tuple[MeshAsked, ...]:
-    """The lines in which a program traced under a mesh in some places (`explored`) differs from itself in others.
-
-    Args:
-        own: its constraints and its operations, each with its line.
-        other: the same of a trace under a mesh in no place, or where `explored` is not all of them, in all.
-        under: the same of a trace under a mesh in these places; None where it cannot be traced.
-    """
+    """The lines in which a program traced under a mesh in the places `explored` differs from itself in others. `own` is
+    what it has there (`Found`), `other` the same in no place, or where `explored` is not all of them, in all; `under`
+    gives the same of any places, None where it cannot be traced."""
     if own == other or (own[0] == other[0] and _named(own) == _named(other)):
         return ()  # JAX keeps the lines of a function that it has traced for another caller
     bare, full = (other, own) if explored == _jax.PLACES else (own, other)

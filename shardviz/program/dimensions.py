@@ -17,16 +17,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jax.extend.mlir import ir
 
 from shardviz.errors import ShardvizError
 from shardviz.program.lower import Lowered
 from shardviz.program.propagate import PIPELINE, rehearse_module
 from shardviz.program.seeding import BATCHED, KEPT, SCANNED, WINDOW, Member, Opened
+from shardviz.program.trace import Argument
 from shardviz.records.groups import grouped
+from shardviz.records.paths import label, segments
 from shardviz.visible import Visible
 
 _NUMBERS = re.compile(r"\d+")
@@ -35,35 +36,23 @@ _ANY_LAYERS = frozenset(("kernel", "bias", "weight", "scale", "embedding", "w", 
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
-    """Dimensions of arrays that belong together.
+    """Dimensions of arrays that belong together."""
 
-    Attributes:
-        name: what it is called: `batch`, `sequence` (of token ids), `layers`, `experts`, a letter of an einsum, or a
-            member, `w1:1`.
-        sizes: the members' sizes, the most frequent first; more than one where a program slices or joins along it, or
-            repeats it (heads of queries, keys and values).
-        members: which dimensions of which arguments and outputs.
-        conflicts: tree path → its dimensions that are members, where an array has several: one axis can cut only one.
-        stacked: its arrays are stacked along it, and a scan runs over them.
-        experts: weights are experts along it: each slice multiplies rows of its own; see `program/seeding.py`.
-        window: it is the height or width of a convolution's kernel.
-        of: `batch` or `sequence` where it is the first or second dimension of data; else empty.
-        mapped: the mesh axes that a `shard_map` or `pmap` inside cuts it by into single elements; else empty.
-        taken: the mesh axes by which a `shard_map` inside takes most arrays that have it; else empty.
-        moved: where arrays inside are resharded if all of it is sharded (`rotary, llama.py:40`), as where a sequence's
-            queries meet its keys; empty where only partial sums are added. See `program/seeding.py`.
-    """
-
-    name: str
+    name: str  # `batch`, `sequence` (of token ids), `layers`, `experts`, a letter of an einsum, or a member, `w1:1`
+    # the members', the most frequent first; several where a program slices, joins or repeats along it (heads)
     sizes: tuple[int, ...]
-    members: tuple[Member, ...]
+    members: tuple[Member, ...]  # which dimensions of which arguments and outputs
+    # tree path → its dimensions that are members, of an array that has several: one axis can cut only one
     conflicts: Mapping[str, tuple[int, ...]]
-    stacked: bool = False
+    stacked: bool = False  # its arrays are stacked along it, and a scan runs over them
+    # weights are experts along it: each slice multiplies rows of its own; see `program/seeding.py`
     experts: bool = False
-    window: bool = False
-    of: str = ""
-    mapped: tuple[str, ...] = ()
-    taken: tuple[str, ...] = ()
+    window: bool = False  # it is the height or width of a convolution's kernel
+    of: str = ""  # `batch` or `sequence` where it is the first or second dimension of data; else empty
+    mapped: tuple[str, ...] = ()  # the mesh axes that a `shard_map` or `pmap` inside cuts it by into single elements
+    taken: tuple[str, ...] = ()  # the mesh axes by which a `shard_map` inside takes most arrays that have it
+    # where arrays inside are resharded if all of it is sharded (`rotary, llama.py:40`), as where a sequence's queries
+    # meet its keys; empty where only partial sums are added
     moved: tuple[str, ...] = ()
 
     @property
@@ -138,31 +127,24 @@ class Dimensions(tuple[Dimension, ...], Visible):
         return Dimensions(dimensions)
 
 
-class _NamedArray(NamedTuple):
-    role: str
-    path: str
-    shape: tuple[int, ...]
-    dtype: str
+_Arrays = Mapping[tuple[str, str], Argument]
+"""A program's arrays, by role and tree path."""
 
 
 def dimensions(lowered: Lowered) -> Dimensions:
     """The logical dimensions of a lowered program; see the module's words on how they are found. Raises CompileError if
     Shardy does not survive the program, which is tried in a process of its own first."""
     traced = lowered.traced
-    arrays = [
-        *(_NamedArray("argument", a.name, tuple(a.shape), str(a.dtype)) for a in traced.arguments),
-        *(_NamedArray("output", o.name, tuple(o.shape), str(o.dtype)) for o in traced.outputs),
-    ]
-    sizes = {Member(a.role, a.path, d): size for a in arrays for d, size in enumerate(a.shape)}
-    named = {(a.role, a.path): a for a in arrays}
-    with lowered.entered(), ir.Location.unknown():
+    arrays = {("argument", a.name): a for a in traced.arguments} | {("output", o.name): o for o in traced.outputs}
+    sizes = {Member(*at, d): size for at, array in arrays.items() for d, size in enumerate(array.shape)}
+    with lowered.entered():
         opened = Opened(lowered)
         trial = opened.bytecode()
     rehearse_module(trial, PIPELINE)
-    with lowered.entered(), ir.Location.unknown():
+    with lowered.entered():
         opened.begin()
         uses = opened.uses()
-    groups = _groups(opened, arrays, sizes)
+    groups = _groups(lowered, opened, sizes)
     for group in groups:
         group.stacked = any(m.dimension == 0 for m in group.members & uses[SCANNED])
     groups = _joined(groups, lambda group: _stack(group, sizes))
@@ -172,14 +154,14 @@ def dimensions(lowered: Lowered) -> Dimensions:
     state = _state(arrays, groups, hidden, traced.differentiated)
     for group in groups:
         weights = {m for m in group.members if _head(m.path) in state}
-        router = {m for m in weights if len(named[m[:2]].shape) < 3}
+        router = {m for m in weights if len(arrays[m[:2]].shape) < 3}
         batched = not group.stacked and not weights.isdisjoint(uses[BATCHED])
         group.experts = batched and (weights - router).isdisjoint(uses[KEPT])
         if not (group.mapped or group.stacked or group.experts):
-            group.of = _data(group.members, named, state, hidden) or _data(group.members, named, state, mapped)
+            group.of = _data(group.members, arrays, state, hidden) or _data(group.members, arrays, state, mapped)
         group.window = not weights.isdisjoint(uses[WINDOW])
         group.taken = opened.taken(group.members)
-    return Dimensions(_named(groups, sizes, named))
+    return Dimensions(_named(groups, sizes, arrays))
 
 
 @dataclass
@@ -200,23 +182,19 @@ class _DimensionGroup:
         self.moved |= other.moved
 
 
-def _groups(opened: Opened, arrays: Sequence[_NamedArray], sizes: Mapping[Member, int]) -> list[_DimensionGroup]:
-    """A group for each seed that is in no group yet; groups that share a dimension become one.
-
-    When a seed has been tried, those that are like it but for numbers in their paths, the other layers', are tried
-    together, each with an axis of its own.
-    """
+def _groups(lowered: Lowered, opened: Opened, sizes: Mapping[Member, int]) -> list[_DimensionGroup]:
+    """A group for each seed that is in no group yet, tried together with the other layers' (alike but for numbers in
+    their paths), each with an axis of its own; groups that share a dimension become one."""
     groups: list[_DimensionGroup] = []
     placed: set[Member] = set()
     for axes, members in opened.used_up(sizes).items():
         groups.append(_DimensionGroup(members, Counter(dict.fromkeys(axes, 1)), mapped=axes))
         placed |= members
-    seeds = [Member(a.role, a.path, d) for a in arrays if a.role == "argument" for d in range(len(a.shape))]
-    free = [seed for seed in seeds if sizes[seed] > 1 and seed not in placed]
+    free = [seed for seed in sizes if seed.role == "argument" and sizes[seed] > 1 and seed not in placed]
     for of_a_kind in grouped(((_NUMBERS.sub("#", s.path), s.dimension, sizes[s]), s) for s in free).values():
         for some in (of_a_kind[:1], *opened.batches(of_a_kind[1:], sizes)):
             left = [seed for seed in some if seed not in placed]
-            with opened.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
+            with lowered.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
                 caught = opened.caught(left, sizes) if left else {}
             for seed, (members, letters, moved) in caught.items():
                 group = _DimensionGroup({m for m in members if sizes.get(m, 0) > 1} | {seed}, letters, moved=moved)
@@ -232,9 +210,7 @@ def _groups(opened: Opened, arrays: Sequence[_NamedArray], sizes: Mapping[Member
 
 
 def _joined(groups: Iterable[_DimensionGroup], key: Callable[[_DimensionGroup], Any]) -> list[_DimensionGroup]:
-    """The groups, with those of one key put together; a key of None keeps a group apart, and so does an array that
-    would be in the same group twice, as it is between two layers.
-    """
+    """The groups, those of one key put together, if no array would be in one twice; a key of None joins none."""
     joined: list[_DimensionGroup] = []
     alike: dict[Any, _DimensionGroup] = {}
     for group in groups:
@@ -252,45 +228,32 @@ def _arrays(group: _DimensionGroup) -> set[tuple[str, str]]:
 
 
 def _stack(group: _DimensionGroup, sizes: Mapping[Member, int]) -> Any:
-    """Size and parent path (`layers` of `params['layers']['wq']`) of what a scan runs over; None for any other
-    group."""
+    """Size and parent path (`layers` of `params['layers']['wq']`) of what a scan runs over; None for others."""
     first = min(group.members)
     return (sizes[first], ".".join(_keys(first.path)[1:-1])) if group.stacked else None
 
 
 def _repeated(group: _DimensionGroup, sizes: Mapping[Member, int]) -> Any:
-    """The members but for the numbers of layers in their paths; None where no path has one.
-
-    A number above an array's own name is a layer's. One in the name is a layer's only where all members have the same:
-    `c2` and `c3` of one block are two weights, `up_4` and `down_4` are of one layer.
-    """
-    parts = [(m, m.path.removesuffix(key), key) for m in group.members for key in (_last_key(m.path),)]
+    """The members but for the numbers of layers in their paths; None where no path has one. A number above an array's
+    own name is a layer's; one in the name only where all members have the same: `c2` and `c3` of one block are two
+    weights."""
+    parts = [(m, m.path.removesuffix(key), key) for m in group.members for key in ("".join(segments(m.path)[1:][-1:]),)]
     own = {number for *_, key in parts for number in _NUMBERS.findall(key)}
     name = lambda key: _NUMBERS.sub("#", key) if len(own) == 1 else key  # noqa: E731
     plain = frozenset((m.role, _NUMBERS.sub("#", above) + name(key), m.dimension, sizes[m]) for m, above, key in parts)
     return plain if any("#" in path for _, path, *_ in plain) else None
 
 
-_KEY = re.compile(r"\[('?)([^\[\]]*)\1\]|\.(\w+)")
-
-
 def _keys(path: str) -> list[str]:
-    head = re.split(r"[\[.]", path, maxsplit=1)[0]
-    return [head, *(match[1] or match[2] for match in _KEY.findall(path[len(head) :]))]
+    """The keys of a tree path, an index without its brackets too: `params`, `layers`, `0` of `params['layers'][0]`."""
+    return [label(segment).strip("[]") for segment in segments(path)]
 
 
 def _leaf(path: str) -> str:
     return _keys(path)[-1]
 
 
-def _last_key(path: str) -> str:
-    """The last key of a tree path as it stands there; empty for a path without keys."""
-    return max((key[0] for key in _KEY.finditer(path) if key.end() == len(path)), key=len, default="")
-
-
-def _named(
-    groups: Sequence[_DimensionGroup], sizes: Mapping[Member, int], arrays: Mapping[tuple[str, str], _NamedArray]
-) -> Iterator[Dimension]:
+def _named(groups: Sequence[_DimensionGroup], sizes: Mapping[Member, int], arrays: _Arrays) -> Iterator[Dimension]:
     """The groups with their names, the one with the most members first."""
     taken: set[str] = set()
     order = lambda group: (-len(group.members), min(group.members))  # noqa: E731
@@ -315,34 +278,27 @@ def _named(
         )
 
 
-def _state(
-    arrays: Sequence[_NamedArray], groups: Sequence[_DimensionGroup], hidden: Set[Member], differentiated: bool
-) -> set[str]:
+def _state(arrays: _Arrays, groups: Sequence[_DimensionGroup], hidden: Set[Member], differentiated: bool) -> set[str]:
     """The arguments that are parameters or optimizer state, and no data; an array that comes without a tree is data.
-
-    In a program with a derivative, what comes out again is state. In one without, that is a cache, which is data. Where
-    there are token ids or labels, trees that share no dimension with them are parameters; else the largest tree is.
-    """
-    arguments = [a for a in arrays if a.role == "argument" and a.shape]
-    outputs = {(_leaf(a.path), a.shape) for a in arrays if a.role == "output"}
-    returned = {_head(a.path) for a in arguments if (_leaf(a.path), a.shape) in outputs}
-    trees = [a for a in arguments if len(_keys(a.path)) > 1] or arguments
-    named = {(a.role, a.path): a for a in arrays}
-    batches = (g.members for g in groups if not g.members & hidden and _of_ids(g.members, named, hidden, 0))
+    What comes out again is state where there is a derivative, else a cache, which is data. Where there are token ids,
+    trees that share no dimension with them are parameters; else the largest tree is."""
+    arguments = [a for (role, _), a in arrays.items() if role == "argument" and a.shape]
+    outputs = {(_leaf(path), a.shape) for (role, path), a in arrays.items() if role == "output"}
+    returned = {_head(a.name) for a in arguments if (_leaf(a.name), a.shape) in outputs}
+    trees = [a for a in arguments if len(segments(a.name)) > 1] or arguments
+    batches = (g.members for g in groups if not g.members & hidden and _of_ids(g.members, arrays, hidden, 0))
     with_ids = {_head(m.path) for members in batches for m in members if m.role == "argument"}
-    others = [a for a in trees if _head(a.path) not in with_ids and (differentiated or _head(a.path) not in returned)]
-    without_ids = {_head(a.path) for a in others} if with_ids else set()
+    others = [a for a in trees if _head(a.name) not in with_ids and (differentiated or _head(a.name) not in returned)]
+    without_ids = {_head(a.name) for a in others} if with_ids else set()
     state = returned | without_ids if differentiated else without_ids
     if state or not trees:
         return state
     candidates = trees if differentiated else others or trees
-    return {_head(max(candidates, key=lambda a: math.prod(a.shape)).path)}
+    return {_head(max(candidates, key=lambda a: math.prod(a.shape)).name)}
 
 
 def _roles(group: _DimensionGroup) -> Iterator[str]:
-    """What a dimension is called by what it does: `batch`, `sequence`, `layers`, `experts`, or the letter that einsums
-    give it.
-    """
+    """What a dimension is called by what it does: `batch`, `layers`, `experts`, or its letter in einsums."""
     if group.of:
         yield group.of
     if group.stacked:
@@ -353,9 +309,7 @@ def _roles(group: _DimensionGroup) -> Iterator[str]:
         yield min(group.letters, key=lambda letter: (-group.letters[letter], letter))
 
 
-def _data(
-    members: Set[Member], arrays: Mapping[tuple[str, str], _NamedArray], state: Set[str], hidden: Set[Member]
-) -> str:
+def _data(members: Set[Member], arrays: _Arrays, state: Set[str], hidden: Set[Member]) -> str:
     """`batch` or `sequence` of a dimension of data (in no argument of `state`); empty for any other. What a `shard_map`
     or `pmap` uses up, or a loop steps along, is `hidden`: what is inside does not see it."""
     arguments = [m for m in members if m.role == "argument"]
@@ -367,26 +321,21 @@ def _data(
     return ""
 
 
-def _of_ids(
-    members: Set[Member], arrays: Mapping[tuple[str, str], _NamedArray], hidden: Set[Member], place: int
-) -> bool:
+def _of_ids(members: Set[Member], arrays: _Arrays, hidden: Set[Member], place: int) -> bool:
     """Whether token ids, labels or the like have a dimension at this place."""
     ids = (m for m in members if m.role == "argument" and "int" in arrays[m[:2]].dtype)
     return any(d == place and rank <= 2 for d, rank in (_seen(m, arrays, hidden) for m in ids))
 
 
-def _seen(member: Member, arrays: Mapping[tuple[str, str], _NamedArray], hidden: Set[Member]) -> tuple[int, int]:
+def _seen(member: Member, arrays: _Arrays, hidden: Set[Member]) -> tuple[int, int]:
     """The place of a dimension among those of its array that are not hidden, and how many these are."""
     shown = [d for d in range(len(arrays[member[:2]].shape)) if member._replace(dimension=d) not in hidden]
     return sum(d < member.dimension for d in shown), len(shown)
 
 
-def _own_names(members: Sequence[Member], arrays: Mapping[tuple[str, str], _NamedArray]) -> Iterator[str]:
-    """By a member, that of a matrix first: `w1:1`, and with more and more of its path: `layers.w1:1`.
-
-    A place in a list is no name: that begins with what the list is called, `params.0:1`. Nor is a word that every layer
-    of a library has: that begins with the layer, `down.kernel:0`.
-    """
+def _own_names(members: Sequence[Member], arrays: _Arrays) -> Iterator[str]:
+    """By a member, a matrix's first: `w1:1`, and with more and more of its path: `layers.w1:1`. A place in a list, or a
+    word that every layer of a library has, is no name: `params.0:1`, `down.kernel:0`."""
     ranked = sorted(members, key=lambda m: (len(arrays[m[:2]].shape) < 2, len(_keys(m.path)), len(_leaf(m.path)), m))
     for length in itertools.count(1):
         for m in ranked:
@@ -398,4 +347,4 @@ def _own_names(members: Sequence[Member], arrays: Mapping[tuple[str, str], _Name
 
 
 def _head(path: str) -> str:
-    return _keys(path)[0]
+    return segments(path)[0]

@@ -30,14 +30,7 @@ _ALIAS, _DONOR = "tf.aliasing_output", "jax.buffer_donor"
 
 @dataclass(frozen=True)
 class Shard:
-    """An argument or a result on one device.
-
-    Attributes:
-        shape: one device's shape; the whole where the compiler chooses the sharding.
-        dtype: the element type.
-        memory: the kind of the memory that it lies in.
-        chosen: whether its sharding is the compiler's choice.
-    """
+    """An argument or a result on one device; whole where its sharding is the compiler's choice (`chosen`)."""
 
     shape: tuple[int, ...]
     dtype: str

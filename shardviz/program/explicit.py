@@ -28,12 +28,11 @@ from shardviz.errors import MeshError, SpecError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.call import Call
-from shardviz.program.module import spec_of
+from shardviz.program.module import CONSTRAINT, spec_of
 
 
 def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:
-    """The mesh axes whose shardings are in types. Raises MeshError if an axis is Manual, which a program's own mesh
-    cannot have."""
+    """The mesh axes whose shardings are in types. Raises MeshError if an axis is Manual."""
     for name, kind in zip(mesh.names, mesh.types, strict=True):
         if kind == "Manual":
             raise MeshError(
@@ -44,8 +43,7 @@ def explicit_axes(mesh: DeviceMesh) -> frozenset[str]:
 
 
 def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
-    """The part of the arguments' specs that is in their types: that over Explicit axes. Raises SpecError if a part of
-    an Explicit axis is used, which types cannot say."""
+    """The part of the arguments' specs over Explicit axes. Raises SpecError for a part of such an axis."""
     axes = explicit_axes(mesh)
     if not axes:
         return ()
@@ -58,31 +56,22 @@ def in_types(specs: dict[str, Spec], mesh: DeviceMesh) -> tuple[Spec, ...]:
                     "axis, split it in two, or make it Auto",
                     argument=name,
                 )
-        dims = (tuple(a for a in dim if axis_name(a) in axes) for dim in spec.dims)
-        unreduced, reduced = (
-            tuple(a for a in partial if axis_name(a) in axes) for partial in (spec.unreduced, spec.reduced)
-        )
-        specs_in_types.append(Spec(tuple(dims), unreduced, reduced, spec.unreduced_kind))
+        keep = lambda some: tuple(a for a in some if axis_name(a) in axes)  # noqa: E731
+        dims = tuple(map(keep, spec.dims))
+        specs_in_types.append(Spec(dims, keep(spec.unreduced), keep(spec.reduced), spec.unreduced_kind))
     return tuple(specs_in_types)
 
 
 def typed_arguments(call: Call, mesh: AbstractMesh, specs: tuple[Spec, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """A call's arguments with a sharding on every array, in the order of the flat program."""
-    static = call.options.static_places(call.fn, len(call.args))
-    left = iter(specs)
 
-    def put(x: Any) -> Any:
-        spec = next(left)
+    def typed(x: Any, spec: Spec) -> Any:
         if not isinstance(x, jax.ShapeDtypeStruct):
             return x
         sharding = NamedSharding(mesh, type_spec(spec))
         return jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type, sharding=sharding)
 
-    args = tuple(a if i in static else jax.tree.map(put, a) for i, a in enumerate(call.args))
-    names = sorted(call.kwargs)
-    return args, {
-        k: call.kwargs[k] if k in call.options.static_argnames else jax.tree.map(put, call.kwargs[k]) for k in names
-    }
+    return call.filled(map(typed, call.arrays, specs))
 
 
 def type_spec(spec: Spec) -> PartitionSpec:
@@ -139,11 +128,10 @@ _NOTE = "type_sharding"
 
 def mark_types(module: ir.Operation) -> None:
     """Notes on every operation the sharding that its result's type has."""
-    for op in _jax.walk(module):
-        if op.name == "sdy.sharding_constraint":
-            maker = op.operands[0].owner
-            if not isinstance(maker, ir.Block) and maker.location.attr == op.location.attr:
-                maker.attributes[_NOTE] = op.attributes["sharding"]
+    for op in _jax.walk(module, CONSTRAINT):
+        maker = op.operands[0].owner
+        if not isinstance(maker, ir.Block) and maker.location.attr == op.location.attr:
+            maker.attributes[_NOTE] = op.attributes["sharding"]
 
 
 def type_of(op: ir.Operation) -> Spec | None:

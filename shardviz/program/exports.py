@@ -22,8 +22,7 @@ from shardviz.errors import ParseError, ShardvizError, SpecError, TraceError
 from shardviz.files import write_whole
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, axis_text
-from shardviz.program import stablehlo_program, symbols
-from shardviz.program.adapt.exported import call_of, mesh_of
+from shardviz.program.adapt.exported import call_of, mesh_of, names_of, result_names, symbol_constraints
 from shardviz.program.lower import with_constraints
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import argument_names, assertions, mesh_in
@@ -37,50 +36,30 @@ UNREADABLE = "its StableHLO cannot be read"
 
 @dataclass(frozen=True)
 class ExportedArray:
-    """An argument or a result of an export.
+    """An argument or a result of an export."""
 
-    Attributes:
-        name: its name where the module tells, else its tree path.
-        shape: each dimension as text: a number, or an expression of symbols.
-        dtype: its element type's name.
-        spec: how it is sharded; None where the export says nothing, so that it is the compiler's choice.
-        sharding: the same as the export has it, where it is an HLO sharding.
-        kept: whether the module uses it.
-    """
-
-    name: str
-    shape: tuple[str, ...]
+    name: str  # as the module tells, else its tree path
+    shape: tuple[str, ...]  # each dimension as text: a number, or an expression of symbols
     dtype: str
-    spec: Spec | None = None
-    sharding: str = ""
-    kept: bool = True
+    spec: Spec | None = None  # None where the export says nothing: the compiler's choice
+    sharding: str = ""  # the same as the export has it, where it is an HLO sharding
+    kept: bool = True  # the module uses it
 
 
 @dataclass(frozen=True)
 class ExportRecord:
-    """What `jax.export` wrote down of a function, as far as its sharding is concerned.
-
-    Attributes:
-        name: the function's name.
-        arguments, results: every array.
-        mesh: the mesh of its shardings, where they have names.
-        devices: for how many devices it was lowered.
-        symbols: the symbolic dimensions.
-        constraints: what must hold of them.
-        module_bytes: the size of its StableHLO.
-        file_bytes: the size of the file; None for an export that was not read from one.
-    """
+    """What `jax.export` wrote down of a function, as far as its sharding is concerned."""
 
     name: str
     arguments: tuple[ExportedArray, ...]
     results: tuple[ExportedArray, ...]
-    mesh: DeviceMesh | None
-    devices: int
+    mesh: DeviceMesh | None  # that of its shardings, where they have names
+    devices: int  # for how many it was lowered
     platforms: tuple[str, ...]
-    symbols: tuple[str, ...] = ()
-    constraints: tuple[str, ...] = ()
-    module_bytes: int = 0
-    file_bytes: int | None = None
+    symbols: tuple[str, ...] = ()  # the symbolic dimensions
+    constraints: tuple[str, ...] = ()  # what must hold of them
+    module_bytes: int = 0  # the size of its StableHLO
+    file_bytes: int | None = None  # None for an export that was not read from a file
 
 
 def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
@@ -91,13 +70,13 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
         raise ParseError(f"{UNREADABLE}: {error}") from error
     with module.context:
         named = argument_names(module, len(exported.module_kept_var_idx))
-        constraints = symbols.constraints(assertions(module), _jax.constraints_of(exported.in_avals))
+        constraints = symbol_constraints(assertions(module), _jax.constraints_of(exported.in_avals))
         mesh = mesh_of(exported) or mesh_in(module)
     ins, outs = _jax.export_shardings(exported)
     kept = tuple(exported.module_kept_var_idx)
-    names = stablehlo_program.names(exported.in_tree, kept, named)
+    names = names_of(exported.in_tree, kept, named)
     arguments = enumerate(zip(names, exported.in_avals, ins, strict=True))
-    results = zip(stablehlo_program.result_names(exported.out_tree), exported.out_avals, outs, strict=True)
+    results = zip(result_names(exported.out_tree), exported.out_avals, outs, strict=True)
     return ExportRecord(
         exported.fun_name,
         tuple(_array(name, aval, cut, i in kept) for i, (name, aval, cut) in arguments),
@@ -120,9 +99,9 @@ def _array(name: str, aval: Any, sharding: Any, kept: bool) -> ExportedArray:
 
 
 def rehearse(data: bytes, options: Mapping[str, str]) -> None:
-    """Does with a file all that the kernel is about to do, in a process that may die of it. `options` has `values`, as
-    JSON, for its symbolic dimensions, and `mesh`, as text, if it is to become a program. Raises Exception: of any kind;
-    a `ParseError` with `UNREADABLE` in it where MLIR cannot read it."""
+    """Does with a file what the kernel is about to, in a process that may die of it, with `values` (JSON) for its
+    symbols and `mesh` (text) if it is to become a program. Any Exception; a `ParseError` with `UNREADABLE` where MLIR
+    cannot read it."""
     exported = _jax.read_export(data, any_type=True)
     record_of(exported, len(data))
     if "values" in options:
@@ -134,9 +113,8 @@ PLATFORMS = ("cpu", "tpu", "cuda", "rocm")
 
 
 def export(traced: Traced, bound: PlanRecord, platforms: Sequence[str] = ("cpu",)) -> Any:
-    """A program under a plan as a `jax.export.Exported`; what is said of `Program.export` holds. Raises ShardvizError
-    for a platform that JAX does not know; TraceError if it has no jaxpr any more (it was exported before), it calls
-    back to Python, or JAX cannot export it."""
+    """A program under a plan as a `jax.export.Exported`. Raises ShardvizError for a platform that JAX does not know;
+    TraceError if it was exported before, calls back to Python, or cannot be exported."""
     if traced.closed is None:
         raise TraceError(
             f"{traced.name} was exported before, so it has no function to export under another plan; export the "

@@ -48,12 +48,7 @@ _KINDS = {
 
 
 class MlirOperation(Operation):
-    """An operation of MLIR.
-
-    Attributes:
-        name: MLIR's name, such as `stablehlo.dot_general`.
-        around, place: where it was found to stand last, and inside of what (see `stablehlo.Places`).
-    """
+    """An operation of MLIR, with MLIR's name, `stablehlo.dot_general`, and where it was found to stand last."""
 
     __slots__ = ("around", "name", "place")
 
@@ -161,12 +156,7 @@ class MlirOperation(Operation):
 
 
 class MlirGraph(Graph):
-    """The graph of a StableHLO module.
-
-    Attributes:
-        module: MLIR's module, which the operations live in.
-        functions: symbol → MLIR's function.
-    """
+    """The graph of a StableHLO module, in which MLIR's operations live; with its functions by symbol."""
 
     def __init__(self, module: ir.Operation):
         """Reads it; its context is entered."""
@@ -180,8 +170,7 @@ class MlirGraph(Graph):
             self._read(blocks[symbol], function.regions[0].blocks[0])
 
     def cut(self, value: GraphValue, manual: Sequence[Axis] = ()) -> Spec | None:
-        """A value's spec, without the axes of the manual computations around it; None for one that is whole on every
-        device."""
+        """A value's spec, without the axes that are manual around it; None for one that is whole everywhere."""
         maker = value.maker
         if maker is None or "sdy.sharding" not in (attributes := maker.native.attributes):
             return cut_of(value.native, manual)

@@ -157,8 +157,7 @@ class Constrain:
 
     @classmethod
     def of(cls, value: Intermediate, spec: Any) -> Constrain:
-        """Reads a spec, in which `P.UNCONSTRAINED` may stand. Raises SpecError if it is none, or says what no
-        constraint can."""
+        """From a spec, in which `P.UNCONSTRAINED` may stand. Raises SpecError for what no constraint can say."""
         constraint, opened = Spec.with_open(None if spec is None else getattr(spec, "spec", spec))
         if constraint.unreduced or constraint.reduced or memory_of(constraint):
             raise SpecError(
@@ -191,14 +190,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Target:
-    """What an `Intermediate` is in the source.
-
-    Attributes:
-        file, function: where it is.
-        variable: what it is assigned to; empty for an expression.
-        expression: where its expression stands.
-        statement: where the statement stands that it is in.
-    """
+    """What an `Intermediate` is in the source: the variable, or empty, and where its expression and statement stand."""
 
     file: str
     function: str
@@ -232,8 +224,7 @@ def extract(file: str, extent: Extent) -> str:
 
 
 def located(wanted: Intermediate, operations: Sequence[Made]) -> Target:
-    """Where in the source a value is that a function makes. Raises SpecError if there is no such value, or there are
-    several; the message says which there are."""
+    """Where in the source a value is made. Raises SpecError if there is no such value, or several."""
     places = {(line.file, line.first, line.function): None for row in operations for line in row.lines if line.first}
     targets = list(_targets(wanted, places))
     if wanted.text:
@@ -253,8 +244,8 @@ def located(wanted: Intermediate, operations: Sequence[Made]) -> Target:
 
 def _targets(wanted: Intermediate, places: Iterable[tuple[str, int, str]]) -> Iterator[Target]:
     """What is so called, in the lines that make something; each statement once."""
-    seen = set[tuple[str, Extent]]()
-    name = _normal(wanted.name)
+    seen, tree = set[tuple[str, Extent]](), parsed(wanted.name, "eval")
+    name = wanted.name if tree is None else ast.unparse(tree)  # whatever its spaces and quotes
     for file, number, function in places:
         for statement in _statements_at(file, number):
             extent = Extent.of(statement)
@@ -282,8 +273,7 @@ def _fits(wanted: Intermediate, file: str, number: int, statement: ast.stmt) -> 
 
 
 def _nearest(wanted: Intermediate, targets: list[Target]) -> list[Target]:
-    """Of several lines with the same text those that are as near to what they were as any: in the same function, and
-    then at the same number."""
+    """Of lines with the same text those in the same function, and then at the same number, if there are any."""
     number = int(wanted.line.rpartition(":")[2] or 0)
     for same in (lambda t: t.function == wanted.function, lambda t: t.line == number):
         if kept := [t for t in targets if same(t)]:
@@ -324,12 +314,6 @@ def constraint_calls(file: str, line: int) -> list[ast.Call]:
     nodes = (node for statement in _statements_at(file, line) for node in ast.walk(statement))
     calls = [node for node in nodes if isinstance(node, ast.Call) and len(node.args) == 2]
     return [call for call in calls if ast.unparse(call.func).endswith("with_sharding_constraint")]
-
-
-def _normal(name: str) -> str:
-    """An expression as Python writes it, whatever its spaces and quotes."""
-    tree = parsed(name, "eval")
-    return name if tree is None else ast.unparse(tree)
 
 
 def _statements_at(file: str, line: int) -> list[ast.stmt]:

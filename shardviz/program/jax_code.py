@@ -67,8 +67,7 @@ def place(module, rules):
 
 
 def jax_code(bound: PlanRecord, traced: Traced, call: Call) -> str:
-    """Python source that runs a program as a plan has it. Raises SpecError if a spec cuts by a part of a mesh axis,
-    which no PartitionSpec says."""
+    """Python source that runs a program as a plan has it. Raises SpecError for a part of a mesh axis."""
     ins, outs = _texts(bound.in_specs, bound.in_memory), _texts(bound.out_specs, bound.out_memory)
     rules: dict[str, str] = {}
     if call.kind == "nnx":
@@ -133,16 +132,11 @@ def _imports(call: Call, mesh: DeviceMesh, uses: str) -> list[str]:
     lines += ["from flax import nnx"] if "nnx." in uses else []
     lines += [f"from jax.sharding import {', '.join(sharding)}"] if sharding else []
     lines += ["from jax.sharding import PartitionSpec as P"]
-    fn = _function(call)
+    fn = _jax.plain_function(call.fn)
     module, name = getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
     if module and module != "__main__" and name.isidentifier():
         return [*lines, "", f"from {module} import {name}"]
     return [*lines, "", f"# {call.name} is your own function"]
-
-
-def _function(call: Call) -> Any:
-    wrapped = _jax.unwrap_jit(call.fn)
-    return call.fn if wrapped is None else wrapped.fn
 
 
 def _mesh(mesh: DeviceMesh) -> list[str]:
@@ -158,15 +152,8 @@ def _mesh(mesh: DeviceMesh) -> list[str]:
 
 @dataclass(frozen=True)
 class _Function:
-    """What is jitted: `in_shardings` want every argument by position.
-
-    Attributes:
-        name: what it is called.
-        code: lines that make it, where the person's own function takes arguments by name.
-        parameters: every argument by position.
-        arrays: those of them that are arrays, and the tree of each.
-        options: as `jax.jit` takes them.
-    """
+    """What is jitted, all its arguments by position, as `in_shardings` want it: lines of code that make it where the
+    person's takes some by name, its parameters, the trees of those that are arrays, and options of `jax.jit`."""
 
     name: str
     code: list[str]
@@ -177,7 +164,7 @@ class _Function:
     @classmethod
     def of(cls, call: Call, traced: Traced, bound: PlanRecord) -> _Function:
         positional, keyword = traced.in_tree
-        parameters = [p.name for p in parameters_of(_function(call))]
+        parameters = [p.name for p in parameters_of(_jax.plain_function(call.fn))]
         count = max(len(call.args), len(positional))
         places = [parameters[i] if i < len(parameters) else f"argument_{i}" for i in range(count)]
         options_of, options = call.options, []
@@ -274,10 +261,8 @@ def _paths(tree: Any) -> list[tuple[tuple[Any, ...], str]]:
 
 
 def _rules(paths: Iterable[tuple[tuple[Any, ...], str]], texts: Mapping[str, str], otherwise: str) -> str:
-    """Rules that give every array what is written of it, each by the shortest end of its path that tells it apart.
-
-    A number in a path stands for any number, where the layers are alike.
-    """
+    """Rules that give every array what is written of it, each by the shortest end of its path that tells it apart; a
+    number in a path stands for any number, where the layers are alike."""
     rows = [(tuple(_pattern(key, alike=True) for key in path), path, texts[name]) for path, name in paths]
     rules: dict[str, str] = {}
     for general, path, text in rows:
@@ -288,7 +273,8 @@ def _rules(paths: Iterable[tuple[tuple[Any, ...], str]], texts: Mapping[str, str
         alone = (end for end in ends if {t for other, _, t in rows if other[-len(end) :] == end} == {text})
         rules.setdefault("/".join(next(alone, exact)), text)
     ordered = sorted(rules.items(), key=lambda rule: -rule[0].count("/"))
-    return "[\n" + "".join(f"    ({_raw(rule)}, {text}),\n" for rule, text in ordered) + "]"
+    raw = lambda rule: repr(rule) if '"' in rule or rule.endswith("\\") else f'r"{rule}"'  # noqa: E731
+    return "[\n" + "".join(f"    ({raw(rule)}, {text}),\n" for rule, text in ordered) + "]"
 
 
 def _pattern(key: Any, *, alike: bool) -> str:
@@ -296,20 +282,16 @@ def _pattern(key: Any, *, alike: bool) -> str:
     return re.sub(r"\d+", r"\\d+", text) if alike else text
 
 
-def _raw(pattern: str) -> str:
-    return f'r"{pattern}"' if '"' not in pattern and not pattern.endswith("\\") else repr(pattern)
-
-
 def written_lines(bound: PlanRecord, traced: Traced) -> list[str]:
     """For each constraint where to write what: `model.py, behind line 64: h = ...`."""
     return [
         f"{placed.target.frame.short.rpartition(':')[0]}, {where}: {code}"
         for each, placed in _pairs(bound, traced)
-        for where, code in [_said(each, placed)]
+        for where, code in [_written(each, placed)]
     ]
 
 
-def _said(each: Constrained, placed: Placed) -> tuple[str, str]:
+def _written(each: Constrained, placed: Placed) -> tuple[str, str]:
     target = placed.target
     code = f"jax.lax.with_sharding_constraint({target.label}, {each.spec_text})"
     time = "" if each.occurrence is None else f"  # only time {each.occurrence} that Python comes here, from 0"
@@ -324,11 +306,8 @@ def _pairs(bound: PlanRecord, traced: Traced) -> list[tuple[Constrained, Placed]
 
 
 def edited_sources(bound: PlanRecord, traced: Traced) -> dict[str, str]:
-    """File → its text with the plan's constraints written into it, and those of its variant in place of its own.
-
-    One that holds only for one of the times that Python comes to a line is written for all, with a comment that says
-    so: only a person can say how to tell the times apart.
-    """
+    """File → its text with the plan's constraints written into it, and those of its variant in place of its own. One
+    that holds only for one of the times that Python comes to a line is written for all, with a comment that says so."""
     by_file = grouped((placed.target.file, (each, placed)) for each, placed in _pairs(bound, traced))
     for frame, _ in traced.reconstrained:
         by_file.setdefault(frame.file, [])
@@ -356,8 +335,7 @@ def _own_line(placed: Placed) -> bool:
 
 
 def reconstrained_lines(traced: Traced) -> list[str]:
-    """For each constraint of the function's own that a variant changes what to write where: `model.py:64: x in place of
-    jax.lax.with_sharding_constraint(x, P('data'))`."""
+    """For each constraint of the function's own that a variant changes what to write where."""
     lines = []
     for frame, each in traced.reconstrained:
         calls = _calls(frame, each, traced)

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from functools import cache, lru_cache, partial
 from typing import Any
 
-from jax.extend.mlir import ir
-
 from shardviz.program.lower import Lowered, edited, with_constraints
 from shardviz.program.module import parse
 from shardviz.program.propagate import PIPELINE, prepared, run_passes
@@ -33,11 +31,11 @@ def stages_of(lowered: Lowered, bound: PlanRecord) -> Iterator[Stage]:
         jaxpr = with_constraints(lowered.traced, bound)
         read = partial(_jaxpr_read, jaxpr.jaxpr)
         yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=read, told="what JAX has traced")
-    with lowered.entered(), ir.Location.unknown():
+    with lowered.entered():
         text = _text(edited(lowered, bound))
     about = "what JAX hands to the compiler, with the plan's specs"
     yield Stage(name="stablehlo", title="StableHLO", kind="mlir", read=partial(mlir_lines, text), told=about)
-    with lowered.entered(), ir.Location.unknown():
+    with lowered.entered():
         module = prepared(lowered, bound)
         run_passes(module, PIPELINE)
         text = _text(module)
@@ -55,14 +53,7 @@ def mlir_lines(text: str) -> tuple[StageLine, ...]:
     """The lines of a module that was printed with its locations; the locations are read, and left out."""
     lines = [(line, _ALIAS.match(line)) for line in text.splitlines()]
     meant = {alias[1]: alias[2] for _, alias in lines if alias}
-    whole: dict[str, str] = {}
-
-    def expanded(name: str) -> str:
-        if name not in whole:
-            whole[name] = ""  # a location that would lead to itself ends there
-            whole[name] = _USED.sub(lambda used: expanded(used[1]), meant.get(name, ""))
-        return whole[name]
-
+    expanded = cache(lambda name: _USED.sub(lambda used: expanded(used[1]), meant.get(name, "")))
     place = cache(lambda name: _place(f"loc({expanded(name)})"))
 
     def read(line: str) -> StageLine:

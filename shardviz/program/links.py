@@ -42,17 +42,12 @@ RULES = "func.func(sdy-populate-op-sharding-rules)"
 
 
 class NodeKey(NamedTuple):
-    """A value's identity, which is the same under every plan.
+    """A value's identity, which is the same under every plan: the numbers of the calls that lead to it, and of the
+    operation that makes it, or that it is inside of (-1 for a function).
 
-    Attributes:
-        calls: the numbers of the calls that lead to it.
-        tag: the number of the operation that makes it, or that it is inside of; -1 for a function.
-        kind: `result`, as the operation computes it; `value`, the same as propagation has it, which the compiler may
-            have to move there; `argument` or `output` (of the program); or `inside 0`, `inside 1`, ...: an argument of
-            a block of what was entered.
-        place: which of them.
-        copy: which of several copies that the compiler made of a constant's operation.
-    """
+    Its kind is `result`, as the operation computes it; `value`, the same as propagation has it, which the compiler may
+    have to move there; `argument` or `output` (of the program); or `inside 0`, `inside 1`, ...: of a block of what was
+    entered. `place` is which of them, `copy` which copy that the compiler made of a constant's operation."""
 
     calls: tuple[int, ...]
     tag: int
@@ -63,17 +58,8 @@ class NodeKey(NamedTuple):
 
 @dataclass(eq=False)
 class Node:
-    """A value of the program.
-
-    Attributes:
-        key: what it is known by under every plan.
-        number: which of all nodes it is.
-        shape: its shape; of what is no array, none.
-        manual: the mesh axes of the manual computations around it.
-        cut: reads its spec.
-        maker: the operation that makes it; None for an argument, and inside of what is entered.
-        steps: what it is part of.
-    """
+    """A value of the program, known by its key under every plan: of what is no array the shape is empty; `cut` reads
+    its spec; `maker` is None for an argument, and inside of what is entered; `steps` are what it is part of."""
 
     key: NodeKey
     number: int
@@ -133,13 +119,8 @@ class NodeDim(NamedTuple):
 
 
 class DimLink(NamedTuple):
-    """From a dimension to one that is connected with it.
-
-    Attributes:
-        step: over what.
-        factor: the rule's number of what both are along; None at a boundary.
-        to: the other dimension.
-    """
+    """From a dimension to one that is connected with it: over which step, along which factor of its rule (None at a
+    boundary)."""
 
     step: LinkStep
     factor: int | None
@@ -148,20 +129,17 @@ class DimLink(NamedTuple):
 
 _SAME = frozenset(("stablehlo.optimization_barrier", "sdy.propagation_barrier"))
 _CONSTRAINTS = frozenset(("sdy.reshard", "sdy.sharding_constraint"))
+_ASKS = frozenset(("constraint", "output", "reshard", "same"))
+"""Kinds of steps that ask for a value right behind it, so that they are near though not upstream."""
 
 
 @dataclass(eq=False)
 class LinkStep:
-    """An operation, or a boundary, that connects dimensions.
+    """An operation, or a boundary, that connects dimensions: at a boundary `ins` are all that is tied together.
 
-    Attributes:
-        op: the operation.
-        kind: `rule`; or `call`, `return`, `loop`, `branch`, `manual`, `output`, `same`, `constraint`, `reshard`
-            (the compiler's own): it hands on every dimension as it is.
-        ins, outs: its operands and results; at a boundary what is tied together, all of them in `ins`.
-        where: reads its line and name stack.
-        array: of a manual computation's operand or result, which of them, the operands first.
-    """
+    Its kind is `rule`; or `call`, `return`, `loop`, `branch`, `manual`, `output`, `same`, `constraint`, `reshard` (the
+    compiler's own): it hands on every dimension as it is. `array` is which operand or result of a manual
+    computation."""
 
     op: Any
     kind: str
@@ -217,15 +195,9 @@ Factors = tuple[tuple[int, ...], ...]
 
 
 class FactorRule(NamedTuple):
-    """An operation's sharding rule in plain data.
-
-    Attributes:
-        arrays: the factors of each operand and then of each result.
-        reduced: factors that are summed over, or reduced otherwise.
-        whole: factors that the operation needs uncut.
-        blocked: factors along which it hands no axis on.
-        text: the rule as einsum, `([i, k], [k, j])->([i, j])`.
-    """
+    """An operation's sharding rule in plain data: the factors of each operand and then of each result; those that are
+    summed over or reduced, that it needs uncut, along which it hands no axis on; and as einsum, `([i, k], [k, j])->([i,
+    j])`."""
 
     arrays: tuple[Factors, ...]
     reduced: frozenset[int]
@@ -259,11 +231,8 @@ def einsum(*sides: Iterable[Factors]) -> str:
 
 
 class Links(Walker):
-    """A propagated module as a graph; specs, rules and places are read only where they are asked for.
-
-    Attributes:
-        nodes: key → value.
-    """
+    """A propagated module as a graph of nodes by key; specs, rules and places are read only where they are asked
+    for."""
 
     def __init__(self, module: ir.Operation, locations: dict[Any, Any]):
         super().__init__(MlirGraph(module), locations)
@@ -302,6 +271,11 @@ class Links(Walker):
                 return node
             moved += [s.ins[1] for s in node.steps if s.kind == "reshard" and s.ins[0] is node]
         return computed
+
+    def dim(self, key: NodeKey, dim: int) -> NodeDim | None:
+        """A dimension of the value of a key; None where the value is no more there."""
+        node = self.find(key)
+        return None if node is None else NodeDim(node, dim)
 
     def _new(self, value: GraphValue, key: NodeKey) -> Node:
         """A node; the value is found by it from now on."""
@@ -382,11 +356,8 @@ def reach(
     even: bool = False,
 ) -> dict[NodeDim, _Reached]:
     """Every dimension that is connected with one through dimensions that pass a test → (how far it is, the one nearer
-    to the start, how it is reached from there), nearest first. Nothing goes on from those that `ends` names.
-
-    What a value is made from is nearer than what is made of it, or used beside it: the way from a source along the
-    data reads as the program does. With `even` all ways are equally far.
-    """
+    to the start, how it is reached from there), nearest first; nothing goes on from those that `ends` names. What a
+    value is made from is nearer than what is made of it, or used beside it; with `even` all are equally far."""
     reached: dict[NodeDim, _Reached] = {}
     count = itertools.count()
     left: list[tuple[int, int, NodeDim, NodeDim | None, DimLink | None]] = [(0, next(count), start, None, None)]
@@ -399,14 +370,10 @@ def reach(
             continue
         for link in cut.links():
             if link.to not in reached and through(link.to):
-                length = 1 if even or link.step.upstream(cut.node, link.to.node) else _farther(link.step)
+                near = even or link.step.upstream(cut.node, link.to.node)
+                length = 1 if near else 2 if link.step.kind in _ASKS else 8
                 heapq.heappush(left, (distance + length, next(count), link.to, cut, link))
     return reached
-
-
-def _farther(step: LinkStep) -> int:
-    """How far it is over a step other than upstream: what asks for a value right behind it is near too."""
-    return 2 if step.kind in ("constraint", "output", "reshard", "same") else 8
 
 
 def _kind(name: str, number: int) -> str:
@@ -434,12 +401,8 @@ def tag(module: ir.Operation) -> None:
 
 
 class Numbered(PropagatedReading):
-    """A `PropagatedReading` of a numbered module, which remembers where each of its rows is in a graph.
-
-    Attributes:
-        keys: the key of every value.
-        moves: for every collective the key of what it moves, before all collectives on its way.
-    """
+    """A `PropagatedReading` of a numbered module, which remembers where its rows are in a graph: the key of every
+    value, and of what every collective moves, before all collectives on its way."""
 
     def __init__(self, *args: Any):
         self.keys: list[NodeKey] = []
@@ -499,10 +462,7 @@ _PARTS = frozenset(f"stablehlo.{op}" for op in ("dynamic_slice", "slice", "resha
 
 def namer(arguments: Sequence[str], outputs: Sequence[str], rows: Mapping[NodeKey, Row]) -> Named:
     """What each value is called: its tree path, its variable (`rows`: the report's values), or the operation that makes
-    it.
-
-    What a loop, a branch or a function hands on is called as what it is given, a slice of an argument as a part of it.
-    """
+    it; what is handed on as what it is given, a slice of an argument as a part of it."""
     names: dict[NodeKey, str] = {}
 
     def named(node: Node) -> str:

@@ -26,12 +26,15 @@ from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.donations import Shard, is_donated, set_donations
 from shardviz.program.explicit import type_spec
-from shardviz.program.library_lines import give_lines
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import (
+    CONSTRAINT,
     MESH,
     attributes_of,
+    give_lines,
+    leave_out,
     leave_out_constraints,
+    location,
     main_of,
     set_mesh,
     valid_mlir,
@@ -44,13 +47,8 @@ from shardviz.records.report import Constrained
 
 @dataclass(frozen=True)
 class LowerFor:
-    """What a program is lowered for: JAX has other lowerings for other platforms, and a few for other chips.
-
-    Attributes:
-        platform: `cpu`, `tpu` or `cuda`.
-        device_kind: JAX's name of the chip.
-        num_cores: the cores that make one JAX device.
-    """
+    """What a program is lowered for, as JAX has other lowerings for other platforms (`cpu`, `tpu`, `cuda`), and a few
+    for other chips (by JAX's name, and the cores that make one device)."""
 
     platform: str = "cpu"
     device_kind: str = "cpu"
@@ -64,57 +62,35 @@ ELSEWHERE = LowerFor("tpu", "TPU v5p", 2), LowerFor("cuda", "NVIDIA H100 80GB HB
 
 @dataclass(eq=False)
 class Lowered:
-    """A lowered program, to be edited by plans.
-
-    Attributes:
-        traced: what was lowered.
-        module: the module with every argument replicated; never changed.
-        platform: what it was lowered for, as `LowerFor.platform`.
-        lock: MLIR objects are used by one thread at a time.
-        locations: what is known of each source location, filled as they are met.
-        rehearsed: whether Shardy has been run on it outside the kernel.
-        partitionings: the parameters of the operations inside that say themselves how they are partitioned.
-        answered: whether they were asked, so that what they answered is in the module.
-        unanswered: why some of them are what they compute all the same.
-        placed: for each sharding constraint inside, in the order of a walk, which of the plan's own it is; None for
-            those of the function.
-        simplified: the same with the module as XLA would hand it to Shardy (`simplified.py`), made when it is first
-            asked for; never changed.
-        rows: the arguments and the results as the last plan had them, by name, and its mesh: few differ in the next.
-    """
+    """A lowered program, to be edited by plans."""
 
     traced: Traced
-    module: Any
-    platform: str = "cpu"
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    locations: dict[Any, Any] = field(default_factory=dict)
-    rehearsed: bool = False
+    module: Any  # with every argument replicated; never changed
+    platform: str = "cpu"  # what it was lowered for, as `LowerFor.platform`
+    lock: threading.Lock = field(default_factory=threading.Lock)  # MLIR objects are used by one thread at a time
+    locations: dict[Any, Any] = field(default_factory=dict)  # what is known of each, filled as they are met
+    rehearsed: bool = False  # Shardy has been run on it outside the kernel
     process: int = field(default_factory=os.getpid, repr=False)
-    partitionings: tuple[Any, ...] = ()
-    answered: bool = False
-    unanswered: tuple[str, ...] = ()
-    placed: tuple[int | None, ...] = ()
-    simplified: Lowered | None = field(default=None, repr=False)
+    partitionings: tuple[Any, ...] = ()  # the parameters of operations that say themselves how they are partitioned
+    answered: bool = False  # these were asked, so that what they answered is in the module
+    unanswered: tuple[str, ...] = ()  # why some of them are what they compute all the same
+    placed: tuple[int | None, ...] = ()  # which of the plan's own each constraint inside is; None: the function's
+    simplified: Lowered | None = field(default=None, repr=False)  # as XLA would hand it to Shardy; never changed
+    # arrays as the last plan had them: few differ in the next
     rows: dict[str, tuple[DeviceMesh, dict[str, Value]]] = field(default_factory=dict, repr=False)
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Holds the lock and enters the module's context.
-
-        A fork of the process that lowered has neither the thread that may have held the lock, nor those that MLIR would
-        share its work among.
-        """
+        """Holds the lock and enters the module's context, at no location. A fork of the process that lowered has
+        neither the thread that may have held the lock, nor those that MLIR would share its work among."""
         if self.process != os.getpid():
             self.process, self.lock = os.getpid(), threading.Lock()
             _jax.renew_threads(self.module.context)
-        with self.lock, self.module.context:
+        with self.lock, self.module.context, ir.Location.unknown():
             yield
 
     def apart(self) -> Lowered:
-        """The same program in a context of its own, so that long questions to it keep nobody else waiting.
-
-        Who has entered it may enter it again.
-        """
+        """The same program in a context of its own, which may be entered again, for long questions."""
         with self.entered():
             module = _jax.bytecode(self.module.operation)
         copy = _jax.module_from(module)
@@ -129,9 +105,7 @@ class Lowered:
 
     @cached_property
     def ragged_as_plain(self) -> tuple[Frame | None, ...]:
-        """The lines of ragged products (`jax.lax.ragged_dot`) that are lowered as plain ones, every group's over all
-        rows, as JAX does where the platform has no ragged product.
-        """
+        """The lines of `jax.lax.ragged_dot`s that are lowered as plain products, every group's over all rows."""
         closed = self.traced.closed
         names = [] if closed is None else list(_jax.equations(closed.jaxpr))
         ragged = [infos for name, infos in names if name.startswith("ragged_dot")]
@@ -196,10 +170,9 @@ def _opened(module: Any, placed: tuple[int | None, ...]) -> tuple[int | None, ..
     with module.context:
         if not placed:
             leave_out_constraints(module.operation)
-        for op, place in zip(constraints_in(module.operation), placed, strict=True):
+        for op, place in zip(_jax.walk(module.operation, CONSTRAINT), placed, strict=True):
             if place is None:
-                op.results[0].replace_all_uses_with(op.operands[0])
-                op.erase()
+                leave_out(op)
     return tuple(place for place in placed if place is not None)
 
 
@@ -207,32 +180,23 @@ def _unmarked(module: Any) -> tuple[int | None, ...]:
     """Takes the marks off a module's sharding constraints: for each in the order of a walk the mark's number."""
     marks: list[int | None] = []
     with module.context:
-        for op in constraints_in(module.operation):
+        for op in _jax.walk(module.operation, CONSTRAINT):
             marked = _jax.marked_text(str(op.location))
             marks.append(None if marked is None else marked[0])
             if marked is not None:
-                op.location = ir.Module.parse(f"module {{}} {marked[1]}").operation.location
+                op.location = location(marked[1])
     return tuple(marks)
 
 
-def constraints_in(module: ir.Operation) -> list[ir.Operation]:
-    """The sharding constraints of a module, in the order of a walk."""
-    return [op for op in _jax.walk(module) if op.name == "sdy.sharding_constraint"]
-
-
 def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) -> None:
-    """Writes the specs of the plan's own constraints; dimensions that `vmap` has added keep what it says of them.
-
-    What is marked and not constrained is taken out.
-    """
+    """Writes the specs of the plan's own constraints, or takes a mark out; dimensions added by `vmap` keep theirs."""
     wanted_at = _wanted(lowered.traced, bound)
-    for op, place in zip(constraints_in(module), lowered.placed, strict=True):
+    for op, place in zip(_jax.walk(module, CONSTRAINT), lowered.placed, strict=True):
         if place is None:
             continue
         wanted = wanted_at[place]
         if wanted is None:
-            op.results[0].replace_all_uses_with(op.operands[0])
-            op.erase()
+            leave_out(op)
             continue
         cuts, dims = enumerate(wanted.spec.dims), []
         sharding = sdy.TensorShardingAttr(op.attributes["sharding"])
@@ -265,7 +229,7 @@ def with_constraints(traced: Traced, bound: PlanRecord) -> Any:
 
 
 def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
-    """A copy of the module with a plan's mesh and shardings; called with the lock held and its context entered."""
+    """A copy of the module with a plan's mesh and shardings; inside of `lowered.entered()`."""
     module = lowered.module.operation.clone()
     body = module.regions[0].blocks[0]
     main = main_of(module)
@@ -294,11 +258,9 @@ def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
 
 
 def edited_bytecode(lowered: Lowered, bound: PlanRecord) -> bytes:
-    """The module under a plan as `jax.jit` gives it to the compiler, as bytecode: without the arguments that no result
-    needs, with the memories that arrays lie in, and with the lines that JAX leaves out.
-    """
+    """The module under a plan as `jax.jit` compiles it: without unused arguments, with memories and lines."""
     unused = lowered.unused
-    with lowered.entered(), ir.Location.unknown():
+    with lowered.entered():
         module = edited(lowered, bound)
         main = main_of(module)
         if bound.out_memory or any(a.name in bound.in_memory for a in lowered.kept):
@@ -383,9 +345,8 @@ def _set_shardings(
 
 @lru_cache(maxsize=4096)
 def sdy_spec(spec: Spec, rank: int, uncut: str = "") -> str:
-    """A spec as Shardy writes it, closed: `[{"data"}, {}]`; with `uncut="?"` the dimensions that it does not shard are
-    open. Axes of partial sums stand behind: `[{}], unreduced={"model"}`.
-    """
+    """A closed spec as Shardy writes it: `[{"data"}, {}]`; `uncut="?"` leaves dimensions open that it does not shard.
+    Axes of partial sums stand behind: `[{}], unreduced={"model"}`."""
     dims = Spec.of(spec, rank).dims
     text = "[" + ", ".join("{" + (", ".join(map(sdy_axis, axes)) or uncut) + "}" for axes in dims) + "]"
     kind = "" if spec.unreduced_kind == "sum" else spec.unreduced_kind

@@ -53,14 +53,10 @@ class _Kept:
 
 
 class Lowerings:
-    """A call, traced and lowered as plans ask for it.
-
-    Attributes:
-        mesh: the mesh of the last trace, or the first one that is known of.
-        waits: why the call is not traced yet; None once it is, or where a plan's mesh is all that is wanted.
-        opened: whether the sharding constraints inside are left out.
-        bare: whether the run has no mesh around the call: nobody gave one, and the call brings its own in shardings.
-    """
+    """A call, traced and lowered as plans ask for it: with the mesh of the last trace, or the first one that is known
+    of; why it is not traced yet (`waits`), if it is not for want of a plan's mesh alone; whether constraints inside are
+    left out (`opened`), and whether the run has no mesh around (`bare`): nobody gave one, and the call brings its own
+    in shardings."""
 
     def __init__(self, call: Call, mesh: DeviceMesh | None, *, opened: bool = False):
         """Traces the call at once where that can be done without a plan; `opened` leaves the constraints inside it out.
@@ -113,12 +109,8 @@ class Lowerings:
 
     @property
     def shapes(self) -> Traced:
-        """A trace for the names, trees and global shapes in it, which no mesh changes: any that is kept.
-
-        Where there is none yet since the function asks for a mesh, it is traced on one of a single device that has
-        every axis that the function names. Raises TraceError as `latest`, if that does not do: for a function that
-        looks at the mesh itself, say.
-        """
+        """A trace for the names, trees and global shapes in it: any that is kept, else one on a mesh of a single device
+        with every axis that the function names. Raises TraceError as `latest`, if that does not do."""
         if self._kept:
             return self.latest
         names: tuple[str, ...] = ("_",)  # so that there is a mesh at all
@@ -141,27 +133,22 @@ class Lowerings:
         `anywhere`: or for any other platform, where JAX does not lower it for that, as kernels are written for one.
         Raises TraceError as `traced`, or if JAX cannot lower an operation of it."""
         kept = self._on(plan)
-        with self._lock:
-            if target not in kept.lowered:
-                # on the mesh of the trace, which its equations remember
-                with self.call.contexts.around():
-                    try:
-                        kept.lowered[target] = lower(kept.traced, kept.mesh or plan.mesh, target)
-                    except TraceError:
-                        lowered = _elsewhere(kept.traced, kept.mesh or plan.mesh) if anywhere else None
-                        if lowered is None:
-                            raise
-                        kept.lowered[target] = lowered
-            elif not anywhere and kept.lowered[target].platform != target.platform:
-                with self.call.contexts.around():
-                    lower(kept.traced, kept.mesh or plan.mesh, target)  # raises what it raised before
-            lowered = kept.lowered[target]
+        mesh = kept.mesh or plan.mesh  # that of the trace, which its equations remember
+        with self._lock, self.call.contexts.around():
+            lowered = kept.lowered.get(target)
+            if lowered is None or not (anywhere or lowered.platform == target.platform):
+                try:
+                    lowered = lower(kept.traced, mesh, target)
+                except TraceError:
+                    lowered = _elsewhere(kept.traced, mesh) if anywhere else None
+                    if lowered is None:
+                        raise
+                kept.lowered[target] = lowered
             if not lowered.partitionings:
                 return lowered
             if target not in kept.asking:
                 kept.asking[target] = Asking(lowered, dataclasses.replace(target, platform=lowered.platform))
-            with self.call.contexts.around():
-                return kept.asking[target].under(self.bind(plan))
+            return kept.asking[target].under(self.bind(plan))
 
     @property
     def lowered(self) -> Lowered:
@@ -183,8 +170,7 @@ class Lowerings:
     def known(self, mesh: DeviceMesh) -> Traced:
         """A trace for the arguments' names and shapes before their specs are known: any one, else one on Auto axes."""
         with self._lock:
-            if self._known is None:
-                self._known = self.first
+            self._known = self._known or self.first
             if self._known is None:
                 try:
                     self._known = self._trace(dataclasses.replace(mesh, types=())).traced
@@ -219,9 +205,8 @@ class Lowerings:
             if key not in self._kept:
                 places = self._places(mesh)
                 traced = trace(self.call, mesh, types, places)
-                traced = dataclasses.replace(traced, asked=self._asking(traced, mesh, places))
-                if self.opened:
-                    traced = dataclasses.replace(traced, opened=True)
+                asked = self._asking(traced, mesh, places)
+                traced = dataclasses.replace(traced, asked=asked, opened=self.opened)
                 self.mesh = mesh or self.mesh
                 self._sized = self._sized or traced.sized or bool(traced.self_partitioned)
                 key = self._key(mesh, types)
@@ -237,11 +222,8 @@ class Lowerings:
         return frozenset() if self.bare else self.call.contexts.places or _jax.PLACES
 
     def _asking(self, traced: Traced, mesh: DeviceMesh | None, places: frozenset[str]) -> tuple[MeshAsked, ...]:
-        """The lines that ask for a mesh around the call, found once, by tracing without one too, or with one.
-
-        Where the program that is explored has a mesh around it and neither constraints nor another trace is there
-        already, there is nothing to find but at the price of a trace, and it is left.
-        """
+        """The lines that ask for a mesh around the call, by tracing without one too, or with one; once, and not where
+        the program runs under a mesh and that would cost a trace."""
         if self._asked is not None:
             return self._asked
         if mesh is None or self.call.traced_for is not None or traced.sized or explicit_axes(mesh):
@@ -263,9 +245,7 @@ class Lowerings:
         return self._asked
 
     def _key(self, mesh: DeviceMesh | None, types: tuple[Spec, ...]) -> _Key | None:
-        """What of a plan a trace depends on: its mesh's sizes only where shapes of single devices are in the program,
-        or shardings in its types.
-        """
+        """What of a plan a trace depends on; on its mesh's sizes only if devices' shapes or types are in it."""
         if mesh is None:
             return None
         sized = self._sized or bool(explicit_axes(mesh))

@@ -12,6 +12,7 @@ again, of fixed shape, in order; `write_over` writes another mesh's axes into ev
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -73,8 +74,7 @@ def _axis_of(reference: Any, part_of: Callable[[Any], Any]) -> Axis:
 
 @contextlib.contextmanager
 def valid_mlir() -> Iterator[None]:
-    """Around what reads or verifies a program's module. Raises CompileError where it is not valid, with MLIR's own
-    words."""
+    """Around what reads or verifies a module. Raises CompileError, with MLIR's words, for one that is not valid."""
     try:
         yield
     except ir.MLIRError as error:
@@ -115,12 +115,8 @@ _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d+):(\d*)(?: to
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operation comes from.
-
-    Attributes:
-        name_stack: JAX's name stack, the operation's name included.
-        frame: the innermost line of the person's code.
-    """
+    """Where an operation comes from: JAX's name stack, its own name included, and the innermost line of the person's
+    code."""
 
     name_stack: str
     frame: Frame | None
@@ -132,11 +128,9 @@ class Place:
 
 
 def within(place: Place, caller: Place | None) -> Place:
-    """The place of an operation of a function that is called at `caller`; None in the main function.
-
-    JAX lowers a nested function once, with name stacks that start at it; where they start at the program, they stay.
-    What has no line of its own has that of the call, without the columns, which are those of what the call gives.
-    """
+    """The place of an operation of a function that is called at `caller`; None in the main function. JAX lowers a
+    nested function once, with name stacks that start at it; where they start at the program, they stay. What has no
+    line of its own has the call's, without the columns, which are those of what the call gives."""
     if caller is None:
         return place
     root = caller.name_stack.split("/", 1)[0]
@@ -164,8 +158,15 @@ def parse(text: str) -> Place:
     return Place(unescaped(name[1]) if name else "", innermost(frames))
 
 
+def location(text: str) -> ir.Location:
+    """A location from its text, in a context that is entered."""
+    return ir.Module.parse(f"module {{}} {text}").operation.location
+
+
 MESH = "mesh"
 """What a lowered module calls its mesh."""
+
+CONSTRAINT = "sdy.sharding_constraint"
 
 _MESHES = re.compile(r"@([\w.$-]+|\"(?:[^\"\\]|\\.)*\")")
 GROUPS = "#stablehlo.replica_group_mesh_axes"
@@ -217,12 +218,16 @@ def mesh_in(module: Any) -> DeviceMesh | None:
     return meshes.get(MESH) or next(iter(meshes.values()), None)
 
 
+def leave_out(op: ir.Operation) -> None:
+    """Takes an operation out of its module that gives what it is given, in another sharding."""
+    op.results[0].replace_all_uses_with(op.operands[0])
+    op.erase()
+
+
 def leave_out_constraints(module: ir.Operation) -> None:
     """Takes every sharding constraint out of a module, in place."""
-    for op in _jax.walk(module):
-        if op.name == "sdy.sharding_constraint":
-            op.results[0].replace_all_uses_with(op.operands[0])
-            op.erase()
+    for op in _jax.walk(module, CONSTRAINT):
+        leave_out(op)
 
 
 def with_one_mesh(module: Any) -> Any:
@@ -248,8 +253,7 @@ def with_one_mesh(module: Any) -> Any:
 
 
 def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[str, ...]]:
-    """The module's axis → the axes of the person's mesh that take its place: the next ones whose sizes multiply to it.
-    Raises MeshError if the sizes do not go together."""
+    """The module's axis → the next axes of the mesh whose sizes multiply to it. Raises MeshError if they do not."""
     left = list(mesh.shape.items())
     matching: dict[str, tuple[str, ...]] = {}
     for axis, size in own.shape.items():
@@ -271,8 +275,7 @@ def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[s
 
 
 def write_over(module: Any, own: DeviceMesh, mesh: DeviceMesh, name: str) -> None:
-    """Writes another mesh's axes into every sharding of a module, in its place. Raises MeshError if the sizes of the
-    two do not go together."""
+    """Writes another mesh's axes into every sharding of a module, in place; errors as `_matching`."""
     _rename(module, _matching(own, mesh, name))
     set_mesh(module.operation, module.operation.regions[0].blocks[0], mesh)
 
@@ -294,7 +297,8 @@ def _rename(module: Any, axes: Mapping[str, tuple[str, ...]]) -> None:
             return ", ".join(map(sdy_axis, new))
 
         if GROUPS in text:
-            return _REFERENCE.sub(lambda m: ", ".join(_reference(a) for a in axes.get(unescaped(m[1]), (m[1],))), text)
+            reference = lambda a: f"#stablehlo.axis_ref<name = {sdy_axis(a)}>"  # noqa: E731
+            return _REFERENCE.sub(lambda m: ", ".join(map(reference, axes.get(unescaped(m[1]), (m[1],)))), text)
         return _QUOTED.sub(axis, text)
 
     _rewrite(module, renamed)
@@ -307,10 +311,6 @@ def axis_names(text: str) -> set[str]:
 
 _REFERENCE = re.compile(r'#stablehlo\.axis_ref<name = "((?:[^"\\]|\\.)*)">')
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(:\(\d+\)\d+)?')
-
-
-def _reference(axis: str) -> str:
-    return f"#stablehlo.axis_ref<name = {sdy_axis(axis)}>"
 
 
 def _rewrite(module: Any, change: Callable[[str], str]) -> None:
@@ -377,17 +377,9 @@ def attributes_of(function: ir.Operation, which: str, count: int) -> list[dict[s
 
 
 def complete(module: Any, avals: Sequence[Any], kept: Sequence[int], platform: int = 0) -> bool:
-    """Makes the main function take exactly `avals`, of fixed shapes, in place; says whether shapes inside have still to
-    follow.
-
-    Args:
-        module: the module; its context is entered.
-        kept: which of the flat arguments the module still has, in its own order.
-        platform: which of the platforms that the module is for to settle on.
-
-    Raises:
-        TraceError: if the module takes something else besides.
-    """
+    """Makes the main function take exactly `avals`, of fixed shapes, in place (its context entered), of which the
+    module has still those `kept`, settled on one of its platforms; says whether shapes inside have still to follow.
+    Raises TraceError if the module takes something else besides."""
     main = main_of(module)
     block = main.regions[0].blocks[0]
     old = list(block.arguments)
@@ -442,9 +434,7 @@ def _settle_platform(block: Any, arguments: list[Any], attributes: list[dict[str
 
 
 def items(operation: ir.Operation) -> list[tuple[str, Any]]:
-    """An operation's attributes by name, but for a constant's value: no sharding is in it, and MLIR's Python has no
-    words for complex ones. What iterating over attributes gives differs between versions.
-    """
+    """An operation's attributes by name, but for a constant's value: no sharding is in it, and not all can be read."""
     names = [n if isinstance(n, str) else n.name for n in operation.attributes]
     constant = operation.name in ("stablehlo.constant", "sdy.constant")
     return [(name, operation.attributes[name]) for name in names if not (constant and name == "value")]
@@ -452,8 +442,43 @@ def items(operation: ir.Operation) -> list[tuple[str, Any]]:
 
 def assertions(module: Any) -> list[str]:
     """The messages of the checks that a module makes of its arguments' shapes."""
-    messages = []
-    for op in _jax.walk(module.operation):
-        if op.name == "stablehlo.custom_call" and "error_message" in op.attributes:
-            messages.append(ir.StringAttr(op.attributes["error_message"]).value)
-    return messages
+    calls = _jax.walk(module.operation, "stablehlo.custom_call")
+    return [ir.StringAttr(c.attributes["error_message"]).value for c in calls if "error_message" in c.attributes]
+
+
+# Lines of operations that JAX lowers without any, as those of `jnp.cumsum` on a TPU: it lowers some library functions
+# once, and writes a line at their calls alone, so that the line is lost where XLA puts the body in place of a call.
+
+_LINE = re.compile(r'"(?:[^"\\]|\\.)*":\d+:')
+
+
+def give_lines(module: ir.Operation) -> None:
+    """Gives the operations of a function without lines that of its calls, where all stand on one; in place. Where they
+    stand on several, a copy for each would be another program than JAX's, which compilers may order otherwise."""
+    functions = functions_of(module)
+    has_lines = lambda function: any(_LINE.search(str(op.location)) for op in _jax.walk(function)[1:])  # noqa: E731
+    lineless = {name for name, op in functions.items() if name != "main" and not has_lines(op)}
+    calls: dict[str, list[tuple[str, str]]] = {name: [] for name in lineless}  # callee → (caller, location of the call)
+    for caller, function in functions.items() if lineless else ():
+        for op in _jax.walk(function, "func.call"):
+            if (callee := ir.FlatSymbolRefAttr(op.attributes["callee"]).value) in lineless:
+                calls[callee].append((caller, str(op.location)))
+
+    @functools.cache
+    def lines_of(name: str) -> set[str]:
+        return {line for caller, at in calls[name] for line in (lines_of(caller) if caller in lineless else {at})}
+
+    for name in lineless:
+        if len(lines_of(name)) == 1 and _LINE.search(at := next(iter(lines_of(name)))):
+            for op in _jax.walk(functions[name]):
+                op.location = location(_at(at, str(op.location)))
+
+
+def _at(call: str, own: str) -> str:
+    """The location of an operation in a function that is called: the call's line behind the operation's own name.
+
+    >>> _at('loc("jit(f)/jit(cumsum)"("f"("model.py":20:4)))', 'loc("reduce_window_sum")')
+    'loc("reduce_window_sum"("f"("model.py":20:4)))'
+    """
+    at, named = _NAMED.match(call), _NAMED.match(own)
+    return call if at is None or named is None else named[0] + call[at.end() :]

@@ -99,7 +99,7 @@ def _answer(params: Mapping[str, Any], cuts: tuple[_Cut, ...], bound: PlanRecord
 def _cuts(asked: Lowered, bound: PlanRecord) -> dict[int, tuple[_Cut, ...]]:
     """The number of each operation → how Shardy cuts its operands and results, as often as that differs."""
     by_number: dict[int, dict[_Cut, None]] = {}
-    with asked.entered(), ir.Location.unknown():
+    with asked.entered():
         module = prepared(asked, bound)
         run(module, None)
 

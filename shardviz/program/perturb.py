@@ -7,8 +7,8 @@ axis is taken away there: `{"model", "data"}` without `model` is `{"data"}`, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
@@ -19,11 +19,11 @@ from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import axis_name
-from shardviz.program.links import RULES, Links, Node, NodeDim, NodeKey, number_of, tag
+from shardviz.program.links import RULES, Links, Node, NodeKey, number_of, tag
 from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.module import ENDS, MESH, attributes_of, main_of, place_of, shardings_of, spec_of, verify
 from shardviz.program.propagate import RESHARDS, prepared, run
-from shardviz.records import Frame, PlanRecord
+from shardviz.records import PlanRecord
 from shardviz.records.why import Source
 
 _SETTLED = f"func.func({RESHARDS})"
@@ -32,37 +32,9 @@ _SHARDING = "sdy.sharding"
 _MANUAL = 2**16  # the arrays of a manual computation that a source's place can tell apart
 
 
-class WrittenSharding(NamedTuple):
-    """A sharding that is written down; the fields are those of `Source`."""
-
-    role: str
-    name: str
-    spec: Spec
-    source: Frame | None
-    places: tuple[int, ...]
-
-    def at(self, dimension: int, axis: str, spec: Spec | None = None) -> Source:
-        """An axis in it, or in another spec that might stand there."""
-        return Source(
-            role=self.role,
-            name=self.name,
-            dimension=dimension,
-            axis=axis,
-            spec=self.spec if spec is None else spec,
-            source=self.source,
-            places=self.places,
-        )
-
-
 class Forced(NamedTuple):
-    """A constraint that is put on an array to see what it would cost.
-
-    Attributes:
-        tag: the number of the operation.
-        place: which of its results or operands.
-        spec: its sharding.
-        operand: whether it is what the operation takes; else it is what it gives.
-    """
+    """A constraint put on an array to see what it would cost: the operation's number, which of its results (or
+    operands)."""
 
     tag: int
     place: int
@@ -74,13 +46,8 @@ class Forced(NamedTuple):
 class Perturbed:
     """A program under a plan, which answers what Shardy would do if a source were not there, or another one were.
 
-    Use it with the program's lock held and its context entered: `with trial.lowered.entered():`.
-
-    Attributes:
-        lowered, bound: the program and the plan.
-        runs: how often Shardy was run.
-        pause: called before each run; None where nobody waits.
-    """
+    Use it with the program's lock held and its context entered: `with trial.lowered.entered():`. It counts how often
+    Shardy was run, and before each run calls `pause`, if anybody waits."""
 
     lowered: Lowered
     bound: PlanRecord
@@ -91,9 +58,8 @@ class Perturbed:
     @cached_property
     def module(self) -> ir.Operation:
         """The module before propagation, numbered."""
-        with ir.Location.unknown():
-            module = prepared(self.lowered, self.bound)
-            tag(module)
+        module = prepared(self.lowered, self.bound)
+        tag(module)
         return module
 
     @cached_property
@@ -106,23 +72,23 @@ class Perturbed:
     def sources(self, axis: str) -> list[Source]:
         """Every place where an axis is written down."""
         return [
-            each.at(d, axis)
+            replace(each, dimension=d, axis=axis)
             for each in self.shardings
             for d, axes in enumerate(each.spec.dims)
             if axis in map(axis_name, axes)
         ]
 
     @cached_property
-    def shardings(self) -> list[WrittenSharding]:
-        with ir.Location.unknown():
-            return list(self._written())
-
-    def _written(self) -> Iterator[WrittenSharding]:
-        for role in ENDS:
-            for place, (array, entry) in enumerate(self._entries(self.module, role)):
-                if _SHARDING in entry:
-                    yield WrittenSharding(role, array.name, spec_of(entry[_SHARDING]), None, (place,))
-        lines: dict[Any, WrittenSharding] = {}  # a line's constraint, on the way forward and on the way back
+    def shardings(self) -> list[Source]:
+        """Every sharding that is written down, of no dimension and axis yet."""
+        nowhere = {"dimension": -1, "axis": ""}
+        ends = [
+            Source(role=role, name=array.name, spec=spec_of(entry[_SHARDING]), places=(place,), **nowhere)
+            for role in ENDS
+            for place, (array, entry) in enumerate(self._entries(self.module, role))
+            if _SHARDING in entry
+        ]
+        lines: dict[Any, Source] = {}  # a line's constraint, on the way forward and on the way back
         for op in _jax.walk(self.module):
             if op.name == "sdy.sharding_constraint":
                 role, written = "type" if self._is_type(op) else "constraint", [op.attributes["sharding"]]
@@ -136,8 +102,9 @@ class Perturbed:
                 key = role, number if frame is None or role == "type" else frame.bare, str(attribute)
                 places = (*(lines[key].places if key in lines else ()), place)
                 name = "an unknown line" if frame is None else frame.short
-                lines[key] = WrittenSharding(role, name, spec_of(attribute), frame, places)
-        yield from lines.values()
+                stands = {"role": role, "name": name, "source": frame, "places": places}
+                lines[key] = Source(spec=spec_of(attribute), **stands, **nowhere)
+        return [*ends, *lines.values()]
 
     def _entries(self, module: ir.Operation, role: str) -> list[tuple[Any, dict[str, Any]]]:
         """The arguments or outputs with their attributes."""
@@ -160,32 +127,25 @@ class Perturbed:
     def holds(
         self, key: NodeKey, dim: int, axis: str, gone: Collection[Source], added: Collection[Source] = ()
     ) -> bool:
-        """Whether a value's dimension has an axis after propagation without some sources and with others.
-
-        The axis of an added source becomes the last one of its dimension.
-        """
+        """Whether a value's dimension has an axis without some sources and with others, whose axes come last."""
         asked = key, dim, axis, frozenset(s.key for s in gone), frozenset(s.key for s in added)
         if asked not in self._answers:
-            node = Links(self.run(gone, added, _SETTLED), self.lowered.locations).find(key)
-            self._answers[asked] = node is not None and NodeDim(node, dim).carries(axis)
+            cut = Links(self.run(gone, added, _SETTLED), self.lowered.locations).dim(key, dim)
+            self._answers[asked] = cut is not None and cut.carries(axis)
         return self._answers[asked]
 
     def run(self, gone: Collection[Source], added: Collection[Source] = (), then: str | None = None) -> ir.Operation:
         """A copy of the module with changed sources after propagation and further passes (`then`)."""
-        with ir.Location.unknown():
-            module = self.changed(gone, added)
-            run(module, then)
+        module = self.changed(gone, added)
+        run(module, then)
         self.runs += 1
         return module
 
     def changed(
         self, gone: Collection[Source], added: Collection[Source] = (), forced: Sequence[Forced] = ()
     ) -> ir.Operation:
-        """A copy of the module, not propagated, without some sources and with others.
-
-        The shapes inside a shard_map follow from its specs, so the specs themselves stay. Instead a constraint without
-        the axis is put between the shard_map and the array that it takes or gives.
-        """
+        """A copy of the module, not propagated, without some sources and with others. The shapes inside a shard_map
+        follow from its specs, so these stay, and a constraint without the axis is put between it and the array."""
         if self.pause is not None:
             self.pause()
         module = self.module.clone()
@@ -193,26 +153,25 @@ class Perturbed:
         for source, put in (*((s, False) for s in gone), *((s, True) for s in added)):
             for place in source.places:
                 edits.setdefault(source.role, {}).setdefault(place, []).append((source, put))
-        with ir.Location.unknown():
-            for each in forced:
-                sharding = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(each.spec, len(each.spec.dims))}>")
-                (op,) = _numbered(module, (each.tag,))
-                _constrain(op, each.place, sharding, operand=each.operand)
-            for place, changes in edits.pop("shard_map", {}).items():
-                _free(module, place, changes)
-            for role in edits.keys() & ENDS:
-                entries = self._entries(module, role)
-                for place, changes in edits.pop(role).items():
-                    array, entry = entries[place]
-                    old = entry.get(_SHARDING) or ir.Attribute.parse(
-                        f"#sdy.sharding<@{MESH}, {sdy_spec(Spec(), len(array.shape))}>"
-                    )
-                    entry[_SHARDING] = _edited(old, changes)
-                attributes = [ir.DictAttr.get(entry) for _, entry in entries]
-                main_of(module).attributes[ENDS[role]] = ir.ArrayAttr.get(attributes)
-            inside = {place: changes for of in edits.values() for place, changes in of.items()}
-            for op in _numbered(module, inside) if inside else ():
-                op.attributes["sharding"] = _edited(op.attributes["sharding"], inside[number_of(op)])
+        for each in forced:
+            sharding = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(each.spec, len(each.spec.dims))}>")
+            (op,) = _numbered(module, (each.tag,))
+            _constrain(op, each.place, sharding, operand=each.operand)
+        for place, changes in edits.pop("shard_map", {}).items():
+            _free(module, place, changes)
+        for role in edits.keys() & ENDS:
+            entries = self._entries(module, role)
+            for place, changes in edits.pop(role).items():
+                array, entry = entries[place]
+                old = entry.get(_SHARDING) or ir.Attribute.parse(
+                    f"#sdy.sharding<@{MESH}, {sdy_spec(Spec(), len(array.shape))}>"
+                )
+                entry[_SHARDING] = _edited(old, changes)
+            attributes = [ir.DictAttr.get(entry) for _, entry in entries]
+            main_of(module).attributes[ENDS[role]] = ir.ArrayAttr.get(attributes)
+        inside = {place: changes for of in edits.values() for place, changes in of.items()}
+        for op in _numbered(module, inside) if inside else ():
+            op.attributes["sharding"] = _edited(op.attributes["sharding"], inside[number_of(op)])
         verify(module)
         return module
 
@@ -240,8 +199,7 @@ def edited(spec: Spec, source: Source, put: bool) -> Spec:
 
 
 def _edited(attribute: Any, changes: Sequence[tuple[Source, bool]], closed: Collection[int] = ()) -> Any:
-    """A `#sdy.sharding` with sources' axes put in or taken out; what is open stays open but for `closed`, and
-    priorities stay."""
+    """A `#sdy.sharding` with sources' axes put in or taken out; all but `closed` stay open, priorities stay."""
     spec = spec_of(attribute)
     for source, put in changes:
         spec = edited(spec, source, put)

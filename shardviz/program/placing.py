@@ -25,8 +25,7 @@ On = tuple[Call, DeviceMesh, tuple[Spec, ...], frozenset[str]]
 
 
 def operations(traced: Traced, on: On) -> tuple[_jax.Made, ...]:
-    """The operations that the lines of a call's function ask for, in order. Raises TraceError if the program has no
-    Python any more."""
+    """The operations that the lines of a call's function ask for. Raises TraceError if it has no Python."""
     if on[0].traced_for is not None or traced.closed is None:
         raise TraceError(
             f"{traced.name} was exported before it came here, so no line of it can be constrained; explore "
@@ -38,9 +37,8 @@ def operations(traced: Traced, on: On) -> tuple[_jax.Made, ...]:
 
 
 def with_places(traced: Traced, on: On, operations: Sequence[_jax.Made], wanted: Sequence[Intermediate]) -> Traced:
-    """The trace of a call with a mark at each value that is to be constrained. Raises SpecError if one of them is not
-    there, or cannot be constrained; the message says why, and what there is; TraceError if the program makes other
-    operations each time that it is traced."""
+    """The trace of a call with a mark at each value that is to be constrained. Raises SpecError if one is not there, or
+    cannot be constrained; TraceError if the program makes other operations each time that it is traced."""
     targets = [located(each, operations) for each in wanted]
     there = [_there(each, target, operations) for each, target in zip(wanted, targets, strict=True)]
     closed, survived = _marked(traced, on, operations, targets, there)

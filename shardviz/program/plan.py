@@ -32,16 +32,12 @@ DIMENSION = "dimension"
 
 
 class Override(NamedTuple):
-    """What a plan says of one array, or of all that a filter catches.
+    """What a plan says of one array, or of all that a filter catches: of an `argument`, an `output`, or of all arrays
+    that have the logical `dimension` of this name; by `Exactly` one tree path (an edit), or any filter (a rule).
 
-    Attributes:
-        role: `argument`, `output`, or `dimension`: all arrays that have a logical dimension of this name.
-        filter: of which arrays: `Exactly` of one tree path (an edit), or any filter (a rule).
-        part: what of them: their whole `spec`, the `memory` that they lie in, or a dimension by its number; `uncut`
-            says that what cuts their dimensions further down does not hold.
-        value: the spec (None: for an argument replicated, for an output the compiler's choice), the memory kind, or the
-            axes that cut the dimension.
-    """
+    The `part` is their whole `spec`, the `memory` that they lie in, a dimension by its number, or `uncut`: that what
+    cuts their dimensions further down does not hold. The value is the spec (None: replicated, or of an output the
+    compiler's choice), the memory kind, or the axes that cut the dimension."""
 
     role: str
     filter: Any
@@ -151,7 +147,6 @@ class Plan:
             SpecError: if a leaf is no PartitionSpec, or a memory kind is none that JAX knows.
             ShardvizError: for compiler options that cannot be.
         """
-        of = lambda role, part, read, given: _by_path(role, part, read, given)[::-1]  # noqa: E731
         by_rule = Rules(rules)
         self.__dict__.update(
             mesh=_mesh(mesh),
@@ -159,10 +154,10 @@ class Plan:
             out_specs=_canonical("out_specs", out_specs),
             overrides=(
                 *[Override(m[0], Exactly(m[1]), m[2], tuple(axes)) for m, axes in _pairs(cuts)][::-1],
-                *of("argument", MEMORY, memory_kind, memory),
-                *of("output", MEMORY, memory_kind, out_memory),
-                *of("argument", SPEC, _spec, edits),
-                *of("output", SPEC, _out_spec, out_edits),
+                *reversed(_by_path("argument", MEMORY, memory)),
+                *reversed(_by_path("output", MEMORY, out_memory)),
+                *reversed(_by_path("argument", SPEC, edits)),
+                *reversed(_by_path("output", SPEC, out_edits)),
                 *_ruled(by_rule),
             ),
             exhaustive=by_rule.exhaustive,
@@ -225,8 +220,7 @@ class Plan:
     ) -> Plan:
         """The plan with other specs for several arguments and outputs, by tree path: `with_spec` and `with_out_spec`
         of many, in one go."""
-        new = (_by_path("argument", SPEC, _spec, edits), _by_path("output", SPEC, _out_spec, out_edits))
-        return self._over(itertools.chain(*new))
+        return self._over([*_by_path("argument", SPEC, edits), *_by_path("output", SPEC, out_edits)])
 
     def without_edits(self, names: Set[str]) -> Plan:
         """The plan without the edits of these arguments, and without cuts of them by logical dimension: what the rules
@@ -397,11 +391,11 @@ class Plan:
         Raises:
             SpecError: if JAX knows no such memory.
         """
-        return self._over(_by_path("argument", MEMORY, memory_kind, {name: kind}))
+        return self._over(_by_path("argument", MEMORY, {name: kind}))
 
     def with_out_memory(self, name: str, kind: str) -> Plan:
         """The plan with the output of this tree path in another memory; errors as `with_memory`."""
-        return self._over(_by_path("output", MEMORY, memory_kind, {name: kind}))
+        return self._over(_by_path("output", MEMORY, {name: kind}))
 
     def with_rules(self, rules: Any) -> Plan:
         """The plan with other rules: specs of arguments by filter, the first that catches an argument wins.
@@ -514,16 +508,13 @@ def _pairs(entries: Any) -> Iterable[Any]:
     return entries.items() if isinstance(entries, Mapping) else entries
 
 
-def _by_path(role: str, part: str, read: Callable[[Any, str], Any], entries: Any) -> list[Override]:
+def _by_path(role: str, part: str, entries: Any) -> list[Override]:
+    def read(value: Any, name: str) -> Any:
+        if part == MEMORY:
+            return memory_kind(value, name)
+        return None if value is None and role == "output" else Spec.of(value)
+
     return [Override(role, Exactly(name), part, read(value, name)) for name, value in dict(_pairs(entries)).items()]
-
-
-def _spec(spec: Any, _: str) -> Spec:
-    return Spec.of(spec)
-
-
-def _out_spec(spec: Any, _: str) -> Spec | None:
-    return None if spec is None else Spec.of(spec)
 
 
 def _ruled(rules: Rules) -> Iterable[Override]:
@@ -559,7 +550,9 @@ def _parting(where: str, prefix: Any, tree: Any) -> str:
     called = _called(tree)
     place = where if called in ("", where) else f"{where} ({called})"
     if type(prefix) is not type(tree):
-        return f"{place} is a {type(prefix).__name__} where the function has a {_kind(tree)}"
+        leaf = jax.tree_util.treedef_is_leaf(jax.tree.structure(tree))
+        kind = "single array" if leaf else type(tree).__name__
+        return f"{place} is a {type(prefix).__name__} where the function has a {kind}"
     ours, theirs = _children(prefix), _children(tree)
     keys = lambda paths: ", ".join(map(jax.tree_util.keystr, paths))  # noqa: E731
     if missing := [p for p in theirs if p not in ours][:5]:
@@ -584,8 +577,3 @@ def _called(tree: Any) -> str:
 def _children(tree: Any) -> dict[Any, Any]:
     """What stands directly below a pytree's root, by path."""
     return dict(jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)[0])
-
-
-def _kind(tree: Any) -> str:
-    leaves = jax.tree_util.treedef_is_leaf(jax.tree.structure(tree))
-    return "single array" if leaves else type(tree).__name__

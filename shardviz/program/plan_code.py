@@ -25,11 +25,8 @@ _LAYERS = 3
 
 def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[str] = ()) -> str:
     """Python source that makes an equal plan, every spec spelled out, or said by a rule (of the arguments `ruled`).
-
-    Trees of dicts, lists and tuples are written as such, one that occurs several times (the parameters', the
-    optimizer's, the result's) only once; where the arguments have other containers, specs go by tree path. A rule whose
-    filter cannot be written (a function) is not: then what the rules say is spelled out too.
-    """
+    Trees of dicts, lists and tuples are written as such, shared ones once; else specs go by tree path. Where a rule's
+    filter cannot be written (a function), what the rules say is spelled out too."""
     ins, outs = traced.in_tree[0], traced.out_tree
     rules = _rules(plan.rules)
     ruled = set(ruled) if rules else set()

@@ -39,16 +39,9 @@ _REHEARSAL = 120.0
 
 @dataclass(frozen=True)
 class Propagated:
-    """What Shardy found.
-
-    Attributes:
-        module: the module after propagation, for its text.
-        reading: what stands in it.
-        outputs: a spec for every output.
-        read: how the program reads an argument, where each device reads only a slice of its shard.
-        computed: how it computes a result that is resharded before it is returned.
-        seconds: what each step took.
-    """
+    """What Shardy found: the module after propagation, what stands in it, a spec for every output, how the program
+    reads arguments of which each device takes a slice, and computes results that are resharded; and what each step
+    took."""
 
     module: Any
     reading: PropagatedReading
@@ -64,12 +57,9 @@ class Propagated:
 
 
 def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
-    """Runs Shardy on a program in a process of its own first, which may die of it where the kernel must not.
-
-    Shardy ends its process where one of its checks fails. Where no process can be had, nothing is rehearsed. Raises
-    CompileError if the process died or Shardy refused the program.
-    """
-    with lowered.entered(), ir.Location.unknown():
+    """Runs Shardy, which ends its process where one of its checks fails, on a program in another process first, if one
+    can be had. Raises CompileError if that died or Shardy refused the program."""
+    with lowered.entered():
         module = _jax.bytecode(prepared(lowered, bound))
     rehearse_module(module, PIPELINE)
 
@@ -94,13 +84,13 @@ def propagate(
 ) -> Propagated:
     """Runs Shardy on a program under a plan, here, or on the module that `make` makes with the lock held. `flops`:
     kernel name or call target → FLOPs of one run on one device, as a person says."""
-    with lowered.entered(), ir.Location.unknown():
+    with lowered.entered():
         return _propagated(lowered, bound, flops or {}, make)
 
 
 def sketch(lowered: Lowered, bound: PlanRecord, flops: Mapping[str, float] | None = None) -> Propagated:
     """As `propagate`, of which only what costs is read (no intermediates)."""
-    with lowered.entered(), ir.Location.unknown():
+    with lowered.entered():
         return _propagated(lowered, bound, flops or {}, brief=True)
 
 
@@ -157,7 +147,7 @@ def run_passes(module: ir.Operation, pipeline: str) -> None:
 
 
 def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
-    """The module under a plan as XLA would hand it to Shardy; called with the lock held and its context entered."""
+    """The module under a plan as XLA would hand it to Shardy; inside of `lowered.entered()`."""
     if lowered.simplified is None:
         lowered.simplified = simplified(lowered)
     module = edited(lowered.simplified, bound)

@@ -99,10 +99,7 @@ def _shardys(before: Layout, after: Layout) -> tuple[MoveStep, ...] | None:
 
 
 def _question(before: Layout, after: Layout) -> str:
-    """A module in which Shardy reshards an array; its partial sums are added up in it first.
-
-    Nothing is said of the axes that stay unreduced, nor of what reduces them: they make no difference to the steps.
-    """
+    """A module in which Shardy reshards an array, its partial sums added up first; what stays unreduced is left out."""
     assert before.spec is not None and after.spec is not None
     kind = f"tensor<{'x'.join(map(str, (*before.shape, 'f32')))}>"
     summed = ", ".join(map(sdy_axis, _summed(before, after)))

@@ -24,30 +24,22 @@ from shardviz.program.module import Place, place_of
 from shardviz.program.stablehlo import flow_of
 from shardviz.program.trace import Argument
 from shardviz.records.groups import grouped
+from shardviz.records.paths import segments
 from shardviz.records.phases import phase
 
-_KEY = re.compile(r"\[[^\]]*\]|\.\w+")
 _PLACES = re.compile(r"(\[\d+\])+")
 _HANDED_ON = frozenset(("stablehlo.convert", "stablehlo.optimization_barrier", "sdy.sharding_constraint"))
 
 
 @dataclass(frozen=True)
 class Roles:
-    """What the arrays of a program are for.
-
-    Attributes:
-        differentiated: whether the program takes a derivative; without one there are neither state nor gradients.
-        outputs: all results.
-        optimizer: arguments that only the update uses, scalars left out.
-        gradients: results that the backward pass makes.
-        becomes: argument → the result that is its new value.
-    """
+    """What the arrays of a program are for; without a derivative there are neither state nor gradients."""
 
     differentiated: bool
     outputs: Sequence[Argument]
-    optimizer: frozenset[str]
-    gradients: frozenset[str]
-    becomes: Mapping[str, str]
+    optimizer: frozenset[str]  # arguments that only the update uses, scalars left out
+    gradients: frozenset[str]  # results that the backward pass makes
+    becomes: Mapping[str, str]  # argument → the result that is its new value
 
 
 @lru_cache(maxsize=8)
@@ -92,25 +84,25 @@ def _is_backward(value: GraphValue, locations: dict[Any, Place]) -> bool:
 
 
 def new_values(arguments: Iterable[Argument], outputs: Sequence[Argument], *, alone: bool = False) -> dict[str, str]:
-    """Argument → the result that is its new value: that stands where it does in its tree, or takes its memory, and has
-    its shape and type; of several, in order. What only a place in a list tells counts where the whole list comes out.
-    `alone`: by shape and type alone what stands in no tree, donated or not."""
+    """Argument → the result that is its new value: that stands where it does in its tree, or takes its memory, of its
+    shape and type; of several, in order. A place in a list counts where the whole list comes out. `alone`: by shape and
+    type alone what stands in no tree, donated or not."""
     arguments = [a for a in arguments if a.shape]
     at = grouped(((tail, o.shape, o.dtype), o.name) for o in outputs for tail in (*_tails(o.name), None))
     pairs: dict[str, str] = {}
     listed: dict[str, set[str]] = {}  # head of the tree path → arguments that a place in a list pairs
     for argument in arguments:
-        free = argument.donated or (alone and not _KEY.search(argument.name))
+        free = argument.donated or (alone and len(segments(argument.name)) == 1)
         for tail in (*_tails(argument.name), *([None] if free else [])):
             names = at.get((tail, argument.shape, argument.dtype), ())
             best = next((name for name in names if name not in pairs.values()), None)
             if best is not None:
                 pairs[argument.name] = best
                 if tail is not None and _PLACES.fullmatch(tail):
-                    listed.setdefault(_head(argument.name), set()).add(argument.name)
+                    listed.setdefault(segments(argument.name)[0], set()).add(argument.name)
                 break
     for head, names in listed.items():
-        if any(_head(a.name) == head and a.name not in pairs for a in arguments):
+        if any(segments(a.name)[0] == head and a.name not in pairs for a in arguments):
             pairs = {name: new for name, new in pairs.items() if name not in names}
     return pairs
 
@@ -125,14 +117,11 @@ def resharded(
     return {name: (before, after) for name, before, after in both_known if before.canonical() != after.canonical()}
 
 
-def _head(path: str) -> str:
-    return path[: len(path) - len(_tails(path)[0])] or path
-
-
 def _tails(path: str) -> list[str]:
     """A tree path from its first key on, from its second, ...; itself where it has none.
 
     >>> _tails("result[0]['layers']['w1']")
     ["[0]['layers']['w1']", "['layers']['w1']", "['w1']"]
     """
-    return [path[key.start() :] for key in _KEY.finditer(path)] or [path]
+    parts = segments(path)
+    return ["".join(parts[n:]) for n in range(1, len(parts))] or [path]

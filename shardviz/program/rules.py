@@ -75,7 +75,10 @@ class Rules:
         """
         if is_state_sharding(rules):
             # In flax a text is a variable's tag, here it is a pattern: its own predicate keeps the meaning.
-            rules, exhaustive = [(_nnx_filter(f), s) for f, s in zip(rules.filters, rules.shardings, strict=True)], True
+            from flax.nnx import filterlib
+
+            own = [... if f is ... or f is True else filterlib.to_predicate(f) for f in rules.filters]
+            rules, exhaustive = zip(own, rules.shardings, strict=True), True
         if isinstance(rules, Rules):
             rules, exhaustive = rules.rules, rules.exhaustive or exhaustive
         pairs = rules.items() if isinstance(rules, Mapping) else rules
@@ -95,11 +98,7 @@ class Rules:
         return "Rules([" + ", ".join(f"({filter_text(r.filter)}, {r.spec or 'P()'})" for r in self.rules) + "])"
 
     def winner(self, leaf: Leaf) -> int | None:
-        """The place of the first rule that catches a leaf, from 0; None where none does.
-
-        Raises:
-            SpecError: if none does and the rules are exhaustive.
-        """
+        """The place of the first rule that catches a leaf, from 0, or None. Raises SpecError for none if exhaustive."""
         place = next((i for i, rule in enumerate(self.rules) if catches(rule.filter, leaf)), None)
         if place is None and self.exhaustive:
             raise SpecError(
@@ -120,12 +119,6 @@ def is_state_sharding(value: Any) -> bool:
     return type(value).__name__ == "StateSharding" and type(value).__module__.startswith("flax.")
 
 
-def _nnx_filter(filter: Any) -> Any:
-    from flax.nnx import filterlib
-
-    return ... if filter is ... or filter is True else filterlib.to_predicate(filter)
-
-
 def _rule(pair: Any) -> Rule:
     if isinstance(pair, Rule):
         return pair
@@ -137,14 +130,9 @@ def _rule(pair: Any) -> Rule:
 
 @dataclass(frozen=True, eq=False)
 class Leaf:
-    """An array among a program's arguments, as a filter sees it.
-
-    Attributes:
-        name: its tree path, such as `params['layers']['wq']` or `model.layers[0].kernel`.
-        path: the keys below its argument, or below its module: `("layers", 0, "kernel")`.
-        value: the abstract array; for one of `flax.nnx` the variable that holds it.
-        shape: its global shape.
-    """
+    """An array among a program's arguments, as a filter sees it: its tree path, such as `model.layers[0].kernel`, the
+    keys below its argument or module, `("layers", 0, "kernel")`, the abstract array, or the variable of `flax.nnx` that
+    holds it, and its global shape."""
 
     name: str
     path: tuple[Hashable, ...]

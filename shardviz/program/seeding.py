@@ -20,7 +20,6 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -64,13 +63,7 @@ _QUOTED = re.compile(r'"([^"]*)"')
 
 
 class Member(NamedTuple):
-    """A dimension of an array.
-
-    Attributes:
-        role: `argument` or `output`.
-        path: the array's tree path.
-        dimension: which of its dimensions, from 0.
-    """
+    """A dimension of an array: the role `argument` or `output`, its tree path, and which dimension, from 0."""
 
     role: str
     path: str
@@ -81,19 +74,13 @@ class Member(NamedTuple):
 
 
 class Caught(NamedTuple):
-    """What is found out about a dimension by sharding it along an axis of its own.
+    """What is found out about a dimension by sharding it along an axis of its own."""
 
-    Attributes:
-        members: the dimensions of arguments and outputs to which the axis spreads.
-        letters: the letters that einsums' results have at dimensions which caught it.
-        moved: where a collective moves what it cuts, or a `shard_map` takes whole what it cuts. Most dimensions can be
-            cut wherever they occur, and all that is left to do is to add up what devices have summed in part. Some
-            cannot: a sequence meets itself where queries meet keys, a scan takes slices along stacked layers, a rotary
-            embedding takes halves, and a `shard_map` takes arrays whole along what its `in_specs` do not name.
-    """
-
-    members: set[Member]
-    letters: Counter[str]
+    members: set[Member]  # the dimensions of arguments and outputs to which the axis spreads
+    letters: Counter[str]  # those that einsums' results have at dimensions which caught it
+    # where a collective moves what it cuts, or a `shard_map` takes whole what it cuts: a sequence meets itself where
+    # queries meet keys, a scan takes slices of layers, a rotary embedding halves; most dimensions only want partial
+    # sums added up
     moved: set[str]
 
 
@@ -104,11 +91,11 @@ class Opened:
         self._lowered = lowered
         self._module = lowered.module.operation.clone()
         own = mesh_in(lowered.module) or DeviceMesh((), ())
-        manual = list(_manual(self._module))
+        manual = _jax.walk(self._module, "sdy.manual_computation")
         self._mesh = own if manual else replace(own, sizes=(1,) * len(own.sizes))  # where no shape depends on them
         leave_out_constraints(self._module)
         self._whole: list[frozenset[tuple[int, int]]] = []  # for each shard_map what it takes as its specs say
-        for op in _manual(self._module):
+        for op in manual:
             ins = enumerate(shardings_of(op, "in_shardings"))
             dims = ((n, d, dim) for n, each in ins for d, dim in enumerate(each.dimension_shardings))
             closed = ((n, d) for n, d, dim in dims if sdy.DimensionShardingAttr(dim).is_closed)
@@ -117,12 +104,6 @@ class Opened:
                 text = ", ".join(f"<@{MESH}, {_open(spec_of(each))}>" for each in shardings_of(op, name))
                 op.attributes[name] = ir.Attribute.parse(f"#sdy.sharding_per_value<[{text}]>")
         self._manual: dict[Member, tuple[Axis, ...]] = {}  # the dimensions that a shard_map cuts → by which axes
-
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Holds the module's lock, and enters its context."""
-        with self._lowered.entered(), ir.Location.unknown():
-            yield
 
     def bytecode(self) -> bytes:
         """The module with nothing seeded, to be tried elsewhere."""
@@ -177,8 +158,7 @@ class Opened:
         return max(cut, key=lambda axes: (cut[axes], axes), default=())
 
     def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Caught]:
-        """What is found out about each of these dimensions of arguments by sharding it along an axis of its size's
-        smallest factor."""
+        """What an axis of its size's smallest factor along each of these dimensions of arguments finds out."""
         axes = {seed: f"{_SEED}{number}" for number, seed in enumerate(seeds)}
         module = self._seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
         run_passes(module, PIPELINE)
@@ -244,10 +224,6 @@ class Opened:
 
 def _smallest_factor(size: int) -> int:
     return next((n for n in range(2, int(size**0.5) + 1) if size % n == 0), size)
-
-
-def _manual(module: ir.Operation) -> Iterator[ir.Operation]:
-    return (op for op in _jax.walk(module) if op.name == "sdy.manual_computation")
 
 
 def _seeds(spec: Spec) -> list[tuple[int, str]]:
@@ -323,9 +299,7 @@ def _of_product(op: MlirOperation, place: int, dims: Dims) -> Iterator[tuple[int
 
 
 def _masked(value: GraphValue, dimension: int) -> bool:
-    """Whether a value is copies along a dimension of which a mask leaves parts: so `jax.lax.ragged_dot` gives each
-    group its rows, and a sum over it adds zeros.
-    """
+    """Whether a value is masked copies along a dimension, over which a sum adds zeros, as in a `ragged_dot`."""
     if value.maker is None or value.maker.kind != "select":
         return False
     copied = value.maker.operands[1].maker

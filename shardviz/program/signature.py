@@ -23,16 +23,9 @@ from shardviz.errors import TraceError
 
 @dataclass(frozen=True, eq=False)
 class CallSignature:
-    """A call of a function as `jax.jit` knows it: no array is in it.
-
-    Attributes:
-        name: the function's name.
-        fn: the function itself, jit's wrapping taken off; JAX knows it by identity.
-        args, kwargs: abstract arrays, with the shardings of those that are committed, and static values.
-        options: what `jax.jit` is told of the function: which arguments are static or donated, and `in_shardings`.
-        context: enters again the settings and the meshes that held around the call.
-        static: name → static value, as text with its type.
-    """
+    """A call of a function (jit's wrapping taken off; JAX knows it by identity) as `jax.jit` knows it, without arrays:
+    abstract ones, with the shardings of those that are committed, and static values, these also as text with their
+    types; what `jax.jit` is told of the function; and what enters again the settings and meshes around the call."""
 
     name: str
     fn: Any
@@ -69,8 +62,7 @@ def signature_of(
     options: Any,
     in_shardings: Any = None,
 ) -> CallSignature:
-    """The signature of a call with these arguments to a function, jit's wrapping taken off, under what holds now.
-    Raises TraceError if an argument is no array and not static, or a static one cannot be hashed."""
+    """The signature of a call, under what holds now. Raises TraceError for an argument that cannot be in it."""
     roots, static = parameter_names(fn, len(args)), options.static_places(fn, len(args))
 
     statics: dict[str, str] = {}
@@ -171,10 +163,8 @@ def named_tree(root: str, tree: Any) -> Any:
 
 
 def signature_from(names: tuple[tuple[Any, ...], dict[str, Any]]) -> inspect.Signature | None:
-    """The signature of a function with these trees of names as (positional, keyword) arguments.
-
-    None where they do not tell: each positional argument's names must begin with one identifier of its own.
-    """
+    """The signature of a function with these trees of names as (positional, keyword) arguments; None where they do not
+    tell: each positional argument's names must begin with one identifier of its own."""
     positional, keyword = names
     roots_by_tree = ({m[0] for name in jax.tree.leaves(tree) if (m := _ROOT.match(name))} for tree in positional)
     roots = [each.pop() if len(each) == 1 else "" for each in roots_by_tree]

@@ -25,15 +25,14 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
 from shardviz import _jax
-from shardviz.program.lower import Lowered, constraints_in
-from shardviz.program.module import items
+from shardviz.program.lower import Lowered
+from shardviz.program.module import CONSTRAINT, items
 
 
 def simplified(lowered: Lowered) -> Lowered:
-    """A lowered program whose module is as XLA would hand it to Shardy; called with the lock held and its context
-    entered."""
+    """A lowered program whose module is as XLA would hand it to Shardy; inside of `lowered.entered()`."""
     module = lowered.module.operation.clone()
-    placed = dict(zip(constraints_in(module), lowered.placed, strict=True)) if lowered.placed else {}
+    placed = dict(zip(_jax.walk(module, CONSTRAINT), lowered.placed, strict=True)) if lowered.placed else {}
     simplifies = lowered.platform != "cpu"  # XLA's CPU compiler hands on to Shardy what it is given
     reductions: list[ir.Operation] = []
     broadcasts: list[ir.Operation] = []
@@ -60,7 +59,7 @@ def simplified(lowered: Lowered) -> Lowered:
         for region in op.regions if op.name in _REORDERED else ():
             for block in region.blocks:
                 _in_post_order(block)
-    return replace(lowered, module=module, placed=tuple(placed[op] for op in constraints_in(module) if placed))
+    return replace(lowered, module=module, placed=tuple(placed[op] for op in _jax.walk(module, CONSTRAINT) if placed))
 
 
 _REORDERED = ("func.func", "stablehlo.while", "stablehlo.case", "sdy.manual_computation")

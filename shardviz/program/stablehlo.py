@@ -23,41 +23,27 @@ from shardviz.records.phases import phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What stands around an operation.
+    """What stands around an operation."""
 
-    Attributes:
-        count: how often it runs in a step; None where a loop around it has no known trip count.
-        times: the same, with loops of unknown trip count taken once.
-        trips: the trip count of the loop that was entered last.
-        calls: the calls that led to it, the outermost first.
-        manual: the mesh axes of the manual computations around it.
-        alike: those of them along which all devices do the same, as nothing that enters is sharded along them.
-        conditional: whether it is in a branch.
-        place: where the call or manual computation is whose name stack its own continues; None in the main function.
-    """
-
-    count: int | None = 1
-    times: int = 1
-    trips: int | None = 1
-    calls: tuple[MlirOperation, ...] = ()
-    manual: tuple[Axis, ...] = ()
+    count: int | None = 1  # how often it runs in a step; None where a loop around it has no known trip count
+    times: int = 1  # the same, with loops of unknown trip count taken once
+    trips: int | None = 1  # of the loop that was entered last
+    calls: tuple[MlirOperation, ...] = ()  # those that led to it, the outermost first
+    manual: tuple[Axis, ...] = ()  # the mesh axes of the manual computations around it
+    # those of them along which all devices do the same, as nothing that enters is sharded so
     alike: tuple[Axis, ...] = ()
-    conditional: bool = False
-    place: Place | None = None
-
-
-PLACES = "places"
-"""Where what is known of locations has them by what stands around them."""
+    conditional: bool = False  # it is in a branch
+    place: Place | None = None  # the one that its own name stack continues; None in the main function
 
 
 class Places:
     """The places of a program's operations, those of the calls around them in front."""
 
     def __init__(self, locations: dict[Any, Any]):
-        """`locations`: what is known of each source location, and as `PLACES` by the place around it, filled as they
+        """`locations`: what is known of each source location, and as `places` by the place around it, filled as they
         are met; they are the same in all modules of a program."""
         self.locations = locations
-        self._by_place: dict[Place | None, dict[Any, Place]] = locations.setdefault(PLACES, {})
+        self._by_place: dict[Place | None, dict[Any, Place]] = locations.setdefault("places", {})
 
     def __call__(self, op: MlirOperation, around: Place | None) -> Place:
         """An operation's line and name stack, inside of what stands at the place `around`."""
@@ -89,13 +75,8 @@ _NAMED = frozenset(("func.call", "sdy.manual_computation"))
 
 
 class Walker:
-    """One reading of a graph.
-
-    Attributes:
-        graph: the program.
-        around: what stands around the operation that is visited.
-        unknown_loops: how many loops were entered whose trip count could not be found.
-    """
+    """One reading of a graph, with what stands around the operation that is visited, and how many loops were entered
+    whose trip count could not be found."""
 
     def __init__(self, graph: MlirGraph, locations: dict[Any, Any]):
         self.graph = graph
@@ -130,7 +111,7 @@ class Walker:
     def _entered(self, op: MlirOperation) -> Around:
         around, name = self.around, op.name
         if name == "func.call":
-            return replace(around, calls=(*around.calls, op), place=self.caller(op))
+            return replace(around, calls=(*around.calls, op), place=self.place(op))
         if name == "stablehlo.while":
             trips = trip_count(op, around.calls, self._origins)
             self.unknown_loops += trips is None
@@ -142,12 +123,8 @@ class Walker:
             entering = {axis_name(a) for v in block.arguments for a in (self.graph.cut(v) or Spec()).axes}
             alike = () if set(axes) <= entering or _differs(block) else tuple(a for a in axes if a not in entering)
             manual, alike = (*around.manual, *axes), (*around.alike, *alike)
-            return replace(around, manual=manual, alike=alike, place=self.caller(op))
+            return replace(around, manual=manual, alike=alike, place=self.place(op))
         return around if name == "sdy.named_computation" else replace(around, conditional=True)
-
-    def caller(self, op: MlirOperation) -> Place | None:
-        """The place that what is inside a call or a manual computation continues."""
-        return self.place(op)
 
     def place(self, op: MlirOperation) -> Place:
         """An operation's line and name stack, those of the calls around it in front."""
@@ -165,4 +142,5 @@ def _differs(block: Block) -> bool:
 
 def flow_of(graph: MlirGraph, locations: dict[Any, Any]) -> Flow:
     """Which values are computed from which in a program; those of a function once for each way to call it."""
-    return Flow(graph, Places(locations))
+    places = Places(locations)
+    return Flow(graph, places.phase_at, places.place_inside)

@@ -34,23 +34,14 @@ from shardviz.records.source import innermost
 
 @dataclass(frozen=True)
 class Argument:
-    """One array of the function's arguments or results.
+    """One array of the function's arguments or results."""
 
-    Attributes:
-        name: its tree path, such as `params['layers']['wq']`.
-        shape: its global shape.
-        dtype: its element type's name.
-        donated: whether its buffer may be reused for a result.
-        memory_kind: of a result, where the function leaves it; of an argument nothing is known but by a plan.
-        scanned: an argument of which a loop takes one slice along its first dimension in each run.
-    """
-
-    name: str
-    shape: tuple[int, ...]
+    name: str  # its tree path, such as `params['layers']['wq']`
+    shape: tuple[int, ...]  # global
     dtype: str
-    donated: bool = False
-    memory_kind: str = "device"
-    scanned: bool = False
+    donated: bool = False  # its buffer may be reused for a result
+    memory_kind: str = "device"  # where the function leaves a result; of an argument only a plan knows it
+    scanned: bool = False  # a loop takes one slice of it along its first dimension in each run
 
 
 @dataclass(frozen=True)
@@ -64,85 +55,50 @@ class Callback:
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """A value inside the function that a plan constrains.
+    """A value inside the function that a plan constrains."""
 
-    Attributes:
-        wanted: what it is called in a plan.
-        target: where it stands in the source.
-        shapes: that the value has where the function makes it, of one example under `vmap`: several where a line that
-            is run several times makes arrays of several sizes.
-        dtype: its element type.
-        times: how often Python runs its line: once for each of a loop of Python's, once for a scan.
-        manual: the mesh axes of the `shard_map`s around it.
-    """
-
-    wanted: Intermediate
-    target: Target
+    wanted: Intermediate  # what it is called in a plan
+    target: Target  # where it stands in the source
+    # where the function makes it, of one example under `vmap`; several of a line that is run several times
     shapes: tuple[tuple[int, ...], ...]
     dtype: str
-    times: int
-    manual: frozenset[str]
+    times: int  # how often Python runs its line: once for each of a loop of its own, once for a scan
+    manual: frozenset[str]  # the mesh axes of the `shard_map`s around it
 
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """What tracing found.
-
-    Attributes:
-        name: the function's name.
-        arguments, outputs: every array, in the order of the flat program.
-        in_tree, out_tree: pytrees of names: the tuple of positional arguments, the keyword ones, and the result.
-        constraints: the sharding constraints inside.
-        callbacks: the calls to Python inside.
-        closed: the closed jaxpr; None where only a module is there.
-        differentiated: whether the program has a backward pass; what is neither forward nor backward then is the
-            update.
-        mesh: the first mesh that a `shard_map`, a constraint or a nested `jit` inside stands on; None where none does.
-        sized: whether the program holds shapes of single devices (in a `shard_map`'s body), so that it is another
-            program on a mesh of other sizes.
-        types: the part of every argument's spec that is in its type; empty where the mesh has no Explicit axes.
-        out_types: the same for every result.
-        in_specs, out_specs: the specs of a `shard_map` that takes an argument directly, or gives a result, for each of
-            them or None; empty where there is no such `shard_map`.
-        updates: the outputs that are new values of arguments, which come last.
-        keeps: for each argument whether it stays in the program though no result needs it (`keep_unused=True`); empty
-            where none does.
-        asked: the lines that do another thing where another mesh, or none, stands around the call.
-        module: StableHLO bytecode of a program that JAX has lowered already; empty for one that was traced here.
-        opened: its constraints are left out of what it is lowered to; the axes that they name a mesh still has to have.
-        estimates: the FLOPs of its Pallas kernels, where they are known.
-        placed: the values inside that a plan constrains; the jaxpr has a mark at each.
-        reconstrained: the function's own constraints that it has otherwise, and their lines.
-    """
+    """What tracing found."""
 
     name: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[Argument, ...]  # every array, in the order of the flat program
     outputs: tuple[Argument, ...]
+    # pytrees of names: of the positional arguments and the keyword ones
     in_tree: tuple[tuple[Any, ...], dict[str, Any]]
-    out_tree: Any
-    constraints: tuple[Constraint, ...]
+    out_tree: Any  # ... and of the result
+    constraints: tuple[Constraint, ...]  # those inside, as are the calls to Python
     callbacks: tuple[Callback, ...]
-    closed: Any
-    differentiated: bool
-    mesh: DeviceMesh | None = None
-    sized: bool = False
-    module: bytes = b""
-    types: tuple[Spec, ...] = ()
-    out_types: tuple[Spec, ...] = ()
-    in_specs: tuple[Spec | None, ...] = ()
-    out_specs: tuple[Spec | None, ...] = ()
-    updates: tuple[Update, ...] = ()
-    keeps: tuple[bool, ...] = ()
-    asked: tuple[MeshAsked, ...] = ()
-    opened: bool = False
-    estimates: tuple[Estimate, ...] = ()
-    placed: tuple[Placed, ...] = ()
+    closed: Any  # the closed jaxpr; None where only a module is there
+    differentiated: bool  # has a backward pass: what is neither forward nor backward then is the update
+    mesh: DeviceMesh | None = None  # the first that a `shard_map`, a constraint or a nested `jit` inside stands on
+    sized: bool = False  # holds shapes of single devices, so that it is another program on other sizes
+    module: bytes = b""  # StableHLO bytecode of a program that JAX has lowered already
+    types: tuple[Spec, ...] = ()  # the part of every argument's spec that is in its type, with Explicit axes
+    out_types: tuple[Spec, ...] = ()  # the same for every result
+    in_specs: tuple[Spec | None, ...] = ()  # those of a `shard_map` that takes an argument directly, or None
+    out_specs: tuple[Spec | None, ...] = ()  # ... or gives a result; both empty where there is no such `shard_map`
+    updates: tuple[Update, ...] = ()  # the outputs that are new values of arguments, which come last
+    keeps: tuple[bool, ...] = ()  # whether an argument stays though no result needs it; empty where none does
+    asked: tuple[MeshAsked, ...] = ()  # lines that do another thing where another mesh, or none, stands around the call
+    opened: bool = False  # its constraints are left out; the axes that they name a mesh still has to have
+    estimates: tuple[Estimate, ...] = ()  # the FLOPs of its Pallas kernels, where they are known
+    placed: tuple[Placed, ...] = ()  # the values inside that a plan constrains; the jaxpr has a mark at each
+    # the function's own constraints that it has otherwise, by line
     reconstrained: tuple[tuple[Frame, Reconstrained], ...] = ()
 
     @cached_property
     def constants(self) -> tuple[tuple[tuple[int, ...], str, Frame | None], ...]:
-        """The arrays that the program itself holds, those that its function closes over: shape, element type, and the
-        line that first reads each."""
+        """The arrays that the function closes over: shape, element type, and the line that first reads each."""
         if self.closed is None:
             return ()
         return tuple(
@@ -168,8 +124,7 @@ class Traced:
 
 
 def signature(call: Call) -> Traced:
-    """A call with its arguments' names, shapes and tree alone, without a look at the function's body. Raises TraceError
-    if the callable is of a kind whose arguments are known from its trace only."""
+    """A call's arguments without its function's body. Raises TraceError for a kind of callable that needs it."""
     wrapped = _jax.unwrap_jit(call.fn)
     if wrapped is None:
         raise TraceError(f"{call.name}: its arguments are not known before it is traced, which a plan's mesh allows")
@@ -249,19 +204,13 @@ def trace(
     types: tuple[Spec, ...] = (),
     places: frozenset[str] = _jax.PLACES,
 ) -> Traced:
-    """Traces for a mesh, or without one, under what held around the call.
-
-    Args:
-        types: where the mesh has Explicit axes, how they cut each argument.
-        places: where the mesh stands for code that asks for one; see `contexts`.
-
-    Raises:
-        ShardingTypeError: if JAX refuses an operation for the shardings in its operands' types.
-        TraceError: with what the function raised as its cause.
-    """
+    """Traces for a mesh, or without one, under what held around the call; `types` is how Explicit axes cut each
+    argument, `places` where the mesh stands for code that asks for one. Raises ShardingTypeError if JAX refuses an
+    operation for the shardings in types; TraceError with what the function raised as its cause."""
     if call.traced_for is not None:
         return call.traced_for(mesh)
     traced = staged(call, mesh, types, places)
+    jaxpr = traced.jaxpr.jaxpr
     ins, in_tree = _arguments(call, traced)
     out_leaves, out_tree = jax.tree.flatten(traced.out_info)
     names = [name or f"result[{i}]" for i, name in enumerate(_jax.names_of(traced)[1])]
@@ -275,10 +224,11 @@ def trace(
         for name, a, kind in zip(names, out_leaves, kinds, strict=True)
     )
     constraints = tuple(
-        Constraint(tuple(shape), Spec(_dims(spec)), _frame(source))
-        for shape, spec, source in _jax.constraints(traced.jaxpr.jaxpr)
+        Constraint(tuple(shape), Spec(_dims(spec)), _frame(source)) for shape, spec, source in _jax.constraints(jaxpr)
     )
-    in_specs, out_specs = map(_specs, _jax.outermost_shard_map(traced.jaxpr.jaxpr))
+    in_specs, out_specs = (
+        tuple(None if s is None else Spec.of(s) for s in specs) for specs in _jax.outermost_shard_map(jaxpr)
+    )
     if not any((*in_specs, *out_specs)):
         in_specs = out_specs = ()
     if isinstance(outcome, Outcome):
@@ -290,26 +240,20 @@ def trace(
         in_tree,
         jax.tree.unflatten(out_tree, names[: out_tree.num_leaves]),
         constraints,
-        tuple(Callback(name, reports, _frame(info)) for name, reports, info in _jax.callbacks(traced.jaxpr.jaxpr)),
+        tuple(Callback(name, reports, _frame(info)) for name, reports, info in _jax.callbacks(jaxpr)),
         traced.jaxpr,
-        is_differentiated(_jax.name_stacks(traced.jaxpr.jaxpr)),
-        next((DeviceMesh.of(m) for m in _jax.meshes(traced.jaxpr.jaxpr)), None),
-        _jax.has_shard_map(traced.jaxpr.jaxpr),
+        is_differentiated(str(at[0].name_stack) for _, at in _jax.equations(jaxpr)),
+        next((DeviceMesh.of(m) for m in _jax.meshes(jaxpr)), None),
+        any(name == "shard_map" for name, _ in _jax.equations(jaxpr)),
         types=types,
-        out_types=tuple(map(Spec.of, _jax.type_specs(traced.jaxpr.jaxpr))) if types else (),
+        out_types=tuple(Spec.of(atom.aval.sharding.spec) for atom in jaxpr.outvars) if types else (),
         in_specs=in_specs,
         out_specs=out_specs,
         updates=updates,
         keeps=(True,) * len(ins) if call.keeps_unused else (),
         reconstrained=call.constraints,
-        estimates=tuple(
-            Estimate(_frame(info), shapes, flops) for flops, shapes, info in _jax.kernel_estimates(traced.jaxpr.jaxpr)
-        ),
+        estimates=tuple(Estimate(_frame(info), shapes, flops) for flops, shapes, info in _jax.kernel_estimates(jaxpr)),
     )
-
-
-def _specs(specs: Any) -> tuple[Spec | None, ...]:
-    return tuple(None if s is None else Spec.of(s) for s in specs)
 
 
 def _dims(spec: Any) -> tuple[tuple[str, ...], ...]:

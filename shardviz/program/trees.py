@@ -106,13 +106,8 @@ def plain_path(path: Iterable[Any]) -> Path:
 
 @dataclass(frozen=True)
 class ResultPlace:
-    """Where a new value belongs.
-
-    Attributes:
-        number: the number of the argument that it is the new value of; or of one in the same object, for a new array.
-        near, path: for a new array that argument's path in the object, and its own.
-        follows: whether it is sharded as the argument is.
-    """
+    """Where a new value belongs: the number of the argument that it is the value of, or of one in the same object,
+    whose path is `near`, for a new array at `path`; and whether it is sharded as the argument is."""
 
     number: int | None
     near: Path = ()
@@ -134,14 +129,8 @@ def path_text(path: Path) -> str:
 
 @jax.tree_util.register_pytree_with_keys_class
 class Outcome:
-    """What a function gives that changes its arguments: its result, and the arguments' new values.
-
-    Attributes:
-        result: the result proper.
-        values: the new values.
-        places: where each of them belongs.
-        specs: for each array of the result the spec that the function brings for it, or None.
-    """
+    """What a function gives that changes its arguments: its result, the new values and where each of them belongs, and
+    for each array of the result the spec that the function brings for it, or None."""
 
     def __init__(
         self, result: Any, values: Iterable[Any], places: tuple[ResultPlace, ...], specs: tuple[Spec | None, ...]
@@ -154,8 +143,7 @@ class Outcome:
         return children, (self.places, self.specs)
 
     def named(self, names: Sequence[str], arguments: Sequence[str]) -> tuple[list[str], tuple[Update, ...]]:
-        """The outputs' names, and which of them are new values; `names` are JAX's of everything in this, the result
-        first."""
+        """The outputs' names from JAX's, and which of them, the last, are new values."""
         count = len(names) - len(self.places)
         result = [name.replace("result.result", "result", 1) for name in names[:count]]
         new = [place.name(arguments) for place in self.places]
@@ -178,13 +166,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Update:
-    """An output that is the new value of an argument.
-
-    Attributes:
-        output: its tree path.
-        argument: the argument's, or None for an array that was not there before.
-        follows: whether it is sharded as the argument is.
-    """
+    """An output that is the new value of an argument (None: of an array that was not there), and whether it is sharded
+    so."""
 
     output: str
     argument: str | None
@@ -196,11 +179,7 @@ UPDATED = "updated."
 
 
 def load() -> Any:
-    """The module `flax.nnx`.
-
-    Raises:
-        ShardvizError: if flax is not installed, with how to install it.
-    """
+    """The module `flax.nnx`. Raises ShardvizError if flax is not installed, with how to install it."""
     try:
         return importlib.import_module("flax.nnx")
     except ImportError as error:
@@ -216,10 +195,8 @@ def is_object(x: Any) -> bool:
 
 
 def entries(state: Any) -> Iterator[tuple[Path, Any, Any]]:
-    """(path, variable, array) of everything in a state, in the order of its pytree leaves.
-
-    The path of a variable's array is the variable's; what has no variable around it stands for itself.
-    """
+    """(path, variable, array) of everything in a state, in the order of its pytree leaves; its own path and self where
+    no variable is around an array."""
     nnx = load()
     for path, held in nnx.to_flat_state(state):
         for below, value in jax.tree_util.tree_flatten_with_path(held, is_leaf=lambda x: x is None)[0]:

@@ -22,13 +22,8 @@ from shardviz.records import Frame
 
 
 class Unforeseen(NamedTuple):
-    """An operation that communicates, as level `propagated` cannot tell.
-
-    Attributes:
-        op: its kind, as HLO names it: `convolution`, `slice`, ...
-        axes: the mesh axes along which the dimensions are sharded that it reads across.
-        source: its line.
-    """
+    """An operation (HLO's kind) that communicates, as level `propagated` cannot tell: along which axes it reads
+    across."""
 
     op: str
     axes: tuple[Axis, ...]

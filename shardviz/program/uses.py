@@ -125,8 +125,7 @@ def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> b
 
 
 def _keeps_sums(op: MlirOperation) -> bool:
-    """Whether a sum of what an operation gives is what it gives of the sum, as long as its other operands are the same
-    on all devices."""
+    """Whether a sum of what it gives is what it gives of the sum, if its other operands are alike everywhere."""
     return op.name in _MOVES or (op.name in _SCALES and _is_filled(op.operands[1]))
 
 

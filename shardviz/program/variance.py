@@ -34,30 +34,18 @@ _NONE: frozenset[str] = frozenset()
 
 @dataclass(frozen=True)
 class Unreplicated:
-    """A result of a `shard_map` that is said to be the same along mesh axes and may not be.
-
-    Attributes:
-        axes: these axes.
-        summed: those of them along which it is a sum of which each device holds its own part.
-        moved: whether a permutation between devices is part of it, which may make it the same after all.
-        source: the line of the sum, or of what makes the result.
-        number: which result it is.
-        shape, nbytes: of one device.
-        sizes: how many devices each axis has.
-        flops: of one device, in the products of what is passed around with what is the same on all devices.
-        products: the lines of these products.
-    """
+    """A result of a `shard_map` that is said to be the same along mesh axes and may not be."""
 
     axes: tuple[str, ...]
-    summed: tuple[str, ...]
-    moved: bool
-    source: Frame | None
-    number: int
-    shape: tuple[int, ...]
+    summed: tuple[str, ...]  # axes along which it is a sum of which each device holds its own part
+    moved: bool  # a permutation between devices is part of it, which may make it the same after all
+    source: Frame | None  # the line of the sum, or of what makes the result
+    number: int  # which result it is
+    shape: tuple[int, ...]  # of one device, as are its bytes
     nbytes: float
-    sizes: tuple[int, ...]
-    flops: float = 0.0
-    products: tuple[Frame, ...] = ()
+    sizes: tuple[int, ...]  # how many devices each axis has
+    flops: float = 0.0  # of one device, in products of what is passed around with what is the same on all
+    products: tuple[Frame, ...] = ()  # the lines of these products
 
 
 @dataclass(frozen=True)

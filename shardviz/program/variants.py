@@ -52,7 +52,7 @@ def donating(call: Call, traced: Traced, names: Iterable[str]) -> Call:
 def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, better: int) -> Call:
     """The call with a logical dimension of another length in all arguments; where it is some times `size`, it stays so
     many times as long. Raises ShardvizError if its shapes cannot be changed here."""
-    flat, tree = jax.tree.flatten(call.dynamic)
+    flat = list(call.arrays)
     if call.kind in ("nnx", "state"):
         raise ShardvizError("the shapes of a flax.nnx object stand in its own configuration: change them there")
     if call.traced_for is not None or len(flat) != len(traced.arguments):
@@ -66,16 +66,13 @@ def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, bett
         shape = tuple(n // size * better if d in cut and n % size == 0 else n for d, n in sizes)
         if shape != argument.shape:
             flat[i] = jax.ShapeDtypeStruct(shape, flat[i].dtype)
-    positional, keyword = jax.tree.unflatten(tree, flat)
-    static, left = call.options.static_places(call.fn, len(call.args)), iter(positional)
-    args = tuple(a if i in static else next(left) for i, a in enumerate(call.args))
-    return replace(call, args=args, kwargs={**call.kwargs, **keyword}, signature=None)
+    args, kwargs = call.filled(flat)
+    return replace(call, args=args, kwargs=kwargs, signature=None)
 
 
 def checkpointing(call: Call, policy: str) -> Call:
-    """The call with the body of each differentiated loop under `jax.checkpoint`; checkpoints that are there already get
-    the policy (a name in `jax.checkpoint_policies` that takes no settings) instead. Raises ShardvizError if there is no
-    such policy, or the program is an export."""
+    """The call with the body of each differentiated loop, or what checkpoints there are, under a policy (a name in
+    `jax.checkpoint_policies`). Raises ShardvizError if there is no such policy, or the program is an export."""
     if policy not in POLICIES:
         raise ShardvizError(f"there is no policy {policy!r}; there are {', '.join(POLICIES)}")
     if call.traced_for is not None:
@@ -112,8 +109,7 @@ def checkpoint_lines(traced: Traced) -> dict[Frame, bool]:
 
 
 def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tuple[str, ...]:
-    """What a person writes so that a program has a checkpoint policy as here, and where; of each kind at most so many
-    lines."""
+    """What to write for a checkpoint policy as here, and where; of each kind at most so many lines."""
     lines = checkpoint_lines(traced)
     at = lambda loop: " and ".join([f.short for f, is_loop in lines.items() if is_loop is loop][:most])  # noqa: E731
     loops, others, option = at(True), at(False), f"policy=jax.checkpoint_policies.{policy}"
@@ -129,8 +125,7 @@ def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tu
 def differentiated(call: Call, what: str, **how: Any) -> Call:
     """The call of what `jax.grad` or `jax.value_and_grad` (`what`), given `how`, makes of the function, jit's wrapping
     taken off: static arguments stay static, and nothing is donated. Raises TraceError if there is no plain function."""
-    wrapped = _jax.unwrap_jit(call.fn)
-    fn = call.fn if wrapped is None else wrapped.fn
+    fn = _jax.plain_function(call.fn)
     if call.kind in ("nnx", "state"):
         raise TraceError(f"{what} of {call.name}: it takes objects of flax.nnx; trace nnx.{what} of the function")
     if not callable(fn):

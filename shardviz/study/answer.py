@@ -41,8 +41,8 @@ class Tried:
 
     @property
     def alike(self) -> tuple[str, str]:
-        """Seconds and bytes in four digits: what costs the same is the same, its mirror image, or nearly so."""
-        return f"{self.score.seconds:.3e}", f"{self.score.needed:.3e}"
+        """Seconds in three digits and bytes in two: what costs the same is the same, its mirror image, or nearly so."""
+        return f"{self.score.seconds:.2e}", f"{self.score.needed:.1e}"
 
 
 @dataclass(frozen=True, kw_only=True)

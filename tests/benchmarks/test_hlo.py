@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shardviz.compiler import axes_of, collectives, count_bytes, count_flops, parse, parse_groups, values
+from shardviz.compiler import collectives, count_bytes, count_flops, parse, values
 from shardviz.notation import DeviceMesh
+from shardviz.notation.groups import axes_of, parse_groups
 from shardviz.notation.hlo import read_spec
 
 MESH = DeviceMesh.of({"data": 2, "model": 4})

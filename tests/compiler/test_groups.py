@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardviz.compiler import axes_of, axes_of_pairs, parse_groups, parse_pairs
 from shardviz.errors import ParseError
 from shardviz.notation import DeviceMesh
+from shardviz.notation.groups import axes_of, axes_of_pairs, parse_groups, parse_pairs
 
 MESH = DeviceMesh.of({"data": 2, "model": 4})
 

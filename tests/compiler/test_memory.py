@@ -11,8 +11,12 @@ from shardviz.errors import ParseError
 from tests.heap_traces import heap_peaks
 
 
+def plan_of(assignment, live_range="", **stated):
+    return memory(Buffers(assignment, live_range), **stated)
+
+
 def test_same_numbers_as_jax(compiled):
-    plan = memory(Path(compiled.facts["assignment"]).read_text())
+    plan = plan_of(Path(compiled.facts["assignment"]).read_text())
     theirs = compiled.facts["memory"]
     assert (plan.arguments, plan.outputs) == (theirs["argument"], theirs["output"])
     assert (plan.aliased, plan.temporaries) == (theirs["alias"], theirs["temp"])
@@ -21,7 +25,7 @@ def test_same_numbers_as_jax(compiled):
 
 
 def test_the_peak_is_that_of_xlas_heap_simulation(compiled):
-    plan = memory(Path(compiled.facts["assignment"]).read_text(), Path(compiled.facts["live"]).read_text())
+    plan = plan_of(Path(compiled.facts["assignment"]).read_text(), Path(compiled.facts["live"]).read_text())
     heap = heap_peaks(Path(compiled.facts["proto"]))
     assert set(heap) <= {0}
     always = plan.arguments + plan.outputs - plan.aliased + plan.constants
@@ -52,7 +56,7 @@ def test_at_the_peak_a_place_is_listed_once_and_what_is_listed_is_the_peak(compi
     tables = sum(
         int(size) for size in re.findall(r"allocation \d+: size (\d+)(?:, page \d+)?, output shape is \|\(", assignment)
     )
-    plan = memory(assignment, live)
+    plan = plan_of(assignment, live)
     assert sum(value.bytes for value in alive) == plan.peak - tables
     assert sum(value.bytes for value in alive if value.kind == "argument") == plan.arguments
     assert [value.bytes for value in alive] == sorted((value.bytes for value in alive), reverse=True)
@@ -76,14 +80,14 @@ def test_values_that_share_a_place_count_once():
             *(("y{}", "2-4"), ("late{}", "5-6"), ("x{}", "0-9")),
         )
     )
-    plan = memory(assignment, live)
+    plan = plan_of(assignment, live)
     assert (plan.peak, plan.on_chip) == (8 + 16 + 24, 64)  # the loop's value and `late`; a tuple's table is no value
     held = Buffers(assignment, live).held()
     assert [tuple(v.name for v in values) for _, values in held] == [("late",), ("p", "init"), ("x",)]
 
 
 def test_an_outputs_place_is_held_before_it_is_made():
-    plan = memory(
+    plan = plan_of(
         "BufferAssignment:\nallocation 0: size 8, parameter 0, shape |f32[2]| at ShapeIndex {}:\n"
         " value: <0 x @0> (size=8,offset=0): f32[2]{0}\nallocation 1: size 32, maybe-live-out:\n"
         " value: <1 y @0> (size=32,offset=0): f32[8]{0}\nallocation 2: size 4, thread-local:\n"
@@ -107,17 +111,17 @@ def test_an_outputs_place_is_held_before_it_is_made():
     ],
 )
 def test_a_refusal_for_want_of_memory_is_read(message, needed, hbm):
-    plan = memory("BufferAssignment:\n", no_room=message)
+    plan = plan_of("BufferAssignment:\n", no_room=message)
     assert (plan.needed, plan.hbm, plan.fits, plan.headroom) == (needed, hbm, False, hbm - needed)
 
 
 def test_donated_arguments_are_counted_once(all_compiled):
-    plan = memory(Path(all_compiled["mlp_float32"].facts["assignment"]).read_text())
+    plan = plan_of(Path(all_compiled["mlp_float32"].facts["assignment"]).read_text())
     assert plan.aliased == 2 * 256 * 512 * 4 // 8
 
 
 def test_memory_on_the_chip_is_left_out():
-    plan = memory(
+    plan = plan_of(
         "BufferAssignment:\nallocation 0: size 10, color 1, preallocated-temp:\n"
         "allocation 1: size 7, preallocated-temp:\n"
     )
@@ -126,4 +130,4 @@ def test_memory_on_the_chip_is_left_out():
 
 def test_what_is_no_buffer_assignment_is_refused():
     with pytest.raises(ParseError, match="no buffer assignment"):
-        memory("nothing")
+        plan_of("nothing")

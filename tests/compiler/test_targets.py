@@ -1,7 +1,6 @@
 """Targets: what is asked of the compile server for each machine, and what is said where nothing can compile for it."""
 
 import dataclasses
-import os
 from types import SimpleNamespace
 
 import jax
@@ -19,7 +18,6 @@ from shardviz.costs.chips import chips
 from shardviz.costs.machine import Machine, target_of
 from shardviz.errors import TargetError
 from shardviz.notation import DeviceMesh
-from shardviz.processes.job import _environment
 from shardviz.program.lower import LowerFor
 
 
@@ -180,15 +178,6 @@ def test_a_program_is_lowered_for_another_target_after_a_change_of_mesh():
     on_cpu = program._lowerings.lower(small)
     on_tpu = program._lowerings.lower(large, LowerFor("tpu", "TPU v5", 2))
     assert on_cpu.traced is on_tpu.traced and program._lowerings.lower(large) is on_cpu
-
-
-def test_the_environment_of_a_compile_is_taken_back(monkeypatch):
-    monkeypatch.setenv("SHARDVIZ_ONE", "1")
-    before = dict(os.environ)
-    with pytest.raises(RuntimeError), _environment({"SHARDVIZ_ONE": "2", "SHARDVIZ_TWO": "3"}):
-        assert (os.environ["SHARDVIZ_ONE"], os.environ["SHARDVIZ_TWO"]) == ("2", "3")
-        raise RuntimeError
-    assert dict(os.environ) == before
 
 
 def test_a_chip_that_no_compiler_knows_is_a_machine_all_the_same():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import shardviz as sv
-from shardviz.compiler.lines import hlo_lines
+from shardviz.compiler.module import hlo_lines
 
 P = jax.sharding.PartitionSpec
 

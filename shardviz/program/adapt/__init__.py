@@ -40,16 +40,9 @@ _STAGES = (jax.stages.Traced, jax.stages.Lowered, jax.stages.Compiled)
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Call:
-    """A callable and its arguments as a `Call`; nothing is kept alive, nothing is allocated and nothing runs.
-
-    Args:
-        fn: any JAX callable.
-        args, kwargs: what to call it with: arrays, `ShapeDtypeStruct`s or numbers in pytrees, or static values.
-        options: `static_argnums`, `static_argnames`, `donate_argnums`, `donate_argnames`, as for `jax.jit`.
-
-    Raises:
-        TraceError: if `fn` is not callable, or a stage of `jax.jit`, or an argument is no array and not static.
-    """
+    """A callable and its arguments (arrays, `ShapeDtypeStruct`s, numbers in pytrees, static values) as a `Call`;
+    nothing is kept alive, allocated or run. `options` are those of `JitOptions`. Raises TraceError if `fn` is not
+    callable, or a stage of `jax.jit`, or an argument is no array and not static."""
     if isinstance(stage := nnx.unstaged(fn), _STAGES):
         raise TraceError(
             f"a jax.stages.{type(stage).__name__} is of one mesh and one set of shardings; give the function that "

@@ -1,23 +1,48 @@
-"""What `jax.export` made: its module is read and never called.
+"""What `jax.export` made, StableHLO already: arguments, constraints, mesh and shardings are read from its module.
 
-An export may be for several platforms and for any batch size. Where a file is not to be trusted, whoever loads it has
-it read in a process of its own first.
+There is no Python function behind it and no jaxpr, so nothing is traced or called: a plan edits the module's main
+function, as it does for a function that was lowered here. What is written inside (constraints, `shard_map`s) stays as
+it is. An export may be for several platforms and for any batch size. Where a file is not to be trusted, whoever loads
+it has it read in a process of its own first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.export
+from jax.extend.mlir import ir
 
 from shardviz import _jax
-from shardviz.errors import ShardvizError, SpecError, TraceError
-from shardviz.notation import DeviceMesh
-from shardviz.program import stablehlo_program, symbols
-from shardviz.program.call import Call, JitOptions, Notes, abstract_tree, specs_of
+from shardviz.errors import MeshError, ShardvizError, SpecError, TraceError
+from shardviz.notation import DeviceMesh, Spec
+from shardviz.notation.spec import DEVICE_MEMORY, PlacedSpec
+from shardviz.program.call import Brings, Call, JitOptions, Notes, abstract_tree, specs_of
+from shardviz.program.module import (
+    GROUPS,
+    Place,
+    argument_names,
+    attributes_of,
+    axis_names,
+    call_target,
+    complete,
+    items,
+    main_of,
+    mesh_in,
+    place_of,
+    spec_of,
+    with_one_mesh,
+    write_over,
+)
+from shardviz.program.trace import Argument, Constraint, Traced
 from shardviz.records import Finding
+from shardviz.records.phases import is_differentiated
+
+_TRIVIAL = re.compile(r"^\{(replicated|manual|maximal.*|)\}$|^$")
 
 
 def held_by(fn: Any) -> Any:
@@ -27,12 +52,9 @@ def held_by(fn: Any) -> Any:
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A `jax.export.Exported`, or what holds one as its attribute `exported`.
-
-    Arguments are needed only where dimensions are symbolic: their shapes say what the symbols stand for. Raises
-    TraceError if arguments are given that do not fit, or options, which an export has fixed; SpecError if dimensions
-    are symbolic and no arguments are given.
-    """
+    """A `jax.export.Exported`, or what holds one as its attribute `exported`. Arguments are needed only where
+    dimensions are symbolic. Raises TraceError if they do not fit, or options are given, which an export has fixed;
+    SpecError if they are needed and not given."""
     exported = held_by(fn)
     if exported is None:
         return None
@@ -52,33 +74,47 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
 
 def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: DeviceMesh | None = None) -> Call:
     """An export as a `Call`, its shardings written over `mesh` (None: its own), its symbolic dimensions as in `values`.
-    Raises SpecError if a symbolic dimension has no value, or one that breaks a constraint; TraceError, MeshError as
-    `stablehlo_program.call_of`."""
-    settled = symbols.check(exported.fun_name, _jax.symbols_of(exported.in_avals), values)
+    Raises SpecError if a symbolic dimension has no value, or one that breaks a constraint; TraceError if the module is
+    for GSPMD or has ordered effects; MeshError if its shardings cannot be written over `mesh`."""
+    settled = symbol_values(exported.fun_name, _jax.symbols_of(exported.in_avals), values)
     shapes = [tuple(_jax.evaluated(d, settled) for d in aval.shape) for aval in exported.in_avals]
     return _exported(exported, shapes, mesh)
 
 
 def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh | None) -> Call:
+    name, kept, platforms = exported.fun_name, tuple(exported.module_kept_var_idx), tuple(exported.platforms)
     try:
         module = _jax.exported_module(exported.mlir_module_serialized)
     except Exception as error:  # MLIR says in its own words what is wrong
-        raise TraceError(f"{exported.fun_name}: its module cannot be read here: {error}") from error
+        raise TraceError(f"{name}: its module cannot be read here: {error}") from error
     avals = tuple(aval.update(shape=shape) for shape, aval in zip(shapes, exported.in_avals, strict=True))
-    platforms = tuple(exported.platforms)
     platform = platforms.index("cpu") if "cpu" in platforms else 0
-    outline = stablehlo_program.Outline(
-        name=exported.fun_name,
-        avals=avals,
-        out_avals=_out_avals(exported, avals),
-        in_tree=exported.in_tree,
-        out_tree=exported.out_tree,
-        kept=tuple(exported.module_kept_var_idx),
-        mesh=mesh_of(exported),
-        platform=platform,
-        notes=_notes(exported.fun_name, platforms, platforms[platform], int(exported.nr_devices)),
+    out_avals, known = _out_avals(exported, avals), mesh_of(exported)
+    with module.context, ir.Location.unknown():
+        located = argument_names(module, len(kept))
+        if complete(module, avals, kept, platform):
+            module = _refined(name, _jax.bytecode(module.operation))
+    with module.context, ir.Location.unknown():
+        module = with_one_mesh(module)
+        own = mesh_in(module)
+        if known is not None and own is not None and known.shape == own.shape:
+            own = known  # of which more is known than the module tells
+        if mesh is not None and own is not None and not set(own.names) <= set(mesh.names):
+            write_over(module, own, mesh, name)
+            own = mesh
+        reading = _ModuleWalk(module, exported, avals, out_avals)
+        traced = replace(reading.traced(names_of(exported.in_tree, kept, located)), mesh=own)
+        specs, out_specs = reading.specs()
+    brings = Brings(
+        mesh or own or DeviceMesh(("device",), (1,)),
+        specs if any(s is not None for s in specs) else (),
+        jax.tree.unflatten(exported.out_tree, out_specs),
+        f"the shardings that {name} was exported with",
     )
-    return stablehlo_program.call_of(module, outline, mesh=mesh, refine=_told(exported.fun_name))
+    args, kwargs = jax.tree.unflatten(exported.in_tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
+    notes = _notes(name, platforms, platforms[platform], int(exported.nr_devices))
+    traced_for = _TracedFor(traced, own, frozenset(reading.axes))
+    return Call(None, args, kwargs, name, "exported", brings=brings, notes=notes, traced_for=traced_for)
 
 
 def _out_avals(exported: Any, avals: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -97,8 +133,7 @@ def mesh_of(exported: Any) -> DeviceMesh | None:
 
 
 def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) -> Notes:
-    """What JAX would say to a call of the export on a plan's mesh and platform; `settled` is the one whose code is
-    explored."""
+    """What JAX would say to a call of the export on a plan's mesh and platform, if `settled`'s code is explored."""
 
     def notes(mesh: DeviceMesh, platform: str) -> tuple[Finding, ...]:
         findings = []
@@ -120,18 +155,14 @@ def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) ->
     return notes
 
 
-def _told(name: str) -> Callable[[bytes], Any]:
+def _refined(name: str, module: bytes) -> Any:
     """`_jax.refined` with its errors in words: the shape assertion that does not hold."""
-
-    def told(module: bytes) -> Any:
-        try:
-            return _jax.refined(module)
-        except ShardvizError:
-            raise
-        except Exception as error:  # XLA's refinement says it in the text of the cause
-            raise SpecError(f"{name}: its shapes do not settle: {_sentence(error.__cause__ or error)}") from error
-
-    return told
+    try:
+        return _jax.refined(module)
+    except ShardvizError:
+        raise
+    except Exception as error:  # XLA's refinement says it in the text of the cause
+        raise SpecError(f"{name}: its shapes do not settle: {_sentence(error.__cause__ or error)}") from error
 
 
 def _sentence(error: BaseException) -> str:
@@ -139,3 +170,189 @@ def _sentence(error: BaseException) -> str:
     message = str(error)
     sentence = message[max(message.find("Input shapes do not match"), 0) :].split(" Using the following", 1)[0]
     return sentence.splitlines()[0].strip()
+
+
+@dataclass(frozen=True)
+class _TracedFor:
+    """Gives the `Traced` for a mesh, if the module can stand on it."""
+
+    traced: Traced
+    mesh: DeviceMesh | None
+    axes: frozenset[str]
+
+    def __call__(self, mesh: DeviceMesh | None) -> Traced:
+        if mesh is None:
+            return self.traced
+        name = self.traced.name
+        if lost := sorted(self.axes - set(mesh.names)):
+            raise MeshError(
+                f"{name}: what is lowered already keeps its sharding constraints, which name the mesh "
+                f"{'axis' if len(lost) == 1 else 'axes'} {', '.join(map(repr, lost))}; the mesh {mesh} has none of "
+                f"that name. Keep the names of {self.mesh}, or explore the function itself"
+            )
+        if self.traced.sized and self.mesh is not None and mesh.shape != self.mesh.shape:
+            raise MeshError(
+                f"{name}: the shard_map inside was lowered for the mesh {self.mesh} and holds the shapes of its "
+                f"devices; for the mesh {mesh} explore the function itself"
+            )
+        return self.traced
+
+
+def names_of(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -> list[str]:
+    """A name for each flat argument, none twice: of its location (`located`, of those `kept`), or its tree path."""
+    positional, keyword = jax.tree.unflatten(in_tree, list(range(in_tree.num_leaves)))
+    paths = jax.tree_util.tree_flatten_with_path(positional)[0]
+    trees = ["args" + jax.tree_util.keystr(path) for path, _ in paths]
+    for path, _ in jax.tree_util.tree_flatten_with_path(keyword)[0]:
+        trees.append(f"{path[0].key}{jax.tree_util.keystr(path[1:])}")
+    named = dict(zip(kept, located, strict=True))
+    unique = [named.get(flat) or path for flat, path in enumerate(trees)]
+    return unique if len(set(unique)) == len(unique) else trees
+
+
+def result_names(out_tree: Any) -> list[str]:
+    """The tree path of each flat result."""
+    tree = jax.tree.unflatten(out_tree, list(range(out_tree.num_leaves)))
+    return ["result" + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+
+
+class _ModuleWalk:
+    """What the module of an export says: constraints, axes, whether shapes of single devices are in it."""
+
+    def __init__(self, module: Any, exported: Any, avals: tuple[Any, ...], out_avals: tuple[Any, ...]):
+        self.module, self.exported, self.avals, self.out_avals = module, exported, avals, out_avals
+        self.constraints: list[Constraint] = []
+        self.axes: set[str] = set()
+        self.sized = False
+        self.gspmd = ""
+        self.main = main_of(module)
+        self.places: dict[Any, Place] = {}
+        for op in _jax.walk(module.operation):  # each function once, where a Walker would read it for each call
+            self._visit(op, place_of(op.location, self.places))
+        if self.gspmd:
+            raise TraceError(
+                f"{exported.fun_name} was lowered for GSPMD: it has the sharding {self.gspmd}, and none that Shardy "
+                "reads. Export it again with jax_use_shardy_partitioner=True, JAX's default"
+            )
+
+    def _visit(self, op: ir.Operation, place: Place) -> None:
+        name = op.name
+        if name == "sdy.manual_computation" or (
+            name == "stablehlo.custom_call" and call_target(op) == "SPMDFullToShardShape"
+        ):
+            self.sized = True
+        if name == "sdy.sharding_constraint":
+            spec = spec_of(op.attributes["sharding"])
+            shape = tuple(ir.RankedTensorType(op.operands[0].type).shape)
+            self.constraints.append(Constraint(shape, spec, place.frame))
+        if name in ("sdy.mesh", "builtin.module"):
+            return
+        if name == "func.func":
+            for entry in (*attributes_of(op, "arg_attrs", 0), *attributes_of(op, "res_attrs", 0)):
+                if "sdy.sharding" not in entry:
+                    self._hlo(str(entry.get("mhlo.sharding", "")))
+                elif op != self.main:  # of the main function plans write them
+                    self.axes |= axis_names(str(entry["sdy.sharding"]))
+            return
+        for key, attribute in items(op):
+            text = str(attribute)
+            if "mhlo.sharding" in key:
+                self._hlo(text)
+            elif "#sdy" in text or GROUPS in text:
+                self.axes |= axis_names(text)
+
+    def _hlo(self, text: str) -> None:
+        if not _TRIVIAL.match(text.strip('"')):
+            self.gspmd = text.strip('"')
+
+    def traced(self, called: Sequence[str]) -> Traced:
+        exported = self.exported
+        attributes = attributes_of(self.main, "arg_attrs", len(called))
+        donated = [any(k in a for k in ("jax.buffer_donor", "tf.aliasing_output")) for a in attributes]
+        ins = tuple(
+            Argument(name, tuple(a.shape), str(a.dtype), gone)
+            for name, a, gone in zip(called, self.avals, donated, strict=True)
+        )
+        results, kinds = result_names(exported.out_tree), self._memory("res_attrs", len(self.out_avals))
+        outs = tuple(
+            Argument(name, tuple(a.shape), str(a.dtype), memory_kind=kind)
+            for name, a, kind in zip(results, self.out_avals, kinds, strict=True)
+        )
+        return Traced(
+            exported.fun_name,
+            ins,
+            outs,
+            jax.tree.unflatten(exported.in_tree, called),
+            jax.tree.unflatten(exported.out_tree, [o.name for o in outs]),
+            tuple(self.constraints),
+            (),
+            None,
+            is_differentiated(place.name_stack for place in self.places.values()),
+            None,
+            self.sized,
+            _jax.bytecode(self.module.operation),
+            keeps=(True,) * len(ins),
+        )
+
+    def specs(self) -> tuple[tuple[Spec | None, ...], list[Spec | None]]:
+        """The shardings on the main function's arguments and results, in the ranks that JAX shows."""
+
+        def read(which: str, avals: Sequence[Any]) -> list[Spec | None]:
+            specs: list[Spec | None] = []
+            for entry, aval in zip(attributes_of(self.main, which, len(avals)), avals, strict=True):
+                sharding = entry.get("sdy.sharding")
+                spec = None if sharding is None else spec_of(sharding)
+                specs.append(None if spec is None else spec.with_dims(spec.dims[: len(aval.shape)]))
+            return specs
+
+        ins = read("arg_attrs", self.avals)
+        for place, kind in enumerate(self._memory("arg_attrs", len(ins))):
+            if kind != DEVICE_MEMORY:
+                cut = ins[place] or Spec()
+                ins[place] = PlacedSpec(cut.dims, cut.unreduced, (), cut.unreduced_kind, kind)
+        return tuple(ins), read("res_attrs", self.out_avals)
+
+    def _memory(self, which: str, count: int) -> list[str]:
+        """The memory that each argument or result of the main function is in."""
+        kinds = (a.get("mhlo.memory_kind") for a in attributes_of(self.main, which, count))
+        return [DEVICE_MEMORY if kind is None else ir.StringAttr(kind).value for kind in kinds]
+
+
+_AT_LEAST = re.compile(r"Expected value >= (\d+) for dimension variable '(\w+)'")
+_WRITTEN = re.compile(r"the symbolic shape constraint (.+?)\. Expected '")
+
+
+def symbol_constraints(assertions: Iterable[str], written: Iterable[str] = ()) -> tuple[str, ...]:
+    """The constraints on a program's symbolic dimensions: those `written`, and those that its module checks, whose
+    messages alone a file keeps.
+
+    >>> symbol_constraints(["Expected value >= 8 for dimension variable 'b'"], ["mod(b, 4) == 0"])
+    ('mod(b, 4) == 0', 'b >= 8')
+    """
+    texts = list(written)
+    for message in assertions:
+        if match := _AT_LEAST.search(message):
+            texts.append(f"{match[2]} >= {match[1]}")
+        elif match := _WRITTEN.search(message):
+            texts.append(match[1])
+    unique = {re.sub(r"\s", "", text): text for text in reversed(texts)}
+    return tuple(reversed(unique.values()))
+
+
+def symbol_values(name: str, symbols: Sequence[str], values: Mapping[str, int] | None) -> dict[str, int]:
+    """The values of a program's symbolic dimensions; whether they keep its constraints the module itself checks. Raises
+    SpecError naming the dimension that has no value, or one that is no whole number, or that there is none."""
+    values = dict(values or {})
+    way = f"give symbols={{{', '.join(f'{symbol!r}: 8' for symbol in symbols)}}} or the like"
+    for symbol, value in values.items():
+        if symbol not in symbols:
+            have = f"it has {', '.join(symbols)}" if symbols else "all its dimensions are fixed"
+            raise SpecError(f"{name} has no symbolic dimension {symbol!r}; {have}", argument=symbol)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise SpecError(
+                f"{name}: symbolic dimension {symbol} must be a whole number, not {value!r}; {way}", argument=symbol
+            )
+    if missing := [symbol for symbol in symbols if symbol not in values]:
+        which = f"dimension{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        raise SpecError(f"{name}: no value for the symbolic {which}; {way}", argument=missing[0])
+    return {symbol: int(values[symbol]) for symbol in symbols}

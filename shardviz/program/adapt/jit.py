@@ -26,21 +26,16 @@ from shardviz.program.signature import tree_of_names
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A function, or one that `jax.jit` has wrapped.
-
-    The wrapping is taken off: what it says of static and donated arguments holds unless `options` says otherwise, and
-    its shardings are the plan that the function brings. Raises TraceError if an argument is no array and not static, or
-    an option names none.
-    """
+    """A function, or one that `jax.jit` has wrapped: what that says of static and donated arguments holds unless
+    `options` say otherwise, and its shardings are the plan that it brings. Raises TraceError if an argument is no array
+    and not static, or an option names none."""
     if not callable(fn):
         return None
     name = name_of(fn)
     wrapped = _jax.unwrap_jit(fn)
     kind, plain = ("function", fn) if wrapped is None else ("jit", wrapped.fn)
     if wrapped is not None:
-        options = options or JitOptions(
-            wrapped.static_argnums, wrapped.static_argnames, wrapped.donate_argnums, wrapped.donate_argnames
-        )
+        options = options or JitOptions(**wrapped.roles)
     elif hasattr(fn, "trace") and hasattr(fn, "lower"):  # wrapped by something that is like jax.jit
         args, kwargs = abstract(fn, args, kwargs, options)
         return Call(fn, args, kwargs, name, "jit", options)
@@ -68,7 +63,9 @@ def _brings(wrapped: Any, call: Call) -> Brings:
     out_specs = None
     if wrapped is not None:
         specs_here, theirs = _in_specs(wrapped.in_shardings, call)
-        out_specs, out_mesh = _out_specs(wrapped.out_shardings)
+        leaves, tree = jax.tree.flatten(wrapped.out_shardings, is_leaf=lambda s: s is None)
+        flat_specs, out_mesh = specs_of(leaves)
+        out_specs = tree.unflatten(flat_specs)
         mesh = theirs or out_mesh or mesh
         if any(g is not None for g in specs_here):
             specs = tuple(s if g is None else g for s, g in zip(specs, specs_here, strict=True))
@@ -86,19 +83,9 @@ def _in_specs(in_shardings: Any, call: Call) -> tuple[list[Spec | None], DeviceM
     return [*specs] + [None] * (len(call.arrays) - len(specs)), mesh
 
 
-def _out_specs(out_shardings: Any) -> tuple[Any, DeviceMesh | None]:
-    """The prefix of the result with a `Spec` or None in place of every sharding, and the mesh."""
-    leaves, tree = jax.tree.flatten(out_shardings, is_leaf=lambda s: s is None)
-    specs, mesh = specs_of(leaves)
-    return tree.unflatten(specs), mesh
-
-
 def box_specs(tree: Any) -> list[tuple[Spec | None, DeviceMesh | None]]:
-    """For each array in a tree the spec and the mesh of the box around it; None where there is no box, or it says none.
-
-    Logical names become mesh axes by the box's own rules or by those of `nn.logical_axis_rules` around the call; where
-    there are no rules nothing is known.
-    """
+    """For each array in a tree the spec and mesh of the box around it; None for no box, or for logical names without
+    rules, the box's own or those of `nn.logical_axis_rules` around the call."""
     meta, spmd = sys.modules.get("flax.core.meta"), sys.modules.get("flax.linen.spmd")
     kind = getattr(meta, "AxisMetadata", ())
     is_box = lambda x: isinstance(x, kind)  # noqa: E731

@@ -53,22 +53,16 @@ from shardviz.program.trees import (
 
 
 def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> Call | None:
-    """A function of flax.nnx objects, wrapped by `nnx.jit`, `jax.jit` or not at all; also a module, or its method.
-
-    An argument may be a function without parameters that makes such an object, `lambda: Model(rngs=nnx.Rngs(0))`; it is
-    called by `nnx.eval_shape` only, which allocates nothing. Raises TraceError if an argument is no array and not
-    static; SpecError if `in_shardings` do not fit the arguments.
-    """
+    """A function of flax.nnx objects, wrapped by `nnx.jit`, `jax.jit` or not at all; also a module, or its method. An
+    argument may be a function without parameters that makes such an object: only `nnx.eval_shape` calls it. Raises
+    TraceError if an argument is no array and not static; SpecError if `in_shardings` do not fit the arguments."""
     if "flax.nnx" not in sys.modules:
         return None
     asked = _unwrapped(fn, args)
     if asked is None:
         return None
     if asked.how is not None:
-        how = asked.how
-        options = options or JitOptions(
-            how.static_argnums, how.static_argnames, how.donate_argnums, how.donate_argnames
-        )
+        options = options or JitOptions(**asked.how.roles)
     lifted = Lifted.of(asked, kwargs, options)
     if lifted is None:
         return None
@@ -109,7 +103,10 @@ def _unwrapped(fn: Any, args: tuple[Any, ...]) -> Given | None:
         graph = type(fn).__name__ == "JitWrapped"
         out = how.out_shardings  # graph mode: (arguments, keyword arguments, result); tree mode: (result, updates)
         out = (out[2] if graph else out[0]) if isinstance(out, tuple | list) else None
-        return Given(_method(inner.f, args), args, how, True, graph, how.in_shardings, out)
+        method = inner.f  # its module's parameter is called as elsewhere
+        if args and is_object(args[0]) and [p.name for p in parameters_of(method)[:1]] == ["self"]:
+            method = _named_first("model", method.__name__, method)
+        return Given(method, args, how, True, graph, how.in_shardings, out)
     how = _jax.unwrap_jit(fn)
     if how is not None:
         return Given(how.fn, args, how, in_shardings=how.in_shardings, out_shardings=how.out_shardings)
@@ -120,12 +117,6 @@ def _unwrapped(fn: Any, args: tuple[Any, ...]) -> Given | None:
     if not callable(fn) or hasattr(fn, "lower"):  # wrapped by something else, such as jax.pmap
         return None
     return Given(fn, args)
-
-
-def _method(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
-    """A method with its module's parameter called as elsewhere."""
-    is_method = args and is_object(args[0]) and [p.name for p in parameters_of(fn)[:1]] == ["self"]
-    return _named_first("model", fn.__name__, fn) if is_method else fn
 
 
 def _is_nnx_jit(fn: Any) -> bool:
@@ -178,14 +169,14 @@ def _brings(name: str, under: Given, lifted: Lifted) -> tuple[Brings, tuple[bool
     return Brings(mesh, brought, None, specs_from), pinned
 
 
-def _asked(name: str, given: Given, lifted: Lifted) -> tuple[list[Spec | None], tuple[bool, ...]]:
+def _asked(name: str, under: Given, lifted: Lifted) -> tuple[list[Spec | None], tuple[bool, ...]]:
     """For each array the spec that `in_shardings` give it, and whether they give one at all. Raises SpecError if they
     give two to an array that stands at two places; TraceError if an array does, and `nnx.jit` is in its tree mode."""
     what, places = f"{name}'s in_shardings", lifted.places
-    prefix = spec_tree(given.in_shardings)
+    prefix = spec_tree(under.in_shardings)
     positional, keyword = places.tree
     prefix = tuple(prefix) if isinstance(prefix, tuple | list) else (prefix,) * len(positional)
-    if given.by_nnx and not given.graph and (twice := places.twice()):
+    if under.by_nnx and not under.graph and (twice := places.twice()):
         raise TraceError(
             f"{name}: {' and '.join(twice)} are one variable, and nnx.jit in its tree mode (graph=False) takes each "
             "variable once, as flax says too; give it once, or use graph=True"
@@ -198,25 +189,15 @@ def _asked(name: str, given: Given, lifted: Lifted) -> tuple[list[Spec | None], 
 
 @dataclass(frozen=True)
 class Given:
-    """What was given, its wrapping taken off.
+    """What was given, its wrapping taken off."""
 
-    Attributes:
-        fn: the function itself.
-        args: its positional arguments, those bound beforehand included.
-        how: what `jax.jit` was told, by the person or by `nnx.jit`.
-        by_nnx: whether `nnx.jit` wrapped it.
-        graph: whether in nnx's graph mode, where every variable of an argument with a sharding comes out.
-        in_shardings: a prefix of the dynamic positional arguments.
-        out_shardings: a prefix of the result.
-    """
-
-    fn: Any
-    args: tuple[Any, ...]
-    how: Any = None
+    fn: Any  # the function itself
+    args: tuple[Any, ...]  # positional ones, those bound beforehand included
+    how: Any = None  # what `jax.jit` was told, by the person or by `nnx.jit`
     by_nnx: bool = False
-    graph: bool = False
-    in_shardings: Any = None
-    out_shardings: Any = None
+    graph: bool = False  # nnx's graph mode, where every variable of an argument with a sharding comes out
+    in_shardings: Any = None  # a prefix of the dynamic positional arguments
+    out_shardings: Any = None  # a prefix of the result
 
     @property
     def updates(self) -> bool:
@@ -252,35 +233,24 @@ def _standing(objects: Sequence[Any], arrays: Mapping[Path, Leaf]) -> list[dict[
 
 @dataclass(frozen=True, kw_only=True)
 class Lifted:
-    """Arguments whose objects are split into arrays.
+    """Arguments whose objects are split into arrays."""
 
-    Attributes:
-        pure: (positional, keyword) arguments without objects.
-        leaves: every array among the dynamic ones, in flat order; their names are empty.
-        places: where each of them stands, in the tree of (dynamic positional, keyword) arguments: a module or variable
-            that is given twice stands at two places.
-        trees: for each dynamic argument its structure down to objects, and which of its leaves are objects.
-        graphdef, treedef: the objects' graph, and their state's structure.
-        roots: for each object the argument that it is in.
-        numbers: for each array of the objects its path (the object's number first) and its number among all arrays.
-        states: whether all objects are states: trees that `jax.jit` takes and gives.
-    """
-
-    pure: tuple[tuple[Any, ...], dict[str, Any]]
-    leaves: tuple[Leaf, ...]
-    places: ArrayPlaces
+    pure: tuple[tuple[Any, ...], dict[str, Any]]  # (positional, keyword) ones without objects
+    leaves: tuple[Leaf, ...]  # every array among the dynamic ones, in flat order; their names are empty
+    places: ArrayPlaces  # where each stands: what is given twice stands at two places
+    # of each dynamic argument its structure down to objects, and which of its leaves are objects
     trees: dict[int | str, tuple[Any, tuple[bool, ...]]]
-    graphdef: Any
-    treedef: Any
-    roots: tuple[int | str, ...]
-    numbers: dict[Path, int]
-    states: bool
+    graphdef: Any  # the objects' graph
+    treedef: Any  # their state's structure
+    roots: tuple[int | str, ...]  # for each object the argument that it is in
+    numbers: dict[Path, int]  # an object's array, by its path (the object's number first) → its number among all arrays
+    states: bool  # all objects are states: trees that `jax.jit` takes and gives
 
     @classmethod
-    def of(cls, given: Given, kwargs: dict[str, Any], options: JitOptions) -> Lifted | None:
+    def of(cls, under: Given, kwargs: dict[str, Any], options: JitOptions) -> Lifted | None:
         """The arguments lifted; None for those of a plain function that has no objects among them."""
-        static = {*options.static_places(given.fn, len(given.args)), *options.static_argnames}
-        whole: dict[int | str, Any] = {**dict(enumerate(given.args)), **kwargs}
+        static = {*options.static_places(under.fn, len(under.args)), *options.static_argnames}
+        whole: dict[int | str, Any] = {**dict(enumerate(under.args)), **kwargs}
         whole = {k: v if k in static else made(v) for k, v in whole.items()}
         flat = {}
         for k, v in whole.items():
@@ -289,9 +259,9 @@ class Lifted:
                     flat[k] = jax.tree.flatten(v, is_leaf=is_object)
         trees = {k: (treedef, tuple(map(is_object, leaves))) for k, (leaves, treedef) in flat.items()}
         owned = [(k, x) for k, (leaves, _) in flat.items() for x in leaves if is_object(x)]
-        if not owned and not given.by_nnx:
+        if not owned and not under.by_nnx:
             return None
-        if given.how is not None and not given.by_nnx:  # to jax.jit two modules are two, whatever they share
+        if under.how is not None and not under.by_nnx:  # to jax.jit two modules are two, whatever they share
             owned = [(k, load().clone(x)) for k, x in owned]
         graphdef, state = load().split(tuple(x for _, x in owned))
         state = abstract_tree("the state", state)  # so that nothing keeps a model alive
@@ -299,7 +269,7 @@ class Lifted:
         objects = {path: _leaf(path[1:], value, held) for path, held, value in entries(state)}
         facts = iter(views(state, len(owned), lambda path, _, __: objects[path]))
         standing = iter(_standing([x for _, x in owned], objects))
-        roots = parameter_names(given.fn, len(given.args))
+        roots = parameter_names(under.fn, len(under.args))
         pure, arguments, places = dict(whole), {}, {}
         home: dict[int, Leaf] = {}  # a leaf at a place → that of its array
         for key, (leaves, treedef) in flat.items():
@@ -320,13 +290,16 @@ class Lifted:
                     at.append(named := replace(leaf, name=name))
                     home[id(named)] = leaf
             arguments[key], places[key] = treedef.unflatten(own), treedef.unflatten(at)
-        positional = tuple(arguments[i] for i in range(len(given.args)) if i in arguments)
+        positional = tuple(arguments[i] for i in range(len(under.args)) if i in arguments)
         keyword = {k: arguments[k] for k in kwargs if k in arguments}
         every = tuple(jax.tree.leaves((positional, keyword)))
         numbers = {id(leaf): i for i, leaf in enumerate(every)}
-        standing_at = tuple(places[i] for i in range(len(given.args)) if i in places), {k: places[k] for k in keyword}
+        standing_at = (
+            tuple(places[i] for i in range(len(under.args)) if i in places),
+            {k: places[k] for k in keyword},
+        )
         return cls(
-            pure=(tuple(pure[i] for i in range(len(given.args))), {k: pure[k] for k in kwargs}),
+            pure=(tuple(pure[i] for i in range(len(under.args))), {k: pure[k] for k in kwargs}),
             leaves=every,
             places=ArrayPlaces(
                 standing_at, tuple(numbers[id(home[id(leaf)])] for leaf in jax.tree.leaves(standing_at))
@@ -360,18 +333,18 @@ class Lifted:
 
 
 def pure_function(
-    given: Given, lifted: Lifted, donated: set[int | str], pinned: tuple[bool, ...]
+    under: Given, lifted: Lifted, donated: set[int | str], pinned: tuple[bool, ...]
 ) -> Callable[..., Any]:
     """The function from arrays to arrays."""
 
-    @functools.wraps(given.fn)
+    @functools.wraps(under.fn)
     def pure(*args: Any, **kwargs: Any) -> Any:
         args, kwargs, objects, before = lifted.merged(args, kwargs)
-        result = given.fn(*args, **kwargs)
+        result = under.fn(*args, **kwargs)
         leaves, treedef = jax.tree.flatten(result, is_leaf=is_object)
         _, state = load().split(objects)
-        updates = given.by_nnx or (given.updates and not lifted.states)  # to jax.jit a state is a tree like others
-        new = _updates(given, lifted, donated, pinned, state, before) if updates else []
+        updates = under.by_nnx or (under.updates and not lifted.states)  # to jax.jit a state is a tree like others
+        new = _updates(under, lifted, donated, pinned, state, before) if updates else []
         taken = {id(value) for _, value in new}  # a module that is an argument and a result comes out once
         own = tuple(x for x in leaves if is_object(x))
         _, state = load().split(own)
@@ -382,7 +355,7 @@ def pure_function(
         placeholders = treedef.unflatten(
             next(facts) if is_object(x) else Leaf("", (), x, tuple(getattr(x, "shape", ()))) for x in leaves
         )
-        specs, _ = specs_by("out_shardings", given.out_shardings, placeholders)
+        specs, _ = specs_by("out_shardings", under.out_shardings, placeholders)
         if not new and not any(specs):
             return plain
         return Outcome(plain, [v for _, v in new], tuple(p for p, _ in new), specs)
@@ -391,7 +364,7 @@ def pure_function(
 
 
 def _updates(
-    given: Given,
+    under: Given,
     lifted: Lifted,
     donated: set[int | str],
     pinned: tuple[bool, ...],
@@ -403,7 +376,7 @@ def _updates(
     for path, _, value in entries(state):
         number = lifted.numbers.get(path)
         kept = number is not None and (
-            lifted.roots[path[0]] in donated or (given.graph and pinned[number])  # pyright: ignore
+            lifted.roots[path[0]] in donated or (under.graph and pinned[number])  # pyright: ignore
         )
         if kept or number is None or before[path] is not value:
             near = next((i for p, i in lifted.numbers.items() if p[0] == path[0]), None)

@@ -72,10 +72,7 @@ def mapped_spec(dim: int | None, axis: str) -> Spec:
 
 
 def sharding_spec(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> ShardingSpec | None:
-    """A sharding in pmap's own words; a dimension of which each device has one element is `Unstacked`.
-
-    None where pmap has no word for it: for parts of axes, and partial sums.
-    """
+    """A sharding in pmap's own words; None where pmap has none for it: for parts of axes, and partial sums."""
     spec = Spec.of(spec, len(shape))
     if spec.unreduced or not all(isinstance(axis, str) for axis in spec.axes):
         return None
@@ -89,12 +86,7 @@ def sharding_spec(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> Shard
 
 @dataclass(frozen=True)
 class MappedArray:
-    """An array among a pmapped function's arguments.
-
-    Attributes:
-        name: its tree path.
-        dim: the dimension that is mapped; None for an array that every device has whole.
-    """
+    """An array among a pmapped function's arguments, and the dimension that is mapped; None for one that is not."""
 
     name: str
     shape: tuple[int, ...]
@@ -103,14 +95,7 @@ class MappedArray:
 
 @dataclass(frozen=True)
 class Mapped:
-    """What a pmap maps.
-
-    Attributes:
-        name: the function's name.
-        axis: the mapped axis's name.
-        arrays: the arrays among its arguments.
-        size: the size of their mapped dimensions.
-    """
+    """What a pmap maps: the function's and the axis's names, its arrays, and the size of their mapped dimensions."""
 
     name: str
     axis: str
@@ -170,7 +155,14 @@ def _shard_mapped(told: _jax.PmapWrapping, mapped: Mapped) -> Any:
             positional, keyword = tree.unflatten(squeezed)
             dynamic = iter(positional)
             merged = [a if i in told.static_argnums else next(dynamic) for i, a in enumerate(args)]
-            result = _called(told, mapped.name, merged, keyword)
+            try:
+                with _jax.inside_pmap():
+                    result = told.fn(*merged, **keyword)
+            except _jax.NestedPmap as error:
+                raise TraceError(
+                    f"{mapped.name} calls a pmapped function inside a pmap, which JAX no longer has now that pmap is a "
+                    "shard_map; write one jax.shard_map over a mesh with an axis for each"
+                ) from error
             leaves, out_tree = jax.tree.flatten(result)
             dims = _out_dims(told, mapped.name, result)
             stacked = (x if d is None else jax.lax.expand_dims(x, [d]) for x, d in zip(leaves, dims, strict=True))
@@ -187,17 +179,6 @@ def _shard_mapped(told: _jax.PmapWrapping, mapped: Mapped) -> Any:
         )(*flat)
 
     return run
-
-
-def _called(told: _jax.PmapWrapping, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    try:
-        with _jax.inside_pmap():
-            return told.fn(*args, **kwargs)
-    except _jax.NestedPmap as error:
-        raise TraceError(
-            f"{name} calls a pmapped function inside a pmap, which JAX no longer has now that pmap is a "
-            "shard_map; write one jax.shard_map over a mesh with an axis for each"
-        ) from error
 
 
 def _each_dim(change: Any, dims: Any) -> Any:
