@@ -54,7 +54,7 @@ def counted(fn, *args):
 
 def hlo(text):
     module = parse(text)
-    return [trip_count(loop) for loop in graph_of(module).loops]
+    return [trip_count(loop) for loop in graph_of(module).operations if loop.kind == "while"]
 
 
 def ran(condition, body, start):
