@@ -63,7 +63,10 @@ class MlirOperation(Operation):
     @property
     def constant(self) -> Any:
         """The one number of a constant, or its text."""
-        value = self.attributes["value"]
+        try:
+            value = self.attributes["value"]
+        except TypeError:  # a complex number, which MLIR's bindings do not know
+            return math.nan
         for kind in (ir.DenseIntElementsAttr, ir.DenseFPElementsAttr):
             try:
                 return kind(value)[0]
