@@ -1,0 +1,155 @@
+"""Bytes that a device holds while a listed schedule (`graph.listed`) runs, and which of them a chip's own memory keeps.
+
+An array is held from where it is written until it is read last, and what is returned to the end. What is updated in its
+place, what a loop hands on, and a result of a donated argument's size lie where that lay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from shardviz.graph.flops import PRODUCTS
+from shardviz.graph.listed_arrays import Fusion, ListedArray, Scope
+from shardviz.graph.operations import GraphValue, Operation
+from shardviz.records.schedule import Scheduled
+from shardviz.records.values import take_donated
+
+_LARGEST, _STEP = 128 * 2**20, 8 * 2**20
+"""Bytes of the largest memory that a chip has for values, and in what steps rooms are told apart."""
+_TURNS = frozenset(("transpose", "bitcast", "reshape", "copy"))
+
+
+class Held(NamedTuple):
+    """Bytes that are held, as of `Scheduled`."""
+
+    whole: float
+    padding: float
+    rounded: float
+    on_chip: dict[Any, float]
+    """Of what collectives take or give the rooms are negative."""
+
+
+def alive_at(
+    scope: Scope,
+    returned: list[ListedArray],
+    donated: list[float],
+    padding_of: Callable[[GraphValue], float],
+    *,
+    inside: bool,
+) -> list[Held]:
+    """Bytes that are held at each of a block's slots, of what is made in it. `inside`: the block is another's."""
+    arguments = {*scope.arguments}
+    last: dict[ListedArray, Fusion] = {}
+    fusions = [each for slot in scope.slots for each in slot.done if isinstance(each, Fusion)]
+    for fusion in fusions:
+        own = (node for node in fusion.read if node.slot.scope is scope and node not in arguments)
+        last.update(dict.fromkeys(own, fusion))
+    for fusion in fusions:
+        freed = sum(node.size for node in fusion.read if last.get(node) is fusion)
+        if freed > sum(node.size for node in fusion.gives) and fusion.slot is not None:
+            ready = max((node.made for node in fusion.read if node.slot.scope is scope), default=0)
+            fusion.early = scope.slots[ready] if ready + 1 < fusion.slot.number else None
+        if (at := fusion.early or fusion.slot) is not None:
+            for node in fusion.read:
+                node.need(at)
+    elsewhere = {*arguments}
+    carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
+    elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
+    for node in returned:
+        node.need(scope.slots[-1])
+        if not inside and node.place not in elsewhere and take_donated(donated, node.place.size):
+            elsewhere.add(node.place)
+    ends = len(scope.slots)
+    changes: dict[int | str, list[float]] = {}
+    for node in scope.nodes:
+        if node.written and node.place is node and node.slot.scope is scope and node not in elsewhere:
+            padding, less = node.size * padding_of(node.value), node.size / 2 * is_rounded(node.value)
+            sizes: dict[int | str, float] = {"whole": node.size, "padding": padding, "rounded": less}
+            if node.room:
+                moved = -1 if node.sent or node.begun else 1
+                sizes[moved * node.room] = node.size + padding - less
+            for what, size in sizes.items():
+                if size:
+                    row = changes.setdefault(what, [0.0] * (ends + 1))
+                    row[node.made] += size
+                    row[max(node.last, node.made) + 1] -= size
+    sums = {what: [*accumulate(row[:-1])] for what, row in changes.items()}
+    whole, padding, less = (sums.pop(what, [0.0] * ends) for what in ("whole", "padding", "rounded"))
+    on_chip = ({room: row[n] for room, row in sums.items() if row[n] > 0} for n in range(ends))
+    return [Held(*each) for each in zip(whole, padding, less, on_chip, strict=True)]
+
+
+def while_held(entry: Scheduled, more: Held) -> Scheduled:
+    """An entry while so many bytes more are held."""
+    body = tuple(while_held(inner, more) for inner in entry.body)
+    on_chip, sent = {**entry.alive_on_chip}, {**entry.alive_sent}
+    for room, size in more.on_chip.items():
+        kept = on_chip if room > 0 else sent
+        kept[abs(room)] = kept.get(abs(room), 0.0) + size
+    return replace(
+        entry,
+        alive_bytes=(entry.alive_bytes or 0.0) + more.whole,
+        alive_padding=max(0.0, entry.alive_padding + more.padding),
+        alive_rounded=max(0.0, entry.alive_rounded + more.rounded),
+        alive_on_chip=on_chip,
+        alive_sent=sent,
+        body=body,
+    )
+
+
+def keep_on_chip(rows: Sequence[Scheduled | Fusion]) -> None:
+    """Notes how large a chip's own memory has to be to keep what fusions and collectives hand on to each other.
+
+    What lives shortest goes first, and then what is smallest, each beside what is there already.
+    """
+    begins = {row.name: n for n, row in enumerate(rows) if isinstance(row, Scheduled) and row.kind == "begin"}
+    makers: dict[ListedArray, Fusion] = {}
+    readers: dict[ListedArray, list[tuple[Fusion, float]]] = {}
+    places: dict[ListedArray, list[int]] = {}
+    for place, row in enumerate(rows):
+        if not isinstance(row, Fusion):
+            continue
+        for node in row.gives:
+            makers[node] = row
+        for node, size in row.read.items():
+            readers.setdefault(node, []).append((row, size))
+        for node in (*row.gives, *row.read):
+            places.setdefault(node, []).append(place)
+    lives = []
+    for node, used in places.items():
+        used += [begins[name] for name in (*node.begun, *node.sent) if name in begins]
+        handed = (node in makers or node.begun) and len(used) > 1
+        if handed and not node.stored and 0 < node.size <= _LARGEST:
+            lives.append((max(used) - min(used), node.size, min(used), node))
+    taken = np.array([math.inf if isinstance(row, Scheduled) and row.kind == "loop" else 0.0 for row in rows])
+    for length, size, place, node in sorted(lives, key=lambda life: life[:3]):
+        around = taken[place : place + length + 1]
+        needed = around.max() + size
+        if needed <= _LARGEST:
+            around += size
+            room = node.room = int(-(-needed // _STEP) * _STEP)
+            if node in makers:
+                makers[node].keep(room, size)
+            for reader, read in readers.get(node, ()):
+                reader.keep(room, read)
+
+
+def is_rounded(value: GraphValue) -> bool:
+    """Whether a value is of float32 and nothing but matrix products use it, which on a TPU take bfloat16."""
+    return value.dtype == "float32" and _is_multiplied(value)
+
+
+def _is_multiplied(value: GraphValue) -> bool:
+    """Whether nothing but matrix products use a value, as it is or turned over."""
+    users = [user for user, _ in value.uses]
+    return bool(users) and all(
+        isinstance(user, Operation)
+        and (user.kind in PRODUCTS or (user.kind in _TURNS and _is_multiplied(user.results[0])))
+        for user in users
+    )
