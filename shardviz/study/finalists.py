@@ -14,9 +14,10 @@ taken 12.8 as the others do, the best would be 12.2, and the fourth would be ask
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardviz.costs import Machine
+from shardviz.costs.footprint import footprint
 from shardviz.costs.step_cost import cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
@@ -101,13 +102,17 @@ class Finalists:
             why = f"does not fit: {format_bytes(memory.takes)} of {format_bytes(memory.hbm or 0)}"
             self.fallen.append(Fallen(each.text, level, why))
             return
-        verdict = "it fits: the compiler's own plan" if accepted else self.margin_of(each)
+        verdict = "it fits: the compiler's own plan" if accepted else self.margin_of(each, report)
         cost = cost_of(report, self.machine)
         self.offers.append(Found(tried=each, report=report, cost=cost, accepted=accepted, verdict=verdict))
 
-    def margin_of(self, each: Tried) -> str:
-        """Whether a candidate fits, by the estimate and its error, and why no compiler says so."""
+    def margin_of(self, each: Tried, report: Report | None = None) -> str:
+        """Whether a candidate fits, by the estimate (of its partitioned program, if that is there) and its error, and
+        why no compiler says so."""
         score = each.score
+        if report is not None and report.level == "partitioned":
+            estimate = footprint(report, self.machine)
+            score = replace(score, needed=estimate.needed, margin=estimate.margin)
         if score.usable is None:
             return "how much memory the chip has is not known"
         told = {True: "it fits", False: "it does not fit", None: "whether it fits is not known"}[score.fits]
