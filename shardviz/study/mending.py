@@ -353,8 +353,13 @@ class Mending(Trying[Mends]):
 
     def _level(self, judged: Judged, change: Change, base: Judged) -> str:
         """How far a change is tried: what may make room in a plan that does not fit, by the target's compiler."""
-        room = judged.needed < base.needed * (1 - _WORTH) or self._proposals.reconstrains(change)
+        unforeseen = self._proposals.reconstrains(change) or self._donates(change)
+        room = judged.needed < base.needed * (1 - _WORTH) or unforeseen
         return "compiled" if self._short and room else "partitioned"
+
+    def _donates(self, change: Change) -> bool:
+        """Whether other arguments are donated: where the compiler then puts the results is not all foreseen."""
+        return change.plan.variant.donated != self.plan.variant.donated
 
     def _look_back(self) -> None:
         """Whether the mends of all findings are told by now."""
@@ -376,7 +381,8 @@ class Mending(Trying[Mends]):
         only a compiler's report shows, as the halos of a convolution."""
         longer = base.step is None or judged.step is None or judged.step > base.step * (1 + _UNFORESEEN)
         shown = self.report.level != "propagated" and change.finding is not None and change.finding.severity != "note"
-        return (shown or self._proposals.reconstrains(change)) and not longer and judged.over <= base.over
+        only = self._proposals.reconstrains(change) or (self._short and self._donates(change))
+        return (shown or only) and not longer and judged.over <= base.over
 
     def _refuse(self, change: Change, why: str) -> None:
         self._not_offered.append(NotOffered(action=change.action, why=why))
@@ -513,7 +519,7 @@ class Mending(Trying[Mends]):
         before, after = ({f.id: f for f in findings_of(report, self.machine)} for report in reports)
         new = [finding for id, finding in after.items() if id not in before]
         removed, less = list[Finding](), list[Finding]()
-        donates = change.plan.variant.donated != self.plan.variant.donated
+        donates = self._donates(change)
         for finding in self._proposals.findings:
             if {mend.kind for mend in finding.mends} == {"donate"} and not donates:
                 continue  # what is sharded otherwise is no more donated than it was
