@@ -45,6 +45,10 @@ def alive_at(
 ) -> list[Held]:
     """Bytes that are held at each of a block's slots, of what is made in it. `inside`: the block is another's."""
     arguments = {*scope.arguments}
+    placed = set[ListedArray]()  # results in the places of donated arguments
+    for node in () if inside else returned:
+        if node.place not in arguments and node.place not in placed and take_donated(donated, node.place.size):
+            placed.add(node.place)
     last: dict[ListedArray, Fusion] = {}
     fusions = [each for slot in scope.slots for each in slot.done if isinstance(each, Fusion)]
     for fusion in fusions:
@@ -52,23 +56,26 @@ def alive_at(
         last.update(dict.fromkeys(own, fusion))
     for fusion in fusions:
         freed = sum(node.size for node in fusion.read if last.get(node) is fusion)
-        if freed > sum(node.size for node in fusion.gives) and fusion.slot is not None:
+        taken = sum(node.size for node in fusion.gives if node.place not in placed)
+        if freed > taken and fusion.slot is not None:
             ready = max((node.made for node in fusion.read if node.slot.scope is scope), default=0)
             fusion.early = scope.slots[ready] if ready + 1 < fusion.slot.number else None
         if (at := fusion.early or fusion.slot) is not None:
             for node in fusion.read:
                 node.need(at)
-    elsewhere = {*arguments}
+    elsewhere = arguments | placed
     carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
     elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
     for node in returned:
         node.need(scope.slots[-1])
-        if not inside and node.place not in elsewhere and take_donated(donated, node.place.size):
-            elsewhere.add(node.place)
     ends = len(scope.slots)
+    rows = ((slot.number, each) for slot in scope.slots for each in slot.done if isinstance(each, Scheduled))
+    waited = {each.name: number for number, each in rows if each.kind == "end"}
     changes: dict[int | str, list[float]] = {}
     for node in scope.nodes:
         if node.written and node.place is node and node.slot.scope is scope and node not in elsewhere:
+            late = max((waited.get(name, 0) for name in node.begun), default=0) if node.fusion is None else 0
+            made = max(node.made, late)
             padding, less = node.size * padding_of(node.value), node.size / 2 * is_rounded(node.value)
             sizes: dict[int | str, float] = {"whole": node.size, "padding": padding, "rounded": less}
             if node.room:
@@ -77,8 +84,8 @@ def alive_at(
             for what, size in sizes.items():
                 if size:
                     row = changes.setdefault(what, [0.0] * (ends + 1))
-                    row[node.made] += size
-                    row[max(node.last, node.made) + 1] -= size
+                    row[made] += size
+                    row[max(node.last, made) + 1] -= size
     sums = {what: [*accumulate(row[:-1])] for what, row in changes.items()}
     whole, padding, less = (sums.pop(what, [0.0] * ends) for what in ("whole", "padding", "rounded"))
     on_chip = ({room: row[n] for room, row in sums.items() if row[n] > 0} for n in range(ends))
