@@ -10,7 +10,8 @@ tiles. Only main memory counts, as compilers compare only that with a chip's mem
 A compiler orders operations otherwise, and where a plan does not fit it computes arrays again. Of the 179 presets in
 `docs/promised_and_compiled.py` that fit their chips, the chip's compiler takes between `LESS` below the estimate at
 level `propagated` and `MORE` above it for nine of ten. XLA's partitioner reshards some otherwise (FSDP of convolutions,
-of experts): the estimate of its program, level `partitioned`, is off by 8 % in the median and within 25 % for 81 %.
+of experts). Of 124 presets on 8 and 64 chips the estimate at level `propagated` is off by 10 % in the median and within
+25 % for 81 %.
 """
 
 from __future__ import annotations
