@@ -16,7 +16,7 @@ from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import machine_of
 from shardviz.graph.tiles import image_padding
 from shardviz.layouts import itemsize
-from tests.programs import experts, graph, scanned, translator, unet
+from tests.programs import experts, scanned, translator, unet
 
 
 def array(*shape, dtype="float32"):
@@ -82,7 +82,6 @@ def test_a_scan_holds_the_parts_that_it_puts_together_and_not_what_they_make():
 
 
 _CASES = [
-    (lambda: graph(2**18, 2**21, 256, 4), "tpu v5p:4x4x4", "data=8,model=8", "data parallel", 0.3),
     (lambda: translator(128, 512, 1024, 16, 64, 32768), "tpu v5p:4x4x4", "data=8,model=8", "data parallel", 0.25),
     (lambda: scanned(8, 2048, 1024, 16, 4), "tpu v5e:2x4", "data=4,model=2", "zero-1", 0.25),
     (lambda: experts(8192, 4096, 14336, 8), "tpu v5e:2x4", "data=4,model=2", "2-D tensor parallel", 0.02),
