@@ -1,7 +1,9 @@
 """Bytes that a device holds while a listed schedule (`graph.listed`) runs, and which of them a chip's own memory keeps.
 
 An array is held from where it is written until it is read last, and what is returned to the end. What is updated in its
-place, what a loop hands on, and a result of a donated argument's size lie where that lay.
+place, what a loop hands on, and a result of a donated argument's size lie where that lay. As compilers have it, what is
+gathered is held from where it is waited for, and work that needs more memory than it gives is done when its operands are
+there: so a gradient is gone once its parameter is updated.
 """
 
 from __future__ import annotations

@@ -34,9 +34,7 @@ So are what XLA's passes make of collectives: the same again is none, two all-re
 and one of which only slices are used is a reduce-scatter. What is gathered in float32 for products alone goes between
 TPUs as bfloat16, to which their products round it.
 
-An array is held from where it is written until it is read last, and what is returned to the end. What is updated in its
-place, what a loop hands on, an all-reduce of what nothing else reads, and a result of a donated argument's size lie
-where that lay. Work that frees more than it gives is done when its operands are there. `alive_bytes` are the sums.
+What is held meanwhile is told in `graph.held`; `alive_bytes` are the sums.
 
 >>> from shardviz.graph.operations import Block, Operation, GraphValue
 >>> block = Block()

@@ -8,7 +8,7 @@
 | a reduction of a reduction is one | not on CPUs | `sum(sum(x, 1), 0)` |
 | a broadcast leaves out the dimensions of size one that it widens | not on CPUs | `[b, s, 1]` to `[b, s, n]` |
 | a product that sums over nothing is a multiplication | not on CPUs | `nd,ne->end` |
-| a product with a factor that has no dimension of its own is a sum of one | not on CPUs | `bsdn,dn->bsd` |
+| a product with a factor that has no dimension of its own is a sum of one | on TPUs | `bsdn,dn->bsd` |
 
 Where two shardings conflict, the first that reaches a value wins: so the order of the operations counts, and Shardy
 hands shardings on through some operations before others. XLA's CPU compiler simplifies nothing before Shardy.
@@ -54,7 +54,7 @@ def simplified(lowered: Lowered) -> Lowered:
         elif simplifies:
             _without_ones(op)
     for op in dots:
-        _multiply(op)
+        _multiply(op, sums=lowered.platform == "tpu")
     for op in _jax.walk(module):
         for region in op.regions if op.name in _REORDERED else ():
             for block in region.blocks:
@@ -149,17 +149,28 @@ def _without_ones(broadcast: ir.Operation) -> None:
     broadcast.attributes["broadcast_dimensions"] = ir.DenseI64ArrayAttr.get([order[d] for d in kept])
 
 
-def _multiply(dot: ir.Operation) -> None:
-    """Makes a product that sums over nothing, or of which one factor has no dimension of its own, as `bsdn,dn->bsd`,
-    the multiplication and the sum that it is, as XLA's simplifier does."""
+_LONG = 64
+"""The size from which a dimension is worth a TPU's matrix unit: libtpu 0.0.42 was asked with 63 and 64."""
+
+
+def _multiply(dot: ir.Operation, *, sums: bool) -> None:
+    """Makes a product that sums over nothing the multiplication that it is, as XLA's simplifier does.
+
+    With `sums` also one of which a factor has no dimension of its own, as `bsdn,dn->bsd`: a multiplication and its sum.
+    Of a batch of them it stays a product where the other factor's first own dimension and one of the summed are long;
+    and any of complex numbers, whose zero MLIR's bindings cannot write.
+    """
     numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
     batched = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
     summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
     kinds = [ir.RankedTensorType(value.type) for value in dot.operands]
     own = [[d for d in range(kinds[n].rank) if d not in (*batched[n], *summed[n])] for n in (0, 1)]
-    if all(own) and summed[0]:
-        return
+    first = next((kinds[n].shape[d] for n in (0, 1) for d in own[n][:1]), 0)
+    long = first >= _LONG and any(kinds[0].shape[d] >= _LONG for d in summed[0])
     result = ir.RankedTensorType(dot.results[0].type)
+    sums = sums and not isinstance(result.element_type, ir.ComplexType)
+    if summed[0] and (not sums or all(own) or (batched[0] and long)):
+        return
     kept, element = result.rank, result.element_type
     shape = [*result.shape, *(kinds[0].shape[d] for d in summed[0])]
     begin = len(batched[0])

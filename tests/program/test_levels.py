@@ -92,6 +92,34 @@ def test_where_shardings_conflict_the_same_one_wins(make, target, preset):
     assert moved[0] == pytest.approx(moved[1], rel=0.02)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("letters", "left", "right"),
+    [
+        ("nd,ne->end", (64, 32), (64, 8)),
+        ("fd,d->f", (512, 512), (512,)),
+        ("d,d->", (512,), (512,)),
+        ("bd,bd->b", (64, 64), (64, 64)),
+        ("bsdn,dn->bsd", (32, 16, 64, 64), (64, 64)),
+        ("dbsn,dn->dbs", (8, 128, 2, 64), (8, 64)),
+        ("dsn,dn->ds", (8, 63, 64), (8, 64)),
+        ("dsn,dn->ds", (8, 64, 63), (8, 63)),
+        ("bgk,btgk->bgt", (32, 8, 64), (32, 128, 8, 64)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.int8, jnp.complex64, jnp.bool_])
+def test_a_factor_without_a_dimension_of_its_own_is_multiplied_as_the_compiler_has_it(
+    letters, left, right, dtype, target
+):
+    arrays = jax.ShapeDtypeStruct(left, dtype), jax.ShapeDtypeStruct(right, dtype)
+    program = sv.trace(lambda a, b: jnp.einsum(letters, a, b), *arrays)
+    lowered_for = resolve_target(target, DeviceMesh.of(MESH)).lowered_for
+    plan = sv.Plan(MESH)
+    propagated = program._propagate(plan, target=lowered_for)
+    if dtype in (jnp.bfloat16, jnp.int8):
+        assert propagated.cost.dot_flops == program.partition(plan, target).cost.dot_flops
+
+
 BOTH = ("data", "model")
 DISAGREEING = {  # products whose factors disagree on how their sum is cut: einsum, specs of the factors and the result
     "fewer pieces on the left": ("bd,bf->df", P("data"), P(BOTH), P()),
