@@ -1,9 +1,9 @@
 """Bytes that a device holds while a listed schedule (`graph.listed`) runs, and which of them a chip's own memory keeps.
 
 An array is held from where it is written until it is read last, and what is returned to the end. What is updated in its
-place, what a loop hands on, and a result of a donated argument's size lie where that lay. As compilers have it, what is
-gathered is held from where it is waited for, and work that needs more memory than it gives is done when its operands are
-there: so a gradient is gone once its parameter is updated.
+place, what a loop hands on, an all-reduce of what nothing else reads, and a result of a donated argument's size lie
+where that lay. As compilers have it, what is gathered is held from where it is waited for, and work that frees more
+than it takes is done when its operands are there: a gradient is gone once its parameter is updated.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def alive_at(
     for node in scope.nodes:
         if node.written and node.place is node and node.slot.scope is scope and node not in elsewhere:
             late = max((waited.get(name, 0) for name in node.begun), default=0) if node.fusion is None else 0
-            made = max(node.made, late)
+            begin = max(node.made, late)
             padding, less = node.size * padding_of(node.value), node.size / 2 * is_rounded(node.value)
             sizes: dict[int | str, float] = {"whole": node.size, "padding": padding, "rounded": less}
             if node.room:
@@ -86,8 +86,8 @@ def alive_at(
             for what, size in sizes.items():
                 if size:
                     row = changes.setdefault(what, [0.0] * (ends + 1))
-                    row[made] += size
-                    row[max(node.last, made) + 1] -= size
+                    row[begin] += size
+                    row[max(node.last, begin) + 1] -= size
     sums = {what: [*accumulate(row[:-1])] for what, row in changes.items()}
     whole, padding, less = (sums.pop(what, [0.0] * ends) for what in ("whole", "padding", "rounded"))
     on_chip = ({room: row[n] for room, row in sums.items() if row[n] > 0} for n in range(ends))

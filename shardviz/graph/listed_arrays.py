@@ -48,7 +48,7 @@ class Scope:
 @dataclass(eq=False, slots=True)
 class Fusion:
     """Work, and the bytes that it reads and writes; `kind` is that of its operation, empty for element by element. As a
-    compiler would have it, it is done `early` where it needs more memory than it gives."""
+    compiler would have it, it is done `early` where it frees more memory than it takes."""
 
     entry: Scheduled
     kind: str = ""
