@@ -109,8 +109,8 @@ LARGE = {("resnet", 64), ("resnet", 512), ("gpt_2021", 64), ("gpt_2021", 512)}
 @pytest.mark.tpu
 @pytest.mark.parametrize("devices", SIZES)
 def test_the_memory_estimate_is_within_a_quarter_of_the_compilers_plan(devices):
-    """Main memory against main memory: the compiler's `needed` leaves out what is in VMEM, and so does the estimate. Of
-    programs of some megabytes, whose arrays mostly stay there, the estimate is off by less than a fifth of VMEM."""
+    """Main memory against main memory: the compiler's `needed` leaves out what is in VMEM, and so does the estimate,
+    which at most has there what the compiler has in VMEM."""
     topology, *sizes = SIZES[devices]
     for name, make in PROGRAMS.items():
         if (name, devices) in LARGE:
@@ -122,6 +122,5 @@ def test_the_memory_estimate_is_within_a_quarter_of_the_compilers_plan(devices):
         share, vmem = about.needed / memory.needed, memory.on_chip / hunt.machine.chip.needs("vmem_bytes")
         said = f"{about.needed / 1e9:8.3f} of {memory.needed / 1e9:8.3f} GB, {share:.2f}"
         print(f"{name:9s} {devices:4d}: {said}; {vmem:.0%} of VMEM besides")
-        beside = 0.2 * hunt.machine.chip.needs("vmem_bytes") / memory.needed
-        assert abs(share - 1) <= max(0.25, beside), (name, devices)
+        assert 0.75 <= share <= max(1.25, 1 + memory.on_chip / memory.needed), (name, devices)
         assert vmem <= 1.001, (name, devices)  # and some KB of SMEM
