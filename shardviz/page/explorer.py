@@ -37,7 +37,7 @@ from shardviz.paint.saved import PICTURES
 from shardviz.program.rules import patterns_of
 from shardviz.records.amounts import plural
 from shardviz.view.cards import offers_document, preview_document, severity_words
-from shardviz.view.difference import difference_pane, line_difference, with_difference
+from shardviz.view.difference import difference_pane, with_difference
 from shardviz.view.document import Block, Document, Piece, Section, Table, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
@@ -56,7 +56,6 @@ from shardviz.view.rosetta import found_value, read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
 from shardviz.view.stages import MOST_ROWS, stages_shown
 from shardviz.view.verdict import verdict_document
-from shardviz.view.why import asked_document
 from shardviz.visible import bundle
 
 if TYPE_CHECKING:
@@ -142,9 +141,9 @@ def _offers(explorer: Explorer) -> Json:
 
 def _why(explorer: Explorer) -> Json:
     asked = explorer.state.now.why
-    told = asked_document(asked)
+    told = {} if asked.answer is None else pane(document(asked.answer))
     fields = ("line", "name", "axis", "busy", "trouble", "tried")
-    return {**({} if told is None else pane(told)), **{name: getattr(asked, name) for name in fields}}
+    return {**told, **{name: getattr(asked, name) for name in fields}}
 
 
 def _values(explorer: Explorer) -> Json:
@@ -170,25 +169,16 @@ def _preview(explorer: Explorer) -> Json:
 
 def _stages(explorer: Explorer) -> Json:
     state = explorer.state
-    with_other = explorer.query.get("against") == "card"
-    state.background.find_stages(with_other)  # which does nothing where they are being made
-    now, other = state.deck.now, state.deck.other
-    own, beside = (state.now.stages.get(plan, Stages()) for plan in (state.plan, other.plan))
-    waits = "Shardy is being run …" if own.busy or (with_other and beside.busy) else ""
-    document, facts = stages_shown(
-        own.with_reports(now.results.reports),
-        None if other is now else beside.with_reports(other.results.reports),
-        other.name,
-        explorer.query,
-        waits=waits,
-        trouble=own.trouble,
-    )
-    return pane(document, **facts, most=MOST_ROWS, other=other.name)
+    state.background.find_stages()  # which does nothing where they are being made
+    own = state.now.stages.get(state.plan, Stages())
+    waits = "Shardy is being run …" if own.busy else ""
+    texts = own.with_reports(state.now.results.reports)
+    document, facts = stages_shown(texts, explorer.query, waits=waits, trouble=own.trouble)
+    return pane(document, **facts, most=MOST_ROWS)
 
 
 def _memory(explorer: Explorer) -> Json:
-    told = with_difference(memory_pane(explorer.state.now), explorer.state.deck, ("memory",))
-    return pane(told, finishable=explorer.state.finishable)
+    return pane(with_difference(memory_pane(explorer.state.now), explorer.state.deck, ("memory",)))
 
 
 def _costs(explorer: Explorer) -> Json:
@@ -242,9 +232,7 @@ def _problems(explorer: Explorer) -> Json:
 
 def _texts(explorer: Explorer) -> Json:
     """The texts of the source; what is known of its lines is made with them."""
-    state = explorer.state
-    source = source_pane(explorer._timed, state.cost, line_difference(state.deck))
-    explorer._lines, texts = source_view(source)
+    explorer._lines, texts = source_view(source_pane(explorer._timed, explorer.state.cost))
     return texts
 
 
@@ -301,8 +289,8 @@ class Explorer(Delivered):
     lines = shown(traitlets.Dict(), _opened, {"report", "cost", "deck", "machine", "remedies", "opened"}, tab="source")
     why = shown(traitlets.Dict(), _why, {"why"})
     head = shown(traitlets.Dict(), _head, {"report", "machine", "cost"})
-    texts = shown(traitlets.Dict(), _texts, {"report", "cost", "deck"}, tab="source")
-    source = shown(traitlets.Dict(), lambda e: e._lines, {"report", "cost", "deck"}, tab="source")
+    texts = shown(traitlets.Dict(), _texts, {"report", "cost"}, tab="source")
+    source = shown(traitlets.Dict(), lambda e: e._lines, {"report", "cost"}, tab="source")
     problems = shown(traitlets.Dict(), _problems, {"report", "cost", "tab"})
     values = shown(traitlets.Dict(), _values, {"report", "changed", "query"}, tab="values")
     collectives = shown(traitlets.Dict(), _collectives, {"report", "cost", "query"}, tab="collectives")
@@ -315,11 +303,11 @@ class Explorer(Delivered):
     difference = shown(
         traitlets.Dict(), lambda e: pane(difference_pane(e.state.deck)), {"report", "cost", "deck"}, tab="difference"
     )
-    stages = shown(traitlets.Dict(), _stages, {"report", "deck", "stages", "query"}, tab="stages")
+    stages = shown(traitlets.Dict(), _stages, {"plan", "report", "stages", "query"}, tab="stages")
     machine = shown(
         traitlets.Dict(),
-        lambda e: machine_view(e.state.cost, e.state.cost_error, e.state.deck),
-        {"machine", "cost", "deck", "report"},
+        lambda e: machine_view(e.state.cost, e.state.cost_error),
+        {"machine", "cost", "report"},
         tab="machine",
     )
     company = shown(
