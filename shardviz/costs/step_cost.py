@@ -270,8 +270,7 @@ class StepCost(Keeping, Visible):
 
         Args:
             ax: where to draw.
-            kind: `step` (what the time goes to), `roofline`, `memory`, `machine` (the mesh on its chips and links) or
-                `work` (FLOPs by line and phase).
+            kind: `step` (what the time goes to), `roofline` or `machine` (the mesh on its chips and links).
             dark: colours for a dark page.
 
         Raises:
