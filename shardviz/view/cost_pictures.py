@@ -1,11 +1,7 @@
-"""The pictures of a step's cost: its times as bars, its roofline, its machine; and collectives by axes or by line.
+"""The pictures of a step's cost: its times as bars, its roofline, its machine.
 
 >>> list(KINDS)
 ['step', 'roofline', 'machine']
->>> rows = [("data", (BarPart(0.5, 0),), "20 ms"), ("model", (BarPart(1.0, 1),), "40 ms")]
->>> moved = bars(rows, title="moved", mesh=DeviceMesh.of("data=2,model=2"))
->>> [round(shape.wide) for shape in moved.shapes if isinstance(shape, Rects)]
-[180, 360]
 """
 
 from __future__ import annotations
@@ -18,11 +14,9 @@ from typing import Any
 from shardviz.costs import Knee
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
-from shardviz.judge.report import Report
-from shardviz.notation import Axis, DeviceMesh, axis_name
-from shardviz.records import Frame
-from shardviz.records.amounts import format_bytes, format_flops, format_number, format_rate, format_seconds, plural
-from shardviz.records.sums import CollectiveTotal, sum_collectives
+from shardviz.notation import axis_name
+from shardviz.records.amounts import format_flops, format_number, format_rate, format_seconds, plural
+from shardviz.records.sums import CollectiveTotal
 from shardviz.view.machine_picture import company_picture, machine_picture
 from shardviz.view.picture import (
     DASHES,
@@ -45,7 +39,7 @@ from shardviz.view.step_cost import headline, step_words
 
 WIDE = 360.0
 """Pixels of the longest bar."""
-MOST_AXES, MOST_SUMS = 8, 12
+MOST_AXES = 8
 _STEP, _THICK = 30.0, 18.0
 
 
@@ -58,16 +52,12 @@ class BarPart:
     hatch: int | None = None
 
 
-Bar = tuple[str, Sequence[BarPart], str]
-"""The name before a bar, its parts one after the other, and the words behind it."""
-Bound = tuple[float, str, int]
-"""An upright line through the bars: its share of the longest, its words above, its dash."""
-
-
-def bars(rows: Sequence[Bar], *, title: str, mesh: DeviceMesh, bound: Bound | None = None, alt: str = "") -> Picture:
-    """Bars below each other, and an upright line (`bound`) through them; `mesh` has the axes that fills count."""
-    left = max((text_wide(name) for name, _, _ in rows), default=0.0) + 10
-    top = 16.0 * (bound is not None) + 4
+def _bars(
+    rows: Sequence[tuple[str, Sequence[BarPart], str]], bound: tuple[float, str, int]
+) -> tuple[list[Shape], float, float]:
+    """Bars below each other, each with a name before it and words behind it, and an upright line through them (its
+    share of the longest bar, its words above, its dash); their width and height."""
+    left, top = max(text_wide(name) for name, _, _ in rows) + 10, 20.0
     middles = [top + _STEP * (number + 0.5) for number in range(len(rows))]
     shapes: list[Shape] = []
     ends = []
@@ -81,29 +71,21 @@ def bars(rows: Sequence[Bar], *, title: str, mesh: DeviceMesh, bound: Bound | No
     names, behind = tuple(name for name, _, _ in rows), tuple(text for _, _, text in rows)
     shapes.append(Labels(at=tuple((left - 10, y) for y in middles), texts=names, align="end"))
     shapes.append(Labels(at=tuple((x + 8, y) for x, y in zip(ends, middles, strict=True)), texts=behind))
-    if bound is not None:
-        share, text, dash = bound
-        x = left + WIDE * share
-        before = text_wide(text) + 6 < x  # its words are on the side where there is room
-        shapes.append(Lines(lines=(((x, 2), (x, top + _STEP * len(rows))),), stroke="ink", dash=dash, layer=1))
-        at, align = (x - 5 if before else x + 5, 8.0), "end" if before else "start"
-        shapes.append(Labels(at=(at,), texts=(text,), align=align, size="small"))
-    return Picture(
-        width=max(left + WIDE, *(x + 8 + text_wide(text) for x, text in zip(ends, behind, strict=True)), 0.0),
-        height=top + _STEP * max(len(rows), 1),
-        shapes=tuple(shapes),
-        title=title,
-        alt=alt or f"{title}: " + "; ".join(f"{name} {text}" for name, _, text in rows),
-        axes=mesh.names,
-    )
+    share, text, dash = bound
+    x, height = left + WIDE * share, top + _STEP * len(rows)
+    before = text_wide(text) + 6 < x  # its words are on the side where there is room
+    shapes.append(Lines(lines=(((x, 2), (x, height)),), stroke="ink", dash=dash, layer=1))
+    at, align = (x - 5 if before else x + 5, 8.0), "end" if before else "start"
+    shapes.append(Labels(at=(at,), texts=(text,), align=align, size="small"))
+    return shapes, max(left + WIDE, *(x + 8 + text_wide(text) for x, text in zip(ends, behind, strict=True))), height
 
 
-def axes_part(mesh: DeviceMesh, axes: Sequence[Axis] | None, share: float, other: Role = "muted") -> BarPart:
-    """A stretch in the colour and hatch of the first of the axes; in the colour `other` where there are none."""
-    first = axis_name(axes[0]) if axes else None
-    if first not in mesh.names:
-        return BarPart(share, other)
-    place = mesh.names.index(first)
+def _axes_part(cost: StepCost, moved: CollectiveTotal, whole: float) -> BarPart:
+    """A stretch in the colour and hatch of the first of the mesh axes."""
+    share, first = moved.seconds / whole, axis_name(moved.axes[0]) if moved.axes else None
+    if first not in cost.mesh.names:
+        return BarPart(share, "muted")
+    place = cost.mesh.names.index(first)
     return BarPart(share, place, place)
 
 
@@ -114,9 +96,11 @@ def step_bars(cost: StepCost) -> Picture:
     whole = max(step.seconds, step.upper) or 1.0
     memory = ("" if cost.hbm_exact else "at least ") + format_seconds(step.memory)
     compute = format_seconds(None if cost.flops is None else step.compute)
-    rows: list[Bar] = [("compute", (BarPart(step.compute / whole),), compute)]
-    rows.append(("HBM traffic", (BarPart(step.memory / whole),), memory))
-    parts = [axes_part(cost.mesh, m.key if isinstance(m.key, tuple) else (), m.seconds / whole) for m in moved]
+    rows: list[tuple[str, Sequence[BarPart], str]] = [
+        ("compute", (BarPart(step.compute / whole),), compute),
+        ("HBM traffic", (BarPart(step.memory / whole),), memory),
+    ]
+    parts = [_axes_part(cost, m, whole) for m in moved]
     rows += [(f"over {m.label}", (part,), format_seconds(m.seconds)) for m, part in zip(shown, parts, strict=False)]
     if rest:
         seconds = sum(m.seconds for m in rest)
@@ -124,39 +108,19 @@ def step_bars(cost: StepCost) -> Picture:
     alt = "Step time: " + "; ".join(f"{name} {text}" for name, _, text in rows) + f". {headline(cost)}."
     upper = f"at least {format_seconds(step.upper)}" if cost.upper is None else format_seconds(cost.upper)
     rows.append(("no overlap", (BarPart(max(step.compute, step.memory) / whole), *parts), upper))
-    bound: Bound = (cost.lower / whole, f"at least: {format_seconds(cost.lower)}", 2)
+    bound = (cost.lower / whole, f"at least: {format_seconds(cost.lower)}", 2)
     if cost.seconds is not None:
         bound = (cost.seconds / whole, f"the step: {step_words(cost)}", 1)
-    title = f"{cost.program} on {cost.machine.text}: step time"
-    return replace(bars(rows, title=title, bound=bound, alt=alt, mesh=cost.mesh), notes=(headline(cost),))
-
-
-def _line_name(total: CollectiveTotal, line: Callable[[Frame], str]) -> str:
-    text = line(total.key) if isinstance(total.key, Frame) else ""
-    return f"{total.label}  {shortened(text, 40)}" if text else total.label
-
-
-@picture.register
-def collective_bars(report: Report, kind: str = "") -> Picture:
-    """Operand bytes of collectives on one device in a step, by `axes` or `source`; a note counts the bars left out."""
-    by = kind or "axes"
-    if by not in ("axes", "source"):
-        raise ShardvizError(f"collectives by {by!r}: by is 'axes' or 'source'")
-    totals = sum_collectives(report.collectives, by)
-    shown = totals[:MOST_SUMS]
-    most = max((t.bytes for t in shown), default=0) or 1
-    rows: list[Bar] = [
-        (
-            _line_name(total, report.line),
-            [axes_part(report.mesh, part.axes, part.bytes / most) for part in total.parts],
-            f"{total.bytes_text} · {', '.join(total.kinds)}",
-        )
-        for total in shown
-    ]
-    more = f"; {len(totals) - len(shown)} more not drawn" if len(totals) > len(shown) else ""
-    note = f"operand bytes per device in a step; longest bar {format_bytes(most)}{more}"
-    title = f"{report.program}: collectives by {'mesh axes' if by == 'axes' else 'source line'}, {report.level}"
-    return replace(bars(rows, title=title, mesh=report.mesh), notes=(note if totals else "no collectives",))
+    shapes, width, height = _bars(rows, bound)
+    return Picture(
+        width=width,
+        height=height,
+        shapes=tuple(shapes),
+        title=f"{cost.program} on {cost.machine.text}: step time",
+        alt=alt,
+        axes=cost.mesh.names,
+        notes=(headline(cost),),
+    )
 
 
 # The roofline: how many FLOPs a byte of HBM, and of each mesh axis' links, a step does. Left of a roof's knee the bytes

@@ -85,7 +85,7 @@ def check_shown(found: Report, full: bool) -> None:
     pages = [lambda: paint.html(found)]
     plain = []
     if full:
-        pages += [lambda: paint.svg(found), lambda: paint.svg(found, "source"), lambda: bundle(found)["text/html"]]
+        pages += [lambda: bundle(found)["text/html"]]
         plain += [
             lambda: paint.text(found, 80),
             lambda: paint.markdown(found),
