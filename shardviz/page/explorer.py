@@ -399,7 +399,7 @@ class Explorer(Delivered):
         Args:
             path: the file. `.json` has the cards, the machine and the selection, which `sv.open` opens again; `.html`
                 is a page of all panes with nothing outside it (no script, no network), `.md` and `.txt` the same as
-                text; `.svg`, `.png` and `.pdf` a picture of the step on its machine.
+                text; `.svg`, `.png` and `.pdf` a picture of the step on its machine, the roofline.
             kind: which picture, as for `StepCost.plot`.
             dark: a picture for a dark page.
 

@@ -1,13 +1,13 @@
-"""The pictures of a step's cost: its times as bars, its roofline, its machine.
+"""The pictures of a step's cost: its roofline, and its machine.
 
 >>> list(KINDS)
-['step', 'roofline', 'machine']
+['roofline', 'machine']
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.notation import axis_name
 from shardviz.records.amounts import format_flops, format_number, format_rate, format_seconds, plural
-from shardviz.records.sums import CollectiveTotal
 from shardviz.view.machine_picture import company_picture, machine_picture
 from shardviz.view.picture import (
     DASHES,
@@ -27,101 +26,12 @@ from shardviz.view.picture import (
     Marks,
     Picture,
     Point,
-    Rects,
-    Role,
     Shape,
     picture,
     shortened,
     text_wide,
 )
 from shardviz.view.placement import placed_words
-from shardviz.view.step_cost import headline, step_words
-
-WIDE = 360.0
-"""Pixels of the longest bar."""
-MOST_AXES = 8
-_STEP, _THICK = 30.0, 18.0
-
-
-@dataclass(frozen=True)
-class BarPart:
-    """A part of a bar: its share of the longest bar, what it is filled with, and its hatch."""
-
-    share: float
-    fill: Role = "work"
-    hatch: int | None = None
-
-
-def _bars(
-    rows: Sequence[tuple[str, Sequence[BarPart], str]], bound: tuple[float, str, int]
-) -> tuple[list[Shape], float, float]:
-    """Bars below each other, each with a name before it and words behind it, and an upright line through them (its
-    share of the longest bar, its words above, its dash); their width and height."""
-    left, top = max(text_wide(name) for name, _, _ in rows) + 10, 20.0
-    middles = [top + _STEP * (number + 0.5) for number in range(len(rows))]
-    shapes: list[Shape] = []
-    ends = []
-    for (_, parts, _), y in zip(rows, middles, strict=True):
-        x = left
-        for part in parts:
-            look = {"fill": part.fill, "hatch": part.hatch}
-            shapes.append(Rects(x=(x,), y=(y - _THICK / 2,), wide=WIDE * part.share, high=_THICK, **look))
-            x += WIDE * part.share
-        ends.append(x)
-    names, behind = tuple(name for name, _, _ in rows), tuple(text for _, _, text in rows)
-    shapes.append(Labels(at=tuple((left - 10, y) for y in middles), texts=names, align="end"))
-    shapes.append(Labels(at=tuple((x + 8, y) for x, y in zip(ends, middles, strict=True)), texts=behind))
-    share, text, dash = bound
-    x, height = left + WIDE * share, top + _STEP * len(rows)
-    before = text_wide(text) + 6 < x  # its words are on the side where there is room
-    shapes.append(Lines(lines=(((x, 2), (x, height)),), stroke="ink", dash=dash, layer=1))
-    at, align = (x - 5 if before else x + 5, 8.0), "end" if before else "start"
-    shapes.append(Labels(at=(at,), texts=(text,), align=align, size="small"))
-    return shapes, max(left + WIDE, *(x + 8 + text_wide(text) for x, text in zip(ends, behind, strict=True))), height
-
-
-def _axes_part(cost: StepCost, moved: CollectiveTotal, whole: float) -> BarPart:
-    """A stretch in the colour and hatch of the first of the mesh axes."""
-    share, first = moved.seconds / whole, axis_name(moved.axes[0]) if moved.axes else None
-    if first not in cost.mesh.names:
-        return BarPart(share, "muted")
-    place = cost.mesh.names.index(first)
-    return BarPart(share, place, place)
-
-
-def step_bars(cost: StepCost) -> Picture:
-    """The seconds of compute, HBM traffic and each mesh axis' communication, with the bounds of the step."""
-    step, moved = cost.step, [m for m in cost.by("axes") if m.seconds]
-    shown, rest = moved[:MOST_AXES], moved[MOST_AXES:]
-    whole = max(step.seconds, step.upper) or 1.0
-    memory = ("" if cost.hbm_exact else "at least ") + format_seconds(step.memory)
-    compute = format_seconds(None if cost.flops is None else step.compute)
-    rows: list[tuple[str, Sequence[BarPart], str]] = [
-        ("compute", (BarPart(step.compute / whole),), compute),
-        ("HBM traffic", (BarPart(step.memory / whole),), memory),
-    ]
-    parts = [_axes_part(cost, m, whole) for m in moved]
-    rows += [(f"over {m.label}", (part,), format_seconds(m.seconds)) for m, part in zip(shown, parts, strict=False)]
-    if rest:
-        seconds = sum(m.seconds for m in rest)
-        rows.append((f"over {len(rest)} more", (BarPart(seconds / whole, "muted"),), format_seconds(seconds)))
-    alt = "Step time: " + "; ".join(f"{name} {text}" for name, _, text in rows) + f". {headline(cost)}."
-    upper = f"at least {format_seconds(step.upper)}" if cost.upper is None else format_seconds(cost.upper)
-    rows.append(("no overlap", (BarPart(max(step.compute, step.memory) / whole), *parts), upper))
-    bound = (cost.lower / whole, f"at least: {format_seconds(cost.lower)}", 2)
-    if cost.seconds is not None:
-        bound = (cost.seconds / whole, f"the step: {step_words(cost)}", 1)
-    shapes, width, height = _bars(rows, bound)
-    return Picture(
-        width=width,
-        height=height,
-        shapes=tuple(shapes),
-        title=f"{cost.program} on {cost.machine.text}: step time",
-        alt=alt,
-        axes=cost.mesh.names,
-        notes=(headline(cost),),
-    )
-
 
 # The roofline: how many FLOPs a byte of HBM, and of each mesh axis' links, a step does. Left of a roof's knee the bytes
 # take longer than the FLOPs.
@@ -317,7 +227,6 @@ def machine_figure(cost: StepCost) -> Picture:
 
 
 KINDS: dict[str, Callable[[StepCost], Picture]] = {
-    "step": step_bars,
     "roofline": roofline_picture,
     "machine": machine_figure,
 }
@@ -325,7 +234,7 @@ KINDS: dict[str, Callable[[StepCost], Picture]] = {
 
 @picture.register
 def _(cost: StepCost, kind: str = "") -> Picture:
-    kind = kind or "step"
+    kind = kind or "roofline"
     if kind not in KINDS:
         raise ShardvizError(f"plot(kind={kind!r}): kind is {', '.join(map(repr, KINDS))}")
     return KINDS[kind](cost)

@@ -157,6 +157,6 @@ def test_what_cannot_be_saved_says_why(tmp_path):
         sv.rosetta("P('data', None)", "data=2").save("notations.svg")
     with pytest.raises(ShardvizError, match=r"only a picture .* is of a kind"):
         cost().save(tmp_path / "cost.html", "roofline")
-    with pytest.raises(ShardvizError, match="kind is 'step'"):
+    with pytest.raises(ShardvizError, match="kind is 'roofline'"):
         cost().save(tmp_path / "cost.svg", "pie")
     assert [path.name for path in tmp_path.iterdir()] == ["folder.md"]

@@ -19,7 +19,7 @@ from tests.collectives import collective
 from tests.view.sample import HOSTILE, report
 from tests.view.sanitizer import read, words
 
-KINDS = ("step", "roofline", "machine")
+KINDS = ("roofline", "machine")
 MESHES = {
     "tpu v5p:4x4x4": "data=8,model=8",
     "tpu v5e:16x16*2": "data=32,model=16",
@@ -140,13 +140,12 @@ def test_figures_have_all_their_words_inside_and_apart(target, kind):
 def test_a_level_without_flops_is_drawn_and_says_so(kind):
     found = made_for("tpu v5p:4x4x4", "propagated")
     label = found.plot(kind=kind).get_label()
-    if kind in ("step", "roofline"):
+    if kind == "roofline":
         assert "not known" in label
 
 
 def test_the_label_has_the_numbers():
     found = cost()
-    assert format_seconds(found.step.compute) in found.plot(kind="step").get_label()
     assert "knee at 164 FLOPs a byte" in found.plot(kind="roofline").get_label()
     assert all(str(path) in found.plot(kind="machine").get_label() for path in found.placement.paths)
 
