@@ -129,7 +129,7 @@ def slow():
     array = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
 
     def opened(**limits):
-        return explore(deep, array, array, mesh={"x": 4}, in_specs=(P("x"), None), debounce=0.01, **limits)
+        return explore(deep, array, array, mesh={"x": 4}, in_specs=(P("x"), None), **limits)
 
     yield opened
     processes.shutdown()
