@@ -37,7 +37,7 @@ from shardviz.paint.saved import PICTURES
 from shardviz.program.rules import patterns_of
 from shardviz.records.amounts import plural
 from shardviz.view.cards import offers_document, preview_document, severity_words
-from shardviz.view.difference import difference_pane, with_difference
+from shardviz.view.difference import difference_pane
 from shardviz.view.document import Block, Document, Piece, Section, Table, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
@@ -177,15 +177,6 @@ def _stages(explorer: Explorer) -> Json:
     return pane(document, **facts, most=MOST_ROWS)
 
 
-def _memory(explorer: Explorer) -> Json:
-    return pane(with_difference(memory_pane(explorer.state.now), explorer.state.deck, ("memory",)))
-
-
-def _costs(explorer: Explorer) -> Json:
-    told = cost_pane(explorer.state.cost, explorer.state.cost_error)
-    return pane(with_difference(told, explorer.state.deck, ("step", "work", "collectives")))
-
-
 def _timeline(explorer: Explorer) -> Json:
     explorer.state.background.find_timelines()  # which does nothing where they are being made
     return timeline_view(explorer.state)
@@ -298,8 +289,15 @@ class Explorer(Delivered):
     shards = shown(traitlets.Dict(), _shards, {"report", "selection", "tab", "device"})
     constraints = shown(traitlets.Dict(), _constraints, {"report", "selection", "plan"})
     rosetta = shown(traitlets.Dict(), _rosetta, {"report", "selection", "reading"}, tab="rosetta")
-    memory = shown(traitlets.Dict(), _memory, {"report", "machine", "cost", "deck"}, tab="memory")
-    costs = shown(traitlets.Dict(), _costs, {"report", "machine", "cost", "deck"}, tab="cost")
+    memory = shown(
+        traitlets.Dict(), lambda e: pane(memory_pane(e.state.now)), {"report", "machine", "cost"}, tab="memory"
+    )
+    costs = shown(
+        traitlets.Dict(),
+        lambda e: pane(cost_pane(e.state.cost, e.state.cost_error)),
+        {"report", "machine", "cost"},
+        tab="cost",
+    )
     difference = shown(
         traitlets.Dict(), lambda e: pane(difference_pane(e.state.deck)), {"report", "cost", "deck"}, tab="difference"
     )

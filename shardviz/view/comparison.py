@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from shardviz.judge.changes import CollectiveChange
@@ -103,11 +103,10 @@ _Number = tuple[Amount, dict[str, Amount]]
 """The first of a number's amounts, and all of them by the report that they are of."""
 
 
-def amounts_table(comparison: Comparison, groups: Collection[str] = tuple(_TITLES)) -> Table:
-    """A row a number of these groups, a column a report; from the second report on with its difference to the
-    baseline."""
+def amounts_table(comparison: Comparison) -> Table:
+    """A row a number, a column a report; from the second report on with its difference to the baseline."""
     by_name: dict[tuple[str, str], dict[str, Amount]] = {}
-    for amount in (a for a in comparison.amounts if a.group in groups):
+    for amount in comparison.amounts:
         by_name.setdefault((amount.group, amount.name), {})[amount.of] = amount
     rows = [each for each in by_name.values() if any(a.before or a.after for a in each.values())]
     rows = [(next(iter(each.values())), each) for each in rows]

@@ -1,14 +1,13 @@
-"""The open card and the one that it is compared with: all differences, and one pane's numbers."""
+"""The open card and the one that it is compared with: all differences."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 
 from shardviz.explorer.cards import Deck, equal_level
 from shardviz.judge.comparison import Comparison, compare
-from shardviz.view.comparison import amounts_table, comparison_document
-from shardviz.view.document import Document, paragraph, section, words
+from shardviz.view.comparison import comparison_document
+from shardviz.view.document import Document, paragraph, words
 
 
 def compared(deck: Deck) -> Comparison | None:
@@ -40,14 +39,3 @@ def _nothing(deck: Deck) -> str:
     return (
         f"{deck.other.name} is the plan that others are compared with: open another card, or compare with another one."
     )
-
-
-def with_difference(pane: Document, deck: Deck, groups: Collection[str]) -> Document:
-    """A pane, and below it what differs in the numbers of these groups: `work`, `collectives`, `memory`, `step`."""
-    both = compared(deck)
-    if both is None or not any(a.group in groups for a in both.amounts):
-        return pane
-    lead = words(f"{deck.now.name}, at level {both.level}", quiet=True)
-    amounts = replace(amounts_table(both, groups), name="difference-amounts")
-    here = section(f"Compared with {deck.other.name}", amounts, lead=lead, name="difference-here")
-    return replace(pane, blocks=(*pane.blocks, here))
