@@ -9,7 +9,7 @@ than it takes is done when its operands are there: a gradient is gone once its p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from shardviz.records.values import take_donated
 
 _LARGEST, _STEP = 128 * 2**20, 8 * 2**20
 """Bytes of the largest memory that a chip has for values, and in what steps rooms are told apart."""
+_OVER = frozenset(("", "reduce"))
 _TURNS = frozenset(("transpose", "bitcast", "reshape", "copy"))
 
 
@@ -56,9 +57,12 @@ def alive_at(
     for fusion in fusions:
         own = (node for node in fusion.read if node.slot.scope is scope and node not in arguments)
         last.update(dict.fromkeys(own, fusion))
+    kept = {*returned}
     for fusion in fusions:
+        if fusion.kind in _OVER:
+            _write_over(fusion, [node for node in fusion.read if last.get(node) is fusion and node not in kept], placed)
         freed = sum(node.size for node in fusion.read if last.get(node) is fusion)
-        taken = sum(node.size for node in fusion.gives if node.place not in placed)
+        taken = sum(node.size for node in fusion.gives if node.place is node and node not in placed)
         if freed > taken and fusion.slot is not None:
             ready = max((node.made for node in fusion.read if node.slot.scope is scope), default=0)
             fusion.early = scope.slots[ready] if ready + 1 < fusion.slot.number else None
@@ -74,24 +78,63 @@ def alive_at(
     rows = ((slot.number, each) for slot in scope.slots for each in slot.done if isinstance(each, Scheduled))
     waited = {each.name: number for number, each in rows if each.kind == "end"}
     changes: dict[int | str, list[float]] = {}
+    lives = list[tuple[ListedArray, int, int]]()
     for node in scope.nodes:
         if node.written and node.place is node and node.slot.scope is scope and node not in elsewhere:
             late = max((waited.get(name, 0) for name in node.begun), default=0) if node.fusion is None else 0
             begin = max(node.made, late)
-            padding, less = node.size * padding_of(node.value), node.size / 2 * is_rounded(node.value)
-            sizes: dict[int | str, float] = {"whole": node.size, "padding": padding, "rounded": less}
-            if node.room:
-                moved = -1 if node.sent or node.begun else 1
-                sizes[moved * node.room] = node.size + padding - less
-            for what, size in sizes.items():
-                if size:
-                    row = changes.setdefault(what, [0.0] * (ends + 1))
-                    row[begin] += size
-                    row[max(node.last, begin) + 1] -= size
+            lives.append((node, begin, max(node.last, begin)))
+    for node, begin, end in lives if inside else _with_results(lives, {node.place for node in returned}):
+        padding, less = node.size * padding_of(node.value), node.size / 2 * is_rounded(node.value)
+        sizes: dict[int | str, float] = {"whole": node.size, "padding": padding, "rounded": less}
+        if node.room:
+            moved = -1 if node.sent or node.begun else 1
+            sizes[moved * node.room] = node.size + padding - less
+        for what, size in sizes.items():
+            if size:
+                row = changes.setdefault(what, [0.0] * (ends + 1))
+                row[begin] += size
+                row[end + 1] -= size
     sums = {what: [*accumulate(row[:-1])] for what, row in changes.items()}
     whole, padding, less = (sums.pop(what, [0.0] * ends) for what in ("whole", "padding", "rounded"))
     on_chip = ({room: row[n] for room, row in sums.items() if row[n] > 0} for n in range(ends))
     return [Held(*each) for each in zip(whole, padding, less, on_chip, strict=True)]
+
+
+def _with_results(
+    lives: list[tuple[ListedArray, int, int]], results: set[ListedArray]
+) -> Iterator[tuple[ListedArray, int, int]]:
+    """What has a place of its own, and from when to when: results all the time. What is held before a result is written
+    lies in its place, one array at a time, the largest first, each where least room is left over."""
+    places = [(node, [(begin, end)]) for node, begin, end in lives if node in results]
+    places.sort(key=lambda place: place[0].size)
+    for node, begin, end in sorted(lives, key=lambda life: (life[0].room, -life[0].size)):
+        if node in results:
+            yield node, 0, end
+            continue
+        for result, taken in places:
+            if node.size <= result.size and all(end < first or last < begin for first, last in taken):
+                taken.append((begin, end))
+                break
+        else:
+            yield node, begin, end
+
+
+def _write_over(fusion: Fusion, free: list[ListedArray], placed: set[ListedArray]) -> None:
+    """Has results of work element by element lie where operands of their shape lay that nothing reads afterwards."""
+    for node in fusion.gives:
+        if node.place is node and node not in placed:
+            over = next((each for each in free if _is_alike(each, node)), None)
+            if over is not None:
+                free.remove(over)
+                node.place = over.place
+                node.place.room = max(node.room, over.place.room) if node.room and over.place.room else 0
+
+
+def _is_alike(one: ListedArray, other: ListedArray) -> bool:
+    """Whether an array can lie in another's place, as it is stored."""
+    alike = one.size == other.size and one.value.dtype == other.value.dtype and one.value.shape == other.value.shape
+    return alike and is_rounded(one.value) == is_rounded(other.value)
 
 
 def while_held(entry: Scheduled, more: Held) -> Scheduled:
