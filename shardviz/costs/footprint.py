@@ -16,10 +16,14 @@ of experts). Of 124 presets on 8 and 64 chips the estimate at level `propagated`
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shardviz.costs.machine import Machine
+from shardviz.costs.timing import runs_as_sum
+from shardviz.records import Collective
 from shardviz.records.report import ReportRecord
+from shardviz.records.schedule import Schedule
 
 LESS, MORE = 0.4, 0.9
 """The shares of an estimate by which nine of ten compilers' plans take less at most, and more."""
@@ -54,9 +58,22 @@ class Footprint:
 def footprint(report: ReportRecord, machine: Machine | None = None) -> Footprint:
     """The estimate for a report whose schedule is listed (level `propagated` or `partitioned`) on a machine's chips; on
     chips without a memory of their own if none is given."""
+    arguments = sum(value.bytes_per_device or 0.0 for value in report.held)
+    return Footprint(arguments, most_held(report.schedule, machine, zeros_of(report.collectives, machine)))
+
+
+def most_held(entries: Schedule, machine: Machine | None, zeros: Mapping[str, float]) -> float:
+    """The most that is held at one moment of a listed schedule; `zeros`: collective → bytes held while it runs."""
     chip = None if machine is None else machine.chip
     has = (0.0, False, 0.0) if chip is None else (chip.own_bytes, chip.kind == "tpu", chip.sent_bytes)
-    return Footprint(
-        sum(value.bytes_per_device or 0.0 for value in report.held),
-        max((entry.held(*has) for entry in report.schedule), default=0.0),
-    )
+    held = 0.0
+    for entry in entries:
+        more = zeros.get(entry.name, 0.0) if entry.kind == "end" else 0.0
+        held = max(held, entry.alive(*has) + more, most_held(entry.body, machine, zeros) if entry.body else 0.0)
+    return held
+
+
+def zeros_of(collectives: Iterable[Collective], machine: Machine | None) -> dict[str, float]:
+    """The all-gathers that run as all-reduces: bytes of what each device gives, its shard among zeros, by name."""
+    gathers = [one for one in collectives if one.kind == "all-gather"] if machine is not None else []
+    return {one.name: one.result_bytes for one in gathers if machine and runs_as_sum(one.kind, one.group_size, machine)}
