@@ -23,7 +23,7 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.timing import runs_as_sum
 from shardviz.records import Collective
 from shardviz.records.report import ReportRecord
-from shardviz.records.schedule import Schedule
+from shardviz.records.schedule import Schedule, Scheduled
 
 LESS, MORE = 0.4, 0.9
 """The shares of an estimate by which nine of ten compilers' plans take less at most, and more."""
@@ -59,21 +59,26 @@ def footprint(report: ReportRecord, machine: Machine | None = None) -> Footprint
     """The estimate for a report whose schedule is listed (level `propagated` or `partitioned`) on a machine's chips; on
     chips without a memory of their own if none is given."""
     arguments = sum(value.bytes_per_device or 0.0 for value in report.held)
-    return Footprint(arguments, most_held(report.schedule, machine, zeros_of(report.collectives, machine)))
+    zeros = {} if machine is None else zeros_of(report.collectives, machine)
+    return Footprint(arguments, most_held(report.schedule, machine, zeros))
+
+
+def zeros_of(collectives: Iterable[Collective], machine: Machine) -> dict[str, float]:
+    """The all-gathers that run as all-reduces: bytes of what each device gives, its shard among zeros, by name."""
+    gathers = (one for one in collectives if one.kind == "all-gather" and one.group_size)
+    return {one.name: one.result_bytes for one in gathers if runs_as_sum(one.kind, one.group_size or 0, machine)}
 
 
 def most_held(entries: Schedule, machine: Machine | None, zeros: Mapping[str, float]) -> float:
-    """The most that is held at one moment of a listed schedule; `zeros`: collective → bytes held while it runs."""
-    chip = None if machine is None else machine.chip
-    has = (0.0, False, 0.0) if chip is None else (chip.own_bytes, chip.kind == "tpu", chip.sent_bytes)
+    """The most that is held of main memory at one moment of a listed schedule; `zeros` as of `zeros_of`."""
     held = 0.0
     for entry in entries:
-        more = zeros.get(entry.name, 0.0) if entry.kind == "end" else 0.0
-        held = max(held, entry.alive(*has) + more, most_held(entry.body, machine, zeros) if entry.body else 0.0)
+        held = max(held, alive_in(entry, machine, zeros), most_held(entry.body, machine, zeros) if entry.body else 0.0)
     return held
 
 
-def zeros_of(collectives: Iterable[Collective], machine: Machine | None) -> dict[str, float]:
-    """The all-gathers that run as all-reduces: bytes of what each device gives, its shard among zeros, by name."""
-    gathers = [one for one in collectives if one.kind == "all-gather"] if machine is not None else []
-    return {one.name: one.result_bytes for one in gathers if machine and runs_as_sum(one.kind, one.group_size, machine)}
+def alive_in(entry: Scheduled, machine: Machine | None, zeros: Mapping[str, float]) -> float:
+    """Bytes of main memory that are held while an entry of a listed schedule runs."""
+    chip = None if machine is None else machine.chip
+    has = (0.0, False, 0.0) if chip is None else (chip.own_bytes, chip.kind == "tpu", chip.sent_bytes)
+    return entry.alive(*has) + (zeros.get(entry.name, 0.0) if entry.kind == "end" else 0.0)

@@ -1,15 +1,23 @@
 """Bytes that a device holds while a listed schedule (`graph.listed`) runs, and which of them a chip's own memory keeps.
 
-An array is held from where it is written until it is read last, and what is returned to the end. What is updated in its
-place, what a loop hands on, an all-reduce of what nothing else reads, and a result of a donated argument's size lie
-where that lay. As compilers have it, what is gathered is held from where it is waited for, and work that frees more
-than it takes is done when its operands are there: a gradient is gone once its parameter is updated.
+An array is held from where it is written until it is read last; results have their places from begin to end, and
+what is held before one is written may lie there. As compilers have it,
+
+| what | lies where another lay |
+|---|---|
+| what is updated in its place, what a loop hands on | that |
+| an all-reduce of what nothing else reads | its operand |
+| work element by element | an operand of its shape that nothing reads afterwards |
+| a result of a donated argument's size | the argument |
+
+What a collective takes and what it gives are there together when it is waited for. Work that frees more than it takes
+is done when its operands are there: a gradient is gone once its parameter is updated.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -52,16 +60,57 @@ def alive_at(
     for node in () if inside else returned:
         if node.place not in arguments and node.place not in placed and take_donated(donated, node.place.size):
             placed.add(node.place)
+    rows = ((slot.number, each) for slot in scope.slots for each in slot.done if isinstance(each, Scheduled))
+    waited = {each.name: number for number, each in rows if each.kind == "end"}
+    for node in scope.nodes:
+        for name in waited.keys() & node.sent:
+            node.need(scope.slots[waited[name]])
+    _run(scope, {*returned, *(node.place for node in returned)}, placed)
+    elsewhere = arguments | placed
+    carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
+    elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
+    for node in returned:
+        node.need(scope.slots[-1])
+    lives = list[_Life]()
+    for node in scope.nodes:
+        if node.written and node.place is node and node.slot.scope is scope and node not in elsewhere:
+            late = max((waited.get(name, 0) for name in node.begun), default=0) if node.fusion is None else 0
+            begin = max(node.made, late)
+            lives.append(_Life(node, begin, max(node.last, begin)))
+    if not inside:
+        lives = _beside_results(lives, {node.place for node in returned})
+    return _sums(lives, len(scope.slots), padding_of)
+
+
+class _Life(NamedTuple):
+    """An array in a place of its own, from one slot to another."""
+
+    node: ListedArray
+    begin: int
+    end: int
+
+
+def _run(scope: Scope, kept: set[ListedArray], placed: set[ListedArray]) -> None:
+    """Notes when fusions run, how long their operands are needed for it, and over which of these they write; never over
+    what is `kept`. Results that are `placed` have their places."""
+    arguments = {*scope.arguments}
     last: dict[ListedArray, Fusion] = {}
     fusions = [each for slot in scope.slots for each in slot.done if isinstance(each, Fusion)]
     for fusion in fusions:
         own = (node for node in fusion.read if node.slot.scope is scope and node not in arguments)
         last.update(dict.fromkeys(own, fusion))
-    kept = {*returned}
     for fusion in fusions:
-        if fusion.kind in _OVER:
-            _write_over(fusion, [node for node in fusion.read if last.get(node) is fusion and node not in kept], placed)
-        freed = sum(node.size for node in fusion.read if last.get(node) is fusion)
+        ended = [node for node in fusion.read if last.get(node) is fusion]
+        if fusion.kind in _OVER and fusion.slot is not None:
+            now = fusion.slot.number
+            places = ((node, node.place) for node in ended if node not in kept)
+            free = [
+                node
+                for node, place in places
+                if place.slot.scope is scope and place.last <= now and place not in arguments and place not in kept
+            ]
+            _write_over([node for node in fusion.gives if node.place is node and node not in placed], free)
+        freed = sum(node.size for node in ended)
         taken = sum(node.size for node in fusion.gives if node.place is node and node not in placed)
         if freed > taken and fusion.slot is not None:
             ready = max((node.made for node in fusion.read if node.slot.scope is scope), default=0)
@@ -69,22 +118,50 @@ def alive_at(
         if (at := fusion.early or fusion.slot) is not None:
             for node in fusion.read:
                 node.need(at)
-    elsewhere = arguments | placed
-    carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
-    elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
-    for node in returned:
-        node.need(scope.slots[-1])
-    ends = len(scope.slots)
-    rows = ((slot.number, each) for slot in scope.slots for each in slot.done if isinstance(each, Scheduled))
-    waited = {each.name: number for number, each in rows if each.kind == "end"}
+
+
+def _write_over(gives: list[ListedArray], free: list[ListedArray]) -> None:
+    """Has what is given lie where operands of its shape lay that nothing reads afterwards."""
+    for node in gives:
+        over = next((each for each in free if _is_alike(each, node)), None)
+        if over is not None:
+            free.remove(over)
+            node.place = over.place
+            node.place.room = max(node.room, over.place.room) if node.room and over.place.room else 0
+
+
+def _is_alike(one: ListedArray, other: ListedArray) -> bool:
+    """Whether an array can lie in another's place, as it is stored."""
+    alike = one.size == other.size and one.value.dtype == other.value.dtype and one.value.shape == other.value.shape
+    return alike and is_rounded(one.value) == is_rounded(other.value)
+
+
+def _beside_results(lives: list[_Life], results: set[ListedArray]) -> list[_Life]:
+    """What has a place of its own when results have theirs all the time.
+
+    What is held before a result is written lies in its place, one array at a time, the largest first, each where least
+    room is left over; what may lie in a chip's own memory after the others.
+    """
+    places = [(node, [(begin, end)]) for node, begin, end in lives if node in results]
+    places.sort(key=lambda place: place[0].size)
+    beside = [_Life(life.node, 0, life.end) for life in lives if life.node in results]
+    for life in sorted(lives, key=lambda life: (life.node.room > 0, -life.node.size)) if places else lives:
+        node, begin, end = life
+        if node in results:
+            continue
+        for result, taken in places:
+            if node.size <= result.size and all(end < first or last < begin for first, last in taken):
+                taken.append((begin, end))
+                break
+        else:
+            beside.append(life)
+    return beside
+
+
+def _sums(lives: list[_Life], slots: int, padding_of: Callable[[GraphValue], float]) -> list[Held]:
+    """What is held at each slot."""
     changes: dict[int | str, list[float]] = {}
-    lives = list[tuple[ListedArray, int, int]]()
-    for node in scope.nodes:
-        if node.written and node.place is node and node.slot.scope is scope and node not in elsewhere:
-            late = max((waited.get(name, 0) for name in node.begun), default=0) if node.fusion is None else 0
-            begin = max(node.made, late)
-            lives.append((node, begin, max(node.last, begin)))
-    for node, begin, end in lives if inside else _with_results(lives, {node.place for node in returned}):
+    for node, begin, end in lives:
         padding, less = node.size * padding_of(node.value), node.size / 2 * is_rounded(node.value)
         sizes: dict[int | str, float] = {"whole": node.size, "padding": padding, "rounded": less}
         if node.room:
@@ -92,49 +169,13 @@ def alive_at(
             sizes[moved * node.room] = node.size + padding - less
         for what, size in sizes.items():
             if size:
-                row = changes.setdefault(what, [0.0] * (ends + 1))
+                row = changes.setdefault(what, [0.0] * (slots + 1))
                 row[begin] += size
                 row[end + 1] -= size
     sums = {what: [*accumulate(row[:-1])] for what, row in changes.items()}
-    whole, padding, less = (sums.pop(what, [0.0] * ends) for what in ("whole", "padding", "rounded"))
-    on_chip = ({room: row[n] for room, row in sums.items() if row[n] > 0} for n in range(ends))
+    whole, padding, less = (sums.pop(what, [0.0] * slots) for what in ("whole", "padding", "rounded"))
+    on_chip = ({room: row[n] for room, row in sums.items() if row[n] > 0} for n in range(slots))
     return [Held(*each) for each in zip(whole, padding, less, on_chip, strict=True)]
-
-
-def _with_results(
-    lives: list[tuple[ListedArray, int, int]], results: set[ListedArray]
-) -> Iterator[tuple[ListedArray, int, int]]:
-    """What has a place of its own, and from when to when: results all the time. What is held before a result is written
-    lies in its place, one array at a time, the largest first, each where least room is left over."""
-    places = [(node, [(begin, end)]) for node, begin, end in lives if node in results]
-    places.sort(key=lambda place: place[0].size)
-    for node, begin, end in sorted(lives, key=lambda life: (life[0].room, -life[0].size)):
-        if node in results:
-            yield node, 0, end
-            continue
-        for result, taken in places:
-            if node.size <= result.size and all(end < first or last < begin for first, last in taken):
-                taken.append((begin, end))
-                break
-        else:
-            yield node, begin, end
-
-
-def _write_over(fusion: Fusion, free: list[ListedArray], placed: set[ListedArray]) -> None:
-    """Has results of work element by element lie where operands of their shape lay that nothing reads afterwards."""
-    for node in fusion.gives:
-        if node.place is node and node not in placed:
-            over = next((each for each in free if _is_alike(each, node)), None)
-            if over is not None:
-                free.remove(over)
-                node.place = over.place
-                node.place.room = max(node.room, over.place.room) if node.room and over.place.room else 0
-
-
-def _is_alike(one: ListedArray, other: ListedArray) -> bool:
-    """Whether an array can lie in another's place, as it is stored."""
-    alike = one.size == other.size and one.value.dtype == other.value.dtype and one.value.shape == other.value.shape
-    return alike and is_rounded(one.value) == is_rounded(other.value)
 
 
 def while_held(entry: Scheduled, more: Held) -> Scheduled:
