@@ -63,8 +63,8 @@ def alive_at(
     rows = ((slot.number, each) for slot in scope.slots for each in slot.done if isinstance(each, Scheduled))
     waited = {each.name: number for number, each in rows if each.kind == "end"}
     for node in scope.nodes:
-        for name in waited.keys() & node.sent:
-            node.need(scope.slots[waited[name]])
+        for name in node.sent:
+            node.need(scope.slots[waited.get(name, 0)])
     _run(scope, {*returned, *(node.place for node in returned)}, placed)
     elsewhere = arguments | placed
     carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
@@ -88,6 +88,8 @@ class _Life(NamedTuple):
     node: ListedArray
     begin: int
     end: int
+    in_result: bool = False
+    """On a TPU, which stores it as bfloat16, it lies in the place of a result."""
 
 
 def _run(scope: Scope, kept: set[ListedArray], placed: set[ListedArray]) -> None:
@@ -142,16 +144,19 @@ def _beside_results(lives: list[_Life], results: set[ListedArray]) -> list[_Life
     What is held before a result is written lies in its place, one array at a time, the largest first, each where least
     room is left over; what may lie in a chip's own memory after the others.
     """
-    places = [(node, [(begin, end)]) for node, begin, end in lives if node in results]
+    places = [(life.node, [(life.begin, life.end)]) for life in lives if life.node in results]
     places.sort(key=lambda place: place[0].size)
     beside = [_Life(life.node, 0, life.end) for life in lives if life.node in results]
     for life in sorted(lives, key=lambda life: (life.node.room > 0, -life.node.size)) if places else lives:
-        node, begin, end = life
+        node, begin, end, _ = life
         if node in results:
             continue
+        is_halved = is_rounded(node.value)
         for result, taken in places:
-            if node.size <= result.size and all(end < first or last < begin for first, last in taken):
+            if node.size <= result.size * (1 + is_halved) and all(end < first or last < begin for first, last in taken):
                 taken.append((begin, end))
+                if is_halved:
+                    beside.append(life._replace(in_result=True))
                 break
         else:
             beside.append(life)
@@ -161,8 +166,10 @@ def _beside_results(lives: list[_Life], results: set[ListedArray]) -> list[_Life
 def _sums(lives: list[_Life], slots: int, padding_of: Callable[[GraphValue], float]) -> list[Held]:
     """What is held at each slot."""
     changes: dict[int | str, list[float]] = {}
-    for node, begin, end in lives:
+    for node, begin, end, in_result in lives:
         padding, less = node.size * padding_of(node.value), node.size / 2 * is_rounded(node.value)
+        if in_result:
+            padding, less = 0.0, node.size
         sizes: dict[int | str, float] = {"whole": node.size, "padding": padding, "rounded": less}
         if node.room:
             moved = -1 if node.sent or node.begun else 1
