@@ -113,7 +113,7 @@ def _run(scope: Scope, kept: set[ListedArray], placed: set[ListedArray]) -> None
             ]
             _write_over([node for node in fusion.gives if node.place is node and node not in placed], free)
         freed = sum(node.size for node in ended)
-        taken = sum(node.size for node in fusion.gives if node.place is node and node not in placed)
+        taken = sum(node.size for node in fusion.gives if node.place not in placed)
         if freed > taken and fusion.slot is not None:
             ready = max((node.made for node in fusion.read if node.slot.scope is scope), default=0)
             fusion.early = scope.slots[ready] if ready + 1 < fusion.slot.number else None
