@@ -11,8 +11,8 @@ An all-gather that a TPU's compiler has run as an all-reduce (`timing.runs_as_su
 shard among zeros, beside what it gets.
 
 A compiler orders operations otherwise, and where a plan does not fit it computes arrays again. Of the 179 presets in
-`docs/promised_and_compiled.py` that fit their chips, the estimate at level `propagated` is off by 7 % in the median and
-within 25 % for 86 %, at level `partitioned` by 5 %, and for 88 %; the chip's compiler takes between `LESS` below it and
+`docs/promised_and_compiled.py` that fit their chips, the estimate at level `propagated` is off by 8 % in the median and
+within 25 % for 82 %, at level `partitioned` by 5 %, and for 85 %; the chip's compiler takes between `LESS` below it and
 `MORE` above it for nineteen of twenty. XLA's partitioner reshards some otherwise than Shardy, and its compiler lays out
 anew what the windowed products of sharded convolutions take (up to 2.8 times the estimate).
 """

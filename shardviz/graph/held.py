@@ -7,7 +7,6 @@ what is held before one is written may lie there. As compilers have it,
 |---|---|
 | what is updated in its place, what a loop hands on | that |
 | an all-reduce of what nothing else reads | its operand |
-| work element by element | an operand of its shape that nothing reads afterwards |
 | a result of a donated argument's size | the argument |
 
 What a collective takes and what it gives are there together when it is waited for. Work that frees more than it takes
@@ -32,7 +31,6 @@ from shardviz.records.values import take_donated
 
 _LARGEST, _STEP = 128 * 2**20, 8 * 2**20
 """Bytes of the largest memory that a chip has for values, and in what steps rooms are told apart."""
-_OVER = frozenset(("", "reduce"))
 _TURNS = frozenset(("transpose", "bitcast", "reshape", "copy"))
 
 
@@ -65,7 +63,7 @@ def alive_at(
     for node in scope.nodes:
         for name in node.sent:
             node.need(scope.slots[waited.get(name, 0)])
-    _run(scope, {*returned, *(node.place for node in returned)}, placed)
+    _run(scope, placed)
     elsewhere = arguments | placed
     carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
     elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
@@ -92,9 +90,8 @@ class _Life(NamedTuple):
     """On a TPU, which stores it as bfloat16, it lies in the place of a result."""
 
 
-def _run(scope: Scope, kept: set[ListedArray], placed: set[ListedArray]) -> None:
-    """Notes when fusions run, how long their operands are needed for it, and over which of these they write; never over
-    what is `kept`. Results that are `placed` have their places."""
+def _run(scope: Scope, placed: set[ListedArray]) -> None:
+    """Notes when fusions run, and that their operands are needed until then; `placed` results have their places."""
     arguments = {*scope.arguments}
     last: dict[ListedArray, Fusion] = {}
     fusions = [each for slot in scope.slots for each in slot.done if isinstance(each, Fusion)]
@@ -102,17 +99,7 @@ def _run(scope: Scope, kept: set[ListedArray], placed: set[ListedArray]) -> None
         own = (node for node in fusion.read if node.slot.scope is scope and node not in arguments)
         last.update(dict.fromkeys(own, fusion))
     for fusion in fusions:
-        ended = [node for node in fusion.read if last.get(node) is fusion]
-        if fusion.kind in _OVER and fusion.slot is not None:
-            now = fusion.slot.number
-            places = ((node, node.place) for node in ended if node not in kept)
-            free = [
-                node
-                for node, place in places
-                if place.slot.scope is scope and place.last <= now and place not in arguments and place not in kept
-            ]
-            _write_over([node for node in fusion.gives if node.place is node and node not in placed], free)
-        freed = sum(node.size for node in ended)
+        freed = sum(node.size for node in fusion.read if last.get(node) is fusion)
         taken = sum(node.size for node in fusion.gives if node.place not in placed)
         if freed > taken and fusion.slot is not None:
             ready = max((node.made for node in fusion.read if node.slot.scope is scope), default=0)
@@ -120,22 +107,6 @@ def _run(scope: Scope, kept: set[ListedArray], placed: set[ListedArray]) -> None
         if (at := fusion.early or fusion.slot) is not None:
             for node in fusion.read:
                 node.need(at)
-
-
-def _write_over(gives: list[ListedArray], free: list[ListedArray]) -> None:
-    """Has what is given lie where operands of its shape lay that nothing reads afterwards."""
-    for node in gives:
-        over = next((each for each in free if _is_alike(each, node)), None)
-        if over is not None:
-            free.remove(over)
-            node.place = over.place
-            node.place.room = max(node.room, over.place.room) if node.room and over.place.room else 0
-
-
-def _is_alike(one: ListedArray, other: ListedArray) -> bool:
-    """Whether an array can lie in another's place, as it is stored."""
-    alike = one.size == other.size and one.value.dtype == other.value.dtype and one.value.shape == other.value.shape
-    return alike and is_rounded(one.value) == is_rounded(other.value)
 
 
 def _beside_results(lives: list[_Life], results: set[ListedArray]) -> list[_Life]:
