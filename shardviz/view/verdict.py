@@ -65,7 +65,9 @@ def _memory(needs: Needs) -> Paragraph:
         amount = words(needs.text, strong=True, tip=tip, selects=tab)
         return paragraph(amount, label="what a device has is not known", name="top-memory")
     left = needs.usable - needs.total
-    label = f"{fits_word(needs)}, {format_bytes(left)} to spare" if needs.fits else "estimated, not compiled"
+    label = "estimated, may not fit" if left < 0 else "estimated, not compiled"
+    if needs.fits:
+        label = f"{fits_word(needs)}, {format_bytes(left)} to spare"
     if needs.fits is False:
         label = f"{format_bytes(-left)} too much" if left < 0 else "does not fit"
     amount, _, rest = pair(needs.text, format_bytes(needs.usable), " of ").partition(" of ")

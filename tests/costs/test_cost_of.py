@@ -92,7 +92,8 @@ def test_the_foretold_program_has_the_same_products(cost: StepCost):
 
 
 def test_what_a_level_has_not_is_left_out_and_said(llama: Report, cost: StepCost):
-    bare = cost_of(dataclasses.replace(llama, cost=None, level="notation", schedule=()), "tpu v5p:8x8x8", model_flops=1e18)
+    notation = dataclasses.replace(llama, cost=None, level="notation", schedule=())
+    bare = cost_of(notation, "tpu v5p:8x8x8", model_flops=1e18)
     assert (bare.flops, bare.seconds, bare.upper, bare.mfu, bare.tokens_per_s) == (None,) * 5
     assert bare.lower == bare.step.communication > 0
     assert bare.levels["FLOPs"] == "not counted at this level"
