@@ -86,7 +86,7 @@ class Answer:
 
 _ORDER = (
     *("report", "check", "comment", "compare", "why", "mends", "search", "sweep", "timeline", "show", "reshard"),
-    *("targets", "lab", "doctor", "skill", "mcp", "schema"),
+    *("targets", "lab", "doctor", "skill", "mcp", "schema", "completion"),
 )
 
 

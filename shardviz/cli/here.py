@@ -1,4 +1,4 @@
-"""The verbs about this machine, `targets`, `lab`, `doctor`; and about the command: `schema`, `skill`."""
+"""The verbs about this machine, `targets`, `lab`, `doctor`; and about the command: `schema`, `completion`, `skill`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import click
+import click.shell_completion
 
 from shardviz.cli.frame import FAILED, Answer, cli, verb
 from shardviz.cli.lab import DEFAULT_FOLDER, run_lab
@@ -83,6 +84,22 @@ def schema(name: str | None) -> Answer:
         raise click.UsageError(f"VERB {name!r}: it prints no JSON; there are {', '.join(SCHEMAS)}")
     schemas = schema_of(name) if name else {verb: schema_of(verb) for verb in SCHEMAS}
     return Answer(json.dumps(schemas, indent=1), record=schemas)
+
+
+@verb(
+    "completion",
+    click.argument("shell", type=click.Choice(["bash", "zsh", "fish"])),
+    examples="""
+shardviz completion bash >> ~/.bashrc
+shardviz completion zsh >> ~/.zshrc
+shardviz completion fish > ~/.config/fish/completions/shardviz.fish
+""",
+)
+def completion(shell: str) -> Answer:
+    """Print what completes verbs and options in a shell."""
+    kind = click.shell_completion.get_completion_class(shell)
+    assert kind is not None
+    return Answer(kind(cli, {}, "shardviz", "_SHARDVIZ_COMPLETE").source())
 
 
 @verb("skill", examples="shardviz skill > .claude/skills/shardviz/SKILL.md")

@@ -371,6 +371,8 @@ def _deck(now: Snapshot, edit: e.CardEdit, ask: Answers) -> Deck:
             return deck.added(settled, ask.results(settled, now.machine), name=name, note=note)[0]
         case e.RenameCard(card, name):
             return deck.renamed(card, name)
+        case e.MoveCard(card, to):
+            return deck.moved(card, to)
         case e.DeleteCard(card):
             return deck.deleted(card)
         case e.CompareWith(card):

@@ -220,6 +220,13 @@ class Deck:
             return pinned if at == DRAFT else replace(pinned, at=at)
         return self._with(replace(self.card(which), name=name))
 
+    def moved(self, which: str, to: int) -> Deck:
+        """A card at another place, from 0."""
+        card = self.card(which)
+        others = [c for c in self.cards if c.id != which]
+        place = max(0, min(to, len(others)))
+        return replace(self, cards=(*others[:place], card, *others[place:]))
+
     def deleted(self, which: str) -> Deck:
         """Without a card; a `ShardvizError` for the baseline and for the card that is being changed."""
         card = self.card(which)

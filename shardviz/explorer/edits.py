@@ -320,6 +320,13 @@ class RenameCard(CardEdit, frozen=True):
     name: Text
 
 
+class MoveCard(CardEdit, frozen=True):
+    """Puts a card at another place, from 0."""
+
+    card: Text
+    to: Whole
+
+
 class DeleteCard(CardEdit, frozen=True):
     """Deletes a card, but neither the baseline nor the open one."""
 
@@ -403,7 +410,7 @@ PageEdit = (
     SetSpec | SetDim | MoveAxis | SetOutSpec | SetOutDim | MoveOutAxis | SetMemory | SetOutMemory | ConstrainValue
     | CutDimension | AddAxis | RemoveAxis | RenameAxis | ResizeAxis | SetTarget | SetOptions
     | SetOrder | ExchangeAxes | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | Dismiss | Undo | Redo
-    | Pin | OpenCard | RenameCard | DeleteCard | CompareWith | TakeOffer | TakeRemedy
+    | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakeOffer | TakeRemedy
     | OfferPresets | CloseOffers | FindBest | StopFinding | TryRemedies
     | AskWhy | CloseWhy | Stop | Recompile
 )  # fmt: skip

@@ -28,7 +28,7 @@ from shardviz.study.answer import pareto
 from shardviz.study.trying import Trying
 from shardviz.study.workers import WORTH as _WORTH
 from shardviz.study.workers import Lost, Shared, Workers, answers, can_travel, cores
-from shardviz.visible import Visible
+from shardviz.visible import Visible, paint
 
 _ASKS: Mapping[str, Callable[..., Report]] = {
     "propagated": lambda program, plan, target: program.propagate(plan),
@@ -130,6 +130,10 @@ class Sweep(Visible):
                 f"row({words}): {len(matching)} rows are of that point; the sweep is over {list(self.over)}"
             )
         return matching[0]
+
+    def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
+        """Step time against memory, a mark a row, the Pareto front joined, drawn with matplotlib."""
+        return paint("plot", self, ax, "", dark=dark)
 
 
 def _rate(row: SweepRow) -> float | None:

@@ -1,12 +1,14 @@
 """What several plans of one program say together: costs side by side, presets, a sweep, a search's answer, mends.
 
-Step time against memory of a search's plans is a picture: a square each, the front joined by a line.
+Step time against memory of a sweep's or a search's plans is a picture: a square each, the front joined by a line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from shardviz.ask.presets import Preset, Presets
 from shardviz.costs.footprint import LESS, MORE
@@ -414,44 +416,75 @@ def _why_nots(rows: Sequence[WhyNot]) -> tuple[Block, ...]:
 _WIDE, _HIGH, _LEFT, _TOP = 420.0, 240.0, 70.0, 10.0
 
 
-@picture.register
-def _(search: Search, kind: str = "") -> Picture:
-    """Seconds against bytes: a square a candidate, the front joined by a line, what a device has as a bound, and the
-    best framed."""
-    front, near, best = search.front, _near(search), search.best
-    longest = max((each.score.seconds for each in near), default=1.0)
-    most = max((each.score.needed for each in near), default=1.0)
+@dataclass(frozen=True)
+class _Plotted:
+    """A plan: the seconds of its step, the bytes on a device, whether it is on the front, its tip, and its name."""
+
+    seconds: float
+    bytes: float
+    ahead: bool
+    tip: str = ""
+    name: str = ""
+
+
+def _chart(
+    points: Sequence[_Plotted], usable: float | None = None, best: _Plotted | None = None, **more: Any
+) -> Picture:
+    """Seconds against bytes: a square a plan, the front joined by a line and named, what a device has as a bound, and
+    the best framed."""
+    longest, most = max((p.seconds for p in points), default=1.0), max((p.bytes for p in points), default=1.0)
 
     def at(seconds: float, size: float) -> Point:
         return _LEFT + _WIDE * seconds / longest, _TOP + _HIGH * (1 - size / most)
 
     corner = ((_LEFT, _TOP), (_LEFT, _TOP + _HIGH), (_LEFT + _WIDE, _TOP + _HIGH))
     shapes: list[Shape] = [Lines(lines=(corner,), stroke="ink")]
-    ahead = sorted((each.score.seconds, each.score.needed) for each in near if each in front)
-    if len(ahead) > 1:
-        shapes.append(Lines(lines=(tuple(at(*each) for each in ahead),), stroke="ink", dash=2))
-    for each in sorted(near, key=lambda each: each in front):  # the front lies over the others
-        x, y = at(each.score.seconds, each.score.needed)
-        look = {"fill": "work" if each in front else "muted", "tip": "{}", "told": ((_told(each),),)}
-        shapes.append(Rects(x=(x - 4,), y=(y - 4,), wide=8, high=8, **look))
+    front = sorted((p for p in points if p.ahead), key=lambda p: (p.seconds, p.bytes))
+    if len(front) > 1:
+        shapes.append(Lines(lines=(tuple(at(p.seconds, p.bytes) for p in front),), stroke="ink", dash=2))
+    for p in sorted(points, key=lambda p: p.ahead):  # the front lies over the others
+        x, y = at(p.seconds, p.bytes)
+        tip = {"tip": "{}", "told": ((p.tip,),)} if p.tip else {}
+        shapes.append(Rects(x=(x - 4,), y=(y - 4,), wide=8, high=8, fill="work" if p.ahead else "muted", **tip))
     ends = (_LEFT + _WIDE, _TOP + _HIGH + 12), (_LEFT - 6, _TOP)
     shapes.append(Labels(at=ends, texts=(f"step {format_seconds(longest)}", format_bytes(most)), align="end"))
-    usable = next((each.score.usable for each in near if each.score.usable), None)
+    if named := [(at(p.seconds, p.bytes), p.name) for p in points if p.ahead and p.name]:
+        shapes.append(Labels(at=tuple((x + 8, y - 8) for (x, y), _ in named), texts=tuple(name for _, name in named)))
     if usable is not None and usable <= most:
         y = at(0.0, usable)[1]
         shapes.append(Lines(lines=(((_LEFT, y), (_LEFT + _WIDE, y)),), stroke="ink", dash=1))
         bound = f"{format_bytes(usable)} on a device"
         shapes.append(Labels(at=((_LEFT + _WIDE + 6, y),), texts=(bound,), size="small"))
     if best is not None:
-        x, y = at(best.score.seconds, best.score.needed)
+        x, y = at(best.seconds, best.bytes)
         shapes.append(Rects(x=(x - 7,), y=(y - 7,), wide=14, high=14, fill=None, stroke="ink"))
-        shapes.append(Labels(at=((x + 12, y - 10),), texts=(shortened(best.text, 60),), bold=True, halo=True))
+        shapes.append(Labels(at=((x + 12, y - 10),), texts=(best.name,), bold=True, halo=True))
+    return Picture(width=_LEFT + _WIDE + 180, height=_TOP + _HIGH + 24, shapes=tuple(shapes), **more)
+
+
+@picture.register
+def _(sweep: Sweep, kind: str = "") -> Picture:
+    """Step time against memory: a square a row, with its point; the front joined by a line."""
+    rows = [each for each in sweep.rows if each.time is not None and each.memory is not None]
+    plans = "; ".join(f"{r.label}: {format_seconds(r.time)}, {format_bytes(r.memory)}" for r in rows)
+    return _chart(
+        [_Plotted(each.time or 0.0, each.memory or 0.0, each in sweep.pareto, name=each.label) for each in rows],
+        title="step time against memory on a device",
+        alt=f"Step time against memory: {plans or 'nothing is known'}.",
+        notes=("dark and named: the Pareto front (nothing is both faster and smaller)",) if rows else (),
+    )
+
+
+@picture.register
+def _(search: Search, kind: str = "") -> Picture:
+    """Step time against memory: a square a candidate, the front joined by a line, the chip's memory as a bound."""
+    front, near, best = search.front, _near(search), search.best
     hidden = len(search.tried) - len(near)
     dark = "dark: the Pareto front (nothing is both faster and smaller); framed: the best"
-    return Picture(
-        width=_LEFT + _WIDE + 180,
-        height=_TOP + _HIGH + 24,
-        shapes=tuple(shapes),
+    return _chart(
+        [_Plotted(each.score.seconds, each.score.needed, each in front, _told(each)) for each in near],
+        usable=next((each.score.usable for each in near if each.score.usable), None),
+        best=best and _Plotted(best.score.seconds, best.score.needed, True, name=shortened(best.text, 60)),
         title="step time against memory on a device, estimated",
         alt=f"Step time against memory of {plural(len(search.tried), 'candidate')}. The front: "
         f"{'; '.join(map(_told, front)) or 'none'}.",

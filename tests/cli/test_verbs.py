@@ -48,6 +48,7 @@ RIGHT = {
     "doctor": ("doctor",),
     "skill": ("skill",),
     "schema": ("schema", "report"),
+    "completion": ("completion", "bash"),
 }
 """Verb → right input. `lab` and `mcp` serve until they are ended: test_lab_and_doctor.py, tests/ship/test_mcp.py."""
 WRONG = [
@@ -77,6 +78,7 @@ WRONG = [
     (("check", "mlp", *POD, "--max-step-time", "+5%"), "--max-step-time +5%: more than what? give --base"),
     (("check", "mlp", "--max-memory", "90%"), "--max-memory 90%: of which machine? give --target"),
     (("schema", "nonesuch"), "VERB 'nonesuch': it prints no JSON; there are report, compare"),
+    (("completion", "csh"), "'csh' is not one of 'bash', 'zsh', 'fish'"),
     (("lab", "--port", "x"), "'x' is not a valid integer"),
     (("report", "mlp", *QUICK, "--out", "report.docx"), "'.docx' is no kind of file that is written here"),
     (("report", "mlp", *QUICK, "--out", "no/such/folder.md"), "there is no folder 'no/such'"),
@@ -103,8 +105,8 @@ MORE = {
     "why an axis that is not there": ("why", "train", "params['down']", "--axis", "data"),
     "reshard one array": ("reshard", ARRAY, "P('data', None)", "P(None, 'data')", "--mesh", "data=8", *POD),
 }
-AS_IT_IS = ("comment", "skill", "schema")
-"""What prints Markdown or JSON, which are as wide as they are."""
+AS_IT_IS = ("comment", "skill", "schema", "completion")
+"""What prints Markdown, JSON or a script, which are as wide as they are."""
 ASKS_THE_PERSON = ("report", "check", "why", "mends", "search", "sweep", "timeline", "reshard")
 """What runs code of the person before it answers."""
 
@@ -313,7 +315,7 @@ def test_every_verb_helps_with_examples_and_has_a_schema(run):
         ran = run(name, "--help")
         assert ran.code == 0 and ran.out.startswith(f"Usage: shardviz {name}")
         assert f"shardviz {name}" in (verb.epilog or "") and f"\n  {name} " in listed
-        assert name in SCHEMAS or name in ("lab", "schema", "mcp")
+        assert name in SCHEMAS or name in ("lab", "schema", "completion", "mcp")
     assert "..." not in listed.partition("Commands:")[2].partition("Examples:")[0], "no sentence is cut short"
 
 
@@ -324,11 +326,9 @@ def test_the_schemas_are_json_schemas(run):
     assert msgspec_json.decode(run("schema", "report").out)["title"] == "shardviz report --json"
 
 
-def test_a_shell_is_given_its_completion(capsys, monkeypatch):
-    monkeypatch.setenv("_SHARDVIZ_COMPLETE", "zsh_source")
-    with pytest.raises(SystemExit):
-        main([])
-    assert "_SHARDVIZ_COMPLETE=zsh_complete" in capsys.readouterr().out
+def test_a_shell_is_given_its_completion(run, capsys, monkeypatch):
+    for shell in ("bash", "zsh", "fish"):
+        assert f"_SHARDVIZ_COMPLETE={shell}_complete" in run("completion", shell).out
     monkeypatch.setenv("_SHARDVIZ_COMPLETE", "zsh_complete")
     monkeypatch.setenv("COMP_WORDS", "shardviz re")
     monkeypatch.setenv("COMP_CWORD", "1")

@@ -28,11 +28,11 @@ def test_every_public_name_has_an_entry_in_the_reference():
 
 
 def test_every_public_name_has_an_example():
-    """Those in docstrings are run by tests/test_house.py."""
+    """Those in docstrings are run by tests/test_house.py; IPython alone calls `load_ipython_extension`."""
     without = [
         name for name in sv.__all__ if callable(value := getattr(sv, name)) and ">>> " not in (value.__doc__ or "")
     ]
-    assert without == []
+    assert without == ["load_ipython_extension"]
 
 
 def test_the_readmes_python_runs():

@@ -29,7 +29,7 @@ W1, W2 = "params['w1']", "params['w2']"
 steps = st.lists(
     st.tuples(st.just("edit"), st.integers(0, 3))
     | st.tuples(st.sampled_from(["undo", "redo", "pin"]), st.just(0))
-    | st.tuples(st.sampled_from(["open", "delete", "against"]), st.integers(0, 5)),
+    | st.tuples(st.sampled_from(["open", "delete", "move", "against"]), st.integers(0, 5)),
     max_size=25,
 )
 SPECS = [["data"], ["model"], ["data", "model"], []]
@@ -49,6 +49,7 @@ def test_no_plan_of_a_card_is_lost_but_by_deleting_it(make_program, plan, todo):
             "pin": state.pin,
             "open": lambda card=card: state.open_card(card.id),
             "delete": lambda card=card: state.delete_card(card.id),
+            "move": lambda card=card, at=at: state.move_card(card.id, at),
             "against": lambda card=card: state.compare_with(card.id),
         }[what]()
         now = state.deck

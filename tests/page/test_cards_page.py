@@ -56,6 +56,7 @@ def test_by_the_keyboard_alone(page):
         ("k", {"op": "pin"}),
         ("ArrowLeft", None),
         ("c", {"op": "compare_with", "card": "baseline"}),
+        ("Alt+ArrowRight", {"op": "move_card", "card": "baseline", "to": 1}),
         ("Enter", {"op": "open_card", "card": "baseline"}),
     ):
         before = len(page.edits())
@@ -63,8 +64,8 @@ def test_by_the_keyboard_alone(page):
         if edit is not None:
             assert page.edits()[-1] == edit and len(page.edits()) >= before
         page.answer()
-    assert page.focus() == "card-baseline" and names(page) == ["baseline", "plan 1"]
-    press("ArrowRight")
+    assert page.focus() == "card-baseline" and names(page) == ["plan 1", "baseline"]
+    press("ArrowLeft")
     press("Delete")
     page.answer()
     assert names(page) == ["baseline"]

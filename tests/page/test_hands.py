@@ -153,6 +153,7 @@ def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
             {"op": "make_rule", "pattern": chance.choice(["up", "*", "layers.1", "out"]), "name": name},
             {"op": "open_card", "card": chance.choice(cards)},
             {"op": "rename_card", "card": chance.choice(cards), "name": chance.choice(["a", "b <i>", ""])},
+            {"op": "move_card", "card": chance.choice(cards), "to": chance.randrange(len(cards))},
             {"op": chance.choice(["delete_card", "compare_with"]), "card": chance.choice(cards)},
             {"op": "pin"},
             {"op": "take_remedy", "action": DONATE},
@@ -162,7 +163,7 @@ def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
         if turn % 10 == 0:
             explorer.state.try_remedies()
         before = explorer.plan, len(explorer.state.past)
-        edit = chance.choice(edits + edits[10:11] * (4 if explorer.state.now.remedies.items else 0))
+        edit = chance.choice(edits + edits[11:12] * (4 if explorer.state.now.remedies.items else 0))
         answered = explorer.status["seq"]
         say(explorer, **edit)
         assert explorer.status["seq"] == answered + 1

@@ -1,5 +1,5 @@
 // @ts-check
-// The plans side by side: a click opens a card, a drag onto another one tells their difference;
+// The plans side by side: a click opens a card, Alt and an arrow moves it, a drag onto another one tells their difference;
 // the one that is open is the plan that is being changed.
 import { canDelete, Card, Ghost, idOf } from "./card.js";
 import { Documented } from "./document.js";
@@ -49,8 +49,11 @@ export function Cards() {
   /** @param {KeyboardEvent} e @param {string} card */
   function keys(e, card) {
     if (e.target !== e.currentTarget) return;
-    const side = (/** @type {number} */ by) => () =>
-      find(list.current, `card-${ids[ids.indexOf(card) + by] ?? card}`)?.focus();
+    const side = (/** @type {number} */ by) => () => {
+      const to = ids.indexOf(card) + by;
+      if (!e.altKey) find(list.current, `card-${ids[to] ?? card}`)?.focus();
+      else if (ids[to]) ctx.edit({ op: "move_card", card, to });
+    };
     keyed(e, {
       ArrowLeft: side(-1),
       ArrowRight: side(1),

@@ -1,0 +1,105 @@
+"""`%load_ext shardviz`, and then `%%shard` on a cell of a notebook: its last call is explored instead of run.
+
+    %%shard --mesh data=2,model=4 --in-specs specs
+    params, tokens = abstract_arguments()
+    train_step(params, tokens)
+
+All that stands before the last expression is run as in any cell. If that expression is a call, its function and its
+arguments are evaluated and given to `sv.explore`; the function is traced and never run. Any other expression, such as
+the name of a traced program or of an example of the gallery, is explored as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+_CALL = "__shardviz_call__"
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Makes `%%shard` known; `%load_ext shardviz` calls it.
+
+    Args:
+        ipython: the running IPython.
+    """
+    from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+    @magic_arguments()
+    @argument("--mesh", help="the mesh, data=2,model=4, or the name of one")
+    @argument("--in-specs", help="an expression for the specs of the arguments, such as a variable's name")
+    @argument("--out-specs", help="the same for the result")
+    @argument("--target", default="cpu", help="the machine, such as 'tpu v5p:2x2x2'")
+    @argument("--level", default="compiled", help="propagated, partitioned or compiled")
+    @argument("--donate", default="()", help="an expression for donate_argnums, such as 0 or (0,1)")
+    @argument("--static", default="()", help="an expression for static_argnums")
+    def shard(line: str, cell: str) -> Any:
+        """Explore the last call of a cell: what is communicated, what it costs, which device holds what.
+
+        What stands before the last expression is run. If that is a call, `train_step(params, tokens)`, its function is
+        not run but explored with these arguments; else what it gives is explored.
+        """
+        from shardviz.page import explore
+
+        options = parse_argstring(shard, line)
+        head, last = split(ipython.transform_cell(cell))
+        if head.strip():
+            ipython.run_cell(head).raise_error()
+
+        def value(text: str | None) -> Any:
+            return None if text is None else eval(text.strip("\"'"), ipython.user_global_ns, ipython.user_ns)
+
+        fn, args, kwargs = call_of(last, ipython.user_global_ns, ipython.user_ns)
+        mesh = options.mesh if options.mesh is None or "=" in options.mesh else value(options.mesh)
+        return explore(
+            fn,
+            *args,
+            mesh=mesh,
+            in_specs=value(options.in_specs),
+            out_specs=value(options.out_specs),
+            target=options.target.strip("\"'"),
+            level=options.level,
+            donate_argnums=value(options.donate),
+            static_argnums=value(options.static),
+            **kwargs,
+        )
+
+    ipython.register_magic_function(shard, "cell", "shard")
+
+
+def split(code: str) -> tuple[str, ast.expr]:
+    """A cell's code before its last expression, and that expression.
+
+    >>> head, last = split("x = 1\\nf(x)")
+    >>> head, ast.unparse(last)
+    ('x = 1\\n', 'f(x)')
+
+    Raises:
+        UsageError: if the last statement is no expression.
+    """
+    from IPython.core.error import UsageError
+
+    body = ast.parse(code).body
+    if not body or not isinstance(body[-1], ast.Expr):
+        raise UsageError(
+            "%%shard: the last line of the cell must be a call to explore, such as train_step(params, tokens)"
+        )
+    last = body[-1]
+    lines = code.encode().splitlines(keepends=True)
+    head = b"".join(lines[: last.lineno - 1]) + lines[last.lineno - 1][: last.col_offset]
+    return head.decode(), last.value
+
+
+def call_of(
+    last: ast.expr, global_names: dict[str, Any], names: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """Function, arguments and keywords of a call, each evaluated, the call itself not; else the value and no arguments.
+
+    >>> call_of(ast.parse("max(1 + 1, key=2)", mode="eval").body, {}, {})[1:]
+    ((2,), {'key': 2})
+    """
+    if not isinstance(last, ast.Call):
+        return eval(compile(ast.Expression(last), "<%%shard>", "eval"), global_names, names), (), {}
+    kept = ast.Call(ast.Name(_CALL, ast.Load()), [last.func, *last.args], last.keywords)
+    code = compile(ast.fix_missing_locations(ast.Expression(kept)), "<%%shard>", "eval")
+    return eval(code, {**global_names, _CALL: lambda fn, *args, **kwargs: (fn, args, kwargs)}, names)
