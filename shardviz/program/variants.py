@@ -67,7 +67,7 @@ def lengthened(call: Call, traced: Traced, dimension: Dimension, size: int, bett
         if shape != argument.shape:
             flat[i] = jax.ShapeDtypeStruct(shape, flat[i].dtype)
     args, kwargs = call.filled(flat)
-    return replace(call, args=args, kwargs=kwargs)
+    return replace(call, args=args, kwargs=kwargs, signature=None)
 
 
 def checkpointing(call: Call, policy: str) -> Call:
@@ -149,5 +149,7 @@ def differentiated(call: Call, what: str, **how: Any) -> Call:
         kind="function",
         options=options,
         brings=replace(call.brings, out_specs=None),
+        signature=None,
+        in_shardings=None,
         traced_for=None,
     )

@@ -1,4 +1,4 @@
-"""What there is to say of how a program is given its specs and called: its rules, an exported file.
+"""What there is to say of how a program is given its specs and called: its rules, its calls, an exported file.
 
 >>> from shardviz.program.bind import RuleRow, RulesTable
 >>> rule = RuleRow(rule="'*kernel'", spec=Spec.of(("data",)), wins=("a.kernel",), loses=(("b.kernel", 2),))
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from shardviz.compat.export_files import LoadedExport
+from shardviz.compat.recompile import Recompilation
 from shardviz.notation import Spec
 from shardviz.program.bind import RuleRow as Rule
 from shardviz.program.bind import RulesTable
@@ -139,6 +140,16 @@ def _names(names: Sequence[str], most: int, specs: Sequence[Spec | None] = ()) -
             yield words(str((specs[place] or Spec()).canonical()), quiet=True)
     if len(names) > most:
         yield words(f", … and {len(names) - most} more")
+
+
+# Why a function was compiled again.
+
+
+@document.register
+def of_recompilation(recompilation: Recompilation) -> Document:
+    """The verdict, and what differs."""
+    title = words(f"{recompilation.name}: {recompilation.verdict}", strong=True)
+    return Document(title=title, blocks=notes(*recompilation.reasons))
 
 
 # A file that jax.export wrote: its arguments and results, and what it was made for.

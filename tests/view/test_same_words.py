@@ -89,6 +89,7 @@ OTHERS = {
     "a tree": lambda: sv.show({"w": leaf((64, 64), "data"), "b": leaf((64,)), "lr": 0.1}),
     "notations": lambda: sv.rosetta("P('data', None)", "data=2,model=4"),
     "rules": rules,
+    "a recompilation": lambda: sv.compat.why_recompiled(*program().calls),
     "a report": sample,
     "a timeline": timeline,
     "a comparison": lambda: sv.compare(sample(), replace(sample(), collectives=())),
