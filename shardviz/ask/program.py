@@ -27,7 +27,7 @@ from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program import propagate as shardy
-from shardviz.program.bind import RulesTable, ruled_arguments, rules_table
+from shardviz.program.bind import RulesTable, Undivided, ruled_arguments, rules_table, undivided
 from shardviz.program.call import Call
 from shardviz.program.exports import export
 from shardviz.program.exports import write as write_export
@@ -189,6 +189,11 @@ class Program(Derivable):
         """
         program, plan = planned(self, plan)
         return program._lowerings.bind(plan)
+
+    @of_plan
+    def _undivided(self, plan: Plan) -> tuple[Undivided, ...]:
+        """The dimensions of arguments and outputs that do not divide by what a plan cuts them by; else as `bind`."""
+        return undivided(plan, self._call, self._lowerings.traced(plan))
 
     @of_plan
     def rules_table(self, plan: Plan) -> RulesTable:

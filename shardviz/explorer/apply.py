@@ -27,6 +27,8 @@ from shardviz.explorer.logical import standing
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
 from shardviz.explorer.snapshot import Asked, History, Snapshot, UndoStep
+from shardviz.explorer.ways import ways as ways_on
+from shardviz.explorer.ways import ways_to
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
 from shardviz.program.intermediates import as_propagated
 
@@ -148,28 +150,39 @@ class Applied:
 
 
 def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
+    wanted = None
     try:
         match edit:
             case e.Undo() | e.Redo():
                 return _back(now, isinstance(edit, e.Undo), ask)
             case e.SetTarget(target):
                 return _gone(now, UndoStep(now.plan, read(target, now.report.mesh)), ask)
+            case e.TakeWay(place):
+                way = now.ways[place] if 0 <= place < len(now.ways) else None
+                if way is None or way.plan is None:
+                    raise ShardvizError("this way on is out of date: nothing is refused now, or something else is")
+                wanted = way.plan
+                return _gone(now, UndoStep(wanted, way.machine or now.machine.machine), ask)
             case e.TakeRemedy(action):
                 return _mended(now, action, ask)
             case e.TakeOffer(offer):
                 return _offered(now, offer, ask)
+            case e.RenameDimension(old, new):
+                return Applied(replace(now, logical=now.logical.renamed(old, new), error=None))
             case e.Dismiss():
-                return Applied(replace(now, error=None))
+                return Applied(replace(now, error=None, ways=()))
             case e.CardEdit():
                 return _dealt(now, _deck(now, edit, ask), ask)
             case e.PlanEdit():
-                step = UndoStep(plan_after(now, edit, ask.program), now.machine.machine)
-                return _gone(now, step, ask, always=edit.refused_at in ("rule", "options"))
+                wanted = plan_after(now, edit, ask.program)
+                return _gone(
+                    now, UndoStep(wanted, now.machine.machine), ask, always=edit.refused_at in ("rule", "options")
+                )
         return _beside(now, edit, ask)
     except ShardvizError as error:
         subject = getattr(edit, edit.about) if edit.about else None
         subject = None if subject is None else str(subject)
-        after = refused(now, error, edit.refused_at, subject, getattr(edit, "dimension", None))
+        after = refused(now, error, edit.refused_at, ask, subject, getattr(edit, "dimension", None), wanted)
         return Applied(after, taken=False)
 
 
@@ -313,7 +326,7 @@ def caught(plan: Plan, pattern: str, program: Program) -> tuple[str, ...]:
 def _gone(now: Snapshot, step: UndoStep, ask: Answers, always: bool = False) -> Applied:
     results = ask.of_step(now, step, always)
     if results is None:
-        return Applied(replace(now, error=None))
+        return Applied(replace(now, error=None, ways=()))
     deck = _on_machine(now, results, ask) if step.plan == now.plan else now.deck.edited(step.plan, results)
     return _arrived(now, deck, now.history.after(now.here), ask)
 
@@ -325,7 +338,7 @@ def _back(now: Snapshot, back: bool, ask: Answers) -> Applied:
     step = steps[0]
     results = ask.of_step(now, step, always=True)
     if results is None:
-        return Applied(replace(now, error=None))
+        return Applied(replace(now, error=None, ways=()))
     if step.plan == now.plan and step.at == now.deck.at:
         deck = _on_machine(now, results, ask)
     else:
@@ -345,7 +358,7 @@ def _dealt(now: Snapshot, deck: Deck, ask: Answers) -> Applied:
     """To a deck; where another card is open in it, to its plan."""
     card = deck.now
     if card.plan == now.plan:
-        return Applied(replace(now, deck=deck.told(now.results), error=None))
+        return Applied(replace(now, deck=deck.told(now.results), error=None, ways=()))
     results = ask.on(card.plan, card.results, card.results.machine)
     return _arrived(now, deck.told(results), now.history.after(now.here), ask)
 
@@ -462,18 +475,30 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
 
 
 def refused(
-    now: Snapshot, error: ShardvizError, place: str, subject: str | None = None, dimension: int | None = None
+    now: Snapshot,
+    error: ShardvizError,
+    place: str,
+    ask: Answers,
+    subject: str | None = None,
+    dimension: int | None = None,
+    wanted: Plan | None = None,
 ) -> Snapshot:
-    """What is known once an edit was refused; `place`, `subject` and `dimension` are as of `Snapshot.error`."""
+    """What is known once an edit was refused: why, at which `place`, `subject` and `dimension` (see `Snapshot.error`),
+    and the ways on from the plan that was `wanted`."""
+    axis = subject if place == "mesh" else None
+    ways = () if wanted is None else ways_on(ask.program, wanted, now.bound, axis or "")
+    if place == "target" and subject:
+        ways = ways_to(ask.program, now.plan, subject)
     named = getattr(error, "argument", None)
     words = _told(error, place, error.__cause__) | {
         "message": str(error),
         "argument": named or (None if place == "target" else subject),
-        "axis": subject if place == "mesh" else None,
+        "axis": axis,
         "subject": subject,
         "dimension": getattr(error, "dimension", None) if named else dimension,
+        "ways": [{"text": way.text, "tip": way.tip, "take": way.plan is not None} for way in ways],
     }
-    return replace(now, error=words)
+    return replace(now, error=words, ways=ways)
 
 
 def internal(error: BaseException) -> dict[str, Any]:
@@ -485,6 +510,7 @@ def internal(error: BaseException) -> dict[str, Any]:
 def _told(error: BaseException, place: str, cause: BaseException | None) -> dict[str, Any]:
     return {
         **dict.fromkeys(("argument", "axis", "subject", "dimension")),
+        "ways": [],
         "place": place,
         "kind": type(error).__name__,
         "detail": "".join(traceback.format_exception(cause)) if cause else "",

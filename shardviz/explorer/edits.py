@@ -155,6 +155,15 @@ class CutDimension(PlanEdit, frozen=True):
     axes: Axes
 
 
+class RenameDimension(_Edit, frozen=True):
+    """Renames a logical dimension. The plan stays the same, so there is nothing to undo."""
+
+    refused_at: ClassVar[str] = "dimension"
+    about: ClassVar[str] = "old"
+    old: Text
+    new: Text
+
+
 # The mesh and the machine.
 
 
@@ -276,6 +285,12 @@ class SetPlan(PlanEdit, frozen=True):
     """Takes another plan as a whole."""
 
     plan: Any
+
+
+class TakeWay(_Edit, frozen=True):
+    """Takes one of the `ways` on from the edit that was refused last, by its place among them."""
+
+    place: Whole
 
 
 class Dismiss(_Edit, frozen=True):
@@ -408,8 +423,8 @@ class Select(_Edit, frozen=True):
 
 PageEdit = (
     SetSpec | SetDim | MoveAxis | SetOutSpec | SetOutDim | MoveOutAxis | SetMemory | SetOutMemory | ConstrainValue
-    | CutDimension | AddAxis | RemoveAxis | RenameAxis | ResizeAxis | SetTarget | SetOptions
-    | SetOrder | ExchangeAxes | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | Dismiss | Undo | Redo
+    | CutDimension | RenameDimension | AddAxis | RemoveAxis | RenameAxis | ResizeAxis | SetTarget | SetOptions
+    | SetOrder | ExchangeAxes | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeWay | Dismiss | Undo | Redo
     | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakeOffer | TakeRemedy
     | OfferPresets | CloseOffers | FindBest | StopFinding | TryRemedies
     | AskWhy | CloseWhy | Stop | Recompile

@@ -32,6 +32,7 @@ from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice, WholeStep, read
 from shardviz.explorer.selection import Selection
 from shardviz.explorer.snapshot import Offer, Progress, Snapshot, UndoStep
+from shardviz.explorer.ways import WayOn
 from shardviz.judge.report import Report
 from shardviz.records.report import ASKED, LEVELS, PlanRecord
 
@@ -135,6 +136,7 @@ class ExplorerState:
     busy: bool = _read("progress.busy")
     failure: dict[str, str] | None = _read("progress.failure")
     error: dict[str, Any] | None = _read("error")
+    ways: tuple[WayOn, ...] = _read("ways")
     logical: Logical = _read("logical")
     remark: str = _read("selection.remark")
     deck: Deck = _read("deck")
@@ -162,7 +164,7 @@ class ExplorerState:
 
     def refuse(self, error: ShardvizError, place: str) -> None:
         """Shows why something was not done, at its place."""
-        self._alone(lambda: self._put(refused(self.now, error, place)))
+        self._alone(lambda: self._put(refused(self.now, error, place, self.asking)))
 
     @property
     def selected(self) -> str:

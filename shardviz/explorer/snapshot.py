@@ -24,6 +24,7 @@ from shardviz.explorer.logical import Logical
 from shardviz.explorer.machine_choice import MachineChoice
 from shardviz.explorer.selection import Selection
 from shardviz.explorer.texts import Stages
+from shardviz.explorer.ways import WayOn
 from shardviz.judge.report import Report
 from shardviz.records.report import LEVELS, PlanRecord
 from shardviz.study.mends import Mend, Mends
@@ -208,7 +209,8 @@ class Snapshot:
         logical: what is known of the program's logical dimensions.
         error: an edit that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,
             `output`, `value`, `dimension`, `rule`, `target`, `order`, `plan`, `card` or `internal`), `argument`,
-            `dimension`, `axis`, `subject` (what the edit was to), `kind`, `detail`; None if all is well.
+            `dimension`, `axis`, `subject` (what the edit was to), `kind`, `detail`, `ways`; None if all is well.
+        ways: the ways on from it.
     """
 
     deck: Deck
@@ -224,6 +226,7 @@ class Snapshot:
     timelines: Timelines = field(default_factory=Timelines)
     logical: Logical = field(default_factory=Logical)
     error: dict[str, Any] | None = None
+    ways: tuple[WayOn, ...] = ()
 
     @property
     def plan(self) -> Plan:
@@ -275,6 +278,7 @@ class Snapshot:
             selection=self.selection.carried(results.report),
             history=history,
             error=None,
+            ways=(),
         )
 
     def new_since(self, before: Snapshot) -> frozenset[str]:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
 from shardviz.errors import SpecError
 from shardviz.notation import DeviceMesh, Spec, axis_name, check_spec
-from shardviz.notation.spec import DEVICE_MEMORY, memory_of, placed
+from shardviz.notation.spec import DEVICE_MEMORY, axes_size, memory_of, placed
 from shardviz.program.call import Call
+from shardviz.program.dimensions import Member
 from shardviz.program.explicit import explicit_axes
 from shardviz.program.plan import SPEC, Plan, cut, expand, is_spec
 from shardviz.program.rules import Leaf, Rules, catches, filter_text
@@ -56,14 +57,36 @@ def _not_on_device(kinds: Mapping[str, str]) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if kind not in ("", DEVICE_MEMORY)}
 
 
-def argument_specs(plan: Plan, call: Call, traced: Traced) -> dict[str, Spec]:
+class Undivided(NamedTuple):
+    """A dimension that does not divide by what cuts it, and its array's whole spec."""
+
+    member: Member
+    size: int
+    spec: Spec
+
+
+def undivided(plan: Plan, call: Call, traced: Traced) -> tuple[Undivided, ...]:
+    """The dimensions of arrays that do not divide by what a plan cuts them by; `bind` refuses the plan at the first."""
+    ins = argument_specs(plan, call, traced, divide=False)
+    outs = _output_specs(plan, call, traced, ins, divide=False)
+    return tuple(
+        Undivided(Member(role, array.name, d), array.shape[d], spec)
+        for role, arrays, specs in (("argument", traced.arguments, ins), ("output", traced.outputs, outs))
+        for array in arrays
+        if (spec := specs[array.name]) is not None
+        for d, axes in enumerate(spec.dims)
+        if array.shape[d] % axes_size(axes, plan.mesh)
+    )
+
+
+def argument_specs(plan: Plan, call: Call, traced: Traced, *, divide: bool = True) -> dict[str, Spec]:
     """A full-rank spec for every argument; arguments and errors as `bind`."""
     by_rule = _ruled(plan, call, traced, _given(plan, call, traced))
     specs = _overridden(plan, "argument", traced.arguments, by_rule)
     checked = {}
     for argument in traced.arguments:
         try:
-            checked[argument.name] = _checked(argument, specs[argument.name] or Spec(), plan.mesh)
+            checked[argument.name] = _checked(argument, specs[argument.name] or Spec(), plan.mesh, divide)
         except SpecError as error:
             whose = _whose(plan, argument.name, call, traced)
             if not whose:
@@ -125,7 +148,9 @@ def _whose(plan: Plan, name: str, call: Call, traced: Traced) -> str:
     return call.brings.specs_from if plan.in_specs is None and call.brings.in_specs else ""
 
 
-def _output_specs(plan: Plan, call: Call, traced: Traced, ins: dict[str, Spec]) -> dict[str, Spec | None]:
+def _output_specs(
+    plan: Plan, call: Call, traced: Traced, ins: dict[str, Spec], divide: bool = True
+) -> dict[str, Spec | None]:
     """A spec or None for every output; the new value of an argument is sharded as the argument, if it follows it."""
     mesh = plan.mesh
     prefix = call.brings.out_specs if plan.out_specs is None else plan.out_specs
@@ -140,7 +165,7 @@ def _output_specs(plan: Plan, call: Call, traced: Traced, ins: dict[str, Spec]) 
     outs = _overridden(plan, "output", traced.outputs, [outs[o.name] for o in traced.outputs])
     for output in traced.outputs:
         if (spec := outs[output.name]) is not None:
-            outs[output.name] = _checked(output, spec, mesh)
+            outs[output.name] = _checked(output, spec, mesh, divide)
     return outs
 
 
@@ -211,8 +236,8 @@ def _constraints(plan: Plan, traced: Traced) -> tuple[Constrained, ...]:
     return tuple(constraints)
 
 
-def _checked(array: Argument, spec: Spec, mesh: DeviceMesh) -> Spec:
-    check_spec(array.name, array.shape, spec, mesh)
+def _checked(array: Argument, spec: Spec, mesh: DeviceMesh, divide: bool) -> Spec:
+    check_spec(array.name, array.shape, spec, mesh, divide=divide)
     return Spec.of(spec, len(array.shape))
 
 

@@ -16,7 +16,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,22 @@ class Dimensions(tuple[Dimension, ...], Visible):
                 return each
         have = ", ".join(repr(each.name) for each in self)
         raise ShardvizError(f"there is no dimension {name!r}; there are {have or 'none'}")
+
+    def renamed(self, names: Mapping[str, str]) -> Dimensions:
+        """The same dimensions under other names.
+
+        Args:
+            names: a name or member → the new name.
+
+        Raises:
+            ShardvizError: as `named`, or if two would be called the same.
+        """
+        new = {self.named(old).name: name for old, name in names.items()}
+        dimensions = [replace(each, name=new.get(each.name, each.name)) for each in self]
+        twice = [name for name, count in Counter(each.name for each in dimensions).items() if count > 1]
+        if twice:
+            raise ShardvizError(f"two dimensions would be called {twice[0]!r}")
+        return Dimensions(dimensions)
 
 
 _Arrays = Mapping[tuple[str, str], Argument]

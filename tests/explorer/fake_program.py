@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,8 +14,9 @@ from shardviz.ask.presets import Preset
 from shardviz.compiler.targets import Targets, TargetStatus
 from shardviz.errors import CompileStopped, SpecError
 from shardviz.judge.report import Report
-from shardviz.notation import Spec, check_spec
-from shardviz.program.dimensions import Dimensions
+from shardviz.notation import Spec, axis_name, check_spec
+from shardviz.program.bind import Undivided
+from shardviz.program.dimensions import Dimensions, Member
 from shardviz.program.plan import Plan
 from shardviz.records import Finding, Frame, Memory
 from shardviz.records.report import PlanRecord
@@ -33,6 +35,10 @@ class Argument:
     shape: tuple[int, ...]
     dtype: str = "float32"
     donated: bool = False
+
+
+def _entry(spec: Spec, dimension: int) -> Any:
+    return spec.dims[dimension] if dimension < len(spec.dims) else ()
 
 
 class FakeFuture(Future):
@@ -91,6 +97,16 @@ class FakeProgram:
     def dimensions(self) -> Any:
         """None that anybody knows of."""
         return Dimensions(())
+
+    def _undivided(self, plan: Plan) -> tuple[Any, ...]:
+        """Which dimensions of the arguments do not divide."""
+        specs = {n: Spec.of(dict(plan.edits).get(n), len(s)) for n, s in self.shapes.items()}
+        return tuple(
+            Undivided(Member("argument", name, d), size, specs[name])
+            for name, shape in self.shapes.items()
+            for d, size in enumerate(shape)
+            if size % math.prod(plan.mesh.shape.get(axis_name(a), 1) for a in _entry(specs[name], d))
+        )
 
     def propagate(self, plan: Plan) -> Report:
         self.propagations += 1

@@ -125,7 +125,7 @@ def _shows(explorer):
 def _moment(state):
     """All that what is shown depends on."""
     cards = tuple((card.id, card.name, card.plan) for card in state.deck.cards)
-    return state.level, state.target, state.deck.at, state.deck.against, cards
+    return state.level, state.target, state.deck.at, state.deck.against, cards, tuple(state.logical.names.items())
 
 
 @pytest.mark.long
@@ -144,6 +144,7 @@ def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
         name, axis = chance.choice(names), chance.choice(axes)
         some = chance.sample(axes, chance.randrange(len(axes) + 1))
         also = {"twins": chance.random() < 0.5, "layers": chance.random() < 0.5}
+        ways = [n for n, way in enumerate((explorer.status["error"] or {}).get("ways", [])) if way["take"]]
         edits = [
             {"op": "cut_dimension", "name": chance.choice(rows), "axes": some},
             {"op": "move_axis", "name": name, "axis": axis, "dimension": chance.randrange(2), **also},
@@ -151,6 +152,8 @@ def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
             {"op": "set_spec", "name": name, "spec": spec, **also},
             {"op": "resize_axis", "name": axis, "size": size},
             {"op": "make_rule", "pattern": chance.choice(["up", "*", "layers.1", "out"]), "name": name},
+            {"op": "rename_dimension", "old": chance.choice(rows), "new": f"d{chance.randrange(6)}"},
+            {"op": "take_way", "place": chance.choice(ways or [0])},
             {"op": "open_card", "card": chance.choice(cards)},
             {"op": "rename_card", "card": chance.choice(cards), "name": chance.choice(["a", "b <i>", ""])},
             {"op": "move_card", "card": chance.choice(cards), "to": chance.randrange(len(cards))},
@@ -163,7 +166,9 @@ def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
         if turn % 10 == 0:
             explorer.state.try_remedies()
         before = explorer.plan, len(explorer.state.past)
-        edit = chance.choice(edits + edits[11:12] * (4 if explorer.state.now.remedies.items else 0))
+        edit = chance.choice(
+            edits + edits[7:8] * (4 if ways else 0) + edits[13:14] * (4 if explorer.state.now.remedies.items else 0)
+        )
         answered = explorer.status["seq"]
         say(explorer, **edit)
         assert explorer.status["seq"] == answered + 1
@@ -238,13 +243,21 @@ def test_a_plan_is_built_with_the_mouse(open_page, explorer):
 
 
 @pytest.mark.browser
-def test_a_refused_change_is_dismissed_and_a_program_mended_by_a_click(open_page, explorer, monkeypatch):
+def test_a_refused_change_is_mended_by_a_click_and_so_is_a_program(open_page, explorer, monkeypatch):
     page = open_page(explorer)
     explorer.state.cut_dimension(dimension(explorer, "params['out']:1"), ["model"])
     page.answer()
     page.at("axis-more-model").click()
     page.answer()
     assert "is not divisible by 'model'=4" in page.at("mesh-error").inner_text()
+    assert "pad 30 to 32 (+6.7 %)" in page.at("mesh-error").inner_text()
+    page.at("way-0").click()
+    page.answer()
+    assert explorer.plan.mesh.shape["model"] == 4 and cut(explorer) == {} and page.at("mesh-error").count() == 0
+    page.at("undo").click()
+    page.answer()
+    page.at("axis-more-model").click()
+    page.answer()
     page.at("mesh-error-away").click()
     page.answer()
     assert page.at("mesh-error").count() == 0 and explorer.state.error is None
@@ -330,6 +343,11 @@ def test_a_plan_is_built_with_the_keyboard_alone(open_page, explorer):
     press("Delete")
     page.answer()
     assert cut(explorer) == {}
+    press("F2")
+    keys.type("d_ff")
+    press("Enter")
+    page.answer()
+    assert page.focus() == "dim-d_ff" and explorer.state.logical.found.named("d_ff")
     # search, go to what was found, cut it, and take it away again
     press("/")
     assert page.focus() == "palette-text"
@@ -366,6 +384,7 @@ def test_a_plan_is_built_with_the_keyboard_alone(open_page, explorer):
     assert page.at("help").is_visible() and "find an array, a line" in page.at("help").inner_text()
     press("Escape")
     assert page.at("help").is_hidden()
+    explorer.state.rename_dimension("d_ff", name)
 
 
 STOPS = """() => [...document.querySelectorAll("#app :is(button, input, select, a, [tabindex])")]

@@ -56,7 +56,7 @@ def test_on_the_page(open_page, tmp_path, name):
     assert state.loop.inbox.wait_until(lambda: state.logical.found is not None, 60)
     page = open_page(explorer)
 
-    # a rule of a pattern that catches it, one that cannot be, and a card that is called so
+    # a rule of a pattern that catches it, one that cannot be, and a card and a dimension that are called so
     page.go("rules")
     assert not state.add_rule("*", f"P({name!r})") and state.error is not None
     page.answer()
@@ -67,6 +67,8 @@ def test_on_the_page(open_page, tmp_path, name):
     unharmed(page)
     assert page.at("panel-rules").evaluate(UNREADABLE) == []
     assert state.pin(name)
+    dimension = state.logical.found[0].name
+    state.rename_dimension(dimension, name)
     page.answer()
     unharmed(page)
     shown = page.tab.locator(".sv-cardname").last.inner_text()

@@ -3,6 +3,7 @@
 import { cutText } from "./chips.js";
 import { find, focused, keyed } from "./dom.js";
 import { AxisSlot } from "./drag.js";
+import { Field } from "./fields.js";
 import { Refusal, ui, useContextOf, useTraits } from "./parts.js";
 import { Pieces } from "./pieces.js";
 import { useLayoutEffect, useRef, useState } from "./vendor/preact.js";
@@ -16,6 +17,7 @@ export function Dimensions() {
   const { rows, state, unasked } = ctx.get("dimensions");
   const [all, unfold] = useState(false);
   const [entered, enter] = useState(0); // the row at which Tab enters
+  const [naming, setNaming] = useState(""); // the dimension that is being given another name
   const list = useRef(/** @type {any} */ (null));
   const goes = useRef(false); // whether the focus goes to that row
   const at = Math.min(entered, Math.max(0, rows.length - 1));
@@ -31,9 +33,9 @@ export function Dimensions() {
     if (goes.current) find(list.current, `dim-${rows[at]?.name}`)?.focus();
     goes.current = false;
   });
-  // the row that has the focus may be gone now
+  // the row that has the focus may be called otherwise now
   if (list.current?.contains(focused(list.current)) && !rows.some(({ name }) => isIn(list.current, name))) {
-    goes.current = true;
+    goes.current = !naming;
   }
 
   /** @param {number} place */
@@ -54,14 +56,26 @@ export function Dimensions() {
       End: () => go(rows.length - 1),
       Delete: empty,
       Backspace: empty,
+      F2: () => rename(name),
     });
   }
 
-  const deck = { keys, enter };
+  /** @param {string} name @param {string} text @param {boolean} refocus */
+  function named(name, text, refocus) {
+    setNaming("");
+    if (text.trim() && text.trim() !== name) ctx.edit({ op: "rename_dimension", old: name, new: text.trim() });
+    goes.current = refocus;
+  }
+  /** @param {string} name */
+  function rename(name) {
+    enter(rows.findIndex((row) => row.name === name));
+    setNaming(name);
+  }
+  const deck = { keys, named, rename, enter };
 
   const lines = rows.map((row, place) =>
-    ui`<${Line} key=${row.name} row=${row} place=${place} tabs=${place === at} rest=${waits(row, place)}
-          deck=${deck} />`
+    ui`<${Line} key=${row.name} row=${row} place=${place} tabs=${place === at} naming=${naming === row.name}
+          rest=${waits(row, place)} deck=${deck} />`
   );
   return ui`<div class="sv-dimbox" hidden=${state === "found" && !rows.length}>
       <div class="sv-sec">Dimensions<span class="sv-hint" hidden=${!rows
@@ -86,10 +100,11 @@ function State() {
     ui`<div class="sv-empty" data-testid="dimensions-state" role="status">${told}${" "}${asks && find}</div>`;
 }
 
-/** @typedef {{ keys: (e: KeyboardEvent, place: number) => void, enter: (place: number) => void }} Deck */
+/** @typedef {{ keys: (e: KeyboardEvent, place: number) => void, enter: (place: number) => void,
+ *   named: (name: string, text: string, refocus: boolean) => void, rename: (name: string) => void }} Deck */
 
-/** @param {{ row: DimensionRow, place: number, tabs: boolean, rest: boolean, deck: Deck }} props */
-function Line({ row, place, tabs, rest, deck }) {
+/** @param {{ row: DimensionRow, place: number, tabs: boolean, naming: boolean, rest: boolean, deck: Deck }} props */
+function Line({ row, place, tabs, naming, rest, deck }) {
   const ctx = useContextOf();
   const { name } = row;
   const asked = ctx.lastAsked("cut_dimension", name)?.axes;
@@ -100,6 +115,12 @@ function Line({ row, place, tabs, rest, deck }) {
     ctx.openMenu({ what: "dimensions", name, id: `dim-${name}` });
   };
   const { error } = ctx.get("status");
+  const named = (/** @type {boolean} */ refocus) => (/** @type {string} */ text) => deck.named(name, text, refocus);
+  const said = naming
+    ? ui`<${Field} class="sv-newdim" data-testid="new-${name}" value=${name} grab enter=${named(true)}
+        leave=${named(false)} escape=${() => named(true)("")} aria-label="another name for dimension ${name}" />`
+    : ui`<button class="sv-dimtitle" data-testid="rename-${name}" tabindex="-1" onclick=${() => deck.rename(name)}
+        title="${name}: click to call it otherwise (F2)">${name}</button>`;
   const look = `sv-but ${row.grave ? "" : "sv-little"}`;
   const but = !asked && row.otherwise.length > 0 &&
     ui`<span class=${look} title=${row.otherwise.join("\n")}><${Pieces} of=${row.but} /></span>`;
@@ -107,7 +128,7 @@ function Line({ row, place, tabs, rest, deck }) {
   return ui`<div class="sv-dimrow ${row.otherwise.length && row.grave ? "sv-odd" : ""} ${rest ? "sv-rest" : ""}"
         role="row" data-thing="dimension ${name}" data-testid="dimension-${name}">
       <span class="sv-dimname" role="rowheader" title=${[row.arrays, ...row.several].join("\n")}>
-        <span class="sv-dimtitle">${name}</span>
+        ${said}
         <small>${row.said}</small></span>
       <span class="sv-dimslot" role="gridcell">
         <${AxisSlot} axes=${axes} choices=${row.choices} take=${take} empty="drop an axis" data-testid="dim-${name}"

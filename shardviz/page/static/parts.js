@@ -130,12 +130,18 @@ export function Waiting() {
 }
 
 /**
- * A change that was refused: why, and how to be rid of the words.
+ * A change that was refused: why, the ways on that were tried, and how to be rid of the words.
  * @param {{ error: EditError, id: string }} props
  */
 export function Refusal({ error, id }) {
   const ctx = useContext(Explorer);
+  const ways = (error.ways ?? []).map(({ text, tip, take }, place) => {
+    if (!take) return ui`<span class="sv-soft" title=${tip}>${text}</span>`;
+    const go = () => ctx.edit({ op: "take_way", place });
+    return ui`<button class="sv-btn sv-do" data-testid="way-${place}" title=${tip} onclick=${go}>${text}</button>`;
+  });
   return ui`<${Notice} kind="sv-error" id=${id} message=${error.message} detail=${error.detail}>
+      <span class="sv-ways">${ways}</span>
       <button class="sv-away" data-testid="${id}-away" title="leave it as it was" aria-label="dismiss"
           onclick=${() => ctx.edit({ op: "dismiss" })}>×</button><//>`;
 }

@@ -191,6 +191,8 @@ export interface EditError {
   dimension: number | null;
   /** What the change was to. */
   subject: string | null;
+  /** The ways on; those that can be taken were tried. */
+  ways: { text: string; tip: string; take: boolean }[];
 }
 
 export interface Failure {
