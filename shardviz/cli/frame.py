@@ -146,7 +146,7 @@ def verb(name: str, *options: Callable[[Any], Any], examples: str = "") -> Calla
             text, code = answer.json() if as_json else answer.text(width or columns()), answer.code
             try:
                 if text:
-                    click.echo(text)
+                    click.echo(text, color=colours() or None)
                 sys.stdout.flush()
             except BrokenPipeError:  # `shardviz report ... | head`: whoever read has enough, of this; not of the files
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -190,6 +190,13 @@ class State:
 def columns() -> int:
     """Columns of the terminal, or what `COLUMNS` says; 100 where there is neither."""
     return shutil.get_terminal_size((PIPED_WIDTH, 24)).columns or PIPED_WIDTH
+
+
+def colours() -> bool:
+    """Whether standard output shows colours: a terminal does, unless `NO_COLOR` says otherwise (https://no-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def quiet() -> bool:

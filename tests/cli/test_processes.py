@@ -48,7 +48,7 @@ def test_a_reader_that_has_enough_is_no_fault_and_files_are_written(tmp_path):
     assert "report" in json.loads((tmp_path / "schemas.json").read_text())
 
 
-def on_a_terminal(width: int) -> str:
+def on_a_terminal(width: int, **more: str) -> str:
     """What `show` writes to a terminal of so many columns."""
     import fcntl
     import pty
@@ -57,7 +57,7 @@ def on_a_terminal(width: int) -> str:
 
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    env = {name: value for name, value in environment(TERM="xterm").items() if name != "COLUMNS"}
+    env = {name: value for name, value in environment(TERM="xterm", **more).items() if name != "COLUMNS"}
     with subprocess.Popen(command(*SHOW), env=env, stdin=theirs, stdout=theirs, stderr=theirs):
         os.close(theirs)
         text = b""
@@ -69,10 +69,10 @@ def on_a_terminal(width: int) -> str:
 
 
 @pytest.mark.long
-def test_a_text_is_as_wide_as_the_terminal_and_without_escapes():
-    told = on_a_terminal(40)
-    assert "data" in told and "\x1b" not in told
-    assert max(map(len, told.splitlines())) <= 40
+def test_a_terminal_gets_colours_and_its_own_width_unless_it_says_otherwise():
+    coloured, plain = on_a_terminal(40), on_a_terminal(40, NO_COLOR="1")
+    assert "\x1b[34mdata\x1b[0m" in coloured and "\x1b" not in plain
+    assert max(map(len, plain.splitlines())) <= 40
 
 
 def interrupted(process: subprocess.Popen[str], until: str) -> tuple[int, str, str]:
