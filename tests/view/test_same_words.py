@@ -73,9 +73,10 @@ def leaf(shape, *spec):
     return jax.ShapeDtypeStruct(shape, "float32", sharding=jax.sharding.NamedSharding(MESH, P(*spec)))
 
 
-def rules():
-    program = sv.trace(lambda x, n: x * n, leaf((8, 4)), 3, static_argnums=1)
-    return program.rules_table(sv.Plan(MESH, rules=[("x", P("data")), ("*", None)]))
+def program():
+    made = sv.trace(lambda x, n: x * n, leaf((8, 4)), 3, static_argnums=1)
+    made.call(leaf((16, 4)), 4)
+    return made
 
 
 def timeline():
@@ -88,7 +89,7 @@ OTHERS = {
     "a change": lambda: sv.show((64, 64), ("data", None), MESH, after=("model", "data"), dtype="bfloat16"),
     "a tree": lambda: sv.show({"w": leaf((64, 64), "data"), "b": leaf((64,)), "lr": 0.1}),
     "notations": lambda: sv.rosetta("P('data', None)", "data=2,model=4"),
-    "rules": rules,
+    "rules": lambda: program().rules_table(sv.Plan(MESH, rules=[("x", P("data")), ("*", None)])),
     "a recompilation": lambda: sv.compat.why_recompiled(*program().calls),
     "a report": sample,
     "a timeline": timeline,
