@@ -16,6 +16,8 @@ is done when its operands are there: a gradient is gone once its parameter is up
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -31,6 +33,8 @@ from shardviz.records.values import take_donated
 
 _LARGEST, _STEP = 128 * 2**20, 8 * 2**20
 """Bytes of the largest memory that a chip has for values, and in what steps rooms are told apart."""
+_TRIED = 16
+"""Places of results that are tried for an array."""
 _TURNS = frozenset(("transpose", "bitcast", "reshape", "copy"))
 
 
@@ -112,26 +116,43 @@ def _run(scope: Scope, placed: set[ListedArray]) -> None:
 def _beside_results(lives: list[_Life], results: set[ListedArray]) -> list[_Life]:
     """What has a place of its own when results have theirs all the time.
 
-    What is held before a result is written lies in its place, one array at a time, the largest first, each where least
-    room is left over; what may lie in a chip's own memory after the others.
+    What is held before a result is written lies in its place, one array at a time, the largest first, each where little
+    room is left over; what may lie in a chip's own memory after the others. Few places are tried for each, those first
+    that were not tried for long, so that the work grows as the program does.
     """
-    places = [(life.node, [(life.begin, life.end)]) for life in lives if life.node in results]
-    places.sort(key=lambda place: place[0].size)
-    beside = [_Life(life.node, 0, life.end) for life in lives if life.node in results]
+    places: dict[float, deque[int]] = {}  # size → the slots at which each place of it is taken, as bits
+    for life in sorted((life for life in lives if life.node in results), key=lambda life: life.node.size):
+        places.setdefault(life.node.size, deque()).append(_slots(life))
+    sizes = [*places]
+    beside = [life._replace(begin=0) for life in lives if life.node in results]
     for life in sorted(lives, key=lambda life: (life.node.room > 0, -life.node.size)) if places else lives:
-        node, begin, end, _ = life
-        if node in results:
+        if life.node in results:
             continue
-        is_halved = is_rounded(node.value)
-        for result, taken in places:
-            if node.size <= result.size * (1 + is_halved) and all(end < first or last < begin for first, last in taken):
-                taken.append((begin, end))
-                if is_halved:
-                    beside.append(life._replace(in_result=True))
-                break
-        else:
+        is_halved = is_rounded(life.node.value)
+        enough = sizes[bisect_left(sizes, life.node.size / (1 + is_halved)) :]
+        if not _takes_a_place([places[size] for size in enough[:_TRIED]], _slots(life)):
             beside.append(life)
+        elif is_halved:
+            beside.append(life._replace(in_result=True))
     return beside
+
+
+def _takes_a_place(places: list[deque[int]], slots: int) -> bool:
+    """Whether one of the first places that are tried is free at these slots, and now taken."""
+    tries = _TRIED
+    for alike in places:
+        for _ in range(min(tries, len(alike))):
+            tries -= 1
+            taken = alike.popleft()
+            alike.append(taken if taken & slots else taken | slots)
+            if not taken & slots:
+                return True
+    return False
+
+
+def _slots(life: _Life) -> int:
+    """The slots of a life, as bits."""
+    return ((1 << (life.end - life.begin + 1)) - 1) << life.begin
 
 
 def _sums(lives: list[_Life], slots: int, padding_of: Callable[[GraphValue], float]) -> list[Held]:
