@@ -123,8 +123,7 @@ class Derivable:
         return program(call, None if self._lowerings.bare else self._lowerings.mesh)
 
     def _varied(self, call: Call) -> Any:
-        program = self._of(call).with_flops(self._flops)
-        return program.without_constraints() if self._lowerings.opened else program
+        return self._of(call).with_flops(self._flops)
 
 
 def of_variant(program: S, variant: Variant) -> S:

@@ -44,13 +44,7 @@ from shardviz.visible import Visible
 
 @dataclass(frozen=True)
 class AxisPath:
-    """What one mesh axis rides on.
-
-    Attributes:
-        name: the mesh axis.
-        size: devices along it.
-        route: the links: axes of the torus, ring or line, slices, NVLink domains.
-    """
+    """What one mesh axis of so many devices rides on: axes of the torus, ring or line, slices, NVLink domains."""
 
     name: str
     size: int
@@ -63,14 +57,8 @@ class AxisPath:
 
 @dataclass(frozen=True, repr=False)
 class Placement(Keeping, Visible):
-    """A mesh on a machine.
-
-    Attributes:
-        mesh: the mesh.
-        machine: the machine.
-        order: for each place of the mesh, in row-major order, the place in the machine's list of devices.
-        chosen: the order is the mesh's own; else it is what JAX's `mesh_utils` would choose.
-    """
+    """A mesh on a machine: for each place of the mesh, in row-major order, the place in the machine's list of devices.
+    The order is the mesh's own (`chosen`), or what JAX's `mesh_utils` would choose."""
 
     mesh: DeviceMesh
     machine: Machine
@@ -137,12 +125,7 @@ class Placement(Keeping, Visible):
 
 @dataclass(frozen=True, repr=False)
 class PlacedDevice(Visible):
-    """One device of a mesh on a machine.
-
-    Attributes:
-        placement: the mesh on the machine.
-        place: its place in the mesh, in row-major order.
-    """
+    """One device of a mesh on a machine, by its place in the mesh, in row-major order."""
 
     placement: Placement
     place: int

@@ -54,12 +54,7 @@ def runs_as_sum(kind: str, size: int, machine: Machine) -> bool:
 
 
 class Timing:
-    """Puts times on a schedule's entries.
-
-    Attributes:
-        notes: what is not known.
-        axis_of: lane → the mesh axis.
-    """
+    """Puts times on a schedule's entries; `notes` are what is not known, `axis_of` the mesh axis of each lane."""
 
     def __init__(
         self,

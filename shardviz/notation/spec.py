@@ -175,11 +175,8 @@ def memory_kind(kind: str, where: str) -> str:
 
 @dataclass(frozen=True)
 class PlacedSpec(Spec):
-    """A spec of an array whose shards lie in another memory than the device's, as a NamedSharding may say.
-
-    Attributes:
-        memory_kind: one of `MEMORY_KINDS`.
-    """
+    """A spec of an array whose shards lie in another memory (one of `MEMORY_KINDS`) than the device's, as a
+    NamedSharding may say."""
 
     memory_kind: str = "pinned_host"
 

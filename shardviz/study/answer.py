@@ -16,19 +16,11 @@ from shardviz.study.scoring import Floor, Score
 from shardviz.visible import Visible, paint
 
 _Row = TypeVar("_Row")
-_NEAR = 0.03
-"""By which share of its time a plan may be slower and still count as near as fast."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """A candidate that was scored at level propagated.
-
-    Attributes:
-        choice: what is decided.
-        plan: its plan.
-        score: what it costs.
-    """
+    """A candidate that was scored at level propagated: what is decided, its plan, and what it costs."""
 
     choice: Choice
     plan: Plan
@@ -47,15 +39,9 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A plan that a search offers.
-
-    Attributes:
-        tried: it as a candidate.
-        report: its report, of the level that was asked for and reached.
-        cost: what its step costs, by that report.
-        accepted: the target's own compiler took it, and it fits; None where it was not asked.
-        verdict: who says that it fits, or why that is not known.
-    """
+    """A plan that a search offers: the candidate, its report of the level that was asked for and reached, and what its
+    step costs by that; whether the target's own compiler took it and it fits (None where it was not asked), and who
+    says that it fits, or why that is not known."""
 
     tried: Tried
     report: Report
@@ -86,16 +72,9 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class WhyNot:
-    """A decision of the best plan, and the nearest alternative that was tried.
-
-    Attributes:
-        decision: what was decided on, such as `w1:2` or `mesh`.
-        chosen, other: what the best plan has, and what the alternative has in its place.
-        seconds: how much longer a step of the alternative takes; negative where shorter.
-        bytes: how many bytes more it needs on one device, by the estimate.
-        reason: why.
-        alternative: it.
-    """
+    """A decision of the best plan (`w1:2`, `mesh`), what the plan has and what the nearest alternative that was tried
+    has in its place, by how many seconds a step of that is longer and how many bytes more it needs on one device by the
+    estimate (negative where less), and why."""
 
     decision: str
     chosen: str
@@ -167,32 +146,6 @@ class Search(Visible):
     def too_large(self) -> tuple[Tried, ...]:
         """The candidates that do not fit by their estimate, the fastest first."""
         return tuple(sorted((t for t in self.tried if t.score.fits is False), key=lambda t: t.score.seconds))
-
-    @property
-    def knee(self) -> Tried | None:
-        """The candidate that needs the least memory of those within 3 % of the best's time; None where that is the
-        best itself, or none needs a tenth less. Above level `propagated` only one that went as far as the best.
-        """
-        return next((t for t in self.knees if self.level == "propagated" or self._confirmed(t)), None)
-
-    @property
-    def knees(self) -> tuple[Tried, ...]:
-        """The candidates that need a tenth less memory than the best and are within 3 % of its time by their scores,
-        the least first.
-        """
-        if self.best is None:
-            return ()
-        best = self.best.score
-        most = best.seconds * (1 + _NEAR)
-        return tuple(t for t in self.front[::-1] if t.score.seconds <= most and t.score.needed < 0.9 * best.needed)
-
-    def seconds_of(self, each: Tried) -> float:
-        """A candidate's step: by its report where it is offered, else by its score."""
-        return next((offer.seconds for offer in self.offers if offer.tried is each), each.score.seconds)
-
-    def _confirmed(self, each: Tried) -> bool:
-        offered = any(offer.tried is each for offer in self.offers)
-        return offered and self.seconds_of(each) <= self.offers[0].seconds * (1 + _NEAR)
 
     @property
     def reasons(self) -> Mapping[str, int]:

@@ -48,16 +48,10 @@ _SAME = 0.01  # within which share two plans cost the same
 
 @dataclass(frozen=True, kw_only=True)
 class Graded(Visible):
-    """One thing that was asked, or that was said and is not so.
-
-    Attributes:
-        what: an output's tree path, `all-reduce over model`, or `the cheaper plan`.
-        given: what was said; empty for nothing.
-        right: what the compiler says; empty where it has no such thing.
-        points, of: what it counts, and how much it could; both 0 for what is too small to count.
-        verdict: in a few words.
-        why: why it is so, tried by propagation; None where that is not known.
-    """
+    """One thing that was asked (an output's tree path, `all-reduce over model`, `the cheaper plan`), or that was
+    answered and is not so: what was answered and what the compiler says, each empty for nothing; the points that it
+    counts `of` those that it could (0 for what is too small to count); a verdict in a few words; and why it is so,
+    tried by propagation (None where that is not known)."""
 
     what: str
     given: str

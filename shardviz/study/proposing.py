@@ -75,15 +75,9 @@ def plan_of(report: Report) -> Plan:
 
 @dataclass(eq=False)
 class Proposals:
-    """The changes to be tried, each once, those of the gravest findings first.
-
-    Attributes:
-        program, report, machine, plan: what is to be mended, the program as the plan has it; and whose seconds count,
-            None where no machine has a speed.
-        most: of how many findings.
-        by_hand: what the findings suggest besides, in words, that only a person can write.
-        not_offered: what they suggest and cannot be tried, and why.
-    """
+    """The changes to be tried, each once, those of the gravest findings first, of `most` findings. The program is as
+    the plan has it; without a `machine` that has a speed, bytes count. What the findings suggest besides goes to
+    `by_hand` where only a person can write it, and to `not_offered` where it cannot be tried."""
 
     program: Program
     report: Report

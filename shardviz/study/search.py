@@ -50,8 +50,6 @@ _PATIENCE = 120.0
 _LEAST = 24
 """How many candidates are tried beyond the time that was given, as long as none may fit."""
 _FINALISTS = 3
-_KNEES = 4
-"""How many plans that need less memory and are nearly as quick are looked at besides the finalists."""
 _BETTER = 1e-6
 
 
@@ -62,7 +60,6 @@ class SearchOptions(TypedDict, total=False):
     plan: Plan | None
     mesh: Any
     pins: Mapping[str, Any] | None
-    open_constraints: bool
     executor: Any
     level: str
     finalists: int
@@ -85,7 +82,6 @@ def search(
     plan: Plan | None = None,
     mesh: Any = None,
     pins: Mapping[str, Any] | None = None,
-    open_constraints: bool = False,
     executor: Any = None,
     level: str = "compiled",
     finalists: int = _FINALISTS,
@@ -105,7 +101,6 @@ def search(
             axes, with the devices in several orders: `mesh_utils`'s own, counted through, two axes' places exchanged.
         pins: what must stay: an argument's tree path → its spec; the name of a logical dimension
             (`program.dimensions`) → the axes that cut it, None for none; the name of a mesh axis → its size.
-        open_constraints: leave the program's own `with_sharding_constraint`s out; else they hold.
         executor: where candidates are scored: any `concurrent.futures.Executor`, or a `dask.distributed` client; None
             for this process, and for workers of our own, one a core, where enough is left to score and cores are free.
         level: how far the best go: `propagated`, `partitioned` or `compiled` (by the target's own compiler).
@@ -140,8 +135,6 @@ def search(
     for name, value in (("seconds", seconds), ("finalists", finalists), ("most", 1 if most is None else most)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ShardvizError(f"search({name}={value!r}): expected a number above 0")
-    if open_constraints:
-        program = program.without_constraints()
     on = None if mesh is None else DeviceMesh.of(mesh)
     size = on.size if on is not None else plan.mesh.size if plan is not None else 0
     machine = machine_of(target, size)
@@ -327,7 +320,6 @@ class Searching(Trying[Search]):
             yield from self._confirmed()
             yield from self._complete()
             yield from self._confirmed()  # what came of that may be better
-            yield from self._confirmed_knee()
             if self._finalists.offers or self._finalists.level is None or self._done():
                 break
             self._until = self._seconds  # nothing was accepted: there may be what needs less
@@ -528,17 +520,6 @@ class Searching(Trying[Search]):
             self._ask(each)
             more = max(self._seconds - self.elapsed, 1.0) if finalists.offers and not rival else math.inf
             yield from self._awaited(time.monotonic() + more)
-
-    def _confirmed_knee(self) -> Iterator[Step]:
-        """Takes the smallest of the plans that are nearly as quick by their scores to that level, until one is there
-        too; the smallest few.
-        """
-        for each in self.state.knees[:_KNEES] if self._finalists.offers else ():
-            if self.stopped or self.elapsed > self._seconds or self.state.knee is not None:
-                return
-            if all(each is not other for other in self._finalists.asked):
-                self._ask(each)
-                yield from self._awaited(time.monotonic() + max(self._seconds - self.elapsed, 1.0))
 
     def _ask(self, each: Tried) -> None:
         finalists = self._finalists

@@ -43,12 +43,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Wait:
-    """What a loop needs before it can go on.
-
-    Attributes:
-        futures: one of them is to be done.
-        until: or it is so late, by `time.monotonic`.
-    """
+    """What a loop needs before it can go on: one of the futures done, or so late a time by `time.monotonic`."""
 
     futures: Sequence[Future[Any]]
     until: float = math.inf

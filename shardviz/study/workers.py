@@ -68,12 +68,8 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Lost:
-    """What came of a task that was not done: it killed its worker, or one of both ends cannot read the other's words.
-
-    Attributes:
-        why: in words.
-        unread: whether it did not even begin, since the worker cannot read it.
-    """
+    """What came of a task that was not done, and why: it killed its worker, or one of both ends cannot read the other's
+    words; `unread`: it did not even begin, since the worker cannot read it."""
 
     why: str
     unread: bool = False
@@ -98,11 +94,8 @@ def packed(value: Any) -> bytes:
 
 
 class Shared:
-    """A value that many tasks need: a worker reads it once, however many tasks bring it along.
-
-    Attributes:
-        key: what it is known by elsewhere.
-    """
+    """A value that many tasks need: a worker reads it once, however many tasks bring it along, and knows it by its
+    key."""
 
     def __init__(self, value: Any = None, key: str = "", packed: bytes = b""):
         self.key = key or uuid.uuid4().hex
