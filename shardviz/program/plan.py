@@ -359,10 +359,6 @@ class Plan:
         """
         return self._replace(variant=self.variant.also(variant))
 
-    def without_variant(self) -> Plan:
-        """The plan for the program as it is."""
-        return self._replace(variant=Variant())
-
     def with_options(self, options: Any) -> Plan:
         """The plan with more compiler options: flags of XLA, as `compiler_options` of `jax.jit` takes them.
 

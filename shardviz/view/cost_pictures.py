@@ -170,7 +170,7 @@ _PHASE_HATCHES = {"forward": None, "rematerialised": 0, "backward": 2, "update":
 
 def work_bars(cost: StepCost) -> Picture:
     """FLOPs of one device by source line, each bar divided by phase."""
-    counted = cost.counted
+    counted = cost.report.cost
     totals = [t for t in counted.by("source") if t.flops] if counted is not None else []
     shown, rest = totals[:MOST_LINES], totals[MOST_LINES:]
     most = max((t.flops for t in shown), default=0.0) or 1.0
@@ -194,7 +194,7 @@ def work_bars(cost: StepCost) -> Picture:
 def _phases(cost: StepCost, total: WorkTotal) -> list[tuple[str, float]]:
     """The FLOPs of a line in each phase, in the order in which a step runs."""
     sums = dict.fromkeys(PHASES, 0.0)
-    for row in cost.counted.work if cost.counted is not None else ():
+    for row in cost.report.cost.work if cost.report.cost is not None else ():
         if (row.source and row.source.bare) == total.key:
             sums[row.phase] += row.flops
     return [(phase, flops) for phase, flops in sums.items() if flops]

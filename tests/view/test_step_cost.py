@@ -151,9 +151,9 @@ def test_the_label_has_the_numbers():
     assert "knee at 164 FLOPs a byte" in found.plot(kind="roofline").get_label()
     assert format_bytes(found.needs.total) in found.plot(kind="memory").get_label()
     assert all(str(path) in found.plot(kind="machine").get_label() for path in found.placement.paths)
-    assert found.counted is not None
-    line, label = found.counted.by("source")[0], found.plot(kind="work").get_label()
-    assert f"{line.key.short} {format_flops(line.flops)}" in label and phase_words(found.counted) in label
+    assert found.report.cost is not None
+    line, label = found.report.cost.by("source")[0], found.plot(kind="work").get_label()
+    assert f"{line.key.short} {format_flops(line.flops)}" in label and phase_words(found.report.cost) in label
 
 
 @pytest.mark.parametrize("kind", KINDS)
