@@ -241,13 +241,10 @@ def looks_like(text: str) -> bool:
 
 def parse(text: str) -> ShardingSpec:
     """A ShardingSpec from what it prints as, now or in the JAX of its time; of a PmapSharding, the one inside.
+    Raises ParseError if the text is none, SpecError for numbers that make none.
 
     >>> parse("ShardingSpec((Chunked(4), NoSharding()), (Replicated(replicas=2), ShardedAxis(axis=0)))").mesh_shape
     (2, 4)
-
-    Raises:
-        ParseError: if the text is none.
-        SpecError: for numbers that make none.
     """
     match = _TEXT.match(text)
     if match is None or (text[match.end() :].strip() and not text.startswith("Pmap")):

@@ -291,10 +291,7 @@ class Plan:
 
     def with_members(self, dimensions: Dimensions) -> Plan:
         """The plan with each logical dimension that it shards by name sharded in the arrays that have the dimension.
-
-        Raises:
-            ShardvizError: if there is no dimension of a name.
-        """
+        Raises ShardvizError if there is no dimension of a name."""
         if not self.by_name:
             return self
         plan = self._replace(overrides=self._ruled)

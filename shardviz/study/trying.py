@@ -141,11 +141,8 @@ class Trying(ABC, Generic[S]):
             future.stop()
 
     def _submit(self, program: Program, plan: Plan, level: str, target: str, timeout: float | None = None) -> None:
-        """Has a plan compiled in another process, which works while others are scored.
-
-        Raises:
-            ShardvizError: as `Program.submit`.
-        """
+        """Has a plan compiled in another process, which works while others are scored. Raises ShardvizError as
+        `Program.submit`."""
         if not self.stopped and plan not in self.compiles:
             self.compiles[plan] = program.submit(plan, level, target=target, timeout=timeout)
 

@@ -172,13 +172,9 @@ def versions() -> dict[str, str]:
 
 
 def run(shared: Shared | Stored, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes:
-    """Does a task in a worker: pickled, whether it returned, and what, or what it raised.
-
-    Args:
-        payload: JAX's settings where the task was given, the function and the task, pickled.
-        wanted: the versions that the worker must have.
-        call: another text for each call, as dask gives a call that is like an earlier one the earlier one's end.
-    """
+    """Does a task in a worker: pickled, whether it returned, and what, or what it raised. The payload is JAX's settings
+    where the task was given, the function and the task, pickled; `wanted` the versions that the worker must have;
+    `call` another text for each call, as dask gives a call that is like an earlier one the earlier one's end."""
     if (here := versions()) != dict(wanted):
         wrong = ", ".join(f"{n} {here.get(n)} in place of {v}" for n, v in wanted.items() if here.get(n) != v)
         return packed((True, Lost(f"this worker has {wrong}; give workers of the same versions")))
