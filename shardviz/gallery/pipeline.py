@@ -35,9 +35,16 @@ def stage_forward(layers: dict[str, Any], x: Any, *, unroll: bool = False) -> An
 
 
 def pipeline_forward(layers: dict[str, Any], x: Any, *, unroll: bool = False) -> Any:
-    """One device's part of the pipeline, inside a `shard_map` over `stage`, with the weights of its stage: what came
-    out of the last stage on its device, zeros on the others. Of `x`, microbatches x examples x features, only the first
-    stage reads. `unroll` writes turns and layers out one after the other."""
+    """One device's part of the pipeline, inside a `shard_map` over `stage`.
+
+    Args:
+        layers: the weights of this device's stage: layers x ...
+        x: all microbatches: microbatches x examples x features; only the first stage reads them.
+        unroll: write turns and layers out one after the other.
+
+    Returns:
+        What came out of the last stage on its device, as `x`; zeros on the others.
+    """
     stages, stage = jax.lax.axis_size("stage"), jax.lax.axis_index("stage")
     count = x.shape[0]
     onward = [(i, i + 1) for i in range(stages - 1)]
