@@ -196,7 +196,6 @@ class Proposals:
         """What a finding would have donated, at once."""
         targets = [m.target for m in finding.mends if m.kind == "donate"]
         roots = tuple(dict.fromkeys(segments(name)[0] for name in targets))
-
         if roots:
             plan = self.plan.with_variant(Variant(donated=roots))
             names = ", ".join(map(repr, roots))
@@ -226,7 +225,6 @@ class Proposals:
             self.not_offered.append(NotOffered(action=what.words, why="the program has no such dimension to change"))
             return
         dimension, was, better = having[0], sizes[what.target][what.dimension], what.size
-
         arrays = [str(m) for m in dimension.arguments if sizes[m.path][m.dimension] % was == 0]
         write = f"{better} in place of {was} in {', '.join(arrays)}"
         longer = Longer(path=what.target, dimension=what.dimension, size=was, better=better)

@@ -407,10 +407,7 @@ class Workers(Executor):
     """
 
     def __init__(self, count: int | None = None):
-        """No process yet; as many as cores that this process may use if not given. Raises ShardvizError for a count
-        below 1."""
-        if count is not None and count < 1:
-            raise ShardvizError(f"Workers({count}): one worker or more is needed")
+        """No process yet; as many as cores that this process may use if not given."""
         self.count = count or cores()
         self._pool: Any = None
         self._starts: list[Future[Any]] = []
