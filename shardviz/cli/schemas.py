@@ -38,7 +38,7 @@ class StepData(msgspec.Struct, kw_only=True):
         memory_bytes: what one device needs, as far as it is known.
         memory_is_whole: that is all, by a compiler's plan; else a lower bound or an estimate.
         usable_bytes: what one device has; None where not known.
-        fits: whether it fits; None where that cannot be told.
+        fits: whether it fits, by an estimate unless `memory_is_whole`; None where that cannot be told.
         tokens_per_second: of the whole machine; None where the tokens are not known.
     """
 

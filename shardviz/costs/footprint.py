@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardviz.costs.machine import Machine
+from shardviz.records.amounts import format_bytes
 from shardviz.records.report import ReportRecord
 
 LESS, MORE = 0.4, 0.9
@@ -47,8 +48,29 @@ class Footprint:
     @property
     def margin(self) -> tuple[float, float]:
         """The shares of them by which a compiler's plan may be less, and more."""
-        small = SMALL / self.needed if self.needed else 0.0
-        return min(1.0, max(LESS, small)), max(MORE, small)
+        return margin_of(self.needed)
+
+
+def margin_of(needed: float) -> tuple[float, float]:
+    """The shares of an estimate by which a compiler's plan may be less, and more."""
+    small = SMALL / needed if needed else 0.0
+    return min(1.0, max(LESS, small)), max(MORE, small)
+
+
+def span_words(needed: float, margin: tuple[float, float]) -> str:
+    """What a compiler's plan may take where so many bytes are estimated, in words."""
+    less, more = margin
+    return f"{format_bytes(needed * (1 - less))} to {format_bytes(needed * (1 + more))} in nine of ten compilers' plans"
+
+
+def fits_by_estimate(needed: float, margin: tuple[float, float], usable: float | None) -> bool | None:
+    """Whether so many bytes fit beyond an estimate's margin, do not, or (None) that cannot be told."""
+    if usable is None:
+        return None
+    less, more = margin
+    if needed * (1 + more) <= usable:
+        return True
+    return False if needed * (1 - less) > usable else None
 
 
 def footprint(report: ReportRecord, machine: Machine | None = None) -> Footprint:

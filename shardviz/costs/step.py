@@ -124,8 +124,11 @@ class StepTime:
 
     @property
     def upper(self) -> float:
-        """The step if compute and memory overlap, and no communication does."""
-        return max(self.compute, self.memory) + self.communication
+        """The step if compute and memory overlap, and no communication does.
+
+        It is never less than the walk, in which an instruction's products and bytes overlap with no other's.
+        """
+        return max(self.walked or 0.0, max(self.compute, self.memory) + self.communication)
 
     @property
     def bound(self) -> str:

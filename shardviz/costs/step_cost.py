@@ -2,8 +2,10 @@
 
     cost_of(report, "tpu v5p:8x8x8", model_flops=6 * 70e9 * 512 * 4096)
 
-Collectives, FLOPs and memory are the report's, seconds are the cost model's. A number that the report's level does not
-have is left out of the sums and said to be not known; a number that is only a lower bound says so.
+Collectives, FLOPs and memory are the report's, seconds are the cost model's. Where no compiler counted them, memory and
+its traffic are estimated from the schedule that is listed of the program, as the step's seconds are. A number that the
+report's level does not have is left out of the sums and said to be not known; what is estimated or only a lower bound
+says so.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any, ClassVar
 from shardviz.costs.accuracy import accuracy_of
 from shardviz.costs.batch import Batch, batch_of
 from shardviz.costs.collective import with_seconds
+from shardviz.costs.footprint import fits_by_estimate, footprint, span_words
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placed
 from shardviz.costs.step import Fit, Knee, StepTime, fits, gather_rate, roofline, step_time
@@ -30,6 +33,8 @@ from shardviz.records.values import donated_bytes, take_donated
 from shardviz.visible import Visible, paint
 
 _KEPT = "kept for the backward pass"
+"""A part of the memory; what else a step makes, and what it gives back, is a second."""
+_MADE = "results and temporaries"
 _PARTITIONED = "matrix products of the partitioned program"
 _PRODUCTS = {"propagated": "matrix products as Shardy shards them"}
 _SENDS = "between slices the TPU's compiler sends and receives, which none of its own collectives tells of"
@@ -41,11 +46,11 @@ class Needs:
 
     Attributes:
         parts: what → bytes, in the order in which they are drawn.
-        complete: it is all, from a compiler's plan; else arguments and outputs, of which it takes at least so much, and
-            about what the backward pass keeps, of which a compiler may compute some again.
+        complete: it is a compiler's plan; else an estimate, or of arguments and outputs, of which it takes more.
+        margin: of an estimate: the shares of it by which a compiler's plan may be less, and more; None of others.
         plan_of: the target whose compiler planned it; empty where none did.
         usable: bytes that one device of the machine gives a program; None where not known.
-        fits: whether it fits; None where that cannot be told.
+        fits: whether it fits; None where that cannot be told, which is within an estimate's margin too.
         verdict: who says so, in words.
         source: where `usable` is from.
         host: bytes that it takes of the host's memory for one device; in none of the parts.
@@ -54,6 +59,7 @@ class Needs:
 
     parts: Mapping[str, float]
     complete: bool
+    margin: tuple[float, float] | None
     plan_of: str
     usable: float | None
     fits: bool | None
@@ -69,8 +75,8 @@ class Needs:
 
     @property
     def text(self) -> str:
-        """`60.1 GB` by a compiler's plan, `≥ 14.2 GB` of arguments and outputs, `about 52.7 GB` with what is kept."""
-        return parts_text(self.parts, self.complete)
+        """`60.1 GB` by a compiler's plan, `about 52.7 GB` by an estimate, `≥ 14.2 GB` of arguments and outputs."""
+        return ("" if self.complete else "about " if self.margin else "≥ ") + format_bytes(self.total)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -88,7 +94,7 @@ class StepCost(Keeping, Visible):
         flops: of one device; None where the level does not count them.
         dtype: the element type at whose rate they, or most of them, are counted.
         hbm_bytes: what one device reads and writes of its memory.
-        hbm_exact: those bytes are counted; else they are a lower bound.
+        hbm_exact: those bytes are counted; else they are an estimate, or where nothing is `timed` a lower bound.
         hbm_formula: how they were found.
         needs: the memory that it takes.
         exact: whether rings keep the factor (N-1)/N.
@@ -294,7 +300,7 @@ def cost_of(
         dtype: the element type at whose rate matrix products are counted; if not given, each product's own, or where
             the report does not tell, the floating type that most bytes of the arguments have.
         hbm_bytes: what one device reads and writes of its memory. If not given, what the target's optimised program
-            does where the report has it, or a lower bound.
+            does where the report has it, or an estimate.
         exact: False drops the factor (N-1)/N on rings, as *How to Scale Your Model* does.
         as_run: count the collectives of the target's optimised program (combined, in other element types, turned into
             reduce-scatters), not the partitioner's; if not given, wherever the report has them all for this machine.
@@ -335,8 +341,8 @@ def cost_of(
     flops = None if report.cost is None else report.cost.dot_flops
     counted = _flops(report, machine, dtype)
     batch = _batch(report, tokens)
-    traffic, how, exactly = _traffic(report, machine, hbm_bytes)
     program = timed_program(report, place, dtype)
+    traffic, how, exactly = _traffic(report, machine, program, hbm_bytes)
     schedule = "" if program is None else report.level if program.schedule == "listed" else "compiled"
     step = step_time(
         machine,
@@ -349,7 +355,7 @@ def cost_of(
         accuracy=accuracy_of(machine.chip.kind, schedule),
     )
     needs = _needs(report, machine)
-    levels = _levels(report, flops, how if exactly else "a lower bound", needs, as_run)
+    levels = _levels(report, flops, how if exactly or program else "a lower bound", needs, as_run)
     if between:
         levels["collectives"] = f"partitioned program; {_SENDS}"
     return StepCost(
@@ -436,47 +442,37 @@ def _held(report: ReportRecord) -> tuple[float, float]:
     return ins, outs
 
 
-def _traffic(report: ReportRecord, machine: Machine, given: float | None) -> tuple[float, str, bool]:
-    """Bytes that one device reads and writes, how they were found, and whether they are more than a lower bound."""
+def _traffic(
+    report: ReportRecord, machine: Machine, program: TimedProgram | None, given: float | None
+) -> tuple[float, str, bool]:
+    """Bytes that one device reads and writes, how they were found, and whether they were counted."""
     if given is not None:
         return given, "given", True
     if report.cost is not None and report.cost.hbm_bytes is not None and report.target == machine.text:
         return report.cost.hbm_bytes, f"optimised program of the compiler for {report.target}", True
-    return *_least_traffic(report, machine), False
-
-
-def _least_traffic(report: ReportRecord, machine: Machine) -> tuple[float, str]:
-    """Bytes that one device cannot but read and write: arguments and outputs once, what is kept in between twice.
-
-    Of temporaries a byte of the plan is taken to be written and read once; it may be, of several values, more often.
-    """
+    if program is not None:
+        return program.hbm_bytes, "what about the fusions that a compiler makes read and write", False
     ins, outs = _held(report)
-    kept, what = report.residual_bytes, _KEPT
-    if report.memory is not None and report.target == machine.text and report.memory.temporaries > kept:
-        kept, what = float(report.memory.temporaries), "temporaries"
-    text = f"arguments {format_bytes(ins)} + outputs {format_bytes(outs)}"
-    if kept:
-        text += f" + 2 x {what} {format_bytes(kept)}"
-    return ins + outs + 2 * kept, text
+    return ins + outs, f"arguments {format_bytes(ins)} + outputs {format_bytes(outs)}", False
 
 
 def _needs(report: ReportRecord, machine: Machine) -> Needs:
-    plan, parts = report.memory, memory_parts(report)
-    if plan is None:
-        ins, outs = _held(report)[0], _new_outputs(report)
-        fit = _fit(ins + outs, machine)
-        too_much = fit is not None and not fit.fits
-        alone = _fit(ins, machine)
-        what = "arguments and outputs" if alone is not None and alone.fits else "arguments"
-        verdict = f"its {what} alone are too much" if too_much else "no compiler has planned its memory"
-        enough, plan_of = (False if too_much else None), ""
-    else:
-        fit, plan_of = _fit(sum(parts.values()), machine), plan.target
+    plan, (parts, margin) = report.memory, _parts(report, machine)
+    needed = sum(parts.values())
+    fit = _fit(needed, machine)
+    if plan is not None:
         enough = None if fit is None else fit.fits
         verdict = f"by the plan of the compiler for {plan.target}; that for {machine.text} may make another"
         if report.target == machine.text:
             verdict = "the compiler's own plan"
             enough = enough if plan.fits is None else plan.fits
+    elif too_much := _too_much_alone(report, machine):
+        enough, verdict = False, f"its {too_much} alone are too much"
+    elif margin is not None:
+        enough = None if fit is None else fits_by_estimate(needed, margin, fit.usable)
+        verdict = f"an estimate: {span_words(needed, margin)}"
+    else:
+        enough, verdict = None, "no compiler has planned its memory"
     beside = sum(report.unused_bytes.values())
     if fit is not None and enough is not False and fit.needed + beside > fit.usable:
         verdict += f"; not beside its unused arguments, {format_bytes(beside)}, where they are on the devices"
@@ -486,7 +482,8 @@ def _needs(report: ReportRecord, machine: Machine) -> Needs:
     return Needs(
         parts=parts,
         complete=plan is not None,
-        plan_of=plan_of,
+        margin=margin,
+        plan_of="" if plan is None else plan.target,
         usable=usable,
         fits=enough,
         verdict=verdict,
@@ -496,10 +493,25 @@ def _needs(report: ReportRecord, machine: Machine) -> Needs:
     )
 
 
-def parts_text(parts: Mapping[str, float], complete: bool) -> str:
-    """What parts of a device's memory come to, and how far that is all; see `Needs.text`."""
-    how = "" if complete else "about " if _KEPT in parts else "≥ "
-    return how + format_bytes(sum(parts.values()))
+def _parts(report: ReportRecord, machine: Machine) -> tuple[dict[str, float], tuple[float, float] | None]:
+    """The parts of the memory, and an estimate's margin: by the schedule that is listed where no compiler has planned
+    it."""
+    if report.memory is not None or not report.schedule or report.scheduled:
+        return memory_parts(report), None
+    estimate = footprint(report, machine)
+    kept = min(report.residual_bytes, estimate.made)
+    sizes = {"arguments": estimate.arguments, _KEPT: kept, _MADE: estimate.made - kept}
+    return {what: size for what, size in sizes.items() if size}, estimate.margin
+
+
+def _too_much_alone(report: ReportRecord, machine: Machine) -> str:
+    """What alone is more than a device has, whatever a compiler does; empty where that fits or is not known."""
+    ins = _held(report)[0]
+    for what, size in (("arguments", ins), ("arguments and outputs", ins + _new_outputs(report))):
+        fit = _fit(size, machine)
+        if fit is not None and not fit.fits:
+            return what
+    return ""
 
 
 def memory_parts(report: ReportRecord) -> dict[str, float]:
@@ -543,13 +555,15 @@ def _levels(report: ReportRecord, flops: float | None, traffic: str, needs: Need
         "HBM traffic": traffic,
         "memory": f"the plan of the compiler for {needs.plan_of}"
         if needs.complete
-        else "arguments, outputs, and what is kept; no plan yet",
+        else "estimated: each array is held from where it is written until it is read last; no plan yet"
+        if needs.margin
+        else "arguments and outputs; no plan yet",
     }
     if report.cost is not None and report.cost.opaque:
         where["FLOPs"] += f"; at least: nobody says those of {', '.join(report.cost.opaque)}"
     if report.cost is not None and report.cost.unknown_loops:
         once = f"; loops with unknown trip count, counted once: {report.cost.unknown_loops}"
         where["FLOPs"] += once
-        if report.cost.hbm_bytes is not None and traffic not in ("given", "a lower bound"):
+        if report.cost.hbm_bytes is not None and traffic.startswith("optimised"):
             where["HBM traffic"] += once
     return where

@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from shardviz.compiler import parse, schedule_of
+from shardviz.costs.footprint import margin_of, span_words
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placed
 from shardviz.costs.timing import HOST, SLICES, Timing
@@ -297,6 +298,11 @@ class TimedProgram:
     def seconds(self) -> float:
         return Walk(self.tasks, events=False).now
 
+    @property
+    def hbm_bytes(self) -> float:
+        """Bytes that one device reads from main memory and writes there in a step."""
+        return self.timing.hbm_bytes(self.tasks)
+
     def lost(self, change: Change) -> float:
         """Seconds by which the step is shorter with other times, walked again, so that overlap counts."""
         return max(0.0, self.seconds - Walk(_changed(self.tasks, change), events=False).now)
@@ -379,7 +385,7 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
         standing=standing,
         usable=usable and usable / chip.devices_per_chip,
         rests_on=rests_on,
-        beside=tuple(_beside_bound(report, standing, max(held)) if plan is None else _beside_plan(plan, max(held))),
+        beside=tuple(_beside_estimate(report, max(held)) if plan is None else _beside_plan(plan, max(held))),
     )
 
 
@@ -389,11 +395,8 @@ def _beside_plan(plan: Memory, peak: float) -> Iterator[str]:
         yield f"the compiler takes {format_bytes(plan.takes)}, {more} more: gaps between arrays, and small change"
 
 
-def _beside_bound(report: ReportRecord, standing: float, peak: float) -> Iterator[str]:
-    yield "eight in ten such estimates, of eleven kinds of programs, are 0.5 to 1.6 times what a TPU's compiler takes"
-    if kept := report.residual_bytes:
-        why = ", more than this: some of it is computed again where it is read" if standing + kept > peak else ""
-        yield f"the arguments and all that is kept for the backward pass are {format_bytes(standing + kept)}{why}"
+def _beside_estimate(report: ReportRecord, peak: float) -> Iterator[str]:
+    yield span_words(peak, margin_of(peak))
     if any(value.kind == "offloaded" for value in report.residuals):
         yield "what is kept in the host's memory is taken to be held here too"
 

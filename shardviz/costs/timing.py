@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -75,6 +75,10 @@ class Timing:
 
     def tasks(self, entries: Schedule) -> tuple[Task, ...]:
         return tuple(task for entry in entries for task in self._tasks(entry))
+
+    def hbm_bytes(self, tasks: Iterable[Task]) -> float:
+        """Bytes that tasks read from main memory and write there, loops multiplied in."""
+        return sum(task.trips * (task.hbm * self._bandwidth + self.hbm_bytes(task.body)) for task in tasks)
 
     def slowest_slice(self, seconds: float) -> tuple[Task, ...]:
         """What a step of so many seconds over several slices waits for the slowest of them (`slice_wait`)."""

@@ -87,10 +87,10 @@ def slow_order(case: Case) -> Iterator[Finding]:
     heaviest = cost.by("axes")[0]
     route = cost.placement.route(heaviest.axes) if heaviest.axes else None
     where = f" over {heaviest.label!r} ({route})" if route is not None else ""
-    bound = now.communication > max(cost.step.compute, cost.step.memory)  # else it may all hide behind the work
+    exposed = None if cost.timed is None else sum(each.seconds for each in cost.timeline.exposed)
     yield Finding(
         "slow-order",
-        severity(bound),
+        severity(exposed is None or exposed >= _WORTH * case.step),
         f"This device order of {cost.machine.text} sends most of the traffic{where} over slow links: in another order, "
         f"a step's communication would take {format_seconds(best.communication)} instead of "
         f"{format_seconds(now.communication)}.",

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shardviz.costs.step_cost import memory_parts
 from shardviz.diagnose.case import Case, at_line, by_hand, nbytes, severity, total_bytes
 from shardviz.diagnose.feeding import pairs
 from shardviz.diagnose.holdings import kept_whole, made_name
@@ -185,7 +184,7 @@ def too_much(case: Case) -> Iterator[Finding]:
     report, cost = case.report, case.cost
     if cost is None or cost.needs.usable is None:
         return
-    total = sum(memory_parts(report).values())
+    total = cost.needs.total
     over = total - cost.needs.usable
     if over <= 0:
         return
@@ -199,11 +198,10 @@ def too_much(case: Case) -> Iterator[Finding]:
         "would make it fit" if saved >= over else f"would not be enough ({format_bytes(over - saved)} would be missing)"
     )
     told = "; ".join(f"{change.words} ({format_bytes(size)} less)" for change, size in changes)
-    least = "" if cost.needs.complete else "at least "
     yield Finding(
         "too-much",
-        "note" if own else "error",
-        f"The program takes {least}{format_bytes(total)} on each device of {cost.machine.text}, which has "
+        "note" if own else "error" if cost.needs.fits is False else "warning",
+        f"The program takes {cost.needs.text} on each device of {cost.machine.text}, which has "
         f"{format_bytes(cost.needs.usable)} usable: {format_bytes(over)} too much.",
         why=f"{'This' if len(changes) == 1 else 'Together these'} {reach}: {told}" if changes else cost.needs.verdict,
         numbers={"bytes": total, "usable_bytes": cost.needs.usable, "over_bytes": over, "saved_bytes": saved},

@@ -14,11 +14,11 @@ taken 12.8 as the others do, the best would be 12.2, and the fourth would be ask
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from shardviz.costs import Machine
-from shardviz.costs.footprint import footprint
-from shardviz.costs.step_cost import cost_of
+from shardviz.costs.footprint import span_words
+from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes
@@ -93,23 +93,19 @@ class Finalists:
             why = f"does not fit: {format_bytes(memory.takes)} of {format_bytes(memory.hbm or 0)}"
             self.fallen.append(Fallen(each.text, level, why))
             return
-        verdict = "it fits: the compiler's own plan" if accepted else self.margin_of(each, report)
         cost = cost_of(report, self.machine)
+        verdict = "it fits: the compiler's own plan" if accepted else self.estimate_of(each, cost)
         self.offers.append(Found(tried=each, report=report, cost=cost, accepted=accepted, verdict=verdict))
 
-    def margin_of(self, each: Tried, report: Report | None = None) -> str:
-        """Whether a candidate fits, by the estimate (of its partitioned program, if that is there) and its error, and
-        why no compiler says so."""
-        score = each.score
-        if report is not None and report.level == "partitioned":
-            estimate = footprint(report, self.machine)
-            score = replace(score, needed=estimate.needed, margin=estimate.margin)
-        if score.usable is None:
+    def estimate_of(self, each: Tried, cost: StepCost) -> str:
+        """Whether a candidate fits, by the estimate of its cost's level, and why no compiler says so."""
+        needs = cost.needs
+        if needs.usable is None:
             return "how much memory the chip has is not known"
-        told = {True: "it fits", False: "it does not fit", None: "whether it fits is not known"}[score.fits]
-        least, most = score.needed * (1 - score.margin[0]), score.needed * (1 + score.margin[1])
-        span = f"{format_bytes(least)} to {format_bytes(most)} in nine of ten plans"
-        about = f"about {format_bytes(score.needed)} ({span}) of {format_bytes(score.usable)}"
+        told = {True: "it fits", False: "it does not fit", None: "whether it fits is not known"}[needs.fits]
+        if needs.complete:
+            return f"{told}: {needs.text} of {format_bytes(needs.usable)}, {needs.verdict}"
+        span = f" ({span_words(needs.total, needs.margin)})" if needs.margin else ""
         asked = any(each is other for other in self.asked)
         why = f"the target's compiler {'has not answered' if asked else 'was not asked about it'} in the time given"
-        return f"{told} by an estimate, {about}; {self.unasked or why}"
+        return f"{told} by an estimate, {needs.text}{span} of {format_bytes(needs.usable)}; {self.unasked or why}"

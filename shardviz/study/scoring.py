@@ -1,8 +1,7 @@
 """What a candidate costs, and about how much memory it takes: from Shardy's propagation and the cost model alone.
 
 A `Scorer` makes a `Score` of a plan in little more than the time of Shardy's passes. What nobody reads of a report is
-not built. The memory traffic that is counted is what a compiled report would count: arguments, outputs, and what is
-made in between written and read once.
+not built.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from typing import Any
 
 from shardviz.ask.program import Program, sketch
 from shardviz.costs import Machine
-from shardviz.costs.footprint import Footprint, footprint
+from shardviz.costs.footprint import fits_by_estimate
 from shardviz.costs.orders import MESH_UTILS, reordered
-from shardviz.costs.step import fits
 from shardviz.costs.step_cost import StepCost, cost_of
-from shardviz.errors import ShardvizError, TargetError
+from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.program.lower import LowerFor
@@ -75,11 +73,7 @@ class Score:
     @property
     def fits(self) -> bool | None:
         """Whether it fits beyond the estimate's error, does not, or (None) that cannot be told."""
-        if self.usable is None:
-            return None
-        if self.needed * (1 + self.margin[1]) <= self.usable:
-            return True
-        return False if self.needed * (1 - self.margin[0]) > self.usable else None
+        return fits_by_estimate(self.needed, self.margin, self.usable)
 
     @property
     def rank(self) -> float:
@@ -97,9 +91,8 @@ class Score:
         return sum(m.seconds for m in self.moved)
 
 
-def score_of(cost: StepCost, needed: float, margin: tuple[float, float]) -> Score:
-    """The score of a step whose cost is known; `margin` are the shares by which the bytes `needed` may be less, and
-    more."""
+def score_of(cost: StepCost) -> Score:
+    """The score of a step whose cost is known."""
     sums: dict[tuple[str, str], list[float]] = {}
     for total in cost.by("axes"):
         for c in total.collectives:
@@ -107,10 +100,6 @@ def score_of(cost: StepCost, needed: float, margin: tuple[float, float]) -> Scor
             entry[0] += c.assumed_seconds
             entry[1] += c.assumed_bytes
     moved = [Moved(kind=kind, axes=axes, seconds=s, bytes=b) for (kind, axes), (s, b) in sums.items()]
-    try:
-        usable: float | None = fits(0.0, cost.machine).usable
-    except TargetError:
-        usable = None
     return Score(
         seconds=cost.step.seconds,
         lower=cost.lower,
@@ -119,9 +108,9 @@ def score_of(cost: StepCost, needed: float, margin: tuple[float, float]) -> Scor
         memory=cost.step.memory,
         moved=tuple(sorted(moved, key=lambda m: -m.seconds)),
         flops=cost.step.flops,
-        needed=needed,
-        usable=usable,
-        margin=margin,
+        needed=cost.needs.total,
+        usable=cost.needs.usable,
+        margin=cost.needs.margin or (0.0, 0.0),
         unknown=len(cost.unknown),
     )
 
@@ -146,14 +135,11 @@ class Scorer:
 
     def __call__(self, plan: Plan) -> Score:
         """The score of a plan. Raises ShardvizError if the plan does not fit the program, or Shardy refuses it."""
-        cost, memory = self.cost(plan)
-        return score_of(cost, memory.needed, memory.margin)
+        return score_of(self.cost(plan))
 
-    def cost(self, plan: Plan) -> tuple[StepCost, Footprint]:
-        """What a step costs, and about how much memory it takes; errors as the score."""
-        report = self._sketch(plan)
-        memory = footprint(report, self.machine)
-        return cost_of(report, self.machine, tokens=False, hbm_bytes=_traffic(report, memory)), memory
+    def cost(self, plan: Plan) -> StepCost:
+        """What a step costs; errors as the score."""
+        return cost_of(self._sketch(plan), self.machine, tokens=False)
 
     def _sketch(self, plan: Plan) -> Report:
         """What costs of a plan. In which order its devices stand changes nothing but how long what moves takes."""
@@ -168,12 +154,6 @@ class Scorer:
         assert self._last is not None
         _, report = self._last
         return replace(report, plan=replace(report.plan, mesh=mesh))
-
-
-def _traffic(report: Report, memory: Footprint) -> float:
-    """Bytes that one device reads and writes: arguments, outputs, and what is made in between twice."""
-    outs = sum(v.bytes_per_device or 0.0 for v in report.outputs if not v.on_host)
-    return memory.arguments + outs + 2 * memory.made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -581,6 +581,6 @@ class Searching(Trying[Search]):
             except ShardvizError:
                 return None
             cost = cost_of(report, self.machine)
-            verdict = self._finalists.margin_of(each)
+            verdict = self._finalists.estimate_of(each, cost)
             self._estimated[id(each)] = Found(tried=each, report=report, cost=cost, accepted=None, verdict=verdict)
         return self._estimated[id(each)]

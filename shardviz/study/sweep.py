@@ -74,7 +74,7 @@ class SweepRow:
 
     @property
     def memory(self) -> float | None:
-        """Bytes on one device, a lower bound where no compiler has planned them; None where not known."""
+        """Bytes on one device, an estimate where no compiler has planned them; None where not known."""
         return None if self.cost is None else self.cost.needs.total
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardviz.costs.step_cost import Needs, StepCost, memory_parts
+from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.explorer.cards import Card, Deck, Results, equal_level
 from shardviz.explorer.snapshot import Offer, Offers
 from shardviz.judge.report import Report
@@ -45,6 +45,7 @@ from shardviz.view.step_cost import (
     SAME,
     band_words,
     comparable,
+    fits_word,
     level_words,
     memory_words,
     mfu_words,
@@ -55,7 +56,7 @@ from shardviz.view.step_cost import (
 )
 from shardviz.view.values import total_bytes
 
-_VERDICTS = {True: ("fits", "good"), False: ("does not fit", "bad"), None: ("", "")}
+_TONES = {True: "good", False: "bad", None: ""}
 _MOST_MOVED = 3
 
 
@@ -299,12 +300,12 @@ def memory_pieces(results: Results) -> Iterator[Piece]:
     cost, report = results.cost(), results.report
     if cost is not None:
         needs = cost.needs
-        verdict, tone = _VERDICTS[needs.fits]
+        verdict = fits_word(needs)
         usable = format_bytes(needs.usable) if needs.usable is not None else "not known"
         text = pair(needs.text, usable, " / ")
         yield words(text, tone="bad" if needs.fits is False else "", tip=memory_words(needs), selects=("tab", "memory"))
         if verdict:
-            yield words(f"{verdict}{_over(needs)}", tone=tone)
+            yield words(f"{verdict}{_over(needs)}", tone=_TONES[needs.fits])
         return
     plan = report.memory
     if plan is not None and plan.target != "cpu":
@@ -328,7 +329,7 @@ def _room(results: Results) -> Iterator[Part]:
     if cost is not None and cost.needs.usable:
         needs, usable = cost.needs, cost.needs.usable or 1.0
         longest = max(needs.total, usable)
-        for what, size in memory_parts(results.report).items():
+        for what, size in needs.parts.items():
             if size:
                 yield Part(share=size / longest, role="work", tip=f"{what} {format_bytes(size)}")
 

@@ -41,7 +41,7 @@ from shardviz.view.picture import (
 )
 from shardviz.view.placement import placed_words
 from shardviz.view.report import PHASES, phase_words
-from shardviz.view.step_cost import headline, memory_words, step_words
+from shardviz.view.step_cost import hbm_word, headline, memory_words, step_words
 
 WIDE = 360.0
 """Pixels of the longest bar."""
@@ -118,7 +118,7 @@ def step_bars(cost: StepCost) -> Picture:
     step, moved = cost.step, [m for m in cost.by("axes") if m.seconds]
     shown, rest = moved[:MOST_AXES], moved[MOST_AXES:]
     whole = max(step.seconds, step.upper) or 1.0
-    memory = ("" if cost.hbm_exact else "at least ") + format_seconds(step.memory)
+    memory = hbm_word(cost) + format_seconds(step.memory)
     compute = format_seconds(None if cost.flops is None else step.compute)
     rows: list[Bar] = [("compute", (BarPart(step.compute / whole),), compute)]
     rows.append(("HBM traffic", (BarPart(step.memory / whole),), memory))
@@ -152,7 +152,7 @@ def memory_bar(cost: StepCost) -> Picture:
     stretches = [BarPart(size / whole, *look) for (_, size), look in parts]
     keys = [LegendKey(text=f"{what} {format_bytes(size)}", fill=f, hatch=h) for (what, size), (f, h) in parts]
     left = 1 - sum(part.share for part in stretches)
-    if not needs.complete and left > 0:
+    if not (needs.complete or needs.margin) and left > 0:
         stretches.append(BarPart(left, "tile"))
         keys.append(LegendKey(text="temporaries: not known", fill="tile"))
     bounds = []
@@ -294,7 +294,7 @@ def _roof(cost: StepCost, knee: Knee, seconds: float, flops: float) -> Roof:
     first = axis_name(knee.name.split(",")[0].split(":")[0])
     verdict = "no traffic"
     if at is not None:
-        least = knee.name == "HBM" and not cost.hbm_exact
+        least = knee.name == "HBM" and hbm_word(cost) == "at least "
         some, long = ("at most ", "at least ") if least else ("", "")
         wins = "bytes take longer" if at < knee.intensity else "FLOPs take longer"
         wins += ", as far as is known" if least and at >= knee.intensity else ""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from shardviz.costs.step_cost import StepCost, memory_parts, parts_text
+from shardviz.costs.step_cost import StepCost, memory_parts
 from shardviz.diagnose.compiled import what_helps
 from shardviz.errors import ShardvizError
 from shardviz.explorer.snapshot import Snapshot
@@ -176,7 +176,7 @@ def _runs_words(text: str, cost: StepCost | None) -> Paragraph:
 
 # Memory.
 
-_VERDICTS = {True: ("fits", "good"), False: ("does not fit", "bad"), None: ("not known whether it fits", "")}
+_TONES = {True: "good", False: "bad", None: ""}
 
 
 def memory_pane(now: Snapshot) -> Document:
@@ -186,12 +186,17 @@ def memory_pane(now: Snapshot) -> Document:
     parts = memory_parts(report) if needs is None else needs.parts
     complete = plan is not None if needs is None else needs.complete
     fits, usable = (None, None) if needs is None else (needs.fits, needs.usable)
-    verdict, tone = _VERDICTS[fits]
+    verdict, how = ("", unpriced_words(now)) if needs is None else fit_words(needs)
     on = () if now.machine.target == "cpu" else (words("on each device of"), code(now.machine.target))
-    how = unpriced_words(now) if needs is None else fit_words(needs)[1]
     lacks = (words("·", quiet=True), CHOOSE) if now.machine.target == "cpu" else ()
     blocks: list[Block] = [
-        paragraph(words(verdict, strong=True, tone=tone), *on, words(f": {how}"), *lacks, name="memory-verdict")
+        paragraph(
+            words(verdict or "not known whether it fits", strong=True, tone=_TONES[fits]),
+            *on,
+            words(f": {how}"),
+            *lacks,
+            name="memory-verdict",
+        )
     ]
     if needs is None and plan is not None and plan.target == "cpu":
         blocks.append(paragraph("Planned by the CPU compiler, for simulated devices:", quiet=True))
@@ -213,7 +218,7 @@ def memory_pane(now: Snapshot) -> Document:
 
 def unpriced_words(now: Snapshot) -> str:
     """What a device must hold where no machine has a price: so much, and why it is not known whether it fits."""
-    text = parts_text(memory_parts(now.report), now.report.memory is not None)
+    text = ("" if now.report.memory else "about ") + format_bytes(sum(memory_parts(now.report).values()))
     if now.machine.trouble:
         return f"{text}; {now.machine.trouble}"
     if now.report.memory is None:

@@ -153,7 +153,7 @@ def times_table(cost: StepCost) -> Table:
     longest = max(step.compute, step.memory, step.communication) or 1.0
     least = cost.report.cost.at_least if cost.report.cost else ""
     computed = least + " + ".join(s.formula for s in step.computing) if counted else f"not known at level {cost.level}"
-    read = ("" if cost.hbm_exact else "at least ") + f"{step.moving.formula}: {cost.hbm_formula}"
+    read = f"{hbm_word(cost)}{step.moving.formula}: {cost.hbm_formula}"
     many = f"{plural(len(cost.collectives), 'collective')}, {plural(cost.total.runs, 'run')}"
     over = [Part(share=m.seconds / longest, axes=m.axes, tip=m.label) for m in moved]
     work = [[Part(share=amount / longest, role="work")] for amount in (step.compute, step.memory)]
@@ -175,6 +175,12 @@ def times_table(cost: StepCost) -> Table:
     ]
     heads = (Column(""), right("in a step"), Column(""), wrapped("how"))
     return Table(columns=heads, rows=tuple(rows), folds="always", name="step-times")
+
+
+def hbm_word(cost: StepCost) -> str:
+    """What stands before the HBM traffic: nothing where it was counted, `about ` of an estimate, `at least ` of a lower
+    bound."""
+    return "" if cost.hbm_exact else "at least " if cost.timed is None else "about "
 
 
 def bounds_table(cost: StepCost) -> Table:
@@ -286,6 +292,7 @@ PARTS = {
     "temporaries": "one block for everything in between; values that are not live at the same time share it",
     "constants and other": "constants, padding, and what the compiler keeps for itself",
     "kept for the backward pass": "what the forward pass keeps, by the traced program; a compiler may recompute some",
+    "results and temporaries": "what else the step makes and holds at once, the results included; an estimate",
 }
 """What each part of the memory is."""
 
@@ -296,16 +303,20 @@ def memory_words(needs: Needs) -> str:
 
 
 def fit_words(needs: Needs) -> tuple[str, str]:
-    """Whether it fits, nothing where a device's memory is not known; and how much is needed, and who says so."""
+    """Whether it fits (likely, by an estimate), nothing where a device's memory is not known; and how much is needed,
+    and who says so."""
     if needs.usable is None:
         return "", f"{needs.text}; a device's memory is not known"
     of = f"{needs.text} of {format_bytes(needs.usable)}"
     left = needs.usable - needs.total
     room = f", {format_bytes(abs(left))} {'to spare' if left >= 0 else 'too much'}"
-    if needs.complete or needs.fits is False:
-        return "fits" if needs.fits else "DOES NOT FIT", f"{of}{room}; {needs.verdict}"
-    over = "" if left >= 0 else f"{room} unless the compiler recomputes some of it"
-    return "not known whether it fits", f"{of}{over}; {needs.verdict}"
+    known = needs.margin or needs.fits is not None
+    return fits_word(needs) or "not known whether it fits", f"{of}{room if known else ''}; {needs.verdict}"
+
+
+def fits_word(needs: Needs) -> str:
+    """`fits`, by an estimate `likely fits`, `does not fit`; empty where that is not known."""
+    return {True: "fits" if needs.complete else "likely fits", False: "does not fit", None: ""}[needs.fits]
 
 
 def memory_section(needs: Needs) -> Section:

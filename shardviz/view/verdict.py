@@ -17,7 +17,16 @@ from shardviz.records.amounts import format_bytes, format_flops, format_number, 
 from shardviz.records.sums import sum_collectives
 from shardviz.view.document import Document, Paragraph, Piece, axes, line, paragraph, words
 from shardviz.view.placement import no_times
-from shardviz.view.step_cost import band_words, memory_words, pair, seconds_words, step_words, tokens_words, work_lines
+from shardviz.view.step_cost import (
+    band_words,
+    fits_word,
+    memory_words,
+    pair,
+    seconds_words,
+    step_words,
+    tokens_words,
+    work_lines,
+)
 
 _VERBS = {
     "all-gather": "gathering",
@@ -56,7 +65,9 @@ def _memory(needs: Needs) -> Paragraph:
         amount = words(needs.text, strong=True, tip=tip, selects=tab)
         return paragraph(amount, label="what a device has is not known", name="top-memory")
     left = needs.usable - needs.total
-    label = f"fits, {format_bytes(left)} to spare" if needs.fits else "estimated, not compiled"
+    label = "estimated, may not fit" if left < 0 else "estimated, not compiled"
+    if needs.fits:
+        label = f"{fits_word(needs)}, {format_bytes(left)} to spare"
     if needs.fits is False:
         label = f"{format_bytes(-left)} too much" if left < 0 else "does not fit"
     amount, _, rest = pair(needs.text, format_bytes(needs.usable), " of ").partition(" of ")

@@ -460,14 +460,16 @@ def test_memory_is_the_buffer_assignments_and_the_levels_below_come_near():
 
 @pytest.mark.tpu
 @pytest.mark.parametrize(("name", "target"), [("mlp", "2x2x2"), ("moe", "2x4x4"), ("resnet", "2x2x2")])
-def test_estimates_of_memory_are_as_near_as_is_said(name, target):
+def test_a_cost_and_a_timeline_estimate_one_memory_as_near_as_is_said(name, target):
     example, target = getattr(sv.gallery, name)(), f"tpu v5p:{target}"
     program, plan = example.program, example.plan
     takes = program.compile(plan, target).memory.takes
     for below in (program.propagate(plan, target), program.partition(plan, target)):
-        memory = sv.timeline(below, target).memory
-        assert any("0.5 to 1.6 times what a TPU's compiler takes" in text for text in memory.beside)
-        assert 0.7 * takes <= memory.peak <= 1.6 * takes
+        cost = sv.cost(below, target)
+        needed, (less, more), memory = cost.needs.total, cost.needs.margin, cost.timeline.memory
+        assert memory.peak == pytest.approx(needed) and memory.beside[0] in cost.needs.verdict
+        assert max(0.7 * takes, needed * (1 - less)) <= max(takes, 0.7 * takes)
+        assert needed <= 1.6 * takes and takes <= needed * (1 + more)
 
 
 def gathered_and_scattered(x, w):

@@ -126,7 +126,7 @@ EXAMPLES = {
     "llama": {"layers": 2},
     "moe": {},
     "pipeline": {},
-    "ring": {},
+    "ring": {"length": 32768},
     "decoder": {"layers": 1},
     "gpt_2021": {"layers": 1},
     "resnet": {"depth": 26},

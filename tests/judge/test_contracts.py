@@ -116,6 +116,9 @@ def test_what_a_level_cannot_tell_is_no_pass():
         base.require(memory="<= 1 PB")
     with pytest.raises(ContractError, match="not known at level propagated"):
         base.require(fits=True, target="tpu v5p:4x4x4")
+    small = sv.gallery.mlp()
+    with pytest.raises(ContractError, match=r"not known at level propagated \(about .* of 16.9 GB, no plan\)"):
+        small.program.propagate(small.plan).require(fits=True, target="tpu v5e:2x4")
     with pytest.raises(ContractError, match="collective of unknown count"):
         base.require(moved="<= 1 PB")
 
