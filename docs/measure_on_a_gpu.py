@@ -6,7 +6,8 @@
 It writes, after each step, `date`, `device`, `driver`, `jax`, `target` and `rows` (step → seconds and their spread), as
 `shardviz/gallery/measured.json` has them, and beside it each compiled program's text, `measured.json.adam.hlo.gz`.
 Data are random: a GPU multiplies zeros faster. Steps run one behind the other, what is donated goes from one to the
-next; a span of them lasts 0.15 s or more, and its seconds by their number count.
+next; a span of them lasts 0.15 s or more, and its seconds by their number count. `peak_bytes` is of a process that
+loads the compiled step and runs it once: compiling tries kernels, which takes memory too.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ import datetime
 import gzip
 import json
 import math
+import os
+import pickle
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import serialize_executable
 
 from docs.measured_steps import STEPS
 from shardviz.costs.machine import attached
@@ -78,17 +83,35 @@ def timed(step: Example, run: Any, spans: int = _SPANS, span: float = _SPAN) -> 
     return {name: float(f"{value:.4g}") for name, value in numbers.items()} | {"steps": times * spans}
 
 
+def peak_bytes(name: str, run: Any) -> int:
+    """The most that is allocated on the device where nothing but a step runs, its arguments included."""
+    with tempfile.NamedTemporaryFile(suffix=".step") as file:
+        file.write(pickle.dumps(serialize_executable.serialize(run)))
+        file.flush()
+        alone = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        asked = [sys.executable, __file__, "--peak", file.name, name]
+        return int(subprocess.run(asked, capture_output=True, text=True, check=True, env=alone).stdout)
+
+
+def run_alone(file: Path, name: str) -> int:
+    """Runs a stored step once; what `peak_bytes` is about."""
+    run, device = serialize_executable.deserialize_and_load(*pickle.loads(file.read_bytes())), jax.devices()[0]
+    args = jax.tree.map(lambda array: np.zeros(array.shape, array.dtype), STEPS[name]().args)
+    jax.block_until_ready(run(*jax.device_put(args, run.input_shardings[0])))
+    return device.memory_stats()["peak_bytes_in_use"]
+
+
 def main(file: Path, names: list[str]) -> None:
     """Measures the steps of these names."""
     device = jax.devices()[0]
     asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     driver = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()[0]
     table = {"date": str(datetime.date.today()), "device": device.device_kind, "driver": driver, "jax": jax.__version__}
-    table |= {"target": attached(), "rows": {}}
+    table |= {"target": attached(), "rows": {}, "peaks": {name: table[name] for name in ("date", "device", "jax")}}
     for name in names:
         step = STEPS[name]()
         run = compiled(step)
-        table["rows"][name] = timed(step, run) | {"predicted": {}}
+        table["rows"][name] = timed(step, run) | {"peak_bytes": peak_bytes(name, run), "predicted": {}}
         file.write_text(json.dumps(table, indent=1), encoding="utf-8")
         place = file.with_name(f"{file.name}.{name.replace(' ', '_').replace(',', '')}.hlo.gz")
         place.write_bytes(gzip.compress(run.as_text().encode()))
@@ -96,4 +119,7 @@ def main(file: Path, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "--peak":
+        print(run_alone(Path(sys.argv[2]), sys.argv[3]))
+        sys.exit()
     main(Path(sys.argv[1]), sys.argv[2:] or list(STEPS))

@@ -156,6 +156,8 @@ class Measured(_Timed):
         seconds: the median of several spans of many steps, each span's by their number.
         least, most: of the shortest and the longest span.
         steps: how many were timed.
+        peak_bytes: the most that the device's allocator had given out when the step had run, with its arguments; on the
+            device that `peaks` of the file names.
         foretold: level → the seconds that were written down before it was measured; empty where none were.
         mended: what it showed to be wrong and was mended then, so that only what was foretold judges; mostly empty.
     """
@@ -164,6 +166,7 @@ class Measured(_Timed):
     least: float
     most: float
     steps: int
+    peak_bytes: int
     foretold: Mapping[str, float] = field(default_factory=dict)
     mended: str = ""
 
@@ -178,7 +181,7 @@ def measured() -> dict[str, Measured]:
 
 @functools.cache
 def stored() -> dict[str, Any]:
-    """The file: `date`, `device`, `driver`, `jax`, `target` and `rows`."""
+    """The file: `date`, `device`, `driver`, `jax`, `target`, of memory `peaks`, and `rows`."""
     return json.loads(_text("measured.json"))
 
 
