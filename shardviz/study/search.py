@@ -50,6 +50,8 @@ _PATIENCE = 120.0
 _LEAST = 24
 """How many candidates are tried beyond the time that was given, as long as none may fit."""
 _FINALISTS = 3
+_KNEES = 4
+"""How many plans that need less memory and are nearly as quick are looked at besides the finalists."""
 _BETTER = 1e-6
 
 
@@ -320,6 +322,7 @@ class Searching(Trying[Search]):
             yield from self._confirmed()
             yield from self._complete()
             yield from self._confirmed()  # what came of that may be better
+            yield from self._confirmed_knee()
             if self._finalists.offers or self._finalists.level is None or self._done():
                 break
             self._until = self._seconds  # nothing was accepted: there may be what needs less
@@ -520,6 +523,17 @@ class Searching(Trying[Search]):
             self._ask(each)
             more = max(self._seconds - self.elapsed, 1.0) if finalists.offers and not rival else math.inf
             yield from self._awaited(time.monotonic() + more)
+
+    def _confirmed_knee(self) -> Iterator[Step]:
+        """Takes the smallest of the plans that are nearly as quick by their scores to that level, until one is there
+        too; the smallest few.
+        """
+        for each in self.state.knees[:_KNEES] if self._finalists.offers else ():
+            if self.stopped or self.elapsed > self._seconds or self.state.knee is not None:
+                return
+            if all(each is not other for other in self._finalists.asked):
+                self._ask(each)
+                yield from self._awaited(time.monotonic() + max(self._seconds - self.elapsed, 1.0))
 
     def _ask(self, each: Tried) -> None:
         finalists = self._finalists

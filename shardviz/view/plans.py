@@ -345,7 +345,12 @@ def _nothing(search: Search) -> str:
 
 
 def _headline(search: Search, best: Found) -> str:
-    text = f"Best: {best.text}. A step takes {format_seconds(best.seconds)}; {best.verdict}."
+    knee_text = ""
+    if (knee := search.knee) is not None and best.score.seconds:
+        slower = max(0.0, search.seconds_of(knee) / search.seconds_of(best.tried) - 1)
+        less = f"{format_bytes(knee.score.needed)} instead of {format_bytes(best.score.needed)}"
+        knee_text = f" ({slower:.1%} slower with about {less}: {knee.text})"
+    text = f"Best: {best.text}{knee_text}. A step takes {format_seconds(best.seconds)}; {best.verdict}."
     if search.given is not None and search.given is not best.tried and best.score.seconds:
         times = search.given.score.seconds / best.score.seconds
         text += f" The starting plan is predicted to take {format_times(times)} as long."
