@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -40,7 +40,7 @@ from shardviz.notation import Axis, DeviceMesh
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops
 from shardviz.records.groups import summed
-from shardviz.records.report import ReportRecord
+from shardviz.records.report import ReportRecord, read_versioned
 from shardviz.records.schedule import Schedule
 from shardviz.records.values import Memory, donated_bytes
 from shardviz.visible import Visible, paint
@@ -140,6 +140,12 @@ class HeldMemory:
     rests_on: str
     beside: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not self.bytes or len(self.begins) != len(self.bytes):
+            raise ShardvizError(
+                f"{len(self.begins)} begins and {len(self.bytes)} bytes: expected as many, at least one"
+            )
+
     @property
     def peak(self) -> float:
         """The most bytes that are held at once."""
@@ -227,6 +233,20 @@ class Timeline(Visible):
         """It as JSON text with a schema version."""
         data = msgspec.to_builtins(self, str_keys=True)
         return json.dumps({"shardviz_timeline": SCHEMA_VERSION, **data}, indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            ShardvizError: if the text is no timeline, or of a schema version that this shardviz does not know; or if a
+                field is missing or of another type than it should be, which the message names.
+        """
+        data = read_versioned(text, "timeline", SCHEMA_VERSION)
+        try:
+            return msgspec.convert(data, cls, str_keys=True)
+        except (msgspec.ValidationError, ShardvizError) as error:
+            raise ShardvizError(f"this shardviz timeline is damaged: {error}") from error
 
 
 def timeline_of(report: ReportRecord, target: str | Machine | None = None) -> Timeline:

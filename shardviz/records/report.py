@@ -253,7 +253,7 @@ class ReportRecord(Visible):
             ShardvizError: if the text is no report, or of a schema version that this shardviz does not know; or if a
                 field is missing or of another type than it should be, which the message names.
         """
-        data = _read(text)
+        data = read_versioned(text, "report", SCHEMA_VERSION)
         try:
             report = msgspec.convert(data, cls, str_keys=True)
         except (msgspec.ValidationError, ShardvizError) as error:
@@ -263,25 +263,25 @@ class ReportRecord(Visible):
             for key in path:
                 at = at[key] if isinstance(at, tuple) else getattr(at, key, None)
             if isinstance(at, int):
-                raise _damaged(path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(at)}")
+                raise _damaged("report", path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(at)}")
         return report
 
 
-def _read(text: str) -> dict[str, Any]:
-    """The fields of a report that was written as JSON. A `ShardvizError` for what is no JSON, no report, of another
-    version, or has numbers that count nothing."""
+def read_versioned(text: str, kind: str, version: int) -> dict[str, Any]:
+    """The fields of a record that was written as JSON, its schema version under the key `shardviz_` and its kind. A
+    `ShardvizError` for what is no JSON, no such record, of another version, or has numbers that count nothing."""
     try:
         data = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:  # no text, no JSON, too many digits, lists without end
-        raise ShardvizError(f"this is no shardviz report: not JSON ({error})") from error
-    written = data.pop("shardviz_report", None) if isinstance(data, dict) else None
-    if written != SCHEMA_VERSION:
+        raise ShardvizError(f"this is no shardviz {kind}: not JSON ({error})") from error
+    written = data.pop(f"shardviz_{kind}", None) if isinstance(data, dict) else None
+    if written != version:
         raise ShardvizError(
-            f"this is no shardviz report of schema version {SCHEMA_VERSION} (found {excerpt(repr(written))}); "
+            f"this is no shardviz {kind} of schema version {version} (found {excerpt(repr(written))}); "
             "a newer shardviz may read it"
         )
     for path, wrong in _faults(data):
-        raise _damaged(path, wrong)
+        raise _damaged(kind, path, wrong)
     return data
 
 
@@ -310,9 +310,9 @@ def _faults(value: Any, path: tuple[Any, ...] = (), most: float = _LARGEST) -> I
             yield path, f"a number from {least} to {most}, not {_number(value)}"
 
 
-def _damaged(path: tuple[Any, ...], expected: str) -> ShardvizError:
+def _damaged(kind: str, path: tuple[Any, ...], expected: str) -> ShardvizError:
     where = "".join(f"[{key}]" if isinstance(key, int) else f".{excerpt(key, 60)}" for key in path).lstrip(".")
-    return ShardvizError(f"this shardviz report is damaged: at {where or 'its top'}: expected {expected}")
+    return ShardvizError(f"this shardviz {kind} is damaged: at {where or 'its top'}: expected {expected}")
 
 
 def _number(value: float) -> str:

@@ -21,6 +21,7 @@ import shardviz as sv
 from shardviz.cli import main
 from shardviz.cli.schemas import SCHEMAS, schema_of
 from shardviz.cli.verbs import cli
+from shardviz.costs.timeline import Timeline
 from shardviz.paint.columns import text_width
 from tests.cli.conftest import MODEL
 
@@ -292,11 +293,11 @@ def test_a_tree_takes_what_its_arrays_take(project, run):
     assert "1 of 2 arrays" in told and "['up']" in told and "['down']" not in told
 
 
-def test_a_timeline_is_written_for_perfetto(run, tmp_path):
+def test_a_timeline_is_written_for_perfetto_and_read_by_the_api(run, tmp_path):
     file = tmp_path / "step.trace.json"
     ran = run("timeline", *MLP[1:], "--out", str(file), "--json")
     trace = json.loads(file.read_text())
-    assert trace["otherData"]["seconds"] == ran.data["seconds"]
+    assert trace["otherData"]["seconds"] == Timeline.from_json(ran.out).seconds
     assert any(event["ph"] == "X" for event in trace["traceEvents"])
 
 

@@ -23,7 +23,7 @@ from shardviz.costs.chips import chip as chip_of
 from shardviz.costs.collective import time_of
 from shardviz.costs.machine import natural
 from shardviz.costs.placement import placed
-from shardviz.costs.timeline import timed_program
+from shardviz.costs.timeline import Timeline, timed_program
 from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
 from shardviz.errors import MeshError, ShardvizError, TargetError
@@ -442,6 +442,12 @@ def test_memory_that_nobody_knows_is_said(scanned):
     older = dataclasses.replace(report, schedule=tuple(map(forgotten, report.schedule)))
     made = sv.timeline(older, "tpu v5e:4x4")
     assert made.memory is None and "Memory" in made.text() and "not known" in made.text()
+    assert Timeline.from_json(made.to_json()) == made
+    text = sv.timeline(report, "tpu v5e:4x4").to_json()
+    of_before = {key: value for key, value in json.loads(text).items() if key != "memory"}
+    assert Timeline.from_json(json.dumps(of_before)).memory is None
+    with pytest.raises(ShardvizError, match="as many, at least one"):
+        Timeline.from_json(text.replace('"begins": [', '"begins": [0.0, '))
 
 
 @pytest.mark.tpu
@@ -525,6 +531,7 @@ def test_a_tpus_own_schedule_is_walked(scanned):
     one, seconds = report.target_collectives[0].collective, {c.name: c.seconds for c in cost.collectives}
     assert any(e.seconds == pytest.approx(seconds[one.name]) for e in made.events if e.lane.startswith("ICI"))
     assert sv.timeline(report, "tpu v5p:2x2x4").schedule == "listed"  # another machine's schedule is not known
+    assert Timeline.from_json(made.to_json()) == made
     assert sv.timeline(type(report).from_json(report.to_json())) == made
 
 
@@ -597,6 +604,24 @@ def test_what_is_not_known_is_said(scanned):
 def listed(scanned):
     program, plan = scanned
     return sv.timeline(program.propagate(plan), "tpu v5e:4x4")
+
+
+def test_json_both_ways(listed):
+    assert Timeline.from_json(listed.to_json()) == listed
+    for text, why in (
+        ("[", "not JSON"),
+        ("{}", "schema version 1"),
+        (listed.to_json().replace('"shardviz_timeline": 1', '"shardviz_timeline": 2'), "newer shardviz"),
+        (listed.to_json().replace('"seconds": ', '"seconds": "x", "second": ', 1), "damaged"),
+        (
+            listed.to_json().replace('"seconds": ', '"seconds": NaN, "second": ', 1),
+            "at seconds: expected a number from 0",
+        ),
+        (listed.to_json().replace('"seconds": ', '"seconds": -1.0, "second": ', 1), "at seconds: expected a number"),
+        (listed.to_json().replace('"trips": ', '"trips": Infinity, "trip": ', 1), "expected a number from 0"),
+    ):
+        with pytest.raises(ShardvizError, match=why):
+            Timeline.from_json(text)
 
 
 def test_the_trace_is_in_the_trace_event_format(listed, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from xml.etree import ElementTree
 
 import pytest
@@ -169,7 +168,7 @@ def test_pictures_and_pages_are_whole_and_escaped(dark, tmp_path):
     assert "<img src=x" not in timeline.html()
     for name in ("step.svg", "step.png", "step.html", "step.md", "step.txt", "step.json", "step.trace.json"):
         assert timeline.save(tmp_path / name).stat().st_size > 500
-    assert json.loads((tmp_path / "step.json").read_text(encoding="utf-8"))["seconds"] == timeline.seconds
+    assert Timeline.from_json((tmp_path / "step.json").read_text(encoding="utf-8")) == timeline
 
 
 def test_a_step_of_nothing_is_said():
