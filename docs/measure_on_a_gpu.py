@@ -1,4 +1,4 @@
-"""Measures the steps of `measured_steps.py` on the first GPU of this machine.
+"""Measures the steps of `shardviz.gallery.steps` on the first GPU of this machine.
 
     python docs/measure_on_a_gpu.py measured.json               # all
     python docs/measure_on_a_gpu.py measured.json adam decode   # these
@@ -30,9 +30,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import serialize_executable
 
-from docs.measured_steps import STEPS
 from shardviz.costs.machine import attached
 from shardviz.gallery.example import Example
+from shardviz.gallery.steps import STEPS
 
 _SPANS, _SPAN = 11, 0.15
 

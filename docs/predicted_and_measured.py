@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 
 import shardviz as sv
-from docs.measured_steps import STEPS
 from shardviz.costs.accuracy import Accuracy
 from shardviz.gallery.measured import Measured, Published, accuracies, left_out, measured, published, stored
+from shardviz.gallery.steps import STEPS
 from shardviz.records.report import ASKED
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,12 +36,11 @@ PAGE = Path(__file__).with_suffix(".md")
 
 def predict(row: Published | Measured, level: str) -> float:
     """Seconds of a row at a level."""
-    ran = STEPS[row.key]() if isinstance(row, Measured) else row
     if level == "propagated":
-        report = ran.program.propagate(ran.plan)
+        report = row.program.propagate(row.plan)
     else:
-        ask = ran.program.partition if level == "partitioned" else ran.program.compile
-        report = ask(ran.plan, row.target)
+        ask = row.program.partition if level == "partitioned" else row.program.compile
+        report = ask(row.plan, row.target)
     return float(f"{sv.timeline(report, row.target).seconds:.4g}")
 
 
@@ -86,7 +85,7 @@ def of_one_gpu(rows: Iterable[Measured]) -> list[str]:
     return [
         "## One H100, measured by us",
         "",
-        f"These steps (`docs/measured_steps.py`) ran on one {about['device']}, driver {about['driver']}, with",
+        f"These steps (`shardviz/gallery/steps.py`) ran on one {about['device']}, driver {about['driver']}, with",
         f"JAX {about['jax']}, on {about['date']}, on random data: the median of ten spans or more, one step behind the",
         "other (`docs/measure_on_a_gpu.py`). What is predicted is of programs compiled where there is no GPU.",
         "",

@@ -28,8 +28,7 @@ class Example:
         mesh: axis name → size of the mesh that the specs are meant for.
         in_specs, out_specs: a sensible plan; None where the function brings its own, and on one device.
         options: for `sv.trace`, such as `donate_argnums`.
-        parameters: the number of trainable parameters; this and the next three are 0 for a small step
-            (`docs/measured_steps.py`).
+        parameters: the number of trainable parameters; this and the next three are 0 for a small step (`steps`).
         tokens: tokens (or examples) in a step's batch.
         flops: FLOPs of a step's matrix products and convolutions, all devices together, by arithmetic on paper: those
             that `jax.checkpoint` has done again and those that are done for nothing (a pipeline's bubble) count too.

@@ -1,12 +1,11 @@
-"""Step times that were measured: by others who published them, each with its program, or by us on one GPU.
+"""Step times that were measured, by others who published them or on one GPU, each with the program that took that time.
 
-    for row in published().values():
+    for row in (*published().values(), *measured().values()):
         row.program.compile(row.plan, row.target), row.seconds
 
 What was published stands in `published.toml`, what a timeline predicts for it in `predicted.json`. What the programs of
-`docs/measured_steps.py` took on a GPU, and what is predicted of them, stands in `measured.json`.
-`docs/measure_on_a_gpu.py` writes the times of a GPU, `docs/predicted_and_measured.py` the predictions, to be shown
-where no compiler is at hand.
+`steps` took on a GPU, and what is predicted of them, stands in `measured.json`. `docs/measure_on_a_gpu.py` writes the
+times of a GPU, `docs/predicted_and_measured.py` the predictions, to be shown where no compiler is at hand.
 
 >>> row = published()["B16"]
 >>> row.model, row.target, round(row.seconds, 1), row.source.split(":")[0]
@@ -35,6 +34,7 @@ from shardviz.costs.accuracy import Accuracy
 from shardviz.costs.machine import machine_of
 from shardviz.gallery.decoders import decoder_of
 from shardviz.gallery.example import Example
+from shardviz.gallery.steps import STEPS
 from shardviz.kept import cached_property
 from shardviz.program.plan import Plan
 from shardviz.records.report import ASKED
@@ -150,7 +150,7 @@ def left_out() -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measured(_Timed):
-    """A measured step; its `key` is one of `STEPS` in `docs/measured_steps.py`.
+    """A measured step; its `key` is one of `STEPS`.
 
     Attributes:
         seconds: the median of several spans of many steps, each span's by their number.
@@ -169,6 +169,21 @@ class Measured(_Timed):
     peak_bytes: int
     foretold: Mapping[str, float] = field(default_factory=dict)
     mended: str = ""
+
+    @cached_property
+    def step(self) -> Example:
+        """What ran."""
+        return STEPS[self.key]()
+
+    @property
+    def program(self) -> Program:
+        """The step, traced."""
+        return self.step.program
+
+    @property
+    def plan(self) -> Plan:
+        """Its plan."""
+        return self.step.plan
 
 
 @functools.cache

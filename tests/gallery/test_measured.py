@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 
 import shardviz as sv
-from docs.measured_steps import (
+from shardviz.compiler import parse, schedule_of
+from shardviz.costs.placement import Placement
+from shardviz.costs.timing import Timing
+from shardviz.costs.walk import Walk
+from shardviz.gallery.measured import measured
+from shardviz.gallery.steps import (
     STEPS,
     alone,
     decode,
@@ -25,11 +30,6 @@ from docs.measured_steps import (
     vit,
     vocabulary,
 )
-from shardviz.compiler import parse, schedule_of
-from shardviz.costs.placement import Placement
-from shardviz.costs.timing import Timing
-from shardviz.costs.walk import Walk
-from shardviz.gallery.measured import measured
 from shardviz.records.kernels import KernelFacts
 from shardviz.records.report import ASKED
 from tests.scripts import loaded
@@ -67,9 +67,8 @@ def test_half_of_what_was_foretold_came_within_a_tenth():
 @pytest.mark.parametrize("path", sorted(RAN.glob("*.hlo.gz")), ids=lambda path: path.name.partition(".")[0])
 def test_the_program_that_ran_is_walked_in_the_time_that_it_took(path):
     row = next(row for row in ROWS.values() if path.name.startswith(f"{file_of(row.key)}."))
-    step = STEPS[row.key]()
-    entries = schedule_of(parse(gzip.decompress(path.read_bytes()).decode()), KernelFacts(step.kernels))
-    place = Placement.of(sv.Plan(dict(step.mesh)).mesh, sv.Machine.of(row.target))
+    entries = schedule_of(parse(gzip.decompress(path.read_bytes()).decode()), KernelFacts(row.step.kernels))
+    place = Placement.of(sv.Plan(dict(row.step.mesh)).mesh, sv.Machine.of(row.target))
     assert Walk(Timing(place, {}).tasks(entries)).now == pytest.approx(row.seconds, rel=0.1)
 
 

@@ -1,6 +1,6 @@
 """Small steps of one device that people run: serving, images, sequences, an optimizer alone, and plain products.
 
-They are there to be measured (`measure_on_a_gpu.py`): each is what dominates some program, with little around it.
+They are there to be measured (`measured`): each is what dominates some program, with little around it.
 
 >>> step = STEPS["product 4096 bfloat16"]()
 >>> [str(each.dtype) for each in step.args]
