@@ -60,14 +60,14 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _devices(seconds: float = 60) -> tuple[str, bool]:
+def _devices() -> tuple[str, bool]:
     """The devices that JAX finds, and whether it finds any."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _DEVICES], capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL
+            [sys.executable, "-c", _DEVICES], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired:
-        return f"JAX did not answer within {seconds:g} s; try again with JAX_PLATFORMS=cpu", False
+        return "JAX did not answer within 60 s; try again with JAX_PLATFORMS=cpu", False
     if done.returncode:
         return f"JAX failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}", False
     return done.stdout.strip().splitlines()[-1], True

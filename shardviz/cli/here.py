@@ -63,7 +63,7 @@ def doctor() -> Answer:
 def lab(state, folder: Path, port: int | None, browser: bool) -> int:
     """Open JupyterLab on a copy of the notebooks in FOLDER.
 
-    What you have edited is never overwritten; what you have not is brought up to date.
+    What is there is never overwritten: rename or delete a notebook to get the shipped one.
     """
     return run_lab(folder, port=port, browser=browser, extra=state.extra)
 

@@ -1,14 +1,11 @@
 """`shardviz lab`: JupyterLab on a copy of the notebooks, which belongs to the person who asked for it.
 
-A notebook is copied when it is not there, and brought up to date as long as it is byte for byte what was copied; the
-hashes of what was copied are kept in the folder. From the first edit on it is the person's, and is left alone.
+A notebook is copied where it is not there. From then on it is the person's, and is left alone.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 import os
 import signal
 import subprocess
@@ -21,7 +18,6 @@ from shardviz.files import write_whole
 
 DEFAULT_FOLDER = "shardviz-notebooks"
 FIRST = "00_start_here.ipynb"
-MANIFEST = ".shardviz-notebooks.json"
 
 
 class LabError(ShardvizError):
@@ -38,16 +34,18 @@ def shipped_notebooks() -> Path:
 
 
 def copy_notebooks(source: Path, folder: Path) -> list[str]:
-    """Copies the shipped notebooks of `source` to a person's folder, never over edits; a line of text about each that
-    was copied, updated, or kept although another is shipped. A `LabError` if the folder cannot be written."""
+    """Copies the shipped notebooks of `source` that a person's folder does not have; a line of text about each that was
+    copied, or kept although the shipped one is another. A `LabError` if the folder cannot be written."""
+    lines = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        copied = _read_manifest(folder / MANIFEST)
-        before, lines = dict(copied), []
         for shipped in sorted(source.glob("*.ipynb")):
-            lines += _copy(shipped, folder / shipped.name, copied)
-        if copied != before:
-            write_whole(folder / MANIFEST, json.dumps(copied, indent=1, sort_keys=True).encode() + b"\n")
+            mine, content = folder / shipped.name, shipped.read_bytes()
+            if not os.path.lexists(mine):
+                write_whole(mine, content)
+                lines.append(f"copied   {mine}")
+            elif mine.read_bytes() != content:
+                lines.append(f"kept     {mine} (the shipped one is another; rename yours to get it)")
     except (OSError, ShardvizError) as error:
         trouble = f"cannot keep the notebooks in {folder}: {getattr(error, 'strerror', None) or error}"
         raise LabError(f"{trouble}; give another folder: shardviz lab FOLDER") from error
@@ -111,36 +109,6 @@ def serve() -> int:
     except KeyboardInterrupt:  # before it takes signals
         return INTERRUPTED
     return INTERRUPTED if Server.instance().interrupted else DONE
-
-
-def _copy(shipped: Path, mine: Path, copied: dict[str, str]) -> list[str]:
-    """Copies or updates one notebook, notes its hash in `copied`, and tells what was done."""
-    content = shipped.read_bytes()
-    new = hashlib.sha256(content).hexdigest()
-    if not os.path.lexists(mine):
-        write_whole(mine, content)
-        copied[mine.name] = new
-        return [f"copied   {mine}"]
-    old = hashlib.sha256(mine.read_bytes()).hexdigest()
-    if old == new:
-        copied[mine.name] = new
-        return []
-    if old == copied.get(mine.name):
-        write_whole(mine, content)
-        copied[mine.name] = new
-        return [f"updated  {mine}"]
-    if new == copied.get(mine.name):
-        return [f"kept     {mine} (you have edited it)"]
-    return [f"kept     {mine} (you have edited it; a newer one has come: rename yours to get it)"]
-
-
-def _read_manifest(path: Path) -> dict[str, str]:
-    """Notebook name → hash of what was copied; empty where there is no manifest, or a damaged one."""
-    try:
-        manifest = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return manifest if isinstance(manifest, dict) else {}
 
 
 if __name__ == "__main__":

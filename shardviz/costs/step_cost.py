@@ -83,7 +83,7 @@ class Needs:
 class StepCost(Keeping, Visible):
     """What a step costs on a machine.
 
-    It shows itself: `print(cost)`, `cost.text(width)`, `cost.html()`, `cost.plot(kind="step")`.
+    It shows itself: `print(cost)`, `cost.text(width)`, `cost.html()`, `cost.plot(kind="roofline")`.
 
     Attributes:
         report: whose step it is.
@@ -261,13 +261,12 @@ class StepCost(Keeping, Visible):
         """The text of a source line, stripped; empty where it is not known."""
         return self.report.line(frame)
 
-    def plot(self, ax: Any = None, kind: str = "step", *, dark: bool = False) -> Any:
+    def plot(self, ax: Any = None, kind: str = "roofline", *, dark: bool = False) -> Any:
         """It as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes.
 
         Args:
             ax: where to draw.
-            kind: `step` (what the time goes to), `roofline`, `memory`, `machine` (the mesh on its chips and links) or
-                `work` (FLOPs by line and phase).
+            kind: `roofline`, or `machine` (the mesh on its chips and links).
             dark: colours for a dark page.
 
         Raises:

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from shardviz.compiler import parse, schedule_of
-from shardviz.costs.footprint import margin_of, span_words
+from shardviz.costs.footprint import alive_in, margin_of, memory_of, span_words, zeros_of
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placed
 from shardviz.costs.timing import HOST, SLICES, Timing
@@ -382,10 +382,14 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
     """What is held over a walk; None where the schedule does not say."""
     if not walk.alive:
         return None
-    report, chip = timed.report, timed.timing.chip
+    report, machine = timed.report, timed.timing.place.machine
+    chip, has, zeros = machine.chip, memory_of(machine), dict[str, float]()
     plan = None if timed.schedule == "listed" else report.memory
     if plan is None:
-        standing = sum(value.bytes_per_device or 0.0 for value in report.held)
+        standing, zeros = (
+            sum(value.bytes_per_device or 0.0 for value in report.held),
+            zeros_of(report.collectives, machine),
+        )
         rests_on = (
             f"estimated at level {report.level}: each array is held from where it is written until it is read last"
         )
@@ -394,7 +398,7 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
         rests_on = f"the buffer assignment of the compiler for {report.target}"
     changes = [(0.0, standing)]
     for begin, entry in walk.alive:
-        alive = entry.alive(chip.own_bytes, chip.kind == "tpu", chip.sent_bytes)
+        alive = alive_in(entry, has, zeros)
         if standing + alive != changes[-1][1]:
             changes.append((begin, standing + alive))
     begins, held = zip(*changes, strict=True)

@@ -31,7 +31,6 @@ from shardviz.explorer.ways import ways as ways_on
 from shardviz.explorer.ways import ways_to
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
 from shardviz.program.intermediates import as_propagated
-from shardviz.records.report import LEVELS
 
 if TYPE_CHECKING:
     from shardviz.ask.program import Program
@@ -124,8 +123,8 @@ class StopCompile:
 
 @dataclass(frozen=True)
 class BeginChore:
-    """A chore of `background.py` is to begin: `presets`, `hunt`, `mend`, `why`, `without` or `dimensions`; a running
-    one is ended."""
+    """A chore of `background.py` is to begin: `presets`, `hunt`, `mend`, `why` or `dimensions`; a running one is
+    ended."""
 
     chore: str
     about: Any = None
@@ -420,7 +419,7 @@ def _mended(now: Snapshot, action: str, ask: Answers) -> Applied:
 
 
 def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
-    offers, why = now.offers, now.why
+    offers = now.offers
     match edit:
         case e.OfferPresets():
             offers = replace(offers, items=(), open=True, busy=True, trouble="")
@@ -447,11 +446,6 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
                 return Applied(replace(now, why=asked), (EndChore("why"),))
             line = "" if subject.source is None else subject.source.short
             return Applied(replace(now, why=replace(asked, line=line, busy=True)), (BeginChore("why", subject),))
-        case e.AskWithout(cause):
-            causes = () if why.answer is None else why.answer.causes
-            if why.busy or not 0 <= cause < len(causes) or cause in why.changes:
-                return Applied(now)
-            return Applied(replace(now, why=replace(why, busy=True, trouble="")), (BeginChore("without", cause),))
         case e.CloseWhy():
             return Applied(replace(now, why=Asked()), (EndChore("why"),))
         case e.FindDimensions():
@@ -474,11 +468,6 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             return Applied(
                 replace(now, deck=now.deck.told(results)), (Compile(ask.task(now.plan, results), at_once=True),)
             )
-        case e.Finish():
-            if now.progress.busy or not now.results.finishable:
-                return Applied(now)
-            task = replace(ask.task(now.plan, now.results), finish=True, due=LEVELS.index("compiled"))
-            return Applied(now, (Compile(task, at_once=True),))
     raise TypeError(f"{edit} is no edit")
 
 

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from shardviz.ask.derived import of_variant
@@ -153,8 +152,6 @@ class Background:
                 self._find_dimensions()
             case "why":
                 self._ask_why(about)
-            case "without":
-                self._begin("without", self._without(about))
             case _:
                 steps = {"presets": self._try_presets, "hunt": self._hunt, "mend": self._mend}
                 self._begin(chore, steps[chore]())
@@ -169,7 +166,6 @@ class Background:
         """Ends a chore; what it has found stays."""
         if name == "why":
             self._question = None
-            self.end("without")
         if name in self.chores:
             self.chores.pop(name).stop()
 
@@ -344,17 +340,6 @@ class Background:
 
         self._elsewhere("why", find, lambda why, trouble: put(busy=False, **(why or {"trouble": trouble})))
 
-    def _without(self, cause: int) -> Steps:
-        """Finds what would change in the program if a cause of the answer did not ask for its axis."""
-        yield
-        asked = self._board.now.why
-        try:
-            changes = {**asked.changes, cause: asked.answer.without(asked.answer.causes[cause])}
-            asked = replace(asked, changes=changes)
-        except ShardvizError as error:
-            asked = replace(asked, trouble=str(error))
-        self._board.put(why=replace(asked, busy=False))
-
     def _find_dimensions(self) -> None:
         """Has the logical dimensions found: it takes a second for a large model."""
         find = lambda: self._board.asking.program.dimensions  # noqa: E731
@@ -405,21 +390,18 @@ class Background:
 
     # Texts, made while somebody looks at them.
 
-    def find_stages(self, other: bool = False) -> None:
-        """Has the texts of the plan made, and, where `other`, those of the card that it is compared with."""
-        now, program = self._board.now, self._board.asking.program
-        wanted = dict.fromkeys((now.plan, now.deck.other.plan) if other else (now.plan,))
-        missing = [plan for plan in wanted if plan not in now.stages]
-        if not missing:
+    def find_stages(self) -> None:
+        """Has the texts of the plan made."""
+        plan, program = self._board.now.plan, self._board.asking.program
+        if plan in self._board.now.stages:
             return
 
-        def put(plan: Plan, items: tuple[Stage, ...] | None, trouble: str) -> None:
+        def put(items: tuple[Stage, ...] | None, trouble: str) -> None:
             if plan in self._board.now.stages:  # else nobody looks at them any more
-                self._board.put(stages={**self._board.now.stages, plan: Stages(items or (), trouble=trouble)})
+                self._board.put(stages={plan: Stages(items or (), trouble=trouble)})
 
-        self._board.put(stages={plan: now.stages.get(plan, Stages(busy=True)) for plan in wanted})
-        for plan in missing:
-            self._elsewhere("texts", lambda plan=plan: tuple(program.stages(plan)), partial(put, plan))
+        self._board.put(stages={plan: Stages(busy=True)})
+        self._elsewhere("texts", lambda: tuple(program.stages(plan)), put)
 
 
 def searches(program: Program, plan: Plan, machine: Machine) -> Iterator[Search]:

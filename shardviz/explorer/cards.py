@@ -67,14 +67,6 @@ class Results(Keeping):
         """The lowest level, by its place in `LEVELS`, at which another report tells something new."""
         return LEVELS.index(self.level) + (not self.carried)
 
-    @property
-    def finishable(self) -> bool:
-        """Whether a compile that runs to its end would tell more: the compiler has planned the memory, the plan fits,
-        and the compile was stopped there."""
-        memory = self.report.memory
-        planned = self.level == "compiled" and not self.carried and memory is not None and memory.fits is not False
-        return planned and "finished" not in self.report.stages
-
     def priced(self, level: str = "") -> tuple[MachineChoice, StepCost | None]:
         """The machine with what is wrong with it, and what the step costs there by a level's report (empty: the
         highest's)."""

@@ -34,28 +34,26 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class CompileTask:
     """A compile to be made: a plan, for a target; the last level that is wanted (`reach`; nothing is compiled for
-    `propagated`), the lowest, by its place in `LEVELS`, whose report is news (`due`), the machine in words, and whether
-    it runs to its end."""
+    `propagated`), the lowest, by its place in `LEVELS`, whose report is news (`due`), and the machine in words."""
 
     plan: Any
     target: Any
     reach: str
     due: int
     place: str
-    finish: bool = False
 
 
 class CompileLoop:
     """Runs the newest task's compile once there was no newer one for `debounce` seconds, and tells how it goes.
 
-    `submit` starts a compile, given the task and what to call with each report (None: only the last matters); `tell` is
-    called with the progress, and with a report where one has come. All that other threads say goes through `inbox`;
-    `future` is the compile that runs, None while none does.
+    `submit` starts a compile, given the task and what to call with each report; `tell` is called with the progress, and
+    with a report where one has come. All that other threads say goes through `inbox`; `future` is the compile that
+    runs, None while none does.
     """
 
     def __init__(
         self,
-        submit: Callable[[CompileTask, OnReport | None], ReportFuture],
+        submit: Callable[[CompileTask, OnReport], ReportFuture],
         tell: Callable[[Progress, Report | None], None],
         debounce: float,
     ):
@@ -133,13 +131,11 @@ class CompileLoop:
         if task.reach == "propagated":
             return
         turn, self._due = self._turn, task.due
-        doing = f"compiling for {task.place}" + (", to the end" if task.finish else "")
         tell = lambda report: self.inbox.post(partial(self._reached, turn, task, report))  # noqa: E731
         try:
             self._pending = None
-            self._tell(Progress("finishing" if task.finish else "compiling", doing, busy=True), None)
-            # of a compile that is finished, what comes before its end is known already
-            future = self.future = self._submit(task, None if task.finish else tell)
+            self._tell(Progress("compiling", f"compiling for {task.place}", busy=True), None)
+            future = self.future = self._submit(task, tell)
             future.add_done_callback(lambda _: self.inbox.post(partial(self._ended, turn, task, future)))
         except BaseException as error:  # an interrupt too: nobody would end what is told to be under way
             self.cancel()

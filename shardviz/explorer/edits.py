@@ -397,12 +397,6 @@ class AskWhy(_Edit, frozen=True):
     axis: Text = ""
 
 
-class AskWithout(_Edit, frozen=True):
-    """Asks what would change in the whole program if one cause of the answer (from 0) did not ask for its axis."""
-
-    cause: Whole
-
-
 class CloseWhy(_Edit, frozen=True):
     """Takes the question and its answer away."""
 
@@ -419,11 +413,6 @@ class Recompile(_Edit, frozen=True):
     """Compiles the present plan again, after a stop or a failure."""
 
 
-class Finish(_Edit, frozen=True):
-    """Has the compile of this plan run to its end, for what only that tells, such as its machine code. Nothing happens
-    where it is not `finishable`, or while an answer is awaited."""
-
-
 class Select(_Edit, frozen=True):
     """Selects a value by the name that it has at a level (empty: the report's own): a page may show an older report
     when clicked."""
@@ -438,7 +427,7 @@ PageEdit = (
     | SetOrder | ExchangeAxes | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeWay | Dismiss | Undo | Redo
     | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakeOffer | TakeRemedy
     | OfferPresets | CloseOffers | FindBest | StopFinding | TryRemedies
-    | AskWhy | AskWithout | CloseWhy | Stop | Recompile | Finish
+    | AskWhy | CloseWhy | Stop | Recompile
 )  # fmt: skip
 """What a page may ask for."""
 Edit = PageEdit | SetMesh | SetPlan | AddCard | FindDimensions | Select

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_TO_THE_END = 10  # how much longer than up to its plan a compile may take: it is 80 to 95 % machine code
-
 
 def _read(path: str) -> Any:
     return property(attrgetter(f"now.{path}"))
@@ -127,7 +125,6 @@ class ExplorerState:
     report: Report = _read("report")
     level: str = _read("report.level")
     changed: frozenset[str] = _read("changed")
-    finishable: bool = _read("results.finishable")
     machine: Machine = _read("machine.machine")
     target: str = _read("machine.target")
     target_remark: str = _read("machine.remark")
@@ -303,15 +300,14 @@ class ExplorerState:
             raise trouble if isinstance(trouble, CompileError) else CompileError(f"no {level} report: {self.message}")
         return self.report
 
-    def _submit(self, task: CompileTask, on_report: OnReport | None) -> ReportFuture:
+    def _submit(self, task: CompileTask, on_report: OnReport) -> ReportFuture:
         return self.program.submit(
             task.plan,
             level=task.reach,
             target=task.target,
-            timeout=self.timeout * (_TO_THE_END if task.finish else 1),
+            timeout=self.timeout,
             memory_limit=self.memory_limit,
             on_report=on_report,
-            finish=task.finish,
         )
 
     def _hear(self, progress: Progress, report: Report | None) -> None:

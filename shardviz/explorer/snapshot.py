@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the answer to a plan is: `propagating`, `compiling`, `partitioned`, `compiled`, `finishing`, `propagated`
-    (where no more was wanted), `stopped` or `failed`; why the last compile failed (`trouble`), and seconds from the
+    """How far the answer to a plan is: `propagating`, `compiling`, `partitioned`, `compiled`, `propagated` (where
+    no more was wanted), `stopped` or `failed`; why the last compile failed (`trouble`), and seconds from the
     change to the last answer, None while one is awaited."""
 
     status: str
@@ -163,8 +163,7 @@ class Asked:
         busy: it is being tried.
         tried: how often Shardy was run for it so far.
         answer: the `Why` or `CollectiveWhy`.
-        trouble: why there is none, or why the last change could not be tried.
-        changes: which cause of the answer was taken away → the `Comparison` of the plan with that.
+        trouble: why there is none.
     """
 
     of: Plan | None = None
@@ -175,7 +174,6 @@ class Asked:
     tried: int = 0
     answer: Any = None
     trouble: str = ""
-    changes: Mapping[int, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -206,7 +204,7 @@ class Snapshot:
         offers: what is offered beside the plan.
         remedies: what helps it, as far as it was tried.
         why: what was asked of a collective, and the answer.
-        stages: the texts of the plans that somebody looks at.
+        stages: the texts of the plan, where somebody looks at them.
         timelines: its step as it would run, where somebody looks at it.
         logical: what is known of the program's logical dimensions.
         error: an edit that was refused, or an error of the explorer's own: `message`, `place` (`mesh`, `argument`,

@@ -1,9 +1,16 @@
 """Bytes that a device holds while a listed schedule (`graph.listed`) runs, and which of them a chip's own memory keeps.
 
-An array is held from where it is written until it is read last, and what is returned to the end. What is updated in its
-place, what a loop hands on, an all-reduce of what nothing else reads, and a result of a donated argument's size lie
-where that lay. As compilers have it, what is gathered is held from where it is waited for, and work that frees more
-than it takes is done when its operands are there: a gradient is gone once its parameter is updated.
+An array is held from where it is written until it is read last; results have their places from begin to end, and
+what is held before one is written may lie there. As compilers have it,
+
+| what | lies where another lay |
+|---|---|
+| what is updated in its place, what a loop hands on | that |
+| an all-reduce of what nothing else reads | its operand |
+| a result of a donated argument's size | the argument |
+
+What a collective takes and what it gives are there together when it is waited for. Work that frees more than it takes
+is done when its operands are there: a gradient is gone once its parameter is updated.
 """
 
 from __future__ import annotations
@@ -51,6 +58,41 @@ def alive_at(
     for node in () if inside else returned:
         if node.place not in arguments and node.place not in placed and take_donated(donated, node.place.size):
             placed.add(node.place)
+    rows = ((slot.number, each) for slot in scope.slots for each in slot.done if isinstance(each, Scheduled))
+    waited = {each.name: number for number, each in rows if each.kind == "end"}
+    for node in scope.nodes:
+        for name in node.sent:
+            node.need(scope.slots[waited.get(name, 0)])
+    _run(scope, placed)
+    elsewhere = arguments | placed
+    carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
+    elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
+    for node in returned:
+        node.need(scope.slots[-1])
+    lives = list[_Life]()
+    for node in scope.nodes:
+        if node.written and node.place is node and node.slot.scope is scope and node not in elsewhere:
+            late = max((waited.get(name, 0) for name in node.begun), default=0) if node.fusion is None else 0
+            begin = max(node.made, late)
+            lives.append(_Life(node, begin, max(node.last, begin)))
+    if not inside:
+        lives = _beside_results(lives, {node.place for node in returned})
+    return _sums(lives, len(scope.slots), padding_of)
+
+
+class _Life(NamedTuple):
+    """An array in a place of its own, from one slot to another."""
+
+    node: ListedArray
+    begin: int
+    end: int
+    in_result: bool = False
+    """On a TPU, which stores it as bfloat16, it lies in the place of a result."""
+
+
+def _run(scope: Scope, placed: set[ListedArray]) -> None:
+    """Notes when fusions run, and that their operands are needed until then; `placed` results have their places."""
+    arguments = {*scope.arguments}
     last: dict[ListedArray, Fusion] = {}
     fusions = [each for slot in scope.slots for each in slot.done if isinstance(each, Fusion)]
     for fusion in fusions:
@@ -65,32 +107,52 @@ def alive_at(
         if (at := fusion.early or fusion.slot) is not None:
             for node in fusion.read:
                 node.need(at)
-    elsewhere = arguments | placed
-    carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
-    elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
-    for node in returned:
-        node.need(scope.slots[-1])
-    ends = len(scope.slots)
-    rows = ((slot.number, each) for slot in scope.slots for each in slot.done if isinstance(each, Scheduled))
-    waited = {each.name: number for number, each in rows if each.kind == "end"}
+
+
+def _beside_results(lives: list[_Life], results: set[ListedArray]) -> list[_Life]:
+    """What has a place of its own when results have theirs all the time.
+
+    What is held before a result is written lies in its place, one array at a time, the largest first, each where least
+    room is left over; what may lie in a chip's own memory after the others.
+    """
+    places = [(life.node, [(life.begin, life.end)]) for life in lives if life.node in results]
+    places.sort(key=lambda place: place[0].size)
+    beside = [_Life(life.node, 0, life.end) for life in lives if life.node in results]
+    for life in sorted(lives, key=lambda life: (life.node.room > 0, -life.node.size)) if places else lives:
+        node, begin, end, _ = life
+        if node in results:
+            continue
+        is_halved = is_rounded(node.value)
+        for result, taken in places:
+            if node.size <= result.size * (1 + is_halved) and all(end < first or last < begin for first, last in taken):
+                taken.append((begin, end))
+                if is_halved:
+                    beside.append(life._replace(in_result=True))
+                break
+        else:
+            beside.append(life)
+    return beside
+
+
+def _sums(lives: list[_Life], slots: int, padding_of: Callable[[GraphValue], float]) -> list[Held]:
+    """What is held at each slot."""
     changes: dict[int | str, list[float]] = {}
-    for node in scope.nodes:
-        if node.written and node.place is node and node.slot.scope is scope and node not in elsewhere:
-            late = max((waited.get(name, 0) for name in node.begun), default=0) if node.fusion is None else 0
-            begin = max(node.made, late)
-            padding, less = node.size * padding_of(node.value), node.size / 2 * is_rounded(node.value)
-            sizes: dict[int | str, float] = {"whole": node.size, "padding": padding, "rounded": less}
-            if node.room:
-                moved = -1 if node.sent or node.begun else 1
-                sizes[moved * node.room] = node.size + padding - less
-            for what, size in sizes.items():
-                if size:
-                    row = changes.setdefault(what, [0.0] * (ends + 1))
-                    row[begin] += size
-                    row[max(node.last, begin) + 1] -= size
+    for node, begin, end, in_result in lives:
+        padding, less = node.size * padding_of(node.value), node.size / 2 * is_rounded(node.value)
+        if in_result:
+            padding, less = 0.0, node.size
+        sizes: dict[int | str, float] = {"whole": node.size, "padding": padding, "rounded": less}
+        if node.room:
+            moved = -1 if node.sent or node.begun else 1
+            sizes[moved * node.room] = node.size + padding - less
+        for what, size in sizes.items():
+            if size:
+                row = changes.setdefault(what, [0.0] * (slots + 1))
+                row[begin] += size
+                row[end + 1] -= size
     sums = {what: [*accumulate(row[:-1])] for what, row in changes.items()}
-    whole, padding, less = (sums.pop(what, [0.0] * ends) for what in ("whole", "padding", "rounded"))
-    on_chip = ({room: row[n] for room, row in sums.items() if row[n] > 0} for n in range(ends))
+    whole, padding, less = (sums.pop(what, [0.0] * slots) for what in ("whole", "padding", "rounded"))
+    on_chip = ({room: row[n] for room, row in sums.items() if row[n] > 0} for n in range(slots))
     return [Held(*each) for each in zip(whole, padding, less, on_chip, strict=True)]
 
 

@@ -114,6 +114,7 @@ class ScheduleBuilder:
             entry_of: operation that has no entries → that of its work, where it is a fusion of its own.
         """
         self._shape_of, self._bytes_of, self._entry_of = shape_of, bytes_of, entry_of
+        self._images: dict[tuple[Dims, Dims], None] = {}  # dims as of `image_padding`, shape without the features
         self._padded: dict[Dims, float] = {}
         self._nodes: dict[GraphValue, ListedArray] = {}
         self._scopes: list[Scope] = []
@@ -201,7 +202,14 @@ class ScheduleBuilder:
         return ListedArray(value, self._bytes_of(value), slot, *args)
 
     def _padding_of(self, value: GraphValue) -> float:
-        return self._padded.get(self._shape_of(value), 0.0) if self._padded else 0.0
+        if not self._images:
+            return 0.0
+        shape = self._shape_of(value)
+        if shape not in self._padded:
+            images = (dims for dims, around in self._images if _around(shape, dims) == around)
+            dims = next(images, None)
+            self._padded[shape] = 0.0 if dims is None else image_padding(shape, dims)
+        return self._padded[shape]
 
     def _there(self, value: GraphValue) -> None:
         """A value that is in memory from the block's begin on."""
@@ -327,7 +335,9 @@ class ScheduleBuilder:
         if kind == "convolution":
             laid = operation.convolution
             for value, dims in ((operation.array(0), laid.input), (operation.result, laid.output)):
-                self._padded.setdefault(shape := self._shape_of(value), image_padding(shape, dims))
+                if (image := (dims, _around(self._shape_of(value), dims))) not in self._images:
+                    self._images[image] = None
+                    self._padded.clear()
         if kind == "reduce":
             fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS) or self._softmax_behind(operands[0])
         if kind in _DOTS and (self._is_scattered(operation.results[0]) or any_gathered(operands)):
@@ -527,6 +537,11 @@ class ScheduleBuilder:
             if node.is_slice:
                 limit = node.size if limit is None else min(limit, node.size)
             nodes += [(each, limit) for each in node.operands]
+
+
+def _around(shape: Dims, dims: Dims) -> Dims:
+    """A shape without the features, whose place is the second of `dims`."""
+    return (*shape[: dims[1]], 0, *shape[dims[1] + 1 :])
 
 
 def _is_one(value: GraphValue) -> bool:

@@ -23,7 +23,7 @@ from shardviz.notation.spec import axis_name
 from shardviz.records import CollectiveTotal, Frame, Value, sum_collectives
 from shardviz.records.collectives import axes_words
 from shardviz.records.options import Option
-from shardviz.visible import Visible, paint
+from shardviz.visible import Visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,10 +162,6 @@ class Comparison(Visible):
     def line(self, frame: Frame | None) -> str:
         """The text of a source line, stripped; empty where it is not known."""
         return "" if frame is None else self.source.get(frame.file, {}).get(frame.line, "").strip()
-
-    def plot(self, ax: Any = None, kind: str = "", *, dark: bool = False) -> Any:
-        """What is moved over each mesh axis, and the step, of every report as bars, drawn with matplotlib."""
-        return paint("plot", self, ax, kind, dark=dark)
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The comparison as JSON text: names, level, and what differs; bytes, seconds and FLOPs on one device."""

@@ -37,7 +37,7 @@ from shardviz.paint.saved import PICTURES
 from shardviz.program.rules import patterns_of
 from shardviz.records.amounts import plural
 from shardviz.view.cards import offers_document, preview_document, severity_words
-from shardviz.view.difference import difference_pane, line_difference, with_difference
+from shardviz.view.difference import difference_pane
 from shardviz.view.document import Block, Document, Piece, Section, Table, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
@@ -56,7 +56,6 @@ from shardviz.view.rosetta import found_value, read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
 from shardviz.view.stages import MOST_ROWS, stages_shown
 from shardviz.view.verdict import verdict_document
-from shardviz.view.why import asked_document
 from shardviz.visible import bundle
 
 if TYPE_CHECKING:
@@ -142,9 +141,9 @@ def _offers(explorer: Explorer) -> Json:
 
 def _why(explorer: Explorer) -> Json:
     asked = explorer.state.now.why
-    told = asked_document(asked)
+    told = {} if asked.answer is None else pane(document(asked.answer))
     fields = ("line", "name", "axis", "busy", "trouble", "tried")
-    return {**({} if told is None else pane(told)), **{name: getattr(asked, name) for name in fields}}
+    return {**told, **{name: getattr(asked, name) for name in fields}}
 
 
 def _values(explorer: Explorer) -> Json:
@@ -170,30 +169,12 @@ def _preview(explorer: Explorer) -> Json:
 
 def _stages(explorer: Explorer) -> Json:
     state = explorer.state
-    with_other = explorer.query.get("against") == "card"
-    state.background.find_stages(with_other)  # which does nothing where they are being made
-    now, other = state.deck.now, state.deck.other
-    own, beside = (state.now.stages.get(plan, Stages()) for plan in (state.plan, other.plan))
-    waits = "Shardy is being run …" if own.busy or (with_other and beside.busy) else ""
-    document, facts = stages_shown(
-        own.with_reports(now.results.reports),
-        None if other is now else beside.with_reports(other.results.reports),
-        other.name,
-        explorer.query,
-        waits=waits,
-        trouble=own.trouble,
-    )
-    return pane(document, **facts, most=MOST_ROWS, other=other.name)
-
-
-def _memory(explorer: Explorer) -> Json:
-    told = with_difference(memory_pane(explorer.state.now), explorer.state.deck, ("memory",))
-    return pane(told, finishable=explorer.state.finishable)
-
-
-def _costs(explorer: Explorer) -> Json:
-    told = cost_pane(explorer.state.cost, explorer.state.cost_error)
-    return pane(with_difference(told, explorer.state.deck, ("step", "work", "collectives")))
+    state.background.find_stages()  # which does nothing where they are being made
+    own = state.now.stages.get(state.plan, Stages())
+    waits = "Shardy is being run …" if own.busy else ""
+    texts = own.with_reports(state.now.results.reports)
+    document, facts = stages_shown(texts, explorer.query, waits=waits, trouble=own.trouble)
+    return pane(document, **facts, most=MOST_ROWS)
 
 
 def _timeline(explorer: Explorer) -> Json:
@@ -242,9 +223,7 @@ def _problems(explorer: Explorer) -> Json:
 
 def _texts(explorer: Explorer) -> Json:
     """The texts of the source; what is known of its lines is made with them."""
-    state = explorer.state
-    source = source_pane(explorer._timed, state.cost, line_difference(state.deck))
-    explorer._lines, texts = source_view(source)
+    explorer._lines, texts = source_view(source_pane(explorer._timed, explorer.state.cost))
     return texts
 
 
@@ -301,8 +280,8 @@ class Explorer(Delivered):
     lines = shown(traitlets.Dict(), _opened, {"report", "cost", "deck", "machine", "remedies", "opened"}, tab="source")
     why = shown(traitlets.Dict(), _why, {"why"})
     head = shown(traitlets.Dict(), _head, {"report", "machine", "cost"})
-    texts = shown(traitlets.Dict(), _texts, {"report", "cost", "deck"}, tab="source")
-    source = shown(traitlets.Dict(), lambda e: e._lines, {"report", "cost", "deck"}, tab="source")
+    texts = shown(traitlets.Dict(), _texts, {"report", "cost"}, tab="source")
+    source = shown(traitlets.Dict(), lambda e: e._lines, {"report", "cost"}, tab="source")
     problems = shown(traitlets.Dict(), _problems, {"report", "cost", "tab"})
     values = shown(traitlets.Dict(), _values, {"report", "changed", "query"}, tab="values")
     collectives = shown(traitlets.Dict(), _collectives, {"report", "cost", "query"}, tab="collectives")
@@ -310,16 +289,23 @@ class Explorer(Delivered):
     shards = shown(traitlets.Dict(), _shards, {"report", "selection", "tab", "device"})
     constraints = shown(traitlets.Dict(), _constraints, {"report", "selection", "plan"})
     rosetta = shown(traitlets.Dict(), _rosetta, {"report", "selection", "reading"}, tab="rosetta")
-    memory = shown(traitlets.Dict(), _memory, {"report", "machine", "cost", "deck"}, tab="memory")
-    costs = shown(traitlets.Dict(), _costs, {"report", "machine", "cost", "deck"}, tab="cost")
+    memory = shown(
+        traitlets.Dict(), lambda e: pane(memory_pane(e.state.now)), {"report", "machine", "cost"}, tab="memory"
+    )
+    costs = shown(
+        traitlets.Dict(),
+        lambda e: pane(cost_pane(e.state.cost, e.state.cost_error)),
+        {"report", "machine", "cost"},
+        tab="cost",
+    )
     difference = shown(
         traitlets.Dict(), lambda e: pane(difference_pane(e.state.deck)), {"report", "cost", "deck"}, tab="difference"
     )
-    stages = shown(traitlets.Dict(), _stages, {"report", "deck", "stages", "query"}, tab="stages")
+    stages = shown(traitlets.Dict(), _stages, {"plan", "report", "stages", "query"}, tab="stages")
     machine = shown(
         traitlets.Dict(),
-        lambda e: machine_view(e.state.cost, e.state.cost_error, e.state.deck),
-        {"machine", "cost", "deck", "report"},
+        lambda e: machine_view(e.state.cost, e.state.cost_error),
+        {"machine", "cost", "report"},
         tab="machine",
     )
     company = shown(
@@ -411,9 +397,8 @@ class Explorer(Delivered):
         Args:
             path: the file. `.json` has the cards, the machine and the selection, which `sv.open` opens again; `.html`
                 is a page of all panes with nothing outside it (no script, no network), `.md` and `.txt` the same as
-                text; `.svg`, `.png` and `.pdf` a picture of the step on its machine, or of the collectives where none
-                is chosen.
-            kind: which picture, as for `StepCost.plot` and the report's.
+                text; `.svg`, `.png` and `.pdf` a picture of the step on its machine, the roofline.
+            kind: which picture, as for `StepCost.plot`.
             dark: a picture for a dark page.
 
         Returns:

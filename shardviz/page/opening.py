@@ -36,7 +36,6 @@ def explore(
     donate_argnums: Any = (),
     donate_argnames: Any = (),
     level: str = "compiled",
-    debounce: float = 0.03,
     timeout: float = 60.0,
     memory_limit: float | None = None,
     target: Any = "cpu",
@@ -55,7 +54,6 @@ def explore(
         in_specs, out_specs: pytree prefixes of PartitionSpecs, as `jax.jit` takes them.
         static_argnums, static_argnames, donate_argnums, donate_argnames: as `jax.jit` takes them.
         level: how far to go after each change: `propagated`, `partitioned` or `compiled`.
-        debounce: seconds without a newer change before a compile is started.
         timeout: seconds that a compile may take; `explorer.state.timeout` changes it later.
         memory_limit: bytes that a compile may use, None for no limit; `explorer.state.memory_limit` changes it later.
         target: the machine that the plan is for: `cpu`, `tpu v5p:4x4x4`, `gpu h100:8x8`, a chip alone (`v5p`: its most
@@ -103,7 +101,7 @@ def explore(
     if not isinstance(program, Program):
         program = program_of(program, args, kwargs, None if plan is None else plan.mesh, **options)
     plan = _own_plan(program, in_specs, out_specs) if plan is None else plan
-    limits: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
+    limits: dict[str, Any] = {"timeout": timeout, "memory_limit": memory_limit}
     on: dict[str, Any] = {"target": target, "tokens": tokens, "model_flops": model_flops}
     return Explorer(ExplorerState(program, plan, level=level, **limits, **on))
 
@@ -114,7 +112,6 @@ def open(
     *,
     target: Any = None,
     level: str = "compiled",
-    debounce: float = 0.03,
     timeout: float = 60.0,
     memory_limit: float | None = None,
 ) -> Explorer | SavedSession:
@@ -125,7 +122,7 @@ def open(
         program: what `sv.trace` gave, or an example of the gallery: the explorer goes on with its cards, for each of
             which Shardy is asked anew. None to look at what was saved, and no more.
         target: another machine than the saved one; needed where its chip is one of your own.
-        level, debounce, timeout, memory_limit: as `explore`.
+        level, timeout, memory_limit: as `explore`.
 
     Returns:
         The `Explorer`; without a program a `SavedSession`, which shows its cards and reports, and has them as `.deck`,
@@ -151,13 +148,9 @@ def open(
             f"open: program is what sv.trace(fn, ...) gives, or an example of sv.gallery, not {reprlib.repr(program)} "
             f"({type(program).__name__})"
         )
-    limits: dict[str, Any] = {"debounce": debounce, "timeout": timeout, "memory_limit": memory_limit}
-    if program is None:
-        limits = {}
-    else:
+    if program is not None:
         processes.start()
-        limits["level"] = level
-    session = read_session(path, program, target, **limits)
+    session = read_session(path, program, target, level=level, timeout=timeout, memory_limit=memory_limit)
     return Explorer(session) if isinstance(session, ExplorerState) else session
 
 

@@ -47,8 +47,8 @@ def source_view(document: Document) -> tuple[Json, Json]:
 
 
 def _line(row: Json) -> Json:
-    number, bar, _, amount, *more = row["cells"]
-    line: Json = {"n": number["t"]} | ({"bar": bar["v"]} if bar["v"] else {}) | ({"more": more[0]} if any(more) else {})
+    number, bar, _, amount = row["cells"]
+    line: Json = {"n": number["t"]} | ({"bar": bar["v"]} if bar["v"] else {})
     line |= {"amount": amount} if amount else {}
     if "sel" in row:
         line["at"] = row["sel"][1]
@@ -85,8 +85,6 @@ def _doing(state: ExplorerState) -> str:
     """What a busy state is doing, in a few words; `message` is the whole sentence."""
     if not state.busy:
         return ""
-    if state.status == "finishing":
-        return "making machine code"
     if state.status != "propagating" and "simulated" not in state.message:
         return state.message.partition(";")[0].partition(" for ")[0]
     return "planning memory" if state.status == "partitioned" else "partitioning"

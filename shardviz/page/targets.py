@@ -11,7 +11,6 @@ from shardviz.costs.chips import Chip
 from shardviz.costs.machine import natural, sizes_near, topologies
 from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import StepCost
-from shardviz.explorer.cards import Deck
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
@@ -19,7 +18,6 @@ from shardviz.page.payload import Json, pane
 from shardviz.paint.json import json_of
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.options import option_sets, options_text
-from shardviz.view.difference import with_links
 from shardviz.view.machine_picture import company_picture, machine_picture
 from shardviz.view.placement import device_pane, machine_pane, orders_pane, without_machine
 
@@ -133,9 +131,9 @@ def _sensible(chip: Chip, mesh: DeviceMesh) -> tuple[Machine, ...]:
 # The tab of the machine.
 
 
-def machine_view(cost: StepCost | None, why: str = "", deck: Deck | None = None) -> Json:
-    """What each axis rides on, the machine with the mesh on it, and the orders to choose from, the open card told
-    against another; without a machine that has links only what to do about it."""
+def machine_view(cost: StepCost | None, why: str = "") -> Json:
+    """What each axis rides on, the machine with the mesh on it, and the orders to choose from; without a machine that
+    has links only what to do about it."""
     if cost is None:
         return pane(without_machine(why, "links between them", "machine-why"))
     options = orders(cost)
@@ -145,8 +143,7 @@ def machine_view(cost: StepCost | None, why: str = "", deck: Deck | None = None)
         "now": next(place for place, option in enumerate(options) if option.now),
         "listed": cost.mesh.text.partition("devices=")[2].partition(" slices=")[0],
     }
-    told = machine_pane(cost) if deck is None else with_links(machine_pane(cost), deck)
-    return pane(told, picture=machine_picture(cost.placement).to_json(), orders=choice)
+    return pane(machine_pane(cost), picture=machine_picture(cost.placement).to_json(), orders=choice)
 
 
 def company_view(cost: StepCost | None, device: int, report: Report, selected: str) -> Json:

@@ -74,9 +74,9 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
     return ax
 
 
-def png_of(picture: Picture, *, dark: bool = False, scale: float = 2.0) -> bytes:
-    """A PNG file of a Picture with its title, legend and notes; `scale` dots for each of its pixels."""
-    return _file(picture, dark, format="png", dpi=PIXELS * scale)
+def png_of(picture: Picture, *, dark: bool = False) -> bytes:
+    """A PNG file of a Picture with its title, legend and notes; two dots for each of its pixels."""
+    return _file(picture, dark, format="png", dpi=PIXELS * 2)
 
 
 def pdf_of(picture: Picture, *, dark: bool = False) -> bytes:

@@ -84,14 +84,7 @@ ROLES = {
     "shade": ("#D9E0E7", "#323E4A"),
     "muted": (MUTED, "#B5B5B5"),
     "work": ("#59636E", "#A6ADB5"),
-    "part 0": ("#56B4E9", "#8ACDF4"),
-    "part 1": ("#E69F00", "#F5BE4A"),
-    "part 2": ("#CC79A7", "#E3A3C6"),
-    "part 3": (MUTED, "#B5B5B5"),
-    "forward": ("#3F4C5A", "#D3DAE1"),
     "rematerialised": ("#7A8795", "#8E9BA8"),
-    "backward": ("#9FABB7", "#6B7884"),
-    "update": ("#C9D1D9", "#46515C"),
 }
 """The colours of a Picture's roles that are words, on a light page and on a dark one."""
 

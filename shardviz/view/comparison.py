@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from shardviz.judge.changes import CollectiveChange
@@ -13,7 +12,6 @@ from shardviz.records import Frame, Value
 from shardviz.records.amounts import format_bytes, format_change, format_count, format_flops, format_seconds, plural
 from shardviz.records.options import options_text
 from shardviz.records.sums import CollectiveTotal
-from shardviz.view.cost_pictures import Bar, axes_part, bars
 from shardviz.view.document import (
     Block,
     Document,
@@ -35,7 +33,6 @@ from shardviz.view.document import (
     value_spec,
     words,
 )
-from shardviz.view.picture import Picture, picture
 
 _MOST_SPECS, _MOST_COLLECTIVES = 24, 24
 _TITLES = {"work": "Matrix products", "collectives": "Collectives", "memory": "Memory", "step": "Step"}
@@ -106,11 +103,10 @@ _Number = tuple[Amount, dict[str, Amount]]
 """The first of a number's amounts, and all of them by the report that they are of."""
 
 
-def amounts_table(comparison: Comparison, groups: Collection[str] = tuple(_TITLES)) -> Table:
-    """A row a number of these groups, a column a report; from the second report on with its difference to the
-    baseline."""
+def amounts_table(comparison: Comparison) -> Table:
+    """A row a number, a column a report; from the second report on with its difference to the baseline."""
     by_name: dict[tuple[str, str], dict[str, Amount]] = {}
-    for amount in (a for a in comparison.amounts if a.group in groups):
+    for amount in comparison.amounts:
         by_name.setdefault((amount.group, amount.name), {})[amount.of] = amount
     rows = [each for each in by_name.values() if any(a.before or a.after for a in each.values())]
     rows = [(next(iter(each.values())), each) for each in rows]
@@ -244,23 +240,3 @@ def _arrow(sides: Sequence[str | None]) -> str:
     """`1 → 3`, or one text where both are the same; a dash where a side has none."""
     shown = ["–" if side is None else side for side in sides]
     return shown[0] if shown[0] == shown[1] else " → ".join(shown)
-
-
-@picture.register
-def _(comparison: Comparison, kind: str = "") -> Picture:
-    """Operand bytes over each mesh axis, and the bounds of the step, of every report: a bar each."""
-    mesh = comparison.meshes[comparison.names[0]]
-    rows: list[Bar] = []
-    moved = [a for a in comparison.amounts if a.group == "collectives" and a.unit == "bytes"]
-    shown = [*moved, *(a for a in comparison.amounts if a.name.startswith("step"))]
-    for name in dict.fromkeys(a.name for a in shown):
-        each = [a for a in shown if a.name == name]
-        numbers = [(comparison.names[0], each[0].before), *((a.of, a.after) for a in each)]
-        unit, most = each[0].unit, max(n or 0.0 for a in shown if a.unit == each[0].unit for n in (a.before, a.after))
-        if not any(n for _, n in numbers):
-            continue
-        for of, number in numbers:
-            part = axes_part(mesh, each[0].axes, (number or 0.0) / (most or 1.0), "work")
-            rows.append((f"{name}, {of}", (part,), amount_text(number, unit)))
-    title = f"{comparison.program}: {' and '.join(comparison.names)}, level {comparison.level}"
-    return replace(bars(rows, title=title, mesh=mesh), notes=comparison.notes)

@@ -14,7 +14,6 @@ from shardviz.judge.report import Report
 from shardviz.records import Collective, Frame, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
-from shardviz.view.difference import LineDifference
 from shardviz.view.document import (
     Block,
     Column,
@@ -44,13 +43,11 @@ _HOT = 0.5  # of the line that takes longest
 _PHASES = {"forward": "fwd", "backward": "bwd", "rematerialised": "remat", "update": ""}
 _LATER = ("transpose(", "rematted_computation")
 _COLUMNS = (Column("", right=True), Column(""), Column(""), Column("", right=True))
-_DIFFERENCE = Column("", right=True)
 _COMPUTE = "matrix products of this line, forward, backward and recomputed, in a step"
 
 
-def source_pane(report: Report, cost: StepCost | None = None, against: LineDifference | None = None) -> Document:
-    """The lines that the report knows, file by file, with the step's cost and what differs from another plan, where
-    known."""
+def source_pane(report: Report, cost: StepCost | None = None) -> Document:
+    """The lines that the report knows, file by file, with the step's cost, where known."""
     values, collectives = _by_line(report.intermediates), _by_line(report.collectives)
     computes = {} if cost is None else cost.compute_by_line()
     works = work_lines(cost)
@@ -73,16 +70,15 @@ def source_pane(report: Report, cost: StepCost | None = None, against: LineDiffe
             parts = _share(computed, most, moved, cost)
             compute = (words("compute"), words(format_seconds(computed), strong=True, tip=_COMPUTE))
             products = (paragraph(*compute),) if computed else ()
-            below = [*_values(held, frame), *products, *_moves(moved, frame, at, against)]
+            below = [*_values(held, frame), *products, *_moves(moved, frame)]
             amount = computed + moves.get(at, 0.0)
-            more = [_amount(amount, cost, hot=amount > _HOT * most)]
-            more += [] if against is None else [against.said(at)]
             line = code(text, quiet=frame is None, tip=text.strip())
             selects = None if frame is None else ("line", frame.short)
-            rows.append(row(words(str(n), quiet=True), bar(parts), line, *more, detail=below, selects=selects))
+            taken = _amount(amount, cost, hot=amount > _HOT * most)
+            rows.append(row(words(str(n), quiet=True), bar(parts), line, taken, detail=below, selects=selects))
         if rows:
             table = Table(
-                columns=_COLUMNS if against is None else (*_COLUMNS, _DIFFERENCE),
+                columns=_COLUMNS,
                 rows=tuple(rows),
                 first=MOST_LINES,
                 most=MOST_LINES,
@@ -147,23 +143,17 @@ def _values(values: Sequence[Value], frame: Frame | None) -> Iterator[Paragraph]
         yield paragraph(*pieces)
 
 
-def _moves(
-    collectives: Sequence[Collective], frame: Frame | None, at: tuple[str, int], against: LineDifference | None
-) -> Iterator[Paragraph]:
-    """A paragraph for each kind over each set of axes; marked where only one of the two plans has it."""
+def _moves(collectives: Sequence[Collective], frame: Frame | None) -> Iterator[Paragraph]:
+    """A paragraph for each kind over each set of axes."""
     totals = sum_collectives(collectives, "kind_axes")
-    new = against.new.get(at, ()) if against is not None else ()
     for total in totals[:_MOST_KINDS]:
-        yield paragraph(*_moved(total, (total.kinds[0], total.axes) in new))
+        yield paragraph(*_moved(total))
     left = len(totals) - _MOST_KINDS
     if left > 0 and frame is not None:
         yield paragraph(words(f"+{left} more kinds", selects=("collectives of", frame.short)))
-    for kind, over in sorted(against.gone.get(at, ()), key=str) if against is not None else ():
-        tip = f"only {against.name} has it" if against is not None else ""
-        yield paragraph(words(kind, strong=True), axes(over), words("removed", tone="good", tip=tip))
 
 
-def _moved(total: CollectiveTotal, new: bool = False) -> Iterator[Piece]:
+def _moved(total: CollectiveTotal) -> Iterator[Piece]:
     """`all-gather` `model` `2.10 MB × 80` `4.35 ms` `fwd`."""
     each, *others = {c.sent_bytes for c in total.collectives}
     yield moved(total.kinds[0], total.axes, total.collectives[0].source)
@@ -182,7 +172,5 @@ def _moved(total: CollectiveTotal, new: bool = False) -> Iterator[Piece]:
     )
     if phases:
         yield words(phases, quiet=True)
-    if new:
-        yield words("new", strong=True, tone="bad", tip="the plan that this is compared with has none here")
     if one.name and one.source is not None:
         yield why(one.name)

@@ -1,4 +1,4 @@
-"""The texts that a program goes through, one at a time: searched, held against the one before, or another plan's.
+"""The texts that a program goes through, one at a time: searched, held against the one before.
 
 A line that is different is marked in front (`+`, `−`, `~`) and in colour, what is new in it stands out; each line leads
 to the line of the person's source that it comes from.
@@ -24,18 +24,12 @@ COLUMNS = (Column("", right=True), Column("program", wrap=True), Column("line"))
 
 
 def stages_shown(
-    stages: Sequence[Stage],
-    others: Sequence[Stage] | None,
-    other: str,
-    query: Query,
-    *,
-    waits: str = "",
-    trouble: str = "",
+    stages: Sequence[Stage], query: Query, *, waits: str = "", trouble: str = ""
 ) -> tuple[Document, dict[str, Any]]:
-    """A text of the plan (`stages`) beside those of the card that it is compared with (`others`), as a query has it:
-    `stage` (a name), `find` (words of a line), `line` (`model.py:20`), `against` (`stage` or `card`), `only` (what
-    differs), `at` (the first row). Besides for the page's controls: `name` of the text; `names`, the name, title and
-    language of each; `against`, and what it `could` be held against; rows that were `found`, the first, `at`."""
+    """A text of the plan, as a query has it: `stage` (a name), `find` (words of a line), `line` (`model.py:20`),
+    `against` (`stage`: the text before), `only` (what differs), `at` (the first row). Besides for the page's controls:
+    `name` of the text; `names`, the name, title and language of each; `against`, and what it `could` be held against;
+    rows that were `found`, the first, `at`."""
     blocks: list[Block] = [paragraph(words(trouble, tone="warn"), name="stages-trouble")] if trouble else []
     blocks += [paragraph(waits, quiet=True, name="stages-busy")] if waits else []
     if not stages:
@@ -44,12 +38,7 @@ def stages_shown(
     stage = next((s for s in stages if s.name == query.get("stage")), stages[-1])
     place = stages.index(stage)
     before = stages[place - 1] if place and stages[place - 1].kind == stage.kind else None
-    could = tuple(what for what, base_of in (("stage", before), ("card", others)) if base_of is not None)
-    against = query.get("against") if query.get("against") in could else ""
-    alike = next((s for s in others or () if s.name == stage.name), None)
-    if against == "card" and alike is None and not waits:
-        blocks.append(paragraph(f"{other} has no such text: it did not get this far."))
-    base = before if against == "stage" else alike if against == "card" else None
+    base = before if query.get("against") == "stage" else None
     same = (LineChange("same", n, line.text) for n, line in enumerate(stage.lines))
     all_rows = [*same] if base is None else _changes(base.lines, stage.lines)
     chosen = _chosen(all_rows, stage.lines, query, base is not None)
@@ -57,15 +46,15 @@ def stages_shown(
     shown = chosen[at : at + MOST_ROWS]
     rows = tuple(_row(change, stage.lines) for change in shown)
     title = (words(stage.title, strong=True), words(stage.told, quiet=True))
-    named = base.title if base is not None and against == "stage" else other
-    lead = () if base is None else (tuple(_counted(all_rows, named)),)
+    lead = () if base is None else (tuple(_counted(all_rows, base.title)),)
     if not rows:
         blocks.append(paragraph("No line matches.", quiet=True, name="stages-none"))
     else:
         table = Table(columns=COLUMNS, rows=rows, first=24, most=MOST_ROWS, noun="line", folds="never", name="stage")
         blocks.insert(0, table)
     names = tuple((s.name, s.title, s.kind) for s in stages)
-    facts = {"name": stage.name, "names": names, "against": str(against), "could": could}
+    could = () if before is None else ("stage",)
+    facts = {"name": stage.name, "names": names, "against": "" if base is None else "stage", "could": could}
     return Document(title=title, lead=lead, blocks=tuple(blocks)), {**facts, "at": at, "found": len(chosen)}
 
 

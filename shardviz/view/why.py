@@ -1,21 +1,14 @@
-"""Why a value is sharded as it is, and why a collective is there: a sentence first, then the chain as a table.
-
-In the explorer what would change without each cause stands below it.
-"""
+"""Why a value is sharded as it is, and why a collective is there: a sentence first, then the chain as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from shardviz.explorer.snapshot import Asked
-from shardviz.judge.comparison import Comparison
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 from shardviz.records.why import AxisWhy, Cause, CollectiveWhy, Contest, Effect, Hop, Source, Way, Why
-from shardviz.view.comparison import difference_piece
 from shardviz.view.document import (
     Block,
     Cell,
@@ -316,59 +309,3 @@ def _at(frame: Frame | None, source: Lines) -> tuple[Piece, ...]:
 def _short(frame: Frame | None, source: Lines) -> Piece:
     """A source line in a table: its text is the tip."""
     return words("") if frame is None else line(frame, tip=source.get(frame.file, {}).get(frame.line, "").strip())
-
-
-# What would change without each cause.
-
-_AMOUNTS = ("operand bytes", "arguments", "step")
-_MOST_CAUSES = 8
-_FOLLOWS = {
-    "shard_map": "the shapes inside follow from it: change the function",
-    "type": "it follows from the arguments' types",
-}
-
-
-def asked_document(asked: Asked) -> Document | None:
-    """The answer as the explorer shows it; None while there is none."""
-    answer = asked.answer
-    if answer is None:
-        return None
-    shown = document(answer)
-    if not isinstance(answer, Why) or not answer.causes:
-        return shown
-    return replace(shown, blocks=(*shown.blocks[:-1], _changes(answer, asked.changes), *shown.blocks[-1:]))
-
-
-def _changes(answer: Why, changes: Mapping[int, Comparison]) -> Section:
-    """What would change in the whole program without each cause, for the causes that were asked about."""
-
-    def values(each: tuple[int, Cause]) -> Piece:
-        number, cause = each
-        if cause.source.role in _FOLLOWS:
-            return words(_FOLLOWS[cause.source.role], quiet=True)
-        if number not in changes:
-            return words("try it", selects=("without", str(number)))
-        return words(plural(len(changes[number].specs), "value"))
-
-    def amount(each: tuple[int, Cause], name: str) -> Piece:
-        number, cause = each
-        if cause.source.role in _FOLLOWS or number not in changes:
-            return words("")
-        difference = next((a for a in changes[number].amounts if a.name == name), None)
-        return words("–", quiet=True) if difference is None else difference_piece(difference)
-
-    without = table(
-        enumerate(answer.causes),
-        ("without this", lambda each: _source(each[1].source)[:-1]),
-        ("spec", lambda each: spec(each[1].source.spec)),
-        (right("values resharded"), values),
-        *((right(name), lambda each, name=name: amount(each, name)) for name in _AMOUNTS),
-        kept=_MOST_CAUSES,
-        most=48,
-        first=_MOST_CAUSES,
-        noun="cause",
-        name="why-changes",
-    )
-    folds = (section(each.names[1], *document(each).blocks, fold="closed") for each in changes.values())
-    lead = words("in the whole program, on one device in a step, propagated again", quiet=True)
-    return section("What would change", without, *folds, lead=lead, name="changes")

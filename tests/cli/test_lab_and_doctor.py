@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from shardviz.cli import lab, main
-from shardviz.cli.lab import FIRST, MANIFEST, LabError, copy_notebooks, lab_command, shipped_notebooks
+from shardviz.cli.lab import FIRST, LabError, copy_notebooks, lab_command, shipped_notebooks
 from shardviz.compiler import targets as targets_module
 from shardviz.compiler.targets import TargetStatus, targets
 from tests.cli.conftest import command, environment
@@ -47,34 +47,17 @@ def words(lines: list[str]) -> list[str]:
 def test_everything_is_copied_to_a_new_folder(shipped: Path, mine: Path):
     assert words(copy_notebooks(shipped, mine)) == ["copied", "copied"]
     assert (mine / FIRST).read_text() == "first, version 1"
-    assert sorted(p.name for p in mine.iterdir()) == [MANIFEST, FIRST, "02_more.ipynb"]
-
-
-def test_what_was_not_edited_is_brought_up_to_date(shipped: Path, mine: Path):
-    copy_notebooks(shipped, mine)
-    (shipped / FIRST).write_text("first, version 2")
-    assert words(copy_notebooks(shipped, mine)) == ["updated"]
-    assert (mine / FIRST).read_text() == "first, version 2"
-    assert copy_notebooks(shipped, mine) == []
+    assert sorted(p.name for p in mine.iterdir()) == [FIRST, "02_more.ipynb"]
 
 
 def test_edits_are_kept_and_said_to_be(shipped: Path, mine: Path):
     copy_notebooks(shipped, mine)
+    assert copy_notebooks(shipped, mine) == []
     (mine / FIRST).write_text("my own words")
-    (line,) = copy_notebooks(shipped, mine)
-    assert line == f"kept     {mine / FIRST} (you have edited it)"
-    (shipped / FIRST).write_text("first, version 2")
-    for _ in range(2):  # the newer one must not count as copied
+    for _ in range(2):
         (line,) = copy_notebooks(shipped, mine)
-        assert line == f"kept     {mine / FIRST} (you have edited it; a newer one has come: rename yours to get it)"
+        assert line == f"kept     {mine / FIRST} (the shipped one is another; rename yours to get it)"
     assert (mine / FIRST).read_text() == "my own words"
-
-
-def test_a_notebook_that_was_there_before_is_the_persons(shipped: Path, mine: Path):
-    mine.mkdir(parents=True)
-    (mine / FIRST).write_text("something else of this name")
-    assert words(copy_notebooks(shipped, mine)) == ["kept", "copied"]
-    assert (mine / FIRST).read_text() == "something else of this name"
 
 
 def test_a_renamed_notebook_comes_back_beside_it(shipped: Path, mine: Path):
@@ -83,16 +66,6 @@ def test_a_renamed_notebook_comes_back_beside_it(shipped: Path, mine: Path):
     (mine / FIRST).rename(mine / "mine.ipynb")
     assert words(copy_notebooks(shipped, mine)) == ["copied"]
     assert (mine / "mine.ipynb").read_text() == "my own words"
-
-
-@pytest.mark.parametrize("damage", ["", "{", "[]", "null"])
-def test_a_damaged_manifest_loses_no_edits(shipped: Path, mine: Path, damage: str):
-    copy_notebooks(shipped, mine)
-    (mine / FIRST).write_text("my own words")
-    (mine / MANIFEST).write_text(damage)
-    assert words(copy_notebooks(shipped, mine)) == ["kept"]
-    assert (mine / FIRST).read_text() == "my own words"
-    assert json.loads((mine / MANIFEST).read_text()).keys() == {"02_more.ipynb"}
 
 
 def test_a_folder_that_cannot_be_is_told(shipped: Path, tmp_path: Path):
@@ -167,7 +140,7 @@ def test_lab_serves_the_copied_notebook_until_it_is_interrupted_and_leaves_nothi
     assert started and not psutil.wait_procs(started, timeout=20)[1]
     assert {path.name for path in runtime.iterdir()} <= {"jupyter_cookie_secret"}
     shipped = {path.name for path in shipped_notebooks().glob("*.ipynb")}
-    assert {path.name for path in folder.iterdir()} == {MANIFEST, *shipped}
+    assert {path.name for path in folder.iterdir()} == shipped
 
 
 def _served(process: subprocess.Popen, runtime: Path, seconds: float) -> dict:

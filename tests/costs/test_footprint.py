@@ -16,7 +16,7 @@ from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import machine_of
 from shardviz.graph.tiles import image_padding
 from shardviz.layouts import itemsize
-from tests.programs import experts, scanned, translator, unet
+from tests.programs import experts, sampler, scanned, translator, unet
 
 
 def array(*shape, dtype="float32"):
@@ -33,12 +33,12 @@ def test_a_partial_sum_is_whole_along_the_axes_that_it_is_summed_over():
 
 
 def test_partial_sums_that_are_added_lie_in_one_place_when_they_are_summed():
-    """Both are there, whole; their sum over the devices lies where one of them lay."""
+    """Both are there, whole; their sum over the devices lies where one of them lay, the result has its own place."""
     rows, ids = array(4096, 1024), array(4096, dtype="int32")
     arrived = lambda x, to: jax.ops.segment_sum(x, to, 1024)  # noqa: E731
     program = sv.trace(lambda x, y, i, j: arrived(x, i) + arrived(y, j), rows, rows, ids, ids)
     report = sketch(program, sv.Plan({"data": 2}, (P("data"),) * 4, P("data")))
-    assert 2 * 4 * 1024**2 <= footprint(report).made <= 3 * 4 * 1024**2
+    assert 2 * 4 * 1024**2 <= footprint(report).made <= 3.5 * 4 * 1024**2
 
 
 @pytest.mark.parametrize(("rows", "kept"), [(2048, True), (2**21, False)])
@@ -85,6 +85,12 @@ _CASES = [
     (lambda: translator(128, 512, 1024, 16, 64, 32768), "tpu v5p:4x4x4", "data=8,model=8", "data parallel", 0.25),
     (lambda: scanned(8, 2048, 1024, 16, 4), "tpu v5e:2x4", "data=4,model=2", "zero-1", 0.25),
     (lambda: experts(8192, 4096, 14336, 8), "tpu v5e:2x4", "data=4,model=2", "2-D tensor parallel", 0.02),
+    # a result has its place from the begin
+    (lambda: experts(65536, 4096, 14336, 8), "tpu v5p:4x4x4", "data=8,model=8", "tensor parallel", 0.02),
+    # an all-gather over all chips runs as an all-reduce of float32 zeros
+    (lambda: experts(65536, 4096, 14336, 8), "tpu v5p:4x4x4", "data=8,model=8", "fsdp", 0.03),
+    # what a collective-permute takes and what it gives are there together
+    (lambda: sampler(64, 256, 64, 128), "tpu v5e:2x4", "data=4,model=2", "2-D tensor parallel", 0.02),
 ]
 
 

@@ -474,8 +474,7 @@ def test_a_cost_and_a_timeline_estimate_one_memory_as_near_as_is_said(name, targ
         cost = sv.cost(below, target)
         needed, (less, more), memory = cost.needs.total, cost.needs.margin, cost.timeline.memory
         assert memory.peak == pytest.approx(needed) and memory.beside[0] in cost.needs.verdict
-        assert max(0.7 * takes, needed * (1 - less)) <= max(takes, 0.7 * takes)
-        assert needed <= 1.6 * takes and takes <= needed * (1 + more)
+        assert 0.7 * takes <= needed <= 1.6 * takes and needed * (1 - less) <= takes <= needed * (1 + more)
 
 
 def gathered_and_scattered(x, w):

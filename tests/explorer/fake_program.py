@@ -147,10 +147,8 @@ class FakeProgram:
         memory_limit: int | None = None,
         on_report: Any = None,
         target: Any = "cpu",
-        finish: bool = False,
     ) -> FakeFuture:
         future = FakeFuture(on_report)
-        self.finishing = finish
         self.asked.append((level, getattr(target, "text", target)))
         self.jobs.append((plan, future))
         return future

@@ -263,22 +263,15 @@ def test_stop_keeps_what_is_known(state, program):
     assert state.status == "compiling" and len(program.jobs) == 2
 
 
-def test_a_compile_is_finished_when_asked_for_and_not_before(state, program):
-    state.finish()
-    assert len(program.jobs) == 1, "nothing is planned yet"
+def test_a_compile_done_again_after_its_end_tells_nothing_new_and_ends(state, program):
     plan, job = program.jobs[0]
     job.set_result(program.compiled(plan))
     here = state.report
-    state.finish()
-    assert (state.status, state.busy, state.report, program.finishing) == ("finishing", True, here, True)
-    whole = replace(here, memory=replace(here.memory, code=4096))
-    program.jobs[1][1].set_result(whole)
-    assert (state.status, state.busy, state.report) == ("compiled", False, whole)
-    state.finish()
-    state.stop()
-    assert (state.status, state.level, state.report) == ("stopped", "compiled", whole)
     state.recompile()
-    program.jobs[3][1].set_result(program.compiled(plan))
+    state.stop()
+    assert (state.status, state.level, state.report) == ("stopped", "compiled", here)
+    state.recompile()
+    program.jobs[2][1].set_result(program.compiled(plan))
     assert (state.status, state.busy, state.message, state.failure) == ("compiled", False, "", None)
 
 
@@ -427,7 +420,6 @@ def test_a_change_is_told_once_with_all_that_is_new(program, plan):
 def test_what_changes_nothing_is_not_told(state, told):
     state.set_dim(W1, 1, ["model"])
     state.select(state.selected)
-    state.finish()
     assert not told and not state.redo()
 
 

@@ -16,7 +16,6 @@ import shardviz as sv
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.judge.changes import match_collectives
 from shardviz.judge.report import Report
-from shardviz.paint import svg
 from shardviz.records import KINDS, Collective, Frame
 from tests.view.sample import report
 
@@ -170,13 +169,6 @@ def test_json_says_what_the_record_says():
     assert data["collectives"][0]["before"]["text"] == "q = x @ wq" and data["collectives"][0]["after"] is None
     differences = {a["name"]: a["difference"] for a in data["amounts"] if a["difference"]}
     assert differences["operand bytes"] == -base.collectives[0].total_bytes
-
-
-def test_the_picture_has_a_bar_for_each_report():
-    base = report()
-    found = sv.compare(("one", base), ("two", dataclasses.replace(base, collectives=base.collectives[1:])))
-    drawn = svg(found)
-    assert "operand bytes, one" in drawn and "operand bytes, two" in drawn
 
 
 def test_what_cannot_be_compared_is_refused():

@@ -11,7 +11,6 @@ import shardviz as sv
 from shardviz.explorer import background
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
-from shardviz.records.amounts import format_seconds
 from shardviz.study.mends import Mend, Mends
 from tests.page.documents import rows
 
@@ -149,32 +148,6 @@ def test_the_best_is_for_a_machine(open_page, program, plan):
     page.at("find-best").click()
     page.answer()
     assert "choose a machine first" in page.tab.locator(".sv-hunt").inner_text()
-
-
-def test_the_machine_says_what_its_links_do_against_the_other_card(open_page):
-    example = sv.gallery.mlp(mesh="data=4,model=2")
-    state = ExplorerState(example.program, example.plan, level="propagated", target="tpu v5e:2x4", debounce=60)
-    assert state.set_dim("x", 0, [])
-    page, deck = open_page(Explorer(state)), state.deck
-    busy = [{t.label: t.seconds for t in card.results.cost().by("axes")} for card in (deck.now, deck.other)]
-    assert busy[0] != busy[1]
-    page.go("machine")
-    page.answer()
-    found = page.at("links-difference").locator("tbody tr")
-    told = {
-        ", ".join(row.locator("th .sv-chip").all_inner_texts()): row.locator("td").all_inner_texts()
-        for row in found.all()
-    }
-    assert set(told) == set(busy[0] | busy[1])
-    for axis, (here, there, more) in told.items():
-        seconds = [each.get(axis, 0.0) for each in busy]
-        for text, each in zip((here, there), seconds, strict=True):
-            assert text.endswith(format_seconds(each)) if each else text == "nothing"
-        sign = "▲" if seconds[0] > seconds[1] else "▼" if seconds[0] < seconds[1] else "the same"
-        assert more.startswith(sign)
-    page.at("card-baseline").click()
-    page.answer()
-    assert page.at("links-difference").count() == 0, "it is the reference"
 
 
 def test_what_costs_most_is_said_with_its_line(page):

@@ -75,13 +75,3 @@ def test_it_is_searched_and_gone_through(page):
     page.tab.wait_for_timeout(200)
     page.answer()
     assert page.at("stages-none").is_visible()
-
-
-def test_a_plan_is_held_against_another_cards(page):
-    state = page.explorer.state
-    state.set_dim("w['down']", 0, [])
-    page.answer()
-    lines = chosen(page, name="stablehlo", against="card")
-    changed = lines.locator("tr", has_text="~")
-    assert changed.count() >= 1 and "compared with baseline" in page.at("panel-stages").inner_text()
-    state.undo()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 
 import numpy as np
@@ -12,12 +11,11 @@ matplotlib = pytest.importorskip("matplotlib")
 from matplotlib import pyplot  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 
-from shardviz.errors import ShardvizError  # noqa: E402
+import shardviz as sv  # noqa: E402
 from shardviz.layouts import layout  # noqa: E402
 from shardviz.notation import DeviceMesh, Spec  # noqa: E402
 from shardviz.paint import plot  # noqa: E402
 from shardviz.paint.theme import axis_colours  # noqa: E402
-from shardviz.view.cost_pictures import WIDE, collective_bars  # noqa: E402
 from shardviz.view.picture import Picture, Rects, picture  # noqa: E402
 from shardviz.view.scene import build_scene, describe  # noqa: E402
 from shardviz.view.show import Shown, show  # noqa: E402
@@ -80,7 +78,7 @@ def test_the_axes_given_are_drawn_on_and_returned():
     figure = Figure(figsize=(8, 4))
     left, right = figure.subplots(1, 2)
     assert drawn(layout(*CASES["matrix"]), left) is left
-    assert plot(report(), right, "axes") is right
+    assert plot(sv.cost(report(), "tpu v5p:4x4x4"), right) is right
     assert save(left) > 1000
     assert show((8,), ("data",), "data=2").plot(left) is left
 
@@ -108,30 +106,7 @@ def test_the_bars_along_the_sides_have_their_axes_colour_and_hatch(dark):
 def test_titles_may_hold_dollars():
     mesh = DeviceMesh(("$a_{", "b"), (2, 2))
     assert save(drawn(layout((8, 8), ("$a_{", "b"), mesh), title="$x^{")) > 1000
-    assert save(plot(report(mesh=DeviceMesh(("$a_{", "b$"), (8, 8))), kind="source")) > 1000
-
-
-@pytest.mark.parametrize("by", ["axes", "source"])
-def test_collectives(by):
-    ax = plot(report(), kind=by, dark=True)
-    texts = [t.get_text() for t in ax.texts]
-    assert any("count not known × 2.05 kB" in t or "+ 2.05 kB × count not known" in t for t in texts)
-    assert texts[0] == ("data" if by == "axes" else "model.py:20  q = x @ wq")
-    bars = [shape for shape in collective_bars(report(), by).shapes if isinstance(shape, Rects)]
-    assert max(bar.wide for bar in bars) <= WIDE
-    assert save(ax) > 1000
-
-
-def test_bars_left_out_are_counted_and_none_is_said(monkeypatch):
-    monkeypatch.setattr("shardviz.view.cost_pictures.MOST_SUMS", 1)
-    few, none = plot(report()), plot(dataclasses.replace(report(), collectives=()))
-    assert any("4 more not drawn" in text.get_text() for text in few.texts)
-    assert "no collectives" in [text.get_text() for text in none.texts]
-
-
-def test_another_key_is_refused():
-    with pytest.raises(ShardvizError, match="by is 'axes' or 'source'"):
-        plot(report(), kind="size")
+    assert save(plot(sv.cost(report(mesh=DeviceMesh(("$a_{", "b$"), (8, 8))), "tpu v5p:4x4x4"))) > 1000
 
 
 def test_a_change_has_both_maps_and_what_moves():

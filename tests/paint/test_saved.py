@@ -68,7 +68,8 @@ class Tags(HTMLParser):
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_every_kind_of_file(name, tmp_path):
     subject = SUBJECTS[name]()
-    for ending in (".html", ".md", ".txt", ".json", ".svg", ".png", ".pdf"):
+    pictures = () if name in ("a report", "a comparison") else (".svg", ".png", ".pdf")
+    for ending in (".html", ".md", ".txt", ".json", *pictures):
         path = subject.save(tmp_path / f"it{ending}")
         content = path.read_bytes()
         assert content.startswith(MAGIC.get(ending, b"")) and len(content) > 100
@@ -77,7 +78,8 @@ def test_every_kind_of_file(name, tmp_path):
     assert (tmp_path / "it.md").read_text() == subject.markdown() + "\n"
     assert (tmp_path / "it.txt").read_text() == subject.text() + "\n"
     assert json.loads((tmp_path / "it.json").read_text())
-    assert ElementTree.parse(tmp_path / "it.svg").getroot().tag.endswith("svg")
+    if pictures:
+        assert ElementTree.parse(tmp_path / "it.svg").getroot().tag.endswith("svg")
     assert {path.name.removesuffix(path.suffix) for path in tmp_path.iterdir()} == {"it", "again"}, (
         "nothing is left over"
     )
@@ -155,6 +157,6 @@ def test_what_cannot_be_saved_says_why(tmp_path):
         sv.rosetta("P('data', None)", "data=2").save("notations.svg")
     with pytest.raises(ShardvizError, match=r"only a picture .* is of a kind"):
         cost().save(tmp_path / "cost.html", "roofline")
-    with pytest.raises(ShardvizError, match="kind is 'step'"):
+    with pytest.raises(ShardvizError, match="kind is 'roofline'"):
         cost().save(tmp_path / "cost.svg", "pie")
     assert [path.name for path in tmp_path.iterdir()] == ["folder.md"]

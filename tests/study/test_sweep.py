@@ -18,8 +18,6 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.errors import ShardvizError
 from shardviz.study.sweep import Sweep, SweepRow
-from shardviz.view.picture import Labels
-from shardviz.view.subjects import picture
 from tests.view.sample import report as sample
 
 MESH = {"data": 8, "model": 8}
@@ -152,13 +150,6 @@ def test_meshes_and_machines_are_points_too():
     assert [r.cost is not None for r in found.rows] == [True, False, False, True]
     assert all("devices" in r.trouble for r in (found.rows[1], found.rows[2]))
     assert "data=4,model=4" in found.text()
-
-
-def test_the_picture_names_the_front_alone():
-    found = swept()
-    texts = {text for shape in picture(found).shapes if isinstance(shape, Labels) for text in shape.texts}
-    assert {r.label for r in found.rows} & texts == {r.label for r in found.pareto}
-    assert all(r.label in picture(found).alt for r in found.rows if r.time is not None)
 
 
 def test_what_cannot_be_swept_is_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -58,5 +59,5 @@ def test_what_lies_over_a_tile_takes_its_place(target):
 def test_svg_has_both_themes_and_png_its_size():
     drawn = Picture(width=10, height=10, shapes=(Rects(x=(0,), y=(0,), wide=9, high=9, fill=0),), axes=("a",))
     assert svg_of(drawn).count(".f-0{") == 2 and svg_of(drawn, dark=True).count(".f-0{") == 1
-    small, large = (struct.unpack(">II", png_of(drawn, scale=scale)[16:24]) for scale in (1, 3))
-    assert large == pytest.approx([3 * n for n in small], abs=3)
+    small, large = (struct.unpack(">II", png_of(each)[16:24]) for each in (drawn, replace(drawn, width=110)))
+    assert large[0] == pytest.approx(small[0] + 200, abs=3) and large[1] == small[1]

@@ -1,8 +1,8 @@
 // @ts-check
-// The tabs that are Documents, each with what a person can do beside it: filter, take a filter away, finish a compile.
+// The tabs that are Documents, each with what a person can do beside it: filter, take a filter away.
 import { Documented } from "./document.js";
 import { Check, SearchField, Select } from "./fields.js";
-import { CopyButton, LineFilter, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
+import { CopyButton, LineFilter, ui, useLast, useTraits, Waiting } from "./parts.js";
 
 /** @import { Editors, Pane as Told } from "./types.d.ts" */
 /** @import { View } from "./vendor/preact.d.ts" */
@@ -10,15 +10,13 @@ import { CopyButton, LineFilter, ui, useContextOf, useLast, useTraits, Waiting }
 /**
  * A tab whose trait is a Document; while the kernel has not said one yet, the tab says so.
  * @param {{ of: "values" | "collectives" | "memory" | "costs" | "most" | "problems" | "rules" | "difference",
- *   above?: () => View, below?: (told: Told) => View, editors?: Editors }} props what stands above and below, and what of it
- *   can be changed
+ *   above?: () => View, editors?: Editors }} props what stands above, and what of it can be changed
  */
-export function Pane({ of, above, below, editors }) {
+export function Pane({ of, above, editors }) {
   const ctx = useTraits(of, "mesh", "selected", "status", "gone");
   const told = useLast(/** @type {Told} */ (ctx.get(of)));
   if (!told.document) return ui`<${Waiting} />`;
-  return ui`<div>${above?.()}</div><${Documented} of=${told.document} editors=${editors} flashes />
-    <div>${below?.(told)}</div>`;
+  return ui`<div>${above?.()}</div><${Documented} of=${told.document} editors=${editors} flashes />`;
 }
 
 export function Collectives() {
@@ -47,13 +45,7 @@ export function Values() {
 
 /** The memory of one device. */
 export function Memory() {
-  const ctx = useContextOf();
-  const title =
-    "let the compiler run to its end: machine code, its own memory analysis, and how a TPU runs each collective";
-  return ui`<${Pane} of="memory" below=${(/** @type {Told} */ { finishable }) =>
-    finishable && !ctx.get("status").busy &&
-    ui`<button class="sv-btn" data-testid="finish" title=${title} onclick=${() =>
-      ctx.edit({ op: "finish" })}>finish the compile</button>`} />`;
+  return ui`<${Pane} of="memory" />`;
 }
 
 /** The shard map of the selected value. @param {{ small?: boolean }} props small: beside the source */

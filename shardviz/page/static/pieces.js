@@ -19,7 +19,6 @@ const ACTS = {
   tab: (ctx, id) => ctx.set("tab", id),
   choose: (ctx) => ctx.chooseTarget(),
   why: (ctx, name) => ctx.askWhy(name),
-  without: (ctx, cause) => ctx.edit({ op: "ask_without", cause: Number(cause) }),
   step: (ctx, step) => ctx.goStep(step),
   remedy: (ctx, action) => ctx.edit({ op: "take_remedy", action }),
   "values of": (ctx, line) => look(ctx, "values", { line, text: "", changed: false }),

@@ -109,7 +109,7 @@ export function Source() {
  */
 function One({ line, text, costs, open, flash, toggle }) {
   const ctx = useContextOf();
-  const { n, at, bar = [], amount, more, on = [] } = line;
+  const { n, at, bar = [], amount, on = [] } = line;
   const [code] = pieces(text);
   const words = code.tip || code.t.trim();
   const about = on.some((said) =>
@@ -138,7 +138,6 @@ function One({ line, text, costs, open, flash, toggle }) {
   const row = ui`<div class="sv-ln ${looks.filter(Boolean).join(" ")}" data-testid=${at && `line-${at}`}
         data-thing=${at && `line ${at}`} data-heat=${heatOf(line)} onclick=${at ? () => toggle(at) : null}>
       ${number}${bar.length ? ui`<${Bar} of=${bar} />` : ui`<span />`}${at ? opener : said}
-      <span class="sv-more">${more && ui`<${Pieces} of=${more} />`}</span>
       <span class="sv-amount">${amount && ui`<${Pieces} of=${amount} />`}</span></div>`;
   const inside = open && ui`<div class="sv-in" data-testid="in-${at}">
       ${on.map((each) => ui`<span class="sv-coll sv-${pieces(each)[0]?.t}"><${Pieces} of=${each} /></span>`)}

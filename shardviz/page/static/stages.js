@@ -1,5 +1,5 @@
 // @ts-check
-// The texts that a program goes through, one at a time: which, searched, held against the one before or another plan's.
+// The texts that a program goes through, one at a time: which, searched, held against the one before.
 import { Documented } from "./document.js";
 import { Check, SearchField, Select } from "./fields.js";
 import { LineFilter, ui, useContextOf, useLast, useTraits, Waiting } from "./parts.js";
@@ -24,7 +24,7 @@ export function Stages() {
 }
 
 /** @param {{ of: Told }} props */
-function Tools({ of: { names, name, could, other, found, against } }) {
+function Tools({ of: { names, name, could, found, against } }) {
   const ctx = useContextOf();
   const query = ctx.get("query");
   const ask = (/** @type {Query} */ change) => ctx.query({ at: 0, ...change }); // from the first row
@@ -35,7 +35,7 @@ function Tools({ of: { names, name, could, other, found, against } }) {
       place + by
     ]} onclick=${() => ask({ stage: names[place + by][0] })}>${sign}</button>`;
   /** @type {[string, string][]} */
-  const all = [["", "no comparison"], ["stage", "against the text before"], ["card", `against ${other}`]];
+  const all = [["", "no comparison"], ["stage", "against the text before"]];
   const held = all.filter(([key]) => !key || could.includes(/** @type {"stage"} */ (key)));
   const hold = (/** @type {any} */ to) => ask({ against: to, only: Boolean(to) });
   const groups = Object.entries(GROUPS).map(([kind, label]) => {

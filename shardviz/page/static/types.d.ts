@@ -391,7 +391,6 @@ export interface Document {
 export interface Pane {
   document?: Document;
   said?: string;
-  finishable?: boolean;
 }
 
 /** What is always there. */
@@ -438,23 +437,20 @@ export interface Machine extends Pane {
 export interface Stages extends Pane {
   name: string;
   names: [name: string, title: string, kind: string][];
-  against: "" | "stage" | "card";
-  could: ("stage" | "card")[];
+  against: "" | "stage";
+  could: "stage"[];
   at: number;
   found: number;
   most: number;
-  other: string;
 }
 
-/** A line of the source: its number, its share of the longest, its place (`model.py:20`), what it costs more than under
- * another card, and what happens on it. */
+/** A line of the source: its number, its share of the longest, its place (`model.py:20`), and what happens on it. */
 export interface Line {
   n: string;
   bar?: Bar[];
   at?: string;
   /** What the line takes of the step. */
   amount?: Inline;
-  more?: Inline;
   on?: Inline[];
 }
 
