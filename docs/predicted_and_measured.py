@@ -190,7 +190,9 @@ def foretell() -> None:
     """Writes down what is predicted for the steps that nobody measured yet, to be judged by what they then take."""
     table = stored()
     for key in (key for key in STEPS if key not in measured()):
-        row = Measured(key=key, target=table["target"], seconds=0.0, least=0.0, most=0.0, steps=0, predicted={})
+        row = Measured(
+            key=key, target=table["target"], seconds=0.0, least=0.0, most=0.0, steps=0, peak_bytes=0, predicted={}
+        )
         table["rows"][key] = {"foretold": {level: predict(row, level) for level in ASKED}}
         print(key, table["rows"][key], flush=True)
         write_measured(measured())

@@ -11,6 +11,12 @@ import pytest
 import shardviz as sv
 
 
+def without_constraints(program):
+    """What a plan has of a program with every `with_sharding_constraint` inside it left out."""
+    gone = (sv.Reconstrained(line=c.source.short, before=c.spec.dims) for c in program.constraints)
+    return sv.Variant(constraints=tuple(dict.fromkeys(gone)))
+
+
 def abstract(*shape, dtype="bfloat16"):
     return jax.ShapeDtypeStruct(shape, dtype)
 

@@ -73,11 +73,7 @@ class Derivable:
 
     def _settled(self, plan: Plan) -> Plan:
         """The plan with the arrays of each logical dimension that it cuts by name; a plan that names none as it is.
-
-        Raises:
-            ShardvizError: if there is no dimension of a name.
-            TraceError: as `dimensions`.
-        """
+        Raises ShardvizError if there is no dimension of a name, TraceError as `dimensions`."""
         return plan.with_members(self.dimensions) if plan.by_name else plan
 
     def grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Self:
@@ -123,8 +119,7 @@ class Derivable:
         return program(call, None if self._lowerings.bare else self._lowerings.mesh)
 
     def _varied(self, call: Call) -> Any:
-        program = self._of(call).with_flops(self._flops)
-        return program.without_constraints() if self._lowerings.opened else program
+        return self._of(call).with_flops(self._flops)
 
 
 def of_variant(program: S, variant: Variant) -> S:

@@ -14,13 +14,8 @@ from shardviz.program.trace import Argument
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """A program's arguments and logical dimensions, sorted by what they are for.
-
-    Attributes:
-        arguments: the program's arguments.
-        dimensions: its logical dimensions.
-        optimizer: the tree paths of the arguments that only the update uses.
-    """
+    """A program's arguments and logical dimensions, sorted by what they are for; `optimizer` are the tree paths of the
+    arguments that only the update uses."""
 
     arguments: Sequence[Argument]
     dimensions: Dimensions

@@ -72,8 +72,7 @@ class Program(Derivable):
     def __reduce__(self) -> Any:
         root = self if self._root is None else self._root
         call = replace(root._call, signature=None)
-        kept = call, root._mesh, dict(root._flops), root._lowerings.opened, self._variant
-        return _arrived, kept  # it is traced anew where it arrives
+        return _arrived, (call, root._mesh, dict(root._flops), self._variant)  # it is traced anew where it arrives
 
     def __repr__(self) -> str:
         if not self._lowerings.is_traced:
@@ -111,8 +110,7 @@ class Program(Derivable):
         Raises:
             TraceError: as `arguments`.
         """
-        latest = self._lowerings.latest
-        return () if latest.opened else latest.constraints
+        return self._lowerings.latest.constraints
 
     @of_plan
     def outputs(self, plan: Plan) -> tuple[Argument, ...]:
@@ -133,24 +131,10 @@ class Program(Derivable):
         for name, count in flops.items():
             if not isinstance(count, int | float) or not count >= 0:
                 raise ShardvizError(f"flops[{name!r}]: expected the FLOPs of one run, 0 or more, not {count!r}")
-        program = self._copied(lambda root: root.with_flops(flops))
-        program._flops = {**self._flops, **flops}
-        return program
-
-    def without_constraints(self) -> Program:
-        """The same program, with every `with_sharding_constraint` inside it left out.
-
-        Its meshes still have to have the axes that the constraints name, of one device if need be.
-        """
-        program = self._copied(lambda root: root.without_constraints())
-        program._lowerings = Lowerings(self._call, self._lowerings.mesh, opened=True)
-        return program
-
-    def _copied(self, changed: Callable[[Program], Program]) -> Program:
-        """The same program, of which nothing is known yet; the one that it varies `changed` as it will be."""
         program = copy.copy(self)
         program._propagated, program._asked, program._calls, program._variants = None, None, list(self._calls), {}
-        program._root = None if self._root is None else changed(self._root)
+        program._root = None if self._root is None else self._root.with_flops(flops)
+        program._flops = {**self._flops, **flops}
         return program
 
     def plan(self, mesh: Any = None, in_specs: Any = None, out_specs: Any = None) -> Plan:
@@ -521,11 +505,11 @@ class Program(Derivable):
         return write_export(exported, path)
 
 
-def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], opened: bool, variant: Variant) -> Program:
+def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], variant: Variant) -> Program:
     """A program that was sent from another process."""
     program = Program(call, mesh)
     program._flops = flops
-    return of_variant(program.without_constraints() if opened else program, variant)
+    return of_variant(program, variant)
 
 
 # What the rooms above ask of a program, and a person does not.

@@ -22,14 +22,9 @@ from shardviz.program.lower import CPU, LowerFor
 
 @dataclass(frozen=True)
 class CompileTarget:
-    """What a plan is compiled for.
-
-    Attributes:
-        text: the target's text, as `Machine.text` writes it.
-        topology: what the compile server is told; None for `cpu`, and where nothing here can compile for the machine.
-        missing: why nothing can, and the command that mends it; empty where something can.
-        slices: the slice of the device at each place of the mesh, where there are several.
-    """
+    """What a plan is compiled for: the text as `Machine.text` writes it; what the compile server is told (None for
+    `cpu`, and where nothing here can compile for the machine); why nothing can and the command that mends it (else
+    empty); and the slice of the device at each place of the mesh, where there are several."""
 
     text: str
     machine: Machine

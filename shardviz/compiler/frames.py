@@ -38,11 +38,7 @@ TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 
 @dataclass(frozen=True)
 class FrameTable:
-    """Stack frames by number.
-
-    Attributes:
-        frames: number → (the frame, its parent's number or 0).
-    """
+    """Stack frames: number → (the frame, its parent's number or 0)."""
 
     frames: dict[int, tuple[Frame, int]]
     _innermost: dict[int, Frame | None] = field(default_factory=dict, repr=False, compare=False)

@@ -24,13 +24,8 @@ _PIXELS = 3  # dimensions of an image: height, width, channels
 
 @dataclass(frozen=True)
 class Batch:
-    """What a step takes in.
-
-    Attributes:
-        count: how many, on all devices together.
-        what: `tokens` or `samples`.
-        source: the sum, and the argument that it is from.
-    """
+    """What a step takes in: how many `tokens` or `samples` on all devices together, and the sum and the argument that
+    they are from."""
 
     count: float
     what: str

@@ -43,14 +43,8 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class CloudMachine:
-    """A machine by its name in a cloud.
-
-    Attributes:
-        chip: the chip's name here.
-        chips: the chips of a slice, or the GPUs of a host.
-        several: how many slices, or hosts.
-        cores_per_chip: how many of what the name's number counts are on one chip.
-    """
+    """A machine by its name in a cloud: the chip's name here, the chips of a slice (or GPUs of a host), how many slices
+    (or hosts), and how many of what the name's number counts are on one chip."""
 
     chip: str
     chips: int

@@ -89,16 +89,9 @@ def exchanged(mesh: DeviceMesh, machine: Machine, one: str, other: str) -> Devic
 
 @dataclass(frozen=True)
 class Order:
-    """An order of the devices, and what it would mean.
-
-    Attributes:
-        key: `mesh_utils`, `row-major`, `own` (the mesh's, where it is none of the others), or two axes: those that
-            stand in each other's place.
-        mesh: the mesh in that order.
-        communication: seconds of all collectives whose time and count are known, in a step.
-        now: it is the mesh's order as it is.
-        also: the keys of others that come to the same order.
-    """
+    """An order of the devices: `mesh_utils`, `row-major`, `own` (the mesh's, where it is none of the others), or the
+    two axes that stand in each other's place; the mesh in that order; seconds of all collectives whose time and count
+    are known, in a step; whether it is the mesh's order as it is; and the keys of others that come to the same."""
 
     key: str | tuple[str, str]
     mesh: DeviceMesh

@@ -44,13 +44,7 @@ from shardviz.visible import Visible
 
 @dataclass(frozen=True)
 class AxisPath:
-    """What one mesh axis rides on.
-
-    Attributes:
-        name: the mesh axis.
-        size: devices along it.
-        route: the links: axes of the torus, ring or line, slices, NVLink domains.
-    """
+    """What one mesh axis of so many devices rides on: axes of the torus, ring or line, slices, NVLink domains."""
 
     name: str
     size: int
@@ -63,14 +57,8 @@ class AxisPath:
 
 @dataclass(frozen=True, repr=False)
 class Placement(Keeping, Visible):
-    """A mesh on a machine.
-
-    Attributes:
-        mesh: the mesh.
-        machine: the machine.
-        order: for each place of the mesh, in row-major order, the place in the machine's list of devices.
-        chosen: the order is the mesh's own; else it is what JAX's `mesh_utils` would choose.
-    """
+    """A mesh on a machine: for each place of the mesh, in row-major order, the place in the machine's list of devices.
+    The order is the mesh's own (`chosen`), or what JAX's `mesh_utils` would choose."""
 
     mesh: DeviceMesh
     machine: Machine
@@ -79,10 +67,7 @@ class Placement(Keeping, Visible):
 
     def groups(self, axes: Sequence[Axis]) -> np.ndarray:
         """The groups of devices along mesh axes: integers, groups x members, places in the machine's list (read only).
-
-        Raises:
-            MeshError: if the mesh has no such axis, or the part is none of it.
-        """
+        Raises MeshError if the mesh has no such axis, or the part is none of it."""
         return self.once(("groups", *axes), lambda: _frozen(np.asarray(self.order)[groups_along(axes, self.mesh)]))
 
     def route(self, axes: Sequence[Axis]) -> Route:
@@ -125,11 +110,7 @@ class Placement(Keeping, Visible):
 
     def device(self, place: int) -> PlacedDevice:
         """The device at a place of the mesh, row-major: where in the machine it is, and its company along each mesh
-        axis.
-
-        Raises:
-            MeshError: if the mesh has no such place.
-        """
+        axis. Raises MeshError if the mesh has no such place."""
         if not 0 <= place < self.mesh.size:
             raise MeshError(f"place {place}: the mesh {self.mesh} has {self.mesh.size}; give 0 to {self.mesh.size - 1}")
         return PlacedDevice(self, place)
@@ -137,12 +118,7 @@ class Placement(Keeping, Visible):
 
 @dataclass(frozen=True, repr=False)
 class PlacedDevice(Visible):
-    """One device of a mesh on a machine.
-
-    Attributes:
-        placement: the mesh on the machine.
-        place: its place in the mesh, in row-major order.
-    """
+    """One device of a mesh on a machine, by its place in the mesh, in row-major order."""
 
     placement: Placement
     place: int
@@ -217,15 +193,13 @@ def _frozen(table: np.ndarray) -> np.ndarray:
 
 
 def groups_along(axes: Sequence[Axis], mesh: DeviceMesh) -> np.ndarray:
-    """The groups along mesh axes, which may be parts of axes: integers, groups x members, places of the mesh.
+    """The groups along mesh axes, which may be parts of axes: integers, groups x members, places of the mesh. Raises
+    MeshError if the mesh has no such axis, or the part is none of it.
 
     >>> groups_along(("b",), DeviceMesh.of("a=2,b=2")).tolist()
     [[0, 1], [2, 3]]
     >>> groups_along((("b", 1, 2),), DeviceMesh.of("b=4")).tolist()
     [[0, 2], [1, 3]]
-
-    Raises:
-        MeshError: if the mesh has no such axis, or the part is none of it.
     """
     place = np.arange(mesh.size)
     member, leader, size = np.zeros_like(place), place.copy(), 1
@@ -287,15 +261,8 @@ _RING_V5P_2x2x2 = (0, 1, 3, 2, 6, 7, 5, 4)
 
 def device_order(machine: Machine, sizes: Sequence[int], slices: Sequence[int] = ()) -> np.ndarray:
     """The devices in the order that JAX's `mesh_utils` would choose: integers of shape `sizes`, places in the machine's
-    list.
-
-    Args:
-        sizes: the size of each mesh axis.
-        slices: the number of slices (of NVLink domains) along each mesh axis; empty for 1 each.
-
-    Raises:
-        TargetError: if the machine has another number of devices, or of slices.
-    """
+    list. `slices` is the number of slices (of NVLink domains) along each mesh axis; empty for 1 each. Raises
+    TargetError if the machine has another number of devices, or of slices."""
     sizes, slices = tuple(sizes), tuple(slices) or (1,) * len(sizes)
     if math.prod(sizes) != machine.size:
         raise TargetError(

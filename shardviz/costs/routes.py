@@ -265,13 +265,8 @@ Chip = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Link:
-    """A link between two chips of a slice.
-
-    Attributes:
-        one, other: the chips' x, y, z; `other` is the next along the axis.
-        axis: 0, 1 or 2 for x, y, z.
-        wraps: it joins the last chip along the axis to the first.
-    """
+    """A link between two chips of a slice, by their x, y, z: `other` is the next along the axis (0, 1 or 2), or the
+    first after the last, where it wraps around."""
 
     one: Chip
     other: Chip

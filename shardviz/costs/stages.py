@@ -36,16 +36,9 @@ BOOK = "How to Scale Your Model"
 
 @dataclass(frozen=True)
 class Term:
-    """One lower bound on the time of a stage.
-
-    Attributes:
-        bound: what it is a bound by: `ICI link`, `chip` (between the devices of one chip), `DCN`, `NVLink`, `network`
-            or `latency`.
-        seconds: the bound.
-        formula: the arithmetic, with its numbers.
-        source: where the formula is from.
-        moved: the bytes that the formula divides by a rate, on one device; 0 for latency.
-    """
+    """One lower bound on the time of a stage, by an `ICI link`, `chip` (between the devices of one chip), `DCN`,
+    `NVLink`, `network` or `latency`: seconds, the arithmetic with its numbers and where that is from, and the bytes on
+    one device that it divides by a rate (0 for latency)."""
 
     bound: str
     seconds: float

@@ -44,13 +44,7 @@ _LARGE = 1e15  # bytes: so many that no hop's time counts
 
 @dataclass(frozen=True)
 class Share:
-    """One kind of work in a step, on one device.
-
-    Attributes:
-        name: what it is.
-        seconds: how long.
-        formula: the arithmetic.
-    """
+    """One kind of work in a step, on one device: what it is, how many seconds, and the arithmetic."""
 
     name: str
     seconds: float
@@ -276,14 +270,8 @@ def _as_other(chip: Chip, dtype: str) -> str:
 
 @dataclass(frozen=True)
 class Knee:
-    """Where a roofline bends: below this many FLOPs a byte, the bytes take longer than the FLOPs.
-
-    Attributes:
-        name: `HBM`, or the mesh axis whose links carry the bytes.
-        bytes_per_s: of one device.
-        intensity: FLOPs a byte at which both take as long.
-        formula: the arithmetic.
-    """
+    """Where a roofline bends: below this many FLOPs a byte, the bytes of one device, to `HBM` or over the links of the
+    mesh axis of this name, take longer than the FLOPs."""
 
     name: str
     bytes_per_s: float
@@ -328,13 +316,8 @@ _GPU_FRACTION = 0.75
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether a program fits a device's memory.
-
-    Attributes:
-        needed: bytes that it needs on one device.
-        usable: bytes that one device gives a program.
-        source: where the usable bytes are from.
-    """
+    """Whether a program fits a device's memory: bytes that it needs on one device, those that one device gives a
+    program, and where these are from."""
 
     needed: float
     usable: float

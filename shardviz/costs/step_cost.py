@@ -25,7 +25,7 @@ from shardviz.costs.timeline import TimedProgram, Timeline, timed_program, timel
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.kept import Keeping, cached_property
 from shardviz.notation import DeviceMesh
-from shardviz.records import Collective, CollectiveTotal, Cost, Frame, sum_collectives, total_of
+from shardviz.records import Collective, CollectiveTotal, Frame, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
 from shardviz.records.groups import summed
 from shardviz.records.report import ReportRecord
@@ -136,16 +136,6 @@ class StepCost(Keeping, Visible):
     def level(self) -> str:
         """The report's level: what collectives and FLOPs are from."""
         return self.report.level
-
-    @property
-    def compiled_for(self) -> str:
-        """The report's own target."""
-        return self.report.target
-
-    @property
-    def counted(self) -> Cost | None:
-        """The report's FLOPs and HBM traffic: `cost.counted.by("phase")`; None where its level does not count them."""
-        return self.report.cost
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -263,7 +253,7 @@ class StepCost(Keeping, Visible):
         rate = lambda dtype: chip.flops(dtype if chip.rate_of(dtype) else self.dtype)  # noqa: E731
         return summed(
             ((work.source.file, work.source.line), work.dot_flops * chip.devices_per_chip / rate(work.dtype))
-            for work in (self.counted.work if self.counted is not None else ())
+            for work in (self.report.cost.work if self.report.cost is not None else ())
             if work.source is not None and work.dot_flops
         )
 

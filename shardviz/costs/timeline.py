@@ -86,14 +86,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Lane:
-    """A lane, and how its step is spent.
-
-    Attributes:
-        name: `compute`, `HBM copies`, `to the host`, `from the host`, or links: `DCN`, `NVLink`, `network`,
-            `ICI data`; or `ICI data +` and `ICI data -` where collectives send one way only.
-        busy, waiting: seconds.
-        axis: the mesh axis whose links it is; empty for others.
-    """
+    """A lane, and for how many seconds it is busy and waits: `compute`, `HBM copies`, `to the host`, `from the host`;
+    or links, `DCN`, `NVLink`, `network`, `ICI data` (`ICI data +` and `ICI data -` where collectives send one way
+    only), and the mesh axis whose they are."""
 
     name: str
     busy: float
@@ -103,14 +98,8 @@ class Lane:
 
 @dataclass(frozen=True)
 class Exposed:
-    """Communication that no work hides.
-
-    Attributes:
-        what: the kind of collective, or `copy` for one to or from the host.
-        axes: that it runs over; None for what follows none.
-        source: the line.
-        seconds: that the chip waits for it in a step.
-    """
+    """Communication that no work hides, and the seconds that the chip waits for it in a step: the kind of collective,
+    or `copy` for one to or from the host; the axes (None for what follows none), and the line."""
 
     what: str
     axes: tuple[Axis, ...] | None
@@ -120,14 +109,8 @@ class Exposed:
 
 @dataclass(frozen=True)
 class Critical:
-    """What the step would lose if something took no time at all, all else as it is.
-
-    Attributes:
-        kind: `products`, `HBM`, `links`, `slices`, `host` or `line`.
-        name: of which links, or which line; else what it is.
-        seconds: by how much the step would be shorter.
-        source: the line.
-    """
+    """By how many seconds a step would be shorter if something took no time at all, all else as it is: `products`,
+    `HBM`, `links`, `slices`, `host` or a `line`, by name which of them."""
 
     kind: str
     name: str
@@ -323,14 +306,7 @@ Change = Callable[[Task], dict[str, float]]
 
 @dataclass(frozen=True)
 class TimedProgram:
-    """A report's schedule with its times on a machine, ready to be walked.
-
-    Attributes:
-        report: whose.
-        schedule: as of `Timeline`.
-        timing: what put times on them.
-        tasks: the schedule with its times.
-    """
+    """A report's schedule (as of `Timeline`) with its times on a machine as tasks, ready to be walked."""
 
     report: ReportRecord
     schedule: str

@@ -30,18 +30,14 @@ no time is hidden.
 
 
 def runs_as_sum(kind: str, size: int, machine: Machine) -> bool:
-    """Whether a TPU's compiler has a reduce-scatter or an all-gather run as an all-reduce, of which a slice is kept or
-    to which each device gives its shard among zeros.
+    """Whether a TPU's compiler has a reduce-scatter or an all-gather over groups of so many devices run as an
+    all-reduce, of which a slice is kept or to which each device gives its shard among zeros.
 
     So it does, without flags, where a group is all chips of a slice: with a reduce-scatter where the slice has three
     sides, or two of the same length from 4 on; with an all-gather where it has three from 4 on. On tpu7x, whose chips
     are two devices, reduce-scatters run as they are, on the sparse cores. Over some of the chips it mostly does not.
     This was tried on 31 slices of v2 to tpu7x, with float32 and bfloat16, of 4 MB to 2 GB, with libtpu 0.0.42 (one
     differed: bfloat16 on v3:4x8); a test tries some again.
-
-    Args:
-        kind: of the collective.
-        size: devices of a group.
     """
     chip, sides = machine.chip, machine.topology
     if chip.kind != "tpu" or size * machine.num_slices != machine.size:
@@ -54,12 +50,7 @@ def runs_as_sum(kind: str, size: int, machine: Machine) -> bool:
 
 
 class Timing:
-    """Puts times on a schedule's entries.
-
-    Attributes:
-        notes: what is not known.
-        axis_of: lane → the mesh axis.
-    """
+    """Puts times on a schedule's entries; `notes` are what is not known, `axis_of` the mesh axis of each lane."""
 
     def __init__(
         self,

@@ -73,13 +73,9 @@ class Task:
 
 
 class Walk:
-    """A walk over tasks.
-
-    Attributes:
-        now: seconds from the begin.
-        events: (task, lane, begin, seconds, trips, more) of each event; empty where they are not wanted.
-        alive: (begin, entry) of each entry whose `alive_bytes` are known, in order; empty where events are not wanted.
-    """
+    """A walk over tasks: how many seconds it has come to (`now`); (task, lane, begin, seconds, trips, more) of each
+    event, and (begin, entry) of each entry whose `alive_bytes` are known, in order, both empty where events are not
+    wanted."""
 
     def __init__(self, tasks: Sequence[Task], *, events: bool = True):
         """Walks a schedule. Of a loop of which no two trips begin alike, some are walked one by one; the rest is taken

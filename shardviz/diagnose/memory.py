@@ -74,17 +74,10 @@ def kept_dominates(case: Case) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Layers:
-    """What of the kept values is made again and again, layer by layer.
-
-    Attributes:
-        rows: those values: stacked by a loop, or made by one line for one layer after the other.
-        entry: bytes of what enters all layers, which a checkpoint around each keeps; at most the largest of what each
-            makes, times their number.
-        products: the layers' matrix products on the way forward.
-        count: how many layers there are, where no loop has them; 1 where no line is run for several.
-        looped: a loop has them.
-        tried: a loop or a jax.checkpoint says where a layer begins, so that a policy can be tried.
-    """
+    """What of the kept values is made again and again, layer by layer: `rows`, stacked by a loop (`looped`), or made by
+    one line for one layer after the other, `count` of them. `entry` are bytes of what enters all layers, which a
+    checkpoint around each keeps: at most the largest of what each makes, times their number. A policy can be tried
+    where a loop or a jax.checkpoint says where a layer begins."""
 
     rows: Sequence[Residual] = ()
     entry: float = 0.0

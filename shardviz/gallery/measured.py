@@ -42,15 +42,9 @@ from shardviz.records.report import ASKED
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Timed:
-    """A step that somebody has timed.
-
-    Attributes:
-        key: its name in the table.
-        target: the machine that it ran on.
-        gives: a constant of a chip that comes from this row, which so is no judge of the method; empty for others.
-        aside: it came after the method was mended, all but two constants' last values.
-        predicted: level → the seconds that a timeline said when the table was last made.
-    """
+    """A step that somebody has timed on a target. `gives` is a constant of a chip that comes from this row, which so is
+    no judge of the method; `aside`: it came after the method was mended, all but two constants' last values;
+    `predicted`: level → the seconds that a timeline gave when the table was last made."""
 
     key: str
     target: str

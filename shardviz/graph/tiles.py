@@ -8,15 +8,12 @@ _ROWS, _LANES = 8, 128
 
 
 def image_padding(shard: Sequence[int], dims: Sequence[int]) -> float:
-    """The share by which a TPU stores more of an image, as its tiles are not full.
+    """The share by which a TPU stores more of an image of this shape on one device, as its tiles are not full; `dims`
+    are the places of batch, features and the spatial dimensions.
 
     One of batch and features lies along the lanes of a tile, the other along its rows, whichever way is smaller; of
     fewer than eight images the height takes the batch's place. So libtpu 0.0.42 lays what convolutions take and give
     (a test asks it).
-
-    Args:
-        shard: the shape of the images on one device.
-        dims: the places of batch, features and the spatial dimensions.
 
     >>> image_padding((8, 64, 64, 64), (0, 3, 1, 2)), image_padding((8, 64, 64, 128), (0, 3, 1, 2))
     (1.0, 0.0)

@@ -39,11 +39,8 @@ class NoSharding:
 
 @dataclass(frozen=True)
 class Chunked:
-    """A dimension cut into chunks, those again into chunks, and so on: a sharded axis for each number.
-
-    Attributes:
-        chunks: the number of chunks at each level, major to minor.
-    """
+    """A dimension cut into so many chunks, those again into chunks, and so on, major to minor: a sharded axis for
+    each."""
 
     chunks: tuple[int, ...]
 
@@ -56,11 +53,7 @@ class Chunked:
 
 @dataclass(frozen=True)
 class Unstacked:
-    """A dimension of which each device holds one element; its shards do not have the dimension.
-
-    Attributes:
-        size: the dimension's size.
-    """
+    """A dimension of this size of which each device holds one element; its shards do not have the dimension."""
 
     size: int
 
@@ -73,22 +66,14 @@ class Unstacked:
 
 @dataclass(frozen=True)
 class ShardedAxis:
-    """A mesh axis that runs through a sharded axis.
-
-    Attributes:
-        axis: the number of the sharded axis.
-    """
+    """A mesh axis that runs through the sharded axis of this number."""
 
     axis: int
 
 
 @dataclass(frozen=True)
 class Replicated:
-    """A mesh axis along which devices hold copies.
-
-    Attributes:
-        replicas: the number of copies.
-    """
+    """A mesh axis along which devices hold so many copies."""
 
     replicas: int
 
@@ -98,12 +83,8 @@ class Replicated:
 
 @dataclass(frozen=True)
 class ShardingSpec:
-    """How an array is cut, and how the pieces lie on a mesh without names.
-
-    Attributes:
-        sharding: for each dimension `NoSharding`, `Chunked` or `Unstacked` (None is taken for the first).
-        mesh_mapping: for each mesh axis `ShardedAxis` or `Replicated`, major to minor.
-    """
+    """How an array is cut, each dimension `NoSharding` (or None), `Chunked` or `Unstacked`, and how the pieces lie on a
+    mesh without names, whose axes are each `ShardedAxis` or `Replicated`, major to minor."""
 
     sharding: tuple[NoSharding | Chunked | Unstacked, ...]
     mesh_mapping: tuple[ShardedAxis | Replicated, ...]
@@ -260,13 +241,10 @@ def looks_like(text: str) -> bool:
 
 def parse(text: str) -> ShardingSpec:
     """A ShardingSpec from what it prints as, now or in the JAX of its time; of a PmapSharding, the one inside.
+    Raises ParseError if the text is none, SpecError for numbers that make none.
 
     >>> parse("ShardingSpec((Chunked(4), NoSharding()), (Replicated(replicas=2), ShardedAxis(axis=0)))").mesh_shape
     (2, 4)
-
-    Raises:
-        ParseError: if the text is none.
-        SpecError: for numbers that make none.
     """
     match = _TEXT.match(text)
     if match is None or (text[match.end() :].strip() and not text.startswith("Pmap")):

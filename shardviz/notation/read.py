@@ -256,15 +256,8 @@ _TABLE = {
 
 @dataclass(frozen=True)
 class NotationRow:
-    """A sharding in one notation.
-
-    Attributes:
-        notation: one of `NOTATIONS`.
-        text: what it is there; None where the notation cannot express it.
-        why: where it cannot, why; otherwise empty.
-        letters: what the pieces of the text mean, in the order in which they stand in it.
-        pieces: the text in pieces, of which the letters mean something.
-    """
+    """A sharding in one of `NOTATIONS`: the text, in pieces of which the letters mean something; None, and why, where
+    the notation cannot express it."""
 
     notation: str
     text: str | None

@@ -129,11 +129,8 @@ class Sharding:
 
     @classmethod
     def from_tiling(cls, tiling: Tiling, mesh: DeviceMesh) -> Sharding:
-        """The record of a tile assignment; its `spec` is None where it runs along no axes of the mesh.
-
-        Raises:
-            SpecError: if it is over another number of devices.
-        """
+        """The record of a tile assignment; its `spec` is None where it runs along no axes of the mesh. Raises SpecError
+        if it is over another number of devices."""
         if len(tiling.devices) != mesh.size:
             count = f"{len(tiling.devices)} device" + ("s" if len(tiling.devices) != 1 else "")
             raise SpecError(
@@ -191,14 +188,8 @@ class Sharding:
         return tiling.kinds[0] if tiling.kinds else "replicated"
 
     def places(self) -> np.ndarray:
-        """Which tile along each dimension each place of the mesh holds.
-
-        Returns:
-            Integers, place in mesh order x dimension; -1 for a place that holds nothing (`maximal`).
-
-        Raises:
-            SpecError: where the sharding is unknown.
-        """
+        """Which tile along each dimension each place of the mesh holds: integers, place in mesh order x dimension; -1
+        for a place that holds nothing (`maximal`). Raises SpecError where the sharding is unknown."""
         if self.unknown:
             raise SpecError("the sharding is unknown: the compiler did not say which device holds what")
         if self.maximal is not None:
@@ -212,11 +203,8 @@ class Sharding:
         return np.stack(columns, 1) if columns else np.zeros((self.mesh.size, 0), np.int64)
 
     def tiling(self) -> Tiling:
-        """The same cut as a tile assignment, the subgroups in the order replicated, manual, unreduced.
-
-        Raises:
-            SpecError: where there are no tiles: the sharding is unknown, or on one device.
-        """
+        """The same cut as a tile assignment, the subgroups in the order replicated, manual, unreduced. Raises SpecError
+        where there are no tiles: the sharding is unknown, or on one device."""
         if self.assignment is not None:
             return self.assignment
         if self.spec is None:
@@ -258,11 +246,8 @@ class Sharding:
         return replace(self, spec=spec, unreduced_kind=kind)
 
     def over(self, mesh: DeviceMesh) -> Sharding:
-        """The same axes' names over another mesh; devices in their order where no axes say it.
-
-        Raises:
-            SpecError: if the spec does not fit that mesh.
-        """
+        """The same axes' names over another mesh; devices in their order where no axes say it. Raises SpecError if the
+        spec does not fit that mesh."""
         if (self.mesh.names, self.mesh.sizes) == (mesh.names, mesh.sizes):
             return replace(self, mesh=mesh)
         if self.spec is None:
@@ -271,11 +256,8 @@ class Sharding:
         return Sharding.from_spec(self.spec, mesh, self.rank, open=self.open, priorities=self.priorities, **more)
 
     def with_rank(self, rank: int) -> Sharding:
-        """The same sharding of an array with this many dimensions; those that are not named are not cut.
-
-        Raises:
-            SpecError: if it is known to be for another rank.
-        """
+        """The same sharding of an array with this many dimensions; those that are not named are not cut. Raises
+        SpecError if it is known to be for another rank."""
         if rank == self.rank:
             return self
         check_rank(rank, self.mesh)

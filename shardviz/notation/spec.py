@@ -100,11 +100,8 @@ class Spec:
 
     @classmethod
     def with_open(cls, spec: Any) -> tuple[Spec, tuple[bool, ...]]:
-        """As `of`, and for each dimension whether it is `P.UNCONSTRAINED`, left to the compiler.
-
-        Raises:
-            SpecError: as `of` does.
-        """
+        """As `of`, and for each dimension whether it is `P.UNCONSTRAINED`, left to the compiler. Raises SpecError as
+        `of` does."""
         if isinstance(spec, Spec):
             return spec, (False,) * len(spec.dims)
         entries = () if spec is None else getattr(spec, "partitions", spec)
@@ -175,11 +172,8 @@ def memory_kind(kind: str, where: str) -> str:
 
 @dataclass(frozen=True)
 class PlacedSpec(Spec):
-    """A spec of an array whose shards lie in another memory than the device's, as a NamedSharding may say.
-
-    Attributes:
-        memory_kind: one of `MEMORY_KINDS`.
-    """
+    """A spec of an array whose shards lie in another memory (one of `MEMORY_KINDS`) than the device's, as a
+    NamedSharding may say."""
 
     memory_kind: str = "pinned_host"
 
@@ -273,17 +267,9 @@ def check_axes(spec: Spec, every: Sequence[tuple[str, Axis]], mesh: DeviceMesh) 
 
 
 def check_spec(name: str, shape: Sequence[int], spec: Spec, mesh: DeviceMesh, *, divide: bool = True) -> None:
-    """Raises unless `spec` can cut an array of `shape` on `mesh`, by pjit's rules.
-
-    Args:
-        name: the array's tree path, for the message.
-        shape: the array's global shape.
-        divide: also ask that every dimension divides, as arguments and results of `jax.jit` must.
-
-    Raises:
-        SpecError: an axis used twice, an axis that is not in the mesh, more entries than dimensions, or a dimension
-            that does not divide. The message says which, and what would do.
-    """
+    """Raises SpecError unless `spec` can cut an array (its tree path, its global shape) on `mesh`, by pjit's rules: for
+    an axis used twice or that is not in the mesh, more entries than dimensions or, with `divide`, a dimension that does
+    not divide, as those of arguments and results of `jax.jit` must. The message says which, and what would do."""
     label = f"{name} {spec}" if "'" in name or " " in name else f"{name!r} {spec}"
 
     def refused(why: str, dimension: int | None = None) -> SpecError:

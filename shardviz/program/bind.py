@@ -36,8 +36,7 @@ def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
         )
     ins = argument_specs(plan, call, traced)
     outs = _output_specs(plan, call, traced, ins)
-    if not traced.opened:
-        _check_constraints(traced, plan.mesh)
+    _check_constraints(traced, plan.mesh)
     in_memory = {name: memory_of(spec) for name, spec in ins.items()} | dict(plan.memory)
     out_memory = {o.name: memory_of(outs[o.name]) or o.memory_kind for o in traced.outputs}
     out_memory |= {u.output: in_memory[u.argument] for u in traced.updates if u.follows and u.argument}

@@ -73,14 +73,8 @@ class Dimension:
         return tuple(m for m in self.members if m.role == "argument")
 
     def chosen(self, prefer: Mapping[str, int] | None = None) -> tuple[Member, ...]:
-        """One dimension of each array: the first, where several are members, or the one that is preferred.
-
-        Args:
-            prefer: tree path → dimension.
-
-        Raises:
-            ShardvizError: if a preferred dimension is no member.
-        """
+        """One dimension of each array: the first, where several are members, or the one that is preferred (tree path →
+        dimension). Raises ShardvizError if a preferred one is no member."""
         prefer = dict(prefer or {})
         members: dict[tuple[str, str], Member] = {}
         for member in self.members:
@@ -111,14 +105,8 @@ class Dimensions(tuple[Dimension, ...], Visible):
         raise ShardvizError(f"there is no dimension {name!r}; there are {have or 'none'}")
 
     def renamed(self, names: Mapping[str, str]) -> Dimensions:
-        """The same dimensions under other names.
-
-        Args:
-            names: a name or member → the new name.
-
-        Raises:
-            ShardvizError: as `named`, or if two would be called the same.
-        """
+        """The same dimensions under other names (a name or member → the new name). Raises ShardvizError as `named`, or
+        if two would be called the same."""
         new = {self.named(old).name: name for old, name in names.items()}
         dimensions = [replace(each, name=new.get(each.name, each.name)) for each in self]
         twice = [name for name, count in Counter(each.name for each in dimensions).items() if count > 1]

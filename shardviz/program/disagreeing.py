@@ -60,8 +60,8 @@ def _gather_for_rows(
     begin = len(batched[0])
     for one, other in ((0, 1), (1, 0)):
         free = [d for d in range(len(cuts[other].dims)) if d not in (*summed[other], *batched[other])]
-        made = result_dims[begin : begin + len(free)] if other == 0 else result_dims[len(result_dims) - len(free) :]
-        kept = {a for d, axes in zip(free, made, strict=False) for a in axes if a in cuts[other].dims[d]}
+        theirs = result_dims[begin : begin + len(free)] if other == 0 else result_dims[len(result_dims) - len(free) :]
+        kept = {a for d, axes in zip(free, theirs, strict=False) for a in axes if a in cuts[other].dims[d]}
         dims = list(cuts[one].dims)
         for d, opposite in zip(summed[one], summed[other], strict=True):
             if dims and kept & {*dims[d]}:
@@ -83,13 +83,13 @@ def _disagree(cuts: Sequence[Spec], summed: Sequence[Sequence[int]], mesh: Devic
     return places[0] == places[1] and pieces[0] != pieces[1]
 
 
-def _reshard(op: ir.Operation, place: int, cut: Spec, made: Mapping[int, Sequence[Axis]]) -> None:
+def _reshard(op: ir.Operation, place: int, cut: Spec, after: Mapping[int, Sequence[Axis]]) -> None:
     """Puts a resharding in front of an operand that leaves the summed dimensions whole, and has the axes go to another
-    one, of which the result (`made`: dimension → axes) is cut by them: an all-to-all.
+    one, of which the result (`after`: dimension → axes) is cut by them: an all-to-all.
     """
     (axes,) = filter(None, cut.dims)
     new: list[tuple[Axis, ...]] = [()] * len(cut.dims)
-    for d in [d for d, theirs in made.items() if tuple(theirs[: len(axes)]) == tuple(axes)][:1]:
+    for d in [d for d, theirs in after.items() if tuple(theirs[: len(axes)]) == tuple(axes)][:1]:
         new[d] = axes
     _put(op, place, Spec(tuple(new)))
 

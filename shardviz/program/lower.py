@@ -33,7 +33,6 @@ from shardviz.program.module import (
     attributes_of,
     give_lines,
     leave_out,
-    leave_out_constraints,
     location,
     main_of,
     set_mesh,
@@ -156,24 +155,11 @@ def lower(
     except Exception as error:  # every operation has its own reasons
         raise cannot_lower(traced, target.platform, error) from error
     placed = _unmarked(module) if traced.placed else ()
-    if traced.opened:
-        placed = _opened(module, placed)
     lowered = Lowered(traced, module, target.platform, placed=placed)
     if operations is not None:
         lowered.partitionings, lowered.answered = tuple(operations.met), bool(operations.answers)
         lowered.unanswered = unanswered
     return lowered
-
-
-def _opened(module: Any, placed: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """Takes the function's own constraints out of a module; what is left are the plan's."""
-    with module.context:
-        if not placed:
-            leave_out_constraints(module.operation)
-        for op, place in zip(_jax.walk(module.operation, CONSTRAINT), placed, strict=True):
-            if place is None:
-                leave_out(op)
-    return tuple(place for place in placed if place is not None)
 
 
 def _unmarked(module: Any) -> tuple[int | None, ...]:

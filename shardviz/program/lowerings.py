@@ -54,14 +54,13 @@ class _Kept:
 
 class Lowerings:
     """A call, traced and lowered as plans ask for it: with the mesh of the last trace, or the first one that is known
-    of; why it is not traced yet (`waits`), if it is not for want of a plan's mesh alone; whether constraints inside are
-    left out (`opened`), and whether the run has no mesh around (`bare`): nobody gave one, and the call brings its own
-    in shardings."""
+    of; why it is not traced yet (`waits`), if it is not for want of a plan's mesh alone; and whether the run has no
+    mesh around (`bare`): nobody gave one, and the call brings its own in shardings."""
 
-    def __init__(self, call: Call, mesh: DeviceMesh | None, *, opened: bool = False):
-        """Traces the call at once where that can be done without a plan; `opened` leaves the constraints inside it out.
-        Raises TraceError if it cannot be traced, and no plan would help."""
-        self.call, self.mesh, self.opened = call, mesh or call.brings.mesh, opened
+    def __init__(self, call: Call, mesh: DeviceMesh | None):
+        """Traces the call at once where that can be done without a plan. Raises TraceError if it cannot be traced, and
+        no plan would help."""
+        self.call, self.mesh = call, mesh or call.brings.mesh
         self.bare = mesh is None and self.mesh is not None and call.kind in _BARE and not call.contexts.places
         mesh = self.mesh
         self.waits: ShardvizError | None = None
@@ -206,7 +205,7 @@ class Lowerings:
                 places = self._places(mesh)
                 traced = trace(self.call, mesh, types, places)
                 asked = self._asking(traced, mesh, places)
-                traced = dataclasses.replace(traced, asked=asked, opened=self.opened)
+                traced = dataclasses.replace(traced, asked=asked)
                 self.mesh = mesh or self.mesh
                 self._sized = self._sized or traced.sized or bool(traced.self_partitioned)
                 key = self._key(mesh, types)

@@ -172,15 +172,9 @@ def impossible(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reason:
-    """Why a collective is there, and where that comes from.
-
-    Attributes:
-        need: why it is there.
-        axes: the dimensions that its mesh axes cut in what it moves, or in what it sums: where they come from.
-        quarrel: the disagreement that it settles; None for another reason.
-        step: the operation that needs it; None where it is not in the graph.
-        rivals: the dimensions of the operation's other arrays that the same axes cut.
-    """
+    """Why a collective is there, and where that comes from: the dimensions that its mesh axes cut in what it moves or
+    sums, the disagreement that it settles and the operation that needs it (None where there is none), and `rivals`, the
+    dimensions of the operation's other arrays that the same axes cut."""
 
     need: Need
     axes: tuple[tuple[str, NodeDim], ...] = ()

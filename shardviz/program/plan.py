@@ -291,10 +291,7 @@ class Plan:
 
     def with_members(self, dimensions: Dimensions) -> Plan:
         """The plan with each logical dimension that it shards by name sharded in the arrays that have the dimension.
-
-        Raises:
-            ShardvizError: if there is no dimension of a name.
-        """
+        Raises ShardvizError if there is no dimension of a name."""
         if not self.by_name:
             return self
         plan = self._replace(overrides=self._ruled)
@@ -358,10 +355,6 @@ class Plan:
                 the plan meets it.
         """
         return self._replace(variant=self.variant.also(variant))
-
-    def without_variant(self) -> Plan:
-        """The plan for the program as it is."""
-        return self._replace(variant=Variant())
 
     def with_options(self, options: Any) -> Plan:
         """The plan with more compiler options: flags of XLA, as `compiler_options` of `jax.jit` takes them.

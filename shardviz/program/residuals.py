@@ -230,12 +230,8 @@ _Key = tuple[Frame | None, tuple[int, ...], str]
 
 @dataclass(frozen=True)
 class _CheckpointFacts:
-    """What a trace says of values, by the line that makes a value, its shape and its dtype.
-
-    Attributes:
-        names: what `checkpoint_name` calls it.
-        offloaded: those that a checkpoint policy puts into the host's memory.
-    """
+    """What a trace says of values, by the line that makes a value, its shape and its dtype: what `checkpoint_name`
+    calls it, and which a checkpoint policy puts into the host's memory."""
 
     names: dict[_Key, str]
     offloaded: frozenset[_Key]

@@ -175,14 +175,12 @@ def catches(filter: Any, leaf: Leaf) -> bool:
     """Whether a filter means a leaf.
 
     A text is a pattern: `*` stands for any characters, `?` for one, all else for itself. It is a pattern of the whole
-    tree path, as JAX writes it or with a dot before each key; or of one key of the path, or of several in a row.
+    tree path, as JAX writes it or with a dot before each key; or of one key of the path, or of several in a row. Raises
+    ShardvizError if it is no filter, or raises.
 
     >>> down = Leaf("params['mlp'][0]['down']['kernel']", (), None, (8, 8))
     >>> [catches(p, down) for p in ("*kernel", "['down']", "down", "mlp.*.down", "mlp/0/down", "dow", "*kern")]
     [True, True, True, True, True, False, False]
-
-    Raises:
-        ShardvizError: if it is no filter, or raises.
     """
     if isinstance(filter, str):
         return _means(filter, leaf.name)

@@ -90,7 +90,6 @@ class Traced:
     updates: tuple[Update, ...] = ()  # the outputs that are new values of arguments, which come last
     keeps: tuple[bool, ...] = ()  # whether an argument stays though no result needs it; empty where none does
     asked: tuple[MeshAsked, ...] = ()  # lines that do another thing where another mesh, or none, stands around the call
-    opened: bool = False  # its constraints are left out; the axes that they name a mesh still has to have
     estimates: tuple[Estimate, ...] = ()  # the FLOPs of its Pallas kernels, where they are known
     placed: tuple[Placed, ...] = ()  # the values inside that a plan constrains; the jaxpr has a mark at each
     # the function's own constraints that it has otherwise, by line

@@ -61,13 +61,10 @@ class _Box:
 
 def spread(prefix: Any, tree: Any, is_entry: Callable[[Any], bool] = lambda x: x is None) -> list[Any]:
     """What a pytree prefix says of each leaf of a tree; None in it is an entry like any other, and so is what
-    `is_entry` names.
+    `is_entry` names. Raises ValueError, in JAX's words, if it is no prefix of the tree.
 
     >>> spread((None, {"a": 1}), ("x", {"a": ["y", "z"]}))
     [None, 1, 1]
-
-    Raises:
-        ValueError: in JAX's words, if it is no prefix of the tree.
     """
     boxed = jax.tree.map(_Box, prefix, is_leaf=is_entry)
     return [box.held for box in jax.tree.leaves(jax.tree.broadcast(boxed, tree))]

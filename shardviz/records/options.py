@@ -121,13 +121,7 @@ def _checked(name: str, value: Any) -> Option:
 
 @dataclass(frozen=True)
 class OptionSet:
-    """Options that people use together.
-
-    Attributes:
-        text: what they do.
-        options: name → value.
-        source: where they are from.
-    """
+    """Options that people use together: what they do, name → value, and where they are from."""
 
     text: str
     options: Mapping[str, Option]

@@ -30,13 +30,8 @@ from shardviz.visible import Visible
 
 @dataclass(frozen=True)
 class LevelDifference:
-    """Something of which the propagated and the partitioned level say different things.
-
-    Attributes:
-        what: an output's name; a kind of collective and its axes, such as `all-gather over data`; or `matrix products`.
-        propagated: what Shardy's propagation says, in words with numbers.
-        partitioned: what XLA's partitioner made.
-    """
+    """Something (an output; a kind of collective and its axes, such as `all-gather over data`; or `matrix products`) of
+    which Shardy's propagation and XLA's partitioner say different things, each in words with numbers."""
 
     what: str
     propagated: str

@@ -139,18 +139,9 @@ class Giver:
 
 @dataclass(frozen=True, kw_only=True)
 class AxisWhy:
-    """Why one mesh axis is on a value, or is not.
-
-    Attributes:
-        value: the value's name.
-        axis: the mesh axis.
-        dimension: the dimension that it cuts; None where it cuts none.
-        causes: where it comes from, the nearest first.
-        chain: from the first cause to the value, step by step; empty where the value itself is the cause.
-        stops: of a missing axis, where it ends on its way.
-        givers: of a missing axis, specs that would put it there.
-        notes: what was not tried, and why.
-    """
+    """Why one mesh axis is on a value, and in which dimension, or is not (None): its causes, the nearest first, and the
+    chain from the first of them, empty where the value itself is the cause; of a missing axis where it ends on its way,
+    and specs that would put it there; and what was not tried."""
 
     value: str
     axis: str
@@ -164,15 +155,9 @@ class AxisWhy:
 
 @dataclass(frozen=True, kw_only=True)
 class Effect:
-    """What a program moves, computes and holds, on one device in a step; loops of unknown length counted once.
-
-    Attributes:
-        bytes: operands of all collectives.
-        collectives: how many collectives there are.
-        flops: of matrix products.
-        held: bytes of the arguments.
-        seconds: the step on the target; None where no target was given, or it is not known.
-    """
+    """What a program does on one device in a step, loops of unknown length counted once: operand bytes of all
+    collectives, their number, FLOPs of matrix products, bytes of the arguments, and seconds on the target (None where
+    none was given, or it is not known)."""
 
     bytes: float
     collectives: int
@@ -287,17 +272,9 @@ class Need:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class WhyAnswer(Visible):
-    """What every answer has. It shows itself as text, HTML and Markdown.
-
-    Attributes:
-        program: the program's name.
-        mesh: the mesh.
-        axes: an answer for each mesh axis that was asked for, or that a collective moves along.
-        contest: where shardings compete.
-        source: file → line → text.
-        tried: how often Shardy was run for it.
-        seconds: how long it took.
-    """
+    """What every answer has: an answer for each mesh axis that was asked for, or that a collective moves along; where
+    shardings compete; how often Shardy was run for it, and for how many seconds. It shows itself as text, HTML and
+    Markdown."""
 
     program: str
     mesh: DeviceMesh

@@ -139,13 +139,10 @@ class Stated:
 
 @dataclass(frozen=True, kw_only=True)
 class Factor:
-    """How one factor of a product comes, before it is brought into the cut that the product needs.
-
-    Attributes:
-        argument: the program's argument that it is, or is a slice or a rearrangement of; empty where it is none.
-        batch: the axes that cut a batch dimension which others cut in the other factor.
-        crossed: the axes that cut what is summed over here, and a dimension of the other factor that is not.
-    """
+    """How one factor of a product comes, before it is brought into the cut that the product needs: the program's
+    argument that it is, or is a slice or a rearrangement of (else empty); the axes that cut a batch dimension which
+    others cut in the other factor; and those that cut what is summed over here, and a dimension of the other factor
+    that is not."""
 
     argument: str = ""
     batch: tuple[Axis, ...] = ()

@@ -22,13 +22,7 @@ _NEAR = 0.03
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """A candidate that was scored at level propagated.
-
-    Attributes:
-        choice: what is decided.
-        plan: its plan.
-        score: what it costs.
-    """
+    """A candidate that was scored at level propagated: what is decided, its plan, and what it costs."""
 
     choice: Choice
     plan: Plan
@@ -47,15 +41,9 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A plan that a search offers.
-
-    Attributes:
-        tried: it as a candidate.
-        report: its report, of the level that was asked for and reached.
-        cost: what its step costs, by that report.
-        accepted: the target's own compiler took it, and it fits; None where it was not asked.
-        verdict: who says that it fits, or why that is not known.
-    """
+    """A plan that a search offers: the candidate, its report of the level that was asked for and reached, and what its
+    step costs by that; whether the target's own compiler took it and it fits (None where it was not asked), and who
+    says that it fits, or why that is not known."""
 
     tried: Tried
     report: Report
@@ -86,16 +74,9 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class WhyNot:
-    """A decision of the best plan, and the nearest alternative that was tried.
-
-    Attributes:
-        decision: what was decided on, such as `w1:2` or `mesh`.
-        chosen, other: what the best plan has, and what the alternative has in its place.
-        seconds: how much longer a step of the alternative takes; negative where shorter.
-        bytes: how many bytes more it needs on one device, by the estimate.
-        reason: why.
-        alternative: it.
-    """
+    """A decision of the best plan (`w1:2`, `mesh`), what the plan has and what the nearest alternative that was tried
+    has in its place, by how many seconds a step of that is longer and how many bytes more it needs on one device by the
+    estimate (negative where less), and why."""
 
     decision: str
     chosen: str

@@ -48,16 +48,10 @@ _SAME = 0.01  # within which share two plans cost the same
 
 @dataclass(frozen=True, kw_only=True)
 class Graded(Visible):
-    """One thing that was asked, or that was said and is not so.
-
-    Attributes:
-        what: an output's tree path, `all-reduce over model`, or `the cheaper plan`.
-        given: what was said; empty for nothing.
-        right: what the compiler says; empty where it has no such thing.
-        points, of: what it counts, and how much it could; both 0 for what is too small to count.
-        verdict: in a few words.
-        why: why it is so, tried by propagation; None where that is not known.
-    """
+    """One thing that was asked (an output's tree path, `all-reduce over model`, `the cheaper plan`), or that was
+    answered and is not so: what was answered and what the compiler says, each empty for nothing; the points that it
+    counts `of` those that it could (0 for what is too small to count); a verdict in a few words; and why it is so,
+    tried by propagation (None where that is not known)."""
 
     what: str
     given: str
@@ -157,11 +151,11 @@ class Exercise(Visible):
         """The compiler's answer."""
         return answer_at(self.program, self.plan, self.level, self.target)
 
-    def answer(self, given: Any) -> Exercise:
+    def answer(self, answered: Any) -> Exercise:
         """Says what one expects.
 
         Args:
-            given: for `outputs`, specs: a pytree prefix of the result, as `out_specs`, or tree path → spec. For
+            answered: for `outputs`, specs: a pytree prefix of the result, as `out_specs`, or tree path → spec. For
                 `collectives`, a list of (kind, axes) or (kind, axes, bytes), one for each kind and set of axes, where
                 bytes are operand bytes of all of them on one device in a step: a number, or text such as `16.8 MB`. For
                 `cheaper`, the name of a plan, or `equal`. For `memory`, name → bytes. For `seconds`, a number, or text
@@ -173,19 +167,19 @@ class Exercise(Visible):
         Raises:
             ShardvizError: if it cannot be read as such; the message says what is wrong.
         """
-        self.given = self.read(given)
+        self.given = self.read(answered)
         self.result = None
         return self
 
-    def read(self, given: Any) -> Any:
+    def read(self, answered: Any) -> Any:
         """An answer, read and checked; errors as `answer`."""
         return {
             "outputs": self._specs,
             "collectives": self._collectives,
             "cheaper": self._choice,
             "memory": self._amounts,
-            "seconds": lambda given: amount_of(given, "s", "seconds"),
-        }[self.ask](given)
+            "seconds": lambda answered: amount_of(answered, "s", "seconds"),
+        }[self.ask](answered)
 
     def reveal(self, *, give_up: bool = False) -> Result:
         """Asks the compiler, and grades the answer.
@@ -223,12 +217,12 @@ class Exercise(Visible):
         """The outputs that the plan leaves open: those that `outputs` asks for."""
         return tuple(name for name, spec in self.bound.out_specs.items() if spec is None)
 
-    def _specs(self, given: Any) -> dict[str, Spec | None]:
+    def _specs(self, answered: Any) -> dict[str, Spec | None]:
         names = [o.name for o in self.program.outputs(self.plan)]
-        if isinstance(given, Mapping) and given and all(isinstance(n, str) and n in names for n in given):
-            plan = Plan(self.plan.mesh, out_edits=given)
+        if isinstance(answered, Mapping) and answered and all(isinstance(n, str) and n in names for n in answered):
+            plan = Plan(self.plan.mesh, out_edits=answered)
         else:
-            plan = Plan(self.plan.mesh, out_specs=given)
+            plan = Plan(self.plan.mesh, out_specs=answered)
         specs = self.program.bind(plan).out_specs
         return {name: specs.get(name) for name in self.outputs}
 
@@ -254,13 +248,13 @@ class Exercise(Visible):
 
     # Collectives.
 
-    def _collectives(self, given: Any) -> dict[tuple[str, str], float | None]:
-        if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+    def _collectives(self, answered: Any) -> dict[tuple[str, str], float | None]:
+        if isinstance(answered, str | Mapping) or not isinstance(answered, Sequence):
             raise ShardvizError(
-                f"answer({excerpt(repr(given))}): expected a list such as [('all-reduce', 'model')], or []"
+                f"answer({excerpt(repr(answered))}): expected a list such as [('all-reduce', 'model')], or []"
             )
         sizes: dict[tuple[str, str], float | None] = {}
-        for each in given:
+        for each in answered:
             if isinstance(each, str) or not isinstance(each, Sequence) or not 2 <= len(each) <= 3:
                 raise ShardvizError(
                     f"answer: {excerpt(repr(each))}: expected (kind, axes) or (kind, axes, bytes), such as "
@@ -308,10 +302,10 @@ class Exercise(Visible):
 
     # Cheaper.
 
-    def _choice(self, given: Any) -> str:
-        if not isinstance(given, str) or given not in (*self.names, EQUAL):
-            raise ShardvizError(f"answer({given!r}): expected {', '.join(map(repr, (*self.names, EQUAL)))}")
-        return given
+    def _choice(self, answered: Any) -> str:
+        if not isinstance(answered, str) or answered not in (*self.names, EQUAL):
+            raise ShardvizError(f"answer({answered!r}): expected {', '.join(map(repr, (*self.names, EQUAL)))}")
+        return answered
 
     @cached_property
     def _both(self) -> tuple[Report, Report]:
@@ -347,12 +341,12 @@ class Exercise(Visible):
             sizes[_root(value.name)] = sizes.get(_root(value.name), 0.0) + (value.bytes_per_device or 0.0)
         return sizes | ({KEPT: self.report.residual_bytes} if self.report.residual_bytes else {})
 
-    def _amounts(self, given: Any) -> dict[str, float]:
+    def _amounts(self, answered: Any) -> dict[str, float]:
         names = [*dict.fromkeys(_root(argument.name) for argument in self.program.arguments), KEPT]
-        if not isinstance(given, Mapping) or not given or not given.keys() <= set(names):
+        if not isinstance(answered, Mapping) or not answered or not answered.keys() <= set(names):
             have = ", ".join(map(repr, names))
-            raise ShardvizError(f"answer({excerpt(repr(given))}): expected name → bytes; there are {have}")
-        return {name: amount_of(size, "B", name) for name, size in given.items()}
+            raise ShardvizError(f"answer({excerpt(repr(answered))}): expected name → bytes; there are {have}")
+        return {name: amount_of(size, "B", name) for name, size in answered.items()}
 
     def _held(self) -> list[Graded]:
         least, answered = _SMALL * sum(self.parts.values()), self.given or {}
@@ -422,10 +416,10 @@ def _name(axis: Any) -> Any:
 
 
 def _graded(
-    what: str, given: Any, right: Any, points: float, of: float, verdict: str, why: Why | CollectiveWhy | None = None
+    what: str, answered: Any, right: Any, points: float, of: float, verdict: str, why: Why | CollectiveWhy | None = None
 ) -> Graded:
     say = lambda it: "" if it is None else str(it.canonical() if isinstance(it, Spec) else it)  # noqa: E731
-    return Graded(what=what, given=say(given), right=say(right), points=points, of=of, verdict=verdict, why=why)
+    return Graded(what=what, given=say(answered), right=say(right), points=points, of=of, verdict=verdict, why=why)
 
 
 def _plain(spec: Spec, plan: Plan, rank: int) -> Spec:

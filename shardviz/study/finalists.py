@@ -33,17 +33,8 @@ _MOST_TIMES, _WORTH = 3, 0.02
 
 @dataclass(eq=False)
 class Finalists:
-    """Candidates before a compiler.
-
-    Attributes:
-        machine: for what they are compiled.
-        level: how far; None where no compiler is asked.
-        wanted: how many are wanted that come through.
-        unasked: why the target's compiler is not asked; empty where it is.
-        offers: those that came through.
-        fallen: those that did not.
-        asked: the candidates that were asked about.
-    """
+    """Candidates before a compiler, as far as `level` (None where no compiler is asked), until as many are `wanted` as
+    came through (`offers`). `unasked` says why the target's compiler is not asked."""
 
     machine: Machine
     level: str | None

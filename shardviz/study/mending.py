@@ -122,14 +122,9 @@ def mends(
 
 @dataclass(frozen=True)
 class Judged:
-    """A plan as it is judged.
-
-    Attributes:
-        step: seconds of a step; None where the target has no speed.
-        bytes: operand bytes that collectives move on one device.
-        needed, usable: bytes that one device needs, about, and has; None where not known.
-        flops: of matrix products on one device, which count where the target has no speed.
-    """
+    """A plan as it is judged: seconds of a step (None where the target has no speed), operand bytes that collectives
+    move on one device, bytes that one device needs, about, and has (None where not known), and FLOPs of matrix products
+    on one device, which count where the target has no speed."""
 
     step: float | None
     bytes: float
@@ -169,12 +164,8 @@ class Judged:
 
 @dataclass(frozen=True)
 class Judge:
-    """How plans are judged, here or in a worker.
-
-    Attributes:
-        machine: whose seconds count; None where none has a speed.
-        lowered_for: what is compiled for.
-    """
+    """How plans are judged, here or in a worker: by the seconds of a machine (None where none has a speed), and what is
+    compiled for."""
 
     machine: Machine | None
     lowered_for: LowerFor

@@ -264,15 +264,9 @@ Told = Callable[[Program], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change to be tried.
-
-    Attributes:
-        plan: the changed plan.
-        action: what is changed, in words.
-        finding: what suggests it; None for one that follows from the plan itself.
-        told: given the program that the plan is of, says what to write for it; None where `write` has it.
-        write: as `Mend` has it.
-    """
+    """A change to be tried: the plan, the change in words, and the finding that suggests it (None for one that follows
+    from the plan itself). `told`, given the program that the plan is of, says what to write for it; None where `write`
+    has it."""
 
     plan: Plan
     action: str

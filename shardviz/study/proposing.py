@@ -75,15 +75,9 @@ def plan_of(report: Report) -> Plan:
 
 @dataclass(eq=False)
 class Proposals:
-    """The changes to be tried, each once, those of the gravest findings first.
-
-    Attributes:
-        program, report, machine, plan: what is to be mended, the program as the plan has it; and whose seconds count,
-            None where no machine has a speed.
-        most: of how many findings.
-        by_hand: what the findings suggest besides, in words, that only a person can write.
-        not_offered: what they suggest and cannot be tried, and why.
-    """
+    """The changes to be tried, each once, those of the gravest findings first, of `most` findings. The program is as
+    the plan has it; without a `machine` that has a speed, bytes count. What the findings suggest besides goes to
+    `by_hand` where only a person can write it, and to `not_offered` where it cannot be tried."""
 
     program: Program
     report: Report
@@ -202,7 +196,6 @@ class Proposals:
         """What a finding would have donated, at once."""
         targets = [m.target for m in finding.mends if m.kind == "donate"]
         roots = tuple(dict.fromkeys(segments(name)[0] for name in targets))
-
         if roots:
             plan = self.plan.with_variant(Variant(donated=roots))
             names = ", ".join(map(repr, roots))
@@ -232,7 +225,6 @@ class Proposals:
             self.not_offered.append(NotOffered(action=what.words, why="the program has no such dimension to change"))
             return
         dimension, was, better = having[0], sizes[what.target][what.dimension], what.size
-
         arrays = [str(m) for m in dimension.arguments if sizes[m.path][m.dimension] % was == 0]
         write = f"{better} in place of {was} in {', '.join(arrays)}"
         longer = Longer(path=what.target, dimension=what.dimension, size=was, better=better)

@@ -108,14 +108,8 @@ class Attempt(Visible):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Solution(Visible):
-    """Par's plan.
-
-    Attributes:
-        plan: it.
-        code: it in Python.
-        cost: what its step costs.
-        compared: what is different from the plan that the puzzle begins with.
-    """
+    """Par's plan: it in Python, what its step costs, and what is different from the plan that the puzzle begins
+    with."""
 
     plan: Plan
     code: str

@@ -62,7 +62,6 @@ class SearchOptions(TypedDict, total=False):
     plan: Plan | None
     mesh: Any
     pins: Mapping[str, Any] | None
-    open_constraints: bool
     executor: Any
     level: str
     finalists: int
@@ -85,7 +84,6 @@ def search(
     plan: Plan | None = None,
     mesh: Any = None,
     pins: Mapping[str, Any] | None = None,
-    open_constraints: bool = False,
     executor: Any = None,
     level: str = "compiled",
     finalists: int = _FINALISTS,
@@ -105,7 +103,6 @@ def search(
             axes, with the devices in several orders: `mesh_utils`'s own, counted through, two axes' places exchanged.
         pins: what must stay: an argument's tree path → its spec; the name of a logical dimension
             (`program.dimensions`) → the axes that cut it, None for none; the name of a mesh axis → its size.
-        open_constraints: leave the program's own `with_sharding_constraint`s out; else they hold.
         executor: where candidates are scored: any `concurrent.futures.Executor`, or a `dask.distributed` client; None
             for this process, and for workers of our own, one a core, where enough is left to score and cores are free.
         level: how far the best go: `propagated`, `partitioned` or `compiled` (by the target's own compiler).
@@ -140,8 +137,6 @@ def search(
     for name, value in (("seconds", seconds), ("finalists", finalists), ("most", 1 if most is None else most)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ShardvizError(f"search({name}={value!r}): expected a number above 0")
-    if open_constraints:
-        program = program.without_constraints()
     on = None if mesh is None else DeviceMesh.of(mesh)
     size = on.size if on is not None else plan.mesh.size if plan is not None else 0
     machine = machine_of(target, size)

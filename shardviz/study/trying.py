@@ -43,12 +43,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Wait:
-    """What a loop needs before it can go on.
-
-    Attributes:
-        futures: one of them is to be done.
-        until: or it is so late, by `time.monotonic`.
-    """
+    """What a loop needs before it can go on: one of the futures done, or so late a time by `time.monotonic`."""
 
     futures: Sequence[Future[Any]]
     until: float = math.inf
@@ -146,11 +141,8 @@ class Trying(ABC, Generic[S]):
             future.stop()
 
     def _submit(self, program: Program, plan: Plan, level: str, target: str, timeout: float | None = None) -> None:
-        """Has a plan compiled in another process, which works while others are scored.
-
-        Raises:
-            ShardvizError: as `Program.submit`.
-        """
+        """Has a plan compiled in another process, which works while others are scored. Raises ShardvizError as
+        `Program.submit`."""
         if not self.stopped and plan not in self.compiles:
             self.compiles[plan] = program.submit(plan, level, target=target, timeout=timeout)
 

@@ -68,12 +68,8 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class Lost:
-    """What came of a task that was not done: it killed its worker, or one of both ends cannot read the other's words.
-
-    Attributes:
-        why: in words.
-        unread: whether it did not even begin, since the worker cannot read it.
-    """
+    """What came of a task that was not done, and why: it killed its worker, or one of both ends cannot read the other's
+    words; `unread`: it did not even begin, since the worker cannot read it."""
 
     why: str
     unread: bool = False
@@ -98,11 +94,8 @@ def packed(value: Any) -> bytes:
 
 
 class Shared:
-    """A value that many tasks need: a worker reads it once, however many tasks bring it along.
-
-    Attributes:
-        key: what it is known by elsewhere.
-    """
+    """A value that many tasks need: a worker reads it once, however many tasks bring it along, and knows it by its
+    key."""
 
     def __init__(self, value: Any = None, key: str = "", packed: bytes = b""):
         self.key = key or uuid.uuid4().hex
@@ -179,13 +172,9 @@ def versions() -> dict[str, str]:
 
 
 def run(shared: Shared | Stored, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes:
-    """Does a task in a worker: pickled, whether it returned, and what, or what it raised.
-
-    Args:
-        payload: JAX's settings where the task was given, the function and the task, pickled.
-        wanted: the versions that the worker must have.
-        call: another text for each call, as dask gives a call that is like an earlier one the earlier one's end.
-    """
+    """Does a task in a worker: pickled, whether it returned, and what, or what it raised. The payload is JAX's settings
+    where the task was given, the function and the task, pickled; `wanted` the versions that the worker must have;
+    `call` another text for each call, as dask gives a call that is like an earlier one the earlier one's end."""
     if (here := versions()) != dict(wanted):
         wrong = ", ".join(f"{n} {here.get(n)} in place of {v}" for n, v in wanted.items() if here.get(n) != v)
         return packed((True, Lost(f"this worker has {wrong}; give workers of the same versions")))
@@ -418,10 +407,7 @@ class Workers(Executor):
     """
 
     def __init__(self, count: int | None = None):
-        """No process yet; as many as cores that this process may use if not given. Raises ShardvizError for a count
-        below 1."""
-        if count is not None and count < 1:
-            raise ShardvizError(f"Workers({count}): one worker or more is needed")
+        """No process yet; as many as cores that this process may use if not given."""
         self.count = count or cores()
         self._pool: Any = None
         self._starts: list[Future[Any]] = []

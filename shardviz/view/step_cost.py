@@ -93,10 +93,10 @@ def headline(cost: StepCost) -> str:
         return f"at least {least}, by {bound}; a lower bound, because FLOPs are not known at level {cost.level}"
     band = band_words(cost)
     text = f"{step_words(cost)}{f' ({band})' if band else ''}; bound by {bound}"
-    if cost.counted is not None and cost.counted.unknown_loops:
-        text += f"; {plural(cost.counted.unknown_loops, 'loop')} of unknown trip count counted once"
-    if cost.counted is not None and cost.counted.opaque:
-        text += f"; compute leaves out {', '.join(cost.counted.opaque)}, whose FLOPs are not known"
+    if cost.report.cost is not None and cost.report.cost.unknown_loops:
+        text += f"; {plural(cost.report.cost.unknown_loops, 'loop')} of unknown trip count counted once"
+    if cost.report.cost is not None and cost.report.cost.opaque:
+        text += f"; compute leaves out {', '.join(cost.report.cost.opaque)}, whose FLOPs are not known"
     return text + (f"; without {plural(len(cost.unknown), 'collective')} of unknown time" if cost.unknown else "")
 
 
@@ -135,7 +135,7 @@ def seconds_words(cost: StepCost) -> str:
 
 def level_words(cost: StepCost) -> str:
     """Which program the numbers are of."""
-    level = {"compiled": f"program compiled for {cost.compiled_for}"}.get(cost.level, f"{cost.level} program")
+    level = {"compiled": f"program compiled for {cost.report.target}"}.get(cost.level, f"{cost.level} program")
     return level + ("" if cost.exact else "; rings without the factor (N-1)/N")
 
 
@@ -151,7 +151,7 @@ def times_table(cost: StepCost) -> Table:
     """Compute, HBM traffic and communication, then each of its sets of mesh axes; the arithmetic beside each."""
     step, moved, counted = cost.step, cost.by("axes"), cost.flops is not None
     longest = max(step.compute, step.memory, step.communication) or 1.0
-    least = cost.counted.at_least if cost.counted else ""
+    least = cost.report.cost.at_least if cost.report.cost else ""
     computed = least + " + ".join(s.formula for s in step.computing) if counted else f"not known at level {cost.level}"
     read = f"{hbm_word(cost)}{step.moving.formula}: {cost.hbm_formula}"
     many = f"{plural(len(cost.collectives), 'collective')}, {plural(cost.total.runs, 'run')}"
@@ -232,13 +232,13 @@ def moved_words(moved: CollectiveTotal) -> str:
 
 def phases_words(cost: StepCost) -> str:
     """FLOPs by phase, the optimizer's (`update`) apart; empty where the report does not tell."""
-    phases = "" if cost.counted is None else phase_words(cost.counted)
+    phases = "" if cost.report.cost is None else phase_words(cost.report.cost)
     return f"FLOPs: {phases}" if phases else ""
 
 
 def moved_phases_words(cost: StepCost) -> str:
     """HBM traffic by phase, where it was counted for this machine; else empty."""
-    counted = cost.counted
+    counted = cost.report.cost
     if counted is None or not cost.hbm_exact or counted.hbm_bytes != cost.hbm_bytes:
         return ""
     return f"HBM traffic: {traffic_words(counted)}"
@@ -438,16 +438,16 @@ def _time_of(cost: StepCost, c: Collective) -> CollectiveTime | None:
 
 def work_lines(cost: StepCost | None) -> dict[tuple[str, int], Frame]:
     """(file, line) → the frame of each line that computes something."""
-    work = () if cost is None or cost.counted is None else cost.counted.work
+    work = () if cost is None or cost.report.cost is None else cost.report.cost.work
     return {(each.source.file, each.source.line): each.source for each in work if each.source is not None}
 
 
 def work_sections(cost: StepCost) -> tuple[Section, ...]:
     """FLOPs and HBM traffic by phase, line and module; none where the report does not tell."""
-    if cost.counted is None:
+    if cost.report.cost is None:
         return ()
-    own = cost.counted.hbm_bytes == cost.hbm_bytes
-    counted = cost.counted if own else replace(cost.counted, hbm_bytes=None, once_hbm_bytes=None)
+    own = cost.report.cost.hbm_bytes == cost.hbm_bytes
+    counted = cost.report.cost if own else replace(cost.report.cost, hbm_bytes=None, once_hbm_bytes=None)
     blocks = work_blocks(counted, "HBM", cost.line)
     title = f"{counted.at_least}{format_flops(counted.flops)} on each device"
     return (section(title, *blocks, fold="closed", name="flops"),) if blocks else ()

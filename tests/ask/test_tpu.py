@@ -187,30 +187,6 @@ def test_a_program_that_does_not_fit_is_an_answer_with_the_compilers_own_numbers
     assert "DOES NOT FIT" in repr(report) and "DOES NOT FIT" in report._repr_mimebundle_()["text/html"]
 
 
-@pytest.mark.parametrize(
-    ("target", "devices"),
-    [
-        ("tpu v2:2x2", 8),  # two devices a chip
-        ("tpu v3:2x2", 8),
-        ("tpu v4:2x2x1", 4),  # megacore: one
-        ("tpu v6e:2x4", 8),
-        ("tpu tpu7x:2x2x1", 8),
-        ("tpu v5e:2x2*2", 8),  # two slices
-        ("tpu v5e:1x1", 1),
-    ],
-)
-def test_every_family_has_its_compiler(target, devices):
-    def product(x, w):
-        return x @ w
-
-    array = PROGRAMS["step"][1][2]
-    traced = sv.trace(product, array, array.update(shape=(512, 1024)))
-    report = traced.partition(sv.Plan(f"data={devices}", (P("data", None), P("data", None))), target=target)
-    assert (report.level, report.target) == ("partitioned", target)
-    kinds = {c.kind for c in report.collectives}
-    assert kinds <= {"all-gather", "collective-permute"} and bool(kinds) == (devices > 1)
-
-
 @pytest.mark.parametrize("target", ["tpu v2:2x2", "tpu v3:2x2", "tpu v4:2x2x1", "tpu v6e:2x2", "tpu tpu7x:2x2x1"])
 def test_the_memory_that_a_chip_has_is_what_its_compiler_says(target):
     machine = Machine.of(target)

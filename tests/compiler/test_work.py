@@ -41,20 +41,6 @@ def test_flops_counted_once_are_xlas(compiled, stage):
     )
 
 
-def test_loops_multiply_what_is_counted_once(all_compiled):
-    """The loop of each program, by hand: 12 trips; 5 x 5 x 3; two layers in each of 3 trips."""
-    for name, trips, body in (("while_down", 12, 2), ("nested", 75, 2), ("reverse_unrolled", 3, 4)):
-        counted = count_flops(all_compiled[name].after)
-        product = 2 * 8 * 16 * 64  # 16 / 2 rows x 64 / 4 columns x 64
-        assert counted.unknown_loops == 0 and counted.dot_flops == trips * body / 2 * product
-        assert counted.once_flops < counted.dot_flops + counted.other_flops
-
-
-def test_a_loop_of_unknown_trip_count_counts_once(all_compiled):
-    counted = count_flops(all_compiled["while_dynamic"].after)
-    assert counted.unknown_loops == 1 and counted.once_flops == counted.dot_flops + counted.other_flops
-
-
 def test_a_conditional_counts_its_heaviest_branch():
     branches = """
 %light (a: f32[4,4]) -> f32[4,4] {

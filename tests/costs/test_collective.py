@@ -100,35 +100,12 @@ def test_a_line_takes_twice_as_long_as_a_ring(kind: str):
     assert seconds(kind, 1e9, "x", "x=4,y=4,z=4", line) == pytest.approx(2 * ring)
 
 
-def test_only_the_axis_of_16_of_an_8x16_v5e_wraps_around():
-    short = collective_seconds("all-gather", 1e9, "X", "X=8,Y=16", "tpu v5e:8x16")
-    long = collective_seconds("all-gather", 1e9, "Y", "X=8,Y=16", "tpu v5e:8x16")
-    assert short.seconds == pytest.approx(1e9 * 7 / 8 / 4.5e10)
-    assert long.seconds == pytest.approx(1e9 * 15 / 16 / 9e10)
-
-
-def test_axes_of_the_torus_add_up():
-    one, two, three = (
-        seconds("all-gather", 1e9, axes, "x=8,y=8,z=8", "tpu v5p:8x8x8", exact=False)
-        for axes in ("x", ("x", "y"), ("x", "y", "z"))
-    )
-    assert (two, three) == (pytest.approx(one / 2), pytest.approx(one / 3))
-
-
 def test_places_two_hops_apart_share_their_links():
     """Of 16 chips in a ring every other one: two groups on each link."""
     near = seconds("all-gather", 1e9, "b", "a=8,b=16", "tpu v5e:8x16")
     far = collective_seconds("all-gather", 1e9, (("b", 1, 8),), "a=8,b=16", "tpu v5e:8x16")
     assert far.route.legs[0].stride == 2
     assert far.seconds == pytest.approx(2 * near * (7 / 8) / (15 / 16))
-
-
-def test_latency_is_a_floor_and_an_all_reduce_pays_it_twice():
-    ring = collective_seconds("all-gather", 8, "x", "x=8,y=8,z=8", "tpu v5p:8x8x8")
-    line = collective_seconds("all-gather", 8, "Y", "X=8,Y=4", "tpu v5e:8x4")
-    twice = collective_seconds("all-reduce", 8, "x", "x=8,y=8,z=8", "tpu v5p:8x8x8")
-    assert [t.bound for t in (ring, line, twice)] == ["latency"] * 3
-    assert [t.seconds for t in (ring, line, twice)] == [pytest.approx(s) for s in (4e-6, 3e-6, 8e-6)]
 
 
 # Several slices over DCN

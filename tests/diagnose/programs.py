@@ -116,10 +116,6 @@ def both_halves_of_a_product(x, w):
     return y[:, :8] * 2, y[:, 8:] * 3
 
 
-def product_of_a_part(x, w):
-    return x @ w[:, :2]
-
-
 def there_and_back(x):
     y = constrained(constrained(x, P(None, "data")), P("data"))
     return y + 1  # here
@@ -233,11 +229,6 @@ def gradients(params, x):
         return jnp.sum(jnp.tanh(x @ p["w"]) @ p["u"])
 
     return jax.grad(loss)(params)
-
-
-def learns(params, x):
-    new = gradients(params, x)
-    return jax.tree.map(lambda p, g: p - 0.1 * g, params, new)
 
 
 TABLE = np.ones((512, 1024), np.float32)

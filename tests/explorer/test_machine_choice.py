@@ -117,7 +117,7 @@ def test_what_is_known_stays_until_the_new_compiler_answers(state, program):
     answer(program, "partitioned")
     assert state.report is not here and state.report.target == "tpu v5p:2x2x2" and state.busy
     answer(program, "compiled")
-    assert state.status == "compiled" and state.cost.compiled_for == "tpu v5p:2x2x2"
+    assert state.status == "compiled" and state.cost.report.target == "tpu v5p:2x2x2"
 
 
 def test_another_machines_memory_plan_is_not_shown(state, program):

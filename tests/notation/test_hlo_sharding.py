@@ -3,13 +3,10 @@
 import itertools
 import re
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.sharding import AbstractMesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 from jaxlib._hlo import HloSharding
 
 from shardviz.errors import ParseError, SpecError
@@ -107,14 +104,6 @@ def test_counting_along_axes(case):
         again = axes_along(found, mesh)
         assert again is not None
         assert Spec((again,)).same_as(Spec((axes,)), mesh)
-
-
-def test_the_largest_mesh():
-    mesh = DeviceMesh.of({"x": 64, "y": 64})
-    assert str(read_spec("{devices=[64,1,64]<=[64,64]T(1,0) last_tile_dim_replicate}", mesh, 2)) == "P('y', None)"
-    jax_text = str(NamedSharding(AbstractMesh((64, 64), ("x", "y")), P(("y", "x")))._to_xla_hlo_sharding(1))
-    assert str(read_spec(jax_text, mesh, 1)) == "P(('y', 'x'))"
-    assert jax.__version__
 
 
 def test_a_single_device_is_what_maximal_is():

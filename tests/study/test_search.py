@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.ask.program import named_axes, sketch
+from shardviz.ask.program import sketch
 from shardviz.compiler.targets import targets
 from shardviz.gallery.llama import loss_fn
 from shardviz.records.amounts import format_bytes
@@ -293,19 +293,6 @@ def test_what_needs_less_memory_goes_as_far_as_the_best():
     assert found.knee is None or any(offer.tried is found.knee for offer in found.offers)
     asked = [offer.tried for offer in found.offers]
     assert not found.knees or any(knee is each for knee in found.knees for each in asked)
-
-
-def test_constraints_hold_unless_they_are_opened():
-    def fn(x, w):
-        y = jax.lax.with_sharding_constraint(x @ w, P(None, "data"))
-        return y.sum()
-
-    program = sv.trace(fn, abstract(4096, 512), abstract(512, 1024))
-    kept = sv.search(program, FOUR, seconds=60, level="propagated", most=40)
-    opened = sv.search(program, FOUR, seconds=60, level="propagated", most=40, open_constraints=True)
-    assert opened.best.score.seconds <= kept.best.score.seconds
-    assert program.constraints and not program.without_constraints().constraints
-    assert "data" in named_axes(program)
 
 
 def test_it_is_asked_with_sense():

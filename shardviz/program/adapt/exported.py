@@ -89,7 +89,7 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
         raise TraceError(f"{name}: its module cannot be read here: {error}") from error
     avals = tuple(aval.update(shape=shape) for shape, aval in zip(shapes, exported.in_avals, strict=True))
     platform = platforms.index("cpu") if "cpu" in platforms else 0
-    out_avals, known = _out_avals(exported, avals), mesh_of(exported)
+    out_avals, exported_mesh = _out_avals(exported, avals), mesh_of(exported)
     with module.context, ir.Location.unknown():
         located = argument_names(module, len(kept))
         if complete(module, avals, kept, platform):
@@ -97,8 +97,8 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
     with module.context, ir.Location.unknown():
         module = with_one_mesh(module)
         own = mesh_in(module)
-        if known is not None and own is not None and known.shape == own.shape:
-            own = known  # of which more is known than the module tells
+        if exported_mesh is not None and own is not None and exported_mesh.shape == own.shape:
+            own = exported_mesh  # of which more is known than the module tells
         if mesh is not None and own is not None and not set(own.names) <= set(mesh.names):
             write_over(module, own, mesh, name)
             own = mesh
