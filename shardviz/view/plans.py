@@ -38,20 +38,20 @@ from shardviz.view.document import (
     wrapped,
 )
 from shardviz.view.picture import Labels, Lines, Picture, Point, Rects, Shape, picture, shortened
-from shardviz.view.step_cost import BOUND_WORDS, fits_word, step_words
+from shardviz.view.step_cost import BOUND_WORDS, step_words
 from shardviz.view.values import total_bytes
 
 _STEP_TIMES = "step times are predicted from the schedule"
 
 
 def memory_text(cost: StepCost) -> str:
-    """`about 12.8 GB of 103 GB`, with `out of memory` or `fits` where that is known, `likely fits` by an estimate."""
+    """`about 12.8 GB of 103 GB`, with `out of memory` or `fits` where that is known."""
     needs = cost.needs
     if needs.usable is None:
         return needs.text
     verdict = {
         False: ", out of memory",
-        True: f", {fits_word(needs)}",
+        True: ", fits" if needs.complete else "",
         None: ", may be out of memory" if needs.total > needs.usable else "",
     }
     return f"{needs.text} of {format_bytes(needs.usable)}{verdict[needs.fits]}"
