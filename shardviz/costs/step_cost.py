@@ -51,6 +51,7 @@ class Needs:
         plan_of: the target whose compiler planned it; empty where none did.
         usable: bytes that one device of the machine gives a program; None where not known.
         fits: whether it fits; None where that cannot be told, which is within an estimate's margin too.
+        sure: `fits` rests on no estimate: a compiler's plan says it, or arguments and outputs alone are too much.
         verdict: who says so, in words.
         source: where `usable` is from.
         host: bytes that it takes of the host's memory for one device; in none of the parts.
@@ -63,6 +64,7 @@ class Needs:
     plan_of: str
     usable: float | None
     fits: bool | None
+    sure: bool
     verdict: str
     source: str
     host: float = 0.0
@@ -457,6 +459,7 @@ def _traffic(
 
 def _needs(report: ReportRecord, machine: Machine) -> Needs:
     plan, (parts, margin) = report.memory, _parts(report, machine)
+    sure = plan is not None
     needed = sum(parts.values())
     fit = _fit(needed, machine)
     if plan is not None:
@@ -466,7 +469,7 @@ def _needs(report: ReportRecord, machine: Machine) -> Needs:
             verdict = "the compiler's own plan"
             enough = enough if plan.fits is None else plan.fits
     elif too_much := _too_much_alone(report, machine):
-        enough, verdict = False, f"its {too_much} alone are too much"
+        enough, sure, verdict = False, True, f"its {too_much} alone are too much"
     elif margin is not None:
         enough = None if fit is None else fits_by_estimate(needed, margin, fit.usable)
         verdict = f"an estimate: {span_words(needed, margin)}"
@@ -485,6 +488,7 @@ def _needs(report: ReportRecord, machine: Machine) -> Needs:
         plan_of="" if plan is None else plan.target,
         usable=usable,
         fits=enough,
+        sure=sure,
         verdict=verdict,
         source=source,
         host=report.host_bytes,

@@ -200,7 +200,7 @@ def too_much(case: Case) -> Iterator[Finding]:
     told = "; ".join(f"{change.words} ({format_bytes(size)} less)" for change, size in changes)
     yield Finding(
         "too-much",
-        "note" if own else "error" if cost.needs.fits is False else "warning",
+        "note" if own else "error" if cost.needs.fits is False and cost.needs.sure else "warning",
         f"The program takes {cost.needs.text} on each device of {cost.machine.text}, which has "
         f"{format_bytes(cost.needs.usable)} usable: {format_bytes(over)} too much.",
         why=f"{'This' if len(changes) == 1 else 'Together these'} {reach}: {told}" if changes else cost.needs.verdict,

@@ -84,7 +84,7 @@ def require(
 
 def _fits(report: ReportRecord, wanted: bool, target: str | Machine | None) -> list[str]:
     needs = cost_of(report, target or report.target).needs
-    fits = None if needs.fits and not needs.complete else needs.fits  # an estimate keeps no contract
+    fits = needs.fits if needs.sure else None  # an estimate neither keeps nor breaks a contract
     if fits is wanted:
         return []
     room = f"{needs.text} of {format_bytes(needs.usable)}"

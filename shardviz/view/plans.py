@@ -45,12 +45,12 @@ _STEP_TIMES = "step times are predicted from the schedule"
 
 
 def memory_text(cost: StepCost) -> str:
-    """`about 12.8 GB of 103 GB`, with `out of memory` or `fits` where that is known."""
+    """`about 12.8 GB of 103 GB`, with `out of memory`, likely or known, or where that is known `fits`."""
     needs = cost.needs
     if needs.usable is None:
         return needs.text
     verdict = {
-        False: ", out of memory",
+        False: ", out of memory" if needs.sure else ", likely out of memory",
         True: ", fits" if needs.complete else "",
         None: ", may be out of memory" if needs.total > needs.usable else "",
     }

@@ -315,8 +315,10 @@ def fit_words(needs: Needs) -> tuple[str, str]:
 
 
 def fits_word(needs: Needs) -> str:
-    """`fits`, by an estimate `likely fits`, `does not fit`; empty where that is not known."""
-    return {True: "fits" if needs.complete else "likely fits", False: "does not fit", None: ""}[needs.fits]
+    """`fits` or `does not fit`, by an estimate `likely fits`, `likely does not fit`; empty where that is not known."""
+    if needs.fits is None:
+        return ""
+    return ("" if needs.sure else "likely ") + ("fits" if needs.fits else "does not fit")
 
 
 def memory_section(needs: Needs) -> Section:

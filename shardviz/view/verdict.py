@@ -103,7 +103,8 @@ def _no_cost(results: Results) -> Iterator[Piece]:
 def _no_room(cost: StepCost) -> Iterator[Piece]:
     """That the plan does not fit, and what takes most."""
     if cost.needs.fits is False:
-        yield words("Does not fit.", strong=True, tone="bad", tip=memory_words(cost.needs), selects=("tab", "memory"))
+        told = f"{fits_word(cost.needs).capitalize()}."
+        yield words(told, strong=True, tone="bad", tip=memory_words(cost.needs), selects=("tab", "memory"))
         if cost.needs.parts:
             part, size = max(cost.needs.parts.items(), key=lambda item: item[1])
             short = cost.bound == "compute"  # as what comes behind it is
