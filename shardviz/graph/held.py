@@ -64,10 +64,15 @@ def alive_at(
             placed.add(node.place)
     rows = ((slot.number, each) for slot in scope.slots for each in slot.done if isinstance(each, Scheduled))
     waited = {each.name: number for number, each in rows if each.kind == "end"}
+    _run(scope, placed)
+    read: dict[str, int] = {}  # collective → where fusions read its result last, some early
+    for node in scope.nodes:
+        for name in node.begun:
+            read[name] = max(read.get(name, 0), node.place.last)
     for node in scope.nodes:
         for name in node.sent:
-            node.need(scope.slots[waited.get(name, 0)])
-    _run(scope, placed)
+            end = waited.get(name, 0)
+            node.need(scope.slots[min(end, read.get(name) or end)])
     elsewhere = arguments | placed
     carried = zip(returned, scope.arguments, strict=False) if scope.is_loop else ()
     elsewhere.update(node.place for node, before in carried if before.last <= node.place.made)
