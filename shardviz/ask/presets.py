@@ -609,11 +609,11 @@ def _order(row: Preset) -> tuple[bool, bool, float]:
 
 
 def rank(report: Report | None, cost: StepCost | None) -> tuple[bool, bool, float]:
-    """The order of offers: what cannot be, and what cannot fit, comes last; then the shortest step first, or without a
-    time what moves least.
+    """The order of offers: what cannot be, and what does not fit, by an estimate too, comes last; then the shortest
+    step first, or without a time what moves least.
     """
     if report is None:
         return True, True, 0.0
     if cost is None:
         return False, False, sum(c.assumed_bytes for c in report.collectives)
-    return False, cost.needs.fits is False, cost.lower if cost.seconds is None else cost.seconds
+    return False, not cost.needs.may_fit, cost.lower if cost.seconds is None else cost.seconds

@@ -76,6 +76,13 @@ class Needs:
         return sum(self.parts.values())
 
     @property
+    def may_fit(self) -> bool:
+        """Whether it fits as far as that can be told; as the estimate stands where its margin leaves both open."""
+        if self.fits is None:
+            return self.usable is None or self.total <= self.usable
+        return self.fits
+
+    @property
     def text(self) -> str:
         """`60.1 GB` by a compiler's plan, `about 52.7 GB` by an estimate, `≥ 14.2 GB` of arguments and outputs."""
         return ("" if self.complete else "about " if self.margin else "≥ ") + format_bytes(self.total)
