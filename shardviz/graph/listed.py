@@ -206,8 +206,8 @@ class ScheduleBuilder:
             return 0.0
         shape = self._shape_of(value)
         if shape not in self._padded:
-            images = (dims for dims, around in self._images if _around(shape, dims) == around)
-            dims = next(images, None)
+            images = (image for image in self._images if len(image[0]) == len(shape))
+            dims = next((dims for dims, around in images if _around(shape, dims) == around), None)
             self._padded[shape] = 0.0 if dims is None else image_padding(shape, dims)
         return self._padded[shape]
 

@@ -125,3 +125,16 @@ def test_images_are_padded_to_a_tpus_tiles_as_its_compiler_pads_them():
     report = sketch(program, plan, resolve_target("tpu v5e:2x4", plan.mesh).lowered_for)
     compact, tiled = (max(entry.held(0.0, tiles) for entry in report.schedule) for tiles in (False, True))
     assert compact < 0.9 * tiled < memory.takes
+
+
+def test_what_lacks_the_features_of_an_image_is_none():
+    """A mask of a convolution's images: as many dimensions less one, and the same sides."""
+
+    def f(x, kernel, mask):
+        dims = ("NHWC", "HWIO", "NHWC")
+        y = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=dims)
+        return jnp.sum(y, 3) * mask
+
+    program = sv.trace(f, array(8, 16, 16, 4), array(3, 3, 4, 4), array(8, 16, 16))
+    made = footprint(sketch(program, sv.Plan({"data": 4})), machine_of("tpu v5e:2x2")).made
+    assert made >= 4 * 8 * 16 * 16
