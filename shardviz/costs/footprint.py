@@ -64,9 +64,9 @@ def margin_of(needed: float) -> tuple[float, float]:
     return min(1.0, max(LESS, small)), max(MORE, small)
 
 
-def span_words(needed: float, margin: tuple[float, float]) -> str:
+def span_words(needed: float) -> str:
     """What a compiler's plan may take where so many bytes are estimated, in words."""
-    less, more = margin
+    less, more = margin_of(needed)
     least, most = format_bytes(needed * (1 - less)), format_bytes(needed * (1 + more))
     return f"{least} to {most} in nineteen of twenty compilers' plans"
 

@@ -32,9 +32,8 @@ from shardviz.records.report import ReportRecord
 from shardviz.records.values import donated_bytes, take_donated
 from shardviz.visible import Visible, paint
 
-_KEPT = "kept for the backward pass"
-"""A part of the memory; what else a step makes, and what it gives back, is a second."""
-_MADE = "results and temporaries"
+_KEPT, _OTHERS = "kept for the backward pass", "results and temporaries"
+"""The parts of what an estimate says that a step makes."""
 _PARTITIONED = "matrix products of the partitioned program"
 _PRODUCTS = {"propagated": "matrix products as Shardy shards them"}
 _SENDS = "between slices the TPU's compiler sends and receives, which none of its own collectives tells of"
@@ -459,7 +458,7 @@ def _traffic(
     if report.cost is not None and report.cost.hbm_bytes is not None and report.target == machine.text:
         return report.cost.hbm_bytes, f"optimised program of the compiler for {report.target}", True
     if program is not None:
-        return program.hbm_bytes, "what about the fusions that a compiler makes read and write", False
+        return program.hbm_bytes, "read and written by the fusions of the listed schedule", False
     ins, outs = _held(report)
     return ins + outs, f"arguments {format_bytes(ins)} + outputs {format_bytes(outs)}", False
 
@@ -479,7 +478,7 @@ def _needs(report: ReportRecord, machine: Machine) -> Needs:
         enough, sure, verdict = False, True, f"its {too_much} alone are too much"
     elif margin is not None:
         enough = None if fit is None else fits_by_estimate(needed, margin, fit.usable)
-        verdict = f"an estimate: {span_words(needed, margin)}"
+        verdict = f"an estimate: {span_words(needed)}"
     else:
         enough, verdict = None, "no compiler has planned its memory"
     beside = sum(report.unused_bytes.values())
@@ -510,7 +509,7 @@ def _parts(report: ReportRecord, machine: Machine) -> tuple[dict[str, float], tu
         return memory_parts(report), None
     estimate = footprint(report, machine)
     kept = min(report.residual_bytes, estimate.made)
-    sizes = {"arguments": estimate.arguments, _KEPT: kept, _MADE: estimate.made - kept}
+    sizes = {"arguments": estimate.arguments, _KEPT: kept, _OTHERS: estimate.made - kept}
     return {what: size for what, size in sizes.items() if size}, estimate.margin
 
 

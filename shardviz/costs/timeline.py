@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from shardviz.compiler import parse, schedule_of
-from shardviz.costs.footprint import alive_in, margin_of, memory_of, span_words, zeros_of
+from shardviz.costs.footprint import alive_in, memory_of, span_words, zeros_of
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement, placed
 from shardviz.costs.timing import HOST, SLICES, Timing
@@ -386,10 +386,8 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
     chip, has, zeros = machine.chip, memory_of(machine), dict[str, float]()
     plan = None if timed.schedule == "listed" else report.memory
     if plan is None:
-        standing, zeros = (
-            sum(value.bytes_per_device or 0.0 for value in report.held),
-            zeros_of(report.collectives, machine),
-        )
+        standing = sum(value.bytes_per_device or 0.0 for value in report.held)
+        zeros = zeros_of(report.collectives, machine)
         rests_on = (
             f"estimated at level {report.level}: each array is held from where it is written until it is read last"
         )
@@ -420,7 +418,7 @@ def _beside_plan(plan: Memory, peak: float) -> Iterator[str]:
 
 
 def _beside_estimate(report: ReportRecord, peak: float) -> Iterator[str]:
-    yield span_words(peak, margin_of(peak))
+    yield span_words(peak)
     if any(value.kind == "offloaded" for value in report.residuals):
         yield "what is kept in the host's memory is taken to be held here too"
 

@@ -91,10 +91,6 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         kept = ((room, self.alive_on_chip), (sent, self.alive_sent))
         return there - sum(size for most, of in kept for needed, size in of.items() if needed <= most)
 
-    def held(self, room: float, tiles: bool = False, sent: float = 0.0) -> float:
-        """The most that is alive in it."""
-        return max([self.alive(room, tiles, sent), *(entry.held(room, tiles, sent) for entry in self.body)])
-
     @property
     def total(self) -> tuple[float, float]:
         """FLOPs and bytes of main memory, loops multiplied in."""

@@ -105,7 +105,7 @@ class Finalists:
         told = {True: "it fits", False: "it does not fit", None: "whether it fits is not known"}[needs.fits]
         if needs.complete:
             return f"{told}: {needs.text} of {format_bytes(needs.usable)}, {needs.verdict}"
-        span = f" ({span_words(needs.total, needs.margin)})" if needs.margin else ""
+        span = f" ({span_words(needs.total)})" if needs.margin else ""
         asked = any(each is other for other in self.asked)
         why = f"the target's compiler {'has not answered' if asked else 'was not asked about it'} in the time given"
         return f"{told} by an estimate, {needs.text}{span} of {format_bytes(needs.usable)}; {self.unasked or why}"

@@ -42,6 +42,7 @@ from shardviz.view.document import (
 from shardviz.view.report import CPU_CAUTION, CPU_DETAIL
 from shardviz.view.step_cost import (
     BOUND_WORDS,
+    FIT_TONES,
     SAME,
     band_words,
     comparable,
@@ -56,7 +57,6 @@ from shardviz.view.step_cost import (
 )
 from shardviz.view.values import total_bytes
 
-_TONES = {True: "good", False: "bad", None: ""}
 _MOST_MOVED = 3
 
 
@@ -305,7 +305,7 @@ def memory_pieces(results: Results) -> Iterator[Piece]:
         text = pair(needs.text, usable, " / ")
         yield words(text, tone="bad" if needs.fits is False else "", tip=memory_words(needs), selects=("tab", "memory"))
         if verdict:
-            yield words(f"{verdict}{_over(needs)}", tone=_TONES[needs.fits])
+            yield words(f"{verdict}{_over(needs)}", tone=FIT_TONES[needs.fits])
         return
     plan = report.memory
     if plan is not None and plan.target != "cpu":

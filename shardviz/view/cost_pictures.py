@@ -32,7 +32,6 @@ from shardviz.view.picture import (
     text_wide,
 )
 from shardviz.view.placement import placed_words
-from shardviz.view.step_cost import hbm_word
 
 # The roofline: how many FLOPs a byte of HBM, and of each mesh axis' links, a step does. Left of a roof's knee the bytes
 # take longer than the FLOPs.
@@ -100,7 +99,7 @@ def _roof(cost: StepCost, knee: Knee, seconds: float, flops: float) -> Roof:
     first = axis_name(knee.name.split(",")[0].split(":")[0])
     verdict = "no traffic"
     if at is not None:
-        least = knee.name == "HBM" and hbm_word(cost) == "at least "
+        least = knee.name == "HBM" and not cost.hbm_exact and cost.timed is None
         some, long = ("at most ", "at least ") if least else ("", "")
         wins = "bytes take longer" if at < knee.intensity else "FLOPs take longer"
         wins += ", as far as is known" if least and at >= knee.intensity else ""

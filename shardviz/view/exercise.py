@@ -228,7 +228,7 @@ def attempt_document(attempt: Attempt) -> Document:
     """The stars, how far from par, what a wrong idea costs, and hints."""
     stars = "★" * attempt.stars + "☆" * (STARS - attempt.stars)
     verdict = "under par" if attempt.under_par else "par is reached" if attempt.stars == STARS else "above par"
-    verdict = verdict if attempt.fits else f"does not fit: {memory_words(attempt.cost.needs)}"
+    verdict = verdict if attempt.fits else memory_words(attempt.cost.needs)
     tone = "good" if attempt.stars == STARS else "warn" if attempt.stars else "bad"
     hints = table(
         attempt.hints[:_HINTS],

@@ -56,6 +56,7 @@ from shardviz.view.rosetta import found_value, sharding_of
 from shardviz.view.shard_map import company_blocks, shard_map
 from shardviz.view.show import Shown
 from shardviz.view.step_cost import (
+    FIT_TONES,
     fit_words,
     level_words,
     longest_section,
@@ -176,8 +177,6 @@ def _runs_words(text: str, cost: StepCost | None) -> Paragraph:
 
 # Memory.
 
-_TONES = {True: "good", False: "bad", None: ""}
-
 
 def memory_pane(now: Snapshot) -> Document:
     """What a device must hold and what it has, what would help, and the heaviest values."""
@@ -191,7 +190,7 @@ def memory_pane(now: Snapshot) -> Document:
     lacks = (words("·", quiet=True), CHOOSE) if now.machine.target == "cpu" else ()
     blocks: list[Block] = [
         paragraph(
-            words(verdict or "not known whether it fits", strong=True, tone=_TONES[fits]),
+            words(verdict or "not known whether it fits", strong=True, tone=FIT_TONES[fits]),
             *on,
             words(f": {how}"),
             *lacks,

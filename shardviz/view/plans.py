@@ -38,7 +38,7 @@ from shardviz.view.document import (
     wrapped,
 )
 from shardviz.view.picture import Labels, Lines, Picture, Point, Rects, Shape, picture, shortened
-from shardviz.view.step_cost import BOUND_WORDS, step_words
+from shardviz.view.step_cost import BOUND_WORDS, fits_word, step_words
 from shardviz.view.values import total_bytes
 
 _STEP_TIMES = "step times are predicted from the schedule"
@@ -198,8 +198,8 @@ def sweep_document(sweep: Sweep) -> Document:
 def _verdict(each: SweepRow, front: bool, best: bool) -> Inline:
     if each.report is None:
         return words(each.trouble, tone="bad")
-    if each.fits is False:
-        return words("does not fit", tone="bad")
+    if each.cost is not None and each.fits is False:
+        return words(fits_word(each.cost.needs), tone="bad")
     praise = [word for word, so in (("★ best", best), ("on the front", front and not best)) if so]
     return words(", ".join(filter(None, [*praise, each.trouble])), tone="good" if praise else "")
 

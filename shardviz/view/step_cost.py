@@ -314,6 +314,10 @@ def fit_words(needs: Needs) -> tuple[str, str]:
     return fits_word(needs) or "not known whether it fits", f"{of}{room if known else ''}; {needs.verdict}"
 
 
+FIT_TONES = {True: "good", False: "bad", None: ""}
+"""Whether it fits → the tone of what says so."""
+
+
 def fits_word(needs: Needs) -> str:
     """`fits` or `does not fit`, by an estimate `likely fits`, `likely does not fit`; empty where that is not known."""
     if needs.fits is None:
