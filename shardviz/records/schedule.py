@@ -35,7 +35,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         collective: of `begin`: the name of the report's collective; empty for a copy.
         slices: of an all-reduce: into how many its result falls, of which single ones are used and nothing else of it:
             where each device of a group keeps one, it becomes a reduce-scatter. 0 for other uses.
-        narrows: of an all-gather or a permute of float32: nothing but matrix products use its result; TPUs send bfloat16.
+        narrows: of an all-gather or a permute of float32: nothing but products use its result; TPUs send bfloat16.
         after: of `begin`: what must have ended before.
         is_attention: its products are those of a kernel of fused attention.
         opaque: kernels and library calls in it whose FLOPs nobody says.

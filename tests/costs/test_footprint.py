@@ -16,7 +16,7 @@ from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import machine_of
 from shardviz.graph.tiles import image_padding
 from shardviz.layouts import itemsize
-from tests.programs import experts, sampler, scanned, translator, unet
+from tests.programs import experts, scanned, translator, unet
 
 
 def array(*shape, dtype="float32"):
