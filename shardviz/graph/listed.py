@@ -22,7 +22,7 @@ Bytes of main memory are those of fusions:
 | ... for a barrier | is written |
 | ... for a product of what is gathered, or whose sum is scattered: mostly a loop over its parts | is written |
 | ... for a collective, a loop, or as a result | is written |
-| slices | read their part; updates in place write theirs |
+| slices | read their part; updates and scatters in place write theirs |
 | a reduction of what a fusion gives or reads, element by element | is that fusion's too |
 | a softmax of a product of fewer bytes, up to the exponentials and their sums | is the product's, which gives these |
 | a loop's first values that never change and come from nothing in memory | are computed inside |
@@ -189,7 +189,9 @@ class ScheduleBuilder:
         elif operation.blocks:
             self._run(operation, operands, entries)
         elif kind == "dynamic-update-slice":
-            self._update(operation, operands)
+            self._update(operation, *operands[:2])
+        elif kind == "scatter" and not operation.compares and _is_in_place(*operands):
+            self._update(operation, operands[0], operands[-1])
         elif self._is_kernel(operation) or entries:
             entry = entries[0] if entries else self._entry_of(operation)
             self._kernel(operation, operands, entry)
@@ -374,14 +376,13 @@ class ScheduleBuilder:
             node.stored = kind == "pad"  # which a TPU's compiler hardly ever keeps in a chip's own memory
             fusion.result = fusion.result or value
 
-    def _update(self, operation: Operation, operands: list[ListedArray]) -> None:
+    def _update(self, operation: Operation, whole: ListedArray, part: ListedArray) -> None:
         """An array that is updated in its place: the part is read and written."""
-        whole, part, *_ = operands
         self._to_memory(whole)
         fusion = self._product_behind(part)
         if fusion is None:
             fusion = Fusion(self._entry_of(operation), operation.kind)
-            fusion.slot = self._slot(operands, (fusion,))
+            fusion.slot = self._slot([*map(self._node, operation.operands)], (fusion,))
         self._read(fusion, part)
         fusion.written += part.size
         if whole.fusion is None:
@@ -558,6 +559,11 @@ class ScheduleBuilder:
 def _around(shape: Dims, dims: Dims) -> Dims:
     """A shape without the features, whose place is the second of `dims`."""
     return (*shape[: dims[1]], 0, *shape[dims[1] + 1 :])
+
+
+def _is_in_place(whole: ListedArray, *others: ListedArray) -> bool:
+    """Whether a scatter writes a part of an array in memory: its operand, which indices and updates follow."""
+    return len(others) == 2 and others[-1].size < whole.size and comes_from_memory(whole)
 
 
 def _is_one(value: GraphValue) -> bool:

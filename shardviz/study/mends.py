@@ -103,9 +103,9 @@ class Mend:
 
     @property
     def levels(self) -> str:
-        """`predicted`, where no partitioner confirmed it; where it saves so little that the compiled step may be longer,
-        `within the error of level partitioned`; where the level of the report that is mended says otherwise, which says
-        what: `at level compiled, −31.2 ms at level partitioned`. Else empty."""
+        """`predicted`, where no partitioner confirmed it; where it saves so little that the compiled step may be
+        longer, `within the error of level partitioned`; where the level of the report that is mended says otherwise,
+        which says what: `at level compiled, −31.2 ms at level partitioned`. Else empty."""
         if self.level == "propagated":
             return "predicted"
         if self.level != "compiled" and 0 < (self.seconds or 0.0) < _ERROR * (self.step or 0.0):

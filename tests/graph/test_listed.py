@@ -54,6 +54,16 @@ def test_what_a_loop_carries_is_in_main_memory(donated):
     assert moved(report, 128 * MIB) == pytest.approx((4 * 3 + copied) * 4 * MIB, rel=1e-5)  # and the counter
 
 
+@pytest.mark.parametrize("donated", [False, True])
+def test_a_scatter_reads_and_writes_a_part_of_a_donated_argument(donated):
+    """Of one that the caller keeps a copy."""
+    report = listed(
+        jax.jit(lambda x, part: x.at[3].set(part), donate_argnums=(0,) * donated), (8, 1024, 1024), (1024, 1024)
+    )
+    copied = 0 if donated else 2 * 8
+    assert moved(report, 0) == pytest.approx((2 + copied) * 4 * MIB, rel=1e-5)
+
+
 def test_neither_joined_arrays_nor_padded_ones_are_written_but_what_is_joined_is():
     a, size = (1024, 1024), 4 * 1024 * 1024
     joined = listed(lambda x, y, w: jnp.concatenate([x, y]) @ w, a, a, a)
