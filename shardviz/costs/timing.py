@@ -87,7 +87,9 @@ class Timing:
         return begin, Task("end", begin.name)
 
     def _tasks(self, entry: Scheduled) -> Iterator[Task]:
-        """An entry; of a collective for which the chip waits where it begins, its end too."""
+        """An entry, unless only TPUs do it; of a collective for which the chip waits where it begins, its end too."""
+        if entry.padding_bytes and not entry.hbm_bytes and self.chip.kind != "tpu":
+            return
         yield self._task(entry)
         if self._beside is not None and entry.kind == "begin":
             collective = self.collectives.get(entry.collective)

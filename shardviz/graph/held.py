@@ -68,16 +68,26 @@ def in_donated(
     return placed, copied + [node for node in scope.nodes if node.updates is not None and node not in placed]
 
 
+def gathered_results(scope: Scope, returned: list[ListedArray]) -> list[ListedArray]:
+    """The results that are gathered, and that nothing else reads: a TPU copies them to their places in the end."""
+    fusions = [each for slot in scope.slots for each in slot.done if isinstance(each, Fusion)]
+    read = {node for fusion in fusions for node in fusion.read}
+    gathered = (node for node in dict.fromkeys(returned) if node.is_gathered and node.begun and not node.sent)
+    return [node for node in gathered if node not in read]
+
+
 def alive_at(
     scope: Scope,
     returned: list[ListedArray],
     placed: set[ListedArray],
+    gathered: list[ListedArray],
     padding_of: Callable[[GraphValue], float],
     *,
     inside: bool,
 ) -> list[Held]:
     """Bytes that are held at each of a block's slots, of what is made in it. `placed`: results that are made in the
-    places of donated arguments; `inside`: the block is another's."""
+    places of donated arguments; `gathered`: those that a TPU copies to their places; `inside`: the block is
+    another's."""
     arguments = {*scope.arguments}
     rows = ((slot.number, each) for slot in scope.slots for each in slot.done if isinstance(each, Scheduled))
     waited = {each.name: number for number, each in rows if each.kind == "end"}
@@ -103,6 +113,8 @@ def alive_at(
             lives.append(_Life(node, begin, max(node.last, begin)))
     if not inside:
         lives = _beside_results(lives, {node.place for node in returned})
+    ends = {node: max(waited.get(name, 0) for name in node.begun) for node in gathered}
+    lives += [_Life(node, end, len(scope.slots) - 1, on_tpus=True) for node, end in ends.items()]
     return _sums(lives, len(scope.slots), padding_of)
 
 
@@ -114,6 +126,8 @@ class _Life(NamedTuple):
     end: int
     in_result: bool = False
     """On a TPU, which stores it as bfloat16, it lies in the place of a result."""
+    on_tpus: bool = False
+    """Nothing but a TPU holds it there, beside the place that it is copied to."""
 
 
 def _run(scope: Scope, placed: set[ListedArray]) -> None:
@@ -180,12 +194,14 @@ def _slots(life: _Life) -> int:
 def _sums(lives: list[_Life], slots: int, padding_of: Callable[[GraphValue], float]) -> list[Held]:
     """What is held at each slot."""
     changes: dict[int | str, list[float]] = {}
-    for node, begin, end, in_result in lives:
+    for node, begin, end, in_result, on_tpus in lives:
         padding, less = node.size * padding_of(node.value), node.size / 2 * is_rounded(node.value)
         if in_result:
             padding, less = 0.0, node.size
         sizes: dict[int | str, float] = {"whole": node.size, "padding": padding, "rounded": less}
-        if node.room:
+        if on_tpus:
+            sizes = {"padding": node.size}
+        elif node.room:
             moved = -1 if node.sent or node.begun else 1
             sizes[moved * node.room] = node.size + padding - less
         for what, size in sizes.items():

@@ -22,7 +22,7 @@ Bytes of main memory are those of fusions:
 | ... for a barrier | is written |
 | ... for a product of what is gathered, or whose sum is scattered: mostly a loop over its parts | is written |
 | ... for a collective, a loop, or as a result | is written |
-| slices | read their part; updates and scatters in place write theirs |
+| slices | read their part; updates in place, and scatters with one index, write theirs |
 | a reduction of what a fusion gives or reads, element by element | is that fusion's too |
 | a softmax of a product of fewer bytes, up to the exponentials and their sums | is the product's, which gives these |
 | a loop's first values that never change and come from nothing in memory | are computed inside |
@@ -64,7 +64,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from shardviz.graph.flops import PRODUCTS
-from shardviz.graph.held import alive_at, in_donated, is_rounded, keep_on_chip, while_held
+from shardviz.graph.held import alive_at, gathered_results, in_donated, is_rounded, keep_on_chip, while_held
 from shardviz.graph.listed_arrays import (
     FREE,
     Fusion,
@@ -142,15 +142,19 @@ class ScheduleBuilder:
             copy = Fusion(replace(self._entry_of(node.value.maker), name="copy"))
             copy.slot, copy.written = self._slot((node,), (copy,)), node.size
             self._read(copy, node.updates or node)
+        gathered = gathered_results(self._scopes[-1], nodes) if len(self._scopes) == 1 else []
+        if gathered:
+            entries = (replace(self._entry_of(node.value.maker), name="copy") for node in gathered)
+            self._slot(gathered, [Fusion(e, on_tpus=2 * node.size) for e, node in zip(entries, gathered, strict=True)])
         scope = self._scopes.pop()
         keep_on_chip([entry for slot in scope.slots for entry in (*slot.done, *slot.begun)])
-        alive = alive_at(scope, nodes, placed, self._padding_of, inside=bool(self._scopes))
+        alive = alive_at(scope, nodes, placed, gathered, self._padding_of, inside=bool(self._scopes))
         rows = [
             (entry, held) for slot, held in zip(scope.slots, alive, strict=True) for entry in (*slot.done, *slot.begun)
         ]
         done = (e.scheduled(self._padding_of) if isinstance(e, Fusion) else e for e, _ in rows)
         entries = [while_held(entry, held) for entry, (_, held) in zip(done, rows, strict=True)]
-        moving = (e for e in entries if e.kind != "work" or e.flops or e.hbm_bytes or e.opaque)
+        moving = (e for e in entries if e.kind != "work" or e.flops or e.moved(0.0, tiles=True) or e.opaque)
         return (*moving, *(while_held(entry, alive[-1]) for entry in scope.waiting.values()))
 
     def same(self, values: Iterable[GraphValue], others: Iterable[GraphValue]) -> None:
@@ -190,8 +194,8 @@ class ScheduleBuilder:
             self._run(operation, operands, entries)
         elif kind == "dynamic-update-slice":
             self._update(operation, *operands[:2])
-        elif kind == "scatter" and not operation.compares and _is_in_place(*operands):
-            self._update(operation, operands[0], operands[-1])
+        elif kind == "scatter" and _is_one_update(operation):
+            self._update(operation, operands[0], operands[2])
         elif self._is_kernel(operation) or entries:
             entry = entries[0] if entries else self._entry_of(operation)
             self._kernel(operation, operands, entry)
@@ -561,9 +565,10 @@ def _around(shape: Dims, dims: Dims) -> Dims:
     return (*shape[: dims[1]], 0, *shape[dims[1] + 1 :])
 
 
-def _is_in_place(whole: ListedArray, *others: ListedArray) -> bool:
-    """Whether a scatter writes a part of an array in memory: its operand, which indices and updates follow."""
-    return len(others) == 2 and others[-1].size < whole.size and comes_from_memory(whole)
+def _is_one_update(scatter: Operation) -> bool:
+    """Whether a scatter has one index, so that XLA makes an update in place of it."""
+    whole, index, *updates = scatter.operands
+    return len(updates) == 1 and index.elements <= len(whole.shape)
 
 
 def _is_one(value: GraphValue) -> bool:

@@ -54,6 +54,7 @@ class Fusion:
     kind: str = ""
     read: dict[ListedArray, float] = field(default_factory=dict)
     written: float = 0.0
+    on_tpus: float = 0.0  # bytes that only a TPU moves
     gives: list[ListedArray] = field(default_factory=list)
     result: GraphValue | None = None
     on_chip: dict[int, float] = field(default_factory=dict)
@@ -65,7 +66,7 @@ class Fusion:
     def scheduled(self, padding_of: Callable[[GraphValue], float]) -> Scheduled:
         """Its entry, with these bytes."""
         moved = [*self.read.items(), *((node, node.size) for node in self.gives)]
-        padding = sum(size * padding_of(node.value) for node, size in moved)
+        padding = self.on_tpus + sum(size * padding_of(node.value) for node, size in moved)
         own = sum(self.read.values()) + self.written
         return replace(self.entry, hbm_bytes=own, padding_bytes=padding, on_chip=self.on_chip)
 

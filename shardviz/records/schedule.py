@@ -29,7 +29,8 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         flops: element type → FLOPs of matrix products.
         side: of work: the shortest side of its products (rows, columns, or what is summed over); 0 where not known.
         hbm_bytes: read from and written to main memory; of a copy what it moves.
-        padding_bytes: what comes to `hbm_bytes` on a TPU, which stores whole tiles; 0 where it is in them already.
+        padding_bytes: what comes to `hbm_bytes` on a TPU, which stores whole tiles, and copies results that it has
+            gathered; 0 where it is in them already.
         on_chip: bytes of a chip's own memory → how many of `hbm_bytes` stay there on a chip that has so many.
         host_bytes: of a copy: what goes to the host's memory (`to_host`) or comes from there.
         collective: of `begin`: the name of the report's collective; empty for a copy.
@@ -43,7 +44,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         sent_bytes: of such a transfer: what one device hands over.
         alive_bytes: what is held of main memory meanwhile, of what the step itself makes; where a compiler planned it
             without the results, which have their place from the begin. None where not known.
-        alive_padding: what comes to `alive_bytes` on a TPU, which stores whole tiles.
+        alive_padding: what comes to `alive_bytes` on a TPU, as of `padding_bytes`.
         alive_rounded: what a TPU holds less, which stores as bfloat16 what only products read.
         alive_on_chip: bytes of a chip's own memory → how many of these lie there on a chip that has so many.
         alive_sent: the same of what collectives take or give, where a chip's collectives reach that memory.
@@ -83,7 +84,9 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def moved(self, room: float, tiles: bool = False) -> float:
         """Bytes of main memory on a chip that has `room` bytes of its own for values, and stores whole tiles or not."""
         moved = self.hbm_bytes - sum(kept for needed, kept in self.on_chip.items() if needed <= room)
-        return moved * (1 + self.padding_bytes / self.hbm_bytes) if tiles and self.hbm_bytes else moved
+        if not tiles:
+            return moved
+        return moved * (1 + self.padding_bytes / self.hbm_bytes) if self.hbm_bytes else self.padding_bytes
 
     def alive(self, room: float, tiles: bool = False, sent: float = 0.0) -> float:
         """Bytes of main memory that are held meanwhile, on a chip as of `moved`, of whose own memory collectives reach

@@ -132,6 +132,27 @@ def test_a_donated_cache_that_a_scan_reads_saves_nothing_and_is_copied(donated):
     assert sv.timeline(below, target).seconds == pytest.approx(sv.timeline(compiled, target).seconds, rel=0.03)
 
 
+@pytest.mark.tpu
+@pytest.mark.parametrize("donated", [False, True])
+def test_a_tpu_copies_the_parameters_that_it_gathers_as_results(donated):
+    """All are held beside their places, donated or not, and are copied in the end; a GPU gathers them there."""
+    shapes = {name: array(4096, 8192) for name in ("q", "k", "v", "o")}
+    whole, cut = (dict.fromkeys(shapes, spec) for spec in (P(), P("data")))
+
+    def step(params, momentum, gradients):
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, gradients)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, momentum), momentum
+
+    program = sv.trace(step, shapes, shapes, shapes, donate_argnums=(0, 1) * donated)
+    plan, target = sv.Plan({"data": 8}, (whole, cut, cut), (whole, cut)), "tpu v5e:2x4"
+    compiled = program.compile(plan, target).memory
+    assert compiled is not None and compiled.temporaries > 4 * 4 * 4096 * 8192
+    for report in (program.propagate(plan, target), program.partition(plan, target)):
+        assert footprint(report, machine_of(target)).needed == pytest.approx(compiled.takes, rel=0.02)
+        on = {t: [e.name for e in sv.timeline(report, t).events].count("copy") for t in (target, "gpu h100:1x8")}
+        assert on == {target: 4, "gpu h100:1x8": 0}
+
+
 @pytest.mark.long
 @pytest.mark.tpu
 def test_images_are_padded_to_a_tpus_tiles_as_its_compiler_pads_them():
