@@ -169,7 +169,7 @@ class Timing:
     def _as_run(self, entry: Scheduled) -> Collective | None:
         """The collective as the chip's compiler has it run."""
         one = self.collectives.get(entry.collective)
-        if one is not None and entry.scatters:
+        if one is not None and entry.slices > 1 and entry.slices == one.group_size:
             one = dataclasses.replace(one, kind="reduce-scatter")
         if one is None or self._beside is None:  # a compiler's own schedule, or no TPU: it runs as it is written
             return one

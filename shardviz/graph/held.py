@@ -9,6 +9,7 @@ what is held before one is written may lie there. As compilers have it,
 | an all-reduce of what nothing else reads | its operand |
 | a result of a donated argument's size | the argument |
 
+What a loop fills while it still reads the donated argument, as a scan over a cache does, is copied there in the end.
 What a collective takes and what it gives are there together when it is waited for. Work that frees more than it takes
 is done when its operands are there: a gradient is gone once its parameter is updated.
 """
@@ -27,7 +28,7 @@ from msgspec.structs import replace
 
 from shardviz.graph.flops import PRODUCTS
 from shardviz.graph.listed_arrays import Fusion, ListedArray, Scope
-from shardviz.graph.operations import GraphValue, Operation
+from shardviz.graph.operations import Block, GraphValue
 from shardviz.records.schedule import Scheduled
 from shardviz.records.values import take_donated
 
@@ -35,7 +36,7 @@ _LARGEST, _STEP = 128 * 2**20, 8 * 2**20
 """Bytes of the largest memory that a chip has for values, and in what steps rooms are told apart."""
 _TRIED = 16
 """Places of results that are tried for an array."""
-_TURNS = frozenset(("transpose", "bitcast", "reshape", "copy"))
+_PASSES = frozenset(("transpose", "bitcast", "reshape", "copy", "concatenate", "collective-permute"))
 
 
 class Held(NamedTuple):
@@ -48,20 +49,36 @@ class Held(NamedTuple):
     """Of what collectives take or give the rooms are negative."""
 
 
+def in_donated(
+    scope: Scope, returned: list[ListedArray], donated: list[float]
+) -> tuple[set[ListedArray], list[ListedArray]]:
+    """The results that are made in the places of donated arguments, given as bytes, and what is copied: arguments that
+    are updated and not donated, and what a loop fills while it still reads all donated arguments of its size."""
+    placed, copied = set[ListedArray](), list[ListedArray]()
+    for result in dict.fromkeys(node.place for node in returned):
+        if result in scope.arguments or not take_donated(donated, result.size):
+            continue
+        slot = scope.slots[result.made]
+        loops = any(isinstance(each, Scheduled) and each.kind == "loop" for each in slot.done)
+        alike = (each for each in scope.arguments if each.size == result.size)
+        if loops and result.updates is None and all(each.last >= slot.number for each in alike):
+            copied.append(result)
+        else:
+            placed.add(result)
+    return placed, copied + [node for node in scope.nodes if node.updates is not None and node not in placed]
+
+
 def alive_at(
     scope: Scope,
     returned: list[ListedArray],
-    donated: list[float],
+    placed: set[ListedArray],
     padding_of: Callable[[GraphValue], float],
     *,
     inside: bool,
 ) -> list[Held]:
-    """Bytes that are held at each of a block's slots, of what is made in it. `inside`: the block is another's."""
+    """Bytes that are held at each of a block's slots, of what is made in it. `placed`: results that are made in the
+    places of donated arguments; `inside`: the block is another's."""
     arguments = {*scope.arguments}
-    placed = set[ListedArray]()  # results in the places of donated arguments
-    for node in () if inside else returned:
-        if node.place not in arguments and node.place not in placed and take_donated(donated, node.place.size):
-            placed.add(node.place)
     rows = ((slot.number, each) for slot in scope.slots for each in slot.done if isinstance(each, Scheduled))
     waited = {each.name: number for number, each in rows if each.kind == "end"}
     _run(scope, placed)
@@ -238,15 +255,22 @@ def keep_on_chip(rows: Sequence[Scheduled | Fusion]) -> None:
 
 
 def is_rounded(value: GraphValue) -> bool:
-    """Whether a value is of float32 and nothing but matrix products use it, which on a TPU take bfloat16."""
-    return value.dtype == "float32" and _is_multiplied(value)
-
-
-def _is_multiplied(value: GraphValue) -> bool:
-    """Whether nothing but matrix products use a value, as it is or turned over."""
-    users = [user for user, _ in value.uses]
-    return bool(users) and all(
-        isinstance(user, Operation)
-        and (user.kind in PRODUCTS or (user.kind in _TURNS and _is_multiplied(user.results[0])))
-        for user in users
-    )
+    """Whether a value is of float32 and nothing but matrix products use it, which on a TPU take bfloat16: as it is,
+    turned over, permuted between devices, or handed on by a loop."""
+    values, multiplied = [value], False
+    for each in values if value.dtype == "float32" else ():
+        for user, place in each.uses:
+            if isinstance(user, Block):
+                if not user.callers or any(caller.kind != "while" for caller in user.callers):
+                    return False
+                same = [user.arguments[place], *(loop.results[place] for loop in user.callers)]
+            elif user.kind in PRODUCTS:
+                same, multiplied = (), True
+            elif user.kind in _PASSES:
+                same = user.results
+            elif user.kind == "while":
+                same = user.blocks[-1].arguments[place : place + 1]
+            else:
+                return False
+            values += [other for other in same if other not in values]
+    return multiplied

@@ -64,7 +64,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from shardviz.graph.flops import PRODUCTS
-from shardviz.graph.held import alive_at, is_rounded, keep_on_chip, while_held
+from shardviz.graph.held import alive_at, in_donated, is_rounded, keep_on_chip, while_held
 from shardviz.graph.listed_arrays import (
     FREE,
     Fusion,
@@ -84,7 +84,7 @@ from shardviz.records.schedule import Schedule, Scheduled
 
 _KERNELS = PRODUCTS | frozenset(
     ("reduce", "reduce-window", "select-and-scatter", "gather", "scatter", "sort", "fft", "custom-call", "top-k",
-     "topk", "rng-bit-generator", "cholesky", "triangular-solve", "concatenate")
+     "topk", "rng-bit-generator", "cholesky", "triangular-solve")
 )  # fmt: skip
 """Operations that are fusions of their own."""
 _VIEWS = frozenset(("bitcast", "reshape", "opt-barrier", "sharding", "sharding-constraint", "copy", "after-all"))
@@ -92,6 +92,8 @@ _VIEWS = frozenset(("bitcast", "reshape", "opt-barrier", "sharding", "sharding-c
 _SLICES = frozenset(("slice", "dynamic-slice", "all-slice"))
 
 
+_NARROWED = frozenset(("all-gather", "collective-permute"))
+"""Collectives that go between TPUs as bfloat16 where products alone use what they give."""
 _DOTS = PRODUCTS - {"convolution"}
 _OPEN = frozenset(("", "reduce"))
 """Kinds of fusions that can give more results."""
@@ -135,9 +137,14 @@ class ScheduleBuilder:
         nodes = [*map(self._node, returned)]
         for node in filter(comes_from_memory, nodes):
             self._store(node)
+        placed, copied = in_donated(self._scopes[-1], nodes, [*donated])
+        for node in copied:
+            copy = Fusion(replace(self._entry_of(node.value.maker), name="copy"))
+            copy.slot, copy.written = self._slot((node,), (copy,)), node.size
+            self._read(copy, node.updates or node)
         scope = self._scopes.pop()
         keep_on_chip([entry for slot in scope.slots for entry in (*slot.done, *slot.begun)])
-        alive = alive_at(scope, nodes, [*donated], self._padding_of, inside=bool(self._scopes))
+        alive = alive_at(scope, nodes, placed, self._padding_of, inside=bool(self._scopes))
         rows = [
             (entry, held) for slot, held in zip(scope.slots, alive, strict=True) for entry in (*slot.done, *slot.begun)
         ]
@@ -168,6 +175,9 @@ class ScheduleBuilder:
             self.same(operation.results, operation.operands)
             return
         operands = [self._node(value) for value in operation.operands]
+        if kind == "concatenate" and not self._is_kernel(operation):
+            for node in filter(comes_from_memory, operands):
+                self._to_memory(node)
         if kind == "slice" and operation.spreads:
             self._compute(map(behind, operands))
         if entries and all(entry.kind in ("begin", "end") for entry in entries):
@@ -196,6 +206,9 @@ class ScheduleBuilder:
         """Whether an operation is a fusion of its own."""
         if operation.kind == "pad":
             return operation.spreads
+        if operation.kind == "concatenate":
+            users = [user for user, _ in operation.results[0].uses]
+            return any(isinstance(user, Operation) and user.kind == "convolution" for user in users)
         return operation.kind in _KERNELS and not (operation.kind == "scatter" and operation.compares)
 
     def _array(self, value: GraphValue, slot: Slot, *args: Any) -> ListedArray:
@@ -244,12 +257,12 @@ class ScheduleBuilder:
         slot, before = self._ready(operands)
         for node in operands:
             node.need(slot)
-        scatters = operation.kind == "all-reduce" and all(map(self._is_sliced, operation.results))
-        narrows = operation.kind == "all-gather" and all(map(is_rounded, operation.results))
+        slices = {self._slices(value) for value in operation.results} if operation.kind == "all-reduce" else {0}
+        narrows = operation.kind in _NARROWED and all(map(is_rounded, operation.results))
         for entry in entries:
             if entry.kind == "begin":
                 slot.begun.append(
-                    replace(entry, after=(*sorted(before), *entry.after), scatters=scatters, narrows=narrows)
+                    replace(entry, after=(*sorted(before), *entry.after), slices=min(slices), narrows=narrows)
                 )
             else:
                 scope.waiting[entry.name] = entry
@@ -268,20 +281,18 @@ class ScheduleBuilder:
         """Whether a collective alone uses what this step itself writes: its result may lie there."""
         return node.fusion is not None and node.slot.scope is self._scopes[-1] and len(node.value.uses) == 1
 
-    def _is_sliced(self, value: GraphValue) -> bool:
-        """Whether nothing but slices of a value are used, of no more than half of it."""
-        users = [user for user, _ in value.uses]
-        return bool(users) and all(
-            isinstance(user, Operation)
-            and user.kind in _SLICES
-            and 2 * self._bytes_of(user.results[0]) <= self._bytes_of(value)
-            for user in users
-        )
+    def _slices(self, value: GraphValue) -> int:
+        """Into how many slices a value falls, where only single ones are used and nothing else of it; else 0."""
+        used = set[int]()
+        for user, _ in value.uses:
+            is_slice = isinstance(user, Operation) and user.kind in _SLICES
+            used.add(round(self._bytes_of(value) / self._bytes_of(user.results[0])) if is_slice else 0)
+        return used.pop() if len(used) == 1 else 0
 
     def _is_scattered(self, value: GraphValue) -> bool:
         """Whether a value is added up over devices and each keeps a slice of the sum."""
         users = [user for user, _ in value.uses if isinstance(user, Operation)]
-        sums = (all(map(self._is_sliced, user.results)) for user in users if user.kind == "all-reduce")
+        sums = (min(map(self._slices, user.results), default=0) > 1 for user in users if user.kind == "all-reduce")
         return any(user.kind == "reduce-scatter" for user in users) or any(sums)
 
     def _is_one_sum(self, operation: Operation, operands: list[ListedArray]) -> bool:
@@ -323,6 +334,8 @@ class ScheduleBuilder:
             first, stays = operands[place], last is body.arguments[place]
             if first.written and (stays or not (self._is_kept(first) or first in operands[:place])):
                 self._nodes[value].place = first.place
+            elif self._is_kept(first):
+                self._nodes[value].updates = first
 
     def _slot(self, nodes: Iterable[ListedArray], done: Iterable[Scheduled | Fusion]) -> Slot:
         """A new slot, which waits for the collectives whose results are needed."""
@@ -375,7 +388,10 @@ class ScheduleBuilder:
             target = whole
             self._there(operation.results[0])
             whole = self._node(operation.results[0])
-            whole.place = whole if self._is_kept(target) else target.place
+            if self._is_kept(target):
+                whole.updates = target
+            else:
+                whole.place = target.place
         self._nodes[operation.results[0]] = whole
         whole.slot = fusion.slot or whole.slot
 
@@ -416,9 +432,9 @@ class ScheduleBuilder:
         node.written = True
 
     def _is_spread(self, node: ListedArray) -> bool:
-        """Whether an array has more elements than each of several that it is computed from, as an outer product."""
+        """Whether an array has more elements than all of several that it is computed from, as an outer product."""
         sizes = [math.prod(self._shape_of(each.value)) for each in in_memory_of(node)]
-        return len(sizes) > 1 and max(sizes) < math.prod(self._shape_of(node.value))
+        return len(sizes) > 1 and sum(sizes) < math.prod(self._shape_of(node.value))
 
     def _for_itself(self, node: ListedArray) -> ListedArray:
         """An array in memory for what is part of nothing; others interleave it again, if that takes no more bytes."""

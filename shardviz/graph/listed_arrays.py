@@ -95,6 +95,7 @@ class ListedArray:
     stored: bool = False  # it is for a loop, or a result
     is_slice: bool = False  # no more than its own bytes of anything are read for it
     is_summed: bool = False  # it is a reduction's, which is there when all of its fusion is done
+    updates: ListedArray | None = None  # the program's argument that it is, updated: in its place or in a copy
     place: ListedArray = field(init=False)  # the array in whose place it lies, mostly its own
     last: int = 0  # the slot at which it is needed last
     room: int = 0  # a chip with so many bytes of its own memory for values keeps it there; 0 for none

@@ -33,8 +33,9 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         on_chip: bytes of a chip's own memory → how many of `hbm_bytes` stay there on a chip that has so many.
         host_bytes: of a copy: what goes to the host's memory (`to_host`) or comes from there.
         collective: of `begin`: the name of the report's collective; empty for a copy.
-        scatters: of an all-reduce: nothing but slices of its result are used, so that it becomes a reduce-scatter.
-        narrows: of an all-gather of float32: nothing but matrix products use its result; a TPU gathers bfloat16.
+        slices: of an all-reduce: into how many its result falls, of which single ones are used and nothing else of it:
+            where each device of a group keeps one, it becomes a reduce-scatter. 0 for other uses.
+        narrows: of an all-gather or a permute of float32: nothing but products use its result; TPUs send bfloat16.
         after: of `begin`: what must have ended before.
         is_attention: its products are those of a kernel of fused attention.
         opaque: kernels and library calls in it whose FLOPs nobody says.
@@ -62,7 +63,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host_bytes: float = 0.0
     to_host: bool = False
     collective: str = ""
-    scatters: bool = False
+    slices: int = 0
     narrows: bool = False
     after: tuple[str, ...] = ()
     is_attention: bool = False

@@ -372,7 +372,7 @@ def test_collectives_are_joined_as_the_compilers_passes_do():
     assert told(listed_of(sums[0], again, f"ROOT %z = {SHAPE} multiply(%x, %y)"))[0] == "begin x"
     assert not any(entry.name == "y" for entry in listed_of(sums[0], again, f"ROOT %z = {SHAPE} multiply(%x, %y)"))
     cut = "ROOT %c = f32[16,64]{1,0} slice(%x), slice={[0:16], [0:64]}"
-    assert [entry.scatters for entry in listed_of(sums[0], cut) if entry.kind == "begin"] == [True]
+    assert [entry.slices for entry in listed_of(sums[0], cut) if entry.kind == "begin"] == [4]
 
 
 def test_a_fusion_that_is_begun_and_ended_copies_its_part_beside_the_rest():

@@ -247,8 +247,8 @@ def test_collectives_take_as_long_as_the_cost_model_says(scanned):
     program, plan = scanned
     report = program.propagate(plan)
     made, cost = sv.timeline(report, "tpu v5e:4x4"), sv.cost(report, "tpu v5e:4x4")
-    (loop, *_) = [e for e in report.schedule if e.kind == "loop" and any(inner.scatters for inner in e.body)]
-    scattered = {entry.collective for entry in loop.body if entry.scatters}
+    (loop, *_) = [e for e in report.schedule if e.kind == "loop" and any(inner.slices for inner in e.body)]
+    scattered = {entry.collective for entry in loop.body if entry.slices == 4}
     assert scattered == {c.name for c in cost.collectives if c.kind == "all-reduce" and c.axes == ("data",)}
     as_run = [(c.total_seconds or 0.0) * (0.5 if c.name in scattered else 1.0) for c in cost.collectives]
     busy = sum(lane.busy for lane in made.lanes if lane.name.startswith("ICI"))
@@ -302,6 +302,19 @@ def test_levels_below_come_near_the_compilers_schedule():
     seconds = sv.timeline(program.compile(plan, target)).seconds
     assert sv.timeline(program.partition(plan, target)).seconds == pytest.approx(seconds, rel=0.1)
     assert sv.timeline(program.propagate(plan, target), target).seconds == pytest.approx(seconds, rel=0.15)
+
+
+@pytest.mark.tpu
+@pytest.mark.parametrize(("rows", "run"), [(("data", "model"), "reduce-scatter"), ((("data", "model"),), "all-reduce")])
+def test_an_all_reduce_is_a_reduce_scatter_where_each_of_its_group_keeps_a_slice(rows, run):
+    """Four devices along `model` add up: each keeps a quarter of their sum, or an eighth, which is no scatter."""
+    array, target = jax.ShapeDtypeStruct((8192, 4096), jnp.float32), "tpu v5e:2x4"
+    program = sv.trace(lambda x, y: x.T @ y, array, array)
+    plan = sv.Plan({"data": 2, "model": 4}, (P("model"), P("model")), P(*rows))
+    below, compiled = program.partition(plan, target), program.compile(plan, target)
+    assert [one.kind for one in below.collectives] == ["all-reduce"]
+    assert [one.collective.kind for one in compiled.target_collectives] == [run]
+    assert sv.timeline(below, target).seconds == pytest.approx(sv.timeline(compiled, target).seconds, rel=0.05)
 
 
 @pytest.mark.tpu
@@ -417,15 +430,19 @@ def test_memory_begins_with_the_arguments_and_ends_with_the_outputs(scanned):
         assert 0 < memory.peak_begin < made.seconds and memory.usable == Machine.of("tpu v5e:4x4").chip.hbm_usable_bytes
 
 
-def test_donated_arguments_places_are_taken_by_results(scanned):
+def updated(w, x):
+    return jax.tree.map(lambda old, gradient: old - gradient, w, step(w, x))
+
+
+@pytest.mark.parametrize(("fn", "taken"), [(updated, True), (step, False)])
+def test_donated_arguments_places_are_taken_by_results(scanned, fn, taken):
+    """But not by the gradients themselves: the loop that fills them still reads the weights."""
     _, plan = scanned
     plain, donated = (
-        sv.timeline(sv.trace(step, LAYERS, array(2048, 1024), donate_argnums=which).propagate(plan), "tpu v5e:4x4")
-        for which in ((), (0,))
+        sv.trace(fn, LAYERS, array(2048, 1024), donate_argnums=which).propagate(plan) for which in ((), (0,))
     )
-    assert plain.memory.bytes[-1] - donated.memory.bytes[-1] == outputs_bytes(
-        sv.trace(step, LAYERS, array(2048, 1024)).propagate(plan)
-    )
+    ends = [sv.timeline(report, "tpu v5e:4x4").memory.bytes[-1] for report in (plain, donated)]
+    assert ends[0] - ends[1] == outputs_bytes(plain) * taken
 
 
 def test_memory_that_nobody_knows_is_said(scanned):

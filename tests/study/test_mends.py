@@ -84,6 +84,14 @@ def test_what_no_finding_names_is_a_warning_where_the_targets_compiler_says_so(w
             assert mend.level == "compiled" and mend.seconds == pytest.approx(before - after)
 
 
+def test_a_saving_as_small_as_its_level_s_error_says_so(tried):
+    mend = next(mend for mend in tried if mend.level == "partitioned")
+    small, large = (dataclasses.replace(mend, seconds=share * mend.step) for share in (0.02, 0.04))
+    assert small.levels == "within the error of level partitioned" and small.levels in small.text
+    assert "error" not in large.text
+    assert "error" not in dataclasses.replace(small, level="compiled").text
+
+
 def test_a_dimension_is_cut_again_as_most_of_it_is(lame, tried):
     program, plan, _ = lame
     before, name = program.bind(plan).in_specs, "params[1]['w']"
