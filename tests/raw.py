@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
+
+
+def array(*shape: int, dtype: Any = "float32", **more: Any) -> jax.ShapeDtypeStruct:
+    """An array of which only shape and element type are known."""
+    return jax.ShapeDtypeStruct(shape, dtype, **more)
 
 
 def entries(sharding):

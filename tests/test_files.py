@@ -1,7 +1,5 @@
 """Files are written whole or not at all, keep their permissions, and leave nothing behind; odd names are refused."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

@@ -38,8 +38,9 @@ def answers_of(script: str | Path, *arguments: object, devices: int = 0, **envir
     return done.stdout
 
 
-def filled_once(factory: pytest.TempPathFactory, script: Path) -> Path:
-    """A folder that a script fills, once for all processes of a run of the tests: `python script FOLDER`."""
+def filled_once(factory: pytest.TempPathFactory, script: Path, devices: int = 0) -> Path:
+    """A folder that a script fills, once for all processes of a run of the tests: `python script FOLDER`, with so many
+    simulated devices if a number is given."""
     base = factory.getbasetemp()
     run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder = run / f"{script.parent.name}_{script.stem}"
@@ -47,7 +48,7 @@ def filled_once(factory: pytest.TempPathFactory, script: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the others wait
         if not (folder / "filled").exists():
             folder.mkdir()
-            answers_of(script, folder, **UNOPTIMIZED)
+            answers_of(script, folder, devices=devices, **UNOPTIMIZED)
             (folder / "filled").touch()
     return folder
 

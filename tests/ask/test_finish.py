@@ -12,10 +12,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.errors import CompileStopped, ShardvizError
 from shardviz.records import Cost
-
-
-def array(*shape):
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
+from tests.raw import array
 
 
 def step(w, x):

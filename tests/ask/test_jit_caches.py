@@ -1,7 +1,5 @@
 """What the person has compiled stays compiled: no question asked of shardviz makes JAX trace their functions again."""
 
-from __future__ import annotations
-
 import json
 
 from tests.truth import answers_of

@@ -15,14 +15,11 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.errors import ShardvizError
 from shardviz.records import Cost
+from tests.programs import abstract as array
 
 DEVICES, BATCH, HEADS, LENGTH, DIM = 4, 4, 8, 1024, 128
 MESH = sv.mesh(data=DEVICES)
 SPLASH = "splash_mha_fwd_no_residuals"
-
-
-def array(*shape, dtype=jnp.bfloat16):
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def over_data(fn, *specs):

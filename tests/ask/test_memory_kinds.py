@@ -1,7 +1,5 @@
 """Arrays on the host, and arguments that no result needs: in plans, programs and reports, and when edited."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -117,7 +115,7 @@ def test_an_unused_argument_does_not_keep_a_program_off_its_target():
 
 
 @pytest.mark.long
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.sampled_from(["used", "unused", "multiplied by nothing kept", "in a loop"]), min_size=1, max_size=6))
 def test_unused_arguments_are_those_that_jax_leaves_out(roles):
     def fn(*arrays):

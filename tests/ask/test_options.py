@@ -1,7 +1,5 @@
 """Compiler options: in a plan and its key, in compiles, sweeps, code and files; and what the compiler says of them."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import shlex

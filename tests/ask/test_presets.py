@@ -1,7 +1,5 @@
 """Presets are what their names say, on programs that nobody annotated; their cost is that of their reports."""
 
-from __future__ import annotations
-
 import math
 
 import jax

@@ -1,7 +1,5 @@
 """What a preset's sentence says holds of its plan, read off the report another way; or it is not offered."""
 
-from __future__ import annotations
-
 import math
 
 import jax.numpy as jnp

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import gallery
+from tests.raw import array
 
 MLP = importlib.import_module("shardviz.gallery.mlp")
 LLAMA = importlib.import_module("shardviz.gallery.llama")
@@ -25,10 +26,6 @@ POLICIES = {
     "names": jax.checkpoint_policies.save_only_these_names("hidden", "attended"),
 }
 F32 = jnp.float32
-
-
-def array(*shape, dtype=F32):
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def on(mesh):

@@ -11,14 +11,11 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.notation import Spec
+from tests.raw import array
 
 F32 = jnp.float32
 MESH = {"data": 2, "model": 4}
 ABSTRACT = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
-
-
-def array(*shape, dtype=F32):
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def model(params, x, n, scale=1.0, *, shift):

@@ -9,12 +9,9 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.errors import TraceError
+from tests.raw import array
 
 PLAN = sv.Plan("data=2,model=2,pipe=1", (P(None, "model"), P("data")))
-
-
-def array(*shape):
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 def constrained(w, x):

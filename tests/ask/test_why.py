@@ -1,7 +1,5 @@
 """Why a value is cut as it is: every cause is checked by another trace, every chain against the operations' rules."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import itertools
@@ -98,7 +96,7 @@ def unrehearsed(monkeypatch):
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(recipe=random.recipes())
 @hypothesis.example(recipe=random.Recipe(1, (random.Step("scan", (0, 0)),), (("a", None),), (None, "a")))
 def test_causes_of_random_programs(unrehearsed, recipe):

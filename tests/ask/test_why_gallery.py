@@ -1,7 +1,5 @@
 """Why the gallery's pipeline and flax decoder move what they move: each collective has an answer, and a right one."""
 
-from __future__ import annotations
-
 import pytest
 
 from shardviz import gallery

@@ -1,7 +1,5 @@
 """Where a step's FLOPs and bytes are from: against arithmetic, and programs that are the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import jax

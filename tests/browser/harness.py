@@ -20,18 +20,16 @@ import os
 import re
 import secrets
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+
+from tests.serving import serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -120,10 +118,23 @@ class Lab:
         self.home = home
         self.folder = home / "notebooks"
         self.folder.mkdir(parents=True)
-        self.log = home / "jupyter.log"
         self.token = secrets.token_hex(16)
-        self.url = ""
-        self._process: subprocess.Popen[bytes] | None = None
+        for name, content in _SETTINGS.items():
+            path = home / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(content))
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Lab]:
+        """The server, for as long as the context lasts."""
+        command = [
+            *("jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1"),
+            *(f"--ServerApp.root_dir={self.folder}", f"--IdentityProvider.token={self.token}"),
+            *("--LabApp.expose_app_in_browser=True", "--LabApp.news_url=", "--ServerApp.terminals_enabled=False"),
+        ]
+        with serving(self.home, command, "--ServerApp.port", "", python=PYTHON) as self.server:
+            self.url, self.log = self.server.url, self.server.log
+            yield self
 
     def add(self, notebook: Path) -> str:
         """Copies a notebook into the server's folder; returns its name."""
@@ -138,61 +149,10 @@ class Lab:
         nbformat.write(notebook, self.folder / name)
         return name
 
-    def start(self, seconds: float = 60) -> None:
-        """Starts the server and waits until it answers."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        settings = self.home / "settings"
-        for name, content in _SETTINGS.items():
-            path = settings / "@jupyterlab" / f"{name}.jupyterlab-settings"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(content))
-        command = [
-            *(PYTHON, "-m", "jupyterlab", "--no-browser", "--allow-root"),
-            *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=20"),
-            *(f"--ServerApp.root_dir={self.folder}", f"--IdentityProvider.token={self.token}"),
-            *("--LabApp.expose_app_in_browser=True", "--LabApp.news_url=", "--ServerApp.terminals_enabled=False"),
-        ]
-        with self.log.open("wb") as log:
-            env = self._environment(settings)
-            self._process = subprocess.Popen(
-                command, cwd=self.folder, env=env, stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and self._process.poll() is None:
-            for info in (self.home / "runtime").glob("jpserver-*.json"):
-                with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError, ValueError):
-                    self.url = json.loads(info.read_text())["url"]
-                    request = urllib.request.Request(f"{self.url}api/status?token={self.token}")
-                    with urllib.request.urlopen(request, timeout=5):
-                        return
-            time.sleep(0.1)
-        messages = self.log.read_text(errors="replace")
-        self.stop()
-        raise RuntimeError(f"JupyterLab did not start within {seconds:g} s:\n{messages}")
-
-    def stop(self) -> None:
-        """Ends the server and everything that it started."""
-        if self._process is None:
-            return
-        family = _family(self._process.pid)
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
-        for process in family:  # kernels that outlived their server
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(family, timeout=10)
-
     def memory(self) -> int:
         """Bytes that the server, its kernels and all that they started take, shared pages counted once."""
         total = 0
-        for process in (psutil.Process(self._process.pid), *_family(self._process.pid)) if self._process else ():
+        for process in (psutil.Process(self.server.pid), *self.server.family()):
             with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
                 memory = process.memory_full_info()
                 total += getattr(memory, "pss", memory.rss)
@@ -201,40 +161,21 @@ class Lab:
     def kernels(self) -> list[psutil.Process]:
         """The kernel processes that now run."""
         found = []
-        for process in _family(self._process.pid) if self._process else ():
+        for process in self.server.family():
             with contextlib.suppress(psutil.NoSuchProcess):
                 if "ipykernel_launcher" in process.cmdline():
                     found.append(process)
         return found
 
-    def _environment(self, settings: Path) -> dict[str, str]:
-        own = {
-            "HOME": self.home,
-            "IPYTHONDIR": self.home / "ipython",
-            "JUPYTER_CONFIG_DIR": self.home / "config",
-            "JUPYTER_DATA_DIR": self.home / "data",
-            "JUPYTER_RUNTIME_DIR": self.home / "runtime",
-            "JUPYTERLAB_SETTINGS_DIR": settings,
-            "JUPYTERLAB_WORKSPACES_DIR": self.home / "workspaces",
-            "MPLCONFIGDIR": self.home / "matplotlib",
-        }
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "IPYTHON", "XDG_", "PYTEST_"))}
-        # In a checkout that is not installed the kernel finds the package all the same.
-        path = os.pathsep.join(filter(None, (str(ROOT), kept.pop("PYTHONPATH", None))))
-        found = {"PYTHONPATH": path} if sys.executable == PYTHON else {}
-        return {**kept, **{k: str(v) for k, v in own.items()}, **found, "NO_PROXY": "127.0.0.1"}
-
 
 @contextlib.contextmanager
 def running_lab() -> Iterator[Lab]:
     """A JupyterLab server for as long as the context lasts; nothing is left of it afterwards."""
-    with tempfile.TemporaryDirectory(prefix="shardviz-lab-", ignore_cleanup_errors=True) as home:
-        lab = Lab(Path(home))
-        lab.start()
-        try:
-            yield lab
-        finally:
-            lab.stop()
+    with (
+        tempfile.TemporaryDirectory(prefix="shardviz-lab-", ignore_cleanup_errors=True) as home,
+        Lab(Path(home)).running() as lab,
+    ):
+        yield lab
 
 
 class LabPage:
@@ -355,9 +296,3 @@ class LabPage:
                 log = "\n".join(self.lab.log.read_text(errors="replace").splitlines()[-20:])
                 raise AssertionError(f"after {seconds:g} s {trouble}; the end of the server's log:\n{log}")
             self.raw.wait_for_timeout(50)
-
-
-def _family(pid: int) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).children(recursive=True)
-    return []

@@ -11,6 +11,7 @@ import pytest
 
 from tests.browser.harness import ARTIFACTS, Lab, LabPage
 from tests.browser.views import edits, settled, unfold
+from tests.serving import environment
 from tests.view.sanitizer import read
 
 expect = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'shardviz[test]'").expect
@@ -75,7 +76,7 @@ def test_a_notebook_that_was_run_without_a_page(browser, lab: Lab):
 
     path = lab.folder / lab.write("executed.ipynb", OPEN, EDIT)
     notebook = nbformat.read(path, as_version=4)
-    paths = {"PYTHONPATH": lab._environment(lab.home / "settings")["PYTHONPATH"]}
+    paths = {"PYTHONPATH": environment(lab.home)["PYTHONPATH"]}
     NotebookClient(notebook, timeout=180).execute(env={**os.environ, **paths})
     nbformat.write(notebook, path)
     notebook, size, still = saved(path)

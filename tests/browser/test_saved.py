@@ -1,7 +1,5 @@
 """A saved page in a real browser, its network off and without scripts: readable on a screen, a phone and paper."""
 
-from __future__ import annotations
-
 import pytest
 
 import shardviz as sv

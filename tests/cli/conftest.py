@@ -110,6 +110,13 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-c", start + "from shardviz.cli import main; sys.exit(main(sys.argv[1:]))", *words]
 
 
+def committed(folder: Path) -> None:
+    """Makes a folder a repository of git, with a branch `main` of one commit."""
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message=first")
+
+
 def git(folder: Path, *words: str) -> str:
     """What git says in a folder."""
     who = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.org")

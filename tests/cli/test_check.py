@@ -7,7 +7,7 @@ import pytest
 
 import shardviz as sv
 from shardviz.cli.schemas import schema_of
-from tests.cli.conftest import git
+from tests.cli.conftest import committed, git
 
 GATHERED = 'down = jax.lax.with_sharding_constraint(params["down"], P())\n    return jnp.mean(h @ down)'
 
@@ -15,9 +15,7 @@ GATHERED = 'down = jax.lax.with_sharding_constraint(params["down"], P())\n    re
 @pytest.fixture
 def repository(project):
     """The project as a repository of git, with the branch `main`, and a branch for a change."""
-    git(project, "init", "--quiet", "--initial-branch=main")
-    git(project, "add", ".")
-    git(project, "commit", "--quiet", "--message=first")
+    committed(project)
     git(project, "checkout", "--quiet", "-b", "change")
     return project
 

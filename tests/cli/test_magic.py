@@ -1,7 +1,5 @@
 """`%%shard` in a notebook: the last call of a cell is explored, and never run."""
 
-from __future__ import annotations
-
 import sys
 
 import jax

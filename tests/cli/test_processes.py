@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.conftest import command, environment, git
+from tests.cli.conftest import command, committed, environment, git
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and terminals as POSIX has them")
 
@@ -108,9 +108,7 @@ def test_what_is_interrupted_leaves_nothing_behind(project, words):
     (project / "stranger.py").write_text((project / "stranger.py").read_text() + SLOW)
     configuration = (project / "pyproject.toml").read_text()
     (project / "pyproject.toml").write_text(configuration.replace("stranger:arguments", "stranger:slow"))
-    git(project, "init", "--quiet", "--initial-branch=main")
-    git(project, "add", ".")
-    git(project, "commit", "--quiet", "--message=first")
+    committed(project)
     before = {path.name for path in project.iterdir()}
     temporary = project.parent / f"{project.name}-tmp"
     temporary.mkdir()

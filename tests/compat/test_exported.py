@@ -23,14 +23,11 @@ from shardviz.compat import export_files as loading
 from shardviz.compat.export_files import load
 from shardviz.errors import CompileMemoryLimit, MeshError, ParseError, ShardvizError, SpecError, TraceError
 from shardviz.notation import Spec
+from tests.raw import array
 from tests.truth import answers_of
 
 MESH = sv.mesh(data=2, model=4)
 F32 = jnp.float32
-
-
-def array(*shape, dtype=F32):
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def named(*spec, mesh=MESH):
@@ -442,7 +439,7 @@ class TestBadFiles:
         with pytest.raises(ParseError, match="type"):
             load(file.replace(name.encode(), ("x" * len(name)).encode()))
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(st.data())
     def test_any_damage_is_told_or_does_not_matter(self, data, draw):
         kind = draw.draw(st.sampled_from(["cut", "flip", "zero", "insert"]))

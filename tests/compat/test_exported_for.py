@@ -10,12 +10,9 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.compat.export_files import load
 from shardviz.errors import TraceError
+from tests.raw import array
 
 pytestmark = pytest.mark.long
-
-
-def array(*shape):
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 MESH, SPECS = "data=2,model=4", (P(None, "model"), P("data"))

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, use_abstract_mesh
@@ -17,6 +16,7 @@ from shardviz.errors import MeshError, ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
 from tests.ask.counting import count
 from tests.compat import tutorial_2021 as tutorial
+from tests.raw import array
 from tests.truth import answers_of, counted
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
@@ -35,10 +35,6 @@ def step():
     state = jax.eval_shape(lambda: tutorial.init(0))
     batch = jax.eval_shape(tutorial.batch)
     return sv.trace(tutorial.p_train_step, state, batch, 0.05)
-
-
-def array(*shape, sharding=None):
-    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
 
 
 def test_the_tutorial_is_explored_on_the_mesh_that_a_plan_names(truth, step):

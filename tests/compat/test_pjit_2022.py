@@ -10,6 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.compat.pjit import pjit
+from tests.raw import array
 
 OLD = """
 from jax.experimental import PartitionSpec as P
@@ -41,10 +42,6 @@ def test_an_old_program_with_only_its_import_lines_changed():
 
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
-
-
-def array(*shape, sharding=None):
-    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
 
 
 def f(x, w, *, act="relu"):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shardviz.compiler import Module, parse
+from shardviz.compiler import Module, collectives, parse
 from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.records import Collective
 from tests.truth import filled_once
 
 
@@ -40,6 +42,11 @@ class Compiled:
     @cached_property
     def optimized(self) -> Module:
         return parse(self.text("optimized"))
+
+    @cached_property
+    def collectives(self) -> Iterable[Collective]:
+        """The partitioner's."""
+        return collectives(self.after, self.mesh, self.before)
 
     def specs(self, which: str) -> list[Spec]:
         return [Spec(tuple(map(tuple, spec))) for spec in self.facts[which]]

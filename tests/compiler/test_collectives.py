@@ -18,7 +18,7 @@ LINE = re.compile(
 
 
 def test_kinds_shapes_and_bytes_equal_a_scan_of_the_text(compiled):
-    found = {c.name: c for c in collectives(compiled.after, compiled.mesh, compiled.before)}
+    found = {c.name: c for c in compiled.collectives}
     scanned = LINE.findall(compiled.text("after"))
     assert set(found) == {name for name, *_ in scanned}
     for name, dtype, dims, kind in scanned:
@@ -31,7 +31,7 @@ def test_kinds_shapes_and_bytes_equal_a_scan_of_the_text(compiled):
 
 
 def test_axes_span_groups_of_their_size(compiled):
-    for collective in collectives(compiled.after, compiled.mesh, compiled.before):
+    for collective in compiled.collectives:
         assert collective.axes is not None
         sizes = [compiled.mesh.shape[a] if isinstance(a, str) else a[2] for a in collective.axes]
         assert math.prod(sizes) == collective.group_size
@@ -50,8 +50,7 @@ def test_the_optimised_module_is_read_too(compiled):
 
 def test_who_made_it(all_compiled):
     def origins(name):
-        program = all_compiled[name]
-        return [(c.kind, c.origin) for c in collectives(program.after, program.mesh, program.before)]
+        return [(c.kind, c.origin) for c in all_compiled[name].collectives]
 
     assert origins("shard_map") == [
         ("all-reduce", "user"), ("all-gather", "user"), ("collective-permute", "user"), ("reduce-scatter", "user"),
@@ -67,8 +66,7 @@ def test_who_made_it_without_the_module_before(all_compiled):
 
 
 def test_a_collective_of_the_user_is_all_there(all_compiled):
-    program = all_compiled["shard_map"]
-    psum, gather, permute, scatter, exchange, product = collectives(program.after, program.mesh, program.before)
+    psum, gather, permute, scatter, exchange, product = all_compiled["shard_map"].collectives
     assert [c.axes for c in (psum, gather, permute, scatter, exchange)] == [
         ("model",),
         ("data",),
@@ -85,8 +83,7 @@ def test_a_collective_of_the_user_is_all_there(all_compiled):
 
 def test_fsdp_gathers_each_weight_once_a_pass_and_layer(all_compiled):
     """The weights are cut over `data` too, so each product that needs one gathers it: 80 times a pass."""
-    program = all_compiled["llama"]
-    found = collectives(program.after, program.mesh, program.before)
+    found = all_compiled["llama"].collectives
     gathers = collections.defaultdict(list)
     for c in found:
         if c.kind == "all-gather" and c.operand.startswith("p"):
@@ -102,10 +99,9 @@ def test_fsdp_gathers_each_weight_once_a_pass_and_layer(all_compiled):
 
 
 def test_gradients_are_summed_over_the_batch_axis_once_a_layer(all_compiled):
-    program = all_compiled["llama"]
     sums = [
         c
-        for c in collectives(program.after, program.mesh, program.before)
+        for c in all_compiled["llama"].collectives
         if c.kind == "all-reduce" and c.axes == ("data",) and c.phase == "backward" and c.count == 80
     ]
     assert len(sums) == 7  # one a weight
@@ -114,15 +110,14 @@ def test_gradients_are_summed_over_the_batch_axis_once_a_layer(all_compiled):
 
 
 def test_source_lines_are_the_programs(compiled):
-    for collective in collectives(compiled.after, compiled.mesh, compiled.before):
+    for collective in compiled.collectives:
         assert collective.source is not None, collective
         assert collective.source.file.endswith("programs.py")
         assert PROGRAMS[collective.source.line - 1].strip()
 
 
 def test_a_gather_is_told_by_the_product_that_needs_it(all_compiled):
-    program = all_compiled["llama"]
-    for c in collectives(program.after, program.mesh, program.before):
+    for c in all_compiled["llama"].collectives:
         weight = re.fullmatch(r"params\['layers'\]\['(w\d|wo)'\]", c.operand)
         if weight:
             assert f'w["{weight[1]}"]' in PROGRAMS[c.source.line - 1], c
@@ -130,8 +125,7 @@ def test_a_gather_is_told_by_the_product_that_needs_it(all_compiled):
 
 def test_phases(all_compiled):
     def phases(name):
-        program = all_compiled[name]
-        return {c.phase for c in collectives(program.after, program.mesh, program.before)}
+        return {c.phase for c in all_compiled[name].collectives}
 
     assert phases("llama") == {"forward", "backward", "rematerialised"}
     assert phases("shard_map_grad") == {"forward", "backward", "rematerialised"}
@@ -139,12 +133,9 @@ def test_phases(all_compiled):
 
 
 def test_conditional_and_unknown(all_compiled):
-    program = all_compiled["cond"]
-    assert all(c.conditional and c.count == 1 for c in collectives(program.after, program.mesh, program.before))
-    program = all_compiled["while_dynamic"]
-    assert {c.count for c in collectives(program.after, program.mesh, program.before)} == {None}
-    program = all_compiled["nested"]
-    assert 75 in {c.count for c in collectives(program.after, program.mesh, program.before)}
+    assert all(c.conditional and c.count == 1 for c in all_compiled["cond"].collectives)
+    assert {c.count for c in all_compiled["while_dynamic"].collectives} == {None}
+    assert 75 in {c.count for c in all_compiled["nested"].collectives}
 
 
 def test_arguments_can_be_named(all_compiled):

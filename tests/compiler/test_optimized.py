@@ -11,9 +11,9 @@ MESH = DeviceMesh.of("data=2,model=4")
 
 
 def matched(compiled):
-    partitioned = hlo.collectives(compiled.after, compiled.mesh, compiled.before)
-    runs = target_collectives(compiled.optimized, compiled.mesh, partitioned, compiled.after, compiled.before)
-    return {c.name: c for c in partitioned}, runs
+    args = compiled.collectives, compiled.after, compiled.before
+    runs = target_collectives(compiled.optimized, compiled.mesh, *args)
+    return {c.name: c for c in compiled.collectives}, runs
 
 
 def test_every_collective_of_the_optimised_program_is_there_once(compiled):

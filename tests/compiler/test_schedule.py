@@ -21,14 +21,19 @@ SUM = """
 """
 
 
+def scheduled(text: str) -> Schedule:
+    """Of computations behind `SUM`, in a module that says that it is scheduled."""
+    module = parse(HEAD + SUM + text)
+    assert is_scheduled(module)
+    return schedule_of(module)
+
+
 def told(entries: Schedule) -> list[str]:
     return [f"{entry.kind} {entry.name}" for entry in entries]
 
 
 def test_pairs_begin_and_end_where_they_stand():
-    module = parse(
-        HEAD
-        + """
+    entries = scheduled("""
 ENTRY %main (a: f32[8,128], b: f32[128,128]) -> f32[32,128] {
   %a = f32[8,128]{1,0} parameter(0)
   %b = f32[128,128]{1,0} parameter(1)
@@ -38,10 +43,7 @@ ENTRY %main (a: f32[8,128], b: f32[128,128]) -> f32[32,128] {
   %d = f32[128,128]{1,0:S(1)} copy-done(%c)
   %h = f32[32,128]{1,0} all-gather-done(%g)
   ROOT %r = f32[32,128]{1,0} dot(%h, %d), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-}"""
-    )
-    entries = schedule_of(module)
-    assert is_scheduled(module)
+}""")
     assert told(entries) == ["begin g", "begin c", "work dot", "end c", "end g", "work r"]
     gather, copy, dot, _, _, last = entries
     assert gather.collective == "g" and not copy.collective and copy.hbm_bytes == 4 * 128 * 128
@@ -50,10 +52,7 @@ ENTRY %main (a: f32[8,128], b: f32[128,128]) -> f32[32,128] {
 
 
 def test_what_blocks_is_begun_and_ended_at_once_a_fusion_of_it_too():
-    module = parse(
-        HEAD
-        + SUM
-        + """
+    entries = scheduled("""
 %scattered (x: f32[64], i: s32[]) -> f32[16] {
   %x = f32[64]{0} parameter(0)
   %i = s32[] parameter(1)
@@ -65,9 +64,8 @@ ENTRY %main (a: f32[64], i: s32[]) -> f32[16] {
   %i = s32[] parameter(1)
   %all-reduce.2 = f32[64]{0} all-reduce(%a), channel_id=2, replica_groups={{0,1,2,3}}, to_apply=%sum
   ROOT %f = f32[16]{0} fusion(%all-reduce.2, %i), kind=kCustom, calls=%scattered
-}"""
-    )
-    assert told(schedule_of(module))[:4] == [
+}""")
+    assert told(entries)[:4] == [
         "begin all-reduce.2",
         "end all-reduce.2",
         "begin all-reduce.1",
@@ -145,7 +143,7 @@ def test_a_listed_program_says_what_is_held_meanwhile(donated):
 
 
 def test_a_chain_of_fusions_is_one_collective_beside_the_products():
-    entries = schedule_of(parse(HEAD + CHAIN))
+    entries = scheduled(CHAIN)
     begin, work, *rest = entries
     assert (begin.kind, begin.collective) == ("begin", "g.1")
     assert (work.name, work.flops) == ("two", {"float32": 2.0 * 64**3})
@@ -155,9 +153,7 @@ def test_a_chain_of_fusions_is_one_collective_beside_the_products():
 
 def test_what_a_call_has_the_sparse_cores_run_is_begun_and_ended_beside_the_rest():
     """As libtpu writes it for tpu7x: a collective in what is called by what is begun."""
-    module = parse(
-        HEAD
-        + """
+    entries = scheduled("""
 %called (p: bf16[8,128]) -> bf16[32,128] {
   %p = bf16[8,128]{1,0} parameter(0)
   ROOT %g = bf16[32,128]{1,0} all-gather(%p), channel_id=2, replica_groups={{0,1,2,3}}, dimensions={0}
@@ -175,17 +171,13 @@ ENTRY %main (a: bf16[8,128], b: bf16[128,128]) -> bf16[32,128] {
   %dot = bf16[8,128]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   %d = bf16[32,128]{1,0} async-done(%s)
   ROOT %r = bf16[32,128]{1,0} dot(%d, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-}"""
-    )
-    entries = schedule_of(module)
+}""")
     assert told([e for e in entries if e.flops or e.kind != "work"]) == ["begin s", "work dot", "end s", "work r"]
     assert [e.collective for e in entries if e.collective] == ["g"] and not any(e.opaque for e in entries)
 
 
 def test_copies_to_the_host_say_where_they_go():
-    module = parse(
-        HEAD
-        + """
+    kept, fetched, *ends = scheduled("""
 %kept (h: f32[8,64], x: f32[1,64], i: s32[]) -> f32[8,64] {
   %h = f32[8,64]{1,0:S(5)} parameter(0)
   %x = f32[1,64]{1,0} parameter(1)
@@ -200,9 +192,7 @@ ENTRY %main (h: f32[8,64], x: f32[1,64], i: s32[]) -> f32[8,64] {
   %c = (f32[8,64]{1,0}, f32[8,64]{1,0:S(5)}, u32[]{:S(2)}) copy-start(%h)
   %e = f32[8,64]{1,0} copy-done(%c)
   ROOT %d = f32[8,64]{1,0:S(5)} async-done(%s)
-}"""
-    )
-    kept, fetched, *ends = schedule_of(module)
+}""")
     assert (kept.host_bytes, kept.to_host) == (4 * 64, True)
     assert (fetched.host_bytes, fetched.to_host) == (4 * 8 * 64, False)
     assert told(tuple(ends)) == ["end c", "end s"]
@@ -212,9 +202,7 @@ def test_transfers_between_slices_are_one_each():
     named = (
         'frontend_attributes={_xla_host_transfer_rendezvous="all-reduce.1_0",_xla_megascale_transfer_type="ALL_REDUCE"}'
     )
-    module = parse(
-        HEAD
-        + f"""
+    entries = scheduled(f"""
 ENTRY %main (a: f32[64]) -> f32[64] {{
   %a = f32[64]{{0}} parameter(0)
   %t = token[] after-all()
@@ -223,9 +211,7 @@ ENTRY %main (a: f32[64]) -> f32[64] {{
   %send-done.1 = token[] send-done(%send.1), channel_id=1, is_host_transfer=true
   %recv-done.1 = (f32[64]{{0}}, token[]) recv-done(%recv.1), channel_id=2, is_host_transfer=true
   ROOT %r = f32[64]{{0}} get-tuple-element(%recv-done.1), index=0
-}}"""
-    )
-    entries = schedule_of(module)
+}}""")
     assert told(entries) == ["begin all-reduce.1_0", "end all-reduce.1_0", "end all-reduce.1_0"]
     assert (entries[0].between, entries[0].sent_bytes) == ("ALL_REDUCE", 256.0)
 
@@ -256,7 +242,7 @@ ENTRY %main (a: f32[64,64], START) -> (s32[], f32[64,64]) {
 
 @pytest.mark.parametrize(("first", "trips"), [("constant(0)", 12), ("parameter(1)", None)])
 def test_loops_have_their_trips(first: str, trips: int | None):
-    (loop,) = schedule_of(parse(HEAD + LOOP.replace("START", "z: s32[]").replace("FIRST", first)))
+    (loop,) = scheduled(LOOP.replace("START", "z: s32[]").replace("FIRST", first))
     assert (loop.kind, loop.name, loop.trips) == ("loop", "w", trips)
     dots = [entry for entry in loop.body if entry.flops]
     assert [dot.name for dot in dots] == ["y"]
@@ -264,9 +250,7 @@ def test_loops_have_their_trips(first: str, trips: int | None):
 
 
 def test_a_conditional_does_what_its_heaviest_branch_does():
-    module = parse(
-        HEAD
-        + """
+    entries = scheduled("""
 %light (x: f32[64,64]) -> f32[64,64] {
   ROOT %x = f32[64,64]{1,0} parameter(0)
 }
@@ -278,9 +262,8 @@ ENTRY %main (p: s32[], a: f32[64,64]) -> f32[64,64] {
   %p = s32[] parameter(0)
   %a = f32[64,64]{1,0} parameter(1)
   ROOT %c = f32[64,64]{1,0} conditional(%p, %a, %a), branch_computations={%light, %heavy}
-}"""
-    )
-    assert told(schedule_of(module)) == ["work dot"]
+}""")
+    assert told(entries) == ["work dot"]
 
 
 def test_a_program_without_a_schedule_is_listed():

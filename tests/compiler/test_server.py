@@ -30,9 +30,9 @@ PLAN = sv.Plan("x=4", (P("x"), None))
 SERVER = b"shardviz.processes.main".hex()  # in its command line
 
 
-def deep(x, w):
+def deep(x, w, times=60):
     """Takes the compiler several seconds, most of them in machine code: many different shapes."""
-    for i in range(60):
+    for i in range(times):
         y = jnp.tanh(x[:, : 512 + i] @ w[: 512 + i])
         x = x + jnp.sort(y, axis=0)
     return x
@@ -40,10 +40,7 @@ def deep(x, w):
 
 def endless(x, w):
     """Takes the compiler's partitioned program no time and its optimised one long."""
-    for i in range(400):
-        y = jnp.tanh(x[:, : 512 + i] @ w[: 512 + i])
-        x = x + jnp.sort(y, axis=0)
-    return x
+    return deep(x, w, 400)
 
 
 def small(x, w):
@@ -92,10 +89,16 @@ def works():
     return report.outputs[0].shard_shape == (256, 1024)
 
 
-def test_what_no_worker_can_be_given_ends_the_future_all_the_same():
-    unpicklable: Any = threading.Lock()
-    job = processes.submit(processes.Request(module=unpicklable, devices=4, out_chosen=(True,)))
-    with pytest.raises(CompileCrashed, match="ended without an answer"):
+@pytest.mark.parametrize(
+    ("module", "error", "words"),
+    [
+        (threading.Lock(), CompileCrashed, "ended without an answer"),  # which no worker can be given
+        (b"no bytecode", CompileRefused, "refused the program"),
+    ],
+)
+def test_what_is_no_program_ends_the_future_all_the_same(module: Any, error, words):
+    job = processes.submit(processes.Request(module=module, devices=4, out_chosen=(True,)))
+    with pytest.raises(error, match=words):
         job.result(60)
     assert works()
 
@@ -112,18 +115,18 @@ def test_a_stop():
     assert works()
 
 
-def test_a_time_limit():
-    future = traced(deep).submit(PLAN, "compiled", timeout=0.05)
-    with pytest.raises(CompileTimeout, match=r"longer than its limit of 0\.05 s"):
-        future.result(30)
-    assert future.state == "timeout" and works()
-
-
-def test_a_memory_limit():
-    future = traced(deep).submit(PLAN, "compiled", memory_limit=10_000_000)
-    with pytest.raises(CompileMemoryLimit, match=r"more than its limit of 0\.01 GB"):
+@pytest.mark.parametrize(
+    ("limit", "error", "words", "state"),
+    [
+        ({"timeout": 0.05}, CompileTimeout, r"longer than its limit of 0\.05 s", "timeout"),
+        ({"memory_limit": 10_000_000}, CompileMemoryLimit, r"more than its limit of 0\.01 GB", "memory"),
+    ],
+)
+def test_a_limit(limit, error, words, state):
+    future = traced(deep).submit(PLAN, "compiled", **limit)
+    with pytest.raises(error, match=words):
         future.result(60)
-    assert future.state == "memory" and works()
+    assert future.state == state and works()
 
 
 def test_a_server_that_cannot_start(monkeypatch):
@@ -196,13 +199,6 @@ def test_where_no_process_can_be_had_shardy_answers_all_the_same(monkeypatch):
     processes.shutdown()
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert traced(small).propagate(PLAN).outputs
-
-
-def test_a_program_that_the_compiler_refuses():
-    job = processes.submit(processes.Request(module=b"no bytecode", devices=4, out_chosen=(True,)))
-    with pytest.raises(CompileRefused, match="refused the program"):
-        job.result(60)
-    assert works()
 
 
 def test_too_many_devices_for_the_simulation():
@@ -327,3 +323,18 @@ def _module():
 
     program = traced(small)
     return edited_bytecode(program._lowerings.lower(PLAN), program.bind(PLAN))
+
+
+def exchange(rows, into, sizes):
+    first = jnp.zeros_like(sizes)
+    return jax.lax.ragged_all_to_all(rows, into, first, sizes, first, sizes, axis_name="x")
+
+
+def test_a_ragged_all_to_all_is_partitioned_and_refused_for_a_cpu():
+    """What XLA refuses when its optimised program is written already is not said to be compiled."""
+    fn = jax.shard_map(exchange, mesh=sv.mesh(x=4), in_specs=(P("x"),) * 3, out_specs=P("x"))
+    rows, sizes = jax.ShapeDtypeStruct((64, 8), jnp.float32), jax.ShapeDtypeStruct((16,), jnp.int32)
+    program, plan = sv.trace(fn, rows, rows, sizes), sv.Plan("x=4", (P("x"),) * 3)
+    assert [c.kind for c in program.partition(plan).collectives] == ["ragged-all-to-all"]
+    with pytest.raises(sv.errors.CompileError, match=r"(?i)ragged"):
+        program.compile(plan)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardviz.costs import Machine, chip, collective_seconds, group_seconds, placement, with_seconds
+from shardviz.costs import Machine, chip, collective_seconds, group_seconds, placement, roofline, with_seconds
 from shardviz.costs.placement import groups_along
 from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.notation import DeviceMesh
 from shardviz.records import Collective
 from tests.collectives import collective
-from tests.costs.machines import KINDS, placed
+from tests.costs.machines import KINDS, TARGETS, factorings, placed
 
 ALL_KINDS = (*KINDS, "collective-broadcast")
 BYTES = st.floats(0, 1e12)
@@ -27,7 +28,7 @@ def seconds(kind: str, nbytes: float, axes: object, mesh: object, target: object
     return collective_seconds(kind, nbytes, axes, mesh, target, **options).seconds  # type: ignore[arg-type]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(placed(), st.sampled_from(ALL_KINDS), BYTES, BYTES)
 def test_more_bytes_are_never_faster(given_: Placed, kind: str, one: float, other: float):
     machine, mesh, axes = given_
@@ -35,7 +36,7 @@ def test_more_bytes_are_never_faster(given_: Placed, kind: str, one: float, othe
     assert seconds(kind, few, axes, mesh, machine) <= seconds(kind, many, axes, mesh, machine)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(placed(), BYTES, st.booleans())
 def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(given_: Placed, nbytes: float, exact: bool):
     machine, mesh, axes = given_
@@ -44,7 +45,7 @@ def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(given_: Placed, nby
     assert seconds("all-reduce", nbytes, axes, mesh, machine, exact=exact) == pytest.approx(2 * gather)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(placed(), st.sampled_from(ALL_KINDS), BYTES)
 def test_exact_is_at_most_the_books_approximation(given_: Placed, kind: str, nbytes: float):
     machine, mesh, axes = given_
@@ -52,7 +53,7 @@ def test_exact_is_at_most_the_books_approximation(given_: Placed, kind: str, nby
     assert exact <= seconds(kind, nbytes, axes, mesh, machine, exact=False) * (1 + 1e-12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(placed(), st.sampled_from(KINDS[:5]), st.randoms(use_true_random=False))
 def test_the_order_of_the_mesh_axes_is_nothing_to_the_links(given_: Placed, kind: str, random: object):
     """The same devices in the same groups, in a mesh whose axes are listed in another order."""
@@ -67,7 +68,7 @@ def test_the_order_of_the_mesh_axes_is_nothing_to_the_links(given_: Placed, kind
     assert seconds(kind, 1e9, axes, other, machine) == pytest.approx(seconds(kind, 1e9, axes, mesh, machine))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(placed(), st.sampled_from(KINDS[:5]))
 def test_groups_given_one_by_one_are_those_of_the_axes(given_: Placed, kind: str):
     machine, mesh, axes = given_
@@ -75,7 +76,7 @@ def test_groups_given_one_by_one_are_those_of_the_axes(given_: Placed, kind: str
     assert found.seconds == seconds(kind, 1e9, axes, mesh, machine)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(placed(), st.sampled_from(ALL_KINDS))
 def test_the_formula_has_its_numbers_and_its_source(given_: Placed, kind: str):
     machine, mesh, axes = given_
@@ -88,6 +89,39 @@ def test_the_formula_has_its_numbers_and_its_source(given_: Placed, kind: str):
     assert all(time.sources) and time.inputs["V"] == 1e9 and time.inputs["N"] == time.route.size
     assert all(f"{stage.largest.source}" in time.formula for stage in time.stages)
     assert str(time).startswith(f"{kind} over ") and "bound by" in str(time)
+
+
+@pytest.mark.parametrize(
+    ("kind", "nbytes", "axes", "mesh", "target", "wanted", "bound"),
+    [
+        # each chip all-reduces its own array with its counterpart: 2 V (M-1)/M over its share of the host's network
+        ("all-reduce", 1e9, "data", "data=2*1,model=16", "tpu v5e:4x4*2", 2 * 1e9 / 2 / 3.125e9, "DCN"),
+        # which is halved for a device of two
+        ("all-reduce", 1e9, "data", "data=2*1,model=128", "tpu tpu7x:4x4x4*2", 2 * 1e9 / 2 / (12.5e9 / 2), "DCN"),
+        # 128 devices on 64 chips: what counts is what a chip gets over its links, which are its group's alone
+        ("all-gather", 1e10, "all", "all=128", "tpu tpu7x:4x4x4", 1e10 * 63 / 64 / (6 * 9e10), "ICI link"),
+        # between the two devices of one chip
+        ("all-gather", 1e10, "core", "rest=64,core=2", "tpu tpu7x:4x4x4", 1e10 / 2 / 5.4e11, "chip"),
+        # fewer GPUs of a host have fewer network cards
+        ("all-gather", 1e9, "x", "x=8", "gpu h100:2x4", 1e9 / 2 / 2e11, "network"),
+        # a rack is one domain
+        ("all-gather", 1e9, "x", "x=72", "gpu gb200:1x72", None, "NVLink"),
+        ("all-gather", 1e9, "x", "x=72", "gpu gb200:18x4", None, "NVLink"),
+        ("all-gather", 1e9, "x", "x=72", "gpu h100:9x8", None, "network"),
+        # a shift along a ring loads each link once, and the last of a line sends back over all of it
+        ("collective-permute", 8e9, "x", "x=8,y=8,z=8", "tpu v5p:8x8x8", 1e9 / W1, "ICI link"),
+        ("collective-permute", 16, "Y", "X=8,Y=4", "tpu v5e:8x4", 3e-6, "latency"),
+    ],
+)
+def test_how_long_it_takes_and_what_bounds_it(kind, nbytes, axes, mesh, target, wanted, bound):
+    time = collective_seconds(kind, nbytes, axes, mesh, target)
+    assert time.bound == bound and (wanted is None or time.seconds == pytest.approx(wanted))
+
+
+def test_how_many_devices_of_a_group_share_a_chip():
+    asked = ("all", "all=128"), ("core", "rest=64,core=2")
+    both, within = (collective_seconds("all-gather", 1e10, *each, "tpu tpu7x:4x4x4").route for each in asked)
+    assert (both.on_chip, within.on_chip, within.legs) == (2, 2, ())
 
 
 # Wraparound
@@ -109,13 +143,6 @@ def test_places_two_hops_apart_share_their_links():
 
 
 # Several slices over DCN
-
-
-def test_data_parallelism_over_dcn():
-    """Each chip all-reduces its own array with its counterpart: 2 V (M-1)/M over its share of the host's network."""
-    time = collective_seconds("all-reduce", 1e9, "data", "data=2*1,model=16", "tpu v5e:4x4*2")
-    assert time.seconds == pytest.approx(2 * 1e9 / 2 / 3.125e9)
-    assert time.bound == "DCN"
 
 
 def test_an_axis_that_spans_slices_adds_both_stages():
@@ -146,24 +173,6 @@ def test_two_devices_of_a_chip_share_its_links():
     assert shared.seconds == pytest.approx(2 * alone.seconds)
 
 
-def test_a_group_with_both_devices_of_a_chip_has_its_links_to_itself():
-    """128 devices on 64 chips: what counts is what a chip gets over its links."""
-    time = collective_seconds("all-gather", 1e10, "all", "all=128", "tpu tpu7x:4x4x4")
-    assert time.route.on_chip == 2
-    assert time.seconds == pytest.approx(1e10 * 63 / 64 / (6 * 9e10))
-
-
-def test_between_the_devices_of_one_chip():
-    time = collective_seconds("all-gather", 1e10, "core", "rest=64,core=2", "tpu tpu7x:4x4x4")
-    assert (time.bound, time.route.on_chip, time.route.legs) == ("chip", 2, ())
-    assert time.seconds == pytest.approx(1e10 / 2 / 5.4e11)
-
-
-def test_dcn_is_halved_for_a_device_of_two():
-    time = collective_seconds("all-reduce", 1e9, "data", "data=2*1,model=128", "tpu tpu7x:4x4x4*2")
-    assert time.seconds == pytest.approx(2 * 1e9 / 2 / (12.5e9 / 2))
-
-
 # GPUs
 
 
@@ -173,12 +182,6 @@ def test_groups_of_one_domain_share_what_leaves_it():
     assert alone.seconds == pytest.approx(1e9 * 3 / 4 / 4e11, rel=0.2)
     assert eight.seconds == pytest.approx(8 * 1e9 * 3 / 4 / 4e11)
     assert (eight.bound, eight.route.domains) == ("network", 4)
-
-
-def test_a_rack_is_one_domain():
-    assert collective_seconds("all-gather", 1e9, "x", "x=72", "gpu gb200:1x72").bound == "NVLink"
-    assert collective_seconds("all-gather", 1e9, "x", "x=72", "gpu gb200:18x4").bound == "NVLink"
-    assert collective_seconds("all-gather", 1e9, "x", "x=72", "gpu h100:9x8").bound == "network"
 
 
 def test_an_all_to_all_over_domains():
@@ -194,22 +197,7 @@ def test_a_ragged_all_to_all_is_at_most_an_all_to_all():
     assert ragged.formula.endswith("at most, as an all-to-all of all rows")
 
 
-def test_fewer_gpus_of_a_host_have_fewer_network_cards():
-    half = collective_seconds("all-gather", 1e9, "x", "x=8", "gpu h100:2x4")
-    assert half.seconds == pytest.approx(1e9 / 2 / 2e11)
-
-
 # Permutes
-
-
-def test_a_shift_along_a_ring_loads_each_link_once():
-    time = collective_seconds("collective-permute", 8e9, "x", "x=8,y=8,z=8", "tpu v5p:8x8x8")
-    assert time.seconds == pytest.approx(1e9 / W1)
-
-
-def test_the_last_of_a_line_sends_back_over_all_of_it():
-    time = collective_seconds("collective-permute", 16, "Y", "X=8,Y=4", "tpu v5e:8x4")
-    assert time.seconds == pytest.approx(3e-6)
 
 
 def test_a_shift_over_domains():
@@ -307,3 +295,54 @@ def test_meshes_of_jax_and_placements_are_taken():
     assert len(times) == 1
     with pytest.raises(TargetError, match="the mesh is placed on gpu h100:1x8, the target is gpu h200:1x8"):
         collective_seconds("all-gather", 1e9, "x", place, "gpu h200:1x8")
+
+
+# The rate of an axis follows from the formula that stands beside it: rate x time is the bytes that it moves
+
+UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
+
+def arithmetic_of(formula: str) -> str:
+    """The numbers of a formula, those that follow it put into their places."""
+    if found := re.fullmatch(r"(.*) transfers .*; V = (.*), W1 = (.*)", formula):
+        return found[1].replace("V", found[2]).replace("2 W1", f"2 x {found[3]}") + ")"
+    return formula.split(" = ")[-1].split(";")[0]
+
+
+def number_of(text: str) -> float:
+    """The value of an arithmetic: `1.00 GB x 3/4 / (2 x 45.0 GB/s / 2 (devices of a chip))`."""
+    text = re.sub(r"\((devices of a chip)\)| groups| (through|between) the .*", "", text)
+    text = re.sub(r"([\d.]+) ([kMGTP]?)B(/s)?", lambda m: f"{float(m[1]) * UNITS[m[2]]!r}", text)
+    assert re.fullmatch(r"[\d.e+\-/x*() ]+", text), text
+    return eval(text.replace("x", "*"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_rate_of_each_axis_is_the_one_that_its_formula_divides_by(target: str):
+    machine = Machine.of(target)
+    meshes = [DeviceMesh(("a", "b"), sizes) for sizes in factorings(machine.size, 2)]
+    meshes = [m for m in meshes if m.sizes[0] % machine.num_slices == 0]
+    for mesh in meshes[:: max(1, len(meshes) // 8)]:
+        for name, size in mesh.shape.items():
+            if size == 1:
+                continue
+            found = collective_seconds("all-gather", 1e9, name, mesh, machine)
+            assert found.bytes_per_s is not None
+            assert found.bytes_per_s * found.seconds == pytest.approx(found.moved)
+            for stage in found.stages:
+                arithmetic = arithmetic_of(stage.largest.formula)
+                assert number_of(arithmetic) == pytest.approx(stage.seconds, rel=0.01), arithmetic
+            if len(found.stages) == 1:
+                above = arithmetic_of(found.stages[0].largest.formula).split(" / ")[0]
+                assert number_of(above) == pytest.approx(found.moved, rel=0.01)
+            if machine.chip.kind == "tpu" and machine.chip.devices_per_chip == 1:
+                assert found.moved == pytest.approx(1e9 * (size - 1) / size), "what a device did not have"
+            knee = next(k for k in roofline(mesh, machine) if k.name == name)
+            assert knee.bytes_per_s == pytest.approx(found.bytes_per_s), "the roofline's is the same"
+
+
+def test_axes_of_one_formula_have_one_rate():
+    """A ring of two chips two hops apart and a line of two, both beside a ring of 4: three links each."""
+    a, b = (collective_seconds("all-gather", 1e9, axis, "a=8,b=8", "tpu v5p:4x4x4") for axis in "ab")
+    assert a.seconds == b.seconds and a.moved == b.moved
+    assert a.bytes_per_s == b.bytes_per_s == pytest.approx(3 * chip("v5p").needs("ici_link_bytes_per_s"))

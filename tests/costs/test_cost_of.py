@@ -183,7 +183,7 @@ def reports(draw: st.DrawFn) -> Report:
 TARGETS = st.sampled_from(("tpu v5p:4x4x4", "tpu v5e:8x8", "tpu v4:4x4x4", "gpu h100:8x8", "gpu b200:8x8"))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(reports(), TARGETS)
 def test_laws_of_any_report(report: Report, target: str):
     found = cost_of(report, target, model_flops=report.cost.dot_flops * 64)

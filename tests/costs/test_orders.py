@@ -1,7 +1,5 @@
 """Other orders of a mesh's devices, against JAX's own mesh_utils, and the text that tells them apart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from jax.experimental import mesh_utils

@@ -190,7 +190,7 @@ def test_groups_that_are_no_block_of_the_torus_pay_for_their_hops():
     assert (found.hops, found.load) == (3, 4)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(placed())
 def test_blocks_of_the_torus_load_their_links_as_counted(given_: tuple[Machine, DeviceMesh, tuple[str, ...]]):
     """A leg's bandwidth is what is left of a link when the messages of all groups are counted on every link."""
@@ -213,7 +213,7 @@ def test_blocks_of_the_torus_load_their_links_as_counted(given_: tuple[Machine, 
         assert counted[0] / found.size**2 == pytest.approx(max(across) * sharing)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(placed())
 def test_every_device_stands_in_one_place_and_one_group(given_: tuple[Machine, DeviceMesh, tuple[str, ...]]):
     machine, mesh, axes = given_

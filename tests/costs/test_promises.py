@@ -1,7 +1,5 @@
 """What the partitioner confirms of the preset that it puts first is what the target's compiler then says."""
 
-from __future__ import annotations
-
 import pytest
 
 import shardviz as sv

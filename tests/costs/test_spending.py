@@ -1,7 +1,5 @@
 """What a step spends its time on adds up, what it would lose is walked again, and so is what differs from a plan."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

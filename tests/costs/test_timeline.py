@@ -30,6 +30,7 @@ from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.records.amounts import format_bytes
 from shardviz.records.schedule import Scheduled
 from tests.costs.events import simulated
+from tests.programs import abstract as array
 
 # By hand
 
@@ -211,10 +212,6 @@ def step(w, x):
         return jnp.tanh(h @ each["up"]) @ each["down"], None
 
     return jax.grad(lambda w: jnp.sum(jax.lax.scan(layer, x, w)[0]))(w)
-
-
-def array(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
 
 
 LAYERS = {"up": array(6, 1024, 4096), "down": array(6, 4096, 1024)}

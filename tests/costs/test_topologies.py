@@ -1,11 +1,9 @@
 """Which machines a chip makes of so many devices: laws over every chip and size."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardviz.costs import Machine, chips
@@ -16,7 +14,6 @@ NAMES = sorted(name for name, chip in chips().items() if chip.kind != "cpu")
 SIZES = st.one_of(st.integers(1, 300), st.sampled_from([512, 1024, 2048, 4096, 6144, 8192, 9216]))
 
 
-@settings(deadline=None)
 @given(st.sampled_from(NAMES), SIZES)
 def test_each_has_so_many_devices_and_is_read_back(name, size):
     found = topologies(name, size)
@@ -24,7 +21,6 @@ def test_each_has_so_many_devices_and_is_read_back(name, size):
     assert len({m.text for m in found}) == len(found)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(NAMES), SIZES)
 def test_one_slice_goes_before_several_and_cubes_before_rods(name, size):
     found = topologies(name, size)
@@ -79,7 +75,6 @@ def test_what_takes_the_place_of_a_machine(target, size, expected):
     assert (found and found.text) == expected
 
 
-@settings(deadline=None)
 @given(st.sampled_from(NAMES), st.integers(1, 400))
 def test_sizes_near_are_the_nearest_that_there_are(name, size):
     near = sizes_near(name, size)

@@ -47,7 +47,7 @@ def test_gpus_have_no_torus():
     assert torus_links(Machine.of("gpu h100:2x8")) == []
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(TPUS), st.data())
 def test_a_message_passes_neighbours_and_no_more_links_than_it_must(target: str, data: st.DataObject):
     machine = Machine.of(target)

@@ -24,13 +24,11 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from tests.raw import array
+
 SIZES = {"data": 2, "model": 4}
 LARGE, SMALL = 128, 1
 """How many times as long the dimensions are: for findings, of shapes alone, and to be run."""
-
-
-def array(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def mesh_around() -> Any:

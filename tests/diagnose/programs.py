@@ -18,13 +18,10 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.kept import cached_property
+from tests.raw import array as s
 
 MESH = "data=2,model=4"
 _TRACED: dict[Any, sv.Program] = {}
-
-
-def s(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 @dataclass(frozen=True)

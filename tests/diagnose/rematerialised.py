@@ -6,12 +6,12 @@ pad), Physical-Intelligence/openpi/pull/112 (a result of the whole step). The li
 `# here`.
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 from jax.lax import with_sharding_constraint as constrained
 from jax.sharding import PartitionSpec as P
+
+from tests.raw import array as s
 
 ENDS, MIDDLE = P("y", None, "x"), P(None, ("x", "y"))
 """There is no short way between these: no dimension is cut in both."""
@@ -93,10 +93,6 @@ def checkpointed(a, w):
 
 def result(a):
     return jnp.tanh(a)  # here
-
-
-def s(*shape, dtype=jnp.float32):
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 CUBE = s(16, 16, 16)

@@ -1,8 +1,6 @@
 """What loops do to advice: a dimension that a loop steps along is not sharded, a windowed product's permutes are no
 fault."""
 
-from __future__ import annotations
-
 import re
 
 import jax

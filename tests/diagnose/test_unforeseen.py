@@ -1,7 +1,5 @@
 """Where Shardy puts in no collective and XLA's partitioner does, level `propagated` names the operation."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest

@@ -1,7 +1,5 @@
 """What becomes of an edit: `apply` changes nothing, says the same each time, and says what is to be done."""
 
-from __future__ import annotations
-
 import inspect
 
 import msgspec

@@ -1,7 +1,5 @@
 """Edits by logical dimension, ways on from a refusal, and rules from the selection, on a program of JAX's."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest

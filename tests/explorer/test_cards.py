@@ -1,7 +1,5 @@
 """Plans side by side: no plan is lost by an edit, what was answered is not asked again, differences are fair."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import jax
@@ -35,7 +33,7 @@ steps = st.lists(
 SPECS = [["data"], ["model"], ["data", "model"], []]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, suppress_health_check=list(HealthCheck))
 @given(todo=steps)
 def test_no_plan_of_a_card_is_lost_but_by_deleting_it(make_program, plan, todo):
     state = ExplorerState(make_program(), plan, level="propagated", debounce=60)

@@ -1,7 +1,5 @@
 """Reading what a person types."""
 
-from __future__ import annotations
-
 import pytest
 
 from shardviz.errors import SpecError

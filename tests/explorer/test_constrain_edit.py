@@ -1,7 +1,5 @@
 """A value inside the function constrained from the explorer: taken, refused at its place, and undone."""
 
-from __future__ import annotations
-
 from jax.sharding import PartitionSpec as P
 
 from shardviz.explorer.edits import ConstrainValue, read

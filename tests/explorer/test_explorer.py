@@ -1,7 +1,5 @@
 """The explorer's state without a browser: every change, every refusal, every way that a compile can end."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """An explorer that was saved is the same when it is opened again; what does not fit is refused, and says why."""
 
-from __future__ import annotations
-
 import json
 import time
 
@@ -201,7 +199,7 @@ def paths(data, at=()):
 WRONG = st.sampled_from([None, -1, 1e99, True, "", "baseline", "\ud800", [], {}, "x" * 400, [[1]], {"a": 1}, HOSTILE])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_damaged_session_is_refused_or_read(data, state, program, tmp_path_factory):
     """Whatever stands at whatever place: it is refused by name, or it can be shown."""

@@ -1,7 +1,5 @@
 """Twins: the same leaf of different trees and layers, and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

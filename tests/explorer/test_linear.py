@@ -3,8 +3,6 @@
 A program of twice as many layers makes twice as many more calls. What JAX, Shardy and XLA take is not in it.
 """
 
-from __future__ import annotations
-
 import sys
 
 import jax

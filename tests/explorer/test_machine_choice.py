@@ -1,7 +1,5 @@
 """The machine in the explorer's state: choosing one, what follows at once, and how it keeps in step with the mesh."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which value of another level an intermediate is: on values made by hand, and on real programs."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

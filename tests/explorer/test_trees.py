@@ -1,7 +1,5 @@
 """Tree paths taken apart, against the plain definitions."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -4,8 +4,6 @@
 error of the parameters' change, as a part of the largest change.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

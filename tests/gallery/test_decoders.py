@@ -1,7 +1,5 @@
 """Decoders as published recipes train them: their sizes, what they compute, and where their values lie."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import jax

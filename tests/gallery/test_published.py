@@ -1,7 +1,5 @@
 """The table of published steps: its rows, and what is stored of them."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import tomllib

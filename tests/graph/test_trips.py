@@ -105,7 +105,7 @@ def loops(draw):
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(loops())
 def test_what_is_counted_is_what_jax_runs(loop):
     dtype, condition, body, start = loop

@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser.harness import ARTIFACTS
 from tests.browser.views import edits, settled
-from tests.hosts.serving import serving
+from tests.serving import serving
 
 OPEN = """import shardviz as sv
 explorer = sv.explore(sv.gallery.mlp(), level="partitioned")
@@ -62,7 +62,7 @@ def test_the_explorer_lives_there(browser, tmp_path, host, dark):
     (tmp_path / "x.py").write_text(MARIMO)
     command, port, page = HOSTS[host]
     errors: list[str] = []
-    with serving(tmp_path, command, port, page) as url:
+    with serving(tmp_path, command, port, page) as server:
         context = browser.new_context(
             color_scheme="light" if dark else "dark", viewport={"width": 1400, "height": 1000}
         )
@@ -71,7 +71,7 @@ def test_the_explorer_lives_there(browser, tmp_path, host, dark):
             view = context.new_page()
             view.set_default_timeout(60_000)
             view.on("console", lambda message: message.type == "error" and errors.append(message.text))
-            view.goto(url)
+            view.goto(server.url)
             if host == "notebook":
                 view.locator(".jp-Notebook .jp-Cell").first.click()
                 view.get_by_role("button", name="Run", exact=False).first.wait_for()

@@ -5,8 +5,6 @@ differs in meaning: between 0.10 and 0.12 XLA's partitioner came to move the gra
 and JAX came to keep less of `gpt_2021` and `decoder` for their backward passes.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

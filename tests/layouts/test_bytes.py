@@ -20,7 +20,7 @@ def tree_bytes(leaves, mesh=None) -> TreeBytes:
     return add_up(TreeLeaf.of(name, layout(shape, cut, mesh), dtype) for name, (shape, dtype, cut) in leaves.items())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(layouts())
 def test_all_devices_together_hold_their_shards(cut: Layout):
     leaf, tree = TreeLeaf.of("x", cut, "bfloat16"), add_up([TreeLeaf.of("x", cut, "bfloat16")])

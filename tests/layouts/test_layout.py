@@ -89,7 +89,7 @@ def layouts(draw, most: int = 12) -> Layout:
     return layout(shape, Sharding.from_spec(spec, mesh, rank, manual=tuple(special["manual"])))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @hypothesis_given(layouts())
 def test_every_element_is_held_as_often_as_said(cut: Layout):
     held = np.zeros(cut.shape, int)
@@ -98,7 +98,7 @@ def test_every_element_is_held_as_often_as_said(cut: Layout):
     assert (held == cut.replicas * cut.partial_sums * cut.manual_ways).all()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @hypothesis_given(layouts())
 def test_replicas_times_different_data_are_the_devices(cut: Layout):
     different = {

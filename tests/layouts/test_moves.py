@@ -130,14 +130,14 @@ def resharding(draw, partial: bool = True):
     return shape, mesh, before, after
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(resharding())
 def test_the_steps_arrive(case):
     shape, mesh, before, after = case
     simulate(moves(shape, before, after, mesh))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(resharding(partial=False))
 def test_elements_are_conserved_and_counted_as_by_hand(case):
     shape, mesh, before, after = case

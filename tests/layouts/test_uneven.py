@@ -1,7 +1,5 @@
 """Dimensions that do not divide, and the copies that JAX makes of them without a word."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

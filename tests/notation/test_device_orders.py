@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding
@@ -209,7 +209,6 @@ def written(cut: Sharding):
 CUTS = shardings(parts=True, unreduced=True, manual=True, open=True, replicated=True)
 
 
-@settings(deadline=None)
 @given(CUTS, st.randoms(use_true_random=False), st.booleans())
 def test_text_read_over_its_mesh_puts_the_same_on_each_device(cut, random, by_id):
     ids = list(range(cut.mesh.size))
@@ -221,7 +220,6 @@ def test_text_read_over_its_mesh_puts_the_same_on_each_device(cut, random, by_id
         assert placement(again) == placement(cut) and again.same_as(cut), (notation, text)
 
 
-@settings(deadline=None)
 @given(CUTS, st.randoms(use_true_random=False))
 def test_text_that_brings_its_mesh_along_is_written_with_its_devices(cut, random):
     """Read without a mesh, written, and read without one again, and over the mesh that it brought."""

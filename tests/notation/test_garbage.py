@@ -1,7 +1,5 @@
 """Whatever is given, the answer is a sharding that is right by the definition, or a `ShardvizError`."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest
@@ -35,7 +33,7 @@ GARBAGE = [
 ]  # fmt: skip
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.text(max_size=60), st.sampled_from(GARBAGE))
 def test_garbage(text, start):
     try:
@@ -74,7 +72,7 @@ READERS = {  # what reads whole texts, and such texts
 def test_damaged_text(read):
     """A character more, less or other is refused by name, or says something else that is right by the definition."""
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300)
     @given(st.data())
     def check(data):
         text = data.draw(st.sampled_from(READERS[read]))
@@ -86,7 +84,7 @@ def test_damaged_text(read):
     check()
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.binary(max_size=40))
 def test_damaged_bytes(data):
     try:

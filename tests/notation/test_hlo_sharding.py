@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from jaxlib._hlo import HloSharding
 
 from shardviz.errors import ParseError, SpecError
@@ -14,7 +13,7 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.hlo import read_spec, split_tuple, tile_counts
 from shardviz.notation.read import sharding
 from shardviz.notation.tiling import axes_along, digits, places
-from tests.notation.cases import TABLE
+from tests.notation.cases import TABLE, shardings
 
 MESH = DeviceMesh.of({"a": 2, "b": 4})
 
@@ -66,22 +65,6 @@ def test_tuples():
     assert split_tuple("{}") == ()
 
 
-MESHES = [(1, 8), (2, 4), (8, 8), (4, 16), (2, 2, 2), (2, 3, 4), (64,), (6, 4)]
-
-
-@st.composite
-def specs(draw):
-    sizes = draw(st.sampled_from(MESHES))
-    names = tuple("xyz"[: len(sizes)])
-    rank = draw(st.integers(0, 4))
-    dims: list[list[str]] = [[] for _ in range(rank)]
-    if rank:
-        for name in draw(st.permutations(names)):
-            if draw(st.booleans()):
-                dims[draw(st.integers(0, rank - 1))].append(name)
-    return sizes, names, tuple(map(tuple, dims))
-
-
 def test_tiled_and_named_agree_on_every_cut_of_a_matrix():
     """Every way to put parts of axes on two dimensions, in XLA's own translation from names to tiles."""
     parts = {"a": ["'a'"], "b": ["'b'", "'b':(1)2", "'b':(2)2"]}
@@ -93,12 +76,11 @@ def test_tiled_and_named_agree_on_every_cut_of_a_matrix():
                 assert read_spec(text, MESH, 2) == read_spec(tiled, MESH, 2), (text, tiled)
 
 
-@given(specs())
-def test_counting_along_axes(case):
+@given(shardings())
+def test_counting_along_axes(cut):
     """`places` and `axes_along` are each other's reverse, and `digits` counts 0, 1, 2, ... over the places."""
-    sizes, names, dims = case
-    mesh = DeviceMesh(names, sizes)
-    for axes in dims:
+    mesh = cut.mesh
+    for axes in cut.spec.dims:
         found = places(axes, mesh)
         assert np.array_equal(digits(axes, mesh)[found], np.arange(len(found)))
         again = axes_along(found, mesh)

@@ -242,7 +242,7 @@ def attacks(draw):
     return draw(st.sampled_from(SAME[kind])), [(text, n if len(text) * n < 3_000_000 else 1) for text, n in pieces]
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(attack=attacks())
 def test_random_texts_of_any_length(attacked, attack):
     reader, pieces = attack

@@ -48,7 +48,7 @@ def any_mesh(draw):
     return DeviceMesh(plain.names, plain.sizes, kinds, ids, slice_ids=slices, in_order=in_order)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(any_mesh())
 def test_text_reads_back_exactly(mesh):
     again = DeviceMesh.of(mesh.text)
@@ -82,7 +82,7 @@ def test_what_jax_prints_is_read_back(kinds):
             assert DeviceMesh.of(text) == DeviceMesh(names, sizes, tuple(kinds))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(any_mesh())
 def test_to_jax_and_back(mesh):
     devices = np.empty(mesh.size, object)

@@ -1,7 +1,5 @@
 """What JAX, XLA and Shardy hold shardings in and print them as: messages, their text, attributes, tuples of them."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -21,7 +19,7 @@ from tests.notation.cases import SUMS_ONLY
 from tests.notation.cases import shardings as random_shardings
 
 MESH = DeviceMesh.of({"a": 2, "b": 4})
-MANY = settings(max_examples=150, deadline=None)
+MANY = settings(max_examples=150)
 
 
 def xla(text):

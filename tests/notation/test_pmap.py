@@ -82,7 +82,7 @@ def specifications(draw):
     return ShardingSpec(tuple(dims), tuple(draw(st.permutations(mapping))))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(specifications())
 def test_round_trip_and_definition(spec):
     cut = spec.to_sharding()

@@ -24,7 +24,7 @@ from shardviz.notation.tiling import Tiling
 from tests.notation.cases import SUMS_ONLY, TABLE, meshes, shardings, tile_table
 
 MESH = DeviceMesh.of({"a": 2, "b": 4})
-MANY = settings(max_examples=200, deadline=None)
+MANY = settings(max_examples=200)
 
 
 def read(text, mesh=MESH, rank=None):
@@ -159,7 +159,7 @@ EXPECTED = {  # what a notation can say of these: every one, no exception
 
 @pytest.mark.parametrize("notation", NOTATIONS)
 def test_a_notation_says_all_that_it_has_words_for(notation):
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(shardings(**EXPECTED[notation]))
     def check(cut):
         assert sv.sharding(cut.to(notation), cut.mesh, cut.rank).same_as(cut)
@@ -219,7 +219,7 @@ def test_xla_reads_what_is_written(cut):
         assert sv.sharding(HloSharding.from_proto(theirs.to_proto()), cut.mesh, cut.rank).same_as(cut)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(shardings(parts=True, unreduced=True, open=True, priorities=True, replicated=True, sums_only=SUMS_ONLY))
 def test_shardy_reads_what_is_written(cut):
     with mlir_context():

@@ -63,7 +63,7 @@ def texts(draw):
     return f"[{dimension()}, {dimension()}]{''.join(lists)}"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(texts())
 def test_what_shardy_takes_is_read_and_what_it_refuses_is_refused(text):
     why = refusal(text)

@@ -1,7 +1,5 @@
 """What the tests of the page get: a program that needs no JAX, a browser, and pages in it."""
 
-from __future__ import annotations
-
 import pytest
 
 from shardviz.explorer import background

@@ -1,7 +1,5 @@
 """The explorer's page outside JupyterLab, with a model that stands for the kernel's, and what is asked of its looks."""
 
-from __future__ import annotations
-
 import base64
 import json
 
@@ -12,10 +10,9 @@ PARTS = tuple(VIEWS)
 ASKED = ("query", "tab", "reading", "trying", "wants", "hovered", "device", "opened")
 TRAITS = (*PARTS, *ASKED, "selected_at", "comm_id", "stilled")
 
-PAGE = """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">
-<div id="app"></div><script type="module">
-const data = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob("{data}"), (c) => c.charCodeAt(0))));
-const listeners = {{}};
+MODEL = """const decoded = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+const data = JSON.parse(new TextDecoder().decode(decoded("{data}")));
+window.listeners = {{}};
 window.sent = [];
 window.model = {{
   get: (key) => data[key],
@@ -27,14 +24,23 @@ window.model = {{
   trigger(event, message) {{ for (const fn of listeners[event] || []) fn(message); }},
   widget_manager: {{ get_model: async () => ({{ comm_live: window.alive !== false }}) }},
 }};
-window.listening = () => Object.values(listeners).flat().length;
-const bytes = Uint8Array.from(atob("{module}"), (c) => c.charCodeAt(0));
-const {{ default: widget }} = await import(URL.createObjectURL(new Blob([bytes], {{ type: "text/javascript" }})));
+"""
+"""What stands in a page for the model of a widget; `data` are its traits."""
+
+PAGE = (
+    """<!doctype html><meta charset="utf-8"><style>{css}</style><body data-jp-theme-light="{light}">
+<div id="app"></div><script type="module">
+"""
+    + MODEL
+    + """window.listening = () => Object.values(listeners).flat().length;
+const code = new Blob([decoded("{module}")], {{ type: "text/javascript" }});
+const {{ default: widget }} = await import(URL.createObjectURL(code));
 window.show = (el) => widget.render({{ model, el }});
 window.again = () => {{ window.end = show(document.getElementById("app")); }};
 again();
 window.ready = true;
 </script>"""
+)
 
 
 def say(explorer, **edit):
@@ -76,10 +82,30 @@ class Page:
         return self.tab.get_by_test_id(name)
 
     def go(self, view):
-        """Goes to a view by its tab, as a person does."""
+        """Goes to a view by its tab, as a person does; the widget answers what it asks for."""
         if not self.at(f"tab-{view}").is_visible():
             self.at("more").click()
-        self.at(f"tab-{view}").click()
+        self.click(f"tab-{view}")
+
+    def element(self, what):
+        """An element, or that of a name."""
+        return self.at(what) if isinstance(what, str) else what
+
+    def click(self, what):
+        """Clicks an element, or what has a name; the widget answers."""
+        self.element(what).click()
+        self.answer()
+
+    def press(self, key):
+        """Presses a key; the widget answers."""
+        self.tab.keyboard.press(key)
+        self.answer()
+
+    def enter(self, what, text):
+        """Fills a field, and presses Enter in it; the widget answers."""
+        self.element(what).fill(text)
+        self.element(what).press("Enter")
+        self.answer()
 
     def edits(self):
         return [message["edit"] for message in self.tab.evaluate("sent") if "edit" in message]

@@ -1,7 +1,5 @@
 """The cards on the page: opened, kept, named, moved and deleted by mouse and keys; presets, and a search."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -30,22 +28,16 @@ def names(page):
 
 def test_a_card_is_opened_kept_and_named(page):
     assert names(page) == ["baseline", "draft"] and page.at("card-draft").get_attribute("aria-current") == "true"
-    page.at("card-baseline").click()
-    page.answer()
+    page.click("card-baseline")
     assert page.at("card-baseline").get_attribute("aria-current") == "true" and len(page.explorer.state.past) == 2
-    page.at("card-draft").click()
-    page.answer()
+    page.click("card-draft")
     page.at("card-draft").hover()
-    page.at("pin-draft").click()
-    page.answer()
+    page.click("pin-draft")
     assert names(page) == ["baseline", "plan 1"]
     page.at("card-card-1").dblclick()
-    page.at("card-name").fill("rows <b>")
-    page.at("card-name").press("Enter")
-    page.answer()
+    page.enter("card-name", "rows <b>")
     assert names(page) == ["baseline", "rows <b>"]
-    page.at("undo").click()
-    page.answer()
+    page.click("undo")
     assert names(page) == ["baseline", "rows <b>"] and page.explorer.state.deck.at == "baseline"
 
 
@@ -72,16 +64,14 @@ def test_by_the_keyboard_alone(page):
 
 
 def test_a_preset_is_seen_before_it_is_taken(page):
-    page.at("presets").click()
-    page.answer()
+    page.click("presets")
     tried = lambda: {offer.name for offer in page.explorer.state.now.offers.items}  # noqa: E731
     assert page.explorer.state.loop.inbox.wait_until(lambda: {"whole", "wrong"} <= tried(), 60)
     page.answer()
     told = page.at("offers-pane").inner_text()
     assert "nothing is cut" in told and "no axis 'none'" in told and page.at("take-wrong").count() == 0
     assert [row[0] for row in rows(page.explorer.offers, "offers")][-1] == "wrong", "what cannot be comes last"
-    page.at("take-whole").click()
-    page.answer()
+    page.click("take-whole")
     assert names(page)[-1] == "whole" and page.explorer.state.deck.now.name == "whole"
     assert page.at("offers-pane").is_hidden()
     assert page.explorer.state.undo() and page.explorer.state.deck.at == "draft"
@@ -145,14 +135,12 @@ def test_a_search_is_seen_as_it_goes_and_ends_when_it_is_stopped(open_page, prog
 
 def test_the_best_is_for_a_machine(open_page, program, plan):
     page = open_page(Explorer(ExplorerState(program, plan, debounce=60)))
-    page.at("find-best").click()
-    page.answer()
+    page.click("find-best")
     assert "choose a machine first" in page.tab.locator(".sv-hunt").inner_text()
 
 
 def test_what_costs_most_is_said_with_its_line(page):
-    page.at("fix").click()
-    page.answer()
+    page.click("fix")
     text = page.at("panel-most").inner_text()
     assert "draft compared with baseline, at level propagated" in text
 
@@ -182,13 +170,11 @@ def test_what_helps_is_applied_by_a_click_and_one_undo_takes_it_back(open_page, 
     monkeypatch.setattr(background, "mends", mender)
     page = open_page(Explorer(state))
     state.try_remedies()
-    page.at("fix").click()
-    page.answer()
+    page.click("fix")
     assert page.at("fix").inner_text() == "Fix (1)"
     row = page.at("most").locator("tr").filter(has_text="cut <w1>")
     assert "−1.00 ms predicted +2.00 MB memory" in row.inner_text() and "all-reduce" in row.inner_text()
-    row.get_by_role("button", name="cut <w1>").click()
-    page.answer()
+    page.click(row.get_by_role("button", name="cut <w1>"))
     assert state.plan == better and names(page) == ["baseline", "draft"]
     assert page.at("most").locator("tr").filter(has_text="cut <w1>").count() == 0, "it is of another plan"
     assert not state.take_remedy("cut <w1>") and state.error is not None
@@ -203,8 +189,7 @@ def test_an_offer_that_is_looked_at_is_a_card_before_it_is_taken(page, plan, mon
     found = mends(1, mend(state, better, seconds=1.5, bytes=2e6, memory=0.0))
     monkeypatch.setattr(background, "mends", lambda *_: iter([found]))
     state.try_remedies()
-    page.at("fix").click()
-    page.answer()
+    page.click("fix")
     at, past = state.plan, len(state.past)
     page.tab.locator("[data-offer='remedy cut <w1>']").first.hover()
     page.tab.wait_for_function("model.get('hovered') === 'remedy cut <w1>'")

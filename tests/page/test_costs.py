@@ -1,7 +1,5 @@
 """The Cost tab: what the kernel says is the StepCost's and no other number, and the pane in a headless Chromium."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace
@@ -148,12 +146,10 @@ def test_it_is_worked_out_only_while_somebody_looks(on_tpu, program):
     assert on_tpu.costs == {}
 
 
-@pytest.mark.browser
 def test_a_bar_and_a_collective_say_their_arithmetic_and_lead_to_their_line(open_page, on_tpu, program):
     answered(on_tpu, program)
     page = open_page(on_tpu, width=1500)
     page.go("cost")
-    page.answer()
     cost = on_tpu.state.cost
     assert format_seconds(cost.upper) in page.at("step-bounds").inner_text()
     assert cost.step.computing[0].formula in page.at("step-times").inner_text()

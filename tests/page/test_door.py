@@ -1,7 +1,5 @@
 """What the page may say: whatever it sends, an edit is done or refused, and nothing is raised."""
 
-from __future__ import annotations
-
 import inspect
 import json
 
@@ -116,7 +114,7 @@ def obey(explorer, edits):
     undo_to_the_start(explorer, first)
 
 
-HARD = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+HARD = settings(max_examples=50, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """The form of an exercise: what is chosen is the answer, errors are said in it, the result is the exercise's."""
 
-from __future__ import annotations
-
 import sys
 import types
 

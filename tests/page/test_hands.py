@@ -1,7 +1,5 @@
 """Building a plan by hand: dimensions, twins, layers, search, refusals, rules; by mouse and by keyboard alone."""
 
-from __future__ import annotations
-
 import json
 import random
 
@@ -192,7 +190,6 @@ def test_random_edits_by_hand_are_undone_to_the_start(explorer, monkeypatch):
 # The page, by mouse.
 
 
-@pytest.mark.browser
 def test_a_plan_is_built_with_the_mouse(open_page, explorer):
     page = open_page(explorer)
     name = dimension(explorer, UP_1)
@@ -214,72 +211,55 @@ def test_a_plan_is_built_with_the_mouse(open_page, explorer):
     # without twins only to the layers
     page.at("twins").uncheck()
     page.at(f"slot-{UP}-0").click()
-    page.at("menu-clear").click()
-    page.answer()
+    page.click("menu-clear")
     assert {n for n, s in cut(explorer).items() if "data" in s} == all_of("up", "momentum")
     # one layer by itself: unfold
     page.at("fold-params['layers'][*]*falseeach").click()
     page.at("fold-params['layers'][1]").click()
     page.at("slot-params['layers'][1]['up']-0").click()
-    page.at("menu-axis-data").click()
-    page.answer()
+    page.click("menu-axis-data")
     assert "params['layers'][1]['up']" in {n for n, s in cut(explorer).items() if "data" in s}
     assert "1 differ" in page.at(f"argument-{UP}").inner_text()
-    page.at("undo").click()
-    page.answer()
+    page.click("undo")
     # a rule of the selection, counted while it is typed
-    page.at(f"name-{UP}").click()
-    page.answer()
-    page.at("make-rule-open").click()
-    page.answer()
+    page.click(f"name-{UP}")
+    page.click("make-rule-open")
     assert "catches 6 arrays" in page.at("make-count").inner_text()
     page.at("make-pattern").fill("params.layers.*.up")
     page.tab.wait_for_function("model.get('trying') === 'params.layers.*.up'")
     page.answer()
     assert "catches 3 arrays" in page.at("make-count").inner_text()
-    page.at("make-rule").click()
-    page.answer()
+    page.click("make-rule")
     assert [rule.filter for rule in explorer.plan.rules] == ["params.layers.*.up"]
 
 
-@pytest.mark.browser
 def test_a_refused_change_is_mended_by_a_click_and_so_is_a_program(open_page, explorer, monkeypatch):
     page = open_page(explorer)
     explorer.state.cut_dimension(dimension(explorer, "params['out']:1"), ["model"])
     page.answer()
-    page.at("axis-more-model").click()
-    page.answer()
+    page.click("axis-more-model")
     assert "is not divisible by 'model'=4" in page.at("mesh-error").inner_text()
     assert "pad 30 to 32 (+6.7 %)" in page.at("mesh-error").inner_text()
-    page.at("way-0").click()
-    page.answer()
+    page.click("way-0")
     assert explorer.plan.mesh.shape["model"] == 4 and cut(explorer) == {} and page.at("mesh-error").count() == 0
-    page.at("undo").click()
-    page.answer()
-    page.at("axis-more-model").click()
-    page.answer()
-    page.at("mesh-error-away").click()
-    page.answer()
+    page.click("undo")
+    page.click("axis-more-model")
+    page.click("mesh-error-away")
     assert page.at("mesh-error").count() == 0 and explorer.state.error is None
     # what helps may be a change of the program
     monkeypatch.setattr(background, "mends", _donating)
     explorer.state.try_remedies()
-    page.at("fix").click()
-    page.answer()
-    page.tab.locator(f"[data-offer='remedy {DONATE}']").first.click()
-    page.answer()
+    page.click("fix")
+    page.click(page.tab.locator(f"[data-offer='remedy {DONATE}']").first)
     card = explorer.state.deck.now
     assert card.name == DONATE and explorer.report.value("momentum['out']").donated
     assert "its program donates momentum" in page.at(f"card-{card.id}").inner_text()
     page.go("code")
-    page.answer()
     assert "donate_argnums=(1,)" in page.at("jax-code").inner_text()
-    page.at("undo").click()
-    page.answer()
+    page.click("undo")
     assert not explorer.plan.variant and not explorer.report.value("momentum['out']").donated
 
 
-@pytest.mark.browser
 def test_a_drop_shows_before_the_kernel_answers_and_what_waits_is_grey(open_page, explorer):
     page = open_page(explorer)
     page.at("open-inputs").click()
@@ -305,7 +285,6 @@ def test_a_drop_shows_before_the_kernel_answers_and_what_waits_is_grey(open_page
 # By keyboard alone.
 
 
-@pytest.mark.browser
 def test_a_plan_is_built_with_the_keyboard_alone(open_page, explorer):
     page = open_page(explorer)
     keys = page.tab.keyboard
@@ -395,7 +374,6 @@ UNNAMED = """() => [...document.querySelectorAll("#app :is(button, input, select
     && !el.closest("label") && !el.title).map((el) => el.outerHTML.slice(0, 120))"""
 
 
-@pytest.mark.browser
 def test_tab_stops_are_few_and_everything_has_a_name(open_page, explorer):
     page = open_page(explorer)
     stops = page.tab.evaluate(STOPS)
@@ -406,7 +384,6 @@ def test_tab_stops_are_few_and_everything_has_a_name(open_page, explorer):
 # What else a page must stand.
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("light", [True, False])
 def test_the_left_side_can_be_read(open_page, explorer, light):
     explorer.state.cut_dimension(dimension(explorer, "params['out']:1"), ["model"])

@@ -1,7 +1,5 @@
 """The explorer's page in whatever stands around it: its theme, its name, without a kernel, and what it saves."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -113,20 +111,17 @@ def test_two_views_on_a_page_are_at_one_place(open_page):
     tab = page.tab
     tab.evaluate(ANOTHER)
     app, other = tab.locator("#app"), tab.locator("#other")
-    other.get_by_test_id("tab-memory").click()
-    page.answer()
+    page.click(other.get_by_test_id("tab-memory"))
     for view in (app, other):
         assert view.get_by_test_id("panel-memory").is_visible()
     app.get_by_test_id("tab-source").click()
-    other.get_by_test_id("name-x").click()
-    page.answer()
+    page.click(other.get_by_test_id("name-x"))
     assert "x [" in other.get_by_test_id("map-small").inner_text() and app.get_by_test_id("drawer").is_hidden()
     for view in (app, other):
         assert view.locator(".sv-leaf.sv-sel").get_attribute("data-testid") == "argument-x"
     slot = "slot-params['w1']-0"
     app.get_by_test_id(slot).click()
-    app.get_by_test_id("menu-axis-data").click()
-    page.answer()
+    page.click(app.get_by_test_id("menu-axis-data"))
     assert other.get_by_test_id(slot).inner_text() == app.get_by_test_id(slot).inner_text() == "data"
 
     app.get_by_test_id("keep-html").click()  # what one view asks for is downloaded once
@@ -194,9 +189,7 @@ def test_all_that_a_page_shows_is_in_traits_and_nothing_comes_from_elsewhere(ope
     page.tab.on("request", lambda request: asked.append(request.url))
     for view in ("source", "values", "collectives", "memory", "shards", "stages", "difference", "machine", "cost"):
         page.go(view)
-        page.answer()
     page.go("shards")
-    page.answer()
     page.tab.evaluate(
         """() => {
       const again = document.createElement("div");

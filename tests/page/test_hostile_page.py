@@ -1,9 +1,6 @@
 """Hostile names stay text wherever they come to the page: rules, dimensions, cards, why, exercises, session files."""
 
-from __future__ import annotations
-
 import ipywidgets as w
-import jax
 import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
@@ -13,6 +10,7 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from tests.page.page import UNREADABLE
 from tests.page.test_exercise import inside, press
+from tests.raw import array
 
 NAMES = {
     "tag": "<img src=x onerror=window.evil=1>",
@@ -27,8 +25,6 @@ ONE_OF_MANY = [pytest.param(name, id=id, marks=pytest.mark.long if id != "tag" e
 
 
 def program_of(name):
-    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)  # noqa: E731
-
     def step(params, x):
         h = jnp.tanh(x @ params[name])
         return h @ params["down"]
@@ -44,7 +40,6 @@ def unharmed(page):
     assert page.tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nor does it widen the page"
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize("name", ONE_OF_MANY)
 def test_on_the_page(open_page, tmp_path, name):
     program = program_of(name)
@@ -87,15 +82,12 @@ def test_on_the_page(open_page, tmp_path, name):
     explorer.device = 3
     for tab in TABS:
         page.go(tab)
-        page.answer()
         unharmed(page)
     page.at(f"slot-{argument.name}-0").click()
     assert AXIS in page.at("menu").inner_text()
     page.tab.keyboard.press("Escape")
     page.at("target").click()
-    page.at("target-text").fill(f"<b>tpu</b> {NAMES['tag']}")
-    page.at("target-text").press("Enter")
-    page.answer()
+    page.enter("target-text", f"<b>tpu</b> {NAMES['tag']}")
     assert "<img" in page.at("target-error").inner_text()
     unharmed(page)
     page.tab.keyboard.press("Escape")

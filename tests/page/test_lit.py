@@ -1,13 +1,9 @@
 """What is pointed at, has the focus or is selected is lit wherever it stands: axis, dimension, line, device, value."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.page.test_hands import explorer_of
 from tests.page.test_looks import answered
-
-pytestmark = pytest.mark.browser
 
 LIT = """() => [...document.querySelectorAll(".sv-lit-up")].map((e) => e.dataset.thing)"""
 WHERE = """() => [...new Set([...document.querySelectorAll(".sv-lit-up")].map((e) =>
@@ -19,7 +15,6 @@ def page(open_page, program, plan, compilers):
     page = open_page(answered(program, plan, "tpu v5e:2x4"), width=1500)
     for name in ("values", "collectives", "machine", "most", "source"):  # each has been drawn once, and stays
         page.go(name)
-        page.answer()
     page.tab.locator(".sv-leaf.sv-sel .sv-name").click()  # its map opens in the drawer
     page.answer()
     return page
@@ -48,15 +43,13 @@ def test_a_device_and_a_cell_of_several(page):
     assert len(held) == 4 and sorted(lit) == sorted([cell, *(f"device {n}" for n in held)]), "in the machine too"
     assert page.tab.evaluate(WHERE) == ["sv-drawer", "sv-panel-machine"]
     page.go("machine")
-    page.answer()
     page.tab.locator(".sv-panel-machine [data-thing='device 5']").hover()
     lit = page.tab.evaluate(LIT)
     assert "device 5" in lit and all("5" in thing.split(" ")[1].split(",") for thing in lit) and len(lit) > 1
 
 
 def test_a_device_that_is_selected_is_marked_in_the_map_and_in_the_machine(page):
-    page.at("cells").locator(".sv-item").nth(1).click()
-    page.answer()
+    page.click(page.at("cells").locator(".sv-item").nth(1))
     device = page.explorer.device
     assert device >= 0
     pressed = page.tab.locator(".sv-item[aria-pressed=true]")
@@ -65,7 +58,6 @@ def test_a_device_that_is_selected_is_marked_in_the_map_and_in_the_machine(page)
     ]
     assert len(held) > 0 and all(str(device) in one for one in held)
     page.go("machine")
-    page.answer()
     tile = page.tab.locator(f".sv-panel-machine [data-thing='device {device}']")
     assert tile.get_attribute("aria-pressed") == "true"
     assert str(device) in page.at("panel-machine").inner_text()
@@ -88,12 +80,10 @@ def test_a_dimension(open_page):
 
 
 def test_a_value_that_is_selected_is_selected_in_the_tree_the_table_and_the_source(page):
-    page.tab.locator(".sv-leaf[data-thing=\"value params['w2']\"] .sv-name").click()
-    page.answer()
+    page.click(page.tab.locator(".sv-leaf[data-thing=\"value params['w2']\"] .sv-name"))
     seen = "(all) => all.filter((e) => e.checkVisibility()).map((e) => e.dataset.thing)"
     chosen = page.tab.locator(".sv-sel[data-thing]")
     assert chosen.evaluate_all(seen) == ["value params['w2']"]
     assert page.at("map-small").inner_text().startswith("params['w2']")
     page.go("values")
-    page.answer()
     assert chosen.evaluate_all(seen) == ["value params['w2']"] * 2, "in the tree and in the table"

@@ -1,7 +1,5 @@
 """Whether the page can be read: nothing is cut off at any width, and the headline and the panes say what they must."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -15,7 +13,6 @@ from shardviz.records import Alive, Collective, Cost, Finding, Frame, Memory, Ta
 from tests.collectives import collective, held
 from tests.page.page import CONTRAST, SMALL, UNREADABLE
 
-pytestmark = pytest.mark.browser
 TABS = ("source", "most", "shards", "rosetta", "values", "collectives", "memory", "problems", "code")
 LONG = "params['decoder']['layers']['self_attention']['query_projection']['kernel_with_a_long_name']"
 CODE = "    x = x + jnp.einsum('bthk,hkd->btd', attention(query, key, value, mask=mask), params['output_projection'])"
@@ -113,7 +110,6 @@ def test_on_a_machine_every_table_fits_its_pane_too(open_page, on_machine, light
     page = open_page(on_machine, width=1500, light=light)
     for tab in ("source", "collectives", "memory", "cost", "machine"):
         page.go(tab)
-        page.answer()
         closed = page.at(f"panel-{tab}").locator("button[aria-expanded=false]")
         while tab in ("collectives", "cost") and closed.count():
             closed.first.click()
@@ -165,16 +161,13 @@ def test_every_table_fits_its_pane(open_page, crowd, light):
     page = open_page(crowd, light=light)
     for tab in TABS:
         page.go(tab)
-        page.answer()
         assert page.tab.evaluate(CONTRAST)["ratio"] >= 4.5, tab
         for width in page.widths(760, 1000, 1060, 1280, 1520):
             assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], (tab, width)
             assert page.at("shardviz").evaluate(SMALL) == [], (tab, width)
     page.go("values")
-    page.answer()
     assert page.at("values-table").locator("tr").nth(1).get_by_title(LONG).count(), "the whole name is in a title"
     page.go("collectives")
-    page.answer()
     assert page.at("collectives-table").get_by_title(CODE.strip()).count(), "so is the whole line"
 
 
@@ -213,7 +206,6 @@ def test_memory_adds_up_and_says_whose_plan_it_is(open_page, crowd):
     assert page.at("verdict").get_by_role("button").count() >= 1, "a machine is to be chosen"
     assert page.at("kpi-memory").inner_text() == "270 MB of arguments"
     page.go("memory")
-    page.answer()
     assert page.at("memory-verdict").inner_text().startswith("not known whether it fits")
     found = page.at("memory-parts").locator("tr").all()
     assert [[cell.strip() for cell in row.locator("th, td").all_inner_texts()[:2]] for row in found] == [
@@ -236,7 +228,6 @@ GROUND = "getComputedStyle(document.querySelector('.shardviz .sv-body')).getProp
 def test_on_paper_nothing_is_scrolled_or_to_be_clicked_and_rows_are_open(open_page, on_machine, view):
     page = open_page(on_machine, light=False)
     page.go(view)
-    page.answer()
     details = page.at("collectives-table").locator("[data-testid^=detail-]")
     assert details.count() == 0
     try:
@@ -255,8 +246,7 @@ def test_on_paper_nothing_is_scrolled_or_to_be_clicked_and_rows_are_open(open_pa
 def test_problems_come_before_notes(open_page, crowd):
     page = open_page(crowd)
     assert page.at("tab-problems").inner_text().split() == ["Findings", "1", "·", "2", "notes"]
-    page.at("kpi-findings").get_by_role("button").click()
-    page.answer()
+    page.click(page.at("kpi-findings").get_by_role("button"))
     text = page.at("panel-problems").inner_text()
     assert text.index("⚠ warning") < text.index("all-gather over a")
 
@@ -307,18 +297,14 @@ def test_a_very_long_name_of_an_axis_is_shortened_and_said_in_full(open_page, pr
     page = open_page(answered(program, plan, "tpu v5e:2x4"), width=width)
     for tab in ("collectives", "cost", "machine"):
         page.go(tab)
-        page.answer()
         if tab == "machine":
-            page.at("pick-device").fill("1")
-            page.at("pick-device").press("Enter")
-            page.answer()
+            page.enter("pick-device", "1")
         assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == []
     assert page.at("device-groups").get_by_title(name).first.is_visible()
     slot = page.at("slot-x-0")
     chip = slot.locator(".sv-chip")
     assert chip.get_attribute("title") == name and chip.bounding_box()["width"] > 100
     page.go("cost")
-    page.answer()
     box = page.at("roofline").bounding_box()
     for label in page.at("roofline").locator("g[data-thing^='key '] text").all():
         at = label.bounding_box()
@@ -340,7 +326,6 @@ def test_chips_of_long_names_stay_on_a_narrow_page(open_page, program, plan):
     page = open_page(Explorer(ExplorerState(program, plan, debounce=60)), width=420)
     for view in ("source", "memory", "machine"):
         page.go(view)
-        page.answer()
         assert page.tab.evaluate(STICKING_OUT) == []
     for chip in (f"{one}=4", f"{other}=2"):
         assert page.at("kpi-note").get_by_title(chip, exact=True).bounding_box()["width"] > 60
@@ -358,7 +343,6 @@ def test_without_collectives_nothing_is_said_of_how_often_they_run(open_page, pr
 def test_the_machine_is_one_stop_of_the_tab_key(open_page, program, plan):
     page = open_page(answered(program, plan, "tpu v5e:2x4"))
     page.go("machine")
-    page.answer()
     page.tab.keyboard.press("Tab")
     assert page.focus() == "device-0", "not the picture around it"
     page.tab.keyboard.press("Tab")

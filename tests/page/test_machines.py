@@ -138,7 +138,7 @@ def test_company_on_large_machines(target):
     check_company(placed(target), placed(target).mesh.size // 3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(meshes_on_machines(), st.data())
 def test_any_mesh_on_any_machine_is_drawn(found, data):
     machine, mesh, _ = found
@@ -350,58 +350,45 @@ def test_a_device_is_in_the_cell_of_the_shard_map_that_it_holds(on_tpu, spec, or
         assert all(s != ":" or i == slice(0, n) for s, i, n in zip(said, index, value.shape, strict=True))
 
 
-@pytest.mark.browser
 def test_a_chip_is_picked_and_its_company_lit_and_the_shard_map_follows(open_page, on_tpu):
     page = open_page(on_tpu, width=1500)
     page.go("machine")
-    page.answer()
     first = page.at("device-0")
     first.focus()
     assert "chip (0, 0)" in page.at("hovered").inner_text()
     page.tab.keyboard.press("ArrowRight")
     place = floor(on_tpu.state.cost.placement).nodes[1].places[0]
     assert page.focus() == f"device-{place}"
-    page.tab.keyboard.press("Enter")
-    page.answer()
+    page.press("Enter")
     assert on_tpu.device == place and page.at("company").locator("h2").inner_text() == f"device {place}"
     lit = {int(n.get_attribute("data-key")) for n in page.tab.locator(".sv-over [data-key]").all()}
     assert {m for group in company(on_tpu.state.cost.placement, place) for m in group.members} == lit
     assert page.at(f"device-{place}").get_attribute("aria-pressed") == "true"
     page.go("shards")
-    page.answer()
     pressed = page.at("panel-shards").locator("[aria-pressed=true]")
     labels = re.findall(r"\d+", pressed.get_attribute("aria-label"))
     low, high = int(labels[0]), int(labels[-1])
     assert low <= place <= high or str(place) in labels
-    page.at("panel-shards").get_by_test_id("cell-0").click()
-    page.answer()
+    page.click(page.at("panel-shards").get_by_test_id("cell-0"))
     assert on_tpu.device == 0
     page.go("machine")
-    page.answer()
     assert page.at("company").locator("h2").inner_text() == "device 0"
-    page.at("pick-device").fill("6")
-    page.at("pick-device").press("Enter")
-    page.answer()
+    page.enter("pick-device", "6")
     assert on_tpu.device == 6 and page.at("company").locator("h2").inner_text() == "device 6"
 
 
-@pytest.mark.browser
 def test_orders_are_chosen_on_the_page(open_page, on_tpu):
     page = open_page(on_tpu, width=1500)
     page.go("machine")
-    page.answer()
     page.at("order-row-major").check()
     assert page.edits() == [{"op": "set_order", "order": "row-major"}]
     page.answer()
     assert on_tpu.state.plan.mesh.in_order and page.at("order-row-major").is_checked()
     assert page.at("order-changes").is_visible()
-    page.at("order-text").fill("7,6,5,4,3,2,1")
-    page.at("order-text").press("Enter")
-    page.answer()
+    page.enter("order-text", "7,6,5,4,3,2,1")
     assert "different device ids" in page.at("order-error").inner_text()
     page.at("order-text").fill("7,6,5,4,3,2,1,0")
-    page.at("order-set").click()
-    page.answer()
+    page.click("order-set")
     assert on_tpu.state.plan.mesh.device_ids == (7, 6, 5, 4, 3, 2, 1, 0) and page.at("order-own").is_checked()
     assert page.at("order-text").input_value() == "[7,6,5,4,3,2,1,0]"
     page.at("order-mesh_utils").check()

@@ -1,7 +1,5 @@
 """One look: what is closed until it is asked for, what a line of the source opens, and the keys after a mend."""
 
-from __future__ import annotations
-
 import pytest
 
 from shardviz.explorer import background
@@ -12,7 +10,7 @@ from tests.page.test_cards_page import W1, mend, mends
 from tests.page.test_hands import explorer_of
 from tests.page.test_looks import answered
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("compilers")]
+pytestmark = pytest.mark.usefixtures("compilers")
 
 
 @pytest.fixture
@@ -25,8 +23,7 @@ def page(open_page, program, plan):
 def test_the_drawer_opens_with_a_selection_and_closes(page):
     drawer = page.at("drawer")
     assert drawer.is_hidden(), "closed, whatever is selected at first"
-    page.tab.locator(".sv-leaf .sv-name").last.click()
-    page.answer()
+    page.click(page.tab.locator(".sv-leaf .sv-name").last)
     assert drawer.is_visible() and page.explorer.state.selected in page.at("map-small").inner_text()
     page.tab.keyboard.press("Escape")
     page.at("drawer-close").focus()
@@ -74,8 +71,7 @@ def test_the_palette_finds_arrays_lines_actions_and_settings(page):
     page.tab.keyboard.press("Enter")
     assert page.edits()[-1] == {"op": "resize_axis", "name": "data", "size": 8}
     hits("findings")
-    page.tab.keyboard.press("Enter")
-    page.answer()
+    page.press("Enter")
     assert page.explorer.tab == "problems" and page.at("palette").count() == 0
     hits(W1)
     page.tab.locator(".sv-hit", has_text="input").first.click()
@@ -88,13 +84,10 @@ def test_keys_are_the_pages_after_what_had_the_focus_is_gone(page, plan, monkeyp
     found = mends(1, mend(state, better, seconds=1.5, bytes=2e6, memory=0.0))
     monkeypatch.setattr(background, "mends", lambda *given: iter([found] if given[-1] == plan else []))
     state.try_remedies()
-    page.at("fix").click()
-    page.answer()
-    page.tab.locator("[data-offer='remedy cut <w1>']").first.click()
-    page.answer()
+    page.click("fix")
+    page.click(page.tab.locator("[data-offer='remedy cut <w1>']").first)
     assert state.plan == better and page.tab.locator("[data-offer='remedy cut <w1>']").count() == 0
-    page.tab.keyboard.press("Control+z")
-    page.answer()
+    page.press("Control+z")
     assert state.plan == plan
 
 

@@ -1,7 +1,5 @@
 """The page in a headless Chromium, with a model that stands for the kernel's: menus, keys, errors, hostile names."""
 
-from __future__ import annotations
-
 import pytest
 
 from shardviz.explorer.explorer import ExplorerState
@@ -9,7 +7,6 @@ from shardviz.page.explorer import Explorer
 from shardviz.program.plan import Plan
 from tests.page.page import UNREADABLE
 
-pytestmark = pytest.mark.browser
 W1 = "params['w1']"
 
 
@@ -42,8 +39,7 @@ def test_axes_of_one_dimension_are_put_in_order(open_page):
     page.answer()
     assert page.at(f"slot-{W1}-1").inner_text().split() == ["data", "model"]
     assert page.at("menu").is_visible()
-    page.at("menu-remove-model").click()
-    page.answer()
+    page.click("menu-remove-model")
     assert page.at(f"slot-{W1}-1").inner_text() == "data"
 
 
@@ -75,20 +71,16 @@ def test_the_mesh_is_edited_in_place_and_errors_stand_beside_it(open_page):
     assert "64, which is not divisible by 'data'=3" in page.at("mesh-error").inner_text()
     assert page.at("axis-size-data").input_value() == "4"
     assert page.at("slot-x-0").get_attribute("aria-invalid") == "true"
-    page.at("axis-more-data").click()
-    page.answer()
+    page.click("axis-more-data")
     assert page.at("mesh-error").count() == 0 and page.at("devices").inner_text() == "16 devices"
-    page.at("axis-name-model").fill("tp")
-    page.at("axis-name-model").press("Enter")
-    page.answer()
+    page.enter("axis-name-model", "tp")
     assert page.at(f"slot-{W1}-1").inner_text() == "tp"
     page.at("add-axis").click()
     page.at("new-axis-name").fill("pipe")
     page.at("new-axis-size").press("Enter")
     page.answer()
     assert page.at("mesh-axis-pipe").is_visible()
-    page.at("axis-remove-tp").click()
-    page.answer()
+    page.click("axis-remove-tp")
     assert page.at(f"slot-{W1}-1").inner_text() == "·"
 
 
@@ -103,14 +95,10 @@ def test_a_half_typed_name_is_not_committed_when_an_answer_comes(open_page):
 def test_a_typed_spec_and_its_error_in_place(open_page):
     page = open_page()
     field = page.at(f"spec-{W1}")
-    field.fill("P('modle')")
-    field.press("Enter")
-    page.answer()
+    page.enter(field, "P('modle')")
     assert "no axis 'modle'" in page.at("argument-error").inner_text()
     assert field.input_value() == "P('modle')", "what the person typed is still there to be mended"
-    field.fill("P('model')")
-    field.press("Enter")
-    page.answer()
+    page.enter(field, "P('model')")
     assert page.at("argument-error").count() == 0 and page.at(f"slot-{W1}-0").inner_text() == "model"
 
 
@@ -126,19 +114,16 @@ def test_an_axis_is_dragged_onto_a_dimension(open_page):
 def test_outputs_can_be_set_and_given_back(open_page):
     page = open_page()
     page.at("out-slot-result-1").click()
-    page.at("menu-axis-model").click()
-    page.answer()
+    page.click("menu-axis-model")
     assert page.at("out-slot-result-1").inner_text() == "model"
     page.at("out-slot-result-1").click()
-    page.at("menu-choose").click()
-    page.answer()
+    page.click("menu-choose")
     assert page.at("out-slot-result-1").inner_text() == "·"
 
 
 def test_tabs_show_what_came_while_they_were_hidden(open_page, program):
     page = open_page()
     page.go("collectives")
-    page.answer()
     assert page.at("collectives-none").is_visible()
     page.go("values")
     plan, job = program.jobs[0]
@@ -146,15 +131,12 @@ def test_tabs_show_what_came_while_they_were_hidden(open_page, program):
     page.explorer.wait("partitioned", timeout=5)  # playwright's own loop runs in this thread: nobody else would do it
     page.answer()
     page.go("collectives")
-    page.answer()
     assert "all-reduce" in page.at("collectives-table").inner_text()
     assert page.at("level").inner_text().startswith("partitioned")
-    page.at("collectives-table").get_by_text("model.py:3").click()
-    page.answer()
+    page.click(page.at("collectives-table").get_by_text("model.py:3"))
     assert page.at("panel-source").is_visible()
     page.at("line-model.py:3").locator("xpath=self::*[contains(@class, 'sv-changed')]").wait_for(timeout=5000)
     page.go("problems")
-    page.answer()
     assert "Shardy saw no all-reduce" in page.at("panel-problems").inner_text()
     page.at("stop").click()
     assert page.edits() == [{"op": "stop"}]
@@ -169,7 +151,6 @@ def test_a_device_is_picked_in_both_maps(open_page):
     small.get_by_test_id("cell-1").click()
     assert small.get_by_test_id("cells-said").inner_text() == "[:, 256:512] on devices 1,3,…,7"
     page.go("shards")
-    page.answer()
     assert large.get_by_test_id("cell-1").get_attribute("aria-pressed") == "true"
     assert "256:512" in large.get_by_test_id("cells-said").inner_text()
     large.get_by_test_id("cell-1").focus()
@@ -185,15 +166,7 @@ def test_names_of_any_length_and_direction_leave_the_rest_as_it_is(open_page, ma
     page = open_page(Explorer(ExplorerState(make_program({name: (64, 64)}), Plan(plan.mesh), level="propagated")))
     for tab in ("source", "shards", "rosetta", "values", "problems"):
         page.go(tab)
-        page.answer()
         assert page.at(f"panel-{tab}").evaluate(UNREADABLE) == [], tab
         turned = "(pane) => [...pane.querySelectorAll('.sv-doc :is(span, code, button)')].filter("
         turned += "(each) => getComputedStyle(each).unicodeBidi !== 'isolate').length"
         assert page.at(f"panel-{tab}").evaluate(turned) == 0, "what stands beside a name keeps its direction"
-
-
-def test_the_page_lets_go_of_the_model(open_page):
-    page = open_page()
-    assert page.tab.evaluate("listening()") > 10
-    page.tab.evaluate("end()")
-    assert page.tab.evaluate("listening()") == 0

@@ -1,7 +1,5 @@
 """The explorer on a real program: traced, propagated, partitioned and compiled."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -26,6 +24,7 @@ from shardviz.gallery import mlp
 from shardviz.page import explore
 from shardviz.page.explorer import Explorer
 from shardviz.program.plan import Plan
+from tests.compiler.test_server import deep
 from tests.page.documents import kpi
 from tests.page.page import say
 
@@ -113,14 +112,6 @@ def test_other_keywords_are_the_functions_own():
 
 
 # A compile that ends badly, with the compiler itself: what was known stays, and the next change is answered.
-
-
-def deep(x, w):
-    """Takes the compiler seconds, most of them in machine code: many different shapes."""
-    for i in range(60):
-        y = jnp.tanh(x[:, : 512 + i] @ w[: 512 + i])
-        x = x + jnp.sort(y, axis=0)
-    return x
 
 
 @pytest.fixture

@@ -113,21 +113,14 @@ def test_what_is_no_sharding_is_said_and_the_values_own_stays(explorer, text):
 def pane(open_page, explorer):
     page = open_page(explorer)
     page.tab.locator(".sv-leaf.sv-sel .sv-name").click()
-    page.at("map-small").get_by_text("in every notation").click()
-    page.answer()
+    page.click(page.at("map-small").get_by_text("in every notation"))
     return page
 
 
 def read(page, text):
-    page.at("read").fill(text)
-    page.at("read").press("Enter")
-    page.answer()
+    page.enter("read", text)
 
 
-browser = pytest.mark.browser
-
-
-@browser
 def test_the_pane_is_one_click_from_the_shard_map(pane):
     assert pane.at("panel-rosetta").is_visible() and pane.at("tab-rosetta").get_attribute("aria-selected") == "true"
     assert pane.at("text-pspec").inner_text() == "P(None, 'model')"
@@ -137,7 +130,6 @@ def test_the_pane_is_one_click_from_the_shard_map(pane):
     assert "a dimension" not in pane.at("panel-rosetta").inner_text()
 
 
-@browser
 def test_an_axis_is_marked_in_every_text_and_nothing_of_a_text_is_lost(pane, explorer):
     texts = {row["sel"][1]: said(row["cells"][1]) for row in explorer.rosetta["document"]["blocks"][0]["rows"]}
     for notation, text in texts.items():
@@ -147,7 +139,6 @@ def test_an_axis_is_marked_in_every_text_and_nothing_of_a_text_is_lost(pane, exp
         assert pane.at(f"text-{notation}").locator(".sv-onaxis").all_inner_texts()[0].strip("'\"") == "model"
 
 
-@browser
 def test_a_notation_is_copied_or_selected(pane):
     pane.tab.evaluate("() => { navigator.clipboard.writeText = async (text) => { window.copied = text; }; }")
     pane.at("copy-sdy").click()
@@ -159,7 +150,6 @@ def test_a_notation_is_copied_or_selected(pane):
     assert pane.tab.evaluate("getSelection().toString()") == pane.at("text-hlo-v2").text_content()
 
 
-@browser
 def test_what_is_pasted_is_read_and_applied(pane):
     read(pane, "{devices=[4,2]<=[8]}")
     assert "shard [32, 256]" in pane.at("read-answer").inner_text()
@@ -171,17 +161,14 @@ def test_what_is_pasted_is_read_and_applied(pane):
     pane.answer()
     assert pane.at(f"slot-{W1}-0").inner_text() == "data" and pane.at("read-same").is_visible()
     assert pane.at("text-pspec").inner_text() == "P('data', 'model')"
-    pane.at("argument-x").locator(".sv-name").click()
-    pane.answer()
+    pane.click(pane.at("argument-x").locator(".sv-name"))
     assert pane.at("read").input_value() == "{devices=[4,2]<=[8]}", "it can be applied to the next value too"
     assert pane.at("read-apply").inner_text() == "apply to x"
-    pane.at("read-clear").click()
-    pane.answer()
+    pane.click("read-clear")
     assert pane.at("read-answer").inner_text() == "" and pane.at("text-pspec").inner_text() == "P('data', None)"
     assert pane.focus() == "read"
 
 
-@browser
 def test_what_cannot_be_read_is_said_in_place_and_can_be_mended(pane):
     read(pane, "{devices=[4,2")
     assert "expected" in pane.at("read-error").inner_text()
@@ -191,7 +178,6 @@ def test_what_cannot_be_read_is_said_in_place_and_can_be_mended(pane):
     assert pane.at("read-error").count() == 0 and pane.at("read-apply").is_visible()
 
 
-@browser
 def test_a_paste_is_read_at_once(pane):
     pane.at("read").focus()
     pane.tab.evaluate(
@@ -203,7 +189,6 @@ def test_a_paste_is_read_at_once(pane):
     assert pane.at("read-apply").is_visible()
 
 
-@browser
 def test_an_output_takes_what_is_read(pane):
     pane.at("output-result").locator(".sv-name").click()
     read(pane, "[·, data]")
@@ -213,7 +198,6 @@ def test_an_output_takes_what_is_read(pane):
     assert pane.at("out-slot-result-1").inner_text() == "data"
 
 
-@browser
 def test_keys_alone_reach_it_all(pane):
     pane.at("tab-rosetta").focus()
     order = []
@@ -223,12 +207,10 @@ def test_keys_alone_reach_it_all(pane):
     assert order == ["read", "meanings", "copy-pspec", "copy-short"]
 
 
-@browser
 @pytest.mark.parametrize("light", [True, False])
 def test_it_can_be_read_at_any_width(open_page, explorer, light):
     page = open_page(explorer, width=1500, light=light)
     page.go("rosetta")
-    page.answer()
     for text in ("", "{devices=[2,4]<=[8]}", "{devices=[", "{maximal device=3}", "[data, model]"):
         read(page, text)
         for width in page.widths(420, 760, 1000, 1500):

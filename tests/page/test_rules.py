@@ -1,7 +1,5 @@
 """The pane of rules: what each catches, which wins, what none catches; and every change of them by a person."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -99,12 +97,10 @@ def test_the_view_says_what_each_rule_catches_wins_and_leaves():
     assert selected == [["value", name] for name in (BIAS, UP, BIAS, DOWN, UP)]
 
 
-@pytest.mark.browser
 @pytest.mark.parametrize(("light", "width"), [(True, 1280), (False, 1280), (True, 420)])
 def test_the_pane_is_read_and_used(open_page, light, width):
     page = open_page(explorer([("*up*", P("model")), ("*kernel']", P())]), light=light, width=width)
     page.go("rules")
-    page.answer()
     pane = page.at("panel-rules")
     assert f"rule 1 wins {UP}" in pane.inner_text()
     assert "No rule matches 1 array: x P()" in page.at("rules-left").inner_text()
@@ -112,22 +108,14 @@ def test_the_pane_is_read_and_used(open_page, light, width):
     assert page.tab.evaluate(UNREADABLE, pane.element_handle()) == []
 
     page.at("rule-new-filter").fill("x")
-    page.at("rule-new-spec").fill("P('data')")
-    page.at("rule-new-spec").press("Enter")
-    page.answer()
+    page.enter("rule-new-spec", "P('data')")
     assert [r.filter for r in page.explorer.plan.rules] == ["*up*", "*kernel']", "x"]
     assert page.at("rules-left").inner_text() == "Every array has a rule."
     assert page.at("rule-new-filter").input_value() == ""
-    page.at("rule-up-1").click()
-    page.answer()
-    page.at("rule-filter-2").fill("*x")
-    page.at("rule-filter-2").press("Enter")
-    page.answer()
-    page.at("rule-spec-1").fill("P('pipe')")
-    page.at("rule-spec-1").press("Enter")
-    page.answer()
+    page.click("rule-up-1")
+    page.enter("rule-filter-2", "*x")
+    page.enter("rule-spec-1", "P('pipe')")
     assert "no axis 'pipe'" in page.at("rule-error").inner_text()
-    page.at("rule-remove-0").click()
-    page.answer()
+    page.click("rule-remove-0")
     assert [r.filter for r in page.explorer.plan.rules] == ["*up*", "*x"]
     assert page.at("rule-error").count() == 0

@@ -1,7 +1,5 @@
 """The selected value stays the same value when a report of another level comes, in the state and on the page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The raw stages on the page: one text after the other, what Shardy changes, searched, to the source line and back."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -33,7 +31,6 @@ def made():
 def page(open_page, made):
     opened = open_page(Explorer(made))
     opened.go("stages")
-    opened.answer()
     return opened
 
 
@@ -50,16 +47,13 @@ def test_what_shardy_puts_in_is_seen_and_leads_to_its_line_and_back(page):
     row = lines.locator("tr", has_text="sdy.all_reduce")
     assert row.locator("th").inner_text().strip().startswith("+")
     assert page.tab.evaluate(UNREADABLE, page.at("panel-stages").element_handle()) == []
-    row.get_by_text(SUM).click()
-    page.answer()
+    page.click(row.get_by_text(SUM))
     assert page.explorer.tab == "source"
-    page.at(f"raw-{SUM}").click()
-    page.answer()
+    page.click(f"raw-{SUM}")
     assert page.explorer.tab == "stages" and page.at("stage-line").is_visible()
     places = page.at("stage").locator("tbody tr td:last-child").all_inner_texts()
     assert places and set(places) == {SUM}
-    page.at("stage-line").click()
-    page.answer()
+    page.click("stage-line")
 
 
 def test_it_is_searched_and_gone_through(page):
@@ -68,8 +62,7 @@ def test_it_is_searched_and_gone_through(page):
     page.tab.wait_for_timeout(200)
     page.answer()
     assert page.at("stage-found").inner_text() == "2 lines"
-    page.at("stage-next").click()
-    page.answer()
+    page.click("stage-next")
     assert page.explorer.query["stage"] == "shardy" and page.explorer.query["find"] == "dot_general"
     page.at("stage-find").fill("no such thing")
     page.tab.wait_for_timeout(200)

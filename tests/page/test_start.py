@@ -14,24 +14,14 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.page import bundle
 from shardviz.page.delivered import is_watched
 from shardviz.page.explorer import Explorer
-from tests.page.page import TRAITS
+from tests.page.page import MODEL, TRAITS
 
-PAGE = """<!doctype html><meta charset="utf-8"><style>.sv-tabs {{ display: none }}</style>
+PAGE = (
+    """<!doctype html><meta charset="utf-8"><style>.sv-tabs {{ display: none }}</style>
 <body data-jp-theme-light="true"><div id="app"></div><div id="other"></div><script type="module">
-const decoded = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-const data = JSON.parse(new TextDecoder().decode(decoded("{data}")));
-window.listeners = {{}};
-window.sent = [];
-window.model = {{
-  get: (key) => data[key],
-  set(key, value) {{ data[key] = value; for (const fn of listeners[`change:${{key}}`] || []) fn(); }},
-  on(key, fn) {{ (listeners[key] = listeners[key] || []).push(fn); }},
-  off(key, fn) {{ listeners[key] = (listeners[key] || []).filter((other) => other !== fn); }},
-  save_changes() {{}},
-  send(message) {{ sent.push(message); }},
-}};
-window.say = (message) => {{ for (const fn of listeners["msg:custom"] || []) fn(message); }};
-const code = new Blob([decoded("{start}")], {{ type: "text/javascript" }});
+"""
+    + MODEL
+    + """const code = new Blob([decoded("{start}")], {{ type: "text/javascript" }});
 const {{ default: widget }} = await import(URL.createObjectURL(code));
 window.ends = {{}};
 window.shown = (id, el) => {{ ends[id] = widget.render({{ model, el }}); }};
@@ -55,6 +45,7 @@ window.rerun = async (n) => {{
 }};
 window.ready = true;
 </script>"""
+)
 
 
 @pytest.fixture
@@ -127,10 +118,10 @@ def test_a_cell_that_is_run_again_leaves_nothing_of_the_view_before(opened):
 def test_a_page_whose_model_was_restored_asks(opened):
     tab = opened("")
     assert tab.evaluate("sent") == [{"ask": "page"}]
-    tab.evaluate("say({ other: 1 }), say(undefined)")
+    tab.evaluate("[{ other: 1 }, undefined].forEach((each) => model.trigger('msg:custom', each))")
     tab.get_by_text("waits for its kernel").wait_for()
     assert tab.evaluate("window.waiting = listeners['msg:custom']; waiting.length") == 1
-    tab.evaluate("(page) => say({ page })", bundle.page())
+    tab.evaluate("(page) => model.trigger('msg:custom', { page })", bundle.page())
     tab.get_by_test_id("tab-source").wait_for()
     assert tab.get_by_text("waits for its kernel").count() == 0
     assert not tab.evaluate("listeners['msg:custom'].some((own) => waiting.includes(own))"), "it hears no more"

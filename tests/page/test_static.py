@@ -1,4 +1,4 @@
-"""The page's JavaScript is formatted, free of lint, type-checked and unit-tested.
+"""The page's JavaScript is formatted, free of lint, type-checked, unit-tested and put together into one module.
 
 One tool does all four: Deno, whose binary comes from PyPI with the extra `test`. `deno.json` has its settings, and
 names the modules that are left out. The unit tests use `node:test`, so `node --test tests/page` runs them too.
@@ -6,6 +6,7 @@ names the modules that are left out. The unit tests use `node:test`, so `node --
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -70,3 +71,13 @@ def test_the_bundle_is_one_module_that_runs(deno, tmp_path):
         "console.log(JSON.stringify([Object.keys(page), Object.keys(page.default), typeof page.default.render]));\n"
     )
     assert json.loads(deno("run", "--no-config", str(tmp_path / "run.js"))) == [["default"], ["render"], "function"]
+
+
+def test_the_bundle_has_every_module_and_no_import_left():
+    text = bundle.module()
+    for file in set(bundle.STATIC.glob("*.js")) - {bundle.STATIC / "start.js"}:
+        assert f"const ${file.stem} = " in text, f"static/{file.name} is used by nothing"
+    assert not re.search(r"^\s*(import|export)\b(?! default \$explorer)", text, re.MULTILINE)
+    own = "".join(file.read_text(encoding="utf-8") for file in bundle.STATIC.glob("*.js"))
+    assert not re.search("innerHTML|outerHTML|insertAdjacentHTML|InnerHTML", own)
+    assert "http://www.w3.org/2000/svg" in text and not re.search(r"https?://(?!www\.w3\.org)", text + bundle.styles())

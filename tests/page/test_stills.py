@@ -1,7 +1,5 @@
 """What an explorer leaves: a still in the notebook, and files of all that its panes say."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The machine on the page: choosing one by mouse and by keys, refusals in place, and how the page follows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -10,7 +8,7 @@ from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from shardviz.records import Memory
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("compilers")]
+pytestmark = pytest.mark.usefixtures("compilers")
 W1 = "params['w1']"
 
 
@@ -44,8 +42,7 @@ def test_a_machine_is_chosen_from_the_list(page):
     assert page.focus() == "target", "the focus goes back to where the menu was opened"
     assert "≥" in page.at("kpi-step").inner_text() and "tpu v5e:2x4" in page.at("where").get_attribute("title")
     assert page.at("undo").is_enabled()
-    page.at("undo").click()
-    page.answer()
+    page.click("undo")
     assert (
         page.at("target").inner_text() == "choose a machine ▾"
         and page.at("kpi-step").inner_text() == "choose a machine to see times"
@@ -83,30 +80,23 @@ def test_by_the_keyboard_alone(open_page):
 
 def test_a_wrong_machine_is_refused_in_place_and_what_was_typed_stays(page):
     field = page.at("target-text")
-    field.fill("tpu v5e:4x4")
-    field.press("Enter")
-    page.answer()
+    page.enter(field, "tpu v5e:4x4")
     assert "a target that would do: tpu v5e:2x4" in page.at("target-error").inner_text()
     assert field.input_value() == "tpu v5e:4x4" and page.focus() == "target-text"
     assert page.at("target").inner_text() == "choose a machine ▾"
-    field.fill("v5e")
-    field.press("Enter")
-    page.answer()
+    page.enter(field, "v5e")
     assert page.at("target-error").count() == 0 and page.at("target").inner_text() == "v5e 2x4 ▾"
 
 
 def test_a_click_elsewhere_closes_it_and_its_refusal_is_still_said(page):
-    page.at("target-text").fill("tpu v9")
-    page.at("target-text").press("Enter")
-    page.answer()
+    page.enter("target-text", "tpu v9")
     page.at("verdict").click()
     assert page.at("target-menu").is_hidden() and page.at("target").get_attribute("aria-expanded") == "false"
 
 
 def test_the_machine_follows_the_mesh_and_a_size_it_has_not_is_said(open_page, program, plan):
     page = open_page(on(program, plan, "tpu v5e:2x4"))
-    page.at("axis-more-data").click()
-    page.answer()
+    page.click("axis-more-data")
     assert page.at("target").inner_text() == "v5e 4x4 ▾"
     assert page.at("target-remark").inner_text() == "v5e resized with the mesh, from tpu v5e:2x4 to tpu v5e:4x4"
     page.explorer.state.add_axis("odd", 3)
@@ -116,8 +106,7 @@ def test_the_machine_follows_the_mesh_and_a_size_it_has_not_is_said(open_page, p
     page.at("target").click()
     assert "has 32 or 64 devices, not 48" in page.at("target-menu").inner_text()
     page.tab.keyboard.press("Escape")
-    page.at("undo").click()
-    page.answer()
+    page.click("undo")
     assert page.at("target-trouble").count() == 0 and "≥" in page.at("kpi-step").inner_text()
 
 
@@ -136,8 +125,7 @@ def test_while_it_compiles_the_page_says_for_which_machine(open_page, program, p
     page = open_page(Explorer(ExplorerState(program, plan, debounce=60, target="tpu v5e:2x4")))
     assert page.at("level").inner_text().split("\n")[0] == "propagated"
     assert page.at("level").get_by_title("compiling for tpu v5e:2x4").is_visible()
-    page.at("stop").click()
-    page.answer()
+    page.click("stop")
     assert page.at("level").inner_text().split("\n")[1].startswith("stopped")
 
 
@@ -157,8 +145,7 @@ def test_what_does_not_fit_is_red_and_in_words(open_page, program, plan):
     assert "does not fit" in text and "54.0 / 16.9 GB" in text and "37.1 GB too much" in text
     red = page.tab.evaluate("getComputedStyle(document.querySelector('[data-testid=kpi-memory] .sv-is-bad')).color")
     assert red == "rgb(180, 35, 24)"
-    page.at("kpi-memory").get_by_role("button").click()
-    page.answer()
+    page.click(page.at("kpi-memory").get_by_role("button"))
     assert page.at("panel-memory").is_visible()
     assert (
         page.at("memory-verdict")
@@ -171,30 +158,24 @@ def test_what_does_not_fit_is_red_and_in_words(open_page, program, plan):
 def test_a_value_of_the_memory_tab_is_selected_everywhere(open_page, program, plan):
     page = open_page(on(program, plan, "tpu v5e:2x4"))
     page.go("memory")
-    page.answer()
-    page.at("pick-value-params['w2']").click()
-    page.answer()
+    page.click("pick-value-params['w2']")
     assert page.explorer.state.selected == "params['w2']"
     assert page.at("pick-value-params['w2']").get_attribute("aria-pressed") == "true"
 
 
 def test_the_compilers_options_are_typed_or_chosen_and_a_wrong_one_is_refused_in_place(page):
     field = page.at("options-text")
-    field.fill("xla_a=true <img src=x onerror=alert(1)>=1")
-    field.press("Enter")
-    page.answer()
+    page.enter(field, "xla_a=true <img src=x onerror=alert(1)>=1")
     assert page.edits() == [{"op": "set_options", "options": "xla_a=true <img src=x onerror=alert(1)>=1"}]
     assert (
         "neither a flag" in page.at("target-error").inner_text() and page.at("target-menu").locator("img").count() == 0
     )
     field.fill("xla_a=true")
-    page.at("options-vmem-dense").click()
-    page.answer()
+    page.click("options-vmem-dense")
     assert page.explorer.state.plan.options == {"xla_a": True, "xla_tpu_scoped_vmem_limit_kib": 98_304}
     assert page.at("target-menu").is_hidden() and page.at("target-error").count() == 0
     page.at("target").click()
     assert page.at("options-text").input_value() == "xla_a=true xla_tpu_scoped_vmem_limit_kib=98304"
     page.tab.keyboard.press("Escape")
-    page.at("undo").click()
-    page.answer()
+    page.click("undo")
     assert not page.explorer.state.plan.options

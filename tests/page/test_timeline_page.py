@@ -1,7 +1,5 @@
 """The timeline on the page: made while somebody looks, two cards on one scale, zoomed, walked and chosen from."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -132,11 +130,9 @@ def test_a_click_selects_the_line_its_value_and_the_collective(page):
     assert chosen.locator(f"[data-thing='moved all-reduce model {SUM}']").count() == 1
     page.answer()
     assert page.explorer.state.selected in page.shown["timeline"]["values"][SUM]
-    chosen.get_by_role("button", name="its collectives").click()
-    page.answer()
+    page.click(chosen.get_by_role("button", name="its collectives"))
     assert page.explorer.tab == "collectives" and page.explorer.query["line"] == SUM
     page.go("source")
-    page.answer()
     assert "sv-lit" in page.at(f"line-{SUM}").get_attribute("class")
 
 

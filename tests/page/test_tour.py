@@ -1,13 +1,10 @@
 """The tour of the page, and the words that say what they mean; by pointer and by keyboard."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.page.page import UNREADABLE
 from tests.page.test_looks import answered
 
-pytestmark = pytest.mark.browser
 STEPS = 7
 
 

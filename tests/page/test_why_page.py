@@ -1,15 +1,11 @@
 """Why, on the page: asked of a chip, a value and a collective by mouse and keys; the chain lights up its lines."""
 
-from __future__ import annotations
-
 import pytest
 
 import shardviz as sv
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.page.explorer import Explorer
 from tests.page.page import CONTRAST, UNREADABLE
-
-pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +70,7 @@ def test_why_is_asked_of_a_chip_and_gone_through_by_keys(open_page, example, lev
     assert line() == f"line-{lines[0]}", "the nearest that has one"
     assert page.tab.locator("tr.sv-now").count() == 1
     page.at("why-step").focus()
-    page.tab.keyboard.press("Escape")
-    page.answer()
+    page.press("Escape")
     assert not page.at("why").is_visible() and page.focus() == chip.get_attribute("data-testid")
     assert page.tab.locator(".sv-ln.sv-lit, .sv-ln.sv-now").count() == 0 and state.now.why.name == ""
 
@@ -89,23 +84,19 @@ def test_why_of_a_collective_a_selected_value_and_an_input(open_page, example):
     asked = state.now.why
     assert asked.answer.need.words in page.at("why").inner_text() and not asked.trouble
     assert page.tab.locator(".sv-ln.sv-now, .sv-ln.sv-lit").count()
-    page.at("why-close").click()
-    page.answer()
+    page.click("why-close")
     name = state.report.arguments[0].name
-    page.at(f"name-{name}").click()
-    page.answer()
+    page.click(f"name-{name}")
     page.at(f"name-{name}").press("w")
     answered(page, state)
     assert state.now.why.name == name and state.now.why.answer.role == "argument"
     assert page.at("why").inner_text().count("its own spec says so") >= 1
-    page.at("why-close").click()
-    page.answer()
+    page.click("why-close")
     page.at(f"slot-{name}-0").click()
     page.at("menu-why").click()
     answered(page, state)
     assert state.now.why.name == name and page.at("why").is_visible()
     page.go("collectives")
-    page.answer()
     page.at("panel-collectives").get_by_role("button", name="why?").first.click()
     answered(page, state)
     assert state.now.why.name in {c.name for c in state.report.collectives}
@@ -131,22 +122,16 @@ def test_a_value_is_constrained_from_the_source(open_page, example):
     page = open_page(Explorer(state))
     value, _ = asked_of_a_value(page, state)
     assert not page.at("constrain").is_visible(), "an argument is selected at first"
-    page.at(f"pick-value-{value.name}").first.click()
-    page.answer()
+    page.click(page.at(f"pick-value-{value.name}").first)
     field = page.at(f"constrain-{value.name}")
     assert field.input_value() == str(value.spec.canonical())
-    field.fill("P('nowhere')")
-    field.press("Enter")
-    page.answer()
+    page.enter(field, "P('nowhere')")
     assert "no axis 'nowhere'" in page.at("value-error").inner_text() and state.plan == example.plan
-    field.fill("P(None, 'data')")
-    field.press("Enter")
-    page.answer()
+    page.enter(field, "P(None, 'data')")
     (constraint,) = state.bound.constraints
     assert str(constraint.spec) == "P(None, 'data')" and page.at("value-error").count() == 0
     (held,) = page.tab.locator(".sv-constrainrow", has_text="constrained").all_inner_texts()
     assert constraint.source.short in held and "P(None, 'data')" in held
     assert page.at("constrain").evaluate(UNREADABLE) == []
-    page.at("unconstrain-0").click()
-    page.answer()
+    page.click("unconstrain-0")
     assert state.plan.constraints == () and page.at("unconstrain-0").count() == 0

@@ -1,7 +1,5 @@
 """Text that fits a terminal, where a wide character takes two columns."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

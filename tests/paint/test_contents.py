@@ -1,7 +1,5 @@
 """Small arrays with their numbers in each shard."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

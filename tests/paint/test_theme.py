@@ -1,7 +1,5 @@
 """Colours: one an axis by its place, readable, and never alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from shardviz.errors import MeshError

@@ -105,7 +105,7 @@ AXES = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(AXES, AXES)
 def test_the_mending_of_any_product_satisfies_jax(left, right):
     program = sv.trace(lambda x, y: x @ y, SQUARE, SQUARE)
@@ -117,7 +117,7 @@ def test_the_mending_of_any_product_satisfies_jax(left, right):
         assert Spec.of(mended[0], 2) == Spec.of(spec, 2)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(AXES, AXES)
 def test_the_mending_of_any_sum_satisfies_jax(left, right):
     program = sv.trace(lambda x, y: x + y, SQUARE, SQUARE)

@@ -128,7 +128,7 @@ SPECS = {
 
 
 @pytest.mark.long
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in SPECS.items()}))
 def test_any_places_are_as_by_hand(traced, chosen):
     make, (ours, plan) = traced

@@ -247,7 +247,7 @@ def together(graphs):
     return sv.trace(run, {name: graph[1] for name, graph in graphs.items()}), classes
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(graphs().filter(lambda graph: not graph[3]), min_size=5, max_size=5))
 def test_groups_are_what_arithmetic_ties_together(five):
     """Fifty random programs, five in one; an array that has a dimension twice is the next test's."""

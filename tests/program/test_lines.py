@@ -1,7 +1,5 @@
 """The texts on the way to XLA and the partitioner's, and the source line of each of their lines."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest

@@ -21,7 +21,7 @@ from shardviz.ask.targeting import resolve_target
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.processes.job import TPU_ENVIRONMENT
 from tests.program import group_norm
-from tests.truth import answers_of
+from tests.truth import answers_of, filled_once
 
 MESH = {"data": 2, "model": 4}
 SQUARE = jax.ShapeDtypeStruct((8, 8), jnp.float32)
@@ -40,9 +40,7 @@ def functions(text):
 
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("lowered")
-    answers_of(Path(__file__).with_name("lowering_truth.py"), folder, devices=64)
-    return folder
+    return filled_once(tmp_path_factory, Path(__file__).with_name("lowering_truth.py"), devices=64)
 
 
 @pytest.mark.long
@@ -149,7 +147,7 @@ def of_jax(fn, args, mesh, specs, out_specs, kind=AxisType.Auto, **options):
         return jitted.trace(*args).lower(lowering_platforms=("cpu",)).as_text()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(BODIES, st.booleans(), st.lists(SPECS, min_size=2, max_size=2), st.one_of(st.none(), SPECS), st.booleans())
 def test_a_programs_module_is_that_of_jax(body, differentiated, specs, out_spec, donated):
     loss = jax.grad(lambda x, w: (body(x, w) ** 2).sum())
@@ -204,7 +202,7 @@ def test_what_only_reports_is_left_out_and_leaves_nothing_behind(ordered):
     assert functions(found) == functions(of_jax(quiet, (SQUARE,), MESH, (P("data"),), None))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_donated_arguments_find_the_results_that_jax_gives_them(data):
     shapes = st.sampled_from([(8, 8), (8, 16), (16, 8), (4, 4)])

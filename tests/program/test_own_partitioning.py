@@ -15,7 +15,7 @@ import shardviz as sv
 from shardviz import compiler
 from shardviz.notation import DeviceMesh, Spec
 from tests.program import partitioned_programs as programs
-from tests.truth import answers_of
+from tests.truth import filled_once
 
 MESH = {"data": 2, "model": 4}
 ARRAY = jax.ShapeDtypeStruct((16, 64), jnp.float32)
@@ -23,9 +23,7 @@ ARRAY = jax.ShapeDtypeStruct((16, 64), jnp.float32)
 
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("partitioned")
-    answers_of(Path(programs.__file__).with_name("partitioned_truth.py"), folder, devices=8)
-    return folder
+    return filled_once(tmp_path_factory, Path(programs.__file__).with_name("partitioned_truth.py"), devices=8)
 
 
 def said(report):

@@ -196,7 +196,7 @@ EDITS = st.one_of(
 PROGRAM = program()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(EDITS, max_size=8))
 def test_the_newest_edit_of_an_array_is_on_top_and_a_dimension_by_name_is_that_dimension(edits):
     named = known = sv.Plan({"data": 2, "model": 1}, P())

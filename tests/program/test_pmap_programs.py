@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,17 +20,15 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.adapt.pmap import mapped_spec, sharding_spec
 from tests.ask.counting import count
 from tests.program import pmap_examples as pmaps
-from tests.truth import UNOPTIMIZED, answers_of, counted
+from tests.raw import array
+from tests.truth import counted, filled_once
 
 CASES = [(name, n) for n in pmaps.SIZES for name in pmaps.examples(2)]
 
 
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pmap")
-    script = Path(__file__).with_name("pmap_truth.py")
-    answers_of(script, folder, devices=64, **UNOPTIMIZED)
-    return folder
+    return filled_once(tmp_path_factory, Path(__file__).with_name("pmap_truth.py"), devices=64)
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +43,6 @@ def explored():
         return kept[name, n]
 
     return explore
-
-
-def array(*shape):
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
 @pytest.mark.parametrize(("name", "n"), CASES)

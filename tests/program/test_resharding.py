@@ -78,7 +78,7 @@ def reshardings(draw):
     return (48,) * rank, mesh, DeviceMesh(mesh.names, mesh.sizes, (), order), spec(), spec()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(reshardings())
 def test_a_device_receives_what_it_does_on_shardys_way(case):
     shape, mesh, other, before, after = case

@@ -19,7 +19,7 @@ from shardviz.view.document import Document
 from shardviz.view.values import values_table
 from tests.ask.counting import count
 from tests.program import manual_programs as programs
-from tests.truth import UNOPTIMIZED, answers_of, counted
+from tests.truth import answers_of, counted, filled_once
 
 MESH = {"data": 2, "model": 4}
 SQUARE = jax.ShapeDtypeStruct((16, 16), jnp.float32)
@@ -28,10 +28,7 @@ CASES = [(n, w, d) for n in programs.NAMES for w in programs.PASSES for d in pro
 
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("manual")
-    script = Path(programs.__file__).with_name("manual_truth.py")
-    answers_of(script, folder, devices=64, **UNOPTIMIZED)
-    return folder
+    return filled_once(tmp_path_factory, Path(programs.__file__).with_name("manual_truth.py"), devices=64)
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,9 @@ import shardviz as sv
 from shardviz.errors import SpecError, TraceError
 from shardviz.notation import Spec
 from shardviz.records.phases import phase
+from tests.raw import array
 
 F32 = jnp.float32
-
-
-def array(*shape, dtype=F32):
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def test_names_are_tree_paths():

@@ -16,6 +16,7 @@ import shardviz as sv
 from shardviz.cli import main
 from shardviz.cli.comment import MARK, changed
 from shardviz.cli.schemas import schema_of
+from tests.cli.conftest import committed, git
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = """\
@@ -56,11 +57,6 @@ case "$*" in *per_page*) cat "$PWD/old.json" ;; esac
 """
 
 
-def git(folder: Path, *words: str) -> str:
-    command = ("git", "-c", "user.name=me", "-c", "user.email=me@example.org", *words)
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """A project of one commit, with `shardviz`, and a `gh` and a `curl` that note how they are called."""
@@ -69,9 +65,7 @@ def repository(tmp_path: Path) -> Path:
     tools.mkdir()
     (folder / "model.py").write_text(MODEL)
     (folder / "pyproject.toml").write_text(PROJECT)
-    git(folder, "init", "--quiet")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "--message", "as it was")
+    committed(folder)
     python = f'#!/bin/sh\nexec "{sys.executable}"'
     scripts = {"shardviz": f'{python} -m shardviz.cli "$@"\n', "python": f'{python} "$@"\n', "gh": GH, "curl": CURL}
     for name, script in scripts.items():

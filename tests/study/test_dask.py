@@ -1,7 +1,5 @@
 """A cluster of dask.distributed, real processes on this machine: it answers as this process does, whoever is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

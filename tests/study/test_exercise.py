@@ -1,7 +1,5 @@
 """Exercises: the right answer gets all points, what is missed is explained, and what is said is checked."""
 
-from __future__ import annotations
-
 import json
 
 import jax
@@ -176,7 +174,7 @@ def test_what_cannot_be_asked_says_why(program):
 specs = st.permutations(["data", "model", None]).map(lambda axes: P(*axes[:2]))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.tuples(specs, specs, specs))
 def test_what_the_report_says_is_worth_all_points(program, ins):
     plan = sv.Plan(MESH, ins)

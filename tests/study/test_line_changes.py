@@ -1,7 +1,5 @@
 """Two texts of one program: what is new, gone and changed, whatever the values are numbered."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """What is offered runs as it says: JAX gives one device's numbers, compiles once, and the shardings stay."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Puzzles: par is what the compiler says of its plan, stars are by seconds and bytes, hints are the plan's findings."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest

@@ -30,13 +30,9 @@ from shardviz.study.finalists import Finalists
 from shardviz.study.scoring import Score, score_there
 from shardviz.study.search import Searching
 from shardviz.study.workers import Workers
-from tests.programs import graph
+from tests.programs import abstract, graph
 
 FOUR = "tpu v5p:2x2x1"
-
-
-def abstract(*shape, dtype=jnp.bfloat16):
-    return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def mlp(batch, *widths):

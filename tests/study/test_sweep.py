@@ -1,7 +1,5 @@
 """Sweeps: a row a point, failures among them; the front is a front; any executor gives the same."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

@@ -1,7 +1,5 @@
 """Workers: tasks get done whatever happens to a process, nothing is sent twice, and nothing stays behind."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

@@ -1,7 +1,5 @@
 """Before and after: what moves, in the collectives' names and in each device's bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Every object of JAX that has a sharding, on eight simulated devices: hovering says what JAX's own map says."""
 
-from __future__ import annotations
-
 import json
 
 from tests.truth import answers_of

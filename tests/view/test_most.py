@@ -1,7 +1,5 @@
 """What costs you most: ranked by what the step would lose; what mends a finding or a row stands there, or apart."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """A picture is plain data: the same shapes in every medium, text escaped, overlays in the place of what they cover."""
 
-from __future__ import annotations
-
 import json
 import struct
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The table of notations, in text and HTML."""
 
-from __future__ import annotations
-
 import re
 
 import jax

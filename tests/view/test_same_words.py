@@ -19,6 +19,7 @@ from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import cost_of
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.layouts import layout
+from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_text
 from shardviz.paint.columns import text_width
 from shardviz.view.document import (
@@ -264,7 +265,10 @@ def test_no_line_is_wider_than_asked_for(subject):
 
 
 EVIL = {HOSTILE: 2, "b": 2}
+EVIL_NAMES = DeviceMesh((HOSTILE, f"{HOSTILE}2"), (8, 8))
 EVILS = {
+    "a report": lambda: sample(EVIL_NAMES, evil=HOSTILE),
+    "a cost": lambda: cost_of(sample(EVIL_NAMES, evil=HOSTILE), "tpu v5p:4x4x4"),
     "a map": lambda: sv.show((8, 8), (HOSTILE, "b"), EVIL),
     "a change": lambda: sv.show((8, 8), (HOSTILE, "b"), EVIL, after=("b", HOSTILE)),
     "a tree": lambda: sv.show({HOSTILE: np.zeros((8, 8))}, (HOSTILE,), EVIL),
@@ -274,8 +278,10 @@ EVILS = {
 
 @pytest.mark.parametrize("subject", EVILS)
 def test_names_are_escaped(subject):
+    """An unescaped tag would be one too many, or have an attribute that is not allowed."""
     page = EVILS[subject]().html()
     assert "<img" not in page and not read(page).images and HOSTILE in " ".join(read(page).text)
+    assert page.count(html.escape("<img src=x onerror=alert(1)>")) > (20 if subject == "a report" else 0)
 
 
 def test_a_file_cannot_steer_the_terminal():

@@ -1,7 +1,5 @@
 """Which devices hold copies, and whom one talks with, on a shard map."""
 
-from __future__ import annotations
-
 import jax
 import pytest
 from jax.sharding import PartitionSpec as P

@@ -1,7 +1,5 @@
 """`show` takes whatever has a sharding, and says what is missing."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Many arrays in one call: what they come to on each device."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Where nobody has said yet how an array is sharded, who decides is said, and no copy on every device is drawn."""
 
-from __future__ import annotations
-
 import pytest
 
 from shardviz.errors import SpecError

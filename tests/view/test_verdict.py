@@ -1,7 +1,5 @@
 """The verdict of a plan: its numbers are the cost's own, and what bounds the step is said with its line."""
 
-from __future__ import annotations
-
 import pytest
 from jax.sharding import PartitionSpec as P
 
