@@ -117,7 +117,7 @@ class Search(Visible):
         note: what was not done, and why; empty where all was.
     """
 
-    width: ClassVar[int | None] = 140
+    _width: ClassVar[int | None] = 140
 
     program: str
     target: str

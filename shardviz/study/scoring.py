@@ -20,6 +20,7 @@ from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
+from shardviz.records.values import on_device
 
 _HIDDEN = 0.02
 """The share of communication that counts though the walk hides it: of two steps as long, that with less is better."""
@@ -191,7 +192,7 @@ def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
     for row in counted:
         dtype = row.dtype if chip.rate_of(row.dtype) else next(iter(rated), "bfloat16")
         seconds += row.dot_flops / (chip.flops(dtype) * count)
-    nbytes = sum(v.bytes_per_device or 0.0 for v in (*whole.held, *whole.outputs))
+    nbytes = sum(v.bytes_per_device or 0.0 for v in (*on_device(whole.arguments), *whole.outputs))
     return Floor(compute=seconds, memory=nbytes / (chip.needs("hbm_bytes_per_s") * count), links=0.0)
 
 
