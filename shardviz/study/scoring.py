@@ -12,9 +12,8 @@ from typing import Any
 
 from shardviz.ask.program import Program, sketch
 from shardviz.costs import Machine
-from shardviz.costs.footprint import fits_by_estimate
 from shardviz.costs.orders import MESH_UTILS, reordered
-from shardviz.costs.step_cost import StepCost, cost_of
+from shardviz.costs.step_cost import Needs, StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
@@ -48,9 +47,7 @@ class Score:
         compute, memory: seconds of matrix products, and of reading and writing memory.
         moved: what is communicated, the longest first.
         flops: of one device.
-        needed: bytes of main memory that one device needs; an estimate.
-        usable: bytes that one device has; None where not known.
-        margin: the shares of `needed` by which the compiler's plan may be less, and more.
+        needs: the memory that one device needs, an estimate.
         unknown: collectives whose time or count is not known, which are left out.
     """
 
@@ -61,20 +58,13 @@ class Score:
     memory: float
     moved: tuple[Moved, ...]
     flops: float
-    needed: float
-    usable: float | None
-    margin: tuple[float, float]
+    needs: Needs
     unknown: int = 0
 
     @property
     def over(self) -> float:
         """The share of the memory that is too much, as the estimate stands; 0 where it fits."""
-        return 0.0 if self.usable is None else max(0.0, self.needed / self.usable - 1)
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether it fits beyond the estimate's error, does not, or (None) that cannot be told."""
-        return fits_by_estimate(self.needed, self.margin, self.usable)
+        return self._over(1.0)
 
     @property
     def rank(self) -> float:
@@ -83,9 +73,11 @@ class Score:
 
     def rank_at(self, higher: float) -> float:
         """The rank if so many times the memory is needed as is estimated."""
-        over = 0.0 if self.usable is None else max(0.0, self.needed * higher / self.usable - 1)
-        seconds = self.seconds + _HIDDEN * self.communication
+        over, seconds = self._over(higher), self.seconds + _HIDDEN * self.communication
         return seconds * (1 + _TOO_MUCH * over) + (seconds if over else 0.0)
+
+    def _over(self, higher: float) -> float:
+        return 0.0 if self.needs.usable is None else max(0.0, self.needs.total * higher / self.needs.usable - 1)
 
     @property
     def communication(self) -> float:
@@ -109,9 +101,7 @@ def score_of(cost: StepCost) -> Score:
         memory=cost.step.memory,
         moved=tuple(sorted(moved, key=lambda m: -m.seconds)),
         flops=cost.step.flops,
-        needed=cost.needs.total,
-        usable=cost.needs.usable,
-        margin=cost.needs.margin or (0.0, 0.0),
+        needs=cost.needs,
         unknown=len(cost.unknown),
     )
 
