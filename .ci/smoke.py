@@ -50,7 +50,7 @@ report = program.compile(plan)
 assert report.level == "compiled" and sv.cost(report, "tpu v5e:2x4").seconds > 0
 explorer = sv.explore(step, array, array, mesh=mesh, in_specs=plan.in_specs)
 explorer.close()
-form = sv.exercise(program, plan, ask="collectives").widget()
+form = sv.lessons.exercise(program, plan, ask="collectives").widget()
 assert {"application/vnd.jupyter.widget-view+json", "text/plain"} == set(form._repr_mimebundle_()[0])
 form.close()
 

@@ -124,7 +124,7 @@ def promises(name: str, program: sv.Program, chips: int, plans: dict[str, sv.Pla
             name=offered,
             seconds={report.level: cost.step.seconds for report, cost in zip(reports, costs, strict=True)},
             memory=(
-                search.scorer(plan).needed,
+                search.scorer(plan).needs.total,
                 footprint(reports[1], machine_of(target)).needed,
                 sum(costs[-1].needs.parts.values()),
             ),

@@ -26,15 +26,12 @@ from .program.plan import Plan as Plan
 from .program.resharding import moves as moves
 from .program.rules import Rules as Rules
 from .program.rules import path_ends_with as path_ends_with
-from .records.options import option_sets as option_sets
 from .records.variants import Longer as Longer
 from .records.variants import Reconstrained as Reconstrained
 from .records.variants import Variant as Variant
 from .study import cost_table as cost_table
-from .study import exercise as exercise
+from .study import lessons as lessons
 from .study import mends as mends
-from .study import puzzle as puzzle
-from .study import scores as scores
 from .study import search as search
 from .study import sweep as sweep
 from .view.rosetta import rosetta as rosetta

@@ -64,17 +64,14 @@ def paint(medium: str, subject: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class Visible:
-    """Anything that a person may look at: painters know how by its type.
+    """Anything that a person may look at: painters know how by its type."""
 
-    Attributes:
-        width: columns of its text where none are asked for; None: sentences of 100, and tables as wide as they need.
-    """
-
-    width: ClassVar[int | None] = None
+    _width: ClassVar[int | None] = None
+    """Columns of its text where none are asked for; None: sentences of 100, and tables as wide as they need."""
 
     def text(self, width: int | None = None) -> str:
         """It in plain text, at most `width` columns wide."""
-        return paint("text", self, self.width if width is None else width)
+        return paint("text", self, self._width if width is None else width)
 
     def html(self) -> str:
         """It in HTML that survives JupyterLab's sanitizer and GitHub."""

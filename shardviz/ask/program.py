@@ -361,7 +361,7 @@ class Program(Derivable):
                 `gpu h100:2x8` (hosts x GPUs), `v5p` (as many as the mesh has devices), `v5p-64` (a cloud's name); or
                 `attached`, the devices that JAX sees in this process.
             options: compiler options besides the plan's own, as `Plan.with_options` takes them:
-                `{"xla_tpu_scoped_vmem_limit_kib": 98304}`, or `"host-offload"`, a set of `sv.option_sets`.
+                `{"xla_tpu_scoped_vmem_limit_kib": 98304}`, or `"host-offload"`, a set of `sv.gallery.option_sets`.
             finish: let the compile go on to its end. A program that does not fit is not finished; where a compile
                 fails after the memory plan is there, the report stands and a diagnostic says why.
             timeout: as `partition`.

@@ -52,7 +52,7 @@ class ReportAnswer:
     cost: StepCost | None
 
     def to_json(self, *, indent: int | None = None) -> str:
-        findings = self.report.findings if self.cost is None else self.report.findings_on(self.cost)
+        findings = self.report.findings_on(self.cost)
         more = ReportMore(findings=tuple(findings), step=step_data(self.cost))
         return json.dumps(json.loads(self.report.to_json()) | msgspec.to_builtins(more), indent=indent)
 
@@ -63,7 +63,7 @@ def report_document(report: Report, cost: StepCost | None, *, brief: bool = Fals
     whole = document(report)
     blocks: tuple[Block, ...] = whole.blocks
     if brief:
-        findings = report.findings if cost is None else report.findings_on(cost)
+        findings = report.findings_on(cost)
         parts = [section("Findings", findings_table(findings), lead=counted(findings))] if findings else []
         parts.append(collectives_section(report))
         blocks = (*parts, *([memory_section(report, report.memory)] if report.memory is not None else []))

@@ -186,14 +186,14 @@ class StepCheck:
             was, moved = _bytes(before.get(name, ())), _bytes(sent)
             if moved <= was * _MORE:
                 continue
-            places = {SourceLine.of(c.source, base.line) for c in before.get(name, ())}
-            new = [c for c in sent if SourceLine.of(c.source, self.report.line) not in places] or sent
+            places = {SourceLine.of(c.source, base.source) for c in before.get(name, ())}
+            new = [c for c in sent if SourceLine.of(c.source, self.report.source) not in places] or sent
             most = max(new, key=lambda c: _bytes([c]))
             kind = "gathered" if most.kind == "all-gather" or "windowed" in most.facts else f"sent ({most.kind})"
             before_that = f"{format_bytes(was)} before" if was else "none before"
             amount = f"{format_bytes(moved)} of it on each device in a step, {before_that}"
             head = f"{name} is {kind} over {axes_words(most.axes)}: {amount}"
-            where = f"{most.source.short}  {self.report.line(most.source)}" if most.source else ""
+            where = f"{most.source.short}  {most.source.text_in(self.report.source)}" if most.source else ""
             yield Failure(
                 rule=f"gathered:{name}",
                 text=f"{head}\n{where}".rstrip(),
@@ -248,7 +248,7 @@ def _bytes(sent: Sequence[Collective]) -> float:
 
 def _meaning(finding: Finding, report: Report) -> tuple[object, ...]:
     """A finding by its rule, axes and place, so that it is the same after an edit above its line."""
-    return finding.rule, finding.axes, SourceLine.of(finding.source, report.line) if finding.source else finding.value
+    return finding.rule, finding.axes, SourceLine.of(finding.source, report.source) if finding.source else finding.value
 
 
 def check_document(result: CheckData) -> Document:

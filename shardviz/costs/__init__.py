@@ -1,19 +1,11 @@
 """What a report's bytes and FLOPs cost on a machine: chips, topologies, collectives, a step, memory. No JAX."""
 
 from shardviz.costs.chips import Chip, chip, chips
-from shardviz.costs.collective import (
-    CollectiveTime,
-    collective_seconds,
-    group_seconds,
-    time_of,
-    whole_bytes,
-    with_seconds,
-)
+from shardviz.costs.collective import CollectiveTime, collective_seconds, group_seconds, time_of, with_seconds
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import AxisPath, PlacedDevice, Placement, device_order, placement
-from shardviz.costs.routes import Leg, Route, route
-from shardviz.costs.stages import Stage, Term
-from shardviz.costs.step import Fit, Knee, Share, StepTime, fits, roofline, step_time
+from shardviz.costs.routes import route
+from shardviz.costs.step import Knee, StepTime, fits, roofline, step_time
 from shardviz.costs.step_cost import StepCost
 from shardviz.costs.step_cost import cost_of as cost
 from shardviz.costs.timeline import Timeline
@@ -23,18 +15,12 @@ __all__ = [
     "AxisPath",
     "Chip",
     "CollectiveTime",
-    "Fit",
     "Knee",
-    "Leg",
     "Machine",
     "PlacedDevice",
     "Placement",
-    "Route",
-    "Share",
-    "Stage",
     "StepCost",
     "StepTime",
-    "Term",
     "Timeline",
     "chip",
     "chips",
@@ -49,6 +35,5 @@ __all__ = [
     "step_time",
     "time_of",
     "timeline",
-    "whole_bytes",
     "with_seconds",
 ]

@@ -24,7 +24,7 @@ from shardviz.compiler.collectives import parse_groups, parse_pairs
 from shardviz.costs.machine import Machine
 from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, link_load, route
-from shardviz.costs.stages import BOOK, Stage, Term, stages
+from shardviz.costs.stages import BOOK, CollectiveStage, Term, stages
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_text
@@ -55,7 +55,7 @@ class CollectiveTime:
     formula: str
     bound: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[CollectiveStage, ...] = ()
     route: Route | None = None
 
     @property
@@ -216,7 +216,7 @@ def _time(
     )
 
 
-def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Machine) -> Stage:
+def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Machine) -> CollectiveStage:
     """Messages of `each` bytes, all at once: what the busiest link, chip or domain has to pass on."""
     chip, terms = machine.chip, []
 
@@ -241,7 +241,7 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
         latency = chip.network_hop_seconds if away.any() else chip.hop_seconds
         if len(sources) and latency:
             terms.append(Term("latency", latency, f"1 hop x {format_seconds(latency)}", chip.source("hop_seconds")))
-        return Stage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
+        return CollectiveStage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
     away = machine.slices()[sources] != machine.slices()[targets]
     load, hops = link_load(machine, sources, targets)
     passes("ICI link", chip.needs("ici_link_bytes_per_s"), load, "on the busiest link", part)
@@ -256,7 +256,7 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
     if hops and chip.hop_seconds:
         text = f"{plural(hops, 'hop')} x {format_seconds(chip.hop_seconds)}"
         terms.append(Term("latency", hops * chip.hop_seconds, text, f"{BOOK}, part 3"))
-    return Stage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
+    return CollectiveStage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
 
 
 def _most(sources: np.ndarray, targets: np.ndarray) -> int:

@@ -28,6 +28,7 @@ from shardviz.records import Collective
 from shardviz.records.amounts import format_bytes
 from shardviz.records.report import ReportRecord
 from shardviz.records.schedule import Schedule, Scheduled
+from shardviz.records.values import on_device
 
 LESS, MORE = 0.4, 0.6
 """The shares of an estimate by which nineteen of twenty compilers' plans take less at most, and more."""
@@ -84,7 +85,7 @@ def fits_by_estimate(needed: float, margin: tuple[float, float], usable: float |
 def footprint(report: ReportRecord, machine: Machine | None = None) -> Footprint:
     """The estimate for a report whose schedule is listed (level `propagated` or `partitioned`) on a machine's chips; on
     chips without a memory of their own if none is given."""
-    arguments = sum(value.bytes_per_device or 0.0 for value in report.held)
+    arguments = sum(value.bytes_per_device or 0.0 for value in on_device(report.arguments))
     zeros = {} if machine is None else zeros_of(report.collectives, machine)
     return Footprint(arguments, _most_held(report.schedule, memory_of(machine), zeros))
 

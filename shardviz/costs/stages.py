@@ -48,7 +48,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Stage:
+class CollectiveStage:
     """What happens at one time: as long as its largest term."""
 
     terms: tuple[Term, ...]
@@ -66,7 +66,7 @@ class Stage:
 
 def stages(
     kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Machine, exact: bool, in_network: bool
-) -> tuple[Stage, ...]:
+) -> tuple[CollectiveStage, ...]:
     """The stages of a collective (not of a collective-permute), one after the other."""
     if machine.chip.kind == "gpu":
         return (_gpu(kind, nbytes, route, machine, exact, in_network),)
@@ -96,7 +96,7 @@ def _share(kind: str, n: int, exact: bool) -> tuple[float, str]:
     return _passes(kind) * (n - 1) / n, f"{times}V x {n - 1}/{n}"
 
 
-def _ici(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Machine, exact: bool) -> Stage:
+def _ici(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Machine, exact: bool) -> CollectiveStage:
     chip = machine.chip
     link = chip.needs("ici_link_bytes_per_s")
     sharing = chip.devices_per_chip // route.on_chip  # groups that use the links of one chip
@@ -120,7 +120,7 @@ def _ici(kind: str, nbytes: float, route: Route, groups: np.ndarray, machine: Ma
     if hops and chip.hop_seconds:
         text = f"{plural(hops, 'hop')} x {format_seconds(chip.hop_seconds)}"
         terms.append(Term("latency", hops * chip.hop_seconds, text, f"{BOOK}, part 3"))
-    return Stage(tuple(terms))
+    return CollectiveStage(tuple(terms))
 
 
 def _hops(kind: str, route: Route) -> int:
@@ -177,7 +177,7 @@ def _on_chip(kind: str, nbytes: float, route: Route, machine: Machine, exact: bo
     return Term("chip", factor * nbytes / width, formula, chip.source("core_link_bytes_per_s"), factor * nbytes)
 
 
-def _dcn(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool) -> Stage:
+def _dcn(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool) -> CollectiveStage:
     """Between slices: every chip of the group sends its part over its share of its host's bandwidth."""
     chip = machine.chip
     each = chip.needs("dcn_bytes_per_s") / chip.devices_per_chip
@@ -190,10 +190,10 @@ def _dcn(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool) 
         f"({inside} x {format_rate(each)}); {many} slices"
     )
     moved = factor * nbytes / inside
-    return Stage((Term("DCN", moved / each, formula, f"{BOOK}, part 5, Scaling Between Pods", moved),))
+    return CollectiveStage((Term("DCN", moved / each, formula, f"{BOOK}, part 5, Scaling Between Pods", moved),))
 
 
-def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, in_network: bool) -> Stage:
+def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, in_network: bool) -> CollectiveStage:
     chip, n = machine.chip, route.size
     inside, domains = route.per_domain, route.domains
     terms: list[Term] = []
@@ -229,4 +229,4 @@ def _gpu(kind: str, nbytes: float, route: Route, machine: Machine, exact: bool, 
         hops = f"{steps[0]} x {one} + {steps[1]} x {other}"
         text = f"2 x ({hops})" if _passes(kind) == 2 else hops
         terms.append(Term("latency", latency, f"{text} up a tree", f"{BOOK}, part 12; {chip.source('hop_seconds')}"))
-    return Stage(tuple(terms))
+    return CollectiveStage(tuple(terms))

@@ -25,11 +25,11 @@ from shardviz.costs.timeline import TimedProgram, Timeline, timed_program, timel
 from shardviz.errors import ShardvizError, TargetError
 from shardviz.kept import Keeping, cached_property
 from shardviz.notation import DeviceMesh
-from shardviz.records import Collective, CollectiveTotal, Frame, sum_collectives, total_of
+from shardviz.records import Collective, CollectiveTotal, sum_collectives, total_of
 from shardviz.records.amounts import format_bytes
 from shardviz.records.groups import summed
-from shardviz.records.report import ReportRecord
-from shardviz.records.values import donated_bytes, take_donated
+from shardviz.records.report import ReportRecord, host_bytes
+from shardviz.records.values import donated_bytes, on_device, take_donated, unused_bytes
 from shardviz.visible import Visible, paint
 
 _KEPT, _OTHERS = "kept for the backward pass", "results and temporaries"
@@ -115,7 +115,7 @@ class StepCost(Keeping, Visible):
             none.
     """
 
-    width: ClassVar[int | None] = 100
+    _width: ClassVar[int | None] = 100
 
     report: ReportRecord
     placement: Placement
@@ -264,10 +264,6 @@ class StepCost(Keeping, Visible):
             for work in (self.report.cost.work if self.report.cost is not None else ())
             if work.source is not None and work.dot_flops
         )
-
-    def line(self, frame: Frame | None) -> str:
-        """The text of a source line, stripped; empty where it is not known."""
-        return self.report.line(frame)
 
     def plot(self, ax: Any = None, kind: str = "roofline", *, dark: bool = False) -> Any:
         """It as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes.
@@ -445,7 +441,7 @@ def _held(report: ReportRecord) -> tuple[float, float]:
     if report.memory is not None:
         return float(report.memory.arguments), float(report.memory.outputs)
     kept = [v for v in report.outputs if not v.on_host]
-    ins, outs = (sum(v.bytes_per_device or 0.0 for v in values) for values in (report.held, kept))
+    ins, outs = (sum(v.bytes_per_device or 0.0 for v in values) for values in (on_device(report.arguments), kept))
     return ins, outs
 
 
@@ -481,7 +477,8 @@ def _needs(report: ReportRecord, machine: Machine) -> Needs:
         verdict = f"an estimate: {span_words(needed)}"
     else:
         enough, verdict = None, "no compiler has planned its memory"
-    beside = sum(report.unused_bytes.values())
+    unused = unused_bytes(report.arguments)
+    beside = sum(unused.values())
     if fit is not None and enough is not False and fit.needed + beside > fit.usable:
         verdict += f"; not beside its unused arguments, {format_bytes(beside)}, where they are on the devices"
     if fit is not None and fit.over_share:
@@ -497,8 +494,8 @@ def _needs(report: ReportRecord, machine: Machine) -> Needs:
         sure=sure,
         verdict=verdict,
         source=source,
-        host=report.host_bytes,
-        unused=report.unused_bytes,
+        host=host_bytes(report),
+        unused=unused,
     )
 
 

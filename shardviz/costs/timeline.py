@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -42,7 +42,7 @@ from shardviz.records.amounts import format_bytes, format_flops
 from shardviz.records.groups import summed
 from shardviz.records.report import ReportRecord, read_versioned
 from shardviz.records.schedule import Schedule
-from shardviz.records.values import Memory, donated_bytes
+from shardviz.records.values import Memory, SourceText, donated_bytes, on_device
 from shardviz.visible import Visible, paint
 
 SCHEMA_VERSION = 1
@@ -182,7 +182,7 @@ class Timeline(Visible):
         source: file → line number → text, the report's.
     """
 
-    width: ClassVar[int | None] = 100
+    _width: ClassVar[int | None] = 100
 
     program: str
     level: str
@@ -197,16 +197,12 @@ class Timeline(Visible):
     critical: tuple[Critical, ...] = ()
     memory: HeldMemory | None = None
     notes: tuple[str, ...] = ()
-    source: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    source: SourceText = field(default_factory=dict)
 
     @property
     def rests_on(self) -> str:
         """Level and schedule in words."""
         return _rests_on(self.level, self.schedule, self.compiled_for)
-
-    def line(self, frame: Frame | None) -> str:
-        """The text of a source line, stripped; empty where it is not known."""
-        return "" if frame is None else self.source.get(frame.file, {}).get(frame.line, "").strip()
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
         """The lanes as a matplotlib figure: draws on `ax`, or on a new figure's, and returns the Axes."""
@@ -386,7 +382,7 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
     chip, has, zeros = machine.chip, memory_of(machine), dict[str, float]()
     plan = None if timed.schedule == "listed" else report.memory
     if plan is None:
-        standing = sum(value.bytes_per_device or 0.0 for value in report.held)
+        standing = sum(value.bytes_per_device or 0.0 for value in on_device(report.arguments))
         zeros = zeros_of(report.collectives, machine)
         rests_on = (
             f"estimated at level {report.level}: each array is held from where it is written until it is read last"

@@ -25,7 +25,7 @@ def trace_of(timeline: Any) -> dict[str, Any]:
     for event in timeline.events:
         about = {"instruction": event.name, "bound by": event.bound, "phase": event.phase, "trips": event.trips}
         if event.source is not None:
-            about |= {"line": event.source.short, "source": timeline.line(event.source)}
+            about |= {"line": event.source.short, "source": event.source.text_in(timeline.source)}
         if event.axes is not None:
             about["axes"] = axes_words(event.axes)
         rows.append(

@@ -18,17 +18,19 @@ from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Suggestion
 from shardviz.records.amounts import format_seconds, plural
+from shardviz.records.report import values_of
 
 
 def idle_axes(case: Case) -> Iterator[Finding]:
     """Each mesh axis that cuts nothing and over which nothing moves: its devices repeat each other's work."""
     report = case.report
-    if any(c.axes is None for c in report.collectives) or any(v.spec is None and not v.manual for v in report.values):
+    unread = any(v.spec is None and not v.manual for v in values_of(report))
+    if unread or any(c.axes is None for c in report.collectives):
         return  # something is cut or moves in a way that no axes say
     for axis, size in report.mesh.shape.items():
         if size == 1 or axis in case.used_axes:
             continue
-        heaviest = sorted(report.held, key=lambda v: -nbytes(v))[:3]
+        heaviest = sorted(case.arguments, key=lambda v: -nbytes(v))[:3]
         weights = (s for v in heaviest if (s := cut_further(v, axis, report.mesh)) is not None)
         yield Finding(
             f"idle-axis:{axis}",
@@ -52,7 +54,7 @@ def _batch_along(case: Case, axis: str) -> Iterator[Suggestion]:
     """To shard the batch along an axis too; then in the place of others, where these shard other arrays as well."""
     report = case.report
     batch = [v for v in inputs_of(report) or samples_of(report) if v.spec is not None and v.shape and not v.manual]
-    others = {axis_name(a) for v in report.held if v not in batch and v.spec is not None for a in v.spec.axes}
+    others = {axis_name(a) for v in case.arguments if v not in batch and v.spec is not None for a in v.spec.axes}
     for instead in (False, True):
         rows: list[tuple[str, Spec]] = []
         for v in batch:

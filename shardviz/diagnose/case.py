@@ -15,12 +15,13 @@ from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axes_size, axis_name
-from shardviz.records import Collective, Finding, Frame, Product, Suggestion, Value
+from shardviz.records import Collective, Finding, Frame, Product, Suggestion, TargetCollective, Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
-from shardviz.records.collectives import axes_words
+from shardviz.records.collectives import axes_words, runs_as
 from shardviz.records.groups import grouped
 from shardviz.records.paths import Family
-from shardviz.records.report import ReportRecord
+from shardviz.records.report import ReportRecord, values_of
+from shardviz.records.values import on_device
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ class Case(Keeping):
 
     @cached_property
     def _names(self) -> frozenset[str]:
-        return frozenset(v.name for v in self.report.values)
+        return frozenset(v.name for v in values_of(self.report))
 
     def value_name(self, c: Collective) -> str:
         """Its name; empty where it is not known."""
@@ -183,9 +184,13 @@ class Case(Keeping):
         what = _MADE.get(c.made_by, "an array")
         return f"{what} at {c.source.short}" if c.source else what
 
+    def runs_as(self, c: Collective) -> tuple[TargetCollective, ...]:
+        """What the target runs for a collective."""
+        return runs_as(c.name, self.report.target_collectives)
+
     def runs_as_once(self, c: Collective) -> bool:
         """Whether the target's compiler is known to have moved a collective out of its loop."""
-        runs = self.report.runs_as(c.name)
+        runs = self.runs_as(c)
         return bool(runs) and all((r.collective.count or 2) < (c.count or 2) for r in runs)
 
     def seconds_of(self, flops: float, dtype: str = "") -> float | None:
@@ -215,13 +220,18 @@ class Case(Keeping):
     @cached_property
     def used_axes(self) -> frozenset[str]:
         """The mesh axes that cut a value, that a `shard_map` is manual over, or that a collective spans."""
-        used = {axis_name(a) for v in self.report.values for a in (*(v.spec.axes if v.spec else ()), *v.manual)}
+        used = {axis_name(a) for v in values_of(self.report) for a in (*(v.spec.axes if v.spec else ()), *v.manual)}
         return frozenset(used | {axis_name(a) for c in self.report.collectives for a in c.axes or ()})
 
     @cached_property
+    def arguments(self) -> tuple[Value, ...]:
+        """The arguments that take the device's own memory in the program."""
+        return on_device(self.report.arguments)
+
+    @cached_property
     def argument_bytes(self) -> float:
-        """Bytes of all arguments on one device."""
-        return total_bytes(self.report.held)
+        """Bytes of these on one device."""
+        return total_bytes(self.arguments)
 
 
 def nbytes(value: Value) -> float:

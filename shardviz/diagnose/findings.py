@@ -24,7 +24,7 @@ from shardviz.diagnose.siblings import less_cut, read_in_slices, stepped_along, 
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_name
 from shardviz.records import Finding, Findings, Product
-from shardviz.records.report import ReportRecord
+from shardviz.records.report import ReportRecord, values_of
 
 RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     *(idle_axes, slow_order, moves, sums_in_part),
@@ -74,14 +74,14 @@ def findings(report: ReportRecord, target: Any = None) -> Findings:
 def _agrees(report: ReportRecord) -> bool:
     """Whether all that the rules go by fits the report's mesh and shapes, which one from a damaged file may not."""
     mesh = report.mesh
-    cuts = [(v.spec, v.shape, v.shard_shape) for v in (*report.values, *(r.value for r in report.residuals))]
-    cuts += [(spec, v.shape, v.shard_shape) for v in report.values for spec in (v.read, v.computed)]
+    cuts = [(v.spec, v.shape, v.shard_shape) for v in (*values_of(report), *(r.value for r in report.residuals))]
+    cuts += [(spec, v.shape, v.shard_shape) for v in values_of(report) for spec in (v.read, v.computed)]
     arrays = ((c, c.shape if c.array is None else c.array) for c in report.collectives)
     cuts += [(spec, shape, shape) for c, shape in arrays for spec in (c.before, c.after)]
     names = set(mesh.names)
     axes = {axis_name(a) for spec, _, _ in cuts if spec is not None for a in spec.axes}
     axes |= {axis_name(a) for c in report.collectives for a in c.axes or ()}
-    axes |= {axis_name(a) for v in report.values for a in v.manual}
+    axes |= {axis_name(a) for v in values_of(report) for a in v.manual}
     axes |= {axis_name(a) for p in report.products for some in _axes_of(p) for a in some}
     return axes <= names and all(
         (shard is None or len(shard) == len(shape)) and (spec is None or len(spec.dims) <= len(shape))

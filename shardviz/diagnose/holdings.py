@@ -148,7 +148,7 @@ def padded(case: Case) -> Iterator[Finding]:
         wasted = most * share
         if share < 0.01:
             continue
-        at = next(((a.name, i) for a in report.held for i, n in enumerate(a.shape) if n == size), None)
+        at = next(((a.name, i) for a in case.arguments for i, n in enumerate(a.shape) if n == size), None)
         pad = () if at is None else (Suggestion(kind="pad", target=at[0], dimension=at[1], size=better),)
         code = by_hand(v.source, f"make it {better:,} long, or {size // ways * ways:,}")
         others = and_others(rows)

@@ -215,7 +215,7 @@ def _enough(case: Case, over: float) -> list[tuple[Suggestion, float]]:
     options: list[tuple[Suggestion, float]] = []
     layers = _layers(case)
     axes = sorted((a for a, size in report.mesh.shape.items() if size > 1), key=lambda a: -report.mesh.shape[a])
-    for v in report.held:
+    for v in case.arguments:
         spec = over_all(v, axes, report.mesh)
         if spec is not None:
             shard = math.prod(shard_shape(v.shape, spec, report.mesh)) * itemsize(v.dtype)

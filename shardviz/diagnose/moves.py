@@ -86,7 +86,7 @@ def sums_in_part(case: Case) -> Iterator[Finding]:
     sums = [c for c in report.collectives if c.kind == "all-reduce" and "scattered" in c.facts and c.axes]
     compiled = bool(report.target_collectives) and report.target != "cpu"
     if compiled:
-        sums = [c for c in sums if any(run.collective.kind == "all-reduce" for run in report.runs_as(c.name))]
+        sums = [c for c in sums if any(run.collective.kind == "all-reduce" for run in case.runs_as(c))]
     numbers = case.moved(sums)
     if not sums or numbers["bytes"] < 0.01 * case.moved_bytes:
         return
@@ -229,7 +229,7 @@ def _made_one(case: Case, first: Collective, c: Collective) -> bool:
     """Whether the target's compiler is known to have made one collective, no larger, of both."""
     return any(
         first.name in run.stands_for and run.collective.operand_bytes <= max(first.operand_bytes, c.operand_bytes)
-        for run in case.report.runs_as(c.name)
+        for run in case.runs_as(c)
     )
 
 
@@ -246,7 +246,7 @@ def _along(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis
         culprit = c.made_by if c.made_by in _ALONG else ""
     if not culprit or "convolution" in c.read_by or len(c.read_by) > 1 or {"stack", "sliced"} & set(c.facts):
         return None
-    if any(v.name == c.operand and steps_along(v) for v in case.report.held):  # `steps-along` tells it
+    if any(v.name == c.operand and steps_along(v) for v in case.arguments):  # `steps-along` tells it
         return None
     ways = axes_size(c.axes or (), case.report.mesh)
     first = _first_of_new(case, c) if culprit == "reshape" else None
@@ -327,7 +327,7 @@ def _operands_unlike(case: Case, c: Collective, alike: Sequence[Collective]) -> 
     if not together or "asked" in c.facts or c.kind == "all-reduce" or c.before is None or c.after is None:
         return None
     mesh, whole = case.report.mesh, case.whole(c)
-    inputs = [v for v in case.report.held if v.shape == whole and v.spec is not None and not (v.optimizer or v.becomes)]
+    inputs = [v for v in case.arguments if v.shape == whole and v.spec is not None and not (v.optimizer or v.becomes)]
     now, better = c.after, c.before
     if case.is_argument(c.operand):  # it is moved itself
         inputs, now, better = [v for v in inputs if v.name == c.operand], c.before, c.after
@@ -352,7 +352,7 @@ def _halo(case: Case, c: Collective, alike: Sequence[Collective]) -> _Diagnosis 
         return None
     mesh, names = case.report.mesh, [axis_name(a) for a in c.axes or ()]
     batched = []
-    for v in case.report.held:
+    for v in case.arguments:
         inputs = not (v.optimizer or v.becomes or v.scanned) and len(v.shape) > 2 and v.spec is not None
         if inputs and v.spec is not None and any(set(names) & {axis_name(a) for a in dim} for dim in v.spec.dims[1:]):
             rest = tuple(tuple(a for a in dim if axis_name(a) not in names) for dim in v.spec.dims)

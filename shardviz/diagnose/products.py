@@ -79,7 +79,7 @@ _IN_SHARD_MAP = "in the in_specs of the shard_map's batch and in the out_specs o
 
 def _further(case: Case, axes: Sequence[str]) -> Iterator[Suggestion]:
     """To shard the largest arguments along axes too."""
-    for v in sorted(case.report.held, key=lambda v: -nbytes(v))[:3]:
+    for v in sorted(case.arguments, key=lambda v: -nbytes(v))[:3]:
         if (spec := over_all(v, axes, case.report.mesh)) is not None:
             yield Suggestion(kind="argument", target=v.name, spec=spec)
 
@@ -122,7 +122,7 @@ def _unfitting(
     if again and case.step and (lost := _lost(case, again, names)):
         numbers |= {"seconds": numbers["seconds"] + lost, "share": numbers["share"] + lost / case.step}
     p = rows[0][0]
-    named = [v for v in case.report.held if v.name in {name for _, name in rows}]
+    named = [v for v in case.arguments if v.name in {name for _, name in rows}]
     weights = {v.name: v for v in (kind.alike(named, axes, case) if kind.alike is not None else named)}
     recut = [(v.name, spec) for v in weights.values() if (spec := kind.recut(v, axes, case)) is not None]
     first, spec = recut[0] if recut else ("", None)
@@ -170,7 +170,7 @@ def _summed_by_one(p: Product, case: Case) -> _Fault | None:
     if len(p.factors) != 2 or p.phase != "forward" or bool(p.left_axes) is bool(p.right_axes):
         return None
     axes, factor = (p.left_axes, p.factors[0]) if p.left_axes else (p.right_axes, p.factors[1])
-    weight = next((v for v in case.report.held if v.name == factor.argument), None)
+    weight = next((v for v in case.arguments if v.name == factor.argument), None)
     if weight is None or any(set(dim) & set(axes) and set(dim) - set(axes) for dim in _dims(weight)):
         return None
     return _Fault((axes,), factor.argument)
@@ -196,7 +196,7 @@ def _unlike_beside(p: Product, case: Case) -> _Fault | None:
     crossed = _crossed(p)
     if crossed is None or _columns_after_columns(p, case) is not None:
         return None
-    weight = next((v for v in case.report.held if v.name == crossed.weight), None)
+    weight = next((v for v in case.arguments if v.name == crossed.weight), None)
     axes = (crossed.axes,)
     return None if weight is None or _as_beside(weight, axes, case) is None else _Fault(axes, crossed.weight)
 
@@ -235,7 +235,7 @@ def _of_one_batch(weights: Sequence[Value], axes: Sequence[tuple[Axis, ...]], ca
     ours = set(axes[1])
     key = lambda v: {(segments(v.name)[0], n) for n, dim in zip(v.shape, _dims(v), strict=False) if ours & set(dim)}  # noqa: E731
     keys = set[tuple[str, int]]().union(*map(key, weights))
-    return [*weights, *(v for v in case.report.held if v not in weights and keys & key(v))]
+    return [*weights, *(v for v in case.arguments if v not in weights and keys & key(v))]
 
 
 def _dims(v: Value) -> tuple[tuple[Axis, ...], ...]:
@@ -270,7 +270,7 @@ def _as_beside(v: Value, axes: Sequence[tuple[Axis, ...]], case: Case) -> Spec |
     """A weight's spec with its axes on a dimension of a length that they cut in most arrays beside it which have it, in
     exchange for what cuts that; None where it has none, or is cut along one already."""
     names, root = {axis_name(a) for a in axes[0]}, segments(v.name)[0]
-    beside = [o for o in case.report.held if o.name != v.name and segments(o.name)[0] == root]
+    beside = [o for o in case.arguments if o.name != v.name and segments(o.name)[0] == root]
     cuts = [bool(names & set(map(axis_name, dim))) for dim in _dims(v)]
 
     def usual(d: int) -> bool:

@@ -50,7 +50,7 @@ def less_cut(case: Case) -> Iterator[Finding]:
 def _uncut(case: Case) -> Iterator[tuple[Value, list[str]]]:
     """Arguments, and the axes over which most bytes of their tree are cut and they are not."""
     mesh, otherwise = case.report.mesh, {row.value.name for row in _unlike(case)}
-    for values in _trees(case.report.held):
+    for values in _trees(case.arguments):
         sizes = {v.name: math.prod(v.shape) * itemsize(v.dtype) for v in values}
         total = sum(sizes.values())
         cut = {axis: sum(sizes[v.name] for v in values if not free(v, axis)) for axis in mesh.shape}
@@ -294,7 +294,7 @@ def _with_parameters(case: Case) -> Iterator[tuple[Value, Value]]:
     Where the program takes no derivative, nothing tells the two apart but the order of the arguments: the parameter is
     first.
     """
-    values = {v.name: v for v in case.report.held}
+    values = {v.name: v for v in case.arguments}
     if any(v.optimizer for v in values.values()):
         used = [(segments(v.name), v) for v in values.values() if not v.optimizer]
         for v in values.values():
@@ -339,7 +339,7 @@ def read_in_slices(case: Case) -> Iterator[Finding]:
 def _in_slices(case: Case) -> Iterator[_Recut]:
     siblings = {row.value.name for rows in _unlike_siblings(case) for row in rows}
     otherwise = siblings | {row.value.name for row in _unlike(case)}
-    for v in case.report.held:
+    for v in case.arguments:
         if v.read is None or v.spec is None or v.name in otherwise or not _can_be(case, v, v.read):
             continue
         row = _Recut(v, v.read)
@@ -355,7 +355,7 @@ def better_specs(case: Case) -> dict[str, Spec]:
 
 def stepped_along(case: Case) -> Iterator[Finding]:
     """Arguments sharded along the dimension that a loop steps along, by the axes that shard it, each as one finding."""
-    stepped = [(v, v.spec) for v in case.report.held if steps_along(v) and v.spec is not None]
+    stepped = [(v, v.spec) for v in case.arguments if steps_along(v) and v.spec is not None]
     for axes, values in grouped((tuple(map(axis_name, spec.dims[0])), v) for v, spec in stepped).items():
         size, first = total_bytes(values), max(values, key=nbytes)
         recut_to = [(v.name, spec) for v in values if (spec := moved_off(v, axes, case.report.mesh)) is not None]

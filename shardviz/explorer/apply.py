@@ -31,6 +31,7 @@ from shardviz.explorer.ways import ways as ways_on
 from shardviz.explorer.ways import ways_to
 from shardviz.notation import Axis, DeviceMesh, Spec, axis_name
 from shardviz.program.intermediates import as_propagated
+from shardviz.records.report import values_of
 
 if TYPE_CHECKING:
     from shardviz.ask.program import Program
@@ -438,7 +439,7 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             return Applied(now, (BeginChore("mend"),))
         case e.AskWhy(name, axis):
             moved = () if axis else now.report.collectives  # an axis is asked of values alone
-            subject = next((each for each in (*moved, *now.report.values) if each.name == name), None)
+            subject = next((each for each in (*moved, *values_of(now.report)) if each.name == name), None)
             asked = Asked(of=now.plan, name=name, axis=axis)
             if subject is None:
                 what = "value" if axis else "value or collective"

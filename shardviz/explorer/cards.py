@@ -80,8 +80,7 @@ class Results(Keeping):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """What a person should look at in the report of the highest level, with the machine's seconds."""
-        cost = self.cost()
-        return self.report.findings if cost is None else self.report.findings_on(cost)
+        return self.report.findings_on(self.cost())
 
     def told(self, report: Report) -> Results:
         """With one report more, or a newer one of its level."""

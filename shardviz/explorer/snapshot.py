@@ -26,7 +26,7 @@ from shardviz.explorer.selection import Selection
 from shardviz.explorer.texts import Stages
 from shardviz.explorer.ways import WayOn
 from shardviz.judge.report import Report
-from shardviz.records.report import LEVELS, PlanRecord
+from shardviz.records.report import LEVELS, PlanRecord, values_of
 from shardviz.study.mends import Mend, Mends
 
 if TYPE_CHECKING:
@@ -310,5 +310,5 @@ def _changed(before: Mapping[str, Report], results: Results) -> frozenset[str]:
 
 
 def _differences(before: Report, after: Report) -> frozenset[str]:
-    old = {v.name: v.spec for v in before.values}
-    return frozenset(v.name for v in after.values if v.name in old and old[v.name] != v.spec)
+    old = {v.name: v.spec for v in values_of(before)}
+    return frozenset(v.name for v in values_of(after) if v.name in old and old[v.name] != v.spec)

@@ -1,4 +1,4 @@
-"""Real programs to explore: the function, abstract arguments and a sensible plan.
+"""Real programs to explore: the function, abstract arguments and a sensible plan; and the compiler options of recipes.
 
 >>> from shardviz import gallery
 >>> example = gallery.mlp()
@@ -19,6 +19,7 @@ from shardviz.gallery.nnx import decoder
 from shardviz.gallery.pipeline import pipeline
 from shardviz.gallery.resnet import resnet
 from shardviz.gallery.ring_attention import ring
+from shardviz.records.options import option_sets
 
 __all__ = [
     "Example",
@@ -29,6 +30,7 @@ __all__ = [
     "measured",
     "mlp",
     "moe",
+    "option_sets",
     "pipeline",
     "published",
     "resnet",

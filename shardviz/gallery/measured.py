@@ -60,7 +60,7 @@ class Published(_Timed):
     Attributes:
         model: of `decoder_of`.
         settings: the other arguments of `decoder_of`.
-        options: the recipe's compiler options: flags, and names of `sv.option_sets`.
+        options: the recipe's compiler options: flags, and names of `sv.gallery.option_sets`.
         printed: the seconds that are printed; 0 where a throughput is.
         tflops: the throughput that is printed, TFLOP/s of a device.
         source: where it is printed.

@@ -17,15 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from shardviz.notation.spec import axis_text
 from shardviz.records import Collective, CollectiveTotal, Frame
 from shardviz.records.collectives import axes_words
 from shardviz.records.groups import grouped
-
-Line = Callable[[Frame | None], str]
-"""A source line's text; empty where it is not known."""
+from shardviz.records.values import SourceText
 
 
 class SourceLine(NamedTuple):
@@ -35,12 +34,12 @@ class SourceLine(NamedTuple):
     text: str
 
     @classmethod
-    def of(cls, frame: Frame | None, line: Line) -> SourceLine:
+    def of(cls, frame: Frame | None, lines: SourceText) -> SourceLine:
         """The place of a frame; one without a file where there is none."""
         if frame is None:
             return cls("", "")
         file = frame.short.rpartition(":")[0]
-        return cls(file, line(frame) or f"line {frame.line}")
+        return cls(file, frame.text_in(lines) or f"line {frame.line}")
 
 
 class Meaning(NamedTuple):
@@ -53,10 +52,10 @@ class Meaning(NamedTuple):
     place: SourceLine
 
     @classmethod
-    def of(cls, c: Collective, line: Line) -> Meaning:
+    def of(cls, c: Collective, lines: SourceText) -> Meaning:
         """The meaning of a collective; the order of its axes does not matter."""
         axes = None if c.axes is None else tuple(sorted(map(axis_text, c.axes)))
-        return cls(c.kind, axes, c.dtype, c.phase, SourceLine.of(c.source, line))
+        return cls(c.kind, axes, c.dtype, c.phase, SourceLine.of(c.source, lines))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,15 +105,15 @@ _RELAXED: tuple[tuple[str, Callable[[Meaning], Any]], ...] = (
 def match_collectives(
     before: Iterable[Collective],
     after: Iterable[Collective],
-    line_before: Line = lambda frame: "",
-    line_after: Line = lambda frame: "",
+    lines_before: SourceText = MappingProxyType({}),
+    lines_after: SourceText = MappingProxyType({}),
     *,
     of: str = "b",
 ) -> tuple[CollectiveChange, ...]:
     """Which collectives of two reports differ, matched by meaning, the largest difference of bytes first; `of` names
-    the second, `line_before` and `line_after` give a source line's text. Bytes and runs add up to the totals'
+    the second, `lines_before` and `lines_after` are the sources' lines. Bytes and runs add up to the totals'
     difference; swapped reports give swapped changes."""
-    olds, news = _by_meaning(before, line_before), _by_meaning(after, line_after)
+    olds, news = _by_meaning(before, lines_before), _by_meaning(after, lines_after)
     changes = [
         CollectiveChange(of=of, what=_grown(olds[m], news[m]), before=olds[m], after=news[m])
         for m in olds.keys() & news.keys()
@@ -130,8 +129,8 @@ def match_collectives(
     return tuple(sorted(changes, key=_weight))
 
 
-def _by_meaning(collectives: Iterable[Collective], line: Line) -> dict[Meaning, CollectiveTotal]:
-    groups = grouped((Meaning.of(c, line), c) for c in collectives)
+def _by_meaning(collectives: Iterable[Collective], lines: SourceText) -> dict[Meaning, CollectiveTotal]:
+    groups = grouped((Meaning.of(c, lines), c) for c in collectives)
     return {m: CollectiveTotal(m, f"{m.kind} over {axes_words(c[0].axes)}", tuple(c)) for m, c in groups.items()}
 
 

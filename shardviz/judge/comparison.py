@@ -20,9 +20,10 @@ from shardviz.judge.changes import CollectiveChange, SourceLine, match_collectiv
 from shardviz.judge.report import Report
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name
-from shardviz.records import CollectiveTotal, Frame, Value, sum_collectives
+from shardviz.records import CollectiveTotal, Value, sum_collectives
 from shardviz.records.collectives import axes_words
 from shardviz.records.options import Option
+from shardviz.records.values import SourceText
 from shardviz.visible import Visible
 
 
@@ -102,7 +103,7 @@ class Comparison(Visible):
         notes: what cannot be compared, and why.
     """
 
-    width: ClassVar[int | None] = 120
+    _width: ClassVar[int | None] = 120
 
     names: tuple[str, ...]
     level: str
@@ -113,7 +114,7 @@ class Comparison(Visible):
     collectives: tuple[CollectiveChange, ...]
     amounts: tuple[Amount, ...]
     notes: tuple[str, ...] = ()
-    source: Mapping[str, Mapping[int, str]]
+    source: SourceText
     options: Mapping[str, Mapping[str, Option]] = field(default_factory=dict)
 
     @property
@@ -158,10 +159,6 @@ class Comparison(Visible):
                 return each
         have = ", ".join(repr(a.name) for a in self.amounts if a.of == of)
         raise ShardvizError(f"amount({name!r}, of={of!r}): there are {have or 'none of that report'}")
-
-    def line(self, frame: Frame | None) -> str:
-        """The text of a source line, stripped; empty where it is not known."""
-        return "" if frame is None else self.source.get(frame.file, {}).get(frame.line, "").strip()
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The comparison as JSON text: names, level, and what differs; bytes, seconds and FLOPs on one device."""
@@ -242,7 +239,7 @@ def compare(
     values, moved, amounts = list[ValueChange](), list[CollectiveChange](), list[Amount]()
     for name, after in others:
         values += _values(name, before, after)
-        moved += match_collectives(before.collectives, after.collectives, before.line, after.line, of=name)
+        moved += match_collectives(before.collectives, after.collectives, before.source, after.source, of=name)
         amounts += _amounts(name, (before, costs[base]), (after, costs[name]))
     return Comparison(
         names=tuple(reports),
@@ -333,7 +330,7 @@ def _intermediates(report: Report) -> dict[tuple[SourceLine, str], list[Value]]:
     by_place: dict[tuple[SourceLine, str], list[Value]] = {}
     for value in report.intermediates:
         if value.source is not None:
-            by_place.setdefault((SourceLine.of(value.source, report.line), value.label or value.op), []).append(value)
+            by_place.setdefault((SourceLine.of(value.source, report.source), value.label or value.op), []).append(value)
     return by_place
 
 

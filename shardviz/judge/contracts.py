@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from shardviz.costs import Machine
 from shardviz.costs.step_cost import cost_of, memory_parts
@@ -20,9 +21,27 @@ from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_name
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, format_seconds, plural
-from shardviz.records.collectives import Collectives
+from shardviz.records.collectives import Collectives, said
 from shardviz.records.limits import Limit, limit_of
 from shardviz.records.report import ReportRecord
+
+
+def forbid(report: ReportRecord, kind: str | Sequence[str] | None = None, **where: Any) -> None:
+    """Raises if there is such a collective, with the source line of each that there is.
+
+        report.forbid("all-gather", inside="loop", origin="partitioner", larger_than="100 MB")
+
+    Args:
+        kind, where: as `report.collectives.where`.
+
+    Raises:
+        ContractError: if there is one; it is an AssertionError too.
+        ShardvizError: for a kind, place or origin that does not exist.
+    """
+    forbidden = report.collectives.where(kind, **where)
+    if forbidden:
+        many = plural(len(forbidden), "collective")
+        raise ContractError(f"{_heading(report)}: forbid({said(kind, where)}) found {many}:\n{forbidden.listed()}")
 
 
 def require(
@@ -79,7 +98,12 @@ def require(
     for wanted in (sharded,) if isinstance(sharded, str) else sharded or ():
         broken += _sharded(report, wanted)
     if broken:
-        raise ContractError(f"{report.heading} is not as required:\n" + "\n".join(f"  {line}" for line in broken))
+        raise ContractError(f"{_heading(report)} is not as required:\n" + "\n".join(f"  {line}" for line in broken))
+
+
+def _heading(report: ReportRecord) -> str:
+    """`train_step at level partitioned for tpu v5p:4x4x4`."""
+    return f"{report.program} at level {report.level} for {report.target}"
 
 
 def _fits(report: ReportRecord, wanted: bool, target: str | Machine | None) -> list[str]:

@@ -70,8 +70,8 @@ def golden_of(report: ReportRecord) -> Golden:
     moved: dict[tuple[Any, ...], list[Collective]] = {}
     for c in report.collectives:
         axes = ["irregular groups"] if c.axes is None else sorted(map(axis_text, c.axes))
-        where = SourceLine.of(c.source, report.line)
-        text = where.text if report.line(c.source) else where.file
+        where = SourceLine.of(c.source, report.source)
+        text = where.text if c.source and c.source.text_in(report.source) else where.file
         moved.setdefault((c.kind, ",".join(axes), c.dtype, text), []).append(c)
     memory = {what: int(size) for what, size in memory_parts(report).items()}
     if report.memory is not None:

@@ -10,18 +10,14 @@ Its data are a `ReportRecord`, of which the rooms below know; `ask` makes `Repor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shardviz import diagnose
-from shardviz.errors import ContractError
-from shardviz.judge.contracts import require
+from shardviz.judge.contracts import forbid, require
 from shardviz.judge.goldens import check_golden
 from shardviz.kept import cached_property
 from shardviz.records import Findings
-from shardviz.records.amounts import plural
-from shardviz.records.collectives import said
 from shardviz.records.report import ReportRecord
 
 
@@ -52,28 +48,11 @@ class Report(ReportRecord):
         """The findings, with seconds on a machine.
 
         Args:
-            target: the machine, as `sv.cost` takes it, or what that gave for this report.
+            target: the machine, as `sv.cost` takes it, or what that gave for this report; None for the report's own.
 
         Raises:
             TargetError, MeshError: as `sv.cost`.
         """
-        return diagnose.findings(self, target)
+        return self._findings if target is None else diagnose.findings(self, target)
 
-    def forbid(self, kind: str | Sequence[str] | None = None, **where: Any) -> None:
-        """Raises if there is such a collective, with the source line of each that there is.
-
-            report.forbid("all-gather", inside="loop", origin="partitioner", larger_than="100 MB")
-
-        Args:
-            kind, where: as `report.collectives.where`.
-
-        Raises:
-            ContractError: if there is one; it is an AssertionError too.
-            ShardvizError: for a kind, place or origin that does not exist.
-        """
-        forbidden = self.collectives.where(kind, **where)
-        if forbidden:
-            many = plural(len(forbidden), "collective")
-            raise ContractError(f"{self.heading}: forbid({said(kind, where)}) found {many}:\n{forbidden.listed()}")
-
-    require, check_golden = require, check_golden
+    forbid, require, check_golden = forbid, require, check_golden

@@ -36,6 +36,7 @@ from shardviz.paint.json import json_of
 from shardviz.paint.saved import PICTURES
 from shardviz.program.rules import patterns_of
 from shardviz.records.amounts import plural
+from shardviz.records.report import values_of
 from shardviz.view.cards import offers_document, preview_document, severity_words
 from shardviz.view.difference import difference_pane
 from shardviz.view.document import Block, Document, Piece, Section, Table, document
@@ -52,9 +53,10 @@ from shardviz.view.panes import (
     shard_map_pane,
     values_pane,
 )
-from shardviz.view.rosetta import found_value, read_rosetta, value_rosetta
+from shardviz.view.rosetta import read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
 from shardviz.view.stages import MOST_ROWS, stages_shown
+from shardviz.view.values import found_value
 from shardviz.view.verdict import verdict_document
 from shardviz.visible import bundle
 
@@ -148,7 +150,7 @@ def _why(explorer: Explorer) -> Json:
 
 def _values(explorer: Explorer) -> Json:
     report, changed = explorer.report, explorer.state.changed
-    matches, total = found_values(report, changed, explorer.query), len(report.values)
+    matches, total = found_values(report, changed, explorer.query), len(values_of(report))
     counts = {"found": len(matches), "total": total, "said": found_words(len(matches), total)}
     return pane(values_pane(report, matches, changed), **counts)
 

@@ -129,4 +129,4 @@ def _chosen(timeline: Timeline, event: Event) -> tuple[Piece, ...]:
     if event.source is None:
         return about
     ways = (words(f"its {what}", selects=(f"{what} of", _at(event))) for what in ("collectives", "values"))
-    return (*about, line(event.source, timeline.line(event.source)), *ways)
+    return (*about, line(event.source, timeline.source), *ways)

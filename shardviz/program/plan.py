@@ -365,8 +365,9 @@ class Plan:
             plan.with_options("host-offload xla_tpu_scoped_vmem_limit_kib=98304")
 
         Args:
-            options: a mapping of names to bools, numbers or texts; or text: names of `sv.option_sets`, and flags as
-                XLA_FLAGS and LIBTPU_INIT_ARGS have them; or several of these. Of two values of one name the last holds.
+            options: a mapping of names to bools, numbers or texts; or text: names of `sv.gallery.option_sets`, and
+                flags as XLA_FLAGS and LIBTPU_INIT_ARGS have them; or several of these. Of two values of one name the
+                last holds.
 
         Raises:
             ShardvizError: for what can be no option. What the compiler does not know or take, it says itself when the

@@ -12,7 +12,7 @@ from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_name, axis_text
 from shardviz.records.amounts import format_bytes, format_count, plural
 from shardviz.records.limits import amount_of
-from shardviz.records.values import Frame
+from shardviz.records.values import Frame, SourceText
 
 KINDS = (
     "all-gather",
@@ -157,6 +157,11 @@ class TargetCollective:
     algorithm: str = ""
 
 
+def runs_as(name: str, runs: Iterable[TargetCollective]) -> tuple[TargetCollective, ...]:
+    """Those of a target's collectives that carry out the partitioner's of this name; empty where none is known to."""
+    return tuple(run for run in runs if name in run.stands_for)
+
+
 _PLACES = ("loop", "conditional")
 _ORIGINS = ("user", "partitioner")
 _SHOWN = 8
@@ -181,9 +186,9 @@ class Collectives(tuple[Collective, ...]):
       all-gather over data, float32 4 B → 4 B × 1, partitioner's, model.py:7
     """
 
-    lines: Mapping[str, Mapping[int, str]]
+    lines: SourceText
 
-    def __new__(cls, of: Iterable[Collective] = (), lines: Mapping[str, Mapping[int, str]] | None = None) -> Self:
+    def __new__(cls, of: Iterable[Collective] = (), lines: SourceText | None = None) -> Self:
         """`lines`: file → line number → text of the source."""
         self = super().__new__(cls, of)
         self.lines = lines or {}
@@ -265,7 +270,7 @@ class Collectives(tuple[Collective, ...]):
         return "\n".join(lines + ([f"  … and {len(ranked) - _SHOWN:,} more"] if len(ranked) > _SHOWN else []))
 
     def _words(self, c: Collective) -> str:
-        text = "" if c.source is None else self.lines.get(c.source.file, {}).get(c.source.line, "").strip()
+        text = c.source.text_in(self.lines) if c.source else ""
         where = f", {c.source.short}" if c.source else ""
         sizes = f"{format_bytes(c.operand_bytes)} → {format_bytes(c.result_bytes)} × {format_count(c.count)}"
         return f"{c.kind} over {axes_words(c.axes)}, {c.dtype} {sizes}, {c.origin}'s{where}  {text}".rstrip()

@@ -79,8 +79,8 @@ def _read(part: str) -> dict[str, Option]:
         return {_checked_name(name): _checked(name, _value(value))}
     if name not in option_sets:
         raise ShardvizError(
-            f"options: {excerpt(repr(part))} is neither a flag such as xla_a=true nor a set of options; sv.option_sets "
-            f"has {', '.join(option_sets)}"
+            f"options: {excerpt(repr(part))} is neither a flag such as xla_a=true nor a set of options; "
+            f"sv.gallery.option_sets has {', '.join(option_sets)}"
         )
     return dict(option_sets[name].options)
 

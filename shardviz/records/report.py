@@ -22,7 +22,7 @@ from shardviz.records.findings import Finding
 from shardviz.records.options import Option, OptionName
 from shardviz.records.schedule import Scheduled
 from shardviz.records.sums import Cost
-from shardviz.records.values import Frame, Memory, Residual, Value
+from shardviz.records.values import Frame, Memory, Residual, SourceText, Value
 from shardviz.records.variants import Variant
 from shardviz.records.work import Product
 from shardviz.visible import Visible
@@ -149,7 +149,7 @@ class ReportRecord(Visible):
     memory: Memory | None = None
     cost: Cost | None = None
     diagnostics: tuple[Finding, ...] = ()
-    source: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    source: SourceText = field(default_factory=dict)
     stages: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -164,60 +164,14 @@ class ReportRecord(Visible):
         object.__setattr__(self, "collectives", Collectives(self.collectives, self.source))
 
     @property
-    def heading(self) -> str:
-        """`train_step at level partitioned for tpu v5p:4x4x4`."""
-        return f"{self.program} at level {self.level} for {self.target}"
-
-    @property
     def mesh(self) -> DeviceMesh:
         """The device mesh."""
         return self.plan.mesh
 
     @property
-    def values(self) -> tuple[Value, ...]:
-        """Every value: arguments, outputs and intermediates."""
-        return (*self.arguments, *self.outputs, *self.intermediates)
-
-    @property
-    def roles(self) -> Iterator[tuple[str, Value]]:
-        """Every value with what it is: `argument`, `output` or `intermediate`."""
-        for role, values in (
-            ("argument", self.arguments),
-            ("output", self.outputs),
-            ("intermediate", self.intermediates),
-        ):
-            yield from ((role, value) for value in values)
-
-    @property
     def residual_bytes(self) -> float:
         """Bytes on one device that are kept from the forward pass to the backward pass, arguments not counted."""
         return sum(r.value.bytes_per_device or 0 for r in self.residuals if r.takes_memory)
-
-    @property
-    def held(self) -> tuple[Value, ...]:
-        """The arguments that the program takes of the device's own memory: used, and not on the host."""
-        return tuple(v for v in self.arguments if not (v.on_host or v.unused))
-
-    @property
-    def unused_bytes(self) -> dict[str, float]:
-        """Tree path → bytes on one device of the arguments that no result needs.
-
-        JAX leaves them out of the program, which takes none of these bytes; where their owner holds them on the
-        devices, they lie there besides.
-        """
-        return {v.name: v.bytes_per_device or 0.0 for v in self.arguments if v.unused and not v.on_host}
-
-    @property
-    def host_bytes(self) -> float:
-        """Bytes of the host's memory that the program takes for one device: by the compiler's plan, or of what the plan
-        puts there."""
-        if self.memory is not None and self.memory.host is not None:
-            return float(self.memory.host.total)
-        return sum(v.bytes_per_device or 0.0 for v in (*self.arguments, *self.outputs) if v.on_host and not v.unused)
-
-    def runs_as(self, name: str) -> tuple[TargetCollective, ...]:
-        """What the target runs for one of `collectives`, by its name; empty where nothing was found to stand for it."""
-        return tuple(t for t in self.target_collectives if name in t.stands_for)
 
     def value(self, name: str) -> Value:
         """The argument, output or intermediate of this name.
@@ -225,15 +179,11 @@ class ReportRecord(Visible):
         Raises:
             ShardvizError: if there is none; the message lists near names.
         """
-        for value in self.values:
+        for value in values_of(self):
             if value.name == name:
                 return value
         near = [v.name for v in (*self.arguments, *self.outputs) if name.lower() in v.name.lower()][:5]
         raise ShardvizError(f"no value {name!r} in this report" + (f"; there are {', '.join(near)}" if near else ""))
-
-    def line(self, frame: Frame | None) -> str:
-        """The text of a source line, stripped; empty where it is not known."""
-        return "" if frame is None else self.source.get(frame.file, {}).get(frame.line, "").strip()
 
     def to_json(self, *, stages: bool = True, indent: int | None = None) -> str:
         """The report as JSON text with a schema version.
@@ -265,6 +215,20 @@ class ReportRecord(Visible):
             if isinstance(at, int):
                 raise _damaged("report", path, f"a number from 0 to {_LARGEST_WHOLE}, not {_number(at)}")
         return report
+
+
+def values_of(report: ReportRecord) -> tuple[Value, ...]:
+    """Every value of a report: arguments, outputs and intermediates."""
+    return (*report.arguments, *report.outputs, *report.intermediates)
+
+
+def host_bytes(report: ReportRecord) -> float:
+    """Bytes of the host's memory that the program takes for one device: by the compiler's plan, or of what the plan
+    puts there."""
+    if report.memory is not None and report.memory.host is not None:
+        return float(report.memory.host.total)
+    values = (*report.arguments, *report.outputs)
+    return sum(v.bytes_per_device or 0.0 for v in values if v.on_host and not v.unused)
 
 
 def read_versioned(text: str, kind: str, version: int) -> dict[str, Any]:

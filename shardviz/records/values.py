@@ -9,6 +9,9 @@ from shardviz.errors import ShardvizError, excerpt
 from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_text
 
+SourceText = Mapping[str, Mapping[int, str]]
+"""File → line number → text: `Report.source`."""
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -39,6 +42,10 @@ class Frame:
     def bare(self) -> Frame:
         """The line alone, of whichever function: what rows are summed by."""
         return Frame(self.file, self.line)
+
+    def text_in(self, lines: SourceText) -> str:
+        """The text of the line, stripped; empty where it is not known."""
+        return lines.get(self.file, {}).get(self.line, "").strip()
 
 
 @dataclass(frozen=True)
@@ -148,6 +155,20 @@ class Value:
         if self.unused:
             parts.append("unused")
         return ", ".join(parts)
+
+
+def on_device(values: Iterable[Value]) -> tuple[Value, ...]:
+    """Those that take the device's own memory in the program: used, and not on the host."""
+    return tuple(v for v in values if not (v.on_host or v.unused))
+
+
+def unused_bytes(arguments: Iterable[Value]) -> dict[str, float]:
+    """Tree path → bytes on one device of the arguments that no result needs.
+
+    JAX leaves them out of the program, which takes none of these bytes; where their owner holds them on the devices,
+    they lie there besides.
+    """
+    return {v.name: v.bytes_per_device or 0.0 for v in arguments if v.unused and not v.on_host}
 
 
 def donated_bytes(arguments: Iterable[Value]) -> list[float]:

@@ -36,7 +36,7 @@ class Tried:
     @property
     def alike(self) -> tuple[str, str]:
         """Seconds in three digits and bytes in two: what costs the same is the same, its mirror image, or nearly so."""
-        return f"{self.score.seconds:.2e}", f"{self.score.needed:.1e}"
+        return f"{self.score.seconds:.2e}", f"{self.score.needs.total:.1e}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class Search(Visible):
         note: what was not done, and why; empty where all was.
     """
 
-    width: ClassVar[int | None] = 140
+    _width: ClassVar[int | None] = 140
 
     program: str
     target: str
@@ -141,13 +141,13 @@ class Search(Visible):
     @property
     def front(self) -> tuple[Tried, ...]:
         """The candidates than which none is both faster and smaller, the fastest first; only what may fit."""
-        may_fit = (each for each in self.tried if each.score.fits is not False)
-        return pareto(may_fit, lambda each: (each.score.seconds, each.score.needed))
+        may_fit = (each for each in self.tried if each.score.needs.fits is not False)
+        return pareto(may_fit, lambda each: (each.score.seconds, each.score.needs.total))
 
     @property
     def too_large(self) -> tuple[Tried, ...]:
         """The candidates that do not fit by their estimate, the fastest first."""
-        return tuple(sorted((t for t in self.tried if t.score.fits is False), key=lambda t: t.score.seconds))
+        return tuple(sorted((t for t in self.tried if t.score.needs.fits is False), key=lambda t: t.score.seconds))
 
     @property
     def knee(self) -> Tried | None:
@@ -165,7 +165,9 @@ class Search(Visible):
             return ()
         best = self.best.score
         most = best.seconds * (1 + _NEAR)
-        return tuple(t for t in self.front[::-1] if t.score.seconds <= most and t.score.needed < 0.9 * best.needed)
+        return tuple(
+            t for t in self.front[::-1] if t.score.seconds <= most and t.score.needs.total < 0.9 * best.needs.total
+        )
 
     def seconds_of(self, each: Tried) -> float:
         """A candidate's step: by its report where it is offered, else by its score."""
@@ -206,7 +208,7 @@ def why_not(best: Tried, alternatives: Sequence[tuple[str, Tried]]) -> tuple[Why
             chosen=_decided(decision, best.choice),
             other=_decided(decision, other.choice, best.choice),
             seconds=other.score.seconds - best.score.seconds,
-            bytes=other.score.needed - best.score.needed,
+            bytes=other.score.needs.total - best.score.needs.total,
             reason=reason(best.score, other.score),
             alternative=other,
         )
@@ -232,9 +234,8 @@ def _decided(decision: str, choice: Choice, than: Choice | None = None) -> str:
 def reason(best: Score, other: Score) -> str:
     """Why another candidate is worse (or better): what of it takes longest more, and memory that it has not."""
     reasons = []
-    if other.over:
-        assert other.usable is not None
-        reasons.append(f"needs {format_bytes(other.needed)} of {format_bytes(other.usable)}")
+    if other.over and other.needs.usable is not None:
+        reasons.append(f"needs {format_bytes(other.needs.total)} of {format_bytes(other.needs.usable)}")
     ours = {(m.kind, m.axes): m for m in best.moved}
     parts: list[tuple[float, str]] = []
     for m in other.moved:

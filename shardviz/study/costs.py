@@ -36,7 +36,7 @@ class CostTable(Visible):
         costs: name → cost, in the order given.
     """
 
-    width: ClassVar[int | None] = 120
+    _width: ClassVar[int | None] = 120
 
     costs: Mapping[str, StepCost]
 

@@ -1,6 +1,6 @@
 """Exercises: predict how the compiler shards a program, then have it say so, with what was missed and why.
 
-    exercise = sv.exercise(program, plan, ask="collectives")
+    exercise = sv.lessons.exercise(program, plan, ask="collectives")
     exercise                                                  # the question
     exercise.answer([("all-reduce", "model", "65.5 kB")])     # what one expects
     exercise.reveal()                                         # the compiler's answer, and a score
@@ -113,7 +113,7 @@ class Result(Visible):
 
 @dataclass(eq=False, repr=False)
 class Exercise(Visible):
-    """A question about a program under a plan; made by `sv.exercise`.
+    """A question about a program under a plan; made by `sv.lessons.exercise`.
 
     Attributes:
         program, plan: what is asked about.
@@ -466,7 +466,7 @@ def exercise(
         >>> import shardviz as sv
         >>> mlp = sv.gallery.mlp()
         >>> plans = {"plan": mlp.plan, "other": mlp.plan.with_spec("params[1]['w']", None)}
-        >>> exercise = sv.exercise(mlp, **plans, ask="cheaper", level="propagated", target="tpu v5e:2x4")
+        >>> exercise = sv.lessons.exercise(mlp, **plans, ask="cheaper", level="propagated", target="tpu v5e:2x4")
         >>> exercise.answer("B").reveal().score
         1.0
     """
@@ -520,8 +520,8 @@ def scores(*exercises: Any) -> Scores:
 
     Examples:
         >>> import shardviz as sv
-        >>> exercise = sv.exercise(sv.gallery.mlp(), ask="collectives", title="mlp")
-        >>> sv.scores(exercise).score
+        >>> exercise = sv.lessons.exercise(sv.gallery.mlp(), ask="collectives", title="mlp")
+        >>> sv.lessons.scores(exercise).score
         0.0
     """
     return Scores(exercises)

@@ -54,8 +54,9 @@ class Finalists:
 
     def may_fit(self, each: Tried) -> bool:
         """Whether the estimate, its error and what the compiler said of others leave it possible that it fits."""
-        usable = each.score.usable
-        return usable is None or each.score.needed * self._higher * (1 - each.score.margin[0]) <= usable
+        needs = each.score.needs
+        less = needs.margin[0] if needs.margin else 0.0
+        return needs.usable is None or needs.total * self._higher * (1 - less) <= needs.usable
 
     def hope(self, each: Tried) -> bool:
         """Whether it is worth asking about; what costs the same as another that was asked about is nearly the same."""
@@ -89,7 +90,7 @@ class Finalists:
         if level == "compiled" and memory is not None:
             accepted = memory.fits
         if accepted is False and memory is not None:
-            self._higher = max(self._higher, memory.takes / each.score.needed)
+            self._higher = max(self._higher, memory.takes / each.score.needs.total)
             why = f"does not fit: {format_bytes(memory.takes)} of {format_bytes(memory.hbm or 0)}"
             self.fallen.append(Fallen(each.text, level, why))
             return

@@ -174,7 +174,7 @@ class Judge:
         """A plan of the program, judged. Raises ShardvizError if it does not run."""
         if self.machine is not None:
             score = Scorer(program, self.machine, self.lowered_for)(plan)
-            return Judged(score.seconds, sum(m.bytes for m in score.moved), score.needed, score.usable)
+            return Judged(score.seconds, sum(m.bytes for m in score.moved), score.needs.total, score.needs.usable)
         report = sketch(program, plan, self.lowered_for)
         moved = sum(c.assumed_bytes for c in report.collectives)
         return Judged(None, moved, footprint(report).needed, None, report.cost.dot_flops if report.cost else 0.0)

@@ -204,7 +204,7 @@ class Mends(Visible):
         finished: whether all was tried; else it was stopped, or goes on.
     """
 
-    width: ClassVar[int | None] = 120
+    _width: ClassVar[int | None] = 120
 
     program: str
     target: str

@@ -1,6 +1,6 @@
 """Puzzles: find a plan that is as fast as par and takes no more memory; the compiler keeps the score.
 
-    puzzle = sv.puzzle(program, {"data": 4, "model": 2}, target="tpu v5e:2x4", par=experts_plan)
+    puzzle = sv.lessons.puzzle(program, {"data": 4, "model": 2}, target="tpu v5e:2x4", par=experts_plan)
     puzzle                           # the program, the machine, and par in seconds and bytes
     puzzle.widget()                  # the explorer, a button for the score and one for the solution
     puzzle.answer(sv.Plan(...))      # the same in code: an `Attempt` with its stars and hints
@@ -119,7 +119,7 @@ class Solution(Visible):
 
 @dataclass(eq=False, repr=False)
 class Puzzle(Visible):
-    """A program for which a plan is wanted; made by `sv.puzzle`.
+    """A program for which a plan is wanted; made by `sv.lessons.puzzle`.
 
     Attributes:
         program: the program.
@@ -257,7 +257,7 @@ def puzzle(
     Examples:
         >>> import shardviz as sv
         >>> mlp = sv.gallery.mlp()
-        >>> puzzle = sv.puzzle(mlp, {"data": 2, "model": 4}, target="tpu v5e:2x4", par=mlp.plan, level="propagated")
+        >>> puzzle = sv.lessons.puzzle(mlp, mlp.plan.mesh, target="tpu v5e:2x4", par=mlp.plan, level="propagated")
         >>> puzzle.answer(mlp.plan).stars
         3
     """

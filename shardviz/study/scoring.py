@@ -12,14 +12,14 @@ from typing import Any
 
 from shardviz.ask.program import Program, sketch
 from shardviz.costs import Machine
-from shardviz.costs.footprint import fits_by_estimate
 from shardviz.costs.orders import MESH_UTILS, reordered
-from shardviz.costs.step_cost import StepCost, cost_of
+from shardviz.costs.step_cost import Needs, StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
+from shardviz.records.values import on_device
 
 _HIDDEN = 0.02
 """The share of communication that counts though the walk hides it: of two steps as long, that with less is better."""
@@ -47,9 +47,7 @@ class Score:
         compute, memory: seconds of matrix products, and of reading and writing memory.
         moved: what is communicated, the longest first.
         flops: of one device.
-        needed: bytes of main memory that one device needs; an estimate.
-        usable: bytes that one device has; None where not known.
-        margin: the shares of `needed` by which the compiler's plan may be less, and more.
+        needs: the memory that one device needs, an estimate.
         unknown: collectives whose time or count is not known, which are left out.
     """
 
@@ -60,20 +58,13 @@ class Score:
     memory: float
     moved: tuple[Moved, ...]
     flops: float
-    needed: float
-    usable: float | None
-    margin: tuple[float, float]
+    needs: Needs
     unknown: int = 0
 
     @property
     def over(self) -> float:
         """The share of the memory that is too much, as the estimate stands; 0 where it fits."""
-        return 0.0 if self.usable is None else max(0.0, self.needed / self.usable - 1)
-
-    @property
-    def fits(self) -> bool | None:
-        """Whether it fits beyond the estimate's error, does not, or (None) that cannot be told."""
-        return fits_by_estimate(self.needed, self.margin, self.usable)
+        return self._over(1.0)
 
     @property
     def rank(self) -> float:
@@ -82,9 +73,11 @@ class Score:
 
     def rank_at(self, higher: float) -> float:
         """The rank if so many times the memory is needed as is estimated."""
-        over = 0.0 if self.usable is None else max(0.0, self.needed * higher / self.usable - 1)
-        seconds = self.seconds + _HIDDEN * self.communication
+        over, seconds = self._over(higher), self.seconds + _HIDDEN * self.communication
         return seconds * (1 + _TOO_MUCH * over) + (seconds if over else 0.0)
+
+    def _over(self, higher: float) -> float:
+        return 0.0 if self.needs.usable is None else max(0.0, self.needs.total * higher / self.needs.usable - 1)
 
     @property
     def communication(self) -> float:
@@ -108,9 +101,7 @@ def score_of(cost: StepCost) -> Score:
         memory=cost.step.memory,
         moved=tuple(sorted(moved, key=lambda m: -m.seconds)),
         flops=cost.step.flops,
-        needed=cost.needs.total,
-        usable=cost.needs.usable,
-        margin=cost.needs.margin or (0.0, 0.0),
+        needs=cost.needs,
         unknown=len(cost.unknown),
     )
 
@@ -191,7 +182,7 @@ def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
     for row in counted:
         dtype = row.dtype if chip.rate_of(row.dtype) else next(iter(rated), "bfloat16")
         seconds += row.dot_flops / (chip.flops(dtype) * count)
-    nbytes = sum(v.bytes_per_device or 0.0 for v in (*whole.held, *whole.outputs))
+    nbytes = sum(v.bytes_per_device or 0.0 for v in (*on_device(whole.arguments), *whole.outputs))
     return Floor(compute=seconds, memory=nbytes / (chip.needs("hbm_bytes_per_s") * count), links=0.0)
 
 

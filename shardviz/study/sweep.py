@@ -90,7 +90,7 @@ class Sweep(Visible):
         left: how many points were not answered, where it was interrupted.
     """
 
-    width: ClassVar[int | None] = 140
+    _width: ClassVar[int | None] = 140
 
     over: Mapping[str, tuple[Any, ...]]
     level: str

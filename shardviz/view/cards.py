@@ -19,6 +19,7 @@ from shardviz.records.findings import Finding
 from shardviz.records.options import options_text
 from shardviz.records.report import LEVELS, Constrained, PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
+from shardviz.records.values import on_device
 from shardviz.view.document import (
     Block,
     Document,
@@ -311,7 +312,7 @@ def memory_pieces(results: Results) -> Iterator[Piece]:
     if plan is not None and plan.target != "cpu":
         yield words(f"{format_bytes(plan.set_aside)} by the {plan.target} compiler's plan")
         return
-    size, unknown = total_bytes(report.held)
+    size, unknown = total_bytes(on_device(report.arguments))
     planned = (
         "" if plan is None else f"{format_bytes(plan.set_aside)} by the CPU compiler's plan. {CPU_CAUTION} {CPU_DETAIL}"
     )

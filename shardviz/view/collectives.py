@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from shardviz.judge.report import Report
 from shardviz.records import Collective, Frame, TargetCollective
 from shardviz.records.amounts import COUNT_NOT_KNOWN, format_bytes, format_count, format_seconds, plural
-from shardviz.records.collectives import axes_words
+from shardviz.records.collectives import axes_words, runs_as
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
+from shardviz.records.values import SourceText
 from shardviz.view.document import (
     Block,
-    LineText,
     Part,
     Piece,
     Section,
@@ -70,11 +70,11 @@ def collectives_section(report: Report) -> Section:
     most_first = sorted(collectives, key=lambda c: (-c.assumed_bytes, c.kind, c.name))
     every = section(
         f"All {plural(len(collectives), 'collective')}, the most bytes first",
-        collectives_table(most_first, line_text=report.line),
+        collectives_table(most_first, lines=report.source),
         fold="closed",
         brief=True,
     )
-    sums = sums_table(collectives, "axes"), sums_table(collectives, "source", line_text=report.line)
+    sums = sums_table(collectives, "axes"), sums_table(collectives, "source", lines=report.source)
     return section("Collectives", kinds_table(collectives), *sums, every, lead=total_of(collectives).sentence)
 
 
@@ -95,7 +95,7 @@ def sums_table(
     collectives: Sequence[Collective],
     key: str,
     *,
-    line_text: LineText | None = None,
+    lines: SourceText | None = None,
     timed: bool = False,
     brief: bool = False,
     most: int = 10,
@@ -118,7 +118,7 @@ def sums_table(
     longest = max(map(amount, totals), default=0.0) or 1.0
     return table(
         totals,
-        ("", lambda t: _key(t, key, line_text)),
+        ("", lambda t: _key(t, key, lines)),
         ("", lambda t: bar(map(stretch, t.parts))),
         (right(what), lambda t: words(text(t), strong=True, tip=t.sentence)),
         None if brief else (right("runs"), lambda t: t.runs_text),
@@ -129,18 +129,18 @@ def sums_table(
     )
 
 
-def _key(total: CollectiveTotal, key: str, line_text: LineText | None) -> Piece:
+def _key(total: CollectiveTotal, key: str, lines: SourceText | None) -> Piece:
     if key == "axes":
         return axes(total.axes)
     if key == "source":
-        return line(total.key if isinstance(total.key, Frame) else None, line_text or "")
+        return line(total.key if isinstance(total.key, Frame) else None, lines)
     return words(total.label)
 
 
 def collectives_table(
     collectives: Sequence[Collective],
     *,
-    line_text: LineText | None = None,
+    lines: SourceText | None = None,
     runs: TargetRuns | None = None,
     compact: bool = False,
     asks: bool = False,
@@ -149,11 +149,11 @@ def collectives_table(
 ) -> Table:
     """Each collective in the order given: operand bytes of a run on one device, total and time over the whole step, the
     formula below. `runs` adds a column of what the target runs in its place; `compact` puts phase and line below the
-    kind; with `asks` it can be asked of each why it is there; without `line_text` a line is its number only."""
+    kind; with `asks` it can be asked of each why it is there; without `lines` a line is its number only."""
     timed = any(c.seconds is not None for c in collectives)
 
     def source(c: Collective) -> Piece:
-        return line(c.source, line_text or "")
+        return line(c.source, lines)
 
     def kind(c: Collective) -> tuple[Piece, ...]:
         of = (words(f"of {c.operand}", quiet=True),) if c.operand else ()
@@ -204,7 +204,7 @@ def runs_text(report: Report) -> str:
         return ""
     done = Counter(word for run in runs for word in run.how)
     parts = [f"{done[word]} {text_of}" for word, text_of in HOW_WORDS.items() if done[word]]
-    left = [c for c in report.collectives if not report.runs_as(c.name)]
+    left = [c for c in report.collectives if not runs_as(c.name, runs)]
     text = f"{plural(len(report.collectives), 'collective')} after the partitioner, {len(runs)} in the final HLO"
     text += f": {', '.join(parts)}" if parts else ""
     return text + (f"; {len(left):,} of the partitioner's not matched" if left else "")
@@ -266,7 +266,7 @@ class TargetRuns:
     def cell(self, c: Collective) -> tuple[Piece, ...]:
         """How the target's collectives differ from it; `as partitioned` where they do not."""
         pieces: list[Piece] = []
-        for run in self.report.runs_as(c.name):
+        for run in runs_as(c.name, self.report.target_collectives):
             pieces += [words(";")] if pieces else []
             pieces += self.pieces(run, c)
         return tuple(pieces) or (words("not matched", quiet=True),)
@@ -285,7 +285,7 @@ class TargetRuns:
 
     def formulas(self, c: Collective) -> tuple[Block, ...]:
         """The formulas of what the target runs, where they differ."""
-        timed = [self.timed.get(run.collective.name) for run in self.report.runs_as(c.name)]
+        timed = [self.timed.get(run.collective.name) for run in runs_as(c.name, self.report.target_collectives)]
         return tuple(
             paragraph(words(f"final HLO, {run.name}:", quiet=True), code(run.formula), quiet=True)
             for run in timed

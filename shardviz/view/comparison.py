@@ -201,7 +201,7 @@ def _collectives_section(comparison: Comparison) -> Section:
         (right("runs"), lambda change: _arrow([t and t.runs_text for t in (change.before, change.after)])),
         (right("operand bytes"), lambda change: _arrow([t and t.bytes_text for t in (change.before, change.after)])),
         (right("difference"), lambda change: nbytes_difference(change.bytes)),
-        ("line", lambda change: tuple(line(frame, comparison.line) for frame in _lines(change))),
+        ("line", lambda change: tuple(line(frame, comparison.source) for frame in _lines(change))),
         most=_MOST_COLLECTIVES,
         noun="change",
         name="collectives",

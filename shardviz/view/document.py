@@ -26,6 +26,7 @@ from shardviz.records import Frame, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape
 from shardviz.records.collectives import axes_words
 from shardviz.records.sums import NO_SOURCE
+from shardviz.records.values import SourceText
 from shardviz.view.glossary import GLOSSARY
 
 Kind = Literal["words", "term", "code", "axes", "mesh", "spec", "bar", "line", "ask"]
@@ -289,21 +290,18 @@ def bar(parts: Iterable[Part]) -> Piece:
     return Piece(text="", kind="bar", value=tuple(parts))
 
 
-LineText = Callable[[Frame | None], str]
-"""From a place in the source to the text of its line: `report.line`."""
-
-
-def line(frame: Frame | None, source: str | LineText = "", *, tip: str = "") -> Piece:
-    """A place in the person's source, with the text of the line; the whole line is its tip where it is too long."""
+def line(frame: Frame | None, lines: SourceText | None = None, *, tip: str = "") -> Piece:
+    """A place in the person's source, with the text of the line where that is known from `lines`; the whole line is its
+    tip where it is too long."""
     if frame is None:
         return words(NO_SOURCE, quiet=True, tip=tip)
-    source = source if isinstance(source, str) else source(frame)
-    if len(source.strip()) > _LONGEST_LINE:
-        tip = tip or source.strip()
+    text = frame.text_in(lines or {})
+    if len(text) > _LONGEST_LINE:
+        tip = tip or text
     return Piece(
         text=frame.short,
         kind="line",
-        value=shorten(source, _LONGEST_LINE),
+        value=shorten(text, _LONGEST_LINE),
         quiet=True,
         tip=tip,
         selects=("line", frame.short),

@@ -18,6 +18,7 @@ from shardviz.explorer.files import SavedSession
 from shardviz.explorer.snapshot import Snapshot
 from shardviz.explorer.texts import Codes
 from shardviz.records.amounts import format_bytes, plural
+from shardviz.records.report import values_of
 from shardviz.view.collectives import sums_table
 from shardviz.view.cost_pictures import machine_figure
 from shardviz.view.document import (
@@ -59,7 +60,7 @@ def headline_pane(now: Snapshot) -> Document:
     texts = [str(report.mesh), plural(report.mesh.size, "device")][not report.mesh.names :]
     texts += [now.machine.target] if now.machine.target != "cpu" else []
     where = [piece for text in texts for piece in (words("·", quiet=True), words(text, quiet=True))][1:]
-    link = words(f"{changed:,} of {len(report.values):,} values", tip="show these values", selects=("changed", ""))
+    link = words(f"{changed:,} of {len(values_of(report)):,} values", tip="show these values", selects=("changed", ""))
     blocks = (paragraph(link, label="last edit changed", quiet=True, name="kpi-changed"),) if changed else ()
     return Document(title=(words(report.program, strong=True), *where), blocks=blocks, mesh=report.mesh)
 
@@ -101,7 +102,7 @@ def _brief(now: Snapshot) -> Document:
     blocks: list[Block] = [*_plans(now)]
     if report.collectives:
         moves, timed = (report.collectives, False) if now.cost is None else (now.cost.partitioned, True)
-        look = {"line_text": report.line, "timed": timed, "brief": True, "most": _MOST_LINES}
+        look = {"lines": report.source, "timed": timed, "brief": True, "most": _MOST_LINES}
         blocks += (sums_table(moves, by, **look) for by in _SUMS)
     arguments, lead = values_table(report.arguments, most=_MOST_VALUES), values_headline(report.arguments)
     blocks.append(section("Arguments", arguments, lead=lead, fold="closed"))

@@ -311,7 +311,7 @@ def _place(entry: _Entry, step: _ComparedStep) -> tuple[Piece, ...]:
     source = spent.source if spent is not None else finding.source if finding is not None else None
     if spent is not None and spent.lines:
         source = step.frames.get(next(iter(spent.lines)))
-    return () if source is None else (line(source, tip=step.results.report.line(source)),)
+    return () if source is None else (line(source, tip=source.text_in(step.results.report.source)),)
 
 
 def _detail(finding: Finding | None) -> tuple[Block, ...]:

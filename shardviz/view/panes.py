@@ -20,7 +20,9 @@ from shardviz.layouts import layout
 from shardviz.program.bind import RulesTable
 from shardviz.records import Alive, Memory, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape, plural
+from shardviz.records.report import host_bytes, values_of
 from shardviz.records.sums import total_of
+from shardviz.records.values import on_device, unused_bytes
 from shardviz.view.collectives import TargetRuns, collectives_table, runs_text, sums_table
 from shardviz.view.cost_pictures import roofline_picture
 from shardviz.view.document import (
@@ -52,7 +54,7 @@ from shardviz.view.report import (
     findings_table,
     stated_text,
 )
-from shardviz.view.rosetta import found_value, sharding_of
+from shardviz.view.rosetta import sharding_of
 from shardviz.view.shard_map import company_blocks, shard_map
 from shardviz.view.show import Shown
 from shardviz.view.step_cost import (
@@ -65,7 +67,7 @@ from shardviz.view.step_cost import (
     step_section,
     work_sections,
 )
-from shardviz.view.values import beside_words, total_bytes, values_table
+from shardviz.view.values import beside_words, found_value, roles, total_bytes, values_table
 
 PAGE = 200
 """Rows of a long table that a pane shows."""
@@ -86,7 +88,7 @@ def found_values(report: Report, changed: Collection[str], query: Query) -> list
     asked, line = str(query.get("text") or "").lower().split(), query.get("line") or ""
     matches = [
         (role, v)
-        for role, v in report.roles
+        for role, v in roles(report)
         if (not query.get("changed") or v.name in changed)
         and (not line or (v.source is not None and v.source.short == line))
         and (not asked or all(word in _searched(role, v) for word in asked))
@@ -134,14 +136,14 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
     if final:
         blocks.append(_runs_words(final, cost))
     sums = [
-        sums_table(report.collectives, key, line_text=report.line, timed=cost is not None, brief=True, most=_MOST_SUMS)
+        sums_table(report.collectives, key, lines=report.source, timed=cost is not None, brief=True, most=_MOST_SUMS)
         for key in ("axes", "phase", "kind", "source")
     ]
     weigh = attrgetter("assumed_bytes" if cost is None else "assumed_seconds")
     shown = [c for c in report.collectives if not line or (c.source is not None and c.source.short == line)]
     table = collectives_table(
         sorted(shown, key=lambda c: (-weigh(c), -c.assumed_bytes, c.kind, c.name)),
-        line_text=report.line,
+        lines=report.source,
         runs=runs if final else None,
         compact=True,
         asks=True,
@@ -202,7 +204,7 @@ def memory_pane(now: Snapshot) -> Document:
     blocks.append(parts_table(parts, usable, whole="in all" if complete else "together"))
     if needs is not None and usable is not None:
         blocks.append(paragraph(needs.source, label="usable", quiet=True))
-    blocks += notes(*beside_words(report.host_bytes, report.unused_bytes))
+    blocks += notes(*beside_words(host_bytes(report), unused_bytes(report.arguments)))
     blocks += _plan_words(plan) if plan is not None else []
     if fits is False:
         helps = (paragraph(f"• {text}") for text in _helps(report, parts, usable))
@@ -222,7 +224,7 @@ def unpriced_words(now: Snapshot) -> str:
         return f"{text}; {now.machine.trouble}"
     if now.report.memory is None:
         return f"{text}: no compiler has planned the memory yet, and no machine is chosen"
-    size, unknown = total_bytes(now.report.held)
+    size, unknown = total_bytes(on_device(now.report.arguments))
     return f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments; no machine is chosen"
 
 
@@ -253,7 +255,7 @@ def _alive(report: Report) -> Sequence[Alive]:
     """What is live at the peak by the compiler's plan; without one, arguments and residuals, the largest first."""
     if report.memory is not None:
         return report.memory.alive_at_peak
-    held = [_held(v, "argument", v.name) for v in report.held]
+    held = [_held(v, "argument", v.name) for v in on_device(report.arguments)]
     held += [
         _held(r.value, "kept for the backward pass", r.value.label or r.value.name)
         for r in report.residuals
@@ -340,9 +342,9 @@ def shard_map_pane(
 def problems_pane(report: Report, cost: StepCost | None = None) -> Document:
     """The report's findings, the gravest first, with the cost's seconds where there is one."""
     differences = (differences_section(report.level_differences),) if report.level_differences else ()
-    findings = report.findings if cost is None else report.findings_on(cost)
+    findings = report.findings_on(cost)
     if not findings:
         none = paragraph("Nothing to report at this level.", quiet=True, name="problems-none")
         return Document(blocks=(none, *differences), mesh=report.mesh)
-    table = findings_table(findings, {v.name for v in report.values})
+    table = findings_table(findings, {v.name for v in values_of(report)})
     return Document(blocks=(table, *differences), mesh=report.mesh)

@@ -42,7 +42,8 @@ from shardviz.view.document import (
 from shardviz.view.layouts import slice_text
 from shardviz.view.machine import floor
 from shardviz.view.machine_picture import company
-from shardviz.view.rosetta import found_value, sharding_of
+from shardviz.view.rosetta import sharding_of
+from shardviz.view.values import found_value
 
 MAY_DIFFER = "with another order the compiler may run other collectives"
 CHOOSE = words("choose a machine", strong=True, tip="under the mesh", selects=("choose", "target"))

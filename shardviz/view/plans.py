@@ -319,7 +319,7 @@ def search_document(search: Search) -> Document:
         )
         blocks.append(section("Faster or smaller: the front", front, *notes(_ESTIMATED)))
     if large := search.too_large:
-        least = format_bytes(min(each.score.needed for each in large))
+        least = format_bytes(min(each.score.needs.total for each in large))
         blocks += notes(f"{plural(len(large), 'candidate')} do not fit and are left out: they need {least} or more.")
     if search.fallen:
         fallen = table(
@@ -348,7 +348,7 @@ def _headline(search: Search, best: Found) -> str:
     knee_text = ""
     if (knee := search.knee) is not None and best.score.seconds:
         slower = max(0.0, search.seconds_of(knee) / search.seconds_of(best.tried) - 1)
-        less = f"{format_bytes(knee.score.needed)} instead of {format_bytes(best.score.needed)}"
+        less = f"{format_bytes(knee.score.needs.total)} instead of {format_bytes(best.score.needs.total)}"
         knee_text = f" ({slower:.1%} slower with about {less}: {knee.text})"
     text = f"Best: {best.text}{knee_text}. A step takes {format_seconds(best.seconds)}; {best.verdict}."
     if search.given is not None and search.given is not best.tried and best.score.seconds:
@@ -358,7 +358,7 @@ def _headline(search: Search, best: Found) -> str:
 
 
 def _needed(each: Tried) -> str:
-    return format_bytes(each.score.needed) + (" (too much)" if each.score.fits is False else "")
+    return format_bytes(each.score.needs.total) + (" (too much)" if each.score.needs.fits is False else "")
 
 
 def _offers(search: Search) -> Table:
@@ -378,7 +378,7 @@ def _offers(search: Search) -> Table:
 def _planned(each: Found) -> Piece:
     if each.report.memory is not None:
         return words(format_bytes(each.report.memory.takes))
-    return words(f"about {format_bytes(each.score.needed)}", tip=each.verdict)
+    return words(f"about {format_bytes(each.score.needs.total)}", tip=each.verdict)
 
 
 def _accepted(each: Found) -> Piece:
@@ -482,9 +482,9 @@ def _(search: Search, kind: str = "") -> Picture:
     hidden = len(search.tried) - len(near)
     dark = "dark: the Pareto front (nothing is both faster and smaller); framed: the best"
     return _chart(
-        [_Plotted(each.score.seconds, each.score.needed, each in front, _told(each)) for each in near],
-        usable=next((each.score.usable for each in near if each.score.usable), None),
-        best=best and _Plotted(best.score.seconds, best.score.needed, True, name=shortened(best.text, 60)),
+        [_Plotted(each.score.seconds, each.score.needs.total, each in front, _told(each)) for each in near],
+        usable=next((each.score.needs.usable for each in near if each.score.needs.usable), None),
+        best=best and _Plotted(best.score.seconds, best.score.needs.total, True, name=shortened(best.text, 60)),
         title="step time against memory on a device, estimated",
         alt=f"Step time against memory of {plural(len(search.tried), 'candidate')}. The front: "
         f"{'; '.join(map(_told, front)) or 'none'}.",
@@ -498,9 +498,9 @@ def _near(search: Search) -> list[Tried]:
         return []
     first = search.front[0].score
     slow = 3 * max(first.seconds, search.best.score.seconds if search.best else 0.0)
-    large = max(3 * first.needed, 2 * (first.usable or 0.0))
-    return [each for each in search.tried if each.score.seconds <= slow and each.score.needed <= large]
+    large = max(3 * first.needs.total, 2 * (first.needs.usable or 0.0))
+    return [each for each in search.tried if each.score.seconds <= slow and each.score.needs.total <= large]
 
 
 def _told(each: Tried) -> str:
-    return f"{each.text}: {format_seconds(each.score.seconds)}, about {format_bytes(each.score.needed)}"
+    return f"{each.text}: {format_seconds(each.score.seconds)}, about {format_bytes(each.score.needs.total)}"

@@ -16,14 +16,14 @@ from shardviz.records import Alive, Cost, Finding, Findings, Frame, LevelDiffere
 from shardviz.records.amounts import format_bytes, format_flops, format_number, format_seconds, format_times, plural
 from shardviz.records.options import options_text
 from shardviz.records.paths import segments
-from shardviz.records.report import Constrained
+from shardviz.records.report import Constrained, host_bytes, values_of
 from shardviz.records.sums import WorkTotal
+from shardviz.records.values import SourceText, unused_bytes
 from shardviz.view.collectives import collectives_section, runs_section
 from shardviz.view.document import (
     Block,
     Document,
     Inline,
-    LineText,
     Paragraph,
     Part,
     Piece,
@@ -265,7 +265,10 @@ def memory_section(report: Report, memory: Memory) -> Section:
         f"live memory {format_bytes(memory.peak)}; {code_text(memory)}"
     )
     stated = f"memory_analysis() says: {text}" if (text := stated_text(memory)) else ""
-    blocks: list[Block] = [paragraph(parts), *notes(stated, *beside_words(report.host_bytes, report.unused_bytes))]
+    blocks: list[Block] = [
+        paragraph(parts),
+        *notes(stated, *beside_words(host_bytes(report), unused_bytes(report.arguments))),
+    ]
     if memory.hbm is not None and memory.alive_at_peak:
         alive = alive_table(report, memory.alive_at_peak[:_MOST_ALIVE])
         blocks.append(section("Largest values at the peak", alive, fold="closed"))
@@ -275,7 +278,7 @@ def memory_section(report: Report, memory: Memory) -> Section:
 
 def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, name: str = "") -> Table:
     """What takes memory, in the order given, with a column of bars if asked for."""
-    names, most = {v.name for v in report.values}, max((a.bytes for a in alive), default=0) or 1
+    names, most = {v.name for v in values_of(report)}, max((a.bytes for a in alive), default=0) or 1
 
     def named(a: Alive) -> Piece:
         tip = a.name_stack or (a.name if len(a.name) > 48 else "")
@@ -288,7 +291,7 @@ def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, n
         ("kind", lambda a: a.kind),
         ("name", named),
         ("on one device", lambda a: shape(a.shape, dtype=a.dtype) if a.dtype else ""),
-        ("line", lambda a: line(a.source, report.line) if a.source else ""),
+        ("line", lambda a: line(a.source, report.source) if a.source else ""),
         most=48,
         name=name,
     )
@@ -305,7 +308,7 @@ def cost_section(report: Report, cost: Cost) -> Section:
     """FLOPs and memory traffic, by phase, line and module."""
     memory = "HBM" if report.target.startswith(("tpu", "gpu")) else "main memory"
     facts = {"FLOPs": phase_words(cost), f"{memory} traffic": traffic_words(cost)}
-    more = work_blocks(cost, memory, report.line)
+    more = work_blocks(cost, memory, report.source)
     folded = (section("By phase, line and module", *more, fold="closed"),) if more else ()
     labelled = (paragraph(text, label=label) for label, text in facts.items() if text)
     return section("Cost on each device", *labelled, *folded, lead=_cost_text(cost, memory))
@@ -357,22 +360,22 @@ def _analysis_words(cost: Cost, memory: str) -> str:
     return text
 
 
-def work_blocks(cost: Cost, memory: str, line_text: LineText) -> tuple[Block, ...]:
+def work_blocks(cost: Cost, memory: str, source: SourceText) -> tuple[Block, ...]:
     """Why `cost_analysis()` differs, and a table each by phase, line and module, as far as the report has them."""
     lines, modules = list(cost.by("source")), [t for t in cost.by("module") if t.key]
     sums = {"phase": _by_phase(cost), "line": lines, "module": modules if len(modules) > 1 else []}
     counted = any(t.flops or t.at_least for t in lines)
-    tables = (_work_table(what, totals, cost, memory, line_text) for what, totals in sums.items() if counted and totals)
+    tables = (_work_table(what, totals, cost, memory, source) for what, totals in sums.items() if counted and totals)
     return (*notes(_analysis_words(cost, memory)), *tables)
 
 
-def _work_table(what: str, totals: Sequence[WorkTotal], cost: Cost, memory: str, line_text: LineText) -> Table:
+def _work_table(what: str, totals: Sequence[WorkTotal], cost: Cost, memory: str, source: SourceText) -> Table:
     most = max((t.flops for t in totals), default=0.0) or 1.0
 
     def name(t: WorkTotal) -> Piece:
         if what != "line":
             return words(str(t.key), strong=True)
-        return line(t.key if isinstance(t.key, Frame) else None, line_text)
+        return line(t.key if isinstance(t.key, Frame) else None, source)
 
     return table(
         totals,

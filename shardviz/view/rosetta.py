@@ -43,6 +43,7 @@ from shardviz.view.document import (
     words,
     wrapped,
 )
+from shardviz.view.values import found_value
 from shardviz.visible import Visible
 
 NAMES = {
@@ -72,7 +73,7 @@ _MOST_MARKED = 4000  # characters of a text whose pieces are marked on the page
 class ShownRosetta(Visible):
     """A sharding in every notation, as a table that shows itself."""
 
-    width: ClassVar[int | None] = 80
+    _width: ClassVar[int | None] = 80
 
     sharding: Sharding
 
@@ -248,11 +249,6 @@ def read_rosetta(report: Report, name: str, text: str) -> PastedSharding:
         same=same,
         apply=apply,
     )
-
-
-def found_value(report: Report, name: str) -> tuple[str, Value | None]:
-    """The role of the value with this name, and the value; None where the report has none."""
-    return next((pair for pair in report.roles if pair[1].name == name), ("", None))
 
 
 def _named(value: Value) -> str:

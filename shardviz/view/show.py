@@ -43,7 +43,7 @@ MOST_VALUES = 256
 class Drawn(Visible):
     """What has a figure too."""
 
-    width: ClassVar[int | None] = 80
+    _width: ClassVar[int | None] = 80
 
     def plot(self, ax: Any = None, *, dark: bool = False) -> Any:
         """Draws it with matplotlib on `ax`, or on a new figure, and returns the Axes."""

@@ -74,7 +74,7 @@ def step_cost_document(cost: StepCost) -> Document:
     blocks.append(axes_section(cost.placement, exact=cost.exact))
     if cost.collectives:
         blocks.append(orders_section(cost))
-        blocks += [longest_section(cost), sums_table(cost.collectives, "source", line_text=cost.line, timed=True)]
+        blocks += [longest_section(cost), sums_table(cost.collectives, "source", lines=cost.report.source, timed=True)]
     blocks += work_sections(cost)
     blocks.append(sources_section(cost))
     lead = (words("mesh"), mesh_axes(cost.mesh), words(f"; {level_words(cost)}"))
@@ -380,7 +380,7 @@ def longest_section(cost: StepCost, waits: bool = False) -> Section:
     def lines(same: CollectiveTotal) -> Inline:
         first, *others = dict.fromkeys(c.source and c.source.bare for c in same.collectives)
         if not others:
-            return line(first, cost.line)
+            return line(first, cost.report.source)
         return replace(words(where(same), quiet=True), selects=("line", first.short) if first else None)
 
     def detail(same: CollectiveTotal) -> Iterator[Block]:
@@ -454,7 +454,7 @@ def work_sections(cost: StepCost) -> tuple[Section, ...]:
         return ()
     own = cost.report.cost.hbm_bytes == cost.hbm_bytes
     counted = cost.report.cost if own else replace(cost.report.cost, hbm_bytes=None, once_hbm_bytes=None)
-    blocks = work_blocks(counted, "HBM", cost.line)
+    blocks = work_blocks(counted, "HBM", cost.report.source)
     title = f"{counted.at_least}{format_flops(counted.flops)} on each device"
     return (section(title, *blocks, fold="closed", name="flops"),) if blocks else ()
 

@@ -141,7 +141,7 @@ def _memory(timeline: Timeline) -> Section:
         (right("share"), lambda it: f"{it[0] / memory.usable:.1%}" if memory.usable else ""),
         ("", lambda it: bar([Part(share=it[0] / most, role="work")])),
         ("when", lambda it: it[1]),
-        ("line", lambda it: "" if it[2] is None else line(it[2], timeline.line(it[2]))),
+        ("line", lambda it: "" if it[2] is None else line(it[2], timeline.source)),
         noun="moment",
         folds="never",
         name="timeline-memory",
@@ -171,7 +171,7 @@ def _exposed(timeline: Timeline) -> Iterator[Section]:
         (right("share"), lambda it: _share(timeline, it.seconds)),
         ("what", lambda it: moved(it.what, it.axes, it.source) if it.what in KINDS else _WORDS.get(it.what, it.what)),
         ("over", lambda it: axes(it.axes) if it.what in KINDS else ""),
-        ("line", lambda it: line(it.source, timeline.line(it.source))),
+        ("line", lambda it: line(it.source, timeline.source)),
         first=_MOST,
         noun="row",
         name="timeline-exposed",
@@ -187,7 +187,7 @@ def _critical(timeline: Timeline) -> Iterator[Section]:
 
     def what(each: Critical) -> Inline:
         if each.kind == "line":
-            return line(each.source, timeline.line(each.source))
+            return line(each.source, timeline.source)
         return words(f"links of {each.name}" if each.kind == "links" else each.name)
 
     saved = table(
@@ -444,7 +444,7 @@ def event_time(event: Event) -> str:
 
 def event_about(timeline: Timeline, event: Event) -> str:
     """What an event is, what bounds it, and where it is from."""
-    where = f", {event.source.short} {timeline.line(event.source)}" if event.source is not None else ""
+    where = f", {event.source.short} {event.source.text_in(timeline.source)}" if event.source is not None else ""
     over = f" over {axes_words(event.axes)}" if event.axes else ""
     waits = "waits for " if event.lane == WAITS else ""
     return f"{waits}{event.what}{over}, bound by {event.bound}, {event.phase}{where}"

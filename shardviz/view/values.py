@@ -9,10 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from shardviz.records import Residual, Value
 from shardviz.records.amounts import format_bytes, format_count, plural
+from shardviz.records.report import ReportRecord
+from shardviz.records.values import on_device
 from shardviz.view.document import (
     Block,
     Piece,
@@ -36,6 +38,21 @@ MOST = 48
 _MOST_UNUSED = 5
 
 
+def roles(report: ReportRecord) -> Iterator[tuple[str, Value]]:
+    """Every value of a report with what it is: `argument`, `output` or `intermediate`."""
+    for role, values in (
+        ("argument", report.arguments),
+        ("output", report.outputs),
+        ("intermediate", report.intermediates),
+    ):
+        yield from ((role, value) for value in values)
+
+
+def found_value(report: ReportRecord, name: str) -> tuple[str, Value | None]:
+    """The role of the value with this name, and the value; None where the report has none."""
+    return next((pair for pair in roles(report) if pair[1].name == name), ("", None))
+
+
 def total_bytes(values: Sequence[Value]) -> tuple[float, int]:
     """(bytes on each device of the values whose bytes are known, number of values whose bytes are not known)."""
     sizes = [v.bytes_per_device for v in values if v.bytes_per_device is not None]
@@ -44,7 +61,7 @@ def total_bytes(values: Sequence[Value]) -> tuple[float, int]:
 
 def values_headline(values: Sequence[Value]) -> str:
     """`10 values, 3.37 GB per device`, what of them is on the host or unused, and how many have unknown bytes."""
-    held, unknown = total_bytes([v for v in values if not (v.on_host or v.unused)])
+    held, unknown = total_bytes(on_device(values))
     host, _ = total_bytes([v for v in values if v.on_host and not v.unused])
     unused, _ = total_bytes([v for v in values if v.unused])
     text = f"{plural(len(values), 'value')}, {format_bytes(held)} per device"

@@ -155,7 +155,7 @@ def _compute(cost: StepCost, spent: Spending | None, *, short: bool) -> Iterator
     lines = {} if spent is None else spent.lines
     if lines and (frame := work_lines(cost).get(next(iter(lines)))) is not None:
         yield words(f", {lines[frame.file, frame.line] / sum(lines.values()):.0%} of that at")
-        yield line(frame, tip=cost.line(frame))
+        yield line(frame, tip=frame.text_in(cost.report.source))
     moved = cost.step.communication
     yield words(f"; communication {format_seconds(moved)}." if moved else "; nothing is communicated.")
 
@@ -178,7 +178,7 @@ def _communication(cost: StepCost, spent: Spending | None) -> Iterator[Piece]:
     yield axes(spent.axes)
     if spent.source is not None:
         yield words("at")
-        yield line(spent.source, tip=cost.line(spent.source))
+        yield line(spent.source, tip=spent.source.text_in(cost.report.source))
     asked = any("asked" in c.facts for c in spent.collectives)
     yield words(", which a sharding constraint asks for." if asked else ".")
 

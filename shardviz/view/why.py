@@ -8,6 +8,7 @@ from typing import Any
 
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
+from shardviz.records.values import SourceText
 from shardviz.records.why import AxisWhy, Cause, CollectiveWhy, Contest, Effect, Hop, Source, Way, Why
 from shardviz.view.document import (
     Block,
@@ -35,7 +36,6 @@ from shardviz.view.document import (
 )
 
 _BOUNDARY = {"call": "function", "loop": "loop", "branch": "branch", "shard_map": "shard_map", "barrier": "barrier"}
-Lines = dict[str, dict[int, str]]
 
 
 @document.register
@@ -80,7 +80,7 @@ def _blocks(answer: Why | CollectiveWhy, name: str = "") -> Iterator[Block]:
     yield paragraph(words(runs, tip=f"in {format_seconds(answer.seconds)}"), quiet=True)
 
 
-def axis_section(why: AxisWhy, source: Lines, name: str = "") -> Section:
+def axis_section(why: AxisWhy, source: SourceText, name: str = "") -> Section:
     """Why one axis is on a value, or is not; `name` overrides the value's name."""
     name, there = name or why.value, why.dimension is not None
     blocks = [*(_present(name, why) if there else _absent(name, why, source))]
@@ -152,7 +152,7 @@ def _source(source: Source) -> tuple[Piece, ...]:
     return (*before, code(source.name, selects=selects), spec(source.spec))
 
 
-def _chain(why: AxisWhy, source: Lines) -> Table:
+def _chain(why: AxisWhy, source: SourceText) -> Table:
     """From the first cause to the value, a row for each operation; functions and loops in between share a row."""
     start, where = why.chain[0].before, why.causes[0].source if why.causes else None
     selects = ("value", start.name) if where is not None and where.role in ("argument", "output") else None
@@ -167,20 +167,20 @@ def _chain(why: AxisWhy, source: Lines) -> Table:
     return Table(columns=heads, rows=steps, noun="step", name="why-chain", first=40, most=200)
 
 
-def _hop(hop: Hop, source: Lines) -> tuple[Cell, ...]:
+def _hop(hop: Hop, source: SourceText) -> tuple[Cell, ...]:
     does = f"{hop.words} (backwards)" if hop.backwards else hop.words
     head = _made(code(hop.op, strong=True), hop.source, source)
     return head, does, code(hop.after.name), spec(hop.after.spec), code(hop.rule, quiet=True)
 
 
-def _passed(hops: Sequence[Hop], source: Lines) -> tuple[Cell, ...]:
+def _passed(hops: Sequence[Hop], source: SourceText) -> tuple[Cell, ...]:
     """A row for functions, loops and branches that pass the axis on."""
     through, end = ", ".join(dict.fromkeys(_BOUNDARY[hop.op] for hop in hops)), hops[-1].after
     head = _made(words(through, strong=True), hops[0].source, source)
     return head, words("passed through unchanged", quiet=True), code(end.name), spec(end.spec), ""
 
 
-def _made(op: Piece, frame: Frame | None, source: Lines) -> tuple[Piece, ...]:
+def _made(op: Piece, frame: Frame | None, source: SourceText) -> tuple[Piece, ...]:
     """An operation, and its line."""
     return (op,) if frame is None else (op, _short(frame, source))
 
@@ -188,7 +188,7 @@ def _made(op: Piece, frame: Frame | None, source: Lines) -> tuple[Piece, ...]:
 # An axis that is not there.
 
 
-def _absent(name: str, why: AxisWhy, source: Lines) -> Iterable[Block]:
+def _absent(name: str, why: AxisWhy, source: SourceText) -> Iterable[Block]:
     begin = (code(name), words("is not sharded along"), axes((why.axis,)))
     if why.notes:
         yield paragraph(*begin, words(f": {'; '.join(why.notes)}."))
@@ -301,11 +301,11 @@ def _ways(ways: Sequence[Way]) -> Section:
 # Pieces.
 
 
-def _at(frame: Frame | None, source: Lines) -> tuple[Piece, ...]:
+def _at(frame: Frame | None, source: SourceText) -> tuple[Piece, ...]:
     """A source line, with its text."""
-    return () if frame is None else (line(frame, source.get(frame.file, {}).get(frame.line, "")),)
+    return () if frame is None else (line(frame, source),)
 
 
-def _short(frame: Frame | None, source: Lines) -> Piece:
+def _short(frame: Frame | None, source: SourceText) -> Piece:
     """A source line in a table: its text is the tip."""
-    return words("") if frame is None else line(frame, tip=source.get(frame.file, {}).get(frame.line, "").strip())
+    return words("") if frame is None else line(frame, tip=frame.text_in(source))

@@ -74,8 +74,8 @@ def test_text_is_read_back(options):
 
 
 def test_a_set_is_what_its_source_has():
-    assert len(sv.option_sets) > 10
-    for name, each in sv.option_sets.items():
+    assert len(sv.gallery.option_sets) > 10
+    for name, each in sv.gallery.option_sets.items():
         assert options_of(name) == options_of(options_text(each.options)) == dict(each.options)
         assert shlex.split(name) == [name] and each.source.startswith("https://") and each.text.endswith(".")
     both = options_of(["host-offload", {"xla_latency_hiding_scheduler_rerun": 5}])
@@ -99,7 +99,10 @@ def test_a_set_is_what_its_source_has():
         ({"xla_a": [1]}, "expected True or False"),
         ("xla_a=" + "1" * 20_000, "at most 10,000 characters"),
         ("'xla_a=1", "No closing quotation"),
-        ("fast", "neither a flag such as xla_a=true nor a set of options; sv.option_sets has data-parallel-overlap"),
+        (
+            "fast",
+            "neither a flag such as xla_a=true nor a set of options; sv.gallery.option_sets has data-parallel-overlap",
+        ),
         (3, "options=3: expected a mapping"),
     ],
 )
@@ -240,7 +243,7 @@ def test_a_tpus_compiler_says_what_it_does_not_know(program, plan):
 
 
 @pytest.mark.tpu
-@pytest.mark.parametrize("name", [name for name in sv.option_sets if not name.startswith("gpu")])
+@pytest.mark.parametrize("name", [name for name in sv.gallery.option_sets if not name.startswith("gpu")])
 def test_a_tpus_compiler_knows_every_option_of_a_set(program, plan, name):
     """It may refuse what they ask for, as of a chip that has none of it, but no name and no value."""
     try:

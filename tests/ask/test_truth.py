@@ -109,7 +109,7 @@ def test_lines_are_the_persons(reports, name):
     assert {Path(c.source.file).name for c in placed} == {file}
     for c in placed:
         if c.kind == "all-gather" and c.operand.startswith("params['layers']"):
-            assert c.operand.removeprefix("params['layers']").strip("[]'") in report.line(c.source), c
+            assert c.operand.removeprefix("params['layers']").strip("[]'") in c.source.text_in(report.source), c
 
 
 def test_the_passes_of_a_rematerialised_layer_are_told_apart(reports):

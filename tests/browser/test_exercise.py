@@ -17,7 +17,7 @@ import shardviz as sv
 array = lambda *shape: jax.ShapeDtypeStruct(shape, "float32")
 program = sv.trace(lambda x, w1, w2: jnp.tanh(x @ w1) @ w2, array(64, 512), array(512, 2048), array(2048, 512))
 plan = sv.Plan({"data": 2, "model": 4}, (P("data"), P(None, "model"), P("model")))
-exercise = sv.exercise(program, plan, ask="collectives", title="Megatron's MLP")
+exercise = sv.lessons.exercise(program, plan, ask="collectives", title="Megatron's MLP")
 exercise.widget()
 """
 

@@ -41,7 +41,8 @@ def test_the_last_call_is_explored_and_what_stands_before_it_is_run(shell):
     assert report.mesh.shape == {"data": 2, "model": 4} and report.program == "step"
     assert {v.name: str(v.spec.canonical()) for v in report.arguments} == {"w": "P(None, 'model')", "x": "P()"}
     assert all(issubclass(kind, jax.core.Tracer) for kind in shell.user_ns["seen"]), "it was traced, not run"
-    assert report.collectives[0].source is not None and "x @ w" in report.line(report.collectives[0].source)
+    source = report.collectives[0].source
+    assert source is not None and "x @ w" in source.text_in(report.source)
 
 
 def test_what_is_no_call_is_explored_as_it_is(shell):

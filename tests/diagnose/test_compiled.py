@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz.diagnose import compiler_warnings
+from shardviz.records.report import values_of
 from shardviz.study.proposing import Proposals
 from tests.diagnose import rematerialised
 from tests.diagnose.rematerialised import ENDS, MESH, PROGRAMS
@@ -34,7 +35,7 @@ def test_the_warning_names_the_line(fn):
     for finding in findings:
         assert finding.severity == "warning" and finding.source.file == rematerialised.__file__
         assert first <= finding.source.line < first + len(lines)
-        value = next(v for v in report.values if v.name == finding.value)
+        value = next(v for v in values_of(report) if v.name == finding.value)
         assert finding.numbers["bytes"] == 4 * math.prod(value.shape)
         assert finding.mends and len(finding.mends[0].spec.dims) == len(value.shape)
         assert "rematerialization" not in finding.text and "HLO" not in finding.text

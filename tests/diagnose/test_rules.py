@@ -17,6 +17,7 @@ from shardviz.diagnose import case as diagnosed
 from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes
 from shardviz.records.findings import SEVERITIES, SUGGESTIONS
+from shardviz.records.report import values_of
 from tests.diagnose.programs import FIRES, Case, s
 from tests.programs import MACHINES as PRESETS_ON
 from tests.programs import programs_on
@@ -34,7 +35,7 @@ def test_it_fires_where_it_must_and_names_the_line(rule):
     assert found, [f.id for f in case.findings(report)]
     if case.line is not None:
         assert found[0].source is not None and found[0].source.line == case.line
-    names = {v.name for v in report.values} | {""}
+    names = {v.name for v in values_of(report)} | {""}
     for finding in found:
         assert finding.value in names
         assert {m.target for m in finding.mends} <= names

@@ -20,12 +20,7 @@ from shardviz.records import KINDS, Collective, Frame
 from tests.view.sample import report
 
 MIRROR = {"appeared": "vanished", "vanished": "appeared", "grew": "shrank", "shrank": "grew"}
-TEXTS = {n: f"y{n % 3} = f(x)" for n in range(1, 7)}  # two lines of the same text each
-
-
-def text_of(frame: Frame | None) -> str:
-    return "" if frame is None else TEXTS.get(frame.line, "")
-
+LINES = {"model.py": {n: f"y{n % 3} = f(x)" for n in range(1, 7)}}  # two lines of the same text each
 
 collectives = st.builds(
     lambda kind, axes, dtype, nbytes, count, line, phase: Collective(
@@ -59,12 +54,12 @@ def sums(found):
 
 @given(st.lists(collectives, max_size=12), st.lists(collectives, max_size=12))
 def test_changes_add_up_and_mirror(before, after):
-    changes = match_collectives(before, after, text_of, text_of)
+    changes = match_collectives(before, after, LINES, LINES)
     assert sum(c.bytes for c in changes) == sums(after)[1] - sums(before)[1]
     assert sum(c.runs for c in changes) == sums(after)[0] - sums(before)[0]
     unknown = sum((c.after.unknown if c.after else 0) - (c.before.unknown if c.before else 0) for c in changes)
     assert unknown == sums(after)[2] - sums(before)[2]
-    back = match_collectives(after, before, text_of, text_of)
+    back = match_collectives(after, before, LINES, LINES)
     sides = lambda c: tuple(t and frozenset(map(id, t.collectives)) for t in (c.before, c.after))  # noqa: E731
     assert {(c.what, *sides(c)) for c in changes} == {(MIRROR.get(c.what, c.what), *reversed(sides(c))) for c in back}
 
@@ -73,7 +68,7 @@ def test_changes_add_up_and_mirror(before, after):
 def test_order_and_names_mean_nothing(before, chance):
     after = [dataclasses.replace(c, name=f"renamed.{n}", groups="[2]<=[2]") for n, c in enumerate(before)]
     chance.shuffle(after)
-    assert match_collectives(before, after, text_of, text_of) == ()
+    assert match_collectives(before, after, LINES, LINES) == ()
 
 
 def moved(line=3, **more):
@@ -99,8 +94,7 @@ def test_what_changed_is_said(what, other):
 
 
 def test_a_line_is_the_same_one_after_an_edit_above_it():
-    before = lambda frame: {3: "x = w @ x"}[frame.line]  # noqa: E731
-    after = lambda frame: {9: "x = w @ x"}[frame.line]  # noqa: E731
+    before, after = ({"m.py": {line: "x = w @ x"}} for line in (3, 9))
     assert match_collectives([moved(3)], [moved(9)], before, after) == ()
 
 

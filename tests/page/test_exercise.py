@@ -35,7 +35,7 @@ def press(form, name):
 
 
 def test_collectives_are_chosen_row_by_row(program):
-    asked = sv.exercise(program, PLAN, ask="collectives")
+    asked = sv.lessons.exercise(program, PLAN, ask="collectives")
     form = asked.widget()
     kind, over = inside(form, w.Dropdown)[:2]
     kind.value, over.value = "all-reduce", ("model",)
@@ -54,7 +54,7 @@ def test_collectives_are_chosen_row_by_row(program):
 
 
 def test_outputs_are_chosen_dimension_by_dimension(program):
-    asked = sv.exercise(program, PLAN, ask="outputs")
+    asked = sv.lessons.exercise(program, PLAN, ask="outputs")
     form = asked.widget()
     rows, columns = inside(form, w.Dropdown)
     assert [label for label, _ in rows.options] == ["whole", "data", "model", "data, model", "model, data"]
@@ -68,7 +68,7 @@ def test_outputs_are_chosen_dimension_by_dimension(program):
 
 
 def test_the_cheaper_plan_is_a_choice(program):
-    asked = sv.exercise(program, PLAN, ask="cheaper", other=TURNED, names=("<b>one</b>", "two"))
+    asked = sv.lessons.exercise(program, PLAN, ask="cheaper", other=TURNED, names=("<b>one</b>", "two"))
     form = asked.widget()
     *_, status, _ = press(form, "Reveal")
     assert "choose a plan first" in status.value
@@ -76,18 +76,18 @@ def test_the_cheaper_plan_is_a_choice(program):
     choice.value = "<b>one</b>"
     *_, result = press(form, "Reveal")
     assert asked.result.score == 1 and "<b>one</b>" not in result.value
-    press(sv.exercise(program, PLAN, ask="outputs").widget(), "Show the answer")
+    press(sv.lessons.exercise(program, PLAN, ask="outputs").widget(), "Show the answer")
 
 
 def test_amounts_are_fields(program):
-    asked = sv.exercise(program, PLAN, ask="memory")
+    asked = sv.lessons.exercise(program, PLAN, ask="memory")
     form = asked.widget()
     fields = {field.description: field for field in inside(form, w.Text)}
     assert list(fields) == ["x", "w1", "w2"]
     fields["w1"].value = "1.05 MB"
     press(form, "Reveal")
     assert asked.result.points == 1
-    timed = sv.exercise(program, PLAN, ask="seconds", target="tpu v5e:2x4")
+    timed = sv.lessons.exercise(program, PLAN, ask="seconds", target="tpu v5e:2x4")
     (field,) = inside(form := timed.widget(), w.Text)
     field.value = "1 hour"
     *_, status, _ = press(form, "Reveal")
@@ -98,7 +98,7 @@ def test_amounts_are_fields(program):
 
 
 def test_a_puzzle_is_an_explorer_with_a_score(program):
-    puzzle = sv.puzzle(program, sv.Plan(MESH), target="tpu v5e:2x4", par=PLAN, level="propagated")
+    puzzle = sv.lessons.puzzle(program, sv.Plan(MESH), target="tpu v5e:2x4", par=PLAN, level="propagated")
     form = puzzle.widget()
     *_, status, result = press(form, "Show the solution")
     assert "try a plan first" in status.value and not result.value
@@ -115,7 +115,7 @@ def test_a_puzzle_is_an_explorer_with_a_score(program):
 
 def test_a_form_tells_colab_that_its_own_widgets_are_not_enough(program, monkeypatch):
     """Colab loads a widget of others for an output that says so in its metadata."""
-    data, metadata = sv.exercise(program, PLAN, ask="outputs").widget()._repr_mimebundle_()
+    data, metadata = sv.lessons.exercise(program, PLAN, ask="outputs").widget()._repr_mimebundle_()
     (kind,) = {*data} - {"text/plain"}
     assert metadata == {}
     allowed = []
@@ -124,5 +124,5 @@ def test_a_form_tells_colab_that_its_own_widgets_are_not_enough(program, monkeyp
         _widgets=types.SimpleNamespace(_installed_url="URL"),
     )
     monkeypatch.setitem(sys.modules, "google.colab.output", colab)
-    data, metadata = sv.exercise(program, PLAN, ask="outputs").widget()._repr_mimebundle_()
+    data, metadata = sv.lessons.exercise(program, PLAN, ask="outputs").widget()._repr_mimebundle_()
     assert allowed and metadata == {kind: {"colab": {"custom_widget_manager": {"url": "URL"}}}}

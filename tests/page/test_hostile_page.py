@@ -106,7 +106,9 @@ def test_on_the_page(open_page, tmp_path, name):
 @pytest.mark.parametrize("ask", ["outputs", "collectives"])
 def test_in_an_exercise(name, ask):
     program = program_of(name)
-    exercise = sv.exercise(program, sv.Plan("data=4,model=2", in_specs=({name: P(), "down": P("model")}, P())), ask=ask)
+    exercise = sv.lessons.exercise(
+        program, sv.Plan("data=4,model=2", in_specs=({name: P(), "down": P("model")}, P())), ask=ask
+    )
     form = exercise.widget()
     for field in inside(form, w.Text):
         field.value = name.replace("\n", " ")

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shardviz import _jax, gallery
 
-NAMES = [name for name in gallery.__all__ if name not in ("Example", "measured", "published")]
+NAMES = [name for name in gallery.__all__ if name not in ("Example", "measured", "option_sets", "published")]
 
 
 def module_text(example):

@@ -15,6 +15,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import paint
 from shardviz.notation import DeviceMesh, Spec
+from shardviz.records.report import values_of
 from shardviz.view.document import Document
 from shardviz.view.values import values_table
 from tests.ask.counting import count
@@ -287,5 +288,5 @@ def test_no_source_is_offered_where_its_axis_is_manual_already():
     """The gradient of a partly manual function has values inside it that `model` cannot shard: `why` answers there."""
     program = sv.trace(programs.function("partial-auto", "grad"), *programs.arguments("partial-auto"))
     plan = program.plan(MESH, in_specs=programs.SPECS["partial-auto"])
-    names = {value.name for value in program.propagate(plan).values}
+    names = {value.name for value in values_of(program.propagate(plan))}
     assert len(names) > 8 and all(program.why(plan, name, axis="model").axes for name in names)

@@ -29,7 +29,7 @@ TURNED = sv.Plan(MESH, (P("data"), P("model"), P(None, "model")))
 
 
 def test_collectives_are_named_by_kind_axes_and_bytes(program):
-    asked = sv.exercise(program, MEGATRON, ask="collectives", title="an MLP")
+    asked = sv.lessons.exercise(program, MEGATRON, ask="collectives", title="an MLP")
     assert "w1" in asked.text() and "exercise.answer([" in asked.text() and asked.result is None
     right = 64 // 2 * 512 * 4  # float32 rows of one part of data: partial sums over model
     assert asked.answer([("all-reduce", "model", right)]).reveal().score == 1
@@ -45,14 +45,14 @@ def test_collectives_are_named_by_kind_axes_and_bytes(program):
 
 def test_nothing_is_an_answer_too(program):
     alone = sv.Plan({"data": 8}, (P("data"), P(), P()))
-    asked = sv.exercise(program, alone, ask="collectives")
+    asked = sv.lessons.exercise(program, alone, ask="collectives")
     assert asked.answer([]).reveal().score == 1
     assert asked.answer([("all-gather", "data")]).reveal().score == 0
-    assert sv.exercise(program, MEGATRON, ask="collectives").answer([]).reveal().score == 0
+    assert sv.lessons.exercise(program, MEGATRON, ask="collectives").answer([]).reveal().score == 0
 
 
 def test_outputs_are_specs(program):
-    asked = sv.exercise(program, MEGATRON, ask="outputs")
+    asked = sv.lessons.exercise(program, MEGATRON, ask="outputs")
     assert "a tenth" not in asked.text(), "of amounts alone, a tenth more or less is right"
     assert asked.answer(P("data")).reveal().score == 1
     assert asked.answer({"result": P("data", None)}).reveal().score == 1
@@ -62,19 +62,21 @@ def test_outputs_are_specs(program):
     with pytest.raises(SpecError, match="'result'"):
         asked.answer(P("data", "model", None))
     with pytest.raises(ShardvizError, match="how every output is sharded"):
-        sv.exercise(program, sv.Plan(MESH, out_specs=P("data")), ask="outputs")
+        sv.lessons.exercise(program, sv.Plan(MESH, out_specs=P("data")), ask="outputs")
 
 
 def test_the_cheaper_plan_is_that_of_the_report(program):
     names = ("column then row", "row then column")
-    asked = sv.exercise(program, MEGATRON, ask="cheaper", other=TURNED, names=names)
+    asked = sv.lessons.exercise(program, MEGATRON, ask="cheaper", other=TURNED, names=names)
     moved = [sum(c.total_bytes for c in program.partition(plan).collectives) for plan in (MEGATRON, TURNED)]
     assert moved[0] < moved[1]
     assert asked.answer(names[0]).reveal().score == 1 and asked.answer(names[1]).reveal().score == 0
     assert asked.result.compared.collectives and "From column then row" in asked.result.text()
-    assert sv.exercise(program, MEGATRON, ask="cheaper", other=MEGATRON).answer("equal").reveal().score == 1
+    assert sv.lessons.exercise(program, MEGATRON, ask="cheaper", other=MEGATRON).answer("equal").reveal().score == 1
     # on a machine by the step's time, which sv.cost says
-    timed = sv.exercise(program, MEGATRON, ask="cheaper", other=TURNED, target="tpu v5e:2x4", level="propagated")
+    timed = sv.lessons.exercise(
+        program, MEGATRON, ask="cheaper", other=TURNED, target="tpu v5e:2x4", level="propagated"
+    )
     times = [sv.cost(program.propagate(plan), "tpu v5e:2x4").seconds for plan in (MEGATRON, TURNED)]
     assert timed.answer("A" if times[0] < times[1] else "B").reveal().score == 1
 
@@ -85,7 +87,9 @@ def test_memory_is_what_jax_says_of_shards(program):
     for argument, spec in zip(program.arguments, (P("data"), P(None, "model"), P("model")), strict=True):
         shard = jax.sharding.NamedSharding(mesh, spec).shard_shape(argument.shape)
         right[argument.name] = 4 * shard[0] * shard[1]
-    asked = sv.exercise(program, MEGATRON, ask="memory", ideas={"One axis is forgotten.": {"w1": 512 * 2048 * 4}})
+    asked = sv.lessons.exercise(
+        program, MEGATRON, ask="memory", ideas={"One axis is forgotten.": {"w1": 512 * 2048 * 4}}
+    )
     assert asked.answer(right).reveal().score == 1 and asked.result.ideas == ()
     wrong = asked.answer({"w1": "4.2 MB", "w2": right["w2"]}).reveal()
     assert wrong.score == pytest.approx(1 / 3) and wrong.ideas == ("One axis is forgotten.",)
@@ -95,7 +99,7 @@ def test_memory_is_what_jax_says_of_shards(program):
 
 
 def test_seconds_are_those_of_the_collectives(program):
-    asked = sv.exercise(program, MEGATRON, ask="seconds", target="tpu v5e:2x4")
+    asked = sv.lessons.exercise(program, MEGATRON, ask="seconds", target="tpu v5e:2x4")
     assert "a tenth" in asked.text()
     report = program.partition(MEGATRON)
     right = sum(
@@ -105,36 +109,36 @@ def test_seconds_are_those_of_the_collectives(program):
     assert asked.answer(right).reveal().score == 1
     assert asked.answer("1 s").reveal().score == 0 and "hops" in asked.result.text()  # the formula is shown
     with pytest.raises(ShardvizError, match="needs a target"):
-        sv.exercise(program, MEGATRON, ask="seconds")
+        sv.lessons.exercise(program, MEGATRON, ask="seconds")
 
 
 def test_common_ideas_are_answered(program):
     ideas = {"Gathered?": [("all-gather", "model")], "Nothing moves?": []}
-    asked = sv.exercise(program, MEGATRON, ask="collectives", ideas=ideas)
+    asked = sv.lessons.exercise(program, MEGATRON, ask="collectives", ideas=ideas)
     assert asked.answer([("all-gather", "model", "1 MB")]).reveal().ideas == ("Gathered?",)
     assert asked.answer([]).reveal().ideas == ("Nothing moves?",)
     assert asked.answer([("all-reduce", "model")]).reveal().ideas == ()
     with pytest.raises(ShardvizError, match="no collective"):
-        sv.exercise(program, MEGATRON, ask="collectives", ideas={"?": [("gather", "model")]})
+        sv.lessons.exercise(program, MEGATRON, ask="collectives", ideas={"?": [("gather", "model")]})
 
 
 def test_a_result_can_be_graded(program):
-    asked = sv.exercise(program, MEGATRON, ask="collectives")
+    asked = sv.lessons.exercise(program, MEGATRON, ask="collectives")
     with pytest.raises(ShardvizError, match="answer first"):
         asked.reveal()
     assert asked.reveal(give_up=True).score == 0
-    other = sv.exercise(program, MEGATRON, ask="outputs", title="what comes out").answer(P("data"))
+    other = sv.lessons.exercise(program, MEGATRON, ask="outputs", title="what comes out").answer(P("data"))
     other.reveal()
     found = json.loads(other.result.to_json())
     assert found["score"] == 1 and found["rows"][0]["right"] == "P('data')" and found["tries"] == 1
-    both = sv.scores(asked, other)
+    both = sv.lessons.scores(asked, other)
     assert both.score == 0.5 and "what comes out" in both.text() and "50%" in both.text()
-    assert "not revealed" in sv.scores(sv.exercise(program, MEGATRON, ask="outputs")).text()
+    assert "not revealed" in sv.lessons.scores(sv.lessons.exercise(program, MEGATRON, ask="outputs")).text()
 
 
 def test_small_collectives_may_be_left_out():
     example = sv.gallery.llama("8b")
-    asked = sv.exercise(example, ask="collectives", level="propagated")
+    asked = sv.lessons.exercise(example, ask="collectives", level="propagated")
     report = example.program.propagate(example.plan)
     sizes = {}
     for c in report.collectives:
@@ -157,18 +161,18 @@ def test_small_collectives_may_be_left_out():
 )
 def test_what_cannot_be_read_says_why(program, given, says):
     with pytest.raises(ShardvizError, match=says):
-        sv.exercise(program, MEGATRON, ask="collectives").answer(given)
+        sv.lessons.exercise(program, MEGATRON, ask="collectives").answer(given)
 
 
 def test_what_cannot_be_asked_says_why(program):
     with pytest.raises(ShardvizError, match="ask is 'outputs', 'collectives', 'cheaper', 'memory', 'seconds'"):
-        sv.exercise(program, MEGATRON, ask="everything")
+        sv.lessons.exercise(program, MEGATRON, ask="everything")
     with pytest.raises(ShardvizError, match=r"a second sv\.Plan"):
-        sv.exercise(program, MEGATRON, ask="cheaper")
+        sv.lessons.exercise(program, MEGATRON, ask="cheaper")
     with pytest.raises(ShardvizError, match="expected a program"):
-        sv.exercise(mlp, MEGATRON, ask="outputs")
+        sv.lessons.exercise(mlp, MEGATRON, ask="outputs")
     with pytest.raises(ShardvizError, match="two different names"):
-        sv.exercise(program, MEGATRON, ask="cheaper", other=TURNED, names=("A", "A"))
+        sv.lessons.exercise(program, MEGATRON, ask="cheaper", other=TURNED, names=("A", "A"))
 
 
 specs = st.permutations(["data", "model", None]).map(lambda axes: P(*axes[:2]))
@@ -180,10 +184,10 @@ def test_what_the_report_says_is_worth_all_points(program, ins):
     plan = sv.Plan(MESH, ins)
     report = program.propagate(plan)
     outputs = {v.name: v.spec for v in report.outputs}
-    assert sv.exercise(program, plan, ask="outputs", level="propagated").answer(outputs).reveal().score == 1
+    assert sv.lessons.exercise(program, plan, ask="outputs", level="propagated").answer(outputs).reveal().score == 1
     sizes = {}
     for c in report.collectives:
         sizes[c.kind, c.axes] = sizes.get((c.kind, c.axes), 0) + c.total_bytes
     said = [(kind, axes, size) for (kind, axes), size in sizes.items()]
-    result = sv.exercise(program, plan, ask="collectives", level="propagated").answer(said).reveal()
+    result = sv.lessons.exercise(program, plan, ask="collectives", level="propagated").answer(said).reveal()
     assert result.score == 1 and result.points == result.of

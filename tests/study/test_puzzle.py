@@ -31,7 +31,7 @@ NOTHING = sv.Plan(MESH, (P(), P(), P()))
 @pytest.fixture
 def puzzle(program):
     ideas = {"Only the batch is sharded.": ROWS, "Nothing moves.": lambda report: not report.collectives}
-    return sv.puzzle(program, MESH, target=TARGET, par=BOTH, level="partitioned", title="an MLP", ideas=ideas)
+    return sv.lessons.puzzle(program, MESH, target=TARGET, par=BOTH, level="partitioned", title="an MLP", ideas=ideas)
 
 
 def test_par_is_what_the_compiler_says_of_its_plan(program, puzzle):
@@ -49,16 +49,16 @@ def test_stars_are_by_seconds_and_bytes(program, puzzle):
         attempts[1].cost.needs.total / puzzle.par.needs.total,
     )
     assert not attempts[2].under_par and puzzle.result is attempts[2]
-    easy = sv.puzzle(program, MESH, target=TARGET, par=ROWS, level="partitioned")
+    easy = sv.lessons.puzzle(program, MESH, target=TARGET, par=ROWS, level="partitioned")
     assert (attempt := easy.answer(BOTH)).under_par and "under par" in attempt.text()
-    assert sv.scores(puzzle, easy).score == 1
-    assert sv.scores(puzzle, sv.puzzle(program, MESH, target=TARGET, par=BOTH)).score == 0.5
+    assert sv.lessons.scores(puzzle, easy).score == 1
+    assert sv.lessons.scores(puzzle, sv.lessons.puzzle(program, MESH, target=TARGET, par=BOTH)).score == 0.5
 
 
 def test_what_does_not_fit_has_no_star():
     example = sv.gallery.llama("8b", mesh={"data": 8, "model": 1})
     whole = sv.Plan({"data": 8, "model": 1}, (P(), P(), P("data")))
-    puzzle = sv.puzzle(example, whole, target="tpu v5e:2x4", par=example.plan, level="propagated")
+    puzzle = sv.lessons.puzzle(example, whole, target="tpu v5e:2x4", par=example.plan, level="propagated")
     assert (attempt := puzzle.answer(whole)).stars == 0 and "does not fit" in attempt.text()
 
 
@@ -86,8 +86,8 @@ def test_what_cannot_be_asked_says_why(program, puzzle):
     with pytest.raises(ShardvizError, match="16 devices, and tpu v5e:2x4 has 8"):
         puzzle.answer(sv.Plan({"data": 16}, (P("data"), P(), P())))
     with pytest.raises(ShardvizError, match=r"expected an sv\.Plan, or what sv\.search gave"):
-        sv.puzzle(program, MESH, target=TARGET, par=0.1)
+        sv.lessons.puzzle(program, MESH, target=TARGET, par=0.1)
     with pytest.raises(ShardvizError, match="level is 'propagated'"):
-        sv.puzzle(program, MESH, target=TARGET, par=BOTH, level="guessed")
+        sv.lessons.puzzle(program, MESH, target=TARGET, par=BOTH, level="guessed")
     with pytest.raises(ShardvizError, match="have no links and no speed"):
-        sv.puzzle(program, MESH, target="cpu", par=BOTH, level="propagated").answer(ROWS)
+        sv.lessons.puzzle(program, MESH, target="cpu", par=BOTH, level="propagated").answer(ROWS)

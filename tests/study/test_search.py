@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz.ask.program import sketch
 from shardviz.compiler.targets import targets
+from shardviz.costs.step_cost import Needs
 from shardviz.gallery.llama import loss_fn
 from shardviz.records.amounts import format_bytes
 from shardviz.study.answer import Found, Tried
@@ -252,7 +253,7 @@ def test_why_not_names_the_nearest_alternative_of_each_decision():
     assert {w.decision for w in found.why_not} >= {"batch", "mesh"}
     for why in found.why_not:
         assert why.seconds == pytest.approx(why.alternative.score.seconds - best.seconds)
-        assert why.bytes == pytest.approx(why.alternative.score.needed - best.needed)
+        assert why.bytes == pytest.approx(why.alternative.score.needs.total - best.needs.total)
         assert why.reason and why.chosen != why.other
     assert "Why this plan" in found.text() and "<table" in found.html()
 
@@ -261,9 +262,11 @@ def test_the_front_falls_and_is_drawn():
     found = sv.search(mlp(4096, 512, 2048, 512), FOUR, seconds=60, level="propagated", most=60)
     front = found.front
     assert all(a.score.seconds <= b.score.seconds for a, b in itertools.pairwise(front))
-    assert all(a.score.needed > b.score.needed for a, b in itertools.pairwise(front))
+    assert all(a.score.needs.total > b.score.needs.total for a, b in itertools.pairwise(front))
     for each in found.tried:
-        assert any(f.score.seconds <= each.score.seconds and f.score.needed <= each.score.needed for f in front)
+        assert any(
+            f.score.seconds <= each.score.seconds and f.score.needs.total <= each.score.needs.total for f in front
+        )
     assert found.plot().figure is not None
 
 
@@ -272,11 +275,12 @@ def test_less_memory_in_nearly_the_same_time_is_promised_where_the_plan_was_aske
     program = mlp(4096, 512, 2048, 512)
     predicted = sv.search(program, FOUR, seconds=60, level="propagated", most=20)
     best, slow = predicted.best, max(predicted.tried, key=lambda t: t.score.seconds)
-    score = replace(best.score, seconds=1.01 * best.score.seconds, needed=0.5 * best.score.needed)
+    needs = replace(best.score.needs, parts={"arguments": 0.5 * best.score.needs.total})
+    score = replace(best.score, seconds=1.01 * best.score.seconds, needs=needs)
     small = replace(best.tried, choice=slow.choice, score=score)
     known = replace(predicted, tried=(best.tried, small), offers=(best,))
     assert known.knees == (small,) and known.knee is small
-    assert f"(1.0% slower with about {format_bytes(score.needed)} instead of" in known.text()
+    assert f"(1.0% slower with about {format_bytes(needs.total)} instead of" in known.text()
     asked = replace(known, level="partitioned")
     assert asked.knees == (small,) and asked.knee is None and "slower" not in asked.text().split("\n\n")[0]
     for cost, knee in ((best.cost, small), (sv.cost(program.propagate(slow.plan), FOUR), None)):
@@ -401,8 +405,8 @@ def test_what_a_pmap_maps_stays_on_its_axis():
 def test_as_long_as_nothing_fits_the_first_candidates_are_tried_however_long_that_takes():
     program = sv.gallery.llama("70b", mesh="data=64,model=8").program
     found = sv.search(program, "tpu v5p:8x8x8", seconds=0.01, level="propagated")
-    assert found.tried[0].score.fits is False  # whatever begins there is too large
-    assert found.best.score.fits and len(found.tried) < 24
+    assert found.tried[0].score.needs.fits is False  # whatever begins there is too large
+    assert found.best.score.needs.fits and len(found.tried) < 24
 
 
 def test_nothing_is_offered_that_the_compiler_did_not_accept(monkeypatch):
@@ -503,9 +507,11 @@ def test_a_search_goes_on_where_candidates_kill_their_workers(monkeypatch):
 def offered(pairs):
     """What is confirmed, of plans that are predicted to take so long, and by the compiler to take so long."""
     none = dict.fromkeys(("lower", "upper", "compute", "memory", "flops"), 0.0)
+    of_none = {"complete": False, "margin": None, "plan_of": "", "usable": None, "fits": None, "sure": False}
     tried, finalists = [], Finalists(sv.Machine.of(FOUR), "compiled", 3)
     for place, (predicted, _) in enumerate(pairs):
-        score = Score(seconds=predicted, moved=(), needed=place, usable=None, margin=(0.0, 0.0), **none)
+        needs = Needs(parts={"arguments": place}, verdict="", source="", **of_none)
+        score = Score(seconds=predicted, moved=(), needs=needs, **none)
         tried.append(Tried(choice=Choice(()), plan=sv.Plan("x=1"), score=score))
     while (each := finalists.next(tried)) and (not finalists.full or finalists.may_win(each)):
         cost = SimpleNamespace(step=SimpleNamespace(seconds=dict(pairs)[each.score.seconds]))
@@ -578,4 +584,4 @@ def test_why_it_is_not_known_whether_the_best_fits_is_said_in_its_sentence(level
 def test_what_the_targets_compiler_says_is_too_large_is_not_offered():
     found = sv.search(mlp(64, 65536, 2**17, 2**17), "tpu v5p:1x1x1", seconds=5)
     assert found.best is None and not found.offers and found.leading is not None
-    assert "No plan is offered" in found.text() and (found.fallen or found.leading.score.fits is False)
+    assert "No plan is offered" in found.text() and (found.fallen or found.leading.score.needs.fits is False)
