@@ -113,7 +113,9 @@ class Variant:
         """What a person says; arguments and errors as `Plan.with_variant`."""
         try:
             sizes = [(*member.rpartition(":")[::2], was, new) for member, (was, new) in lengths.items()]
-            specs = [(at, Spec.of(before).dims, _dims(after)) for (at, before), after in constraints.items()]
+            specs: list[tuple[str, Any, Any]] = [
+                (at, Spec.of(before).dims, _dims(after)) for (at, before), after in constraints.items()
+            ]
             variant = cls(
                 donated=(donated,) if isinstance(donated, str) else tuple(donated),
                 lengths=tuple(Longer(path=p, dimension=int(d), size=was, better=new) for p, d, was, new in sizes),
@@ -125,7 +127,7 @@ class Variant:
             raise
         except (AttributeError, TypeError, ValueError) as error:
             values = {"donated": donated, "lengths": lengths, "checkpoint": checkpoint, "constraints": constraints}
-            names = [name for name, value in values.items() if value]
+            names = [name for name, value in values.items() if value not in ((), {}, "")]
             arguments = ", ".join(f"{name}={excerpt(repr(values[name]))}" for name in names)
             expected = ", ".join(f"{name}={_EXPECTED[name]}" for name in names)
             raise ShardvizError(f"with_variant({arguments}): expected {expected}") from error
