@@ -11,7 +11,7 @@ length, a checkpoint policy, other sharding constraints. Plain data, which a pla
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -148,11 +148,16 @@ class Variant:
         return bool(self.donated or self.lengths or self.checkpoint or self.constraints)
 
     def also(self, other: Variant) -> Variant:
-        """Both; of two policies, and for one constraint of two specs, the other's."""
+        """Both; of two policies, of two specs for one constraint and of two lengths of one dimension, the other's."""
+        lengths = {(each.path, each.dimension): each for each in self.lengths}
+        for each in other.lengths:
+            before = lengths.get((each.path, each.dimension), each)
+            follows = before.better == each.size
+            lengths[each.path, each.dimension] = replace(each, size=before.size) if follows else each
         constraints = {(each.line, each.before): each for each in (*self.constraints, *other.constraints)}
         return Variant(
             donated=tuple(sorted({*self.donated, *other.donated})),
-            lengths=tuple(dict.fromkeys((*self.lengths, *other.lengths))),
+            lengths=tuple(lengths.values()),
             checkpoint=other.checkpoint or self.checkpoint,
             constraints=tuple(constraints[place] for place in sorted(constraints)),
         )
