@@ -20,15 +20,10 @@ from .layouts import layout as layout
 from .notation.read import sharding as sharding
 from .page import explore as explore
 from .page import open as open
-from .program.intermediates import Intermediate as Intermediate
 from .program.meshes import mesh as mesh
 from .program.plan import Plan as Plan
 from .program.resharding import moves as moves
 from .program.rules import Rules as Rules
-from .program.rules import path_ends_with as path_ends_with
-from .records.variants import Longer as Longer
-from .records.variants import Reconstrained as Reconstrained
-from .records.variants import Variant as Variant
 from .study import cost_table as cost_table
 from .study import lessons as lessons
 from .study import mends as mends

@@ -17,7 +17,7 @@ from shardviz.program.call import Call
 from shardviz.program.dimensions import Dimensions, dimensions
 from shardviz.program.jax_code import reconstrained_lines
 from shardviz.program.lowerings import Lowerings
-from shardviz.program.plan import Plan
+from shardviz.program.plan import Plan, is_by_name, with_members
 from shardviz.records import Frame, PlanRecord, Variant
 
 P = ParamSpec("P")
@@ -74,7 +74,7 @@ class Derivable:
     def _settled(self, plan: Plan) -> Plan:
         """The plan with the arrays of each logical dimension that it cuts by name; a plan that names none as it is.
         Raises ShardvizError if there is no dimension of a name, TraceError as `dimensions`."""
-        return plan.with_members(self.dimensions) if plan.by_name else plan
+        return with_members(plan, self.dimensions) if is_by_name(plan) else plan
 
     def grad(self, argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Self:
         """The program of the gradient, as `jax.grad` gives it, with the specs that this one brings for its arguments.

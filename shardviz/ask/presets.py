@@ -176,7 +176,7 @@ def _zero1(subject: _Subject, none: Plan) -> Any:
     roles, axes = subject.roles, subject.mesh.names
     if not roles.optimizer:
         return None
-    whole = none.with_edits(out_edits={name: Spec() for name in sorted(roles.gradients)})
+    whole = none.with_spec(dict.fromkeys(sorted(roles.gradients), Spec()), output=True)
     plan = _state_cut(subject, subject.copies(whole, axes), axes, roles.optimizer)
     text = (
         "parameters and gradients are replicated and the optimizer state is sharded: each device updates its shard of "

@@ -32,7 +32,7 @@ from shardviz import _jax
 from shardviz.errors import MeshError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.program.call import Brings, Call, JitOptions, abstract, own_specs, without_shardings
-from shardviz.program.plan import expand
+from shardviz.program.prefixes import expand
 from shardviz.program.signature import tree_of_names
 
 

@@ -202,15 +202,15 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
         case e.MoveAxis():
             return _sharded(now, edit, _moved(now, "argument", edit))
         case e.SetOutSpec(name, spec):
-            return plan.with_edits({}, {name: read_spec(spec, name)})
+            return plan.with_spec(name, read_spec(spec, name), output=True)
         case e.SetOutDim(name):
-            return plan.with_edits({}, {name: _with_dim(now, "output", edit)})
+            return plan.with_spec(name, _with_dim(now, "output", edit), output=True)
         case e.MoveOutAxis(name):
-            return plan.with_edits({}, {name: _moved(now, "output", edit)})
+            return plan.with_spec(name, _moved(now, "output", edit), output=True)
         case e.SetMemory(name, kind):
             return plan.with_memory(name, kind)
         case e.SetOutMemory(name, kind):
-            return plan.with_out_memory(name, kind)
+            return plan.with_memory(name, kind, output=True)
         case e.ConstrainValue(name, spec, line, occurrence):
             what, at = _inside(now, name, line, program), line or ""
             if spec is None:
@@ -232,7 +232,7 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
         case e.SetMesh(wanted):
             return plan.with_mesh(DeviceMesh.of(wanted))
         case e.SetOptions(options):
-            return plan.without_options().with_options(options)
+            return plan.with_options(options, only=True)
         case e.SetOrder(order):
             return plan.with_mesh(reordered(mesh, order))
         case e.ExchangeAxes(one, other):
@@ -241,8 +241,8 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
             return plan.with_rules([*plan.rules, changes.rule(pattern, spec)])
         case e.MakeRule(pattern, name):  # it goes before what was said of each argument that it catches
             spec = now.bound.in_specs[changes.named(now.report.arguments, name, "argument").name]
-            others = set(caught(plan, pattern, program))
-            return plan.with_rules([changes.rule(pattern, spec.canonical()), *plan.rules]).without_edits(others)
+            others = caught(plan, pattern, program)
+            return plan.with_rules([changes.rule(pattern, spec.canonical()), *plan.rules]).without_spec(*others)
         case e.SetRule(place, pattern, spec):
             change = lambda rules: rules.__setitem__(place, changes.changed_rule(rules[place], pattern, spec))  # noqa: E731
             return changes.with_rules(plan, place, change)
@@ -260,7 +260,7 @@ def _sharded(now: Snapshot, edit: e.SetSpec | e.SetDim | e.MoveAxis, spec: Spec)
     others = twins(now, edit.name, layers=not edit.twins) if edit.twins or edit.layers else ()
     specs = {("argument", edit.name): spec} | dict.fromkeys(others, spec)
     of = lambda role: {name: spec for (where, name), spec in specs.items() if where == role}  # noqa: E731
-    return now.plan.with_edits(of("argument"), of("output"))
+    return now.plan.with_spec(of("argument")).with_spec(of("output"), output=True)
 
 
 def _inside(now: Snapshot, name: str, line: str | None, program: Program) -> Any:

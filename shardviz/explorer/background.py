@@ -221,7 +221,7 @@ class Background:
         for preset in presets:
             yield
             plan = preset.plan.with_options(now.plan.options)
-            plan = plan.with_variant(variant) if variant else plan
+            plan = plan.with_variant(**variant.keywords)
             offer = Offer(name=preset.name, text=preset.text, plan=plan)
             try:
                 results = ask.results(plan, self._board.now.machine)

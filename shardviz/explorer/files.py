@@ -251,17 +251,16 @@ def _card_of(card: _SavedCard, machine: Machine, whole: WholeStep) -> Card:
 
 def _plan_of(kept: _SavedPlan) -> Plan:
     bound, ruled = kept.bound, set(kept.ruled)
-    return Plan(
+    plan = Plan(
         bound.mesh,
         edits={name: spec for name, spec in bound.in_specs.items() if name not in ruled},
         out_edits=dict(bound.out_specs),
         rules=Rules(kept.rules, exhaustive=kept.exhaustive),
-        memory=dict(bound.in_memory),
-        out_memory=dict(bound.out_memory),
         constraints=kept.constraints,
         variant=bound.variant,
         options=bound.options,
     )
+    return plan.with_memory(bound.in_memory).with_memory(bound.out_memory, output=True)
 
 
 def _check_same(file: _SessionFile, program: Program, plan: Plan) -> None:

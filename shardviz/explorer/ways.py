@@ -99,7 +99,7 @@ def _dropped(wanted: Plan, uneven: Sequence[Undivided]) -> WayOn:
         dims = (*spec.dims[:dimension], kept, *spec.dims[dimension + 1 :])
         specs[role, path] = replace(spec, dims=dims)
     of = lambda which: {path: spec for (role, path), spec in specs.items() if role == which}  # noqa: E731
-    plan = wanted.with_edits(of("argument"), of("output"))
+    plan = wanted.with_spec(of("argument")).with_spec(of("output"), output=True)
     return WayOn(
         f"drop {' and '.join(gone)} where it does not divide ({plural(len(specs), 'array')})",
         ", ".join(path for _, path in specs),

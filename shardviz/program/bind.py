@@ -18,7 +18,8 @@ from shardviz.notation.spec import DEVICE_MEMORY, axes_size, memory_of, placed
 from shardviz.program.call import Call
 from shardviz.program.dimensions import Member
 from shardviz.program.explicit import explicit_axes
-from shardviz.program.plan import SPEC, Plan, cut, expand, is_spec
+from shardviz.program.plan import MEMORY, SPEC, Plan, by_path, cut, is_by_name
+from shardviz.program.prefixes import expand, is_spec
 from shardviz.program.rules import Leaf, Rules, catches, filter_text
 from shardviz.program.trace import Argument, Traced
 from shardviz.program.trees import plain_path
@@ -30,14 +31,12 @@ from shardviz.visible import Visible
 def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
     """The plan with a full-rank spec for every argument and every output; None is the compiler's choice. Raises
     SpecError if a spec breaks one of pjit's rules; the message names the argument, the numbers and a way out."""
-    if plan.by_name:
-        raise SpecError(
-            "the plan shards dimensions by name: `plan.with_members(program.dimensions)` is the one to bind"
-        )
+    if is_by_name(plan):
+        raise SpecError("the plan shards dimensions by name: `program.bind(plan)` has the arrays in their place")
     ins = argument_specs(plan, call, traced)
     outs = _output_specs(plan, call, traced, ins)
     _check_constraints(traced, plan.mesh)
-    in_memory = {name: memory_of(spec) for name, spec in ins.items()} | dict(plan.memory)
+    in_memory = {name: memory_of(spec) for name, spec in ins.items()} | dict(by_path(plan, "argument", MEMORY))
     out_memory = {o.name: memory_of(outs[o.name]) or o.memory_kind for o in traced.outputs}
     out_memory |= {u.output: in_memory[u.argument] for u in traced.updates if u.follows and u.argument}
     return PlanRecord(
@@ -45,7 +44,7 @@ def bind(plan: Plan, call: Call, traced: Traced) -> PlanRecord:
         {name: placed(spec, "") for name, spec in ins.items()},
         {name: None if spec is None else placed(spec, "") for name, spec in outs.items()},
         _not_on_device(in_memory),
-        _not_on_device(out_memory | dict(plan.out_memory)),
+        _not_on_device(out_memory | dict(by_path(plan, "output", MEMORY))),
         _constraints(plan, traced),
         plan.variant,
         plan.options,
@@ -172,26 +171,26 @@ def _overridden(
     plan: Plan, role: str, arrays: Sequence[Argument], specs: Iterable[Spec | None]
 ) -> dict[str, Spec | None]:
     """The specs by tree path, under what a plan says of single arrays; of outputs, those with a spec can be cut."""
-    by_path = dict(zip((array.name for array in arrays), specs, strict=True))
+    overridden = dict(zip((array.name for array in arrays), specs, strict=True))
     ranks = {array.name: len(array.shape) for array in arrays}
-    for each in reversed(plan.exact):
-        if each.role != role:
+    for each in reversed(plan.overrides):
+        if each.role != role or not each.is_exact:
             continue
-        name, before = each.path, by_path.get(each.path)
+        name, before = each.path, overridden.get(each.path)
         if isinstance(each.part, int):
             if role == "output" and before is None:
                 continue
             if each.part >= ranks.get(name, 0):
                 raise SpecError(f"the program has no {role} {name} with a dimension {each.part}")
-            by_path[name] = cut(Spec.of(before or Spec(), ranks[name]), each.part, each.value)
+            overridden[name] = cut(Spec.of(before or Spec(), ranks[name]), each.part, each.value)
             continue
-        if name not in by_path:
-            near = [n for n in by_path if n.split("[")[-1] == name.split("[")[-1]][:5] or list(by_path)[:5]
+        if name not in overridden:
+            near = [n for n in overridden if n.split("[")[-1] == name.split("[")[-1]][:5] or list(overridden)[:5]
             raise SpecError(f"the program has no {role} {name}; it has {', '.join(near)}", argument=name)
         if each.part == SPEC:
             stays = memory_of(before) and type(each.value) is Spec  # other axes alone leave an array where it lies
-            by_path[name] = placed(each.value, memory_of(before)) if stays else each.value
-    return by_path
+            overridden[name] = placed(each.value, memory_of(before)) if stays else each.value
+    return overridden
 
 
 def _constraints(plan: Plan, traced: Traced) -> tuple[Constrained, ...]:

@@ -41,8 +41,7 @@ class Intermediate:
         occurrence: which time that Python runs the line, from 0; None for every time.
 
     Examples:
-        >>> import shardviz as sv
-        >>> print(sv.Intermediate("h", line="model.py:64"))
+        >>> print(Intermediate("h", line="model.py:64"))
         h at model.py:64
     """
 
@@ -53,13 +52,16 @@ class Intermediate:
     occurrence: int | None = None
 
     @classmethod
-    def of(cls, what: Any, line: str = "", occurrence: int | None = None) -> Intermediate:
+    def of(
+        cls, what: Any, line: str = "", occurrence: int | None = None, text: str = "", function: str = ""
+    ) -> Intermediate:
         """What a person gives for a value inside a function.
 
         Args:
             what: a variable, an expression, one of `report.intermediates`, or None for what the line makes.
             line: such as `model.py:64`, or `cell:3` in a notebook.
             occurrence: which time that the line is run, from 0; None for every time.
+            text, function: the line's text and the function that it is in, where they are known.
 
         Raises:
             SpecError: if it says no place, or one that another plan has elsewhere.
@@ -86,7 +88,7 @@ class Intermediate:
             )
         if line and not line.rpartition(":")[2].isdecimal():
             raise SpecError(f"constrain(line={excerpt(line)!r}): expected a file and a line, such as 'model.py:64'")
-        return cls(name, line.strip(), occurrence=occurrence)
+        return cls(name, line.strip(), text, function, occurrence)
 
     def __str__(self) -> str:
         time = "" if self.occurrence is None else f", time {self.occurrence}"

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,8 +22,8 @@ from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_name, memory_kind
 from shardviz.program.dimensions import Dimension, Dimensions, Member
 from shardviz.program.intermediates import Constrain, Intermediate
+from shardviz.program.prefixes import canonical, is_spec
 from shardviz.program.rules import Exactly, Rule, Rules
-from shardviz.program.trees import spec_tree, spread
 from shardviz.records.options import Option, options_of
 from shardviz.records.variants import Reconstrained, Variant
 
@@ -45,9 +45,14 @@ class Override(NamedTuple):
     value: Any
 
     @property
+    def is_exact(self) -> bool:
+        """Whether it is said of one array, or of a logical dimension by its name."""
+        return isinstance(self.filter, Exactly)
+
+    @property
     def path(self) -> str:
         """The tree path, or the dimension's name, that it is said of alone; empty for a rule's filter."""
-        return self.filter.path if isinstance(self.filter, Exactly) else ""
+        return self.filter.path if self.is_exact else ""
 
     @property
     def is_cut(self) -> bool:
@@ -55,16 +60,15 @@ class Override(NamedTuple):
         return isinstance(self.part, int)
 
 
-def is_spec(leaf: Any) -> bool:
-    """Whether a node of a tree of specs is a spec, rules, or None, rather than a branch."""
-    return leaf is None or isinstance(leaf, Spec | Rules | jax.sharding.PartitionSpec | jax.sharding.Sharding)
+def by_path(plan: Plan, role: str, part: str) -> tuple[tuple[str, Any], ...]:
+    """The specs or memories (`part`) of single arguments or outputs, as (tree path, value) pairs, the newest last."""
+    rows = (each for each in reversed(plan.overrides) if each.is_exact and (each.role, each.part) == (role, part))
+    return tuple((each.path, each.value) for each in rows)
 
 
-def _of_kind(role: str, part: str) -> cached_property[tuple[tuple[str, Any], ...]]:
-    """A plan's overrides of one kind, as (tree path, value) pairs, the newest last."""
-    return cached_property(
-        lambda plan: tuple((o.path, o.value) for o in reversed(plan.exact) if o.role == role and o.part == part)
-    )
+def is_by_name(plan: Plan) -> bool:
+    """Whether a plan shards logical dimensions by name; `with_members` has the arrays in their place."""
+    return any(each.role == DIMENSION for each in plan.overrides)
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -84,15 +88,11 @@ class Plan:
         variant: what the program has otherwise than the person's own; see `with_variant`.
         options: compiler options by name; see `with_options`.
 
-    The overrides by their kinds: `edits` and `out_edits`, (tree path, spec) pairs; `rules`; `memory` and `out_memory`,
-    (tree path, memory kind) pairs, which stay where a spec is changed; `cuts`, (member of a logical dimension, axes)
-    pairs, the axes that cut one dimension of an array, whatever cuts its others.
-
     Where an array lies (`device`, `pinned_host` or `unpinned_host`) is said as JAX says it,
 
         NamedSharding(mesh, P("data"), memory_kind="pinned_host")
 
-    in place of a spec, or by tree path: `Plan(..., memory={"momentum['w']": "pinned_host"})`. Nothing said is the
+    in place of a spec, or by tree path: `plan.with_memory("momentum['w']", "pinned_host")`. Nothing said is the
     device's own memory, and for an output that of what the function returns.
 
     Examples:
@@ -121,8 +121,6 @@ class Plan:
         edits: Mapping[str, Any] | tuple[tuple[str, Any], ...] = (),
         out_edits: Mapping[str, Any] | tuple[tuple[str, Any], ...] = (),
         rules: Any = (),
-        memory: Mapping[str, str] | tuple[tuple[str, str], ...] = (),
-        out_memory: Mapping[str, str] | tuple[tuple[str, str], ...] = (),
         cuts: Mapping[Member, Any] | tuple[tuple[Member, Any], ...] = (),
         constraints: Mapping[Any, Any] | Iterable[Constrain | tuple[Any, Any]] = (),
         variant: Variant | None = None,
@@ -136,65 +134,68 @@ class Plan:
             out_specs: a pytree prefix of the function's result.
             edits, out_edits: specs by tree path, which go before the prefixes.
             rules: specs of arguments by filter, as `sv.Rules` takes them.
-            memory, out_memory: memory kinds by tree path, which go before those of NamedShardings among the specs.
             cuts: axes by (role, tree path, dimension), as `with_dimension` makes them.
             constraints: specs by what `constrain` takes for a value inside the function.
-            variant: what the program has otherwise; nothing if not given.
+            variant: that of another plan; `with_variant` says one.
             options: compiler options, as `with_options` takes them.
 
         Raises:
             MeshError: if `mesh` is no mesh.
-            SpecError: if a leaf is no PartitionSpec, or a memory kind is none that JAX knows.
+            SpecError: if a leaf is no PartitionSpec.
             ShardvizError: for compiler options that cannot be.
         """
-        by_rule = Rules(rules)
+        ruled = Rules(rules)
         self.__dict__.update(
             mesh=_mesh(mesh),
-            in_specs=_canonical("in_specs", in_specs),
-            out_specs=_canonical("out_specs", out_specs),
+            in_specs=canonical("in_specs", in_specs),
+            out_specs=canonical("out_specs", out_specs),
             overrides=(
                 *[Override(m[0], Exactly(m[1]), m[2], tuple(axes)) for m, axes in _pairs(cuts)][::-1],
-                *reversed(_by_path("argument", MEMORY, memory)),
-                *reversed(_by_path("output", MEMORY, out_memory)),
-                *reversed(_by_path("argument", SPEC, edits)),
-                *reversed(_by_path("output", SPEC, out_edits)),
-                *_ruled(by_rule),
+                *reversed(_overrides("argument", SPEC, edits)),
+                *reversed(_overrides("output", SPEC, out_edits)),
+                *_of_rules(ruled),
             ),
-            exhaustive=by_rule.exhaustive,
+            exhaustive=ruled.exhaustive,
             constraints=_constraints(constraints),
             variant=Variant() if variant is None else variant,
             options=options_of(options),
         )
 
-    edits = _of_kind("argument", SPEC)
-    out_edits = _of_kind("output", SPEC)
-    memory = _of_kind("argument", MEMORY)
-    out_memory = _of_kind("output", MEMORY)
+    @cached_property
+    def edits(self) -> tuple[tuple[str, Spec], ...]:
+        """Specs of single arguments by tree path, the newest last."""
+        return by_path(self, "argument", SPEC)
 
     @cached_property
-    def exact(self) -> tuple[Override, ...]:
-        """The overrides of single arrays, and of logical dimensions by name."""
-        return tuple(each for each in self.overrides if isinstance(each.filter, Exactly))
+    def out_edits(self) -> tuple[tuple[str, Spec | None], ...]:
+        """Specs of single outputs by tree path, the newest last; None is the compiler's choice."""
+        return by_path(self, "output", SPEC)
+
+    @cached_property
+    def cuts(self) -> tuple[tuple[Member, tuple[Axis, ...]], ...]:
+        """The axes that cut one dimension of an array, whatever cuts its others; see `with_dimension`."""
+        rows = [each for each in reversed(self._exact) if each.is_cut]
+        return tuple((Member(each.role, each.path, int(each.part)), each.value) for each in rows)
 
     @cached_property
     def rules(self) -> Rules:
         """Specs of arguments by filter."""
         return Rules([Rule(each.filter, each.value) for each in self._ruled], exhaustive=self.exhaustive)
 
+    @cached_property
+    def _exact(self) -> tuple[Override, ...]:
+        """The overrides of single arrays, and of logical dimensions by name; they stand before the rules."""
+        return tuple(each for each in self.overrides if each.is_exact)
+
     @property
     def _ruled(self) -> tuple[Override, ...]:
-        return self.overrides[len(self.exact) :]
-
-    @cached_property
-    def cuts(self) -> tuple[tuple[Member, tuple[Axis, ...]], ...]:
-        """The axes that cut one dimension of an array, whatever cuts its others."""
-        return tuple((Member(o.role, o.path, o.part), o.value) for o in reversed(self.exact) if isinstance(o.part, int))
+        return self.overrides[len(self._exact) :]
 
     @cached_property
     def _key(self) -> Any:
         flat = lambda tree: jax.tree.flatten(tree, is_leaf=is_spec)  # noqa: E731
         (ins, in_tree), (outs, out_tree) = flat(self.in_specs), flat(self.out_specs)
-        exact = self.exact if self.by_name else frozenset(self.exact)
+        exact = self._exact if is_by_name(self) else frozenset(self._exact)
         options = frozenset((name, repr(value)) for name, value in self.options.items())  # True is none but equal to 1
         return self.mesh, *ins, in_tree, *outs, out_tree, exact, self.rules, self.constraints, self.variant, options
 
@@ -207,28 +208,46 @@ class Plan:
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # what it is compared by is made again
 
-    def with_spec(self, name: str, spec: Any) -> Plan:
-        """The plan with another spec for the argument of this tree path."""
-        return self.with_edits({name: spec})
+    def with_spec(self, name: str | Mapping[str, Any], spec: Any = ..., *, output: bool = False) -> Plan:
+        """The plan with another spec for an array, or for several.
 
-    def with_out_spec(self, name: str, spec: Any) -> Plan:
-        """The plan with another spec for the output of this tree path; None is the compiler's choice."""
-        return self.with_edits(out_edits={name: spec})
+        Args:
+            name: the tree path of an argument; or specs by tree path.
+            spec: a PartitionSpec, a NamedSharding, a tuple such as `("data", None)`, or None: replicated, and of an
+                output the compiler's choice.
+            output: whether it is an output, or they are.
 
-    def with_edits(
-        self, edits: Mapping[str, Any] = MappingProxyType({}), out_edits: Mapping[str, Any] = MappingProxyType({})
-    ) -> Plan:
-        """The plan with other specs for several arguments and outputs, by tree path: `with_spec` and `with_out_spec`
-        of many, in one go."""
-        return self._over([*_by_path("argument", SPEC, edits), *_by_path("output", SPEC, out_edits)])
+        Raises:
+            SpecError: if it is no spec.
+            ShardvizError: for a name without a spec. That there is no such array is said where the plan meets a
+                program.
+        """
+        return self._over(_overrides(_role(output), SPEC, _each("with_spec", name, spec, "P('data')")))
 
-    def without_edits(self, names: Set[str]) -> Plan:
-        """The plan without the edits of these arguments, and without cuts of them by logical dimension: what the rules
-        and `in_specs` say of them holds again."""
-        gone = lambda o: o.role == "argument" and o.path in names and o.part != MEMORY  # noqa: E731
+    def without_spec(self, *names: str, output: bool = False) -> Plan:
+        """The plan without what `with_spec` and `with_dimension` said of these arguments, or outputs, by tree path: the
+        rules and `in_specs`, or `out_specs`, hold for them again."""
+        if not all(isinstance(name, str) for name in names):
+            raise ShardvizError(f"plan.without_spec{excerpt(repr(names))}: expected tree paths, without_spec('x', 'w')")
+        role, paths = _role(output), frozenset(names)
+        gone = lambda o: o.role == role and o.path in paths and o.part != MEMORY  # noqa: E731
         plan = self._replace(overrides=tuple(each for each in self.overrides if not gone(each)))
-        marks = (Override("argument", Exactly(name), UNCUT, None) for name in sorted(names))
-        return plan._over(marks) if plan.by_name else plan
+        marks = (Override(role, Exactly(name), UNCUT, None) for name in sorted(paths))
+        return plan._over(marks) if is_by_name(plan) else plan
+
+    def with_memory(self, name: str | Mapping[str, str], kind: Any = ..., *, output: bool = False) -> Plan:
+        """The plan with an array, or several, in another memory, where they stay if their spec is changed.
+
+        Args:
+            name: the tree path of an argument; or memories by tree path.
+            kind: `device`, `pinned_host` or `unpinned_host`.
+            output: whether it is an output, or they are.
+
+        Raises:
+            SpecError: if JAX knows no such memory.
+            ShardvizError: for a name without a memory.
+        """
+        return self._over(_overrides(_role(output), MEMORY, _each("with_memory", name, kind, "'pinned_host'")))
 
     def _over(self, new: Iterable[Override]) -> Plan:
         """The plan with overrides of single arrays on top of its own; what they hide is left out."""
@@ -239,7 +258,7 @@ class Plan:
             if each.is_cut:
                 cut_by.setdefault(each[:2], []).extend(each.value)
         left: list[Override] = []
-        for old in self.exact:
+        for old in self._exact:
             if old.role != DIMENSION and (old[:3] in top or (old.is_cut and old[:2] in whole)):
                 continue
             taken = cut_by.get(old[:2]) if old.is_cut and old.role != DIMENSION else None
@@ -284,26 +303,16 @@ class Plan:
             return self._over([Override(DIMENSION, Exactly(name), 0, wanted)])
         return self._over(Override(m.role, Exactly(m.path), m.dimension, wanted) for m in dimension.chosen(prefer))
 
-    @property
-    def by_name(self) -> bool:
-        """Whether it cuts logical dimensions by name; `with_members` has the arrays in their place."""
-        return any(each.role == DIMENSION for each in self.exact)
-
-    def with_members(self, dimensions: Dimensions) -> Plan:
-        """The plan with each logical dimension that it shards by name sharded in the arrays that have the dimension.
-        Raises ShardvizError if there is no dimension of a name."""
-        if not self.by_name:
-            return self
-        plan = self._replace(overrides=self._ruled)
-        for by_name, each in itertools.groupby(reversed(self.exact), lambda o: o.role == DIMENSION):
-            if by_name:
-                for one in each:
-                    plan = plan.with_dimension(dimensions.named(one.path), one.value)
-            else:
-                plan = plan._over(each)
-        return plan._replace(overrides=tuple(each for each in plan.overrides if each.part != UNCUT))
-
-    def constrain(self, what: Any, spec: Any = None, *, line: str = "", occurrence: int | None = None) -> Plan:
+    def constrain(
+        self,
+        what: Any,
+        spec: Any = None,
+        *,
+        line: str = "",
+        occurrence: int | None = None,
+        text: str = "",
+        function: str = "",
+    ) -> Plan:
         """The plan with a sharding constraint on a value inside the function, which stays as it is.
 
         Every report of the plan is that of the function with `jax.lax.with_sharding_constraint` around that value, in
@@ -316,12 +325,14 @@ class Plan:
             spec: how it is to be sharded there; `P.UNCONSTRAINED` leaves a dimension to the compiler, None replicates.
             line: where, as `model.py:64` (`cell:3` in a notebook); needed where the name stands in several places.
             occurrence: where Python runs the line several times, which of them, from 0; None for every time.
+            text, function: the line's text, and the function that it is in: by these it is found again where lines were
+                added above it.
 
         Raises:
             SpecError: if `what` says no place, or `spec` is no spec. That there is no such value, or that the spec does
                 not fit it, is said where the plan meets a program: `program.bind(plan)` and all that asks for it.
         """
-        value = Intermediate.of(what, line, occurrence)
+        value = Intermediate.of(what, line, occurrence, text, function)
         new = Constrain.of(value, spec)
         constraints = tuple(new if old.value == value else old for old in self.constraints)
         return self._replace(constraints=constraints if new in constraints else (*constraints, new))
@@ -343,20 +354,40 @@ class Plan:
             raise SpecError(f"unconstrain {str(value)!r}: the plan constrains {have}")
         return self._replace(constraints=kept)
 
-    def with_variant(self, variant: Variant) -> Plan:
+    def with_variant(
+        self,
+        *,
+        donated: str | Iterable[str] = (),
+        lengths: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        checkpoint: str = "",
+        constraints: Mapping[tuple[str, Any], Any] = MappingProxyType({}),
+    ) -> Plan:
         """The plan for a program that differs from the person's own in a way that no spec can say.
 
-        Whoever is asked about such a plan answers for that program, which is traced anew: with donated arguments, a
-        dimension of another length, another checkpoint policy, other constraints. Where the plan has a variant
-        already, both hold.
+        Whoever is asked about such a plan answers for that program, which is traced anew. What an earlier
+        `with_variant` said holds too.
+
+            plan.with_variant(donated="state", checkpoint="dots_saveable")
+            plan.with_variant(lengths={"emb:0": (50257, 50304)})
+            plan.with_variant(constraints={("model.py:64", P("data", None)): None})
 
         Args:
-            variant: what is otherwise, as `Variant(donated=("state",))`. That the program cannot be so is said where
-                the plan meets it.
-        """
-        return self._replace(variant=self.variant.also(variant))
+            donated: arguments of the function that are donated besides, as `donate_argnames` of `jax.jit` has them.
+            lengths: an argument's dimension, `emb:0`, → its length and the new one. The logical dimension has it in all
+                arguments; what is some times as long stays so many times as long.
+            checkpoint: the policy of `jax.checkpoint_policies` around the body of each differentiated loop, and of the
+                checkpoints that are there.
+            constraints: a `with_sharding_constraint` of the function's own, as its line and its spec, → the spec that
+                it has instead; None leaves it out.
 
-    def with_options(self, options: Any) -> Plan:
+        Raises:
+            ShardvizError: if one of these is of another form. That the program cannot be so is said where the plan
+                meets it.
+            SpecError: if a constraint's spec is none.
+        """
+        return self._replace(variant=self.variant.also(Variant.of(donated, lengths, checkpoint, constraints)))
+
+    def with_options(self, options: Any, *, only: bool = False) -> Plan:
         """The plan with more compiler options: flags of XLA, as `compiler_options` of `jax.jit` takes them.
 
         Every compile of the plan is given them; level `propagated`, which no compiler makes, does without.
@@ -368,41 +399,26 @@ class Plan:
             options: a mapping of names to bools, numbers or texts; or text: names of `sv.gallery.option_sets`, and
                 flags as XLA_FLAGS and LIBTPU_INIT_ARGS have them; or several of these. Of two values of one name the
                 last holds.
+            only: whether these take the place of those that the plan has; `with_options({}, only=True)` takes all away.
 
         Raises:
             ShardvizError: for what can be no option. What the compiler does not know or take, it says itself when the
                 plan is compiled: `CompileRefused`.
         """
-        return self._replace(options={**self.options, **options_of(options)})
-
-    def without_options(self) -> Plan:
-        """The plan with the compiler's own options alone."""
-        return self._replace(options={})
-
-    def with_memory(self, name: str, kind: str) -> Plan:
-        """The plan with the argument of this tree path in another memory: `device`, `pinned_host`, `unpinned_host`.
-
-        Raises:
-            SpecError: if JAX knows no such memory.
-        """
-        return self._over(_by_path("argument", MEMORY, {name: kind}))
-
-    def with_out_memory(self, name: str, kind: str) -> Plan:
-        """The plan with the output of this tree path in another memory; errors as `with_memory`."""
-        return self._over(_by_path("output", MEMORY, {name: kind}))
+        return self._replace(options=options_of(options) if only else {**self.options, **options_of(options)})
 
     def with_rules(self, rules: Any) -> Plan:
         """The plan with other rules: specs of arguments by filter, the first that catches an argument wins.
 
         Rules go before `in_specs`; an edit of an argument goes before rules. One rule shards several arguments alike:
-        `plan.with_rules([(sv.path_ends_with("kernel"), P("data", "model"))])`. A spec with more entries than a caught
-        array has dimensions is an error when the plan is bound, as it is for JAX and flax.
+        `plan.with_rules([(sv.Rules.path_ends_with("kernel"), P("data", "model"))])`. A spec with more entries than a
+        caught array has dimensions is an error when the plan is bound, as it is for JAX and flax.
 
         Raises:
             ShardvizError, SpecError: as `sv.Rules`.
         """
-        by_rule = Rules(rules)
-        return self._replace(overrides=(*self.exact, *_ruled(by_rule)), exhaustive=by_rule.exhaustive)
+        ruled = Rules(rules)
+        return self._replace(overrides=(*self._exact, *_of_rules(ruled)), exhaustive=ruled.exhaustive)
 
     def with_mesh(self, mesh: Any) -> Plan:
         """The plan on another mesh, its specs unchanged."""
@@ -463,6 +479,21 @@ class Plan:
         return plan
 
 
+def with_members(plan: Plan, dimensions: Dimensions) -> Plan:
+    """The plan with each logical dimension that it shards by name sharded in the arrays that have the dimension. Raises
+    ShardvizError if there is no dimension of a name."""
+    if not is_by_name(plan):
+        return plan
+    settled = plan._replace(overrides=plan._ruled)
+    for by_name, each in itertools.groupby(reversed(plan._exact), lambda o: o.role == DIMENSION):
+        if by_name:
+            for one in each:
+                settled = settled.with_dimension(dimensions.named(one.path), one.value)
+        else:
+            settled = settled._over(each)
+    return settled._replace(overrides=tuple(each for each in settled.overrides if each.part != UNCUT))
+
+
 def _without(axes: tuple[Axis, ...], others: Iterable[Axis]) -> tuple[Axis, ...]:
     names = set(map(axis_name, others))
     return tuple(axis for axis in axes if axis_name(axis) not in names)
@@ -481,28 +512,28 @@ def _renamed(axis: Axis, old: str, new: str) -> Axis:
     return (new, *axis[1:]) if axis[0] == old else axis
 
 
-def _canonical(what: str, tree: Any) -> Any:
-    """The tree with a `Spec` for every PartitionSpec; flax's states and StateShardings of specs are taken apart."""
-
-    def leaf(path: Any, spec: Any) -> Any:
-        where = what + jax.tree_util.keystr(path)
-        if not is_spec(spec):
-            raise SpecError(f"{where}: expected a PartitionSpec or None, not {spec!r}")
-        if isinstance(spec, Rules) and what == "out_specs":
-            words = "rules and StateShardings say how arguments are sharded; give PartitionSpecs for the result"
-            raise SpecError(f"{where}: {words}")
-        if isinstance(spec, jax.sharding.Sharding) and not isinstance(spec, jax.sharding.NamedSharding):
-            raise SpecError(f"{where}: expected a PartitionSpec, not a {type(spec).__name__}")
-        return spec if spec is None or isinstance(spec, Rules) else Spec.of(spec)
-
-    return jax.tree_util.tree_map_with_path(leaf, spec_tree(tree), is_leaf=is_spec)
-
-
 def _pairs(entries: Any) -> Iterable[Any]:
     return entries.items() if isinstance(entries, Mapping) else entries
 
 
-def _by_path(role: str, part: str, entries: Any) -> list[Override]:
+def _role(output: bool) -> str:
+    return "output" if output else "argument"
+
+
+def _each(call: str, name: Any, value: Any, example: str) -> Mapping[str, Any]:
+    """What is said of one array, or of several, by tree path."""
+    if isinstance(name, str) and value is not ...:
+        return {name: value}
+    if isinstance(name, Mapping) and value is ... and all(isinstance(path, str) for path in name):
+        return name
+    arguments = ", ".join(excerpt(repr(each)) for each in (name, value) if each is not ...)
+    raise ShardvizError(
+        f"plan.{call}({arguments}): expected a tree path and what holds there, {call}('x', {example}), or a mapping of "
+        f"these, {call}({{'x': {example}}})"
+    )
+
+
+def _overrides(role: str, part: str, entries: Any) -> list[Override]:
     def read(value: Any, name: str) -> Any:
         if part == MEMORY:
             return memory_kind(value, name)
@@ -511,7 +542,7 @@ def _by_path(role: str, part: str, entries: Any) -> list[Override]:
     return [Override(role, Exactly(name), part, read(value, name)) for name, value in dict(_pairs(entries)).items()]
 
 
-def _ruled(rules: Rules) -> Iterable[Override]:
+def _of_rules(rules: Rules) -> Iterable[Override]:
     return (Override("argument", rule.filter, SPEC, rule.spec) for rule in rules)
 
 
@@ -523,51 +554,3 @@ def _mesh(mesh: Any) -> DeviceMesh:
 def _constraints(entries: Any) -> tuple[Constrain, ...]:
     of = lambda each: Constrain.of(Intermediate.of(each[0]), each[1])  # noqa: E731
     return tuple(each if isinstance(each, Constrain) else of(each) for each in _pairs(entries))
-
-
-def expand(what: str, prefix: Any, tree: Any) -> list[Any]:
-    """One spec, None or `Rules` for each leaf of `tree`, from a pytree prefix of it. Raises SpecError if `prefix` is no
-    prefix of the tree; the message says where they part."""
-    try:
-        return spread(prefix, tree, is_spec)
-    except (ValueError, AttributeError) as error:  # JAX stumbles over its own message where keys are attributes
-        raise SpecError(
-            f"{what} must be a pytree prefix of the {'arguments' if what.startswith('in_') else 'result'}: "
-            f"{_parting(what, prefix, tree)}"
-        ) from error
-
-
-def _parting(where: str, prefix: Any, tree: Any) -> str:
-    """In words, the first place where a prefix does not fit the tree; the argument that is there is named too."""
-    if is_spec(prefix):
-        return f"{where} fits"
-    called = _called(tree)
-    place = where if called in ("", where) else f"{where} ({called})"
-    if type(prefix) is not type(tree):
-        leaf = jax.tree_util.treedef_is_leaf(jax.tree.structure(tree))
-        kind = "single array" if leaf else type(tree).__name__
-        return f"{place} is a {type(prefix).__name__} where the function has a {kind}"
-    ours, theirs = _children(prefix), _children(tree)
-    keys = lambda paths: ", ".join(map(jax.tree_util.keystr, paths))  # noqa: E731
-    if missing := [p for p in theirs if p not in ours][:5]:
-        names = ", ".join(filter(None, (_called(theirs[p]) for p in missing))) if not called else ""
-        return f"{place} lacks {keys(missing)}{f' ({names})' if names else ''}; give it a spec, or None"
-    if extra := [p for p in ours if p not in theirs][:5]:
-        return f"{place} has {keys(extra)}, which the function does not have; it has {keys(list(theirs)[:8])}"
-    for path, node in ours.items():
-        if not is_spec(node) and "fits" not in (text := _parting(where + keys([path]), node, theirs[path])):
-            return text
-    return f"{where} fits"
-
-
-def _called(tree: Any) -> str:
-    """What the arguments in a tree of names have in common: `params` of `params['w']` at `['w']`; empty for nothing."""
-    named = jax.tree_util.tree_flatten_with_path(tree)[0]
-    rows = ((path, getattr(leaf, "name", leaf)) for path, leaf in named)  # a name, or a `Leaf`
-    common = {name.removesuffix(jax.tree_util.keystr(path)) for path, name in rows if isinstance(name, str)}
-    return common.pop() if len(common) == 1 else ""
-
-
-def _children(tree: Any) -> dict[Any, Any]:
-    """What stands directly below a pytree's root, by path."""
-    return dict(jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: node is not tree)[0])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import keyword
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -57,33 +55,39 @@ def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[s
         new = {name: bound.out_specs[name] for name in results} | new
     if new:
         lines.append(f"    out_edits={_by_path(new)},")
-    if bound.in_memory:
-        lines.append(f"    memory={dict(bound.in_memory)!r},")
-    if bound.out_memory:
-        lines.append(f"    out_memory={dict(bound.out_memory)!r},")
-    if plan.variant:
-        lines.append(f"    variant={variant_code(plan.variant)},")
     if plan.options:
         lines += [f"    {line}" for line in options_code("options", plan.options)]
-    if plan.constraints:
-        lines += ["    constraints=[", *_constraints(plan, bound, traced), "    ],"]
-    return "\n".join([*lines, ")", ""])
+    calls = _constraints(plan, bound, traced)
+    if bound.in_memory:
+        calls.append(f"with_memory({dict(bound.in_memory)!r})")
+    if bound.out_memory:
+        calls.append(f"with_memory({dict(bound.out_memory)!r}, output=True)")
+    if plan.variant:
+        calls.append(variant_code(plan.variant))
+    return "\n".join([*lines, ")", *(f"plan = plan.{call}" for call in calls), ""])
 
 
 def _constraints(plan: Plan, bound: PlanRecord, traced: Traced) -> list[str]:
-    """A line for each constraint: its value as it is known now, its line's text included, and its spec."""
+    """A call for each constraint: its value as it is known now, its line's text included, and its spec."""
     placed = {p.wanted: p.target for p in traced.placed}
-    rows = [(w.value, placed[w.value], b) for w, b in zip(plan.constraints, bound.constraints, strict=True)]
-    located = [(replace(v, line=t.frame.short, text=t.text, function=t.function), b.spec_text) for v, t, b in rows]
-    return [f"        (sv.{value!r}, {spec})," for value, spec in located]
+    calls = []
+    for wanted, constrained in zip(plan.constraints, bound.constraints, strict=True):
+        at, time = placed[wanted.value], wanted.value.occurrence
+        words = {"line": at.frame.short, "text": at.text, "function": at.function}
+        words |= {} if time is None else {"occurrence": time}
+        keywords = ", ".join(f"{name}={value!r}" for name, value in words.items())
+        calls.append(f"constrain({wanted.value.name or None!r}, {constrained.spec_text}, {keywords})")
+    return calls
 
 
 def variant_code(variant: Variant) -> str:
-    """What a program has otherwise, as Python."""
-    fields = {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant)}
-    filled = {name: value for name, value in fields.items() if value}
-    text = f"sv.Variant({', '.join(f'{n}={v!r}' for n, v in filled.items())})"
-    return re.sub(r"\b(Longer|Reconstrained)\(", r"sv.\1(", text)
+    """The call that says of a plan what its program has otherwise, as Python."""
+    words = variant.keywords
+    changes = (f"({line!r}, {before}): {after}" for (line, before), after in words.pop("constraints", {}).items())
+    texts = {name: repr(value) for name, value in words.items()}
+    if text := ", ".join(changes):
+        texts["constraints"] = f"{{{text}}}"
+    return f"with_variant({', '.join(f'{name}={text}' for name, text in texts.items())})"
 
 
 def options_code(name: str, options: Mapping[str, Option]) -> list[str]:

@@ -11,9 +11,9 @@ A filter is a pattern of the tree path, a function of path and array, `...` for 
 type of variable, a predicate, `nnx.All`, `nnx.Any`, `nnx.Not`, a tuple of filters (any of them).
 
 >>> kernel = Leaf("model.layers[0].kernel", ("layers", 0, "kernel"), None, (8, 8))
->>> [catches(f, kernel) for f in ("*kernel", "model.layers[0]*", "*bias", path_ends_with("kernel"), ...)]
+>>> [catches(f, kernel) for f in ("*kernel", "model.layers[0]*", "*bias", Rules.path_ends_with("kernel"), ...)]
 [True, True, False, True, True]
->>> print(filter_text(("*kernel", path_ends_with("layers", 0))))
+>>> print(filter_text(("*kernel", Rules.path_ends_with("layers", 0))))
 any of '*kernel', path_ends_with('layers', 0)
 """
 
@@ -85,6 +85,17 @@ class Rules:
         object.__setattr__(self, "rules", tuple(map(_rule, pairs)))
         object.__setattr__(self, "exhaustive", exhaustive)
 
+    @staticmethod
+    def path_ends_with(*suffix: Hashable) -> PathEndsWith:
+        """A filter for the arrays whose path ends with these keys: names of attributes, dictionary keys, indices.
+
+        >>> Rules.path_ends_with("attn", "kernel")(("layers", 0, "attn", "kernel"), None)
+        True
+
+        It is a filter of `flax.nnx` too.
+        """
+        return PathEndsWith(suffix)
+
     def __len__(self) -> int:
         return len(self.rules)
 
@@ -149,7 +160,7 @@ class Exactly:
 
 @dataclass(frozen=True)
 class PathEndsWith:
-    """The filter that `path_ends_with` makes."""
+    """The filter that `Rules.path_ends_with` makes."""
 
     suffix: tuple[Hashable, ...]
 
@@ -158,17 +169,6 @@ class PathEndsWith:
 
     def __repr__(self) -> str:
         return f"path_ends_with({', '.join(map(repr, self.suffix))})"
-
-
-def path_ends_with(*suffix: Hashable) -> PathEndsWith:
-    """A filter for the arrays whose path ends with these keys: names of attributes, dictionary keys, indices.
-
-    >>> path_ends_with("attn", "kernel")(("layers", 0, "attn", "kernel"), None)
-    True
-
-    It is a filter of `flax.nnx` too.
-    """
-    return PathEndsWith(suffix)
 
 
 def catches(filter: Any, leaf: Leaf) -> bool:
@@ -212,8 +212,8 @@ def check_filter(filter: Any) -> Any:
 
 def _no_filter(value: Any) -> str:
     return (
-        f"{value!r} is no filter: expected a pattern of the tree path such as '*kernel', sv.path_ends_with('kernel'), "
-        "a function of (path, array), ..., or a filter of flax.nnx such as nnx.Param"
+        f"{value!r} is no filter: expected a pattern of the tree path such as '*kernel', "
+        "sv.Rules.path_ends_with('kernel'), a function of (path, array), ..., or a filter of flax.nnx such as nnx.Param"
     )
 
 
@@ -283,7 +283,7 @@ def filter_code(filter: Any) -> str | None:
         parts = [filter_code(f) for f in filter]
         return None if None in parts else "(" + ", ".join(map(str, parts)) + ("," if len(parts) == 1 else "") + ")"
     if isinstance(filter, PathEndsWith):
-        return f"sv.{filter!r}"
+        return f"sv.Rules.{filter!r}"
     if isinstance(filter, type):
         return _qualified(filter) if _of_nnx_type(filter) else None
     if _of_nnx(filter):

@@ -52,24 +52,6 @@ class Attributes:
         return cls(keys, children)
 
 
-@dataclass(frozen=True)
-class _Box:
-    """Keeps an entry of a prefix together: None is an entry there, and an empty branch of a pytree elsewhere."""
-
-    held: Any
-
-
-def spread(prefix: Any, tree: Any, is_entry: Callable[[Any], bool] = lambda x: x is None) -> list[Any]:
-    """What a pytree prefix says of each leaf of a tree; None in it is an entry like any other, and so is what
-    `is_entry` names. Raises ValueError, in JAX's words, if it is no prefix of the tree.
-
-    >>> spread((None, {"a": 1}), ("x", {"a": ["y", "z"]}))
-    [None, 1, 1]
-    """
-    boxed = jax.tree.map(_Box, prefix, is_leaf=is_entry)
-    return [box.held for box in jax.tree.leaves(jax.tree.broadcast(boxed, tree))]
-
-
 def plain(tree: Any) -> Any:
     """The tree with dictionaries and tuples in place of `Attributes`, which other programs know nothing of.
 

@@ -10,15 +10,24 @@ length, a checkpoint policy, other sharding constraints. Plain data, which a pla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
+from shardviz.errors import ShardvizError, SpecError, excerpt
 from shardviz.notation import Spec
 
 _LONGEST = 2**40
 _Length = Annotated[int, Meta(ge=1, le=_LONGEST)]
+_EXPECTED = {
+    "donated": "'state', names of arguments",
+    "lengths": "{'emb:0': (50257, 50304)}, an argument's dimension, its length and the new one",
+    "checkpoint": "'dots_saveable', the name of a policy",
+    "constraints": "{('model.py:64', P('data', None)): None}, a line and its spec, and another spec or None",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +40,7 @@ class Longer:
         better: the new length.
 
     Examples:
-        >>> import shardviz as sv
-        >>> sv.Longer(path="emb", dimension=0, size=50257, better=50304).words
+        >>> Longer(path="emb", dimension=0, size=50257, better=50304).words
         '50,304 instead of 50,257 in emb:0 and in all dimensions of that size'
     """
 
@@ -58,8 +66,7 @@ class Reconstrained:
         after: as it is to be; None where it is left out.
 
     Examples:
-        >>> import shardviz as sv
-        >>> sv.Reconstrained(line="model.py:64", before=(("data",), ())).words
+        >>> Reconstrained(line="model.py:64", before=(("data",), ())).words
         "drops P('data', None) at model.py:64"
     """
 
@@ -86,8 +93,7 @@ class Variant:
         constraints: the function's own constraints that it has otherwise.
 
     Examples:
-        >>> import shardviz as sv
-        >>> sv.Variant(donated=("params",), checkpoint="dots_saveable").words
+        >>> Variant(donated=("params",), checkpoint="dots_saveable").words
         ('donates params', 'has jax.checkpoint with dots_saveable')
     """
 
@@ -96,15 +102,62 @@ class Variant:
     checkpoint: str = ""
     constraints: tuple[Reconstrained, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        donated: str | Iterable[str],
+        lengths: Mapping[str, tuple[int, int]],
+        checkpoint: str,
+        constraints: Mapping[tuple[str, Any], Any],
+    ) -> Variant:
+        """What a person says; arguments and errors as `Plan.with_variant`."""
+        try:
+            sizes = [(*member.rpartition(":")[::2], was, new) for member, (was, new) in lengths.items()]
+            specs: list[tuple[str, Any, Any]] = [
+                (at, Spec.of(before).dims, _dims(after)) for (at, before), after in constraints.items()
+            ]
+            variant = cls(
+                donated=(donated,) if isinstance(donated, str) else tuple(donated),
+                lengths=tuple(Longer(path=p, dimension=int(d), size=was, better=new) for p, d, was, new in sizes),
+                checkpoint=checkpoint,
+                constraints=tuple(Reconstrained(line=at, before=b, after=a) for at, b, a in specs),
+            )
+            return msgspec.convert(msgspec.to_builtins(variant), cls)
+        except ShardvizError:
+            raise
+        except (AttributeError, TypeError, ValueError) as error:
+            values = {"donated": donated, "lengths": lengths, "checkpoint": checkpoint, "constraints": constraints}
+            names = [name for name, value in values.items() if value not in ((), {}, "")]
+            arguments = ", ".join(f"{name}={excerpt(repr(values[name]))}" for name in names)
+            expected = ", ".join(f"{name}={_EXPECTED[name]}" for name in names)
+            raise ShardvizError(f"with_variant({arguments}): expected {expected}") from error
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """What `of` makes it of, and `Plan.with_variant`."""
+        spec = lambda dims: None if dims is None else Spec(dims)  # noqa: E731
+        every = {
+            "donated": self.donated,
+            "lengths": {f"{each.path}:{each.dimension}": (each.size, each.better) for each in self.lengths},
+            "checkpoint": self.checkpoint,
+            "constraints": {(each.line, Spec(each.before)): spec(each.after) for each in self.constraints},
+        }
+        return {name: value for name, value in every.items() if value}
+
     def __bool__(self) -> bool:
         return bool(self.donated or self.lengths or self.checkpoint or self.constraints)
 
     def also(self, other: Variant) -> Variant:
-        """Both; of two policies, and for one constraint of two specs, the other's."""
+        """Both; of two policies, of two specs for one constraint and of two lengths of one dimension, the other's."""
+        lengths = {(each.path, each.dimension): each for each in self.lengths}
+        for each in other.lengths:
+            before = lengths.get((each.path, each.dimension), each)
+            follows = before.better == each.size
+            lengths[each.path, each.dimension] = replace(each, size=before.size) if follows else each
         constraints = {(each.line, each.before): each for each in (*self.constraints, *other.constraints)}
         return Variant(
             donated=tuple(sorted({*self.donated, *other.donated})),
-            lengths=tuple(dict.fromkeys((*self.lengths, *other.lengths))),
+            lengths=tuple(lengths.values()),
             checkpoint=other.checkpoint or self.checkpoint,
             constraints=tuple(constraints[place] for place in sorted(constraints)),
         )
@@ -116,3 +169,16 @@ class Variant:
         checkpoint = (f"has jax.checkpoint with {self.checkpoint}",) if self.checkpoint else ()
         constraints = (each.words for each in self.constraints)
         return (*donated, *(f"has {each.words}" for each in self.lengths), *checkpoint, *constraints)
+
+
+def _dims(spec: Any) -> tuple[tuple[Any, ...], ...] | None:
+    """The axes of each dimension, of what a constraint can say; None of none."""
+    if spec is None:
+        return None
+    constraint = Spec.of(spec)
+    if constraint != Spec(constraint.dims):
+        raise SpecError(
+            f"with_variant(constraints=...), {constraint}: a constraint says along which axes dimensions are sharded, "
+            "and nothing of partial sums or memories"
+        )
+    return constraint.dims

@@ -436,7 +436,7 @@ class Space(Parts):
         outs = {out: specs[argument] for out, argument in self.follows.items()}
         mesh = self._mesh(choice, bare)
         if self.base is not None:  # memories, and outputs that follow no argument
-            return self.base.with_mesh(mesh).with_edits(specs, outs)
+            return self.base.with_mesh(mesh).with_spec(specs).with_spec(outs, output=True)
         return Plan(mesh, edits=specs, out_edits=outs)
 
     def _based(self, choice: Choice, cuts: dict[str, list[tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:

@@ -12,7 +12,7 @@ import itertools
 import linecache
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from shardviz.notation.spec import axes_size, axis_name, axis_text
 from shardviz.program.dimensions import Dimension
 from shardviz.program.intermediates import Constrain, Intermediate, as_propagated
 from shardviz.program.plan import Plan
-from shardviz.records import Finding, Findings, Longer, Reconstrained, Value, Variant
+from shardviz.records import Finding, Findings, Value
 from shardviz.records.amounts import plural
 from shardviz.records.findings import Suggestion
 from shardviz.records.groups import grouped
@@ -61,16 +61,15 @@ def plan_of(report: Report) -> Plan:
         text = linecache.getline(c.source.file, c.source.line).strip()
         return Intermediate(c.name, c.source.short, text, c.source.function, c.occurrence)
 
-    return Plan(
+    plan = Plan(
         bound.mesh,
         edits=dict(bound.in_specs),
         out_edits={name: spec for name, spec in bound.out_specs.items() if spec is not None},
-        memory=dict(bound.in_memory),
-        out_memory=dict(bound.out_memory),
         constraints=[Constrain(place(c), c.spec, c.open) for c in bound.constraints],
         variant=bound.variant,
         options=bound.options,
     )
+    return plan.with_memory(bound.in_memory).with_memory(bound.out_memory, output=True)
 
 
 @dataclass(eq=False)
@@ -162,10 +161,13 @@ class Proposals:
 
     def suggested(self, what: Suggestion) -> Plan | None:
         """The plan with what a finding suggests; None where no plan says it."""
-        if what.kind == "argument":
-            return self.plan.with_edits({what.target: what.spec or Spec(), **dict(what.specs)}, dict(what.out_specs))
-        if what.kind == "output":
-            return self.plan.with_edits(dict(what.specs), {what.target: what.spec, **dict(what.out_specs)})
+        ins, outs = dict(what.specs), dict(what.out_specs)
+        if what.kind in ("argument", "output"):
+            if what.kind == "argument":
+                ins = {what.target: what.spec or Spec(), **ins}
+            else:
+                outs = {what.target: what.spec, **outs}
+            return self.plan.with_spec(ins).with_spec(outs, output=True)
         if what.kind == "device-order":
             return self._laid_out(what)
         if what.kind == "constrain":
@@ -188,7 +190,7 @@ class Proposals:
         """The arguments that a finding would give one spec, all at once."""
         alike = [m for m in finding.mends if m.kind == "argument"]
         if len(alike) > 1 and len({m.spec for m in alike}) == 1:
-            plan = self.plan.with_edits({m.target: m.spec or Spec() for m in alike})
+            plan = self.plan.with_spec({m.target: m.spec or Spec() for m in alike})
             names = " and ".join(m.target for m in alike)
             yield Change(plan=plan, finding=finding, action=f"give {names} the spec {alike[0].spec}")
 
@@ -197,7 +199,7 @@ class Proposals:
         targets = [m.target for m in finding.mends if m.kind == "donate"]
         roots = tuple(dict.fromkeys(segments(name)[0] for name in targets))
         if roots:
-            plan = self.plan.with_variant(Variant(donated=roots))
+            plan = self.plan.with_variant(donated=roots)
             names = ", ".join(map(repr, roots))
             write = f"jax.jit({self.program.name}, donate_argnames=[{names}])"
             yield Change(plan=plan, finding=finding, action=f"donate {' and '.join(roots)}", write=write)
@@ -211,7 +213,7 @@ class Proposals:
                     raise ShardvizError("no loop and no jax.checkpoint in it is differentiated, to put it around")
                 return ", and ".join(checkpoint_words(made, what.policy, _NAMED))
 
-            plan = self.plan.with_variant(Variant(checkpoint=what.policy))
+            plan = self.plan.with_variant(checkpoint=what.policy)
             yield Change(plan=plan, finding=finding, action=f"{what.words} around each layer", told=told)
         if what.kind == "pad":
             yield from self._padded(finding, what)
@@ -227,8 +229,7 @@ class Proposals:
         dimension, was, better = having[0], sizes[what.target][what.dimension], what.size
         arrays = [str(m) for m in dimension.arguments if sizes[m.path][m.dimension] % was == 0]
         write = f"{better} in place of {was} in {', '.join(arrays)}"
-        longer = Longer(path=what.target, dimension=what.dimension, size=was, better=better)
-        wide = self.plan.with_variant(Variant(lengths=(longer,)))
+        wide = self.plan.with_variant(lengths={member: (was, better)})
         action = f"make dimension {dimension.name} {better:,} long, in place of {was:,}"
         yield Change(plan=wide, finding=finding, action=action, write=write)
         cuts = self._cuts[dimension.name]
@@ -285,7 +286,7 @@ class Proposals:
             more = [(*axes, *each) for each in (idle, others) if each and self._divides(dimension, (*axes, *each))]
             yield from (self._with(dimension, each) for each in dict.fromkeys(more))
             if (*axes, *others) in more or (axes and not others):
-                plan = self.plan.with_edits(whole).with_dimension(dimension, (*axes, *others))
+                plan = self.plan.with_spec(whole).with_dimension(dimension, (*axes, *others))
                 named = " and ".join(map(axis_text, (*axes, *others)))
                 yield Change(plan=plan, action=f"shard dimension {dimension.name} along {named}, and nothing else")
 
@@ -306,19 +307,19 @@ class Proposals:
             asked = c.array in shapes and c.after and c.after.same_as(Spec(before), self.plan.mesh)
             if asked or (c.source is not None and c.source.bare == line):
                 moved[line, before] += round(c.assumed_bytes)
-        changed: dict[Any, Reconstrained] = {}
-        dropped: dict[Any, Reconstrained] = {}
+        changed: dict[tuple[str, Spec], Spec | None] = {}
+        dropped: dict[tuple[str, Spec], Spec | None] = {}
         for line, before in sorted(own, key=lambda place: -moved[place]):
             after = self._by_batch(Spec(before), own[line, before][0])
             fights = after is not None or moved[line, before] > _FIGHTS * total
             if fights and len(dropped) < _FIGHTING:
-                dropped[line, before] = Reconstrained(line=line.short, before=before)
+                dropped[line.short, Spec(before)] = None
                 if after is not None:
-                    changed[line, before] = Reconstrained(line=line.short, before=before, after=after)
+                    changed[line.short, Spec(before)] = Spec(after)
         for changes in (changed, dropped):
-            yield from (self._with_constraints((each,)) for each in changes.values())
-        for _, alike in itertools.groupby(changed.values(), lambda each: (each.before, each.after)):
-            if len(together := tuple(alike)) > 1:
+            yield from (self._with_constraints(dict([each])) for each in changes.items())
+        for _, alike in itertools.groupby(changed.items(), lambda each: (each[0][1], each[1])):
+            if len(together := dict(alike)) > 1:
                 yield self._with_constraints(together)
 
     def _by_batch(self, spec: Spec, shape: Sequence[int]) -> tuple[tuple[str, ...], ...] | None:
@@ -333,13 +334,13 @@ class Proposals:
             return None if set(new[d]) == set(dims[d]) else tuple(new)
         return None
 
-    def _with_constraints(self, changes: tuple[Reconstrained, ...]) -> Change:
-        plan = self.plan.with_variant(Variant(constraints=changes))
-        lines = " and ".join(each.line for each in changes)
-        before, after = Spec(changes[0].before), changes[0].after
+    def _with_constraints(self, changes: Mapping[tuple[str, Spec], Spec | None]) -> Change:
+        plan = self.plan.with_variant(constraints=changes)
+        lines = " and ".join(line for line, _ in changes)
+        (_, before), after = next(iter(changes.items()))
         action = f"drop the constraint {before} at {lines}"
         if after is not None:
-            action = f"constrain to {Spec(after)} in place of {before} at {lines}"
+            action = f"constrain to {after} in place of {before} at {lines}"
         return Change(plan=plan, action=action, told=constraint_words)
 
     def _by_costly_axes(self) -> Iterator[Change]:

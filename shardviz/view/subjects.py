@@ -42,4 +42,4 @@ def picture(subject: Any, kind: str = "") -> Picture:
 def _load(subject: Any) -> None:
     _, _, inside = type(subject).__module__.partition("shardviz.")
     if inside.partition(".")[0] in _NEED_JAX:
-        from shardviz.view import exercise, explored, plans, program  # noqa: F401
+        from shardviz.view import cards, exercise, explored, plans, program  # noqa: F401

@@ -8,7 +8,6 @@ SCRIPT = """
 import json
 import jax, jax.numpy as jnp
 import shardviz as sv
-from shardviz.records import Variant
 from jax.sharding import PartitionSpec as P
 
 traces = []
@@ -37,7 +36,7 @@ ask("propagate", lambda: program.propagate(plan))
 ask("constrain", lambda: program.propagate(plan.constrain("h", P("a"))))
 ask("why", lambda: program.why(plan, "h"))
 ask("grad", lambda: program.grad().propagate(plan))
-ask("checkpoint", lambda: program.grad().propagate(plan.with_variant(Variant(checkpoint="dots_saveable"))))
+ask("checkpoint", lambda: program.grad().propagate(plan.with_variant(checkpoint="dots_saveable")))
 ask("partition", lambda: program.partition(plan))
 print(json.dumps(counts))
 """

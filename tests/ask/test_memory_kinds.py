@@ -145,14 +145,17 @@ def test_a_memory_may_be_said_in_a_sharding_or_by_path_and_stays_when_specs_chan
     program, plan = planned("on the host")
     assert program.bind(plan).in_memory == {"m": "pinned_host"}
     assert program.bind(plan).out_memory == {"result[1]": "pinned_host"}
-    by_path = sv.Plan(MESH, P("data"), P("data"), memory={"m": "pinned_host"}, out_memory={"result[1]": "pinned_host"})
+    by_path = sv.Plan(MESH, P("data"), P("data")).with_memory({"m": "pinned_host"})
+    by_path = by_path.with_memory("result[1]", "pinned_host", output=True)
     assert program.bind(by_path) == program.bind(plan)
     for start in (plan, by_path):
-        moved = start.with_spec("m", P(None, "data")).rename_axis("data", "x").with_out_spec("result[1]", P("x"))
+        moved = (
+            start.with_spec("m", P(None, "data")).rename_axis("data", "x").with_spec("result[1]", P("x"), output=True)
+        )
         assert program.bind(moved).in_memory == {"m": "pinned_host"}
         assert program.bind(moved).out_memory == {"result[1]": "pinned_host"}
         assert program.bind(moved.without_axis("x").with_mesh({"y": 4})).in_memory == {"m": "pinned_host"}
-    back = plan.with_memory("m", "device").with_out_memory("result[1]", "device")
+    back = plan.with_memory("m", "device").with_memory("result[1]", "device", output=True)
     assert program.bind(back) == program.bind(sv.Plan(MESH, P("data"), P("data")))
     ruled = sv.Plan(MESH, P("data"), P("data"), rules=[("m", HOST)])
     assert program.bind(ruled).in_memory == {"m": "pinned_host"}
@@ -169,8 +172,11 @@ def test_code_that_makes_the_plan_says_the_memories():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: sv.Plan(MESH, memory={"m": "hbm"}), "m: memory kind 'hbm': expected one of 'device', 'pinned_host'"),
-        (lambda: planned("on the host")[1].with_out_memory("result[1]", ""), "result.1.: memory kind ''"),
+        (
+            lambda: sv.Plan(MESH).with_memory("m", "hbm"),
+            "m: memory kind 'hbm': expected one of 'device', 'pinned_host'",
+        ),
+        (lambda: planned("on the host")[1].with_memory("result[1]", "", output=True), "result.1.: memory kind ''"),
     ],
 )
 def test_a_memory_that_jax_does_not_know_is_refused(make, words):

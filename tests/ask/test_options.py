@@ -42,7 +42,7 @@ def plan():
 
 def test_they_are_part_of_a_plans_key(plan):
     a, b = plan.with_options({"xla_a": 1, "xla_b": "x"}), plan.with_options({"xla_b": "x"}).with_options("xla_a=1")
-    assert a == b and hash(a) == hash(b) and a != plan and a.without_options() == plan
+    assert a == b and hash(a) == hash(b) and a != plan and a.with_options({}, only=True) == plan
     assert len({plan.with_options({"xla_a": value}) for value in (True, 1, 1.0, "1", False, 0, "True")}) == 7
     assert pickle.loads(pickle.dumps(a)) == a
     assert a.with_spec("w", P()).options == a.with_mesh({"data": 4}).options == a.options

@@ -11,6 +11,7 @@ import shardviz as sv
 from shardviz.ask.program import update_arguments
 from shardviz.errors import MeshError, ShardvizError
 from shardviz.explorer.explorer import ExplorerState
+from shardviz.program.plan import is_by_name
 
 
 def mlp(params, x):
@@ -251,8 +252,8 @@ def test_a_dimension_by_its_name_is_its_arrays_in_an_explorer_and_for_a_search()
     wide = program.dimensions.named("params.0.0:1").name
     named = free.with_dimension("batch", "data").with_dimension(wide, "model")
     state = ExplorerState(program, named, level="propagated")
-    assert not state.plan.by_name and state.plan == program._settled(named)
-    assert state.set_plan(free.with_dimension(wide, "data")) and not state.plan.by_name
+    assert not is_by_name(state.plan) and state.plan == program._settled(named)
+    assert state.set_plan(free.with_dimension(wide, "data")) and not is_by_name(state.plan)
     assert state.add_card("mine", named) and state.deck.cards[-1].plan == program._settled(named)
     assert not state.set_plan(free.with_dimension("width", "data")) and "no dimension 'width'" in str(state.error)
     found = sv.search(program, "tpu v5e:2x4", plan=named, seconds=0.1, level="propagated")

@@ -193,7 +193,7 @@ def test_what_would_change(program):
 
 
 def test_a_missing_axis_and_what_would_bring_it(program):
-    plan = PLAN.with_edits({"w1": P(), "w2": P()})
+    plan = PLAN.with_spec({"w1": P(), "w2": P()})
     why = program.why(plan, "h", axis="model")
     (answer,) = why.axes
     assert answer.dimension is None and not why.causes
@@ -389,7 +389,7 @@ def test_a_constraint_that_moves():
 
 
 def test_an_output_that_moves(program):
-    plan = PLAN.with_edits({"w2": P("model")}, {"result": P(None, "data")})
+    plan = PLAN.with_spec({"w2": P("model")}).with_spec({"result": P(None, "data")}, output=True)
     kinds = {program.why(plan, c).need.kind for c in program.propagate(plan).collectives}
     assert "output" in kinds
 
@@ -463,7 +463,7 @@ def test_a_newcomer_can_read_the_first_sentences(llama, program):
     report = llama.program.propagate(llama.plan)
     answers = [llama.program.why(llama.plan, name) for name in ("g", "x", "params['emb']")]
     answers += [llama.program.why(llama.plan, c) for c in report.collectives[3::20]]
-    answers.append(program.why(PLAN.with_edits({"w1": P(), "w2": P()}), "h", axis="model"))
+    answers.append(program.why(PLAN.with_spec({"w1": P(), "w2": P()}), "h", axis="model"))
     checked = 0
     for answer in answers:
         for text in first_sentences(document(answer)):

@@ -26,7 +26,7 @@ def median(run, rounds=5):
 def test_mends_take_some_dozen_propagations(benchmark, edits, offered):
     example = sv.gallery.llama("70b")
     program = example.program
-    plan = example.plan.with_edits(edits)
+    plan = example.plan.with_spec(edits)
     report = program.partition(plan, TARGET)
     program.propagate(plan)
     assert program.dimensions  # found once for a program

@@ -218,7 +218,7 @@ def test_a_projection_sharded_unlike_its_siblings_is_named_and_its_mend_is_that_
     """Columns of `wo` where q, k and v are sharded by their heads; a note, as a compiler may do it in the same time."""
     program = decode(d=1024, ff=4096, heads=16, kv=16, hd=64, vocabulary=4096, batch=32, length=1024)
     good, odd = program.presets(MESH)["data + tensor parallel"], "params['layers']['wo']"
-    plans = good, good.with_edits({odd: P(None, None, None, "model")})
+    plans = good, good.with_spec({odd: P(None, None, None, "model")})
     of = lambda plan: program.propagate(plan) if level == "propagated" else program.partition(plan, MACHINE)  # noqa: E731
     as_usual, unlike = map(of, plans)
     assert not as_usual.findings.of("unlike-siblings")

@@ -39,7 +39,7 @@ def mended(case: Case, report: Report, finding: Finding, kinds: tuple[str, ...] 
     outputs = [m for m in finding.mends if m.kind == "output" and m.kind in kinds]
     plan = case.plan
     for mend in outputs:
-        plan = plan.with_out_spec(mend.target, mend.spec)
+        plan = plan.with_spec(mend.target, mend.spec, output=True)
     if outputs:
         return plan
     if together := [change.plan for change in going._together(finding)]:

@@ -46,7 +46,7 @@ def state(program):
     assert state.wait("partitioned").level == "partitioned"
     assert state.pin(HOSTILE)
     assert state.add_card("wide", plan.with_mesh("data=8,model=2").constrain("h", P("data", "model")), note="by hand")
-    assert state.add_card("host", plan.with_memory("params['w2']", "pinned_host").with_out_spec("result", P()))
+    assert state.add_card("host", plan.with_memory("params['w2']", "pinned_host").with_spec("result", P(), output=True))
     assert state.open_card("baseline")
     assert state.set_spec("x", P(None, "data"))
     assert state.compare_with("card-1")
@@ -119,8 +119,7 @@ def test_it_is_opened_and_saved_through_the_public_names(state, program, path, t
 def test_a_program_that_was_changed_is_changed_again(tmp_path, program):
     plan = sv.Plan("data=4", (None, P("data")))
     state = ExplorerState(program, plan, level="partitioned", debounce=60)
-    longer = sv.Longer(path="params['w1']", dimension=1, size=64, better=80)
-    assert state.add_card("longer", plan.with_variant(sv.Variant(lengths=(longer,), donated=("params",))))
+    assert state.add_card("longer", plan.with_variant(lengths={"params['w1']:1": (64, 80)}, donated="params"))
     assert state.open_card("card-1")
     path = tmp_path / "changed.json"
     path.write_text(session_json(state))

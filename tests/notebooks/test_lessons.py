@@ -166,7 +166,9 @@ def test_lesson_1_counts_a_large_model(told):
     plans = [make(plan, w1, w2) for w1, w2 in itertools.product(places, turned)]
     ours = without
     for name, spec in ("w1", places[0]), ("w2", turned[0]), ("w3", places[0]):
-        ours = ours.with_spec(f"params['layers']['{name}']", spec).with_out_spec(f"result[0]['layers']['{name}']", spec)
+        ours = ours.with_spec(f"params['layers']['{name}']", spec).with_spec(
+            f"result[0]['layers']['{name}']", spec, output=True
+        )
     never_beaten("01_first_light", space["mend"], plans, also=[ours])
 
 

@@ -104,7 +104,7 @@ DONATE = "donate momentum"
 
 def _donating(_program, report, _machine, plan):
     """Offers the plan with another argument donated, whatever the plan is."""
-    given = plan.with_variant(sv.Variant(donated=("momentum",)))
+    given = plan.with_variant(donated=("momentum",))
     numbers = {"seconds": None, "step": None, "bytes": 1e6, "memory": 0.0, "level": "propagated"}
     difference = sv.compare(report, report)
     found = Mend(action=DONATE, difference=difference, plan=given, write="donate it", **numbers)

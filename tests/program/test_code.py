@@ -85,8 +85,13 @@ def test_containers_of_a_person_s_own_go_by_rules(tmp_path):
     model = module_of(MODEL, tmp_path / "my_model.py")
     args, kwargs = model.arguments()
     program = sv.trace(model.apply, *args, **kwargs, static_argnames="power")
-    rules = [(sv.path_ends_with("up"), P(None, "b")), (sv.path_ends_with("down"), P("b")), ("mask", P("a"))]
-    plan = sv.Plan({"a": 2, "b": 4}).with_rules(rules).with_spec("x", P("a")).with_out_spec("result[1]", P("a", "b"))
+    rules = [(sv.Rules.path_ends_with("up"), P(None, "b")), (sv.Rules.path_ends_with("down"), P("b")), ("mask", P("a"))]
+    plan = (
+        sv.Plan({"a": 2, "b": 4})
+        .with_rules(rules)
+        .with_spec("x", P("a"))
+        .with_spec("result[1]", P("a", "b"), output=True)
+    )
     code = program.code(plan)
     assert code.count("P(None, 'b')") == 1  # twelve layers, one rule
     before = "import my_model\n(state, x), options = my_model.arguments()\nmask = options['mask']\n"
@@ -229,7 +234,7 @@ def test_a_state_of_flax_is_jitted_donated_and_comes_back_as_the_plan_says(tmp_p
     specs_of = {"up.kernel": P(None, "b"), "up.bias": P("b"), "down.kernel": P("b"), "down.bias": P()}
     plan = sv.Plan({"a": 2, "b": 4}, (P(), P("a")))
     ins, outs = ({f"{root}.{n}": s for n, s in specs_of.items()} for root in ("state", "result[0]"))
-    plan = plan.with_edits(ins, outs)
+    plan = plan.with_spec(ins).with_spec(outs, output=True)
     code = program.code(plan)
     assert "donate_argnums=(0,)" in code and "out_shardings=by_rule(result" in code and "place(" not in code
     given, made = run(code, "from my_state import *\n", "jitted(state, x)", "state, x", tmp_path)

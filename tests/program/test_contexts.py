@@ -168,6 +168,10 @@ def test_tracing_without_a_mesh_too_happens_once():
     plan = sv.Plan(MESH, programs.SPECS)
     assert asked(program.propagate(plan))
     made = len(traces)
-    for other in (plan.with_mesh("data=4,model=4"), plan.with_spec("w", P("model")), plan.with_out_spec("result", P())):
+    for other in (
+        plan.with_mesh("data=4,model=4"),
+        plan.with_spec("w", P("model")),
+        plan.with_spec("result", P(), output=True),
+    ):
         assert asked(program.propagate(other))
     assert len(traces) == made

@@ -140,7 +140,9 @@ def test_whole_dimensions_of_the_gallery_move_what_they_say_and_nothing_else(nam
         factor = next(n for n in range(2, dimension.size + 1) if dimension.size % n == 0)
         axis = dimension.name if dimension.name in free and free[dimension.name] > 1 else "cut"
         ins, outs = ({a.name: Spec(((),) * len(a.shape)) for a in each} for each in arrays)
-        plan = sv.Plan(free | {"cut": factor}, edits=ins, out_edits=outs, variant=without_constraints(program))
+        plan = sv.Plan(free | {"cut": factor}, edits=ins, out_edits=outs).with_variant(
+            constraints=without_constraints(program)
+        )
         plan = plan.with_dimension(dimension, axis)
         moved = {c.kind for c in program.propagate(plan).collectives if axis in map(axis_name, c.axes or ())}
         assert bool(moved - {"all-reduce"}) == bool(dimension.moved), (dimension.name, moved)

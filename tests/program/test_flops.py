@@ -81,7 +81,7 @@ def test_where_nothing_says_how_activations_are_cut_xla_finds_what_shardy_finds(
     pytest.importorskip("flax")
     pytest.importorskip("optax")
     example = gallery.decoder(layers=1)
-    plan = example.plan.with_variant(without_constraints(example.program))
+    plan = example.plan.with_variant(constraints=without_constraints(example.program))
     propagated, made = example.program.propagate(plan), example.program.partition(plan)
     assert propagated.cost.dot_flops == pytest.approx(made.cost.dot_flops, rel=1e-12)
     tokens, d, f, length, vocabulary = 64 * 1024, 1024, 4096, 1024, 32768

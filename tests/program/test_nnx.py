@@ -333,7 +333,7 @@ def test_stages_of_nnx_jit_are_refused_as_jaxs_are():
 
 def test_rules_reach_the_optimizers_state_too():
     program = sv.trace(decoder.train_step, *abstract(), *BATCH)
-    plan = sv.Plan(MESH, rules=[(sv.path_ends_with("kernel"), P("data", "model"))])
+    plan = sv.Plan(MESH, rules=[(sv.Rules.path_ends_with("kernel"), P("data", "model"))])
     kernels = [name for name in names(program) if name.endswith("kernel")]
     assert len(kernels) == 3 * 6
     table = program.rules_table(plan)
@@ -370,7 +370,7 @@ def test_the_code_for_a_state_donates_it_gives_it_back_as_it_was_and_compiles_on
     """Rows of one kernel are sharded; without `out_shardings` the other would come back by its columns."""
     state = nnx.split(mlp())[1]
     program = sv.trace(descend, state, SMALL, donate_argnums=(0,))
-    plan = sv.Plan(MESH).with_edits({"state.linear1.kernel": P(None, "model")})
+    plan = sv.Plan(MESH).with_spec({"state.linear1.kernel": P(None, "model")})
     assert program.propagate(plan).findings.of("comes-back-otherwise")
     assert len(outputs(program)) == len(jax.tree.leaves(state))
     begin = "import jax\njax.config.update('jax_num_cpu_devices', 8)\nfrom flax import nnx\n"
@@ -390,7 +390,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import jax.numpy as jnp, shardviz as sv
 program = sv.trace(lambda w, x: {"y": x @ w}, jnp.ones((8, 8)), jnp.ones((4, 8)))
-plan = sv.Plan({"data": 4}, rules=[(sv.path_ends_with(), ("data",))])
+plan = sv.Plan({"data": 4}, rules=[(sv.Rules.path_ends_with(), ("data",))])
 print(program.propagate(plan).value("result['y']").spec)
 from shardviz.program.trees import load
 try:

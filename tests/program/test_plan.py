@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
-from shardviz.errors import MeshError, SpecError
+from shardviz.errors import MeshError, ShardvizError, SpecError
 from shardviz.notation import Spec
 
 MESH = {"data": 2, "model": 4}
@@ -112,7 +112,7 @@ def test_a_dimension_left_open_is_refused_where_jax_refuses_it_and_the_reason_is
         lambda: sv.Plan(MESH, ({"w": spec, "b": None}, None)),
         lambda: sv.Plan(MESH, out_specs={"y": spec}),
         lambda: plan.with_spec("params['w']", spec),
-        lambda: plan.with_out_spec("result['y']", spec),
+        lambda: plan.with_spec("result['y']", spec, output=True),
         lambda: plan.with_rules([("*", spec)]),
     ):
         with pytest.raises(SpecError, match=f"dimension {place} is P.UNCONSTRAINED.*jax.jit refuses it.*Write None"):
@@ -124,6 +124,50 @@ def test_edits_go_before_prefixes_and_unknown_paths_are_refused():
     assert program().bind(plan).in_specs["params['w']"] == Spec((("data",), ()))
     with pytest.raises(SpecError, match=r"no argument params\['v'\]; it has params\['b'\], params\['w'\]"):
         program().bind(plan.with_spec("params['v']", P()))
+
+
+def test_several_arrays_in_one_call_are_one_after_another_and_can_be_taken_back():
+    plan, ins, outs = sv.Plan(MESH, P()), {"x": P("data"), "params['w']": P(None, "model")}, {"result['y']": P("data")}
+    several, single = plan.with_spec(ins).with_spec(outs, output=True), plan
+    for output, specs in ((False, ins), (True, outs)):
+        for name, spec in specs.items():
+            single = single.with_spec(name, spec, output=output)
+    assert several == single == sv.Plan(MESH, P(), edits=ins, out_edits=outs)
+    assert several.without_spec(*ins).without_spec(*outs, output=True) == plan
+    kinds = plan.with_memory({"x": "pinned_host", "params['w']": "device"})
+    assert kinds == plan.with_memory("params['w']", "device").with_memory("x", "pinned_host")
+    assert program().bind(kinds).in_memory == {"x": "pinned_host"}
+
+
+def test_an_output_is_taken_back_with_what_a_dimension_said_of_it():
+    plan = sv.Plan(MESH, P()).with_spec("result['y']", P(None, "model"), output=True)
+    for dimension in ("x:0", PROGRAM.dimensions.named("x:0")):
+        sharded = plan.with_dimension(dimension, "data")
+        assert str(PROGRAM.bind(sharded).out_specs["result['y']"]) == "P('data', 'model')"
+        back = PROGRAM.bind(sharded.without_spec("result['y']", output=True))
+        assert back.out_specs["result['y']"] is None and str(back.in_specs["x"]) == "P('data', None)"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda plan: plan.with_spec("w"), r"with_spec\('w'\): expected a tree path and what holds there"),
+        (lambda plan: plan.with_spec({"w": P()}, P()), r"or a mapping of these, with_spec\({'x': P\('data'\)}\)"),
+        (lambda plan: plan.with_spec({3: P()}, output=True), r"with_spec\({3: P\(\)}\): expected a tree path"),
+        (lambda plan: plan.with_memory("w"), r"with_memory\('w'\): .* with_memory\('x', 'pinned_host'\)"),
+        (lambda plan: plan.without_spec({"w"}), r"without_spec\({'w'},\): expected tree paths"),
+        (lambda plan: plan.with_variant(donated=3), "with_variant.donated=3.: expected donated='state', names of"),
+        (lambda plan: plan.with_variant(lengths={"emb": (3, 4)}), "expected lengths={'emb:0': .50257, 50304.}, an arg"),
+        (lambda plan: plan.with_variant(lengths={"emb:0": (3, 0)}), "an argument's dimension, its length and the new"),
+        (lambda plan: plan.with_variant(checkpoint=3), "checkpoint=3.: expected checkpoint='dots_saveable', the name"),
+        (lambda plan: plan.with_variant(constraints={"m.py:3": P()}), "a line and its spec, and another spec or None"),
+        (lambda plan: plan.with_variant(constraints={("m.py:3", P()): 3}), "expected a PartitionSpec .* not 3"),
+        (lambda plan: plan.with_variant(constraints={("m.py:3", P()): P(unreduced={"x"})}), "nothing of partial sums"),
+    ],
+)
+def test_what_cannot_be_said_of_a_plan_is_refused_with_what_can(change, message):
+    with pytest.raises(ShardvizError, match=message):
+        change(sv.Plan(MESH))
 
 
 def test_plans_are_values():
@@ -184,6 +228,10 @@ def test_a_part_of_an_axis_cuts_an_array_once():
     assert caught.value.argument == "x"
 
 
+def memories(plan):
+    return {each.path: each.value for each in plan.overrides if each.part == "memory"}
+
+
 ARRAYS = st.sampled_from(["params['b']", "params['w']", "x"])
 AXES = st.lists(st.sampled_from(["data", "model"]), max_size=2, unique=True).map(tuple)
 EDITS = st.one_of(
@@ -214,13 +262,13 @@ def test_the_newest_edit_of_an_array_is_on_top_and_a_dimension_by_name_is_that_d
         elif kind == "memory":
             named, known = named.with_memory(what, value), known.with_memory(what, value)
         elif kind == "forget":
-            named, known = named.without_edits({what}), known.without_edits({what})
+            named, known = named.without_spec(what), known.without_spec(what)
         else:
             named, known = named.with_rules([(what, value)]), known.with_rules([(what, value)])
     assert PROGRAM._settled(named) == known and hash(PROGRAM._settled(named)) == hash(known)
-    again = sv.Plan(known.mesh, P(), edits=known.edits, rules=known.rules, memory=known.memory, cuts=known.cuts)
-    assert again == known
+    again, memory = sv.Plan(known.mesh, P(), edits=known.edits, rules=known.rules, cuts=known.cuts), memories(known)
+    assert again.with_memory(memory) == known
     bound = PROGRAM.bind(known)
     assert PROGRAM.bind(named) == bound
     assert all(bound.in_specs[name].canonical() == Spec.of(spec) for name, spec in newest.items())
-    assert bound.in_memory == {name: kind for name, kind in known.memory if kind != "device"}
+    assert bound.in_memory == {name: kind for name, kind in memory.items() if kind != "device"}

@@ -89,7 +89,7 @@ def test_a_rule_catches_what_is_in_a_box_by_its_key():
     nn = pytest.importorskip("flax.linen")
     module, params = two_layers(nn.with_partitioning, (None, "model"))
     program = sv.trace(loss_of(module.apply), params, X)
-    plan = sv.Plan(MESH, rules=[(sv.path_ends_with("kernel", "value"), P("data"))])
+    plan = sv.Plan(MESH, rules=[(sv.Rules.path_ends_with("kernel", "value"), P("data"))])
     assert [s for n, s in specs(program, plan).items() if "kernel" in n] == ["P('data')", "P('data')"]
 
 
@@ -104,7 +104,7 @@ def test_an_equinox_module_is_a_tree_of_its_attributes():
         return jax.tree.map(lambda p, g: p - 0.1 * g, arrays, jax.grad(loss)(arrays))
 
     program = sv.trace(step, arrays, X)
-    plan = sv.Plan(MESH, edits={"x": P("data")}, rules=[(sv.path_ends_with("weight"), P("model"))])
+    plan = sv.Plan(MESH, edits={"x": P("data")}, rules=[(sv.Rules.path_ends_with("weight"), P("model"))])
     bound = specs(program, plan)
     assert list(bound)[:2] == ["arrays.layers[0].weight", "arrays.layers[0].bias"]
     assert [s for n, s in bound.items() if n.endswith("weight")] == ["P('model')"] * 3
@@ -131,7 +131,7 @@ def test_what_equinox_filters_is_taken_as_it_is():
         return jax.tree.map(lambda p, g: p + g, model, gradients), value
 
     same = sv.trace(by_hand, arrays, X)
-    plan = sv.Plan(MESH, edits={"x": P("data")}, rules=[(sv.path_ends_with("weight"), P("model"))])
+    plan = sv.Plan(MESH, edits={"x": P("data")}, rules=[(sv.Rules.path_ends_with("weight"), P("model"))])
     reports = program.partition(plan), same.partition(plan)
     facts = [
         (

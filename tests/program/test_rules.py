@@ -127,11 +127,11 @@ def test_edits_go_before_rules_and_rules_before_in_specs():
     ("filter", "caught"),
     [
         ("*wq']", 2),
-        (sv.path_ends_with("wq"), 2),
-        (sv.path_ends_with(0, "wq"), 1),
+        (sv.Rules.path_ends_with("wq"), 2),
+        (sv.Rules.path_ends_with(0, "wq"), 1),
         (lambda path, array: array.ndim == 2, 4),
         (lambda path, array: "layers" in path, 4),
-        (("*norm']", sv.path_ends_with("embed")), 3),
+        (("*norm']", sv.Rules.path_ends_with("embed")), 3),
         (..., 7),
         (False, 0),
         (jax.ShapeDtypeStruct, 7),
@@ -154,7 +154,7 @@ def test_filters_of_nnx_see_the_variable_that_holds_an_array():
     assert caught(nnx.Param) == ["bias", "scale"]
     assert caught(nnx.BatchStat) == ["mean", "var"]
     assert caught(nnx.Not(nnx.Param)) == ["mean", "var", "x"]
-    assert caught(nnx.All(nnx.Param, sv.path_ends_with("bias"))) == ["bias"]
+    assert caught(nnx.All(nnx.Param, sv.Rules.path_ends_with("bias"))) == ["bias"]
     assert caught((nnx.BatchStat, nnx.PathContains("bias"))) == ["bias", "mean", "var"]
     some = nnx.filterlib.PathIn(("scale",), ("bias",))
     assert caught(some) == ["bias", "scale"]
@@ -203,8 +203,8 @@ def test_what_is_no_rule_is_said(rules, message):
 
 
 def test_plans_with_rules_are_values():
-    one = sv.Plan(MESH, rules=[(sv.path_ends_with("wq"), P("data", "model")), ("*", None)])
-    same = sv.Plan(MESH).with_rules({sv.path_ends_with("wq"): P("data", "model"), "*": None})
+    one = sv.Plan(MESH, rules=[(sv.Rules.path_ends_with("wq"), P("data", "model")), ("*", None)])
+    same = sv.Plan(MESH).with_rules({sv.Rules.path_ends_with("wq"): P("data", "model"), "*": None})
     assert one == same and hash(one) == hash(same)
     assert pickle.loads(pickle.dumps(one)) == one
     assert one != one.with_rules([]) and one.with_rules([]) == sv.Plan(MESH)
@@ -222,7 +222,7 @@ def rebuilt(of, plan):
 
 @pytest.mark.parametrize("edits", [{}, {"params['layers'][0]['wq']": P(None, "data"), "x": P()}])
 def test_code_writes_rules_back(edits):
-    rules = [(sv.path_ends_with("wq"), P("model")), ("*norm']", None)]
+    rules = [(sv.Rules.path_ends_with("wq"), P("model")), ("*norm']", None)]
     plan = sv.Plan(MESH, (None, P("data")), edits=edits, rules=rules)
     again = rebuilt(PROGRAM, plan)
     assert again.rules == plan.rules

@@ -18,7 +18,7 @@ import shardviz.gallery.llama
 from shardviz.ask.derived import checkpoints, of_variant
 from shardviz.errors import ShardvizError, TraceError
 from shardviz.program.plan_code import variant_code
-from shardviz.records import Finding, Longer, Suggestion, Variant
+from shardviz.records import Finding, Longer, Reconstrained, Suggestion, Variant
 from tests.diagnose import programs
 from tests.diagnose.faulty_programs import FAULTS, SIZES
 from tests.diagnose.programs import FIRES, Case, s
@@ -44,7 +44,7 @@ def test_a_donation_saves_the_memory_that_its_finding_names():
     case = Case(fn=added, args=({"w": s(1024, 1024)}, s(1024)), specs=({"w": P("data")}, P()))
     finding, mends, _ = tried(case, "not-donated")
     (mend,) = [m for m in mends if m.plan.variant.donated]
-    assert (mend.action, mend.plan) == ("donate state", case.plan.with_variant(Variant(donated=("state",))))
+    assert (mend.action, mend.plan) == ("donate state", case.plan.with_variant(donated=("state",)))
     assert mend.write == "jax.jit(added, donate_argnames=['state'])"
     assert -mend.memory == finding.numbers["bytes"]
     before, after = (case.program.compile(p).memory for p in (case.plan, mend.plan))
@@ -146,7 +146,7 @@ def test_it_goes_into_jitted_functions_and_leaves_no_trace_in_them():
     args = s(4, 16, 16), s(64, 16)
     plan = sv.Plan("data=2", (P(), P("data")))
     bare = sv.trace(step, *args)
-    nothing = plan.with_variant(Variant(checkpoint="nothing_saveable"))
+    nothing = plan.with_variant(checkpoint="nothing_saveable")
     kept = [sv.trace(step, *args).propagate(nothing).residual_bytes for _ in range(2)]
     assert kept[0] == kept[1] < bare.propagate(plan).residual_bytes
     assert sv.trace(step, *args).propagate(plan).residual_bytes == bare.propagate(plan).residual_bytes
@@ -175,7 +175,7 @@ def test_a_function_s_own_checkpoints_get_the_other_policy():
     plan = sv.Plan("data=2", (P(), P("data")))
     own = sv.trace(step, *args).propagate(plan)
     all_kept, dots = (
-        sv.trace(step, *args).propagate(plan.with_variant(Variant(checkpoint=policy)))
+        sv.trace(step, *args).propagate(plan.with_variant(checkpoint=policy))
         for policy in ("everything_saveable", "dots_saveable")
     )
     assert own.residual_bytes < dots.residual_bytes <= all_kept.residual_bytes
@@ -202,7 +202,7 @@ def test_what_layers_without_a_loop_keep_is_said_and_tried_where_checkpoints_say
     for policy, report in by_hand.items():
         saved = case.report.residual_bytes - report.residual_bytes
         assert finding.numbers.get(f"{policy}_saved_bytes", 0.0) <= saved, "at least so much is saved"
-        plan = case.plan.with_variant(sv.Variant(checkpoint=policy))
+        plan = case.plan.with_variant(checkpoint=policy)
         assert case.program.propagate(plan).residual_bytes == report.residual_bytes
     assert finding.numbers["nothing_saveable_saved_bytes"] > 0.2 * case.report.residual_bytes
     (mend,) = [m for m in mends if "nothing_saveable" in m.action]  # the others are elementwise: XLA makes them again
@@ -224,7 +224,7 @@ def test_what_layers_without_a_loop_keep_is_said_and_tried_where_checkpoints_say
 
 def test_a_constraint_by_hand_holds_under_another_policy():
     case = FIRES["kept-dominates"][0]
-    program, plan = case.program, case.plan.with_variant(Variant(checkpoint="nothing_saveable"))
+    program, plan = case.program, case.plan.with_variant(checkpoint="nothing_saveable")
     bare = program.propagate(plan)
     (made,) = [v for v in bare.intermediates if v.label == "carry"][:1] or [bare.intermediates[0]]
     line = next(v.source.short for v in bare.intermediates if v.op == "dot_general" and v.source)
@@ -260,17 +260,13 @@ def line_of(text: str) -> str:
     [
         ((None, ...), ("return x", OWN[1])),
         ((None, None), ("return x", "x = x")),
-        (((("data", "model"),), ...), ("return jax.lax.with_sharding_constraint(x, P(('data', 'model')))", OWN[1])),
+        ((P(("data", "model")), ...), ("return jax.lax.with_sharding_constraint(x, P(('data', 'model')))", OWN[1])),
     ],
 )
 def test_a_constraint_of_the_function_s_own_is_left_out_or_changed_as_by_hand(after, written, tmp_path):
     ours = sv.gallery.llama("8b", layers=2, length=256, mesh="data=4,model=2")
-    changes = tuple(
-        sv.Reconstrained(line=line_of(own), before=(("data",),), after=new)
-        for own, new in zip(OWN, after, strict=True)
-        if new is not ...
-    )
-    plan = ours.plan.with_variant(Variant(constraints=changes))
+    changes = {(line_of(own), P("data")): new for own, new in zip(OWN, after, strict=True) if new is not ...}
+    plan = ours.plan.with_variant(constraints=changes)
     by_hand = edited(LLAMA, tmp_path, *zip(OWN, written, strict=True)).llama(
         "8b", layers=2, length=256, mesh="data=4,model=2"
     )
@@ -286,26 +282,31 @@ def test_a_constraint_of_the_function_s_own_is_left_out_or_changed_as_by_hand(af
 
 
 def test_a_plan_with_other_constraints_is_written_and_read_back():
-    change = sv.Reconstrained(line="model.py:3", before=(("a",),), after=((), ("a", "b")))
+    change = Reconstrained(line="model.py:3", before=(("a",),), after=((), ("a", "b")))
     assert change.words == "has P(None, ('a', 'b')) instead of P('a') at model.py:3"
     dropped = replace(change, after=None)
     assert dropped.words == "drops P('a') at model.py:3"
     assert Variant(constraints=(change,)).also(Variant(constraints=(dropped,))) == Variant(constraints=(dropped,))
-    plan = sv.Plan("a=2,b=2").with_variant(Variant(constraints=(change,)))
+    plan = sv.Plan("a=2,b=2").with_variant(constraints={("model.py:3", P("a")): P(None, ("a", "b"))})
+    assert plan.variant == Variant(constraints=(change,))
     assert plan.rename_axis("b", "c").variant.constraints == (replace(change, after=((), ("a", "c"))),)
     assert plan.without_axis("b").variant.constraints == (replace(change, after=((), ("a",))),)
-    assert eval(variant_code(Variant(constraints=(change, dropped))), {"sv": sv}) == Variant(
-        constraints=(change, dropped)
-    )
+    wide, wider = ({"x:0": sizes} for sizes in ((3, 4), (4, 8)))
+    twice = sv.Plan("a=2").with_variant(lengths=wide).with_variant(lengths=wider)
+    assert twice == sv.Plan("a=2").with_variant(lengths={"x:0": (3, 8)})
+    lengths = (Longer(path="x[0]", dimension=1, size=3, better=4),)
+    also = replace(dropped, line="model.py:4", before=(("a",), ()))
+    every = Variant(donated=("x",), lengths=lengths, checkpoint="dots_saveable", constraints=(change, also))
+    assert eval(f"plan.{variant_code(every)}", {"plan": sv.Plan("a=2,b=2"), "P": P}).variant == every
 
 
 def test_a_constraint_that_is_not_there_is_refused_with_those_that_are():
     example = sv.gallery.llama("8b", layers=2, length=256)
     with pytest.raises(ShardvizError, match=r"no constraint P\('x'\) at llama.py:1; it has P\('data'\) at llama.py"):
-        of_variant(example.program, Variant(constraints=(sv.Reconstrained(line="llama.py:1", before=(("x",),)),)))
+        of_variant(example.program, Variant(constraints=(Reconstrained(line="llama.py:1", before=(("x",),)),)))
     exported = jax.export.export(jax.jit(lambda x: x + 1))(s(8, 8))
     with pytest.raises(ShardvizError, match="exported before it came here"):
-        of_variant(sv.trace(exported), Variant(constraints=(sv.Reconstrained(line="x.py:1", before=()),)))
+        of_variant(sv.trace(exported), Variant(constraints=(Reconstrained(line="x.py:1", before=()),)))
 
 
 def test_a_constraint_under_vmap_is_left_out_too():
@@ -317,8 +318,8 @@ def test_a_constraint_under_vmap_is_left_out_too():
     plan = sv.Plan("a=2")
     assert said(program.propagate(plan)) != said(by_hand.propagate(plan))
     (own,) = program.constraints
-    dropped = Variant(constraints=(sv.Reconstrained(line=own.source.short, before=own.spec.dims),))
-    assert said(program.propagate(plan.with_variant(dropped))) == said(by_hand.propagate(plan))
+    dropped = plan.with_variant(constraints={(own.source.short, own.spec): None})
+    assert said(program.propagate(dropped)) == said(by_hand.propagate(plan))
 
 
 def test_of_a_line_with_several_constraints_the_one_is_left_out_that_is_named():
@@ -327,8 +328,7 @@ def test_of_a_line_with_several_constraints_the_one_is_left_out_that_is_named():
     program, plan = sv.trace(fault.fn, *fault.args(1)), sv.Plan(SIZES, fault.specs)
     one, other = program.constraints
     assert one.source.short == other.source.short and one.spec != other.spec
-    change = sv.Reconstrained(line=one.source.short, before=one.spec.dims)
-    changed = plan.with_variant(Variant(constraints=(change,)))
+    changed = plan.with_variant(constraints={(one.source.short, one.spec): None})
     assert said(program.propagate(changed)) == said(sv.trace(fault.better, *fault.args(1)).propagate(plan))
     words = f"no constraint in place of that to {one.spec}, where it is to that and to no other spec"
     assert f"# Change constraints of your function:\n#   {one.source.short}: {words}\n" in program.code(changed)

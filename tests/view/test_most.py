@@ -123,7 +123,7 @@ def test_state_that_takes_a_little_time_too_is_among_the_first_rows():
     """The 8B's momentum whole on each device: more than half of the arguments."""
     example = sv.gallery.llama("8b", mesh="data=8,model=8")
     whole = {name: P() for name in example.program.bind(example.plan).in_specs if name.startswith("momentum")}
-    plan = example.plan.with_edits(whole)
+    plan = example.plan.with_spec(whole)
     state = ExplorerState(example.program, plan, level="partitioned", target="tpu v5p:4x4x4", debounce=0)
     state.wait("partitioned")
     (finding,) = [f for f in state.deck.now.results.findings if f.rule == "unlike-parameter"]

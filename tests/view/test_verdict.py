@@ -95,7 +95,7 @@ def test_what_more_chips_take_less_of_each_is_no_progress_unless_all_take_less(t
     state, _ = told(example, target)
     before = state.deck.now.results
     assert state.add_axis("seq", 4)
-    assert state.set_plan(state.plan.with_edits(dict.fromkeys("xy", P(("data", "seq")))))
+    assert state.set_plan(state.plan.with_spec(dict.fromkeys("xy", P(("data", "seq")))))
     after, card = state.deck.now.results, state.deck.card("baseline")
     if target != "cpu":
         seconds = [results.cost().seconds for results in (before, after)]

@@ -21,7 +21,7 @@ from shardviz import _jax
 from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.program.call import Brings, Call, JitOptions, abstract, name_of, own_specs, specs_of, without_shardings
-from shardviz.program.plan import expand
+from shardviz.program.prefixes import expand
 from shardviz.program.signature import tree_of_names
 
 

@@ -32,7 +32,7 @@ from shardviz.program.call import (
     readable,
     without_shardings,
 )
-from shardviz.program.plan import expand, is_spec
+from shardviz.program.prefixes import expand, is_spec
 from shardviz.program.rules import Leaf, Rules
 from shardviz.program.signature import parameter_names, parameters_of
 from shardviz.program.trees import (

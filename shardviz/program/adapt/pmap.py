@@ -21,8 +21,8 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.pmap import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked
 from shardviz.program.call import Brings, Call, JitOptions, abstract, name_of, without_shardings
 from shardviz.program.meshes import abstract_mesh
+from shardviz.program.prefixes import spread
 from shardviz.program.signature import tree_of_names
-from shardviz.program.trees import spread
 from shardviz.records import Finding
 
 DEFAULT_AXIS = "i"
