@@ -233,7 +233,7 @@ def while_held(entry: Scheduled, more: Held) -> Scheduled:
     )
 
 
-def keep_on_chip(rows: Sequence[Scheduled | Fusion]) -> None:
+def keep_on_chip(rows: Sequence[Scheduled | Fusion], padding_of: Callable[[GraphValue], float]) -> None:
     """Notes how large a chip's own memory has to be to keep what fusions and collectives hand on to each other.
 
     What lives shortest goes first, and then what is smallest, each beside what is there already.
@@ -255,8 +255,9 @@ def keep_on_chip(rows: Sequence[Scheduled | Fusion]) -> None:
     for node, used in places.items():
         used += [begins[name] for name in (*node.begun, *node.sent) if name in begins]
         handed = (node in makers or node.begun) and len(used) > 1
-        if handed and not node.stored and 0 < node.size <= _LARGEST:
-            lives.append((max(used) - min(used), node.size, min(used), node))
+        size = node.size * (1 + padding_of(node.value))
+        if handed and not node.stored and 0 < size <= _LARGEST:
+            lives.append((max(used) - min(used), size, min(used), node))
     taken = np.array([math.inf if isinstance(row, Scheduled) and row.kind == "loop" else 0.0 for row in rows])
     for length, size, place, node in sorted(lives, key=lambda life: life[:3]):
         around = taken[place : place + length + 1]
@@ -265,7 +266,7 @@ def keep_on_chip(rows: Sequence[Scheduled | Fusion]) -> None:
             around += size
             room = node.room = int(-(-needed // _STEP) * _STEP)
             if node in makers:
-                makers[node].keep(room, size)
+                makers[node].keep(room, node.size)
             for reader, read in readers.get(node, ()):
                 reader.keep(room, read)
 

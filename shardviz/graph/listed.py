@@ -147,7 +147,7 @@ class ScheduleBuilder:
             entries = (replace(self._entry_of(node.value.maker), name="copy") for node in gathered)
             self._slot(gathered, [Fusion(e, on_tpus=2 * node.size) for e, node in zip(entries, gathered, strict=True)])
         scope = self._scopes.pop()
-        keep_on_chip([entry for slot in scope.slots for entry in (*slot.done, *slot.begun)])
+        keep_on_chip([entry for slot in scope.slots for entry in (*slot.done, *slot.begun)], self._padding_of)
         alive = alive_at(scope, nodes, placed, gathered, self._padding_of, inside=bool(self._scopes))
         rows = [
             (entry, held) for slot, held in zip(scope.slots, alive, strict=True) for entry in (*slot.done, *slot.begun)
@@ -384,11 +384,13 @@ class ScheduleBuilder:
         """An array that is updated in its place: the part is read and written."""
         self._to_memory(whole)
         fusion = self._product_behind(part)
-        if fusion is None:
+        some = self._shape_of(part.value)[-1:] < self._shape_of(whole.value)[-1:]
+        if fusion is None or (fusion.kind == "convolution" and some):
             fusion = Fusion(self._entry_of(operation), operation.kind)
             fusion.slot = self._slot([*map(self._node, operation.operands)], (fusion,))
         self._read(fusion, part)
         fusion.written += part.size
+        fusion.parts.append(part)
         if whole.fusion is None:
             target = whole
             self._there(operation.results[0])

@@ -56,6 +56,7 @@ class Fusion:
     written: float = 0.0
     on_tpus: float = 0.0  # bytes that only a TPU moves
     gives: list[ListedArray] = field(default_factory=list)
+    parts: list[ListedArray] = field(default_factory=list)  # that it writes into other arrays
     result: GraphValue | None = None
     on_chip: dict[int, float] = field(default_factory=dict)
     computed: set[ListedArray] = field(default_factory=set)
@@ -65,7 +66,7 @@ class Fusion:
 
     def scheduled(self, padding_of: Callable[[GraphValue], float]) -> Scheduled:
         """Its entry, with these bytes."""
-        moved = [*self.read.items(), *((node, node.size) for node in self.gives)]
+        moved = [*self.read.items(), *((node, node.size) for node in (*self.gives, *self.parts))]
         padding = self.on_tpus + sum(size * padding_of(node.value) for node, size in moved)
         own = sum(self.read.values()) + self.written
         return replace(self.entry, hbm_bytes=own, padding_bytes=padding, on_chip=self.on_chip)
