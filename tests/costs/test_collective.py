@@ -111,6 +111,8 @@ def test_the_formula_has_its_numbers_and_its_source(given_: Placed, kind: str):
         # a shift along a ring loads each link once, and the last of a line sends back over all of it
         ("collective-permute", 8e9, "x", "x=8,y=8,z=8", "tpu v5p:8x8x8", 1e9 / W1, "ICI link"),
         ("collective-permute", 16, "Y", "X=8,Y=4", "tpu v5e:8x4", 3e-6, "latency"),
+        # each chip sends its half to the other slice, over its share of the host's network
+        ("collective-permute", 1e9, "data", "data=2*1,model=16", "tpu v5e:4x4*2", 1e9 / 2 / 3.125e9, "DCN"),
     ],
 )
 def test_how_long_it_takes_and_what_bounds_it(kind, nbytes, axes, mesh, target, wanted, bound):
