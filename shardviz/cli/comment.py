@@ -122,7 +122,7 @@ def changed(
     brief = dataclasses.replace(comparison, amounts=amounts, collectives=collectives[:_MOST_ROWS], values=())
     blocks = [
         *(
-            paragraph(words(finding.text), line(finding.source, of.line), label=label)
+            paragraph(words(finding.text), line(finding.source, of.source), label=label)
             for label, some, of in (("new", new, after), ("gone", gone, before))
             for finding in some
         ),

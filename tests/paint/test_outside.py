@@ -52,7 +52,7 @@ def a_document(name: str) -> Document:
     mesh = DeviceMesh((axis, "b"), (2, 2))
     cells = (
         *(words(name), code(name), axes((axis,)), mesh_axes(mesh), spec(Spec.of(((axis,), None)))),
-        line(Frame(f"/src/{name}.py", 3), name),
+        line(Frame(f"/src/{name}.py", 3), {f"/src/{name}.py": {3: name}}),
     )
     table = Table(
         columns=tuple(Column(name if n else "what") for n in range(6)),
