@@ -292,7 +292,8 @@ class ScheduleBuilder:
         used = set[int]()
         for user, _ in value.uses:
             is_slice = isinstance(user, Operation) and user.kind in _SLICES
-            used.add(round(self._bytes_of(value) / self._bytes_of(user.results[0])) if is_slice else 0)
+            size = self._bytes_of(user.results[0]) if is_slice else 0.0
+            used.add(round(self._bytes_of(value) / size) if size else 0)
         return used.pop() if len(used) == 1 else 0
 
     def _is_scattered(self, value: GraphValue) -> bool:
