@@ -9,9 +9,10 @@ what is held before one is written may lie there. As compilers have it,
 | an all-reduce of what nothing else reads | its operand |
 | a result of a donated argument's size | the argument |
 
-What a loop fills while it still reads the donated argument, as a scan over a cache does, is copied there in the end.
-What a collective takes and what it gives are there together when it is waited for. Work that frees more than it takes
-is done when its operands are there: a gradient is gone once its parameter is updated.
+What a loop fills while it still reads the donated argument, as a scan over a cache does, is copied there in the end; on
+a TPU so is what is gathered as a result. Both are held until then. What a collective takes and what it gives are there
+together when it is waited for. Work that frees more than it takes is done when its operands are there: a gradient is
+gone once its parameter is updated.
 """
 
 from __future__ import annotations

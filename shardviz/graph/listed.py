@@ -19,10 +19,13 @@ Bytes of main memory are those of fusions:
 | ... from pads that spread the elements, alone (an interleaving) | ... of no more bytes, is computed again |
 | ... for a product, of more elements than each array that it comes from (an outer product) | is written |
 | ... for a slice that leaves elements out between | is written, before it is broadcast |
-| ... for a barrier | is written |
+| ... for a barrier, or for a join of arrays but a convolution's | is written |
 | ... for a product of what is gathered, or whose sum is scattered: mostly a loop over its parts | is written |
 | ... for a collective, a loop, or as a result | is written |
 | slices | read their part; updates in place, and scatters with one index, write theirs |
+| ... a part of an image's features, of a convolution | is written by the convolution, and then into its place |
+| an argument that is updated and not donated, a result that lies in no donated place yet (`graph.held`) | is copied |
+| a result that is gathered, and that nothing else reads | is copied by a TPU |
 | a reduction of what a fusion gives or reads, element by element | is that fusion's too |
 | a softmax of a product of fewer bytes, up to the exponentials and their sums | is the product's, which gives these |
 | a loop's first values that never change and come from nothing in memory | are computed inside |
@@ -31,8 +34,8 @@ Bytes of main memory are those of fusions:
 | a convolution's images, and what has their shape | are read and written in whole tiles by a TPU (`graph.tiles`) |
 
 So are what XLA's passes make of collectives: the same again is none, two all-reduces that are only added up are one,
-and one of which only slices are used is a reduce-scatter. What is gathered in float32 for products alone goes between
-TPUs as bfloat16, to which their products round it.
+and one of which each device of a group keeps a slice is a reduce-scatter. What is gathered or permuted in float32 for
+products alone goes between TPUs as bfloat16, to which their products round it.
 
 What is held meanwhile is told in `graph.held`; `alive_bytes` are the sums.
 
@@ -139,13 +142,12 @@ class ScheduleBuilder:
             self._store(node)
         placed, copied = in_donated(self._scopes[-1], nodes, [*donated])
         for node in copied:
-            copy = Fusion(replace(self._entry_of(node.value.maker), name="copy"))
-            copy.slot, copy.written = self._slot((node,), (copy,)), node.size
+            copy = self._copy(node, parts=[node])
+            copy.slot = self._slot((node,), (copy,))
             self._read(copy, node.updates or node)
         gathered = gathered_results(self._scopes[-1], nodes) if len(self._scopes) == 1 else []
         if gathered:
-            entries = (replace(self._entry_of(node.value.maker), name="copy") for node in gathered)
-            self._slot(gathered, [Fusion(e, on_tpus=2 * node.size) for e, node in zip(entries, gathered, strict=True)])
+            self._slot(gathered, [self._copy(node, on_tpus=2 * node.size) for node in gathered])
         scope = self._scopes.pop()
         keep_on_chip([entry for slot in scope.slots for entry in (*slot.done, *slot.begun)], self._padding_of)
         alive = alive_at(scope, nodes, placed, gathered, self._padding_of, inside=bool(self._scopes))
@@ -156,6 +158,10 @@ class ScheduleBuilder:
         entries = [while_held(entry, held) for entry, (_, held) in zip(done, rows, strict=True)]
         moving = (e for e in entries if e.kind != "work" or e.flops or e.moved(0.0, tiles=True) or e.opaque)
         return (*moving, *(while_held(entry, alive[-1]) for entry in scope.waiting.values()))
+
+    def _copy(self, node: ListedArray, **moved: Any) -> Fusion:
+        """An array copied; `moved` are the fusion's fields for what that moves."""
+        return Fusion(replace(self._entry_of(node.value.maker), name="copy"), **moved)
 
     def same(self, values: Iterable[GraphValue], others: Iterable[GraphValue]) -> None:
         """Values are the same as others: a called block's arguments, what a call gives."""
@@ -390,7 +396,6 @@ class ScheduleBuilder:
             fusion = Fusion(self._entry_of(operation), operation.kind)
             fusion.slot = self._slot([*map(self._node, operation.operands)], (fusion,))
         self._read(fusion, part)
-        fusion.written += part.size
         fusion.parts.append(part)
         if whole.fusion is None:
             target = whole
@@ -435,7 +440,6 @@ class ScheduleBuilder:
 
     def _write(self, node: ListedArray) -> None:
         if not node.written and node.fusion is not None:
-            node.fusion.written += node.size
             node.fusion.gives.append(node)
         node.written = True
 

@@ -53,7 +53,6 @@ class Fusion:
     entry: Scheduled
     kind: str = ""
     read: dict[ListedArray, float] = field(default_factory=dict)
-    written: float = 0.0
     on_tpus: float = 0.0  # bytes that only a TPU moves
     gives: list[ListedArray] = field(default_factory=list)
     parts: list[ListedArray] = field(default_factory=list)  # that it writes into other arrays
@@ -68,7 +67,7 @@ class Fusion:
         """Its entry, with these bytes."""
         moved = [*self.read.items(), *((node, node.size) for node in (*self.gives, *self.parts))]
         padding = self.on_tpus + sum(size * padding_of(node.value) for node, size in moved)
-        own = sum(self.read.values()) + self.written
+        own = sum(size for _, size in moved)
         return replace(self.entry, hbm_bytes=own, padding_bytes=padding, on_chip=self.on_chip)
 
     def keep(self, room: int, size: float) -> None:

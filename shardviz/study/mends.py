@@ -102,13 +102,18 @@ class Mend:
         return tuple(dict.fromkeys(c.source.bare for c in changes if c.source is not None))
 
     @property
+    def is_unsure(self) -> bool:
+        """Whether the partitioner says that it saves so little that the compiled step may be longer."""
+        return self.level == "partitioned" and 0 < (self.seconds or 0.0) < _ERROR * (self.step or 0.0)
+
+    @property
     def levels(self) -> str:
-        """`predicted`, where no partitioner confirmed it; where it saves so little that the compiled step may be
-        longer, `within the error of level partitioned`; where the level of the report that is mended says otherwise,
-        which says what: `at level compiled, −31.2 ms at level partitioned`. Else empty."""
+        """`predicted`, where no partitioner confirmed it; `within the error of level partitioned`, where it is unsure;
+        where the level of the report that is mended says otherwise, which says what: `at level compiled, −31.2 ms at
+        level partitioned`. Else empty."""
         if self.level == "propagated":
             return "predicted"
-        if self.level != "compiled" and 0 < (self.seconds or 0.0) < _ERROR * (self.step or 0.0):
+        if self.is_unsure:
             return f"within the error of level {self.level}"
         if self.here is None or abs((self.seconds or 0.0) - self.here) < _OTHERWISE * (self.step or 0.0):
             return ""

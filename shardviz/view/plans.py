@@ -222,7 +222,7 @@ def mends_document(mends: Mends) -> Document:
         (right("communication"), lambda mend: difference_text(mend.difference.amount("operand bytes"))),
         (right("memory, about"), _memory_more),
         ("where", lambda mend: tuple(map(line, mend.lines[:_MOST_LINES])) or ""),
-        (wrapped("level"), lambda mend: mend.levels if mend.levels.startswith("within") else mend.level),
+        (wrapped("level"), lambda mend: mend.levels if mend.is_unsure else mend.level),
         noun="mend",
     )
     single = "Each was tried alone: two together may save less than their sum."
