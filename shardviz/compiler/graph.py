@@ -179,6 +179,10 @@ class HloOperation(Operation):
         return tuple(map(int, self._window.get("size", ())))
 
     @property
+    def slice_sizes(self) -> Dims:
+        return self._numbers("slice_sizes")
+
+    @property
     def fft_lengths(self) -> Dims:
         return self._numbers("fft_length")
 

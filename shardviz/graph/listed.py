@@ -97,6 +97,9 @@ _SLICES = frozenset(("slice", "dynamic-slice", "all-slice"))
 
 _NARROWED = frozenset(("all-gather", "collective-permute"))
 """Collectives that go between TPUs as bfloat16 where products alone use what they give."""
+_GATHERED, _PART = 2**18, 128
+"""Elements of the largest slice that a TPU gathers at once, and in what parts its last two dimensions come: as found
+with libtpu, for v5e and v5p, in 2 and 4 bytes."""
 _DOTS = PRODUCTS - {"convolution"}
 _OPEN = frozenset(("", "reduce"))
 """Kinds of fusions that can give more results."""
@@ -220,8 +223,18 @@ class ScheduleBuilder:
             return operation.spreads
         if operation.kind == "concatenate":
             users = [user for user, _ in operation.results[0].uses]
-            return any(isinstance(user, Operation) and user.kind == "convolution" for user in users)
+            memory = [each for value in operation.operands for each in in_memory_of(self._node(value))]
+            makers = [each.value.maker for each in memory]
+            looped = any(maker is not None and self._loops(maker) for maker in makers)
+            return not looped and any(isinstance(user, Operation) and user.kind == "convolution" for user in users)
         return operation.kind in _KERNELS and not (operation.kind == "scatter" and operation.compares)
+
+    def _loops(self, operation: Operation) -> bool:
+        """Whether a TPU gathers in a loop: its slices are large, even where the last two dimensions come in parts."""
+        if operation.kind != "gather":
+            return False
+        sizes = [n for n in map(min, operation.slice_sizes, self._shape_of(operation.operands[0])) if n > 1]
+        return math.prod(sizes[:-2]) * math.prod(min(size, _PART) for size in sizes[-2:]) > _GATHERED
 
     def _array(self, value: GraphValue, slot: Slot, *args: Any) -> ListedArray:
         return ListedArray(value, self._bytes_of(value), slot, *args)
@@ -379,6 +392,8 @@ class ScheduleBuilder:
                 operands = [self._for_itself(node) if comes_from_memory(node) else node for node in operands]
             fusion.slot = self._slot(operands, (fusion,))
         limit = sum(self._bytes_of(value) for value in operation.results) if kind == "gather" else None
+        if limit is not None and self._loops(operation):
+            fusion.on_tpus = 2 * limit + operands[0].size
         for place, node in enumerate(operands):
             self._read(fusion, node, limit if place == 0 else None, kind in _DOTS)
         for value in operation.results:

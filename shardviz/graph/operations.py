@@ -93,6 +93,7 @@ class Operation:
     contraction: Any  # a `Contraction`: how the factors of a matrix product meet
     convolution: Any  # a `Convolution`: how it goes over its input
     spreads: Any  # whether a pad puts something between the elements too, or a slice leaves some out between
+    slice_sizes: Any  # of what a gather takes for each index
     met: Any  # the dimensions of a ragged product's second factor that are summed over, are a batch, or are the groups
     target: Any  # what a custom call calls; empty where it says none
     config: Any  # what it says to what it calls: its `backend_config`, as text

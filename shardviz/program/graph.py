@@ -123,6 +123,10 @@ class MlirOperation(Operation):
         return one and f"input_batching_dims = [{rows}]" in str(self.attributes["scatter_dimension_numbers"])
 
     @property
+    def slice_sizes(self) -> Dims:
+        return self.integers("slice_sizes", ())
+
+    @property
     def met(self) -> Dims:
         met = ",".join(_MET.findall(str(self.attributes["ragged_dot_dimension_numbers"])))
         return tuple(map(int, re.findall(r"\d+", met)))
