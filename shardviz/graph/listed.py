@@ -23,7 +23,8 @@ Bytes of main memory are those of fusions:
 | ... for a product of what is gathered, or whose sum is scattered: mostly a loop over its parts | is written |
 | ... for a collective, a loop, or as a result | is written |
 | slices | read their part; updates in place, and scatters with one index, write theirs |
-| ... a part of an image's features, of a convolution | is written by the convolution, and then into its place |
+| ... a part of an image's features, of a convolution | is written alone, and then into its place |
+| some features of an image, for a convolution | are written before it |
 | an argument that is updated and not donated, a result that lies in no donated place yet (`graph.held`) | is copied |
 | a result that is gathered, and that nothing else reads | is copied by a TPU |
 | a reduction of what a fusion gives or reads, element by element | is that fusion's too |
@@ -78,6 +79,7 @@ from shardviz.graph.listed_arrays import (
     behind,
     bytes_read_again,
     comes_from_memory,
+    computed_from,
     in_memory_of,
     is_interleaved,
 )
@@ -239,14 +241,27 @@ class ScheduleBuilder:
     def _array(self, value: GraphValue, slot: Slot, *args: Any) -> ListedArray:
         return ListedArray(value, self._bytes_of(value), slot, *args)
 
+    def _note_images(self, convolution: Operation) -> None:
+        laid = convolution.convolution
+        for value, dims in ((convolution.array(0), laid.input), (convolution.result, laid.output)):
+            image = dims, _around(self._shape_of(value), dims)
+            for each in (image, _without_ones(*image)):
+                if each not in self._images:
+                    self._images[each] = None
+                    self._padded.clear()
+
     def _padding_of(self, value: GraphValue) -> float:
         if not self._images:
             return 0.0
         shape = self._shape_of(value)
         if shape not in self._padded:
-            images = (image for image in self._images if len(image[0]) == len(shape))
-            dims = next((dims for dims, around in images if _around(shape, dims) == around), None)
-            self._padded[shape] = 0.0 if dims is None else image_padding(shape, dims)
+            alike = (
+                image_padding(each, dims)
+                for each in (shape, tuple(n for n in shape if n > 1))
+                for dims, around in self._images
+                if len(dims) == len(each) and _around(each, dims) == around
+            )
+            self._padded[shape] = next(alike, 0.0)
         return self._padded[shape]
 
     def _there(self, value: GraphValue) -> None:
@@ -372,11 +387,9 @@ class ScheduleBuilder:
     def _kernel(self, operation: Operation, operands: list[ListedArray], entry: Scheduled) -> None:
         kind, fusion = operation.kind, None
         if kind == "convolution":
-            laid = operation.convolution
-            for value, dims in ((operation.array(0), laid.input), (operation.result, laid.output)):
-                if (image := (dims, _around(self._shape_of(value), dims))) not in self._images:
-                    self._images[image] = None
-                    self._padded.clear()
+            self._note_images(operation)
+            for node in filter(self._takes_features, operands):
+                self._write_alone(node)
         if kind == "reduce":
             fusion = self._fusion_behind(operands[0], _OPEN | PRODUCTS) or self._softmax_behind(operands[0])
         if kind in _DOTS and (self._is_scattered(operation.results[0]) or any_gathered(operands)):
@@ -406,8 +419,10 @@ class ScheduleBuilder:
         """An array that is updated in its place: the part is read and written."""
         self._to_memory(whole)
         fusion = self._product_behind(part)
-        some = self._shape_of(part.value)[-1:] < self._shape_of(whole.value)[-1:]
-        if fusion is None or (fusion.kind == "convolution" and some):
+        apart = fusion is not None and fusion.kind == "convolution" and self._has_fewer_features(part, whole)
+        if apart and not part.in_memory:
+            self._write_alone(part)
+        if fusion is None or apart:
             fusion = Fusion(self._entry_of(operation), operation.kind)
             fusion.slot = self._slot([*map(self._node, operation.operands)], (fusion,))
         self._read(fusion, part)
@@ -435,10 +450,27 @@ class ScheduleBuilder:
     def _to_memory(self, node: ListedArray) -> None:
         if not node.in_memory:
             fusion = node.fusion or self._product_behind(node) or self._fusion_behind(node, _OPEN)
-            if fusion is None:
-                fusion = Fusion(self._entry_of(node.operation))
-                fusion.slot = self._slot((node,), (fusion,))
-            self._make(fusion, node)
+            self._make(fusion or self._alone(node), node)
+        self._write(node)
+
+    def _alone(self, node: ListedArray) -> Fusion:
+        """A fusion of its own for an array that is to be computed."""
+        fusion = Fusion(self._entry_of(node.operation))
+        fusion.slot = self._slot((node,), (fusion,))
+        return fusion
+
+    def _takes_features(self, node: ListedArray) -> bool:
+        """Whether an array is computed from some features alone of an image."""
+        slices = (each for each in computed_from(node) if each.is_slice and not each.in_memory)
+        return any(self._has_fewer_features(each, each.operands[0]) for each in slices)
+
+    def _has_fewer_features(self, part: ListedArray, whole: ListedArray) -> bool:
+        one, all_ = self._shape_of(part.value), self._shape_of(whole.value)
+        return len(one) > 2 and one[-1] < all_[-1]
+
+    def _write_alone(self, node: ListedArray) -> None:
+        """Has an array written by a fusion of its own."""
+        self._make(self._alone(node), node)
         self._write(node)
 
     def _make(self, fusion: Fusion, node: ListedArray) -> None:
@@ -580,6 +612,13 @@ class ScheduleBuilder:
             if node.is_slice:
                 limit = node.size if limit is None else min(limit, node.size)
             nodes += [(each, limit) for each in node.operands]
+
+
+def _without_ones(dims: Dims, around: Dims) -> tuple[Dims, Dims]:
+    """An image without its spatial dimensions of one."""
+    ones = sorted(place for place in dims[2:] if around[place] == 1)
+    kept = [place for place in range(len(around)) if place not in ones]
+    return tuple(kept.index(place) for place in dims if place in kept), tuple(around[place] for place in kept)
 
 
 def _around(shape: Dims, dims: Dims) -> Dims:

@@ -119,17 +119,19 @@ class ListedArray:
         node.last = max(node.last, slot.number if slot.scope is own else len(own.slots))
 
 
-def in_memory_of(node: ListedArray) -> Iterator[ListedArray]:
-    """The arrays in memory that a node is computed from."""
+def computed_from(node: ListedArray) -> Iterator[ListedArray]:
+    """A node and all that it is computed from, up to the arrays in memory."""
     seen, nodes = {node}, [node]
     for each in nodes:
-        if each.in_memory:
-            yield each
-            continue
-        for operand in each.operands:
-            if operand not in seen:
-                seen.add(operand)
-                nodes.append(operand)
+        yield each
+        new = [operand for operand in each.operands if operand not in seen] if not each.in_memory else []
+        seen.update(new)
+        nodes += dict.fromkeys(new)
+
+
+def in_memory_of(node: ListedArray) -> Iterator[ListedArray]:
+    """The arrays in memory that a node is computed from."""
+    return (each for each in computed_from(node) if each.in_memory)
 
 
 def behind(node: ListedArray) -> ListedArray:
