@@ -112,6 +112,7 @@ def alive_at(
             late = max((waited.get(name, 0) for name in node.begun), default=0) if node.fusion is None else 0
             begin = max(node.made, late)
             lives.append(_Life(node, begin, max(node.last, begin)))
+    lives = _in_operands(lives, scope)
     if not inside:
         lives = _beside_results(lives, {node.place for node in returned})
     ends = {node: max(waited.get(name, 0) for name in node.begun) for node in gathered}
@@ -129,6 +130,26 @@ class _Life(NamedTuple):
     """On a TPU, which stores it as bfloat16, it lies in the place of a result."""
     on_tpus: bool = False
     """Nothing but a TPU holds it there, beside the place that it is copied to."""
+
+
+def _in_operands(lives: list[_Life], scope: Scope) -> list[_Life]:
+    """What is computed element by element lies where an operand lay that nothing needs any more."""
+    ends = {life.node: life for life in lives}
+    for slot in scope.slots:
+        for fusion in slot.done:
+            if not isinstance(fusion, Fusion) or fusion.kind not in ("", "reduce"):
+                continue
+            at = (fusion.early or slot).number
+            for node in fusion.gives:
+                if node not in ends or ends[node].begin != at:
+                    continue
+                for operand in fusion.read:
+                    life = ends.get(operand.place)
+                    alike = operand.value.shape == node.value.shape and operand.value.dtype == node.value.dtype
+                    if life is not None and alike and life.begin < life.end == at:
+                        ends[operand.place] = life._replace(end=at - 1)
+                        break
+    return [ends[life.node] for life in lives]
 
 
 def _run(scope: Scope, placed: set[ListedArray]) -> None:
