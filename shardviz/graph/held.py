@@ -7,6 +7,7 @@ what is held before one is written may lie there. As compilers have it,
 |---|---|
 | what is updated in its place, what a loop hands on | that |
 | an all-reduce of what nothing else reads | its operand |
+| what a fusion computes of what nothing needs any more, of the same shape | that operand |
 | a result of a donated argument's size | the argument |
 
 What a loop fills while it still reads the donated argument, as a scan over a cache does, is copied there in the end; on
@@ -133,23 +134,23 @@ class _Life(NamedTuple):
 
 
 def _in_operands(lives: list[_Life], scope: Scope) -> list[_Life]:
-    """What is computed element by element lies where an operand lay that nothing needs any more."""
-    ends = {life.node: life for life in lives}
-    for slot in scope.slots:
-        for fusion in slot.done:
-            if not isinstance(fusion, Fusion) or fusion.kind not in ("", "reduce"):
-                continue
-            at = (fusion.early or slot).number
-            for node in fusion.gives:
-                if node not in ends or ends[node].begin != at:
-                    continue
-                for operand in fusion.read:
-                    life = ends.get(operand.place)
-                    alike = operand.value.shape == node.value.shape and operand.value.dtype == node.value.dtype
-                    if life is not None and alike and life.begin < life.end == at:
-                        ends[operand.place] = life._replace(end=at - 1)
-                        break
-    return [ends[life.node] for life in lives]
+    """What a fusion computes lies where an operand of its shape lay that nothing needs any more."""
+    own = {life.node: life for life in lives}
+    fusions = (each for slot in scope.slots for each in slot.done if isinstance(each, Fusion))
+    for fusion in (each for each in fusions if each.kind in ("", "reduce")):
+        read = [own[node.place] for node in fusion.read if node.place in own]
+        for node in (node for node in fusion.gives if node in own):
+            at = own[node].begin
+            for life in read:
+                if life.begin < life.end == at == node.made and _is_alike(life.node.value, node.value):
+                    own[life.node] = life._replace(end=at - 1)
+                    read.remove(life)
+                    break
+    return [*own.values()]
+
+
+def _is_alike(one: GraphValue, other: GraphValue) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _run(scope: Scope, placed: set[ListedArray]) -> None:

@@ -15,7 +15,7 @@ from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import memory_parts
 from shardviz.graph.tiles import image_padding
 from shardviz.layouts import itemsize
-from tests.programs import experts, scanned, translator, unet
+from tests.programs import experts, sampler, scanned, translator, unet
 from tests.raw import array
 
 
@@ -87,6 +87,14 @@ _CASES = [
     (lambda: experts(65536, 4096, 14336, 8), "tpu v5p:4x4x4", "data=8,model=8", "fsdp", 0.03),
     # what a collective-permute takes and what it gives are there together, and of float32 for products half of it
     (lambda: experts(8192, 4096, 14336, 8), "tpu v5e:2x4", "data=4,model=2", "fsdp", 0.06),
+    # what is computed element by element lies where its operand lay
+    (lambda: translator(512, 512, 1024, 16, 64, 32768), "tpu v5p:4x4x4", "data=8,model=8", "fsdp", 0.15),
+    (lambda: sv.gallery.mlp().program, "tpu v5p:4x4x4", "data=8,model=8", "tensor parallel", 0.06),
+    # what is joined for a convolution is written behind a small gather, and not behind a large one
+    (lambda: sampler(64, 256, 64, 128, 2), "tpu v5e:2x4", "data=4,model=2", "data parallel", 0.05),
+    (lambda: sampler(64, 256, 64, 128, 2), "tpu v5e:2x4", "data=4,model=2", "tensor parallel", 0.05),
+    # parts of images take whole tiles
+    (lambda: unet(64, 256, 64, 128), "tpu v5e:2x4", "data=4,model=2", "fsdp", 0.1),
 ]
 
 
@@ -147,6 +155,28 @@ def test_a_tpu_copies_the_parameters_that_it_gathers_as_results(donated):
         assert footprint(report, machine_of(target)).needed == pytest.approx(compiled.takes, rel=0.02)
         on = {t: [e.name for e in sv.timeline(report, t).events].count("copy") for t in (target, "gpu h100:1x8")}
         assert on == {target: 4, "gpu h100:1x8": 0}
+
+
+@pytest.mark.long
+@pytest.mark.tpu
+@pytest.mark.parametrize(
+    ("make", "preset"),
+    [
+        (lambda: sampler(64, 256, 64, 128, 2), "tensor parallel"),
+        (lambda: sampler(64, 256, 64, 128, 2), "fsdp + tensor parallel"),
+        (lambda: unet(64, 256, 64, 128), "data parallel"),
+        (lambda: unet(64, 256, 64, 128), "fsdp"),
+        (lambda: unet(64, 256, 64, 128), "fsdp + tensor parallel"),
+    ],
+)
+def test_the_partitioned_step_of_images_takes_about_what_a_tpus_compiler_makes_of_it(make, preset):
+    program, target = make(), "tpu v5e:2x4"
+    plan = program.presets("data=4,model=2")[preset]
+    partitioned, compiled = (
+        sv.timeline(report, target).seconds
+        for report in (program.partition(plan, target), program.compile(plan, target))
+    )
+    assert partitioned == pytest.approx(compiled, rel=0.15)
 
 
 @pytest.mark.long

@@ -150,6 +150,19 @@ def test_more_room_moves_less(name):
 
 
 @pytest.mark.tpu
+@pytest.mark.parametrize(("shape", "loops"), [((16, 128, 128, 128), False), ((18, 128, 128, 128), True)])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_large_slices_are_gathered_in_a_loop_where_a_tpus_compiler_does(shape, loops, axis):
+    arrays = programs.abstract(*shape), programs.abstract(256, dtype="int32")
+    program = sv.trace(lambda x, i: jnp.tanh(jnp.take(jnp.exp(x), i, axis, mode="clip")), *arrays)
+    plan = sv.Plan({"x": 4})
+    compiled, propagated = program.compile(plan, "tpu v5e:2x2"), program.propagate(plan)
+    assert any(entry.kind == "loop" for entry in compiled.schedule) == loops
+    (gather,) = (entry for entry, _ in work(propagated.schedule) if entry.padding_bytes or "gather" in entry.name)
+    assert (gather.padding_bytes > 0) == loops
+
+
+@pytest.mark.tpu
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [
