@@ -183,7 +183,8 @@ def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
     except ShardvizError as error:
         subject = getattr(edit, edit.about) if edit.about else None
         subject = None if subject is None else str(subject)
-        after = refused(now, error, edit.refused_at, ask, subject, getattr(edit, "dimension", None), wanted)
+        place = "output" if getattr(edit, "output", False) else edit.refused_at
+        after = refused(now, error, place, ask, subject, getattr(edit, "dimension", None), wanted)
         return Applied(after, taken=False)
 
 
@@ -195,22 +196,15 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
     sense."""
     plan, mesh = now.plan, now.plan.mesh
     match edit:
-        case e.SetSpec(name, spec):
-            return _sharded(now, edit, read_spec(spec, name) or Spec())
+        case e.SetSpec(name, typed):
+            spec = read_spec(typed, name)
+            return _sharded(now, edit, spec if edit.output else spec or Spec())
         case e.SetDim():
-            return _sharded(now, edit, _with_dim(now, "argument", edit))
+            return _sharded(now, edit, _with_dim(now, edit))
         case e.MoveAxis():
-            return _sharded(now, edit, _moved(now, "argument", edit))
-        case e.SetOutSpec(name, spec):
-            return plan.with_spec(name, read_spec(spec, name), output=True)
-        case e.SetOutDim(name):
-            return plan.with_spec(name, _with_dim(now, "output", edit), output=True)
-        case e.MoveOutAxis(name):
-            return plan.with_spec(name, _moved(now, "output", edit), output=True)
+            return _sharded(now, edit, _moved(now, edit))
         case e.SetMemory(name, kind):
-            return plan.with_memory(name, kind)
-        case e.SetOutMemory(name, kind):
-            return plan.with_memory(name, kind, output=True)
+            return plan.with_memory(name, kind, output=edit.output)
         case e.ConstrainValue(name, spec, line, occurrence):
             what, at = _inside(now, name, line, program), line or ""
             if spec is None:
@@ -255,10 +249,10 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
     raise TypeError(f"{edit} is no edit of the plan")
 
 
-def _sharded(now: Snapshot, edit: e.SetSpec | e.SetDim | e.MoveAxis, spec: Spec) -> Plan:
-    """The plan with a spec for an argument, and for its twins where the edit is for these too."""
+def _sharded(now: Snapshot, edit: e.SetSpec | e.SetDim | e.MoveAxis, spec: Spec | None) -> Plan:
+    """The plan with a spec for an array, and for its twins where the edit is for these too."""
     others = twins(now, edit.name, layers=not edit.twins) if edit.twins or edit.layers else ()
-    specs = {("argument", edit.name): spec} | dict.fromkeys(others, spec)
+    specs = {("output" if edit.output else "argument", edit.name): spec} | dict.fromkeys(others, spec)
     of = lambda role: {name: spec for (where, name), spec in specs.items() if where == role}  # noqa: E731
     return now.plan.with_spec(of("argument")).with_spec(of("output"), output=True)
 
@@ -272,15 +266,15 @@ def _inside(now: Snapshot, name: str, line: str | None, program: Program) -> Any
     return as_propagated(name, now.report.intermediates, propagated) or name
 
 
-def _with_dim(now: Snapshot, role: str, edit: e.SetDim | e.SetOutDim) -> Spec:
+def _with_dim(now: Snapshot, edit: e.SetDim) -> Spec:
     """A spec with other axes on one dimension."""
-    spec = spec_of(now, role, edit.name, edit.dimension)
+    spec = spec_of(now, edit)
     return _recut(spec, (edit.axes if d == edit.dimension else entry for d, entry in enumerate(spec.dims)))
 
 
-def _moved(now: Snapshot, role: str, edit: e.MoveAxis | e.MoveOutAxis) -> Spec:
+def _moved(now: Snapshot, edit: e.MoveAxis) -> Spec:
     """A spec with an axis taken from wherever it is and put on a dimension, last or at a place among its axes."""
-    spec = spec_of(now, role, edit.name, edit.dimension)
+    spec = spec_of(now, edit)
     dims = [[a for a in entry if axis_name(a) != edit.axis] for entry in spec.dims]
     entry = dims[edit.dimension]
     entry.insert(len(entry) if edit.place is None else edit.place, edit.axis)
@@ -300,13 +294,15 @@ def read_spec(spec: Any, name: str) -> Spec | None:
     return None if spec is None else Spec.of(spec)
 
 
-def spec_of(now: Snapshot, role: str, name: str, dimension: int) -> Spec:
-    """The spec of an `argument` or `output` as it is now, an entry a dimension, of which there must be this one."""
-    value = changes.named(now.report.arguments if role == "argument" else now.report.outputs, name, role)
-    own = (now.bound.in_specs if role == "argument" else now.bound.out_specs).get(name)
+def spec_of(now: Snapshot, edit: e.SetDim | e.MoveAxis) -> Spec:
+    """The spec of an array as it is now, an entry a dimension, of which there must be the one that is edited."""
+    report, bound, name = now.report, now.bound, edit.name
+    sides = (report.outputs, "output", bound.out_specs), (report.arguments, "argument", bound.in_specs)
+    values, role, specs = sides[not edit.output]
+    value, own = changes.named(values, name, role), specs.get(name)
     spec = Spec.of(value.spec if own is None else own, len(value.shape))
-    if not 0 <= dimension < len(spec.dims):
-        raise SpecError(f"{name!r} has no dimension {dimension}; it has {len(spec.dims)}", argument=name)
+    if not 0 <= edit.dimension < len(spec.dims):
+        raise SpecError(f"{name!r} has no dimension {edit.dimension}; it has {len(spec.dims)}", argument=name)
     return spec
 
 

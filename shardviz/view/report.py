@@ -130,7 +130,7 @@ def differences_section(differences: Sequence[LevelDifference]) -> Section:
 # Findings.
 
 _MARKS = {"error": "✗", "warning": "⚠", "note": "ℹ"}
-_TONES = {"error": "bad", "warning": "warn"}
+TONES = {"error": "bad", "warning": "warn"}
 _MOST_TRIED = 3
 _UNITS = {"seconds": format_seconds, "bytes": format_bytes, "flops": format_flops}
 
@@ -181,7 +181,7 @@ def findings_table(findings: Sequence[Finding], values: Collection[str] = ()) ->
 
 def _severity(finding: Finding) -> Piece:
     mark = _MARKS.get(finding.severity, "")
-    return words(f"{mark} {finding.severity}".strip(), tone=_TONES.get(finding.severity, ""), tip=finding.rule)
+    return words(f"{mark} {finding.severity}".strip(), tone=TONES.get(finding.severity, ""), tip=finding.rule)
 
 
 def _where(finding: Finding, values: Collection[str]) -> tuple[Piece, ...]:
