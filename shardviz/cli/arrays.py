@@ -239,8 +239,6 @@ def _seconds(step: Any, shape: tuple[int, ...], dtype: Any, mesh: str, target: s
     return timed.seconds, timed.formula or ""
 
 
-# In colours.
-
 _INKS = ("blue", "red", "green", "magenta", "yellow", "cyan")
 """Of mesh axes by their places, and of a grid's cells: the terminal's own colours, near those of the page."""
 

@@ -188,9 +188,6 @@ def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
         return Applied(after, taken=False)
 
 
-# The plan that an edit asks for.
-
-
 def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
     """The plan that an edit asks for, not checked against the program. A `ShardvizError` where the edit makes no
     sense."""
@@ -317,9 +314,6 @@ def caught(plan: Plan, pattern: str, program: Program) -> tuple[str, ...]:
     return program.rules_table(plan.with_rules([(pattern, None)])).rows[0].wins
 
 
-# To another plan, machine or card.
-
-
 def _gone(now: Snapshot, step: UndoStep, ask: Answers, always: bool = False) -> Applied:
     results = ask.of_step(now, step, always)
     if results is None:
@@ -412,9 +406,6 @@ def _mended(now: Snapshot, action: str, ask: Answers) -> Applied:
     return _dealt(now, deck.opened(card), ask)
 
 
-# What goes on beside the plan.
-
-
 def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
     offers = now.offers
     match edit:
@@ -466,9 +457,6 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
                 replace(now, deck=now.deck.told(results)), (Compile(ask.task(now.plan, results), at_once=True),)
             )
     raise TypeError(f"{edit} is no edit")
-
-
-# What was refused.
 
 
 def refused(

@@ -181,8 +181,6 @@ def _stopped() -> CompileStopped:
     return CompileStopped("stopped; what is shown is what was known so far")
 
 
-# Calls from other threads.
-
 T = TypeVar("T")
 
 

@@ -53,9 +53,6 @@ class CardEdit(_Edit, frozen=True):
     refused_at: ClassVar[str] = "card"
 
 
-# Specs.
-
-
 class ArrayEdit(PlanEdit, frozen=True):
     """An edit of an argument, or of an `output`; `twins`: of its twins too (`arrays.py`), which an argument has;
     `layers`: of those of other layers alone."""
@@ -137,9 +134,6 @@ class RenameDimension(_Edit, frozen=True):
     new: Text
 
 
-# The mesh and the machine.
-
-
 class _MeshEdit(PlanEdit, frozen=True):
     refused_at: ClassVar[str] = "mesh"
     about: ClassVar[str] = "name"
@@ -212,9 +206,6 @@ class ExchangeAxes(PlanEdit, frozen=True):
     other: Text
 
 
-# The rules, and the plan as a whole.
-
-
 class _RuleEdit(PlanEdit, frozen=True):
     refused_at: ClassVar[str] = "rule"
 
@@ -278,9 +269,6 @@ class Redo(_Edit, frozen=True):
     """Goes forward to the plan and the target that `undo` left."""
 
 
-# The cards.
-
-
 class Pin(CardEdit, frozen=True):
     """Keeps the plan as it is now as a card; without a name it gets one."""
 
@@ -337,9 +325,6 @@ class TakeRemedy(_Edit, frozen=True):
     """Changes the plan as a mend says, or the program, which makes a card; one undo takes it back."""
 
     action: Text
-
-
-# What goes on beside the plan.
 
 
 class OfferPresets(_Edit, frozen=True):

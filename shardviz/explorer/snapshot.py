@@ -32,8 +32,6 @@ from shardviz.study.mends import Mend, Mends
 if TYPE_CHECKING:
     from shardviz.program.plan import Plan
 
-# How far the compile is, and where undo goes.
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -89,9 +87,6 @@ class History:
     def redone(self, here: UndoStep) -> History:
         """The history one step on."""
         return replace(self.after(here), ahead=self.ahead[1:])
-
-
-# What is offered and asked beside the plan.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,9 +179,6 @@ class Timelines:
     of: tuple[StepCost, ...] = ()
     items: tuple[Timeline, ...] = ()
     trouble: str = ""
-
-
-# All of it.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -298,9 +298,6 @@ def _cost(name: str, report: Report, target: str | Machine | None, notes: list[s
     return None
 
 
-# Values.
-
-
 def _spec_text(spec: Spec | None) -> str:
     return "" if spec is None else str(spec.canonical())
 
@@ -333,8 +330,6 @@ def _intermediates(report: Report) -> dict[tuple[SourceLine, str], list[Value]]:
             by_place.setdefault((SourceLine.of(value.source, report.source), value.label or value.op), []).append(value)
     return by_place
 
-
-# Numbers.
 
 _GROUPS = ("work", "collectives", "memory", "step")
 Side = tuple[Report, StepCost | None]

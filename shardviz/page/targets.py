@@ -128,9 +128,6 @@ def _sensible(chip: Chip, mesh: DeviceMesh) -> tuple[Machine, ...]:
     return tuple(some) if some or first is None else (first,)
 
 
-# The tab of the machine.
-
-
 def machine_view(cost: StepCost | None, why: str = "") -> Json:
     """What each axis rides on, the machine with the mesh on it, and the orders to choose from; without a machine that
     has links only what to do about it."""

@@ -284,9 +284,6 @@ def _hatched(past: Sequence[float]) -> str:
     return f";background-image:{image};background-size:{sizes};background-position:{places};background-repeat:no-repeat"
 
 
-# Tables.
-
-
 def _table(table: Table, look: Look) -> str:
     """A table in monospace (so that figures line up) with a hairline under each row."""
     if not table.rows and not any(column.title for column in table.columns):
@@ -350,9 +347,6 @@ def _head(column: Column) -> str:
     style = f"padding:3px 8px;text-align:{side};white-space:nowrap;font-weight:600;{QUIET};{_SANS_FACE}"
     text = explained(outside(column.title), column.tip)
     return f'<th scope="col"{_ALIGN if column.right else ""} style="{style}">{text}</th>'
-
-
-# Pieces.
 
 
 def outside(text: str, whole: bool = False) -> str:

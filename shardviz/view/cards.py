@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardviz.costs.step_cost import Needs, StepCost
+from shardviz.costs.step_cost import StepCost
 from shardviz.explorer.cards import Card, Deck, Results, equal_level
 from shardviz.explorer.snapshot import Offer, Offers
 from shardviz.judge.report import Report
@@ -79,6 +79,17 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
     def difference(card: Card) -> Inline:
         return words("") if card.id == deck.other.id else tuple(difference_pieces(card.results, deck.other))
 
+    def findings(card: Card) -> tuple[Piece]:
+        """How many warnings and errors there are; notes are in the tip."""
+        count, notes = severity_words(card.results.findings)
+        text = plural(count, "finding")
+        tip = " · ".join(filter(None, (text, notes)))
+        return (words(text, tone="warn" * bool(count), quiet=not count, tip=tip, selects=("tab", "problems")),)
+
+    def level(card: Card) -> Piece:
+        cost, level = card.results.cost(), card.results.level
+        return words(level, quiet=True, tip=f"{level} program" if cost is None else level_words(cost))
+
     return table(
         cards,
         ("plan", lambda card: words(card.name, strong=True)),
@@ -88,8 +99,8 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
         ("memory per device", lambda card: tuple(memory_pieces(card.results))),
         ("", lambda card: bar(_room(card.results))),
         ("communication", moved),
-        ("findings", lambda card: _findings(card.results)),
-        ("level", lambda card: words(card.results.level, quiet=True, tip=_level_tip(card.results))),
+        ("findings", findings),
+        ("level", level),
         detail=lambda card: [paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)],
         selects=lambda card: ("card", card.id),
         marked=lambda card: card.id == deck.at,
@@ -118,11 +129,6 @@ def preview_document(offer: Offer, results: Results, deck: Deck) -> Document:
         cells = (as_tried.get(c.title, cell) for c, cell in zip(card.columns, card.rows[0].cells, strict=True))
         card = replace(card, rows=(replace(card.rows[0], cells=tuple(cells)),))
     return Document(blocks=(card,), mesh=results.bound.mesh)
-
-
-def _level_tip(results: Results) -> str:
-    cost = results.cost()
-    return level_words(cost) if cost is not None else f"{results.level} program"
 
 
 def offers_document(offers: Offers, deck: Deck) -> Document:
@@ -157,9 +163,6 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
 
 def _taken(offer: Offer) -> tuple[str, str] | None:
     return None if offer.results is None else ("offer", offer.name)
-
-
-# How a card came to be.
 
 
 def _note(card: Card, deck: Deck) -> Iterator[Piece]:
@@ -212,9 +215,6 @@ def changed_constraints(one: PlanRecord, other: PlanRecord) -> list[Constrained]
     alone = [*(c for c in other.constraints if c not in one.constraints)]
     alone += [c for c in one.constraints if c not in other.constraints]
     return list({(c.name, c.source, c.occurrence): c for c in reversed(alone)}.values())[::-1]
-
-
-# The numbers.
 
 
 def step_pieces(results: Results) -> Iterator[Piece]:
@@ -305,8 +305,10 @@ def memory_pieces(results: Results) -> Iterator[Piece]:
         usable = format_bytes(needs.usable) if needs.usable is not None else "not known"
         text = pair(needs.text, usable, " / ")
         yield words(text, tone="bad" if needs.fits is False else "", tip=memory_words(needs), selects=("tab", "memory"))
+        over = needs.total - needs.usable if needs.fits is False and needs.usable is not None else 0.0
         if verdict:
-            yield words(f"{verdict}{_over(needs)}", tone=FIT_TONES[needs.fits])
+            more = f": {format_bytes(over)} too much" if over > 0 else ""
+            yield words(f"{verdict}{more}", tone=FIT_TONES[needs.fits])
         return
     plan = report.memory
     if plan is not None and plan.target != "cpu":
@@ -317,11 +319,6 @@ def memory_pieces(results: Results) -> Iterator[Piece]:
         "" if plan is None else f"{format_bytes(plan.set_aside)} by the CPU compiler's plan. {CPU_CAUTION} {CPU_DETAIL}"
     )
     yield words(f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments", tip=planned)
-
-
-def _over(needs: Needs) -> str:
-    over = needs.total - needs.usable if needs.fits is False and needs.usable is not None else 0.0
-    return f": {format_bytes(over)} too much" if over > 0 else ""
 
 
 def _room(results: Results) -> Iterator[Part]:
@@ -372,14 +369,6 @@ def _ratio(now: float, then: float, level: str, form: Callable[[float], str]) ->
     tip = f"{form(now)} in all, {form(then)} on the other plan, at level {level}"
     if then and abs(now / then - 1) > 0.005:
         yield words(format_change(now / then), tone="bad" if now > then else "good", tip=tip)
-
-
-def _findings(results: Results) -> tuple[Piece]:
-    """How many warnings and errors there are; notes are in the tip."""
-    count, notes = severity_words(results.findings)
-    text = plural(count, "finding")
-    tip, tone = " · ".join(filter(None, (text, notes))), "warn" if count else ""
-    return (words(text, tone=tone, quiet=not count, tip=tip, selects=("tab", "problems")),)
 
 
 def severity_words(findings: Sequence[Finding]) -> tuple[int, str]:

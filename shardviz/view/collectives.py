@@ -194,9 +194,6 @@ def _phase(c: Collective) -> Piece:
     return words(c.phase + (", written by the user" if c.origin == "user" else ""), quiet=True)
 
 
-# As the target runs them.
-
-
 def runs_text(report: Report) -> str:
     """How the target runs the collectives; empty where that is not known, and for simulated devices."""
     runs = report.target_collectives

@@ -216,9 +216,6 @@ def _name(text: str, at: Point, name: str) -> Labels:
     )
 
 
-# The kinds.
-
-
 def machine_figure(cost: StepCost) -> Picture:
     """The mesh on its machine, with the first device's company."""
     drawn = machine_picture(cost.placement)

@@ -226,9 +226,6 @@ def _itself(subject: Document) -> Document:
     return subject
 
 
-# The pieces.
-
-
 def words(
     text: str, *, strong: bool = False, quiet: bool = False, tone: Any = "", tip: str = "", selects: Any = None
 ) -> Piece:

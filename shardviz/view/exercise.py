@@ -187,8 +187,6 @@ def scores_document(scores: Scores) -> Document:
     return Document(title=title, blocks=(rows,))
 
 
-# Puzzles.
-
 _HINTS = 3
 
 

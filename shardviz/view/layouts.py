@@ -50,9 +50,6 @@ _MOST_SLICES = 16
 _MOST_GROUPS = 24  # rows of the table of devices; devices with the same counts share a row
 
 
-# One layout in words.
-
-
 def spec_words(layout: Layout) -> str:
     """The spec, or what stands for it: `P('data', None)`, `all on device 3`, `not a PartitionSpec`; with manual
     axes."""
@@ -151,9 +148,6 @@ def slice_text(cut: Layout, place: int) -> str:
     return f"[{text}]" if cut.holds[place] else "nothing"
 
 
-# Many arrays at once: a table of them, and what they come to on each device.
-
-
 @document.register
 def of_tree(tree: TreeBytes) -> Document:
     """Many arrays.
@@ -237,9 +231,6 @@ def _heaviest(tree: TreeBytes) -> str:
         share = f"{100 * leaf.per_device / most:.0f} %"
         parts.append(f"{shorten(leaf.name, LONGEST_NAME)} {format_bytes(leaf.per_device)}{unit} ({share})")
     return f"heaviest: {', '.join(parts)}"
-
-
-# What moves when an array changes its sharding: the collectives, and each device's share.
 
 
 @document.register

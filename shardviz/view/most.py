@@ -240,9 +240,6 @@ def _progress(remedies: Remedies, deck: Deck) -> Iterator[Piece]:
         yield words(text, quiet=True, tip="mends are tried while the explorer is idle")
 
 
-# Which rows there are.
-
-
 def _lessens(mend: Mend, spent: Spending | None) -> bool:
     """Whether a mend reduces the collectives of a row."""
     if spent is None or spent.what != "collective" or spent.source is None:
@@ -282,9 +279,6 @@ def _by_bytes(results: Results) -> Sequence[Spending]:
         for part in sum_collectives(total.collectives, "kind_axes")
     ]
     return sorted(rows, key=lambda spent: -spent.bytes)
-
-
-# What stands in them.
 
 
 def _place(entry: _Entry, step: _ComparedStep) -> tuple[Piece, ...]:
@@ -438,9 +432,6 @@ def _brief(text: str) -> str:
     if len(text) <= _LONGEST:
         return text
     return shorten(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0], _LONGEST)
-
-
-# The mends.
 
 
 def _brings(mend: Mend) -> Iterator[Piece]:

@@ -127,8 +127,6 @@ def differences_section(differences: Sequence[LevelDifference]) -> Section:
     return section("Where the levels differ", *notes(explained), rows, lead=lead, fold="closed", brief=True)
 
 
-# Findings.
-
 _MARKS = {"error": "✗", "warning": "⚠", "note": "ℹ"}
 TONES = {"error": "bad", "warning": "warn"}
 _MOST_TRIED = 3
@@ -219,9 +217,6 @@ def _amount(name: str, number: float) -> str:
     return form(number) if form is not None else f"{number:,.0f}" if number == int(number) else format_number(number)
 
 
-# Memory.
-
-
 def fit_text(memory: Memory) -> str:
     """`it fits: 60.3 GB of 103 GB, 42.5 GB to spare`; empty where the machine's memory is not known."""
     if memory.hbm is None or memory.headroom is None:
@@ -296,8 +291,6 @@ def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, n
         name=name,
     )
 
-
-# What it computes: from where its FLOPs and its memory traffic are.
 
 PHASES: tuple[str, ...] = ("forward", "rematerialised", "backward", "update")
 _SAME = 1.005

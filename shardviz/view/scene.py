@@ -263,9 +263,6 @@ def _factor(count: int, limit: int) -> int:
     return next(k for k in range(1, count + 1) if count % k == 0 and count // k <= limit)
 
 
-# The numbers of a small array, shard by shard.
-
-
 def number(value: Any) -> str:
     """One element in at most three significant digits: `0.333`, `7`, `True`, `1+2j`."""
     if isinstance(value, bool | np.bool_ | int | np.integer):
@@ -304,9 +301,6 @@ def contents(scene: Scene, values: np.ndarray | None) -> list[list[str]]:
     return [shard_lines(values, scene.layout.index(int(device))) for device in holders]
 
 
-# Who holds the same, and who stands in a line with whom.
-
-
 def copies_along(cut: Layout) -> tuple[str, ...]:
     """The mesh axes along which devices hold the same data."""
     told_apart = {axis_name(a) for a in (*cut.unreduced, *cut.manual)}
@@ -325,9 +319,6 @@ def group_along(cut: Layout, device: int, axis: int) -> list[int]:
     at: list[Any] = list(np.unravel_index(device, sizes))
     at[axis] = slice(None)
     return np.arange(cut.mesh.size).reshape(sizes)[tuple(at)].tolist()
-
-
-# A shard map in words.
 
 
 def describe(scene: Scene) -> str:

@@ -164,9 +164,6 @@ def _(shown: ShownTree, kind: str = "") -> Picture:
     return picture(shown.chosen, kind)
 
 
-# What there is to say besides.
-
-
 @document.register
 def of_shown(shown: Shown) -> Document:
     """The map, and what JAX does with a sharding that does not divide.
@@ -280,9 +277,6 @@ def _moved(report: Report, name: str) -> Piece:
     most = sorted(sums.items(), key=lambda item: -item[1])[:4]
     text = ", ".join(f"{kind} {format_bytes(size)}{beside}" for (kind, beside), size in most)
     return words(text or "nothing", quiet=not text)
-
-
-# The panels of a map.
 
 
 def _drawn(scene: Scene, device: int, inside: Sequence[Sequence[str]] = (), room: float | None = None) -> Picture:

@@ -134,9 +134,6 @@ class Undecided(SpecError):
         self.why = why
 
 
-# What is asked for.
-
-
 def show(
     array_or_shape: Any,
     spec: Any = None,
@@ -266,9 +263,6 @@ def _is_spec(thing: Any) -> bool:
     return not isinstance(thing, dict | list)
 
 
-# What `show` is given, read.
-
-
 def read_known(array: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Shown | None:
     """As `read_one`; None where nobody has said yet how the array is sharded."""
     try:
@@ -388,8 +382,6 @@ def _values(array: Any) -> np.ndarray | None:
         return None  # the devices hold partial sums: there are no elements yet
     return np.asarray(array)
 
-
-# Who decides, where nobody has said yet how an array is cut.
 
 _THE_COMPILER = (
     "the compiler has not decided its sharding yet: the partitioner decides, unless a constraint "

@@ -43,6 +43,7 @@ _HOT = 0.5  # of the line that takes longest
 _PHASES = {"forward": "fwd", "backward": "bwd", "rematerialised": "remat", "update": ""}
 _LATER = ("transpose(", "rematted_computation")
 _COLUMNS = (Column("", right=True), Column(""), Column(""), Column("", right=True))
+_TAKEN = "compute and communication of this line in a step", "sent by each device in a step"
 _COMPUTE = "matrix products of this line, forward, backward and recomputed, in a step"
 
 
@@ -74,7 +75,8 @@ def source_pane(report: Report, cost: StepCost | None = None) -> Document:
             amount = computed + moves.get(at, 0.0)
             line = code(text, quiet=frame is None, tip=text.strip())
             selects = None if frame is None else ("line", frame.short)
-            taken = _amount(amount, cost, hot=amount > _HOT * most)
+            hot, form = amount > _HOT * most, format_bytes if cost is None else format_seconds
+            taken = words(form(amount), strong=hot, quiet=not hot, tip=_TAKEN[cost is None]) if amount else ""
             rows.append(row(words(str(n), quiet=True), bar(parts), line, taken, detail=below, selects=selects))
         if rows:
             table = Table(
@@ -102,14 +104,6 @@ def _by_line(placed: Iterable[_Placed]) -> dict[tuple[str, int], list[_Placed]]:
 def _weight(total: CollectiveTotal, cost: StepCost | None) -> float:
     """What collectives take: seconds, or without a cost the bytes that a device sends."""
     return total.sent_bytes if cost is None else total.seconds
-
-
-def _amount(amount: float, cost: StepCost | None, hot: bool) -> Piece:
-    """What a line takes of the step: seconds, or without a cost the bytes that each device sends."""
-    if not amount:
-        return words("")
-    tip = "sent by each device in a step" if cost is None else "compute and communication of this line in a step"
-    return words(format_bytes(amount) if cost is None else format_seconds(amount), strong=hot, quiet=not hot, tip=tip)
 
 
 def _share(computed: float, most: float, collectives: Sequence[Collective], cost: StepCost | None) -> list[Part]:

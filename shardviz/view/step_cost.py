@@ -38,7 +38,6 @@ from shardviz.view.document import (
     mesh_axes,
     nbytes,
     notes,
-    paragraph,
     right,
     row,
     seconds,
@@ -80,9 +79,6 @@ def step_cost_document(cost: StepCost) -> Document:
     lead = (words("mesh"), mesh_axes(cost.mesh), words(f"; {level_words(cost)}"))
     title = (words(cost.program, strong=True), words(f"on {cost.machine}"))
     return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=cost.mesh)
-
-
-# How long a step takes.
 
 
 def headline(cost: StepCost) -> str:
@@ -151,6 +147,13 @@ def times_table(cost: StepCost) -> Table:
     """Compute, HBM traffic and communication, then each of its sets of mesh axes; the arithmetic beside each."""
     step, moved, counted = cost.step, cost.by("axes"), cost.flops is not None
     longest = max(step.compute, step.memory, step.communication) or 1.0
+
+    def formulas(moved: CollectiveTotal) -> tuple[Block, ...]:
+        """The arithmetic of what takes longest over some mesh axes."""
+        alike = [a for a in cost.by("alike") if a.axes == moved.axes and a.whole_seconds is not None]
+        more = f"and {len(alike) - _MOST_FORMULAS} more" if len(alike) > _MOST_FORMULAS else ""
+        return notes(*map(run_formula, alike[:_MOST_FORMULAS]), more)
+
     least = cost.report.cost.at_least if cost.report.cost else ""
     computed = least + " + ".join(s.formula for s in step.computing) if counted else f"not known at level {cost.level}"
     read = f"{hbm_word(cost)}{step.moving.formula}: {cost.hbm_formula}"
@@ -169,7 +172,7 @@ def times_table(cost: StepCost) -> Table:
             seconds(m.seconds),
             bar([Part(share=m.seconds / longest, axes=m.axes)]),
             moved_words(m),
-            detail=[paragraph(text, quiet=True) for text in _formulas(cost, m)],
+            detail=formulas(m),
         )
         for m in moved
     ]
@@ -207,13 +210,6 @@ def bounds_table(cost: StepCost) -> Table:
 
 
 _MOST_FORMULAS = 4
-
-
-def _formulas(cost: StepCost, moved: CollectiveTotal) -> list[str]:
-    """The arithmetic of what takes longest over some mesh axes."""
-    alike = [a for a in cost.by("alike") if a.axes == moved.axes and a.whole_seconds is not None]
-    more = [f"and {len(alike) - _MOST_FORMULAS} more"] if len(alike) > _MOST_FORMULAS else []
-    return [*(run_formula(a) for a in alike[:_MOST_FORMULAS]), *more]
 
 
 def run_formula(alike: CollectiveTotal) -> str:
@@ -284,8 +280,6 @@ def as_run_words(cost: StepCost) -> str:
     return f"{text}: {format_seconds(cost.step.communication)}; as partitioned {partitioned}"
 
 
-# What it holds.
-
 PARTS = {
     "arguments": "what is passed to the step",
     "outputs": "results, without those that reuse the memory of a donated argument",
@@ -351,9 +345,6 @@ def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "
         ("", lambda part: bar(part[2])),
         name="memory-parts",
     )
-
-
-# What its collectives take.
 
 
 def run_words(alike: CollectiveTotal) -> str:
@@ -437,9 +428,6 @@ def _time_of(cost: StepCost, c: Collective) -> CollectiveTime | None:
         return time_of(c, cost.placement, cost.machine, exact=cost.exact)
     except ShardvizError:
         return None
-
-
-# What it computes, and where the numbers are from.
 
 
 def work_lines(cost: StepCost | None) -> dict[tuple[str, int], Frame]:

@@ -203,8 +203,6 @@ def _critical(timeline: Timeline) -> Iterator[Section]:
     yield section("What would make the step shorter", saved, lead=lead)
 
 
-# The picture.
-
 _WIDE, _HIGH, _STEP, _TOP = 820.0, 16.0, 22.0, 4.0
 _BAND = 14.0  # pixels of a row of loops
 _HELD = 64.0  # pixels of the memory's curve

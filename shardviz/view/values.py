@@ -141,8 +141,6 @@ def _name(value: Value, role: str) -> tuple[Piece, ...]:
     return tuple(named)
 
 
-# What the backward pass needs of what ran before it.
-
 _KINDS = {
     "kept": "kept",
     "outside": "kept, from outside",
