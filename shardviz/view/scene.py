@@ -313,14 +313,6 @@ def copies_along(cut: Layout) -> tuple[str, ...]:
     )
 
 
-def group_along(cut: Layout, device: int, axis: int) -> list[int]:
-    """The places of a device and of the devices that differ from it along one axis only."""
-    sizes = cut.mesh.sizes
-    at: list[Any] = list(np.unravel_index(device, sizes))
-    at[axis] = slice(None)
-    return np.arange(cut.mesh.size).reshape(sizes)[tuple(at)].tolist()
-
-
 def describe(scene: Scene) -> str:
     """The shard map in a sentence or two: the alt text of every picture of it.
 

@@ -63,11 +63,12 @@ from shardviz.view.picture import (
     Picture,
     Role,
     Shape,
+    group_along,
     picture,
     shifted,
     text_wide,
 )
-from shardviz.view.scene import Scene, Side, build_scene, coarsen, contents, copies_along, describe, group_along, notes
+from shardviz.view.scene import Scene, Side, build_scene, coarsen, contents, copies_along, describe, notes
 from shardviz.view.show import Shown, ShownChange, ShownTree
 
 MOST = 1280.0
@@ -244,7 +245,7 @@ def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...
         ("along", lambda axis: axes((axis[1],))),
         (
             "its group",
-            lambda axis: f"{axis[2]} devices: {device_ranges(ids[group_along(cut, device, axis[0])])}",
+            lambda axis: f"{axis[2]} devices: {device_ranges(ids[group_along(mesh, device, axis[0])])}",
         ),
         ("holds", lambda axis: _shared(cut, axis[1] in along)),
         (wrapped("a device sends in a step"), lambda axis: _moved(report, axis[1])),
@@ -432,8 +433,8 @@ def _past(side: Side) -> tuple[float, ...]:
 
 def _outlines(scene: Scene, grids: Sequence[Grid], device: int) -> Iterator[Lines]:
     """The cell of a device, and those of its group along each axis; copies, all in its own cell, are outlined in it."""
-    cut, mesh = scene.layout, scene.mesh
-    groups = [(n, group_along(cut, device, n)) for n in range(len(mesh.names)) if mesh.sizes[n] > 1]
+    mesh = scene.mesh
+    groups = [(n, group_along(mesh, device, n)) for n in range(len(mesh.names)) if mesh.sizes[n] > 1]
     own = np.asarray((scene.devices == mesh.ids()[device]).any(axis=-1))
     for axis, places in ((None, [device]), *groups):
         wanted = np.asarray(np.isin(scene.devices, mesh.ids()[places]).any(axis=-1))
