@@ -111,34 +111,24 @@ class Answers:
 
 @dataclass(frozen=True)
 class Compile:
-    """A compile is to be made: a moment later, or at once."""
+    """A compile is to be made, a moment later or at once; without a task, the one that runs or is about to is to be
+    stopped."""
 
-    task: CompileTask
+    task: CompileTask | None
     at_once: bool = False
 
 
 @dataclass(frozen=True)
-class StopCompile:
-    """The compile that runs, or is about to, is to be stopped."""
+class Chore:
+    """A chore of `background.py` (`presets`, `hunt`, `mend`, `why` or `dimensions`) is to end, and unless `begins` is
+    false to begin anew."""
 
-
-@dataclass(frozen=True)
-class BeginChore:
-    """A chore of `background.py` is to begin: `presets`, `hunt`, `mend`, `why` or `dimensions`; a running one is
-    ended."""
-
-    chore: str
+    name: str
     about: Any = None
+    begins: bool = True
 
 
-@dataclass(frozen=True)
-class EndChore:
-    """A chore is to end."""
-
-    chore: str
-
-
-Effect = Compile | StopCompile | BeginChore | EndChore
+Effect = Compile | Chore
 
 
 @dataclass(frozen=True)
@@ -392,7 +382,7 @@ def _offered(now: Snapshot, name: str, ask: Answers) -> Applied:
     deck, card = now.deck.added(offer.plan, offer.results, name=offer.name, note="a preset")
     taken = _dealt(now, deck.opened(card), ask)
     closed = replace(taken.now, offers=replace(now.offers, open=False, busy=False))
-    return replace(taken, now=closed, effects=(*taken.effects, EndChore("presets")))
+    return replace(taken, now=closed, effects=(*taken.effects, Chore("presets", begins=False)))
 
 
 def _mended(now: Snapshot, action: str, ask: Answers) -> Applied:
@@ -411,19 +401,21 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
     match edit:
         case e.OfferPresets():
             offers = replace(offers, items=(), open=True, busy=True, trouble="")
-            return Applied(replace(now, offers=offers), (BeginChore("presets"),))
+            return Applied(replace(now, offers=offers), (Chore("presets"),))
         case e.CloseOffers():
-            return Applied(replace(now, offers=replace(offers, open=False, busy=False)), (EndChore("presets"),))
+            return Applied(
+                replace(now, offers=replace(offers, open=False, busy=False)), (Chore("presets", begins=False),)
+            )
         case e.FindBest() if now.machine.machine.chip.kind == "cpu":
             trouble = "choose a machine first: the best plan is the one with the shortest step on a machine"
-            return Applied(replace(now, offers=replace(offers, trouble=trouble)), (EndChore("hunt"),))
+            return Applied(replace(now, offers=replace(offers, trouble=trouble)), (Chore("hunt", begins=False),))
         case e.FindBest():
             offers = replace(offers, hunt="looking for what can be sharded", share=0.0, trouble="")
-            return Applied(replace(now, offers=offers), (BeginChore("hunt"),))
+            return Applied(replace(now, offers=offers), (Chore("hunt"),))
         case e.StopFinding():
-            return Applied(replace(now, offers=replace(offers, hunt="", share=0.0)), (EndChore("hunt"),))
+            return Applied(replace(now, offers=replace(offers, hunt="", share=0.0)), (Chore("hunt", begins=False),))
         case e.TryRemedies():
-            return Applied(now, (BeginChore("mend"),))
+            return Applied(now, (Chore("mend"),))
         case e.AskWhy(name, axis):
             moved = () if axis else now.report.collectives  # an axis is asked of values alone
             subject = next((each for each in (*moved, *values_of(now.report)) if each.name == name), None)
@@ -431,17 +423,15 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             if subject is None:
                 what = "value" if axis else "value or collective"
                 asked = replace(asked, trouble=f"there is no {what} {excerpt(name)!r} here")
-                return Applied(replace(now, why=asked), (EndChore("why"),))
+                return Applied(replace(now, why=asked), (Chore("why", begins=False),))
             line = "" if subject.source is None else subject.source.short
-            return Applied(replace(now, why=replace(asked, line=line, busy=True)), (BeginChore("why", subject),))
+            return Applied(replace(now, why=replace(asked, line=line, busy=True)), (Chore("why", subject),))
         case e.CloseWhy():
-            return Applied(replace(now, why=Asked()), (EndChore("why"),))
+            return Applied(replace(now, why=Asked()), (Chore("why", begins=False),))
         case e.FindDimensions():
             if now.logical.busy or now.logical.found is not None:
                 return Applied(now)
-            return Applied(
-                replace(now, logical=replace(now.logical, busy=True, trouble="")), (BeginChore("dimensions"),)
-            )
+            return Applied(replace(now, logical=replace(now.logical, busy=True, trouble="")), (Chore("dimensions"),))
         case e.Select(name, level):
             seen = now.results.reports.get(level, now.report)
             selection = Selection.of(name, seen)
@@ -450,7 +440,7 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             same = name == now.selection.name
             return Applied(now if same else replace(now, selection=Selection.of(name, now.report)))
         case e.Stop():
-            return Applied(now, (StopCompile(),) if now.progress.busy else ())
+            return Applied(now, (Compile(None),) if now.progress.busy else ())
         case e.Recompile():  # what was missing may be installed by now
             results = replace(now.results, choice=MachineChoice.of(now.machine.machine, now.report.mesh))
             return Applied(

@@ -262,16 +262,9 @@ class Snapshot:
     def moved(self, deck: Deck, history: History) -> Snapshot:
         """At another plan or machine, of which something is known; nothing is refused any more."""
         before, results = self.results.reports, deck.now.results
-        return replace(
-            self,
-            deck=deck,
-            before=before,
-            changed=_changed(before, results),
-            selection=self.selection.carried(results.report),
-            history=history,
-            error=None,
-            ways=(),
-        )
+        changed, selection = _changed(before, results), self.selection.carried(results.report)
+        known: dict[str, Any] = {"before": before, "changed": changed, "selection": selection}
+        return replace(self, deck=deck, history=history, error=None, ways=(), **known)
 
     def new_since(self, before: Snapshot) -> frozenset[str]:
         """The names of the parts that are other ones than before, and `mesh` where the plan has another mesh."""

@@ -290,8 +290,12 @@ def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: s
         sharding = Sharding.from_spec(sharding or Spec(), DeviceMesh.of(mesh), len(shape), manual=array_or_shape.manual)
     if not is_plain(sharding) and not isinstance(sharding, Sharding):
         sharding, mesh = read_sharding(sharding, mesh, len(shape)), None
-    if isinstance(sharding, Sharding) and (unknown := _undecided(sharding)):
-        raise Undecided(what, unknown)
+    if isinstance(sharding, Sharding):
+        decided = sharding.unreduced or sharding.manual or sharding.replicated or any(n > 1 for n in sharding.tiles)
+        if sharding.unknown:
+            raise Undecided(what, _THE_COMPILER)
+        if sharding.open and all(sharding.open) and not decided and sharding.mesh.size > 1:
+            raise Undecided(what, _ALL_OPEN)
     cut = layout(shape, sharding, mesh)
     return Shown(cut, title, dtype, _values(array_or_shape))
 
@@ -409,11 +413,3 @@ def _traced(axes: Sequence[str]) -> str:
         f"it is a traced value, whose type says nothing about the Auto {'axis' if len(axes) == 1 else 'axes'} "
         f"{', '.join(axes)}: there the compiler's partitioner decides; sv.analyze shows it"
     )
-
-
-def _undecided(record: Sharding) -> str:
-    """Why a sharding says nothing about where the array lies; empty where it does."""
-    if record.unknown:
-        return _THE_COMPILER
-    decided = record.unreduced or record.manual or record.replicated or any(n > 1 for n in record.tiles)
-    return _ALL_OPEN if record.open and all(record.open) and not decided and record.mesh.size > 1 else ""
