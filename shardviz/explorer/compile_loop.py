@@ -43,6 +43,9 @@ class CompileTask:
     place: str
 
 
+_STOPPED = "stopped; what is shown is what was known so far"
+
+
 class CompileLoop:
     """Runs the newest task's compile once there was no newer one for `debounce` seconds, and tells how it goes.
 
@@ -111,7 +114,7 @@ class CompileLoop:
         try:
             self.cancel()
         finally:
-            self._fail(_stopped())
+            self._fail(CompileStopped(_STOPPED))
 
     def _fire(self, turn: int) -> None:
         if turn == self._turn and self._pending is not None:
@@ -148,7 +151,7 @@ class CompileLoop:
         if turn != self._turn or future is not self.future:
             return
         self.future = None
-        error = _stopped() if future.cancelled() else future.exception()
+        error = CompileStopped(_STOPPED) if future.cancelled() else future.exception()
         if error is None:
             try:
                 report = future.result()
@@ -175,10 +178,6 @@ class CompileLoop:
         if self._seconds is None:
             self._seconds = time.monotonic() - self._began
         return self._seconds
-
-
-def _stopped() -> CompileStopped:
-    return CompileStopped("stopped; what is shown is what was known so far")
 
 
 T = TypeVar("T")
