@@ -156,20 +156,16 @@ def _picture(of: Picture) -> str:
     description."""
     if not of.grids:
         return f'<div style="{QUIET}">{outside(of.alt)}</div>'
-    painted: list[tuple[Picture, str]] = []
 
-    def fits(drawn: Picture) -> bool:
-        if not painted or painted[-1][0] is not drawn:
-            text = _grids(drawn.grids)
-            if len(text) > MOST_LETTERS:  # then a row says which it is, no cell
-                text = _grids([dataclasses.replace(grid, told=()) for grid in drawn.grids])
-            painted.append((drawn, text))
-        return len(painted[-1][1]) <= MOST_LETTERS
+    def tables(drawn: Picture) -> str:
+        text = _grids(drawn.grids)
+        if len(text) > MOST_LETTERS:  # then a row says which it is, no cell
+            text = _grids([dataclasses.replace(grid, told=()) for grid in drawn.grids])
+        return text if len(text) <= MOST_LETTERS else ""
 
-    drawn = of.fitted(fits)
+    drawn = of.fitted(lambda each: bool(tables(each)))
     notes = "".join(f"<div>{outside(note)}</div>" for note in drawn.notes)
-    tables = painted[-1][1] if fits(drawn) else ""
-    return tables + (f'<div style="font-size:12px;{QUIET}">{notes}</div>' if notes else "")
+    return tables(drawn) + (f'<div style="font-size:12px;{QUIET}">{notes}</div>' if notes else "")
 
 
 def _grids(grids: Sequence[Grid]) -> str:

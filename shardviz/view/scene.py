@@ -242,7 +242,7 @@ def _side(cut: Layout, d: int | None) -> Side:
     return Side(dimension=d, size=cut.shape[d], shard=cut.shard_shape[d], axes=axes, cells=cut.ways[d])
 
 
-def coarsen(scene: Scene, *, rows: int, columns: int, panels: int) -> Scene:
+def coarsen(scene: Scene, rows: int, columns: int, panels: int) -> Scene:
     """A scene with at most so many cells each way: neighbouring tiles are merged where there are more."""
     counts = [side.cells for side in scene.sides]
     by = [1] * len(scene.depth)

@@ -89,15 +89,10 @@ def shard_map(shown: Shown, device: int = -1, room: float | None = None) -> Pict
     for none). The finest picture within 1,280 pixels each way; its `coarser` gives those with fewer cells. With
     so many pixels of `room` across the letters are larger: a cell of many devices names the first, its tip all."""
     fine = build_scene(shown.layout)
-    scenes: dict[tuple[int, ...], Scene] = {}  # many limits give the same cells
-    pictures: dict[tuple[int, ...], Picture] = {}
-
-    def merged(rows: int, columns: int, grids: int) -> Scene:
-        few = coarsen(fine, rows=rows, columns=columns, panels=grids)
-        return scenes.setdefault(few.held.shape, few)
+    pictures: dict[tuple[int, ...], Picture] = {}  # many limits give the same cells
 
     def coarser(*limits: int) -> Picture:
-        few = merged(*limits)
+        few = coarsen(fine, *limits)
         if few.held.shape not in pictures:
             pictures[few.held.shape] = replace(_drawn(few, device, room=room), coarser=coarser)
         return pictures[few.held.shape]
@@ -106,7 +101,7 @@ def shard_map(shown: Shown, device: int = -1, room: float | None = None) -> Pict
         first = replace(_drawn(fine, device, inside), coarser=coarser)
         if max(first.width, first.height) <= MOST:
             return first
-    return coarser(*next((limits for limits in LIMITS if _fits(merged(*limits), room)), LIMITS[-1]))
+    return coarser(*next((limits for limits in LIMITS if _fits(coarsen(fine, *limits), room)), LIMITS[-1]))
 
 
 @picture.register
