@@ -203,9 +203,8 @@ def _collectives(asked: Exercise) -> Fields:
     def add(*_: Any) -> None:
         number = len(rows.children) + 1
         kind = w.Dropdown(options=["none", *KINDS], description=f"collective {number}", style=_LONG, layout=_WIDE)
-        over = w.Dropdown(
-            options=[(", ".join(some), some) for some in axes], description="over", style=_LONG, layout=_WIDE
-        )
+        options = [(", ".join(some), some) for some in axes]
+        over = w.Dropdown(options=options, description="over", style=_LONG, layout=_WIDE)
         size = _amount("bytes", "16.8 MB, may be left out")
         rows.children = (*rows.children, w.HBox([kind, over, size], layout=_ROW))
 
@@ -222,9 +221,8 @@ def _collectives(asked: Exercise) -> Fields:
 
 
 def _cheaper(asked: Exercise) -> Fields:
-    choice = w.RadioButtons(
-        options=[*asked.names, EQUAL], value=None, description="cheaper is", style=_LONG, layout=_WIDE
-    )
+    plans = [*asked.names, EQUAL]
+    choice = w.RadioButtons(options=plans, value=None, description="cheaper is", style=_LONG, layout=_WIDE)
 
     def read() -> str:
         if choice.value is None:

@@ -21,7 +21,6 @@ from shardviz.records.report import LEVELS, Constrained, PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.records.values import on_device
 from shardviz.view.document import (
-    Block,
     Document,
     Inline,
     Part,
@@ -69,12 +68,9 @@ def deck_document(deck: Deck) -> Document:
 
 
 def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
-    def level_with(card: Card) -> str:
-        return "" if card.id == deck.other.id else equal_level(card.results, deck.other.results)
-
-    def moved(card: Card) -> tuple[Piece, ...]:
-        level = level_with(card)
-        return tuple(moved_pieces(card.results, deck.other.results if level else None, level))
+    def moved(card: Card) -> Iterator[Piece]:
+        level = "" if card.id == deck.other.id else equal_level(card.results, deck.other.results)
+        return moved_pieces(card.results, deck.other.results if level else None, level)
 
     def difference(card: Card) -> Inline:
         return words("") if card.id == deck.other.id else tuple(difference_pieces(card.results, deck.other))
@@ -93,10 +89,10 @@ def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
     return table(
         cards,
         ("plan", lambda card: words(card.name, strong=True)),
-        ("origin", lambda card: tuple(_note(card, deck))),
-        ("step", lambda card: tuple(step_pieces(card.results))),
+        ("origin", lambda card: _note(card, deck)),
+        ("step", lambda card: step_pieces(card.results)),
         ("difference", difference),
-        ("memory per device", lambda card: tuple(memory_pieces(card.results))),
+        ("memory per device", lambda card: memory_pieces(card.results)),
         ("", lambda card: bar(_room(card.results))),
         ("communication", moved),
         ("findings", findings),
@@ -137,32 +133,33 @@ def offers_document(offers: Offers, deck: Deck) -> Document:
     def of_known(pieces: Callable[[Results], Iterator[Piece]]) -> Callable[[Offer], Inline]:
         return lambda offer: words("") if offer.results is None else tuple(pieces(offer.results))
 
+    def taken(offer: Offer) -> tuple[str, str] | None:
+        return None if offer.results is None else ("offer", offer.name)
+
+    def does(offer: Offer) -> Piece:
+        return words(offer.text, quiet=True) if offer.results else words(offer.trouble, tone="warn")
+
     presets = table(
         offers.items,
-        ("preset", lambda offer: words(offer.name, strong=True, selects=_taken(offer))),
-        (
-            wrapped("what it does"),
-            lambda offer: words(offer.text, quiet=True) if offer.results else words(offer.trouble, tone="warn"),
-        ),
+        ("preset", lambda offer: words(offer.name, strong=True, selects=taken(offer))),
+        (wrapped("what it does"), does),
         (right("step"), of_known(step_pieces)),
         ("compared with the current plan", of_known(lambda results: difference_pieces(results, deck.now, named=False))),
         ("memory per device", of_known(memory_pieces)),
         ("communication", of_known(moved_pieces)),
-        selects=_taken,
+        selects=taken,
         noun="preset",
         name="offers",
     )
-    blocks: list[Block] = [presets] if presets.rows else []
-    if offers.trouble:
-        blocks.append(paragraph(words(offers.trouble, tone="warn"), name="offers-trouble"))
-    if offers.busy:
-        blocks.append(paragraph("presets are being tried …", quiet=True, name="offers-busy"))
-    blocks += notes("All are predicted by Shardy's propagation; the partitioner confirms the first.")
-    return Document(title=words("Presets", strong=True), blocks=tuple(blocks), mesh=deck.now.results.bound.mesh)
-
-
-def _taken(offer: Offer) -> tuple[str, str] | None:
-    return None if offer.results is None else ("offer", offer.name)
+    trouble = paragraph(words(offers.trouble, tone="warn"), name="offers-trouble")
+    return Document.of(
+        presets if presets.rows else None,
+        trouble if offers.trouble else None,
+        paragraph("presets are being tried …", quiet=True, name="offers-busy") if offers.busy else None,
+        notes("All are predicted by Shardy's propagation; the partitioner confirms the first."),
+        title=words("Presets", strong=True),
+        mesh=deck.now.results.bound.mesh,
+    )
 
 
 def _note(card: Card, deck: Deck) -> Iterator[Piece]:

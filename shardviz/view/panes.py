@@ -169,13 +169,13 @@ def memory_pane(now: Snapshot) -> Document:
     fits, usable = (None, None) if needs is None else (needs.fits, needs.usable)
     verdict, how = ("", unpriced_words(now)) if needs is None else fit_words(needs)
     on = () if now.machine.target == "cpu" else (words("on each device of"), code(now.machine.target))
-    lacks = (words("·", quiet=True), CHOOSE) if now.machine.target == "cpu" else ()
+    choose = (words("·", quiet=True), CHOOSE) if now.machine.target == "cpu" else ()
     blocks: list[Block] = [
         paragraph(
             words(verdict or "not known whether it fits", strong=True, tone=FIT_TONES[fits]),
             *on,
             words(f": {how}"),
-            *lacks,
+            *choose,
             name="memory-verdict",
         )
     ]
@@ -187,8 +187,15 @@ def memory_pane(now: Snapshot) -> Document:
     blocks += notes(*beside_words(host_bytes(report), unused_bytes(report.arguments)))
     blocks += _plan_words(plan) if plan is not None else []
     if fits is False:
-        helps = (paragraph(f"• {text}") for text in _helps(report, parts, usable))
-        blocks.append(section("What would help", *helps, name="memory-helps"))
+        lacks = format_bytes(sum(parts.values()) - (usable or 0.0))
+        helps: Sequence[str] = (
+            "shard the arguments over more mesh axes, or larger ones",
+            f"more devices, or chips with more memory (each device lacks {lacks})",
+        )
+        if plan is not None and plan.hbm:
+            helps = what_helps(plan, plan.takes - plan.hbm, report.residual_bytes)
+        told = (paragraph(f"• {text}") for text in helps)
+        blocks.append(section("What would help", *told, name="memory-helps"))
     alive = _alive(report)[:_MOST_ALIVE]
     if alive:
         so_far = "Known so far, the largest first; not all of it is live at once"
@@ -220,33 +227,25 @@ def _plan_words(plan: Memory) -> list[Block]:
     return blocks + ([paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] if plan.target == "cpu" else [])
 
 
-def _helps(report: Report, parts: Mapping[str, float], usable: float | None) -> Sequence[str]:
-    plan = report.memory
-    if plan is not None and plan.hbm:
-        return what_helps(plan, plan.takes - plan.hbm, report.residual_bytes)
-    over = sum(parts.values()) - (usable or 0.0)
-    return (
-        "shard the arguments over more mesh axes, or larger ones",
-        f"more devices, or chips with more memory (each device lacks {format_bytes(over)})",
-    )
-
-
 def _alive(report: Report) -> Sequence[Alive]:
     """What is live at the peak by the compiler's plan; without one, arguments and residuals, the largest first."""
     if report.memory is not None:
         return report.memory.alive_at_peak
-    held = [_held(v, "argument", v.name) for v in on_device(report.arguments)]
-    held += [
-        _held(r.value, "kept for the backward pass", r.value.label or r.value.name)
-        for r in report.residuals
-        if r.takes_memory
-    ]
-    return sorted(held, key=lambda a: (-a.bytes, a.name))
-
-
-def _held(value: Value, kind: str, name: str) -> Alive:
-    size, cut = round(value.bytes_per_device or 0), value.shard_shape or ()
-    return Alive(name=name, bytes=size, kind=kind, dtype=value.dtype, shape=cut, source=value.source)
+    held = [(v, "argument", v.name) for v in on_device(report.arguments)]
+    residuals = [r.value for r in report.residuals if r.takes_memory]
+    held += [(v, "kept for the backward pass", v.label or v.name) for v in residuals]
+    alive = (
+        Alive(
+            name=name,
+            bytes=round(v.bytes_per_device or 0),
+            kind=kind,
+            dtype=v.dtype,
+            shape=v.shard_shape or (),
+            source=v.source,
+        )
+        for v, kind, name in held
+    )
+    return sorted(alive, key=lambda a: (-a.bytes, a.name))
 
 
 def cost_pane(cost: StepCost | None, trouble: str = "") -> Document:

@@ -144,16 +144,25 @@ def findings_document(findings: Findings) -> Document:
 @document.register
 def finding_document(finding: Finding) -> Document:
     """A finding with all its numbers."""
+
+    def amount(item: tuple[str, float]) -> str:
+        name, number = item
+        if name.startswith("share"):
+            return f"{number:.2%}"
+        whole = (lambda n: f"{n:,.0f}") if number == int(number) else format_number
+        return next((form for unit, form in _UNITS.items() if name.endswith(unit)), whole)(number)
+
     numbers = table(
         finding.numbers.items(),
         ("", lambda item: item[0].replace("_", " ")),
-        (right(), lambda item: _amount(*item)),
+        (right(), amount),
         caption="in numbers",
     )
-    return Document(
+    return Document.of(
+        _detail(finding, most=len(finding.mends)),
+        numbers if finding.numbers else None,
         title=(_severity(finding), words(finding.text, strong=True)),
         lead=((code(finding.rule, quiet=True), *_where(finding, ())),),
-        blocks=(*_detail(finding, most=len(finding.mends)), *((numbers,) if finding.numbers else ())),
     )
 
 
@@ -208,13 +217,6 @@ def _tries(mends: Sequence[Suggestion]) -> list[str]:
         for mend in mends
     )
     return list(tries)
-
-
-def _amount(name: str, number: float) -> str:
-    if name.startswith("share"):
-        return f"{number:.2%}"
-    form = next((form for unit, form in _UNITS.items() if name.endswith(unit)), None)
-    return form(number) if form is not None else f"{number:,.0f}" if number == int(number) else format_number(number)
 
 
 def fit_text(memory: Memory) -> str:
