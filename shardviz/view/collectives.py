@@ -26,6 +26,7 @@ from shardviz.view.document import (
     bar,
     code,
     line,
+    listed,
     moved,
     nbytes,
     paragraph,
@@ -207,16 +208,6 @@ def runs_text(report: Report) -> str:
     return text + (f"; {len(left):,} of the partitioner's not matched" if left else "")
 
 
-def algorithms_text(runs: Sequence[TargetCollective]) -> str:
-    """The algorithms of collectives, as the compiler names them, and how many use each; empty where it names none."""
-    counts = Counter(run.algorithm for run in runs if run.algorithm)
-    if not counts:
-        return ""
-    silent = len(runs) - counts.total()
-    text = ", ".join(f"{name} ({n})" for name, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-    return text + (f"; not stated for {silent}" if silent else "")
-
-
 def runs_section(report: Report) -> tuple[Block, ...]:
     """How the target runs the collectives, and a row for each that it runs in another way than it was partitioned."""
     text = runs_text(report)
@@ -234,9 +225,14 @@ def runs_section(report: Report) -> tuple[Block, ...]:
         most=MOST,
         noun="collective",
     )
-    algorithms = algorithms_text(runs)
-    below = (paragraph(algorithms, label="algorithms", quiet=True),) if algorithms else ()
-    return (section("Final HLO", rows, lead=text, fold="closed", brief=True), *below)
+    counts = Counter(run.algorithm for run in runs if run.algorithm)
+    most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    silent = f"; not stated for {len(runs) - counts.total()}" if len(runs) > counts.total() else ""
+    algorithms = ", ".join(f"{name} ({n})" for name, n in most_first) + silent
+    return listed(
+        section("Final HLO", rows, lead=text, fold="closed", brief=True),
+        paragraph(algorithms, label="algorithms", quiet=True) if counts else None,
+    )
 
 
 def run_differences(run: TargetCollective, of: Collective | None) -> str:

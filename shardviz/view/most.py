@@ -356,8 +356,12 @@ def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[Piece]:
             tip=finding.text if text != finding.text else "",
             selects=("value", finding.value) if finding.value else None,
         )
-    if spent is None and finding is None and entry.mend is not None:
-        yield from _brings(entry.mend)
+    if spent is None and finding is None and (mend := entry.mend) is not None:
+        if mend.for_memory:
+            yield words("frees memory", strong=True)
+        elif mend.seconds and mend.seconds > 0 and mend.step:
+            yield words(f"saves {pair(format_seconds(mend.seconds), format_seconds(mend.step), ' of ')}", strong=True)
+        yield words(", ".join(mend.effects if mend.for_memory else mend.collectives), quiet=True)
 
 
 def _spent(spent: Spending, step: _ComparedStep, at: str) -> Iterator[Piece]:
@@ -434,15 +438,6 @@ def _brief(text: str) -> str:
     return shorten(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0], _LONGEST)
 
 
-def _brings(mend: Mend) -> Iterator[Piece]:
-    """`saves 17.2 of 19.8 s` and the collectives that it changes."""
-    if mend.for_memory:
-        yield words("frees memory", strong=True)
-    elif mend.seconds and mend.seconds > 0 and mend.step:
-        yield words(f"saves {pair(format_seconds(mend.seconds), format_seconds(mend.step), ' of ')}", strong=True)
-    yield words(", ".join(mend.effects if mend.for_memory else mend.collectives), quiet=True)
-
-
 def _try(entry: _Entry) -> Iterator[Piece]:
     """The mend that was tried and helps, with what it saves; else what a person can write."""
     mend = entry.mend
@@ -462,19 +457,20 @@ def _try(entry: _Entry) -> Iterator[Piece]:
 
 def _saved(mend: Mend, tip: str = "") -> list[Piece]:
     """`−17.4 s` `+2 GB memory`, without a time `−41 GB of communication`; what the mend is for comes first."""
+
+    def signed(more: float, amount: str, tip: str, strong: bool = True) -> Piece:
+        sign, tone = ("+", "warn") if more > 0 else ("−", "good")
+        return words(f"{sign}{amount}", strong=strong, tone=tone, tip=tip)
+
     amounts = []
     if mend.seconds and abs(mend.seconds) >= SAME * (mend.step or 0.0):
-        amounts.append(_signed(-mend.seconds, format_seconds(abs(mend.seconds)), tip))
+        amounts.append(signed(-mend.seconds, format_seconds(abs(mend.seconds)), tip))
     elif mend.bytes and not mend.seconds:
-        amounts.append(_signed(-mend.bytes, f"{format_bytes(abs(mend.bytes))} of communication", tip))
+        amounts.append(signed(-mend.bytes, f"{format_bytes(abs(mend.bytes))} of communication", tip))
     if amounts and mend.levels:
         amounts.append(words(mend.levels, quiet=True, tip=tip))
     if abs(mend.memory) >= 0.5e6:
         predicted = "" if mend.level == "compiled" else "predicted, before a compiler plans it"
-        more = _signed(mend.memory, f"{format_bytes(abs(mend.memory))} memory", predicted, strong=mend.for_memory)
+        more = signed(mend.memory, f"{format_bytes(abs(mend.memory))} memory", predicted, strong=mend.for_memory)
         amounts.insert(0 if mend.for_memory else len(amounts), more)
     return amounts or [words("no change", quiet=True, tip=tip)]
-
-
-def _signed(more: float, amount: str, tip: str, strong: bool = True) -> Piece:
-    return words(f"{'+' if more > 0 else '−'}{amount}", strong=strong, tone="warn" if more > 0 else "good", tip=tip)

@@ -101,6 +101,15 @@ class Rects:
         high = self.high if isinstance(self.high, tuple) else (self.high,) * len(self.x)
         return zip(self.x, self.y, wide, high, strict=True)
 
+    def only(self, numbers: list[int]) -> Rects:
+        """Some of them."""
+        each = {
+            field.name: tuple(value[n] for n in numbers)
+            for field in dataclasses.fields(self)
+            if isinstance(value := getattr(self, field.name), tuple) and value
+        }
+        return dataclasses.replace(self, **each)
+
     @property
     def tips(self) -> list[str]:
         """What is said of each."""
@@ -435,10 +444,19 @@ class Picture:
         return self.fitted(reads)
 
     def over(self, other: Picture) -> Picture:
-        """This picture with the shapes, keys and notes of another on it, layer by layer."""
+        """This picture with the shapes, keys and notes of another on it, layer by layer; of rectangles with the same
+        key the last one stays."""
+        seen: set[int] = set()
+        shapes: list[Shape] = []
+        for shape in reversed((*self.shapes, *other.shapes)):
+            if isinstance(shape, Rects) and shape.keys:
+                shown = [n for n, keys in enumerate(shape.keys) if keys[0] not in seen]
+                seen |= {keys[0] for keys in shape.keys}
+                shape = shape.only(shown)
+            shapes.append(shape)
         return dataclasses.replace(
             self,
-            shapes=(*self.shapes, *other.shapes),
+            shapes=tuple(reversed(shapes)),
             keys=(*self.keys, *other.keys),
             notes=(*self.notes, *other.notes),
         )

@@ -150,32 +150,26 @@ def of_export(export: LoadedExport) -> Document:
         (wrapped("in this file"), lambda fact: fact[1]),
         name="facts",
     )
-    blocks = (
-        _arrays("Arguments", record.arguments),
-        _arrays("Results", record.results),
-        facts,
-    )
+    blocks = _arrays("Arguments", record.arguments), _arrays("Results", record.results), facts
     return Document(title=title, lead=(over,), blocks=blocks, mesh=record.mesh)
 
 
 def _arrays(title: str, arrays: Sequence[ExportedArray]) -> Block:
     if not arrays:
         return paragraph(f"{title}: none")
+
+    def cut(array: ExportedArray) -> Piece:
+        if array.kept and array.spec is not None:
+            return spec(array.spec)
+        return words(shorten(array.sharding, 60) or "not stated" if array.kept else "not used", quiet=True)
+
     rows = table(
         arrays,
         ("name", lambda array: words(shorten(array.name, LONGEST_NAME), tip=array.name)),
         ("type and shape", lambda array: code(f"{array.dtype} [{', '.join(array.shape)}]")),
-        ("spec", _cut),
+        ("spec", cut),
     )
     return section(f"{title}: {len(arrays)}", rows)
-
-
-def _cut(array: ExportedArray) -> Piece:
-    if not array.kept:
-        return words("not used", quiet=True)
-    if array.spec is not None:
-        return spec(array.spec)
-    return words(shorten(array.sharding, 60) or "not stated", quiet=True)
 
 
 def _facts(record: ExportRecord) -> Iterator[tuple[str, str]]:
