@@ -345,8 +345,6 @@ _ALL: Sequence[tuple[str, Callable[[_Subject, Plan], Any]]] = (
 """Name → how it is made. Of several of one name the one is kept that moves the fewest bytes on this program."""
 
 
-# Words, and what they promise.
-
 _NEARLY, _MOST = 0.9, 0.5
 """The share of the bytes that has to be sharded where a sentence says that they are; and of matrix products."""
 

@@ -512,9 +512,6 @@ def _arrived(call: Call, mesh: Any, flops: Mapping[str, float], variant: Variant
     return of_variant(program, variant)
 
 
-# What the rooms above ask of a program, and a person does not.
-
-
 def named_axes(program: Program) -> tuple[str, ...]:
     """The mesh axes that a program itself names, in its constraints and in its `shard_map`s: every mesh that it runs on
     has them. Raises TraceError as `Program.arguments`, of a function whose axes cannot be told."""

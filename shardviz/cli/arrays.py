@@ -183,6 +183,9 @@ def _tree_document(name: str, changes: Sequence[Any], data: ReshardData) -> Docu
     """Every array that changes, what it needs and what a device receives; the largest first."""
     from shardviz.view.document import Document, nbytes, right, table, words, wrapped
 
+    def step_words(step: ReshardStep) -> str:
+        return f"{step.kind} over {', '.join(step.axes)}" if step.axes else step.kind
+
     moving = [each for each in data.arrays if each.steps or each.before != each.after or each.received_bytes]
     total = f", {format_seconds(data.seconds)} on {data.target}" if data.target else ""
     amounts = [format_bytes(amount) for amount in (data.kept_bytes, data.received_bytes, data.dropped_bytes)]
@@ -190,7 +193,7 @@ def _tree_document(name: str, changes: Sequence[Any], data: ReshardData) -> Docu
         sorted(moving, key=lambda each: -each.received_bytes),
         ("array", lambda each: each.name or name),
         (wrapped("before → after"), lambda each: f"{each.before or 'no spec'} → {each.after or 'no spec'}"),
-        (wrapped("steps"), lambda each: ", ".join(_step_words(step) for step in each.steps)),
+        (wrapped("steps"), lambda each: ", ".join(map(step_words, each.steps))),
         (right("received"), lambda each: nbytes(each.received_bytes)),
         (right("time"), lambda each: format_seconds(each.seconds)) if data.target else None,
     )
@@ -200,10 +203,6 @@ def _tree_document(name: str, changes: Sequence[Any], data: ReshardData) -> Docu
         blocks=(rows,) if moving else (),
         mesh=changes[0].before.layout.mesh,
     )
-
-
-def _step_words(step: ReshardStep) -> str:
-    return f"{step.kind} over {', '.join(step.axes)}" if step.axes else step.kind
 
 
 def _spec(spec: Any) -> str | None:
@@ -238,8 +237,6 @@ def _seconds(step: Any, shape: tuple[int, ...], dtype: Any, mesh: str, target: s
     timed = with_seconds(collective, place, place.machine)
     return timed.seconds, timed.formula or ""
 
-
-# In colours.
 
 _INKS = ("blue", "red", "green", "magenta", "yellow", "cyan")
 """Of mesh axes by their places, and of a grid's cells: the terminal's own colours, near those of the page."""

@@ -56,7 +56,9 @@ class StepCheck:
     def checked(self) -> CheckedStep:
         """What failed, and the numbers beside it."""
         every = list(self._failures())
-        accepted = [f for f in every if any(_is(f.rule, rule) for rule in self.accept)]
+        whole = {rule for rule in self.accept if not rule.endswith("*")}
+        begins = tuple(rule[:-1] for rule in self.accept if rule.endswith("*"))
+        accepted = [f for f in every if f.rule in whole or f.rule.startswith(begins)]
         failures = [f for f in every if f not in accepted]
         difference = self._comparison
         return CheckedStep(
@@ -156,7 +158,10 @@ class StepCheck:
         """That a number is beyond the base's by more than a share, `+5%`, or not known."""
         share = amount_of(limit[1:], "", f"--{rule}")
         if was is None or now is None:
-            yield Failure(rule=rule, text=f"{limit}: not known, {self._why_unknown(was is None)}")
+            why = f"as level {self.report.level} counts no FLOPs"
+            if was is None and isinstance(self.base, str):
+                why = f"as the base has no report: {self.base}"
+            yield Failure(rule=rule, text=f"{limit}: not known, {why}")
         elif now > was * (1 + share):
             change = f"{form(was)} → {form(now)} ({format_change(now / was)})"
             yield Failure(rule=rule, text=f"{limit}: {change}{more}")
@@ -173,11 +178,6 @@ class StepCheck:
         if self.base is None:
             raise ShardvizError(f"--{option} {limit}: more than what? give --base, such as --base main")
         return self._base_cost
-
-    def _why_unknown(self, of_base: bool) -> str:
-        if of_base and isinstance(self.base, str):
-            return f"as the base has no report: {self.base}"
-        return f"as level {self.report.level} counts no FLOPs"
 
     def _gathered(self, base: Report) -> Iterator[Failure]:
         """Arguments of which more is sent between devices than before."""
@@ -225,10 +225,6 @@ def refuse_unknown_axes(cases: Sequence[StepCheck]) -> None:
                     raise ShardvizError(
                         f"--forbid {text!r}: no mesh has an axis {axis!r}; there are {', '.join(names)}"
                     )
-
-
-def _is(rule: str, accepted: str) -> bool:
-    return rule == accepted or (accepted.endswith("*") and rule.startswith(accepted[:-1]))
 
 
 def _sent(report: Report) -> dict[str, list[Collective]]:

@@ -110,7 +110,7 @@ def changed(
         return StepChange(step=name, problem=before), markdown_of(document_of)
     comparison = compare({"base": before, "head": after}, target=target)
     judged = [amount for what in _BETTER_WORSE for amount in comparison.amounts if amount.name == what]
-    amounts = tuple(amount for amount in judged if _beyond(amount.before, amount.after, threshold))
+    amounts = tuple(amount for amount in judged if _beyond(amount, threshold))
     least = threshold * max(comparison.amount("operand bytes").before or 0, 1)
     collectives = tuple(change for change in comparison.collectives if abs(change.bytes) > least)
     findings = [
@@ -152,11 +152,11 @@ def _findings(report: Any, target: str | None) -> Sequence[Any]:
         return report.findings
 
 
-def _beyond(before: float | None, after: float | None, threshold: float) -> bool:
+def _beyond(amount: Any, threshold: float) -> bool:
     """Whether a number differs by the threshold or more, of the base's; one that only one side knows does."""
-    if before is None or after is None:
-        return before is not after
-    return before != after and abs(after - before) >= threshold * before
+    if amount.difference is None:
+        return amount.before is not amount.after
+    return amount.difference != 0 and abs(amount.difference) >= threshold * amount.before
 
 
 def _headline(amounts: Sequence[Any]) -> str:

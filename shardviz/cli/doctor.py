@@ -28,6 +28,7 @@ def examine() -> tuple[str, bool]:
     devices, devices_work = _devices()
     compilers, compilers_work = _compilers()
     absent = [name for name, version in needed.items() if version is None]
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     works = devices_work and compilers_work and not absent
     sections = {
         "Versions": [
@@ -37,7 +38,7 @@ def examine() -> tuple[str, bool]:
             *(f"{name:<12} {_version(name) or 'not installed (optional)'}" for name in OPTIONAL),
         ],
         "Machine": [
-            f"cores        {_cores()}",
+            f"cores        {usable} of {os.cpu_count()}",
             f"memory       {_memory()}",
             f"devices      {devices}",
             f"chromium     {shutil.which('chromium') or 'not found (only the browser tests need it)'}",
@@ -81,11 +82,6 @@ def _compilers() -> tuple[list[str], bool]:
         return [f"not known: {error}"], False
     statuses = targets()
     return repr(statuses).splitlines(), statuses[0].ready
-
-
-def _cores() -> str:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{usable} of {os.cpu_count()}"
 
 
 def _memory() -> str:

@@ -143,8 +143,6 @@ def _of_gallery(option: str, text: str, mesh: Any, called: bool) -> Any:
     return _with_literals(option, text, make, call, **({"mesh": mesh} if mesh is not None and "mesh" in takes else {}))
 
 
-# Arrays and collectives.
-
 _ARRAY = re.compile(r"\s*([A-Za-z]\w*)\s*\[([\d\s,]*)\]\s*")
 _WORDS = {
     "over": "axes",

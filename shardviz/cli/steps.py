@@ -214,7 +214,12 @@ def settings_of(function: str | None, options: Mapping[str, Any], of: Project) -
                 int(word) if word.isdecimal() else word for word in re.split(r"[,\s]+", overrides[names].strip())
             ]
     if "rules" in overrides:
-        overrides["rules"] = dict(map(_rule, overrides["rules"]))
+        rules = [text.partition("=") for text in overrides["rules"]]
+        for pattern, sign, spec in rules:
+            if not sign or not pattern.strip():
+                text = f"{pattern}{sign}{spec}"
+                raise ShardvizError(f"--rule {text!r}: expected PATTERN=SPEC, such as \"*kernel=P(None, 'model')\"")
+        overrides["rules"] = {pattern.strip(): spec.strip() for pattern, _, spec in rules}
     budgets = {name: overrides.pop(name) for name in Budgets.__struct_fields__ if name in overrides}
     merged = msgspec.structs.replace(base, **overrides)
     if budgets:
@@ -223,13 +228,6 @@ def settings_of(function: str | None, options: Mapping[str, Any], of: Project) -
     if merged.level not in ASKED:
         raise ShardvizError(f"level = {merged.level!r}: there is no such level; there are {', '.join(ASKED)}")
     return name, merged
-
-
-def _rule(text: str) -> tuple[str, str]:
-    pattern, sign, spec = text.partition("=")
-    if not sign or not pattern.strip():
-        raise ShardvizError(f"--rule {text!r}: expected PATTERN=SPEC, such as \"*kernel=P(None, 'model')\"")
-    return pattern.strip(), spec.strip()
 
 
 def wanted(names: Sequence[str], options: Mapping[str, Any], of: Project) -> dict[str, Settings]:

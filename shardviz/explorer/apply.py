@@ -111,34 +111,24 @@ class Answers:
 
 @dataclass(frozen=True)
 class Compile:
-    """A compile is to be made: a moment later, or at once."""
+    """A compile is to be made, a moment later or at once; without a task, the one that runs or is about to is to be
+    stopped."""
 
-    task: CompileTask
+    task: CompileTask | None
     at_once: bool = False
 
 
 @dataclass(frozen=True)
-class StopCompile:
-    """The compile that runs, or is about to, is to be stopped."""
+class Chore:
+    """A chore of `background.py` (`presets`, `hunt`, `mend`, `why` or `dimensions`) is to end, and unless `begins` is
+    false to begin anew."""
 
-
-@dataclass(frozen=True)
-class BeginChore:
-    """A chore of `background.py` is to begin: `presets`, `hunt`, `mend`, `why` or `dimensions`; a running one is
-    ended."""
-
-    chore: str
+    name: str
     about: Any = None
+    begins: bool = True
 
 
-@dataclass(frozen=True)
-class EndChore:
-    """A chore is to end."""
-
-    chore: str
-
-
-Effect = Compile | StopCompile | BeginChore | EndChore
+Effect = Compile | Chore
 
 
 @dataclass(frozen=True)
@@ -183,11 +173,9 @@ def apply(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
     except ShardvizError as error:
         subject = getattr(edit, edit.about) if edit.about else None
         subject = None if subject is None else str(subject)
-        after = refused(now, error, edit.refused_at, ask, subject, getattr(edit, "dimension", None), wanted)
+        place = "output" if getattr(edit, "output", False) else edit.refused_at
+        after = refused(now, error, place, ask, subject, getattr(edit, "dimension", None), wanted)
         return Applied(after, taken=False)
-
-
-# The plan that an edit asks for.
 
 
 def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
@@ -195,22 +183,15 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
     sense."""
     plan, mesh = now.plan, now.plan.mesh
     match edit:
-        case e.SetSpec(name, spec):
-            return _sharded(now, edit, read_spec(spec, name) or Spec())
+        case e.SetSpec(name, typed):
+            spec = read_spec(typed, name)
+            return _sharded(now, edit, spec if edit.output else spec or Spec())
         case e.SetDim():
-            return _sharded(now, edit, _with_dim(now, "argument", edit))
+            return _sharded(now, edit, _with_dim(now, edit))
         case e.MoveAxis():
-            return _sharded(now, edit, _moved(now, "argument", edit))
-        case e.SetOutSpec(name, spec):
-            return plan.with_spec(name, read_spec(spec, name), output=True)
-        case e.SetOutDim(name):
-            return plan.with_spec(name, _with_dim(now, "output", edit), output=True)
-        case e.MoveOutAxis(name):
-            return plan.with_spec(name, _moved(now, "output", edit), output=True)
+            return _sharded(now, edit, _moved(now, edit))
         case e.SetMemory(name, kind):
-            return plan.with_memory(name, kind)
-        case e.SetOutMemory(name, kind):
-            return plan.with_memory(name, kind, output=True)
+            return plan.with_memory(name, kind, output=edit.output)
         case e.ConstrainValue(name, spec, line, occurrence):
             what, at = _inside(now, name, line, program), line or ""
             if spec is None:
@@ -255,10 +236,10 @@ def plan_after(now: Snapshot, edit: e.PlanEdit, program: Program) -> Plan:
     raise TypeError(f"{edit} is no edit of the plan")
 
 
-def _sharded(now: Snapshot, edit: e.SetSpec | e.SetDim | e.MoveAxis, spec: Spec) -> Plan:
-    """The plan with a spec for an argument, and for its twins where the edit is for these too."""
+def _sharded(now: Snapshot, edit: e.SetSpec | e.SetDim | e.MoveAxis, spec: Spec | None) -> Plan:
+    """The plan with a spec for an array, and for its twins where the edit is for these too."""
     others = twins(now, edit.name, layers=not edit.twins) if edit.twins or edit.layers else ()
-    specs = {("argument", edit.name): spec} | dict.fromkeys(others, spec)
+    specs = {("output" if edit.output else "argument", edit.name): spec} | dict.fromkeys(others, spec)
     of = lambda role: {name: spec for (where, name), spec in specs.items() if where == role}  # noqa: E731
     return now.plan.with_spec(of("argument")).with_spec(of("output"), output=True)
 
@@ -272,15 +253,15 @@ def _inside(now: Snapshot, name: str, line: str | None, program: Program) -> Any
     return as_propagated(name, now.report.intermediates, propagated) or name
 
 
-def _with_dim(now: Snapshot, role: str, edit: e.SetDim | e.SetOutDim) -> Spec:
+def _with_dim(now: Snapshot, edit: e.SetDim) -> Spec:
     """A spec with other axes on one dimension."""
-    spec = spec_of(now, role, edit.name, edit.dimension)
+    spec = spec_of(now, edit)
     return _recut(spec, (edit.axes if d == edit.dimension else entry for d, entry in enumerate(spec.dims)))
 
 
-def _moved(now: Snapshot, role: str, edit: e.MoveAxis | e.MoveOutAxis) -> Spec:
+def _moved(now: Snapshot, edit: e.MoveAxis) -> Spec:
     """A spec with an axis taken from wherever it is and put on a dimension, last or at a place among its axes."""
-    spec = spec_of(now, role, edit.name, edit.dimension)
+    spec = spec_of(now, edit)
     dims = [[a for a in entry if axis_name(a) != edit.axis] for entry in spec.dims]
     entry = dims[edit.dimension]
     entry.insert(len(entry) if edit.place is None else edit.place, edit.axis)
@@ -300,13 +281,15 @@ def read_spec(spec: Any, name: str) -> Spec | None:
     return None if spec is None else Spec.of(spec)
 
 
-def spec_of(now: Snapshot, role: str, name: str, dimension: int) -> Spec:
-    """The spec of an `argument` or `output` as it is now, an entry a dimension, of which there must be this one."""
-    value = changes.named(now.report.arguments if role == "argument" else now.report.outputs, name, role)
-    own = (now.bound.in_specs if role == "argument" else now.bound.out_specs).get(name)
+def spec_of(now: Snapshot, edit: e.SetDim | e.MoveAxis) -> Spec:
+    """The spec of an array as it is now, an entry a dimension, of which there must be the one that is edited."""
+    report, bound, name = now.report, now.bound, edit.name
+    sides = (report.outputs, "output", bound.out_specs), (report.arguments, "argument", bound.in_specs)
+    values, role, specs = sides[not edit.output]
+    value, own = changes.named(values, name, role), specs.get(name)
     spec = Spec.of(value.spec if own is None else own, len(value.shape))
-    if not 0 <= dimension < len(spec.dims):
-        raise SpecError(f"{name!r} has no dimension {dimension}; it has {len(spec.dims)}", argument=name)
+    if not 0 <= edit.dimension < len(spec.dims):
+        raise SpecError(f"{name!r} has no dimension {edit.dimension}; it has {len(spec.dims)}", argument=name)
     return spec
 
 
@@ -319,9 +302,6 @@ def twins(now: Snapshot, name: str, layers: bool = False) -> tuple[Role, ...]:
 def caught(plan: Plan, pattern: str, program: Program) -> tuple[str, ...]:
     """The tree paths of the arguments that a rule of this pattern would catch."""
     return program.rules_table(plan.with_rules([(pattern, None)])).rows[0].wins
-
-
-# To another plan, machine or card.
 
 
 def _gone(now: Snapshot, step: UndoStep, ask: Answers, always: bool = False) -> Applied:
@@ -402,7 +382,7 @@ def _offered(now: Snapshot, name: str, ask: Answers) -> Applied:
     deck, card = now.deck.added(offer.plan, offer.results, name=offer.name, note="a preset")
     taken = _dealt(now, deck.opened(card), ask)
     closed = replace(taken.now, offers=replace(now.offers, open=False, busy=False))
-    return replace(taken, now=closed, effects=(*taken.effects, EndChore("presets")))
+    return replace(taken, now=closed, effects=(*taken.effects, Chore("presets", begins=False)))
 
 
 def _mended(now: Snapshot, action: str, ask: Answers) -> Applied:
@@ -416,27 +396,26 @@ def _mended(now: Snapshot, action: str, ask: Answers) -> Applied:
     return _dealt(now, deck.opened(card), ask)
 
 
-# What goes on beside the plan.
-
-
 def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
     offers = now.offers
     match edit:
         case e.OfferPresets():
             offers = replace(offers, items=(), open=True, busy=True, trouble="")
-            return Applied(replace(now, offers=offers), (BeginChore("presets"),))
+            return Applied(replace(now, offers=offers), (Chore("presets"),))
         case e.CloseOffers():
-            return Applied(replace(now, offers=replace(offers, open=False, busy=False)), (EndChore("presets"),))
+            return Applied(
+                replace(now, offers=replace(offers, open=False, busy=False)), (Chore("presets", begins=False),)
+            )
         case e.FindBest() if now.machine.machine.chip.kind == "cpu":
             trouble = "choose a machine first: the best plan is the one with the shortest step on a machine"
-            return Applied(replace(now, offers=replace(offers, trouble=trouble)), (EndChore("hunt"),))
+            return Applied(replace(now, offers=replace(offers, trouble=trouble)), (Chore("hunt", begins=False),))
         case e.FindBest():
             offers = replace(offers, hunt="looking for what can be sharded", share=0.0, trouble="")
-            return Applied(replace(now, offers=offers), (BeginChore("hunt"),))
+            return Applied(replace(now, offers=offers), (Chore("hunt"),))
         case e.StopFinding():
-            return Applied(replace(now, offers=replace(offers, hunt="", share=0.0)), (EndChore("hunt"),))
+            return Applied(replace(now, offers=replace(offers, hunt="", share=0.0)), (Chore("hunt", begins=False),))
         case e.TryRemedies():
-            return Applied(now, (BeginChore("mend"),))
+            return Applied(now, (Chore("mend"),))
         case e.AskWhy(name, axis):
             moved = () if axis else now.report.collectives  # an axis is asked of values alone
             subject = next((each for each in (*moved, *values_of(now.report)) if each.name == name), None)
@@ -444,17 +423,15 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             if subject is None:
                 what = "value" if axis else "value or collective"
                 asked = replace(asked, trouble=f"there is no {what} {excerpt(name)!r} here")
-                return Applied(replace(now, why=asked), (EndChore("why"),))
+                return Applied(replace(now, why=asked), (Chore("why", begins=False),))
             line = "" if subject.source is None else subject.source.short
-            return Applied(replace(now, why=replace(asked, line=line, busy=True)), (BeginChore("why", subject),))
+            return Applied(replace(now, why=replace(asked, line=line, busy=True)), (Chore("why", subject),))
         case e.CloseWhy():
-            return Applied(replace(now, why=Asked()), (EndChore("why"),))
+            return Applied(replace(now, why=Asked()), (Chore("why", begins=False),))
         case e.FindDimensions():
             if now.logical.busy or now.logical.found is not None:
                 return Applied(now)
-            return Applied(
-                replace(now, logical=replace(now.logical, busy=True, trouble="")), (BeginChore("dimensions"),)
-            )
+            return Applied(replace(now, logical=replace(now.logical, busy=True, trouble="")), (Chore("dimensions"),))
         case e.Select(name, level):
             seen = now.results.reports.get(level, now.report)
             selection = Selection.of(name, seen)
@@ -463,16 +440,13 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             same = name == now.selection.name
             return Applied(now if same else replace(now, selection=Selection.of(name, now.report)))
         case e.Stop():
-            return Applied(now, (StopCompile(),) if now.progress.busy else ())
+            return Applied(now, (Compile(None),) if now.progress.busy else ())
         case e.Recompile():  # what was missing may be installed by now
             results = replace(now.results, choice=MachineChoice.of(now.machine.machine, now.report.mesh))
             return Applied(
                 replace(now, deck=now.deck.told(results)), (Compile(ask.task(now.plan, results), at_once=True),)
             )
     raise TypeError(f"{edit} is no edit")
-
-
-# What was refused.
 
 
 def refused(

@@ -220,8 +220,7 @@ class Background:
         tried: dict[str, Offer] = {}
         for preset in presets:
             yield
-            plan = preset.plan.with_options(now.plan.options)
-            plan = plan.with_variant(**variant.keywords)
+            plan = preset.plan.with_options(now.plan.options)._replace(variant=variant)
             offer = Offer(name=preset.name, text=preset.text, plan=plan)
             try:
                 results = ask.results(plan, self._board.now.machine)

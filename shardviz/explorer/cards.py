@@ -161,18 +161,18 @@ class Deck:
     def edited(self, plan: Plan, results: Results) -> Deck:
         """The plan was changed: the draft has it now."""
         after = self._kept_draft() if self.at != DRAFT and self.draft is not None else self
-        return replace(after._with_draft(_draft(plan, results)), at=DRAFT)
+        return replace(after._with_draft(plan, results), at=DRAFT)
 
     def returned(self, plan: Plan, results: Results, at: str, draft: tuple[Plan, Results] | None) -> Deck:
         """An undo or a redo led back to a plan, to the card that it was then, and to the draft of then."""
         alike = [card for card in self.cards if card.id != DRAFT and card.plan == plan]
         there = next((card for card in alike if card.id == at), alike[0] if alike else None)
         if there is None:
-            return replace(self._with_draft(_draft(plan, results)), at=DRAFT)
+            return replace(self._with_draft(plan, results), at=DRAFT)
         left = replace(self, at=there.id)._with(replace(there, results=results))
         if draft is None or any(c.id != DRAFT and c.plan == draft[0] for c in self.cards):
             return left._without(DRAFT)
-        return left._with_draft(_draft(*draft))
+        return left._with_draft(*draft)
 
     def on(self, put: Callable[[Card], Results]) -> Deck:
         """Every card but the one that is being changed is put on another machine."""
@@ -188,14 +188,12 @@ class Deck:
     def pinned(self, name: str = "") -> Deck:
         """Keeps the present plan as a card of its own: the draft gets an id and a name, any other card is copied."""
         deck, card = self._fresh(name)
-        kept = replace(
-            card, plan=self.now.plan, results=self.now.results, note=self.now.note if self.at == DRAFT else ""
-        )
         if self.at == DRAFT:
+            kept = replace(card, note=self.now.note)
             cards = tuple(kept if c.id == DRAFT else c for c in self.cards)
             against = kept.id if self.against == DRAFT else self.against
             return replace(deck, cards=cards, at=kept.id, against=against)
-        return replace(deck, cards=(*self.cards, kept), at=kept.id)
+        return replace(deck, cards=(*self.cards, card), at=card.id)
 
     def added(self, plan: Plan, results: Results, *, name: str, note: str = "") -> tuple[Deck, str]:
         """With a card more, the last; and its id."""
@@ -245,10 +243,9 @@ class Deck:
     def _with(self, card: Card) -> Deck:
         return replace(self, cards=tuple(card if c.id == card.id else c for c in self.cards))
 
-    def _with_draft(self, draft: Card | None) -> Deck:
+    def _with_draft(self, plan: Plan, results: Results) -> Deck:
         """With this draft, which replaces the one before."""
-        if draft is None:
-            return self._without(DRAFT)
+        draft = Card(id=DRAFT, name=DRAFT, plan=plan, results=results)
         if self.draft is not None:
             return self._with(draft)
         if len(self.cards) >= MOST_CARDS:  # those of a file may all be kept
@@ -283,7 +280,3 @@ class Deck:
         return replace(self, made=number), Card(
             id=f"card-{number}", name=name, plan=self.now.plan, results=self.now.results
         )
-
-
-def _draft(plan: Plan, results: Results) -> Card:
-    return Card(id=DRAFT, name=DRAFT, plan=plan, results=results)

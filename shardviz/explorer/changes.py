@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 _MOST_TEXT = 1000
 
 
-# What may be put where.
-
-
 @dataclass(frozen=True)
 class AxisChoice:
     """Whether a mesh axis may be put after the axes that shard a dimension now; the reason why not, and whether it may
@@ -65,9 +62,6 @@ def undivided(size: int, axes: Sequence[Axis], mesh: DeviceMesh) -> str:
         return ""
     what = " x ".join(f"{axis_text(a)!r}={axis_size(a, mesh)}" for a in axes)
     return f"{size} is not divisible by {what}" + (f" = {ways}" if len(axes) > 1 else "")
-
-
-# Changes of the mesh and of the rules.
 
 
 def mesh_with_axis(mesh: DeviceMesh, name: str, size: int) -> DeviceMesh:
@@ -104,9 +98,6 @@ def changed_rule(old: Rule, pattern: str | None, spec: str | None) -> Rule:
     """A rule with another pattern or spec; what is None stays."""
     typed = old.spec if spec is None else parse_spec(spec, "the rule")
     return Rule(old.filter, typed) if pattern is None else rule(pattern, typed)
-
-
-# What a person types.
 
 
 def parse_spec(text: str, name: str) -> Spec | None:

@@ -43,6 +43,9 @@ class CompileTask:
     place: str
 
 
+_STOPPED = "stopped; what is shown is what was known so far"
+
+
 class CompileLoop:
     """Runs the newest task's compile once there was no newer one for `debounce` seconds, and tells how it goes.
 
@@ -61,7 +64,6 @@ class CompileLoop:
         self.future: ReportFuture | None = None
         self._submit, self._tell, self._debounce = submit, tell, debounce
         self._pending: CompileTask | None = None
-        self._newer: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._turn = self._due = 0
         self._began = 0.0
         self._seconds: float | None = None
@@ -72,19 +74,11 @@ class CompileLoop:
         if not self.expected(task).busy:
             return
         self._pending = task
-        self._newer = queue.SimpleQueue()
+        fire = partial(self._fire, self._turn)  # which does nothing where a newer task has come by then
         try:
-            threading.Thread(target=self._wait, args=(self._turn, self._newer), daemon=True).start()
+            threading.Thread(target=lambda: (time.sleep(self._debounce), self.inbox.post(fire)), daemon=True).start()
         except RuntimeError:  # the system gives no thread: then as soon as this change is taken
-            self.inbox.post(partial(self._fire, self._turn))
-
-    def _wait(self, turn: int, newer: queue.SimpleQueue[None]) -> None:
-        """Starts the task of a turn after a moment, unless a newer one has come. A `threading.Timer` would not do: its
-        `cancel` takes a lock in Python, which a Ctrl-C at that moment leaves locked."""
-        try:
-            newer.get(timeout=self._debounce)
-        except queue.Empty:
-            self.inbox.post(partial(self._fire, turn))
+            self.inbox.post(fire)
 
     @staticmethod
     def expected(task: CompileTask) -> Progress:
@@ -111,7 +105,6 @@ class CompileLoop:
         can be called again."""
         self._turn += 1
         self._pending = None
-        self._newer.put(None)
         if self.future is not None and not self.future.done():
             self.future.stop()
         self.future = None
@@ -121,7 +114,7 @@ class CompileLoop:
         try:
             self.cancel()
         finally:
-            self._fail(_stopped())
+            self._fail(CompileStopped(_STOPPED))
 
     def _fire(self, turn: int) -> None:
         if turn == self._turn and self._pending is not None:
@@ -158,7 +151,7 @@ class CompileLoop:
         if turn != self._turn or future is not self.future:
             return
         self.future = None
-        error = _stopped() if future.cancelled() else future.exception()
+        error = CompileStopped(_STOPPED) if future.cancelled() else future.exception()
         if error is None:
             try:
                 report = future.result()
@@ -186,12 +179,6 @@ class CompileLoop:
             self._seconds = time.monotonic() - self._began
         return self._seconds
 
-
-def _stopped() -> CompileStopped:
-    return CompileStopped("stopped; what is shown is what was known so far")
-
-
-# Calls from other threads.
 
 T = TypeVar("T")
 

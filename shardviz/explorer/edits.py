@@ -4,7 +4,7 @@ A page's message is plain JSON from a browser, so anything may stand in it. `rea
 what does not fit is refused as a whole. From Python an edit takes what the plan takes too, such as a PartitionSpec.
 
 >>> read({"op": "set_dim", "name": "w", "dimension": 0, "axes": [["z", 1, 2]]})
-SetDim(name='w', dimension=0, axes=(('z', 1, 2),), twins=False, layers=False)
+SetDim(name='w', dimension=0, axes=(('z', 1, 2),), twins=False, layers=False, output=False)
 >>> read({"op": "set_dim", "name": "w", "dimension": "0", "axes": []})
 Traceback (most recent call last):
     ...
@@ -53,82 +53,52 @@ class CardEdit(_Edit, frozen=True):
     refused_at: ClassVar[str] = "card"
 
 
-# Specs.
+class ArrayEdit(PlanEdit, frozen=True):
+    """An edit of an argument, or of an `output`; `twins`: of its twins too (`arrays.py`), which an argument has;
+    `layers`: of those of other layers alone."""
 
-
-class _ArgumentEdit(PlanEdit, frozen=True):
     refused_at: ClassVar[str] = "argument"
     about: ClassVar[str] = "name"
     name: Text
 
 
-class _OutputEdit(PlanEdit, frozen=True):
-    refused_at: ClassVar[str] = "output"
-    about: ClassVar[str] = "name"
-    name: Text
-
-
-class SetSpec(_ArgumentEdit, frozen=True):
-    """Sets the spec of an argument: text such as `P('data', None)`; from Python a PartitionSpec, a tuple, None too.
-
-    `twins`: gives the same to its twins (`arrays.py`); `layers`: to those of other layers alone.
-    """
+class SetSpec(ArrayEdit, frozen=True):
+    """Sets the spec: text such as `P('data', None)`; from Python a PartitionSpec, a tuple, None too. None leaves an
+    output to the compiler."""
 
     spec: Text | None
     twins: bool = False
     layers: bool = False
+    output: bool = False
 
 
-class SetDim(_ArgumentEdit, frozen=True):
-    """Sets the mesh axes along which one dimension of an argument is sharded, major to minor."""
+class SetDim(ArrayEdit, frozen=True):
+    """Sets the mesh axes along which one dimension is sharded, major to minor; the other dimensions keep what they
+    have, or what the compiler chose."""
 
     dimension: Whole
     axes: Axes
     twins: bool = False
     layers: bool = False
+    output: bool = False
 
 
-class MoveAxis(_ArgumentEdit, frozen=True):
-    """Moves or adds a mesh axis to a dimension of an argument, last or at a place among that dimension's axes."""
+class MoveAxis(ArrayEdit, frozen=True):
+    """Moves or adds a mesh axis to a dimension, last or at a place among that dimension's axes."""
 
     axis: Text
     dimension: Whole
     place: Whole | None = None
     twins: bool = False
     layers: bool = False
+    output: bool = False
 
 
-class SetOutSpec(_OutputEdit, frozen=True):
-    """Sets the spec of an output, as `set_spec` does; None leaves it to the compiler."""
-
-    spec: Text | None
-
-
-class SetOutDim(_OutputEdit, frozen=True):
-    """Sets the axes on one dimension of an output; the others keep what they have, or what the compiler chose."""
-
-    dimension: Whole
-    axes: Axes
-
-
-class MoveOutAxis(_OutputEdit, frozen=True):
-    """Moves or adds a mesh axis to a dimension of an output."""
-
-    axis: Text
-    dimension: Whole
-    place: Whole | None = None
-
-
-class SetMemory(_ArgumentEdit, frozen=True):
-    """Puts an argument into another memory: `device`, or its host's, `pinned_host` or `unpinned_host`."""
+class SetMemory(ArrayEdit, frozen=True):
+    """Puts the array into another memory: `device`, or its host's, `pinned_host` or `unpinned_host`."""
 
     kind: Text
-
-
-class SetOutMemory(_OutputEdit, frozen=True):
-    """Puts an output into another memory."""
-
-    kind: Text
+    output: bool = False
 
 
 class ConstrainValue(PlanEdit, frozen=True, tag="constrain"):
@@ -162,9 +132,6 @@ class RenameDimension(_Edit, frozen=True):
     about: ClassVar[str] = "old"
     old: Text
     new: Text
-
-
-# The mesh and the machine.
 
 
 class _MeshEdit(PlanEdit, frozen=True):
@@ -239,9 +206,6 @@ class ExchangeAxes(PlanEdit, frozen=True):
     other: Text
 
 
-# The rules, and the plan as a whole.
-
-
 class _RuleEdit(PlanEdit, frozen=True):
     refused_at: ClassVar[str] = "rule"
 
@@ -305,9 +269,6 @@ class Redo(_Edit, frozen=True):
     """Goes forward to the plan and the target that `undo` left."""
 
 
-# The cards.
-
-
 class Pin(CardEdit, frozen=True):
     """Keeps the plan as it is now as a card; without a name it gets one."""
 
@@ -366,9 +327,6 @@ class TakeRemedy(_Edit, frozen=True):
     action: Text
 
 
-# What goes on beside the plan.
-
-
 class OfferPresets(_Edit, frozen=True):
     """Has the presets tried on the plan's mesh and machine, and opens them."""
 
@@ -422,9 +380,9 @@ class Select(_Edit, frozen=True):
 
 
 PageEdit = (
-    SetSpec | SetDim | MoveAxis | SetOutSpec | SetOutDim | MoveOutAxis | SetMemory | SetOutMemory | ConstrainValue
-    | CutDimension | RenameDimension | AddAxis | RemoveAxis | RenameAxis | ResizeAxis | SetTarget | SetOptions
-    | SetOrder | ExchangeAxes | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeWay | Dismiss | Undo | Redo
+    SetSpec | SetDim | MoveAxis | SetMemory | ConstrainValue | CutDimension | RenameDimension
+    | AddAxis | RemoveAxis | RenameAxis | ResizeAxis | SetTarget | SetOptions | SetOrder | ExchangeAxes
+    | AddRule | MakeRule | SetRule | MoveRule | RemoveRule | TakeWay | Dismiss | Undo | Redo
     | Pin | OpenCard | RenameCard | MoveCard | DeleteCard | CompareWith | TakeOffer | TakeRemedy
     | OfferPresets | CloseOffers | FindBest | StopFinding | TryRemedies
     | AskWhy | CloseWhy | Stop | Recompile

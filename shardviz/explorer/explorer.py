@@ -23,7 +23,7 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import CompileError, CompileTimeout, ShardvizError
 from shardviz.explorer import apply as applying
-from shardviz.explorer.apply import Answers, BeginChore, Compile, Effect, EndChore, apply, internal, refused
+from shardviz.explorer.apply import Answers, Chore, Compile, Effect, apply, internal, refused
 from shardviz.explorer.background import Background
 from shardviz.explorer.cards import Deck, Results
 from shardviz.explorer.compile_loop import CompileLoop, CompileTask
@@ -241,26 +241,21 @@ class ExplorerState:
 
     def _settle(self) -> None:
         """Does what follows from the snapshot: its compile, what is told of it, and the chores."""
-        while compiles := [effect for effect in self._held[1] if not isinstance(effect, BeginChore | EndChore)]:
+        while compiles := [effect for effect in self._held[1] if isinstance(effect, Compile)]:
             self._compile(compiles[0])  # once more where it is interrupted: a newer one takes the place of an older one
             now, effects = self._held
             self._held = now, tuple(effect for effect in effects if effect is not compiles[0])
         self._tell()
         while effects := self._held[1]:
             self._held = self.now, effects[1:]
-            match effects[0]:
-                case BeginChore(chore, about):
-                    self.background.start(chore, about)
-                case EndChore(chore):
-                    self.background.end(chore)
+            if isinstance(chore := effects[0], Chore):
+                self.background.start(chore.name, chore.about) if chore.begins else self.background.end(chore.name)
 
-    def _compile(self, effect: Effect) -> None:
-        if not isinstance(effect, Compile):
+    def _compile(self, effect: Compile) -> None:
+        if effect.task is None:
             self.loop.stop()
-        elif effect.at_once:
-            self.loop.now(effect.task)
         else:
-            self.loop.later(effect.task)
+            (self.loop.now if effect.at_once else self.loop.later)(effect.task)
 
     def _tell(self) -> None:
         """Tells the subscribers, once, what is new since they were told last, also what an interrupt kept from them;

@@ -122,9 +122,6 @@ class SavedSession(Visible):
         return {card.name: card.results.report for card in self.deck.cards}
 
 
-# To a file.
-
-
 def session_json(state: ExplorerState) -> str:
     """An explorer's cards, machine and selection as JSON text."""
     deck, report = state.deck, state.report
@@ -173,9 +170,6 @@ def _plan(plan: Plan, bound: PlanRecord, program: Program) -> _SavedPlan:
         kept.exhaustive = plan.rules.exhaustive
         kept.ruled = tuple(n for row in program.rules_table(plan).rows for n in row.wins if n not in own)
     return kept
-
-
-# From a file.
 
 
 def read_session(

@@ -32,8 +32,6 @@ from shardviz.study.mends import Mend, Mends
 if TYPE_CHECKING:
     from shardviz.program.plan import Plan
 
-# How far the compile is, and where undo goes.
-
 
 @dataclass(frozen=True)
 class Progress:
@@ -89,9 +87,6 @@ class History:
     def redone(self, here: UndoStep) -> History:
         """The history one step on."""
         return replace(self.after(here), ahead=self.ahead[1:])
-
-
-# What is offered and asked beside the plan.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,9 +181,6 @@ class Timelines:
     trouble: str = ""
 
 
-# All of it.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """All that is known at a moment.
@@ -270,16 +262,9 @@ class Snapshot:
     def moved(self, deck: Deck, history: History) -> Snapshot:
         """At another plan or machine, of which something is known; nothing is refused any more."""
         before, results = self.results.reports, deck.now.results
-        return replace(
-            self,
-            deck=deck,
-            before=before,
-            changed=_changed(before, results),
-            selection=self.selection.carried(results.report),
-            history=history,
-            error=None,
-            ways=(),
-        )
+        changed, selection = _changed(before, results), self.selection.carried(results.report)
+        known: dict[str, Any] = {"before": before, "changed": changed, "selection": selection}
+        return replace(self, deck=deck, history=history, error=None, ways=(), **known)
 
     def new_since(self, before: Snapshot) -> frozenset[str]:
         """The names of the parts that are other ones than before, and `mesh` where the plan has another mesh."""

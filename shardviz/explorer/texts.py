@@ -67,12 +67,12 @@ class Stages:
         """These, and XLA's from a plan's reports."""
         report = next((reports[level] for level in ("compiled", "partitioned") if level in reports), None)
         texts = {} if report is None else report.stages
-        return (*self.items, *(_hlo(name, texts[name]) for name in _XLA if texts.get(name)))
-
-
-def _hlo(name: str, text: str) -> Stage:
-    title, about = _XLA[name]
-    return Stage(name=name, title=title, kind="hlo", read=partial(_lines, text), told=about)
+        stages = (
+            Stage(name=name, title=title, kind="hlo", read=partial(_lines, texts[name]), told=about)
+            for name, (title, about) in _XLA.items()
+            if texts.get(name)
+        )
+        return (*self.items, *stages)
 
 
 @lru_cache(maxsize=8)

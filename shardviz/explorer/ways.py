@@ -142,9 +142,6 @@ def _padded(uneven: Sequence[Undivided], mesh: DeviceMesh) -> Iterator[WayOn]:
         count = math.prod(axis_size(a, mesh) for a in spec.dims[dimension])
         larger[size] = max(larger.get(size, 0), -(-size // count) * count)
     if 0 < len(larger) <= _NAMED:
-        words = (f"{size:,} to {new:,} (+{_percent(new / size - 1)} %)" for size, new in larger.items() if size)
+        shares = ((size, new, 100 * (new / size - 1)) for size, new in larger.items() if size)
+        words = (f"{size:,} to {new:,} (+{more:{'.0f' if more >= 10 else '.2g'}} %)" for size, new, more in shares)
         yield WayOn(f"or pad {', '.join(words)} in the program", "the arrays are the program's own: trace it with them")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.2g}"

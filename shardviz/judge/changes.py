@@ -114,8 +114,18 @@ def match_collectives(
     the second, `lines_before` and `lines_after` are the sources' lines. Bytes and runs add up to the totals'
     difference; swapped reports give swapped changes."""
     olds, news = _by_meaning(before, lines_before), _by_meaning(after, lines_after)
+
+    def size(total: CollectiveTotal) -> tuple[float, ...]:
+        return total.bytes + total.unknown_bytes, total.runs, total.unknown
+
+    def weight(change: CollectiveChange) -> tuple[Any, ...]:
+        totals = [t for t in (change.before, change.after) if t is not None]
+        most = max(t.bytes + t.unknown_bytes for t in totals)
+        return -abs(change.bytes), -most, min(_order(t.key) for t in totals if isinstance(t.key, Meaning))
+
+    grew = {m: "grew" if size(news[m]) > size(olds[m]) else "shrank" for m in olds.keys() & news.keys()}
     changes = [
-        CollectiveChange(of=of, what=_grown(olds[m], news[m]), before=olds[m], after=news[m])
+        CollectiveChange(of=of, what=grew[m], before=olds[m], after=news[m])
         for m in olds.keys() & news.keys()
         if _moves(olds[m]) != _moves(news[m])
     ]
@@ -126,7 +136,7 @@ def match_collectives(
             changes.append(CollectiveChange(of=of, what=what, before=gone.pop(old), after=come.pop(new)))
     changes += [CollectiveChange(of=of, what="vanished", before=total, after=None) for total in gone.values()]
     changes += [CollectiveChange(of=of, what="appeared", before=None, after=total) for total in come.values()]
-    return tuple(sorted(changes, key=_weight))
+    return tuple(sorted(changes, key=weight))
 
 
 def _by_meaning(collectives: Iterable[Collective], lines: SourceText) -> dict[Meaning, CollectiveTotal]:
@@ -136,13 +146,6 @@ def _by_meaning(collectives: Iterable[Collective], lines: SourceText) -> dict[Me
 
 def _moves(total: CollectiveTotal) -> tuple[float, ...]:
     return total.runs, total.bytes, total.unknown, total.unknown_bytes
-
-
-def _grown(before: CollectiveTotal, after: CollectiveTotal) -> str:
-    def size(total: CollectiveTotal) -> tuple[float, ...]:
-        return total.bytes + total.unknown_bytes, total.runs, total.unknown
-
-    return "grew" if size(after) > size(before) else "shrank"
 
 
 def _pairs(
@@ -172,12 +175,6 @@ def _pairs(
 
 def _order(meaning: Meaning) -> tuple[Any, ...]:
     return meaning.kind, meaning.axes or (), meaning.axes is None, meaning.dtype, meaning.phase, meaning.place
-
-
-def _weight(change: CollectiveChange) -> tuple[Any, ...]:
-    totals = [t for t in (change.before, change.after) if t is not None]
-    most = max(t.bytes + t.unknown_bytes for t in totals)
-    return -abs(change.bytes), -most, min(_order(t.key) for t in totals if isinstance(t.key, Meaning))
 
 
 def total_data(total: CollectiveTotal | None) -> dict[str, Any] | None:

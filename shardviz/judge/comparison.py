@@ -298,9 +298,6 @@ def _cost(name: str, report: Report, target: str | Machine | None, notes: list[s
     return None
 
 
-# Values.
-
-
 def _spec_text(spec: Spec | None) -> str:
     return "" if spec is None else str(spec.canonical())
 
@@ -334,8 +331,6 @@ def _intermediates(report: Report) -> dict[tuple[SourceLine, str], list[Value]]:
     return by_place
 
 
-# Numbers.
-
 _GROUPS = ("work", "collectives", "memory", "step")
 Side = tuple[Report, StepCost | None]
 
@@ -345,18 +340,15 @@ def _amounts(of: str, before: Side, after: Side) -> list[Amount]:
     amounts = []
     for key in sorted(dict.fromkeys((*one, *other)), key=lambda key: _GROUPS.index(key[0])):
         group, name, unit, axes = key
-        numbers = [side.get(key, _absent(group, report)) for side, (report, _) in ((one, before), (other, after))]
+        numbers = []
+        for side, (report, _) in ((one, before), (other, after)):  # what a report has not: nothing, or nobody counted
+            counted = report.cost is not None if group == "work" else group != "step"
+            numbers.append(side.get(key, 0.0 if counted else None))
         if numbers != [None, None]:
             amounts.append(
                 Amount(of=of, group=group, name=name, unit=unit, before=numbers[0], after=numbers[1], axes=axes)
             )
     return amounts
-
-
-def _absent(group: str, report: Report) -> float | None:
-    """What a number is that a report has not: nothing is moved over those axes, or nobody counted."""
-    counted = report.cost is not None if group == "work" else group != "step"
-    return 0.0 if counted else None
 
 
 def _numbers(side: Side) -> Iterator[tuple[tuple[str, str, str, tuple[Axis, ...] | None], float | None]]:

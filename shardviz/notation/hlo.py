@@ -47,9 +47,6 @@ _WORDS = ("replicated", "manual", "unreduced", "unknown")
 _REDUCTION = re.compile(r'op_type="sdy::reduction_op"\s+op_name="(\w*+)"')
 
 
-# Reading
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Text:
     """What a text says, before it is put on a mesh: a word, a tile assignment or named axes."""
@@ -248,9 +245,6 @@ def needed(mesh: DeviceMesh | None, text: str) -> DeviceMesh:
     if mesh is None:
         raise MeshError(f"{excerpt(text)}: it names no mesh; give one, such as mesh='data=8,model=4'")
     return mesh
-
-
-# Writing
 
 
 def write_v1(cut: Sharding) -> Iterator[Piece]:

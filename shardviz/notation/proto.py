@@ -155,9 +155,6 @@ def _varints(data: bytes, name: str, most: int) -> list[int]:
     return values
 
 
-# Writing
-
-
 def write(cut: Sharding) -> Iterator[Piece]:
     """The message as it prints, on one line, its devices as an iota where they are one."""
     check_tiled(cut, "OpSharding")

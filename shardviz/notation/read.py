@@ -227,9 +227,6 @@ def _from_jax_sharding(jax_sharding: Any, mesh: DeviceMesh | None, rank: int | N
     return sharding.onto(mesh, tuple(order[device] for device in ids))
 
 
-# One sharding in every notation
-
-
 @dataclass(frozen=True)
 class Notation:
     """What is written in a notation: pieces of text with their meanings, the object that programs use where there is

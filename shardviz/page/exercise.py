@@ -27,7 +27,6 @@ from shardviz.visible import paints
 
 _ROWS = 3  # of collectives, at first
 _MOST_OUTPUTS = 12
-_WHOLE = "whole"
 _WIDE = w.Layout(width="auto", min_width="12em", align_self="flex-start")
 _PLAIN, _ROW = w.Layout(), w.Layout(flex_flow="row wrap")
 """One layout for many: each would be saved with the notebook."""
@@ -81,12 +80,13 @@ def exercise_form(asked: Exercise) -> ExerciseForm | Exercise:
     """The form of an exercise, whose `result` its button sets; the exercise itself where nobody could fill it in."""
     if _is_kept():
         return asked
+    seconds = _amount("seconds", "66 us")
     fields, read = {
         "outputs": _outputs,
         "collectives": _collectives,
         "cheaper": _cheaper,
         "memory": _memory,
-        "seconds": _seconds,
+        "seconds": lambda _: ([seconds], lambda: seconds.value),
     }[asked.ask](asked)
 
     def reveal(answer: bool) -> str:
@@ -168,7 +168,10 @@ def _outputs(asked: Exercise) -> Fields:
     """A list of axes for each dimension of each output."""
     arrays = {o.name: o for o in asked.program.outputs(asked.plan)}
     names = asked.outputs[:_MOST_OUTPUTS]
-    options = [(_WHOLE, ()), *((", ".join(some), some) for some in _ordered(asked.plan.mesh.names))]
+    axes = asked.plan.mesh.names
+    longest = len(axes) if len(axes) < 4 else 2
+    some = itertools.chain(*(itertools.permutations(axes, count) for count in range(1, longest + 1)))
+    options = [("whole", ()), *((", ".join(ordered), ordered) for ordered in some)]
     chosen = {
         name: [
             w.Dropdown(
@@ -191,12 +194,6 @@ def _outputs(asked: Exercise) -> Fields:
 _LONG = {"description_width": "initial"}
 
 
-def _ordered(names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Every choice of one or more axes, in every order, the short ones first; of many axes those of up to two."""
-    longest = len(names) if len(names) < 4 else 2
-    return [some for count in range(1, longest + 1) for some in itertools.permutations(names, count)]
-
-
 def _collectives(asked: Exercise) -> Fields:
     """Rows of kind, axes and bytes, and a button for one more."""
     names = asked.plan.mesh.names
@@ -206,9 +203,8 @@ def _collectives(asked: Exercise) -> Fields:
     def add(*_: Any) -> None:
         number = len(rows.children) + 1
         kind = w.Dropdown(options=["none", *KINDS], description=f"collective {number}", style=_LONG, layout=_WIDE)
-        over = w.Dropdown(
-            options=[(", ".join(some), some) for some in axes], description="over", style=_LONG, layout=_WIDE
-        )
+        options = [(", ".join(some), some) for some in axes]
+        over = w.Dropdown(options=options, description="over", style=_LONG, layout=_WIDE)
         size = _amount("bytes", "16.8 MB, may be left out")
         rows.children = (*rows.children, w.HBox([kind, over, size], layout=_ROW))
 
@@ -225,9 +221,8 @@ def _collectives(asked: Exercise) -> Fields:
 
 
 def _cheaper(asked: Exercise) -> Fields:
-    choice = w.RadioButtons(
-        options=[*asked.names, EQUAL], value=None, description="cheaper is", style=_LONG, layout=_WIDE
-    )
+    plans = [*asked.names, EQUAL]
+    choice = w.RadioButtons(options=plans, value=None, description="cheaper is", style=_LONG, layout=_WIDE)
 
     def read() -> str:
         if choice.value is None:
@@ -247,11 +242,6 @@ def _memory(asked: Exercise) -> Fields:
         return {name: field.value for name, field in sizes.items() if field.value.strip()}
 
     return list(sizes.values()), read
-
-
-def _seconds(asked: Exercise) -> Fields:
-    field = _amount("seconds", "66 us")
-    return [field], lambda: field.value
 
 
 def _amount(name: str, example: str) -> w.Text:

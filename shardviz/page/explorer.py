@@ -78,21 +78,14 @@ class View:
 T = TypeVar("T", bound=traitlets.TraitType)
 
 
-def shown(trait: T, build: Callable[[Explorer], Any], after: set[str], tab: str = "") -> T:
+def shown(build: Callable[[Explorer], Any], after: set[str], tab: str = "", kind: type[T] = traitlets.Dict) -> T:
     """A trait that the page shows, with its `View`."""
-    return trait.tag(sync=True, view=View(build, after, tab))
+    return kind().tag(sync=True, view=View(build, after, tab))
 
-
-# What the page shows as Documents.
 
 _BEING_TRIED = "; what helps is being tried"
 _SMALL = (264.0, 160.0)  # pixels of the shard map beside the source
 _LARGE = (450.0, 420.0)  # and of the one in its own pane, where it is too large to be read whole
-
-
-def _head(explorer: Explorer) -> Json:
-    verdict = verdict_document(explorer.state.deck.now.results)
-    return pane(headline_pane(explorer.state.now), verdict=json_of(verdict))
 
 
 def _cards(explorer: Explorer) -> Json:
@@ -135,12 +128,6 @@ def _opened(explorer: Explorer) -> Json:
     return {at: json_of(explorer._costs[at]) for at in explorer.opened if at in explorer._costs}
 
 
-def _offers(explorer: Explorer) -> Json:
-    offers = explorer.state.now.offers
-    told = pane(offers_document(offers, explorer.state.deck)) if offers.open else {}
-    return {**told, "hunt": offers.hunt, "share": round(offers.share, 3), "trouble": offers.trouble}
-
-
 def _why(explorer: Explorer) -> Json:
     asked = explorer.state.now.why
     told = {} if asked.answer is None else pane(document(asked.answer))
@@ -179,11 +166,6 @@ def _stages(explorer: Explorer) -> Json:
     return pane(document, **facts, most=MOST_ROWS)
 
 
-def _timeline(explorer: Explorer) -> Json:
-    explorer.state.background.find_timelines()  # which does nothing where they are being made
-    return timeline_view(explorer.state)
-
-
 def _rules(explorer: Explorer) -> Json:
     state = explorer.state
     fields = [
@@ -196,24 +178,37 @@ def _rules(explorer: Explorer) -> Json:
     return pane(rules_pane(state.program.rules_table(state.plan)), fields=fields)
 
 
+def _rosetta(explorer: Explorer) -> Json:
+    report, state, text = explorer.report, explorer.state, explorer.reading
+    role, value = found_value(report, state.selected)
+    about: Json = {} if value is None else {"name": value.name, "label": value.label or value.name, "role": role}
+    if text.strip():
+        pasted = read_rosetta(report, state.selected, text)
+        document = None if pasted.document is None else json_of(pasted.document)
+        told = {"same": pasted.same, "apply": pasted.apply, "error": pasted.error}
+        about["read"] = {"text": text[:MOST_PASTED], "answer": json_of(pasted.answer), "document": document, **told}
+    return pane(value_rosetta(report, state.selected, state.remark), **{"read": None, **about})
+
+
+def _offers(explorer: Explorer) -> Json:
+    offers = explorer.state.now.offers
+    told = pane(offers_document(offers, explorer.state.deck)) if offers.open else {}
+    return {**told, "hunt": offers.hunt, "share": round(offers.share, 3), "trouble": offers.trouble}
+
+
+def _head(explorer: Explorer) -> Json:
+    verdict = verdict_document(explorer.state.deck.now.results)
+    return pane(headline_pane(explorer.state.now), verdict=json_of(verdict))
+
+
 def _codes(explorer: Explorer) -> Json:
     codes = codes_of(explorer.program, explorer.plan)
     return {"jax": codes.jax, "diff": codes.diff, "why": codes.why}
 
 
-def _rosetta(explorer: Explorer) -> Json:
-    report, state, text = explorer.report, explorer.state, explorer.reading
-    role, value = found_value(report, state.selected)
-    about = {} if value is None else {"name": value.name, "label": value.label or value.name, "role": role}
-    own = value_rosetta(report, state.selected, state.remark)
-    return pane(own, **about, read=_reading(report, state.selected, text) if text.strip() else None)
-
-
-def _reading(report: Report, name: str, text: str) -> Json:
-    pasted = read_rosetta(report, name, text)
-    document = None if pasted.document is None else json_of(pasted.document)
-    told = {"answer": json_of(pasted.answer), "document": document}
-    return {"text": text[:MOST_PASTED], **told, "same": pasted.same, "apply": pasted.apply, "error": pasted.error}
+def _timeline(explorer: Explorer) -> Json:
+    explorer.state.background.find_timelines()  # which does nothing where they are being made
+    return timeline_view(explorer.state)
 
 
 def _problems(explorer: Explorer) -> Json:
@@ -261,64 +256,54 @@ class Explorer(Delivered):
 
     # What the page shows, in the order in which it is made and, by some hosts, set one after the other: last the
     # status, which says that it is all.
-    mesh = shown(traitlets.Dict(), lambda e: mesh_view(e.state), {"mesh"})
-    plan_code = shown(  # it is as long as the program
-        traitlets.Unicode(), lambda e: e.code() if e.tab == "code" else "", {"plan", "tab"}
-    )
-    codes = shown(traitlets.Dict(), _codes, {"plan"}, tab="code")
-    rules = shown(traitlets.Dict(), _rules, {"plan"}, tab="rules")
-    targets = shown(traitlets.Dict(), lambda e: targets_view(e.state), {"mesh", "machine", "plan"})
-    inputs = shown(traitlets.Dict(), lambda e: tree_view(e.report.arguments, 1), {"mesh"})
-    outputs = shown(traitlets.Dict(), lambda e: tree_view(e.report.outputs, 2), {"mesh"})
-    kin = shown(traitlets.Dict(), lambda e: kin_view(e.state), {"mesh", "logical"})
-    dimensions = shown(traitlets.Dict(), lambda e: dimensions_view(e.state), {"plan", "report", "logical"})
-    cuts = shown(traitlets.Dict(), lambda e: cuts_view(e.state, "argument"), {"plan", "report", "changed"})
-    out_cuts = shown(traitlets.Dict(), lambda e: cuts_view(e.state, "output"), {"plan", "report", "changed"})
-    trial = shown(traitlets.Dict(), lambda e: trial_view(e.state, e.trying), {"trying"})
-    cards = shown(traitlets.Dict(), _cards, {"report", "cost", "deck", "machine"})
-    offers = shown(traitlets.Dict(), _offers, {"offers", "deck"})
-    preview = shown(traitlets.Dict(), _preview, {"hovered", "deck"})
-    most = shown(traitlets.Dict(), _most, {"report", "cost", "deck", "machine", "remedies", "tab"})
-    lines = shown(traitlets.Dict(), _opened, {"report", "cost", "deck", "machine", "remedies", "opened"}, tab="source")
-    why = shown(traitlets.Dict(), _why, {"why"})
-    head = shown(traitlets.Dict(), _head, {"report", "machine", "cost"})
-    texts = shown(traitlets.Dict(), _texts, {"report", "cost"}, tab="source")
-    source = shown(traitlets.Dict(), lambda e: e._lines, {"report", "cost"}, tab="source")
-    problems = shown(traitlets.Dict(), _problems, {"report", "cost", "tab"})
-    values = shown(traitlets.Dict(), _values, {"report", "changed", "query"}, tab="values")
-    collectives = shown(traitlets.Dict(), _collectives, {"report", "cost", "query"}, tab="collectives")
-    selected = shown(traitlets.Unicode(), lambda e: e.state.selected, {"selection"})
-    shards = shown(traitlets.Dict(), _shards, {"report", "selection", "tab", "device"})
-    constraints = shown(traitlets.Dict(), _constraints, {"report", "selection", "plan"})
-    rosetta = shown(traitlets.Dict(), _rosetta, {"report", "selection", "reading"}, tab="rosetta")
-    memory = shown(
-        traitlets.Dict(), lambda e: pane(memory_pane(e.state.now)), {"report", "machine", "cost"}, tab="memory"
-    )
+    mesh = shown(lambda e: mesh_view(e.state), {"mesh"})
+    plan_code = shown(lambda e: e.code() if e.tab == "code" else "", {"plan", "tab"}, kind=traitlets.Unicode)
+    codes = shown(_codes, {"plan"}, tab="code")
+    rules = shown(_rules, {"plan"}, tab="rules")
+    targets = shown(lambda e: targets_view(e.state), {"mesh", "machine", "plan"})
+    inputs = shown(lambda e: tree_view(e.report.arguments, 1), {"mesh"})
+    outputs = shown(lambda e: tree_view(e.report.outputs, 2), {"mesh"})
+    kin = shown(lambda e: kin_view(e.state), {"mesh", "logical"})
+    dimensions = shown(lambda e: dimensions_view(e.state), {"plan", "report", "logical"})
+    cuts = shown(lambda e: cuts_view(e.state, "argument"), {"plan", "report", "changed"})
+    out_cuts = shown(lambda e: cuts_view(e.state, "output"), {"plan", "report", "changed"})
+    trial = shown(lambda e: trial_view(e.state, e.trying), {"trying"})
+    cards = shown(_cards, {"report", "cost", "deck", "machine"})
+    offers = shown(_offers, {"offers", "deck"})
+    preview = shown(_preview, {"hovered", "deck"})
+    most = shown(_most, {"report", "cost", "deck", "machine", "remedies", "tab"})
+    lines = shown(_opened, {"report", "cost", "deck", "machine", "remedies", "opened"}, tab="source")
+    why = shown(_why, {"why"})
+    head = shown(_head, {"report", "machine", "cost"})
+    texts = shown(_texts, {"report", "cost"}, tab="source")
+    source = shown(lambda e: e._lines, {"report", "cost"}, tab="source")
+    problems = shown(_problems, {"report", "cost", "tab"})
+    values = shown(_values, {"report", "changed", "query"}, tab="values")
+    collectives = shown(_collectives, {"report", "cost", "query"}, tab="collectives")
+    selected = shown(lambda e: e.state.selected, {"selection"}, kind=traitlets.Unicode)
+    shards = shown(_shards, {"report", "selection", "tab", "device"})
+    constraints = shown(_constraints, {"report", "selection", "plan"})
+    rosetta = shown(_rosetta, {"report", "selection", "reading"}, tab="rosetta")
+    memory = shown(lambda e: pane(memory_pane(e.state.now)), {"report", "machine", "cost"}, tab="memory")
     costs = shown(
-        traitlets.Dict(),
         lambda e: pane(cost_pane(e.state.cost, e.state.cost_error)),
         {"report", "machine", "cost"},
         tab="cost",
     )
-    difference = shown(
-        traitlets.Dict(), lambda e: pane(difference_pane(e.state.deck)), {"report", "cost", "deck"}, tab="difference"
-    )
-    stages = shown(traitlets.Dict(), _stages, {"plan", "report", "stages", "query"}, tab="stages")
+    difference = shown(lambda e: pane(difference_pane(e.state.deck)), {"report", "cost", "deck"}, tab="difference")
+    stages = shown(_stages, {"plan", "report", "stages", "query"}, tab="stages")
     machine = shown(
-        traitlets.Dict(),
         lambda e: machine_view(e.state.cost, e.state.cost_error),
         {"machine", "cost", "report"},
         tab="machine",
     )
     company = shown(
-        traitlets.Dict(),
         lambda e: company_view(e.state.cost, e.device, e.report, e.state.selected),
         {"report", "cost", "selection", "device"},
         tab="machine",
     )
-    timeline = shown(traitlets.Dict(), _timeline, {"report", "cost", "machine", "deck", "timelines"}, tab="timeline")
+    timeline = shown(_timeline, {"report", "cost", "machine", "deck", "timelines"}, tab="timeline")
     status = shown(
-        traitlets.Dict(),
         lambda e: status_view(e.state, e._seq, e.state.now.progress.seconds),
         {"report", "progress", "history", "error", "seq"},
     )

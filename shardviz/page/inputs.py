@@ -65,11 +65,11 @@ def cuts_view(state: ExplorerState, what: str) -> Json:
             place = places[key] = len(kinds)
             kinds.append(_kind(value, spec, chosen, value.name in changed, state))
         at.append(place)
-    sums = [
-        _sum(values[i].bytes_per_device for i in branch.inside)
-        for branch in tree(tuple(v.name for v in values))
-        if branch.leaves
-    ]
+    sums: list[str] = []
+    for branch in tree(tuple(v.name for v in values)):
+        sizes = [values[i].bytes_per_device for i in branch.inside]
+        known = [size for size in sizes if size is not None]
+        sums += [format_bytes(sum(known) if len(known) == len(sizes) else None)] if sizes else []
     return {"kinds": kinds, "at": at, "sums": sums}
 
 
@@ -178,8 +178,3 @@ def trial_view(state: ExplorerState, text: str) -> Json:
     caught = state.caught(pattern)
     count = plural(len(caught), "array") if caught else "nothing"
     return {"pattern": text, "count": len(caught), "said": f"catches {count}", "names": list(caught[:MOST_CAUGHT])}
-
-
-def _sum(sizes: Iterable[float | None]) -> str:
-    amounts = list(sizes)
-    return format_bytes(None if any(n is None for n in amounts) else sum(n for n in amounts if n is not None))

@@ -41,7 +41,8 @@ def source_view(document: Document) -> tuple[Json, Json]:
         if block["block"] == "section":
             rows = block["blocks"][0]["rows"]
             files.append({"title": block["title"], "lines": [_line(row) for row in rows]})
-            texts.append([_text(row["cells"][2]) for row in rows])
+            codes = [(code.get("t", ""), code.get("tip", "")) for code in (row["cells"][2] for row in rows)]
+            texts.append([text if tip in ("", text.strip()) else {"t": text, "tip": tip} for text, tip in codes])
     told: Json = {"files": files} if files else {"files": [], "none": json_of(document)["blocks"][0]["pieces"]}
     return told, {"files": texts}
 
@@ -55,12 +56,6 @@ def _line(row: Json) -> Json:
     if "detail" in row:
         line["on"] = [block["pieces"] for block in row["detail"]]
     return line
-
-
-def _text(code: Json) -> Any:
-    """A line's text; as a piece where more is to be said of it than that."""
-    text = code.get("t", "")
-    return text if code.get("tip", "") in ("", text.strip()) else {"t": text, "tip": code["tip"]}
 
 
 def status_view(state: ExplorerState, seq: int, seconds: float | None) -> Json:

@@ -32,6 +32,7 @@ def targets_view(state: ExplorerState) -> Json:
     says what sizes it has; every kind says whether programs can be compiled for it here, and if not what is missing.
     """
     mesh, now, statuses = state.report.mesh, state.machine, targets()
+    across = next((m.text for m in topologies("v5e", mesh.size) if m.num_slices > 1), "tpu v5e:4x4*2")
     return {
         "target": state.target,
         "label": label(now),
@@ -39,7 +40,7 @@ def targets_view(state: ExplorerState) -> Json:
         "words": str(now),
         "remark": f"{now.chip.name} {state.target_remark}" if state.target_remark else "",
         "lack": _lack(state, statuses),
-        "examples": _examples(mesh.size),
+        "examples": ["v5p", across, topologies("h100", mesh.size)[0].text, "attached"],
         "trouble": state.cost_error,
         "devices": plural(mesh.size, "device"),
         "groups": [_group(status, mesh, now) for status in statuses if status.name != "cpu"],
@@ -63,12 +64,6 @@ def _lack(state: ExplorerState, statuses: Targets) -> Json | None:
         "install": install,
         "why": state.missing,
     }
-
-
-def _examples(size: int) -> list[str]:
-    """What may be typed, for a mesh of so many devices."""
-    across = next((m.text for m in topologies("v5e", size) if m.num_slices > 1), "tpu v5e:4x4*2")
-    return ["v5p", across, f"{topologies('h100', size)[0].text}", "attached"]
 
 
 def label(machine: Machine) -> str:
@@ -126,9 +121,6 @@ def _sensible(chip: Chip, mesh: DeviceMesh) -> tuple[Machine, ...]:
     some = [*across[:1], *single]
     first = natural(chip, mesh.size)
     return tuple(some) if some or first is None else (first,)
-
-
-# The tab of the machine.
 
 
 def machine_view(cost: StepCost | None, why: str = "") -> Json:

@@ -140,13 +140,12 @@ def _figure(block: Figure, look: Look) -> str:
     caption = f'<div style="font-weight:600">{outside(block.caption)}</div>' if block.caption else ""
     if look.draw is not None and isinstance(block.of, Picture):
         return f"<figure>{caption}{look.draw(block.of)}</figure>"
-    drawn = _listing(block.of) if isinstance(block.of, Listing) else _picture(block.of)
+    if isinstance(block.of, Listing):
+        style = f"{MONO};white-space:pre;overflow-x:auto;margin:4px 0 12px 0;padding:8px 10px;border:{HAIRLINE}"
+        drawn = f'<pre style="{style}">{escape(steerless(block.of.text))}</pre>'
+    else:
+        drawn = _picture(block.of)
     return f"<figure>{caption}{drawn}</figure>" if look.page else caption + drawn
-
-
-def _listing(of: Listing) -> str:
-    style = f"{MONO};white-space:pre;overflow-x:auto;margin:4px 0 12px 0;padding:8px 10px;border:{HAIRLINE}"
-    return f'<pre style="{style}">{escape(steerless(of.text))}</pre>'
 
 
 # Pictures: a grid is a table; what else there is has no place where a sanitizer looks on.
@@ -157,20 +156,16 @@ def _picture(of: Picture) -> str:
     description."""
     if not of.grids:
         return f'<div style="{QUIET}">{outside(of.alt)}</div>'
-    painted: list[tuple[Picture, str]] = []
 
-    def fits(drawn: Picture) -> bool:
-        if not painted or painted[-1][0] is not drawn:
-            text = _grids(drawn.grids)
-            if len(text) > MOST_LETTERS:  # then a row says which it is, no cell
-                text = _grids([dataclasses.replace(grid, told=()) for grid in drawn.grids])
-            painted.append((drawn, text))
-        return len(painted[-1][1]) <= MOST_LETTERS
+    def tables(drawn: Picture) -> str:
+        text = _grids(drawn.grids)
+        if len(text) > MOST_LETTERS:  # then a row says which it is, no cell
+            text = _grids([dataclasses.replace(grid, told=()) for grid in drawn.grids])
+        return text if len(text) <= MOST_LETTERS else ""
 
-    drawn = of.fitted(fits)
+    drawn = of.fitted(lambda each: bool(tables(each)))
     notes = "".join(f"<div>{outside(note)}</div>" for note in drawn.notes)
-    tables = painted[-1][1] if fits(drawn) else ""
-    return tables + (f'<div style="font-size:12px;{QUIET}">{notes}</div>' if notes else "")
+    return tables(drawn) + (f'<div style="font-size:12px;{QUIET}">{notes}</div>' if notes else "")
 
 
 def _grids(grids: Sequence[Grid]) -> str:
@@ -204,7 +199,10 @@ def _grid(grid: Grid, few: bool) -> str:
         heads += f'<th style="{_NAME}"></th>' * (left - len(grid.beside))
         least = f"text-align:center;min-width:{max(26, 7 * max(map(len, names), default=0) + 14)}px"
         out.append(heads + "".join(f'<th style="{_NAME};{least}">{outside(name)}</th>' for name in names))
-    begins = [_begins(head) for head in grid.beside]
+    begins: list[dict[int, tuple[str, str]]] = []  # of each head: the first row of a span → its text, how far it runs
+    for head in grid.beside:
+        starts = itertools.accumulate((n for _, n in head.spans), initial=0)
+        begins.append({at: (text, f"rowspan={n}") for at, (text, n) in zip(starts, head.spans, strict=False)})
     tips = grid.tips if few else [", ".join((first, *more[1:])) for first, *more in grid.told]
     for r, row in enumerate(grid.texts):
         parts = [_span(head, *begin[r], few) for head, begin in zip(grid.beside, begins, strict=True) if r in begin]
@@ -216,16 +214,11 @@ def _grid(grid: Grid, few: bool) -> str:
             parts += [_large(grid, r, c, *cell) for c, cell in enumerate(cells)]
             out.append("".join(parts))
         else:
-            parts += [_small(*cell) for cell in cells]
+            tipped = ((escape(text), f' title="{escape(tip)}"' if tip else "") for text, tip in cells)
+            parts += [f'<td style="padding:1px"{title}>{text}</td>' for text, title in tipped]
             title = "" if grid.told or not grid.rows else f' title="{escape(grid.rows[r])}"'
             out.append(f'<tr style="{_TILE}"{title}>{"".join(parts)}</tr>')
     return _framed(out, "border-collapse:collapse" if few else _CLOSE)
-
-
-def _begins(head: Head) -> dict[int, tuple[str, str]]:
-    """By the first row of each span of a head what it says, and how far it runs."""
-    ends = itertools.accumulate((n for _, n in head.spans), initial=0)
-    return {start: (text, f"rowspan={n}") for start, (text, n) in zip(ends, head.spans, strict=False)}
 
 
 def _span(head: Head, text: str, how_far: str, few: bool) -> str:
@@ -239,10 +232,6 @@ def _axis(name: str) -> str:
     """The name of a mesh axis beside its head; a long name is clipped and stands in the tip."""
     short = clip(name, _LONGEST_AXIS)
     return outside(name) if short == name else f'<span title="{escape(steerless(name))}">{outside(short)}</span>'
-
-
-def _small(text: str, tip: str) -> str:
-    return f'<td style="padding:1px"{f" title={chr(34)}{escape(tip)}{chr(34)}" if tip else ""}>{escape(text)}</td>'
 
 
 def _large(grid: Grid, r: int, c: int, text: str, tip: str) -> str:
@@ -282,9 +271,6 @@ def _hatched(past: Sequence[float]) -> str:
     sizes, places = (",".join(texts) for texts in zip(*parts, strict=True))
     image = ",".join([f"url(data:image/png;base64,{_HATCH})"] * len(parts))
     return f";background-image:{image};background-size:{sizes};background-position:{places};background-repeat:no-repeat"
-
-
-# Tables.
 
 
 def _table(table: Table, look: Look) -> str:
@@ -327,19 +313,15 @@ def _row(row: Row, table: Table, line: str, look: Look) -> str:
     return f"{line}{cells}</tr>{below}"
 
 
-def _narrow(cell: Inline, column: Column) -> str:
-    """The head of a cell, for narrow screens where no head stands above it."""
-    if any(piece.kind == "bar" for piece in ((cell,) if isinstance(cell, Piece) else cell)):
-        return " data-bar"
-    return f' data-head="{escape(told(column.title))}"' if column.title and plain(cell) else ""
-
-
 def _cell(cell: Inline, column: Column, look: Look) -> str:
     pieces = (cell,) if isinstance(cell, Piece) else cell
     style = f"padding:3px 8px;vertical-align:top;text-align:{'right' if column.right else 'left'}"
     style += f";{_SANS_FACE}" if column.wrap else ";white-space:nowrap"
     tip = "; ".join(dict.fromkeys(piece.tip for piece in pieces if piece.tip))
-    more = _narrow(cell, column) if look.page else ""
+    more = ""
+    if look.page:  # the head of a cell, for narrow screens where no head stands above it
+        more = f' data-head="{escape(told(column.title))}"' if column.title and plain(cell) else ""
+        more = " data-bar" if any(piece.kind == "bar" for piece in pieces) else more
     more += f' title="{escape(steerless(tip))}"' if tip else ""
     content = _inline(cell, look.colours, inside=not column.wrap)
     return f'<td{_ALIGN if column.right else ""} style="{style}"{more}>{content}</td>'
@@ -350,9 +332,6 @@ def _head(column: Column) -> str:
     style = f"padding:3px 8px;text-align:{side};white-space:nowrap;font-weight:600;{QUIET};{_SANS_FACE}"
     text = explained(outside(column.title), column.tip)
     return f'<th scope="col"{_ALIGN if column.right else ""} style="{style}">{text}</th>'
-
-
-# Pieces.
 
 
 def outside(text: str, whole: bool = False) -> str:
@@ -385,28 +364,20 @@ def explained(html: str, meaning: str) -> str:
     )
 
 
-def _indented(piece: Piece) -> str:
-    """Program text, which keeps its indent."""
-    text = piece.text.lstrip(" ")
-    return "&nbsp;" * (len(piece.text) - len(text)) + outside(text, piece.whole)
-
-
-def _axes(piece: Piece, colours: Colours) -> str:
-    return mono(" ".join(chip(axis, colours) for axis in piece.value)) if piece.value else outside(piece.text)
-
-
-def _mesh(piece: Piece, colours: Colours) -> str:
-    sizes = " ".join(chip(name, colours, f"{name}={size}") for name, size in piece.value)
-    return mono(sizes) if sizes else outside(piece.text)
-
-
 _PIECES = {
     "words": lambda piece, _: outside(piece.text),
     "ask": lambda piece, _: "",
     "term": lambda piece, _: explained(outside(piece.text), piece.tip),
-    "code": lambda piece, _: mono(_indented(piece), one_line=len(piece.text) <= _ONE_LINE),
-    "axes": _axes,
-    "mesh": _mesh,
+    "code": lambda piece, _: mono(
+        "&nbsp;" * (len(piece.text) - len(piece.text.lstrip(" "))) + outside(piece.text.lstrip(" "), piece.whole),
+        one_line=len(piece.text) <= _ONE_LINE,
+    ),
+    "axes": lambda piece, colours: (
+        mono(" ".join(chip(axis, colours) for axis in piece.value or ())) or outside(piece.text)
+    ),
+    "mesh": lambda piece, colours: (
+        mono(" ".join(chip(name, colours, f"{name}={size}") for name, size in piece.value)) or outside(piece.text)
+    ),
     "spec": lambda piece, colours: spec_html(piece.value, colours),
     "bar": lambda piece, colours: bar_html(piece.value, colours),
     "line": lambda piece, _: outside(piece.text) + (f" {mono(outside(piece.value))}" if piece.value else ""),
@@ -443,17 +414,11 @@ def bar_html(parts: Sequence[Part], colours: Colours) -> str:
         length = len(text.rstrip("▏▎▍▌▋▊▉"))
         full, tip = max(0, length - begin), text[length:] if part is parts[-1] else ""
         begin = max(begin, length)
-        colour = _colour(part, colours)
+        first = axis_name(part.axes[0]) if part.axes else ""
+        colour = _ROLES.get(part.role) or (colours[first].light if first in colours else MUTED)
         hover = f' title="{escape(steerless(part.tip))}"' if part.tip else ""
         if full:
             stretches.append(f'<span style="color:{colour};background-color:{colour}"{hover}>{"█" * full}</span>')
         if tip:
             stretches.append(f'<span style="color:{colour}"{hover}>{tip}</span>')
     return f'<span style="white-space:nowrap;font-size:11px;line-height:1">{"".join(stretches)}</span>'
-
-
-def _colour(part: Part, colours: Colours) -> str:
-    if part.role != "axes":
-        return _ROLES[part.role]
-    first = axis_name(part.axes[0]) if part.axes else ""
-    return colours[first].light if first in colours else MUTED

@@ -15,7 +15,7 @@ from typing import Any
 
 from shardviz.notation import Axis, Spec
 from shardviz.paint.outside import steerless, told
-from shardviz.view.document import Beside, Block, Document, Inline, Listing, Paragraph, Part, Piece, Row, Section, Table
+from shardviz.view.document import Beside, Block, Document, Inline, Listing, Paragraph, Piece, Row, Section, Table
 
 Json = dict[str, Any]
 
@@ -119,16 +119,15 @@ def spec_json(spec: Spec) -> Json:
     return _given(dims=[axes_json(dim) for dim in spec.dims], sum=axes_json(spec.unreduced), kind=kind)
 
 
-def _part(part: Part) -> Json:
-    data = _given(axes=axes_json(part.axes), tip=part.tip, role="" if part.role == "axes" else part.role)
-    return {"share": round(part.share, 5), **data}
-
-
 _VALUES = {
     "axes": axes_json,
     "mesh": lambda sizes: [list(pair) for pair in sizes],
     "spec": spec_json,
-    "bar": lambda parts: [_part(part) for part in parts],
+    "bar": lambda parts: [
+        {"share": round(part.share, 5)}
+        | _given(axes=axes_json(part.axes), tip=part.tip, role="" if part.role == "axes" else part.role)
+        for part in parts
+    ],
     "line": lambda text: text or None,
     "code": lambda marks: marks and [list(mark) for mark in marks],
 }

@@ -21,11 +21,9 @@ from shardviz.view.document import (
     Beside,
     Block,
     Document,
-    Figure,
     Inline,
     Paragraph,
     Piece,
-    Row,
     Section,
     Table,
     joined,
@@ -59,30 +57,23 @@ def _block(block: Block, level: int) -> list[str]:
         return [head, *([lead] if lead else []), *_blocks(block.blocks, level + 1)]
     if isinstance(block, Beside):
         return _blocks(block.blocks, level)
-    return [_fenced(figure_lines(block.of, None))] if isinstance(block, Figure) else []
-
-
-def _fenced(text: str) -> str:
-    """Text between lines of backticks, more of them than the text has."""
+    text = figure_lines(block.of, None)
     fence = _ticks(text, 3)
-    return f"{fence}\n{text}\n{fence}"
+    return [f"{fence}\n{text}\n{fence}"]
 
 
 def _table(table: Table) -> list[str]:
     shown = table.rows[: table.most]
     lines = ["| " + " | ".join(_escaped(column.title) for column in table.columns) + " |"]
     lines.append("| " + " | ".join("---:" if column.right else "---" for column in table.columns) + " |")
-    lines += ["| " + " | ".join(_cells(row, table.folds == "always")) + " |" for row in shown]
+    for row in shown:  # its details stand in the last cell, a line each
+        *cells, last = map(_inline, row.cells)
+        detail = () if table.folds == "always" else _lines(row.detail)
+        lines.append("| " + " | ".join((*cells, "<br>".join(filter(None, (last, *detail))))) + " |")
     more = len(table.rows) - len(shown) + table.hidden
     rest = [f"… and {plural(more, f'more {table.noun}')}"] if more else []
     caption = [f"**{_escaped(table.caption)}**"] if table.caption else []
     return [*caption, "\n".join(lines), *rest]
-
-
-def _cells(row: Row, folded: bool) -> list[str]:
-    """The cells of a row; its details stand in the last one, a line each."""
-    *cells, last = map(_inline, row.cells)
-    return [*cells, "<br>".join(filter(None, (last, *([] if folded else _lines(row.detail)))))]
 
 
 def _lines(blocks: Iterable[Block]) -> Iterator[str]:

@@ -14,7 +14,6 @@ b'%PDF'
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,13 @@ def draw(picture: Picture, ax: Axes | None = None, *, dark: bool = False) -> Axe
     not manage. Returns the Axes; their label is the picture in words."""
     room = None if ax is None else [PIXELS * inches for inches in room_of(ax)]
     if room is not None:
-        picture = picture.fitted(lambda drawn: _reads(drawn, room))
+
+        def reads(drawn: Picture) -> bool:
+            """Whether the letters in its cells can be read with its words below it."""
+            _, (wide, high) = with_words(drawn)
+            return all(grid.size * min(room[0] / wide, room[1] / high) >= SMALLEST for grid in drawn.grids)
+
+        picture = picture.fitted(reads)
     shapes, (wide, high) = with_words(picture)
     if ax is None or room is None:
         whole = wide + 2 * PAD, high + 2 * PAD + HEAD
@@ -98,12 +103,6 @@ def room_of(ax: Axes) -> tuple[float, float]:
     whole = ax.get_figure(root=True)
     box = ax.get_window_extent()
     return (box.width / whole.dpi, box.height / whole.dpi) if whole is not None else (4.0, 4.0)
-
-
-def _reads(picture: Picture, room: Sequence[float]) -> bool:
-    """Whether the letters in its cells can be read where it has so many pixels, its words below it."""
-    _, (wide, high) = with_words(picture)
-    return all(grid.size * min(room[0] / wide, room[1] / high) >= SMALLEST for grid in picture.grids)
 
 
 class _Painter:
@@ -154,7 +153,11 @@ class _Painter:
                 self.text((x + wide / 2, y + high / 2), text, size, ink, layer=shape.layer, halo=halo)
 
     def lines(self, shape: Lines) -> None:
-        lines = [_bent(line) for line in shape.lines] if shape.curved else list(shape.lines)
+        lines: list[Any] = list(shape.lines)
+        if shape.curved:  # points along a cubic curve
+            t = np.linspace(0, 1, 25)[:, None]
+            weights = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3
+            lines = [sum(w * np.array(p, float) for w, p in zip(weights, line, strict=True)) for line in lines]
         stroke, width = self.colour(shape.stroke, shape.strength), shape.width * self.scale
         look = {"linewidths": width, "linestyles": [self.dash(shape.dash, shape.width)], "zorder": 2 + shape.layer}
         if shape.closed:
@@ -214,10 +217,3 @@ class _Painter:
             parse_math=False,
             **look,
         )
-
-
-def _bent(line: tuple[Point, ...]) -> np.ndarray:
-    """Points along a cubic curve."""
-    t = np.linspace(0, 1, 25)[:, None]
-    a, b, c, d = (np.array(point, float) for point in line)
-    return a * (1 - t) ** 3 + 3 * b * t * (1 - t) ** 2 + 3 * c * t**2 * (1 - t) + d * t**3

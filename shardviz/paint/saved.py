@@ -27,7 +27,14 @@ TEXTS: dict[str, Callable[[Any], str]] = {
     ".txt": lambda subject: (
         (subject.text() if isinstance(subject, Visible) else text_of(document(subject), 100)) + "\n"
     ),
-    ".json": lambda subject: _json(subject),
+    ".json": lambda subject: (
+        (  # its own data where it has them, which `from_json` reads again; else its Document
+            subject.to_json(indent=1)
+            if hasattr(subject, "to_json")
+            else json.dumps({"shardviz_document": 1, **json_of(document(subject))}, indent=1)
+        )
+        + "\n"
+    ),
 }
 """Ending → all that there is to say, as text."""
 
@@ -60,10 +67,3 @@ def file(subject: Any, path: Any, kind: str = "", *, dark: bool = False) -> str 
 
 
 _PICTURES = ", ".join(PICTURES)
-
-
-def _json(subject: Any) -> str:
-    """The subject's own data where it has them, which `from_json` reads again; else its Document."""
-    if hasattr(subject, "to_json"):
-        return subject.to_json(indent=1) + "\n"
-    return json.dumps({"shardviz_document": 1, **json_of(document(subject))}, indent=1) + "\n"

@@ -81,9 +81,6 @@ def causes_of(trial: Perturbed, key: NodeKey, dim: int, axis: str) -> tuple[Sour
     return tuple(cause.source for cause in causes)
 
 
-# An axis that is there.
-
-
 class Tracing:
     """An axis that is followed from a dimension of a value to its sources."""
 
@@ -243,8 +240,6 @@ class Tracing:
         return keep, [s for s in keep if s not in tried]
 
 
-# Steps in words.
-
 _BOUNDARIES = {
     "call": ("call", "the function takes it as its argument"),
     "return": ("call", "the function gives it back"),
@@ -301,9 +296,6 @@ def _called(step: LinkStep, cut: NodeDim, factor: int) -> tuple[bool, str]:
     number = arrays.index(at)
     which = "" if len(arrays) == 1 else f"{_ORDINALS[number] if number < len(_ORDINALS) else f'{number + 1}th'} "
     return operand, f"dimension {cut.dim} of the {which}{'operand' if operand else 'result'}"
-
-
-# An axis that is not there.
 
 
 def _stop(last: NodeDim, after: NodeDim, link: DimLink, axis: str, mesh: DeviceMesh, named: Named) -> ChainStop:

@@ -194,9 +194,6 @@ def _groups(lowered: Lowered, opened: Opened, sizes: Mapping[Member, int]) -> li
     return groups
 
 
-# Names.
-
-
 def _joined(groups: Iterable[_DimensionGroup], key: Callable[[_DimensionGroup], Any]) -> list[_DimensionGroup]:
     """The groups, those of one key put together, if no array would be in one twice; a key of None joins none."""
     joined: list[_DimensionGroup] = []

@@ -397,9 +397,6 @@ def tag(module: ir.Operation) -> None:
         op.attributes[TAG] = ir.IntegerAttr.get(i64, number)
 
 
-# A report's rows.
-
-
 class Numbered(PropagatedReading):
     """A `PropagatedReading` of a numbered module, which remembers where its rows are in a graph: the key of every
     value, and of what every collective moves, before all collectives on its way."""

@@ -167,9 +167,6 @@ def impossible(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> str:
     return ""
 
 
-# Why a collective is there.
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reason:
     """Why a collective is there, and where that comes from: the dimensions that its mesh axes cut in what it moves or

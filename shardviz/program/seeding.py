@@ -244,8 +244,6 @@ def _line(place: Place) -> str:
     return f"{frame.function.rsplit('.', 1)[-1]}, {os.path.basename(frame.file)}:{frame.line}"
 
 
-# What is done along a dimension.
-
 _ENTERED = {"while": 1, "call": 0, "manual-computation": 0, "named-computation": 0}
 """What hands its operands to one of its blocks, and to which."""
 

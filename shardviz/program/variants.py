@@ -119,9 +119,6 @@ def checkpoint_words(traced: Traced, policy: str, most: int | None = None) -> tu
     )
 
 
-# Of JAX's transforms.
-
-
 def differentiated(call: Call, what: str, **how: Any) -> Call:
     """The call of what `jax.grad` or `jax.value_and_grad` (`what`), given `how`, makes of the function, jit's wrapping
     taken off: static arguments stay static, and nothing is donated. Raises TraceError if there is no plain function."""

@@ -168,9 +168,6 @@ def versions() -> dict[str, str]:
     return own | {n: metadata.version(n) for n in _PACKAGES}
 
 
-# In a worker.
-
-
 def run(shared: Shared | Stored, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes:
     """Does a task in a worker: pickled, whether it returned, and what, or what it raised. The payload is JAX's settings
     where the task was given, the function and the task, pickled; `wanted` the versions that the worker must have;
@@ -219,9 +216,6 @@ def begin(kernel: int, path: Sequence[str]) -> None:
         os._exit(0)
 
     threading.Thread(target=watch, name="shardviz-watch", daemon=True).start()
-
-
-# Where the tasks come from.
 
 
 class Tasks(Generic[K]):

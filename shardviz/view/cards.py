@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shardviz.costs.step_cost import Needs, StepCost
+from shardviz.costs.step_cost import StepCost
 from shardviz.explorer.cards import Card, Deck, Results, equal_level
 from shardviz.explorer.snapshot import Offer, Offers
 from shardviz.judge.report import Report
@@ -21,7 +21,6 @@ from shardviz.records.report import LEVELS, Constrained, PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.records.values import on_device
 from shardviz.view.document import (
-    Block,
     Document,
     Inline,
     Part,
@@ -69,27 +68,35 @@ def deck_document(deck: Deck) -> Document:
 
 
 def _cards(cards: Sequence[Card], deck: Deck, **more: Any) -> Table:
-    def level_with(card: Card) -> str:
-        return "" if card.id == deck.other.id else equal_level(card.results, deck.other.results)
-
-    def moved(card: Card) -> tuple[Piece, ...]:
-        level = level_with(card)
-        return tuple(moved_pieces(card.results, deck.other.results if level else None, level))
+    def moved(card: Card) -> Iterator[Piece]:
+        level = "" if card.id == deck.other.id else equal_level(card.results, deck.other.results)
+        return moved_pieces(card.results, deck.other.results if level else None, level)
 
     def difference(card: Card) -> Inline:
         return words("") if card.id == deck.other.id else tuple(difference_pieces(card.results, deck.other))
 
+    def findings(card: Card) -> tuple[Piece]:
+        """How many warnings and errors there are; notes are in the tip."""
+        count, notes = severity_words(card.results.findings)
+        text = plural(count, "finding")
+        tip = " · ".join(filter(None, (text, notes)))
+        return (words(text, tone="warn" * bool(count), quiet=not count, tip=tip, selects=("tab", "problems")),)
+
+    def level(card: Card) -> Piece:
+        cost, level = card.results.cost(), card.results.level
+        return words(level, quiet=True, tip=f"{level} program" if cost is None else level_words(cost))
+
     return table(
         cards,
         ("plan", lambda card: words(card.name, strong=True)),
-        ("origin", lambda card: tuple(_note(card, deck))),
-        ("step", lambda card: tuple(step_pieces(card.results))),
+        ("origin", lambda card: _note(card, deck)),
+        ("step", lambda card: step_pieces(card.results)),
         ("difference", difference),
-        ("memory per device", lambda card: tuple(memory_pieces(card.results))),
+        ("memory per device", lambda card: memory_pieces(card.results)),
         ("", lambda card: bar(_room(card.results))),
         ("communication", moved),
-        ("findings", lambda card: _findings(card.results)),
-        ("level", lambda card: words(card.results.level, quiet=True, tip=_level_tip(card.results))),
+        ("findings", findings),
+        ("level", level),
         detail=lambda card: [paragraph(text, name=f"card-why-{n}") for n, text in enumerate(card.why)],
         selects=lambda card: ("card", card.id),
         marked=lambda card: card.id == deck.at,
@@ -120,46 +127,39 @@ def preview_document(offer: Offer, results: Results, deck: Deck) -> Document:
     return Document(blocks=(card,), mesh=results.bound.mesh)
 
 
-def _level_tip(results: Results) -> str:
-    cost = results.cost()
-    return level_words(cost) if cost is not None else f"{results.level} program"
-
-
 def offers_document(offers: Offers, deck: Deck) -> Document:
     """Presets to choose from, the best first, each with its difference to the plan that is open, before it is taken."""
 
     def of_known(pieces: Callable[[Results], Iterator[Piece]]) -> Callable[[Offer], Inline]:
         return lambda offer: words("") if offer.results is None else tuple(pieces(offer.results))
 
+    def taken(offer: Offer) -> tuple[str, str] | None:
+        return None if offer.results is None else ("offer", offer.name)
+
+    def does(offer: Offer) -> Piece:
+        return words(offer.text, quiet=True) if offer.results else words(offer.trouble, tone="warn")
+
     presets = table(
         offers.items,
-        ("preset", lambda offer: words(offer.name, strong=True, selects=_taken(offer))),
-        (
-            wrapped("what it does"),
-            lambda offer: words(offer.text, quiet=True) if offer.results else words(offer.trouble, tone="warn"),
-        ),
+        ("preset", lambda offer: words(offer.name, strong=True, selects=taken(offer))),
+        (wrapped("what it does"), does),
         (right("step"), of_known(step_pieces)),
         ("compared with the current plan", of_known(lambda results: difference_pieces(results, deck.now, named=False))),
         ("memory per device", of_known(memory_pieces)),
         ("communication", of_known(moved_pieces)),
-        selects=_taken,
+        selects=taken,
         noun="preset",
         name="offers",
     )
-    blocks: list[Block] = [presets] if presets.rows else []
-    if offers.trouble:
-        blocks.append(paragraph(words(offers.trouble, tone="warn"), name="offers-trouble"))
-    if offers.busy:
-        blocks.append(paragraph("presets are being tried …", quiet=True, name="offers-busy"))
-    blocks += notes("All are predicted by Shardy's propagation; the partitioner confirms the first.")
-    return Document(title=words("Presets", strong=True), blocks=tuple(blocks), mesh=deck.now.results.bound.mesh)
-
-
-def _taken(offer: Offer) -> tuple[str, str] | None:
-    return None if offer.results is None else ("offer", offer.name)
-
-
-# How a card came to be.
+    trouble = paragraph(words(offers.trouble, tone="warn"), name="offers-trouble")
+    return Document.of(
+        presets if presets.rows else None,
+        trouble if offers.trouble else None,
+        paragraph("presets are being tried …", quiet=True, name="offers-busy") if offers.busy else None,
+        notes("All are predicted by Shardy's propagation; the partitioner confirms the first."),
+        title=words("Presets", strong=True),
+        mesh=deck.now.results.bound.mesh,
+    )
 
 
 def _note(card: Card, deck: Deck) -> Iterator[Piece]:
@@ -212,9 +212,6 @@ def changed_constraints(one: PlanRecord, other: PlanRecord) -> list[Constrained]
     alone = [*(c for c in other.constraints if c not in one.constraints)]
     alone += [c for c in one.constraints if c not in other.constraints]
     return list({(c.name, c.source, c.occurrence): c for c in reversed(alone)}.values())[::-1]
-
-
-# The numbers.
 
 
 def step_pieces(results: Results) -> Iterator[Piece]:
@@ -305,8 +302,10 @@ def memory_pieces(results: Results) -> Iterator[Piece]:
         usable = format_bytes(needs.usable) if needs.usable is not None else "not known"
         text = pair(needs.text, usable, " / ")
         yield words(text, tone="bad" if needs.fits is False else "", tip=memory_words(needs), selects=("tab", "memory"))
+        over = needs.total - needs.usable if needs.fits is False and needs.usable is not None else 0.0
         if verdict:
-            yield words(f"{verdict}{_over(needs)}", tone=FIT_TONES[needs.fits])
+            more = f": {format_bytes(over)} too much" if over > 0 else ""
+            yield words(f"{verdict}{more}", tone=FIT_TONES[needs.fits])
         return
     plan = report.memory
     if plan is not None and plan.target != "cpu":
@@ -317,11 +316,6 @@ def memory_pieces(results: Results) -> Iterator[Piece]:
         "" if plan is None else f"{format_bytes(plan.set_aside)} by the CPU compiler's plan. {CPU_CAUTION} {CPU_DETAIL}"
     )
     yield words(f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments", tip=planned)
-
-
-def _over(needs: Needs) -> str:
-    over = needs.total - needs.usable if needs.fits is False and needs.usable is not None else 0.0
-    return f": {format_bytes(over)} too much" if over > 0 else ""
 
 
 def _room(results: Results) -> Iterator[Part]:
@@ -372,14 +366,6 @@ def _ratio(now: float, then: float, level: str, form: Callable[[float], str]) ->
     tip = f"{form(now)} in all, {form(then)} on the other plan, at level {level}"
     if then and abs(now / then - 1) > 0.005:
         yield words(format_change(now / then), tone="bad" if now > then else "good", tip=tip)
-
-
-def _findings(results: Results) -> tuple[Piece]:
-    """How many warnings and errors there are; notes are in the tip."""
-    count, notes = severity_words(results.findings)
-    text = plural(count, "finding")
-    tip, tone = " · ".join(filter(None, (text, notes))), "warn" if count else ""
-    return (words(text, tone=tone, quiet=not count, tip=tip, selects=("tab", "problems")),)
 
 
 def severity_words(findings: Sequence[Finding]) -> tuple[int, str]:

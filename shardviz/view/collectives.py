@@ -26,6 +26,7 @@ from shardviz.view.document import (
     bar,
     code,
     line,
+    listed,
     moved,
     nbytes,
     paragraph,
@@ -194,9 +195,6 @@ def _phase(c: Collective) -> Piece:
     return words(c.phase + (", written by the user" if c.origin == "user" else ""), quiet=True)
 
 
-# As the target runs them.
-
-
 def runs_text(report: Report) -> str:
     """How the target runs the collectives; empty where that is not known, and for simulated devices."""
     runs = report.target_collectives
@@ -208,16 +206,6 @@ def runs_text(report: Report) -> str:
     text = f"{plural(len(report.collectives), 'collective')} after the partitioner, {len(runs)} in the final HLO"
     text += f": {', '.join(parts)}" if parts else ""
     return text + (f"; {len(left):,} of the partitioner's not matched" if left else "")
-
-
-def algorithms_text(runs: Sequence[TargetCollective]) -> str:
-    """The algorithms of collectives, as the compiler names them, and how many use each; empty where it names none."""
-    counts = Counter(run.algorithm for run in runs if run.algorithm)
-    if not counts:
-        return ""
-    silent = len(runs) - counts.total()
-    text = ", ".join(f"{name} ({n})" for name, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-    return text + (f"; not stated for {silent}" if silent else "")
 
 
 def runs_section(report: Report) -> tuple[Block, ...]:
@@ -237,9 +225,14 @@ def runs_section(report: Report) -> tuple[Block, ...]:
         most=MOST,
         noun="collective",
     )
-    algorithms = algorithms_text(runs)
-    below = (paragraph(algorithms, label="algorithms", quiet=True),) if algorithms else ()
-    return (section("Final HLO", rows, lead=text, fold="closed", brief=True), *below)
+    counts = Counter(run.algorithm for run in runs if run.algorithm)
+    most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    silent = f"; not stated for {len(runs) - counts.total()}" if len(runs) > counts.total() else ""
+    algorithms = ", ".join(f"{name} ({n})" for name, n in most_first) + silent
+    return listed(
+        section("Final HLO", rows, lead=text, fold="closed", brief=True),
+        paragraph(algorithms, label="algorithms", quiet=True) if counts else None,
+    )
 
 
 def run_differences(run: TargetCollective, of: Collective | None) -> str:

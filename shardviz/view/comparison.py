@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from shardviz.judge.changes import CollectiveChange
 from shardviz.judge.comparison import Amount, Comparison, ValueChange
-from shardviz.records import Frame, Value
+from shardviz.records import Value
 from shardviz.records.amounts import format_bytes, format_change, format_count, format_flops, format_seconds, plural
 from shardviz.records.options import options_text
 from shardviz.records.sums import CollectiveTotal
 from shardviz.view.document import (
-    Block,
     Document,
     Inline,
     Piece,
@@ -78,15 +77,13 @@ def difference_text(amount: Amount) -> str:
 @document.register
 def comparison_document(comparison: Comparison) -> Document:
     """The numbers, then their causes: specs that differ, collectives that differ."""
-    title = (words(f"{comparison.program}: comparison", strong=True), words(f"level {comparison.level}", quiet=True))
-    blocks: list[Block] = [amounts_table(comparison)]
-    blocks += [_specs_section(comparison)] if comparison.specs else []
-    blocks += [_collectives_section(comparison)] if comparison.collectives else []
-    blocks += notes("Nothing differs." if comparison.same else "")
-    return Document(
-        title=title,
+    return Document.of(
+        amounts_table(comparison),
+        _specs_section(comparison) if comparison.specs else None,
+        _collectives_section(comparison) if comparison.collectives else None,
+        notes("Nothing differs." if comparison.same else "", *comparison.notes),
+        title=(words(f"{comparison.program}: comparison", strong=True), words(f"level {comparison.level}", quiet=True)),
         lead=tuple(_who(comparison, name) for name in comparison.names),
-        blocks=(*blocks, *notes(*comparison.notes)),
         mesh=comparison.meshes[comparison.names[0]],
     )
 
@@ -148,31 +145,32 @@ def _specs_section(comparison: Comparison) -> Section:
     for change in comparison.specs:
         sides = [v and (v.shape, v.dtype, str(v.spec), v.shard_shape) for v in (change.before, change.after)]
         alike.setdefault((change.of, change.role, *sides), []).append(change)
+
+    def names(group: Sequence[ValueChange]) -> Iterator[Piece]:
+        first, *others = group
+        yield code(shorten(first.name, 44), tip=first.name)
+        if others:
+            yield words(f"and {len(others)} more", quiet=True, tip=", ".join(change.name for change in group))
+        if first.role != "argument":
+            yield words(first.role, quiet=True)
+
+    def typed(group: Sequence[ValueChange]) -> Piece:
+        value = group[0].after or group[0].before
+        return words("") if value is None else shape(value.shape, dtype=value.dtype)
+
     rows = table(
         alike.values(),
         ("in", lambda group: code(group[0].of)) if len(comparison.names) > 2 else None,
-        ("value", _names),
+        ("value", names),
         ("before", lambda group: _side(group[0].before, group[0].after)),
         ("after", lambda group: _side(group[0].after, group[0].before)),
         (right("per device"), lambda group: nbytes_difference(group[0].bytes)),
-        ("type and shape", _typed),
+        ("type and shape", typed),
         most=_MOST_SPECS,
         noun="change",
         name="specs",
     )
     return section("Specs", rows, lead=f"{plural(len(comparison.specs), 'value')} with a different spec")
-
-
-def _typed(group: Sequence[ValueChange]) -> Piece:
-    value = group[0].after or group[0].before
-    return words("") if value is None else shape(value.shape, dtype=value.dtype)
-
-
-def _names(group: Sequence[ValueChange]) -> tuple[Piece, ...]:
-    first, names = group[0], ", ".join(change.name for change in group)
-    more = (words(f"and {len(group) - 1} more", quiet=True, tip=names),) if len(group) > 1 else ()
-    role = () if first.role == "argument" else (words(first.role, quiet=True),)
-    return (code(shorten(first.name, 44), tip=first.name), *more, *role)
 
 
 def _side(value: Value | None, other: Value | None) -> Inline:
@@ -192,51 +190,45 @@ def nbytes_difference(difference: float) -> Piece:
 
 
 def _collectives_section(comparison: Comparison) -> Section:
+    def sides(change: CollectiveChange) -> list[CollectiveTotal]:
+        return [total for total in (change.before, change.after) if total is not None]
+
+    def each(change: CollectiveChange, what: str) -> str:
+        return " → ".join(dict.fromkeys(getattr(total.collectives[0], what) for total in sides(change)))
+
+    def over(change: CollectiveChange) -> Iterator[Piece]:
+        for n, over in enumerate(dict.fromkeys(total.axes for total in sides(change))):
+            yield from (words("→"),) * bool(n)
+            yield axes(over)
+
+    def both(change: CollectiveChange, what: str) -> str:
+        """`1 → 3`, or one text where both are the same; a dash where a side has none."""
+        texts = ["–" if total is None else getattr(total, what) for total in (change.before, change.after)]
+        return " → ".join(dict.fromkeys(texts))
+
+    def lines(change: CollectiveChange) -> tuple[Piece, ...]:
+        moved = dict.fromkeys(total.collectives[0].source for total in sides(change))
+        frames = moved if change.what == "moved" else [change.source]
+        return tuple(line(frame, comparison.source) for frame in frames)
+
+    def what(change: CollectiveChange) -> Piece:
+        tone = "bad" if change.bytes > 0 else "good" if change.bytes < 0 else ""
+        return words(_WHAT[change.what], strong=True, tone=tone)
+
     rows = table(
         comparison.collectives,
         ("in", lambda change: code(change.of)) if len(comparison.names) > 2 else None,
-        ("what", _what),
-        ("collective", lambda change: (words(_each(change, "kind")), words(_each(change, "dtype"), quiet=True))),
-        ("over", _over),
-        (right("runs"), lambda change: _arrow([t and t.runs_text for t in (change.before, change.after)])),
-        (right("operand bytes"), lambda change: _arrow([t and t.bytes_text for t in (change.before, change.after)])),
+        ("what", what),
+        ("collective", lambda change: (words(each(change, "kind")), words(each(change, "dtype"), quiet=True))),
+        ("over", over),
+        (right("runs"), lambda change: both(change, "runs_text")),
+        (right("operand bytes"), lambda change: both(change, "bytes_text")),
         (right("difference"), lambda change: nbytes_difference(change.bytes)),
-        ("line", lambda change: tuple(line(frame, comparison.source) for frame in _lines(change))),
+        ("line", lines),
         most=_MOST_COLLECTIVES,
         noun="change",
         name="collectives",
     )
     counts = Counter(change.what for change in comparison.collectives)
-    return section(
-        "Collectives", rows, lead=", ".join(f"{counts[what]} {_WHAT[what]}" for what in _WHAT if counts[what])
-    )
-
-
-def _what(change: CollectiveChange) -> Piece:
-    tone = "bad" if change.bytes > 0 else "good" if change.bytes < 0 else ""
-    return words(_WHAT[change.what], strong=True, tone=tone)
-
-
-def _sides(change: CollectiveChange) -> list[CollectiveTotal]:
-    return [total for total in (change.before, change.after) if total is not None]
-
-
-def _each(change: CollectiveChange, what: str) -> str:
-    return " → ".join(dict.fromkeys(getattr(total.collectives[0], what) for total in _sides(change)))
-
-
-def _over(change: CollectiveChange) -> tuple[Piece, ...]:
-    first, *others = dict.fromkeys(total.axes for total in _sides(change))
-    return (axes(first), *(piece for other in others for piece in (words("→"), axes(other))))
-
-
-def _lines(change: CollectiveChange) -> Sequence[Frame | None]:
-    if change.what != "moved":
-        return [change.source]
-    return list(dict.fromkeys(total.collectives[0].source for total in _sides(change)))
-
-
-def _arrow(sides: Sequence[str | None]) -> str:
-    """`1 → 3`, or one text where both are the same; a dash where a side has none."""
-    shown = ["–" if side is None else side for side in sides]
-    return shown[0] if shown[0] == shown[1] else " → ".join(shown)
+    lead = ", ".join(f"{counts[what]} {_WHAT[what]}" for what in _WHAT if counts[what])
+    return section("Collectives", rows, lead=lead)

@@ -125,29 +125,30 @@ def roofline_picture(cost: StepCost) -> Picture:
     """The roofs of a step with the program's place under each."""
     roofline = roofline_of(cost)
     shapes: list[Shape] = list(_grid(roofline))
-    lines = [_line(roofline, roof) for roof in roofline.roofs]
+    lines: list[tuple[Point, ...]] = []
+    for roof in roofline.roofs:  # up to its knee, and level from there
+        knee = roof.knee
+        low = max(roofline.x[0], roofline.y[0] / knee.bytes_per_s)  # where the line comes into the picture
+        points = (low, knee.attainable(low)), (knee.intensity, roofline.peak), (roofline.x[1], roofline.peak)
+        lines.append(tuple(roofline.at(*point) for point in points))
     names = _name_places(lines)
     keys = []
     for number, (roof, line, name_at) in enumerate(zip(roofline.roofs, lines, names, strict=True)):
         role = "ink" if roof.axis is None else cost.mesh.names.index(roof.axis)
         dash, mark, name = number % len(DASHES), MARKS[number % len(MARKS)], roof.knee.name
         shapes.append(Lines(lines=(line,), stroke=role, width=2, dash=dash, tip=roof.title, name=name, layer=_ROOFS))
-        shapes.append(_name(shortened(name), name_at, name))
+        text, (x, y) = shortened(name), name_at
+        before = x - text_wide(text) - 5 > LEFT  # left of its line where there is room
+        at, align = ((x - 6, y), "end") if before else ((x + 7, y), "start")
+        look: dict[str, Any] = {"size": "small", "bold": True, "mono": True, "halo": True, "layer": _NAMES}
+        shapes.append(Labels(at=(at,), texts=(text,), align=align, name=name, **look))
         if roof.intensity is not None and roof.attained is not None:
             tip = f"{name}: {roof.verdict}; at most {format_flops(roof.attained)}/s by this roof"
             at = roofline.at(roof.intensity, roof.attained)
             shapes.append(Marks(at=(at,), mark=mark, fill=role, stroke="ground", tip=tip, name=name, layer=_MARKS))
-        keys.append(
-            LegendKey(
-                text=roof.title,
-                more=roof.verdict,
-                stroke=role,
-                dash=dash,
-                mark=mark if roof.intensity is not None else "",
-                name=name,
-                title=roof.knee.formula,
-            )
-        )
+        mark = mark if roof.intensity is not None else ""
+        told: dict[str, Any] = {"text": roof.title, "more": roof.verdict, "title": roof.knee.formula}
+        keys.append(LegendKey(stroke=role, dash=dash, mark=mark, name=name, **told))
     return Picture(
         width=520,
         height=290,
@@ -185,14 +186,6 @@ def _decades(low: float, high: float) -> list[float]:
     return [10.0**n for n in range(first, last + 1, max(1, -(-(last - first + 1) // 7)))]
 
 
-def _line(roofline: Roofline, roof: Roof) -> tuple[Point, ...]:
-    """A roof: up to its knee, and level from there."""
-    knee = roof.knee
-    low = max(roofline.x[0], roofline.y[0] / knee.bytes_per_s)  # where the line comes into the picture
-    points = [(low, knee.attainable(low)), (knee.intensity, roofline.peak), (roofline.x[1], roofline.peak)]
-    return tuple(roofline.at(*point) for point in points)
-
-
 def _name_places(lines: list[tuple[Point, ...]]) -> list[Point]:
     """Where each roof's name stands: beside its slope, those with the shortest slopes first, each at its own height."""
     places: dict[int, Point] = {}
@@ -204,19 +197,6 @@ def _name_places(lines: list[tuple[Point, ...]]) -> list[Point]:
         part = min(max((y0 - y) / ((y0 - y1) or 1.0), 0.0), 1.0)
         places[number] = (x0 + (x1 - x0) * part, y)
     return [places[n] for n in range(len(lines))]
-
-
-def _name(text: str, at: Point, name: str) -> Labels:
-    """A roof's name, left of its line where there is room."""
-    x, y = at
-    before = x - text_wide(text) - 5 > LEFT
-    look: dict[str, Any] = {"size": "small", "bold": True, "mono": True, "halo": True, "layer": _NAMES}
-    return Labels(
-        at=((x - 6 if before else x + 7, y),), texts=(text,), align="end" if before else "start", name=name, **look
-    )
-
-
-# The kinds.
 
 
 def machine_figure(cost: StepCost) -> Picture:

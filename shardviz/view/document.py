@@ -206,6 +206,13 @@ class Document:
     mesh: DeviceMesh | None = None
     lead: tuple[Inline, ...] = ()
 
+    @classmethod
+    def of(
+        cls, *blocks: Blocks, title: Inline = (), lead: tuple[Inline, ...] = (), mesh: DeviceMesh | None = None
+    ) -> Document:
+        """A document of blocks, of which those that are None are left out."""
+        return cls(title=title, blocks=listed(*blocks), mesh=mesh, lead=lead)
+
 
 @singledispatch
 def document(subject: Any) -> Document:
@@ -217,9 +224,6 @@ def document(subject: Any) -> Document:
 @document.register
 def _itself(subject: Document) -> Document:
     return subject
-
-
-# The pieces.
 
 
 def words(
@@ -317,11 +321,25 @@ def moved(kind: str, over: tuple[Axis, ...] | None, frame: Frame | None, tip: st
 
 Cell = Inline | str
 """What stands in a cell; plain words may be a string."""
+Blocks = Block | Iterable[Block] | None
+"""A block, several, or none."""
 
 
-def row(*cells: Cell, detail: Iterable[Block] = (), selects: Any = None, marked: bool = False) -> Row:
-    inlines = tuple(words(cell) if isinstance(cell, str) else cell for cell in cells)
-    return Row(cells=inlines, detail=tuple(detail), selects=selects, marked=marked)
+def pieces(*cells: Cell | Iterable[Piece] | None) -> tuple[Piece, ...]:
+    """Pieces one after the other; a string is words, None is nothing."""
+    parts = (words(cell) if isinstance(cell, str) else cell for cell in cells if cell is not None)
+    return tuple(piece for part in parts for piece in ((part,) if isinstance(part, Piece) else part))
+
+
+def listed(*blocks: Blocks) -> tuple[Block, ...]:
+    """Blocks one below the other; None is nothing."""
+    return tuple(b for some in blocks if some is not None for b in ((some,) if isinstance(some, Block) else some))
+
+
+def row(*cells: Cell | Iterable[Piece], detail: Iterable[Block] = (), selects: Any = None, marked: bool = False) -> Row:
+    inlines = (words(cell) if isinstance(cell, str) else cell for cell in cells)
+    together = tuple(cell if isinstance(cell, Piece) else tuple(cell) for cell in inlines)
+    return Row(cells=together, detail=tuple(detail), selects=selects, marked=marked)
 
 
 def right(title: str = "") -> Column:
@@ -336,7 +354,7 @@ def wrapped(title: str = "") -> Column:
 
 def table(
     records: Iterable[T],
-    *columns: tuple[str | Column, Callable[[T], Cell]] | None,
+    *columns: tuple[str | Column, Callable[[T], Cell | Iterable[Piece]]] | None,
     most: int | None = None,
     first: int | None = None,
     kept: int | None = None,
@@ -370,17 +388,14 @@ def table(
     )
 
 
-def section(title: str, *blocks: Block, lead: Cell = (), **more: Any) -> Section:
+def section(title: str, *blocks: Blocks, lead: Cell = (), **more: Any) -> Section:
     """A heading, what it has to say, and what belongs to it; `more` is as of `Section`."""
-    if isinstance(lead, str):
-        lead = (words(lead),) if lead else ()
-    return Section(title=title, lead=(lead,) if isinstance(lead, Piece) else lead, blocks=blocks, **more)
+    return Section(title=title, lead=pieces(lead or None), blocks=listed(*blocks), **more)
 
 
-def paragraph(*pieces: Piece | str, label: str = "", quiet: bool = False, name: str = "") -> Paragraph:
+def paragraph(*cells: Cell | None, label: str = "", quiet: bool = False, name: str = "") -> Paragraph:
     """A paragraph of pieces and plain strings."""
-    inlines = tuple(words(p) if isinstance(p, str) else p for p in pieces)
-    return Paragraph(pieces=inlines, label=label, quiet=quiet, name=name)
+    return Paragraph(pieces=pieces(*cells), label=label, quiet=quiet, name=name)
 
 
 def notes(*texts: str) -> tuple[Paragraph, ...]:

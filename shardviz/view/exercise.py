@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from shardviz.ask.program import Program
@@ -130,8 +130,13 @@ def result_document(result: Result) -> Document:
     )
     blocks: list[Block] = [rows] if rows.rows else [paragraph("There are none, and you named none.")]
     blocks += [paragraph(idea, label="a common idea") for idea in result.ideas]
-    for graded in result.rows:
-        blocks += _why(graded)
+    for graded in result.rows:  # why what was missed is so: the first sentences
+        if isinstance(why := graded.why, CollectiveWhy):
+            blocks.append(section(f"Why {graded.what}", paragraph(why.need.words)))
+        elif isinstance(why, Why):
+            answers = (axis_section(axis, why.source, graded.what).blocks for axis in why.axes)
+            firsts = (next((block for block in some if isinstance(block, Paragraph)), None) for some in answers)
+            blocks.append(section(f"Why {graded.what} is {graded.right}", *firsts))
     if result.compared is not None:
         difference = comparison_document(replace(result.compared, notes=()))  # a step's time is in the table above
         blocks.append(section(f"From {result.names[0]} to {result.names[1]}", *difference.blocks, fold="open"))
@@ -151,17 +156,6 @@ def _tone(graded: Graded) -> str:
     if not graded.of and not graded.points:
         return ""
     return "bad" if graded.points < graded.of or graded.points < 0 else "good"
-
-
-def _why(graded: Graded) -> Iterable[Block]:
-    """Why a thing that was missed is so: its first sentences."""
-    why = graded.why
-    if isinstance(why, CollectiveWhy):
-        yield section(f"Why {graded.what}", paragraph(why.need.words))
-    elif isinstance(why, Why):
-        answers = (axis_section(axis, why.source, graded.what).blocks for axis in why.axes)
-        firsts = (next((block for block in blocks if isinstance(block, Paragraph)), None) for blocks in answers)
-        yield section(f"Why {graded.what} is {graded.right}", *(first for first in firsts if first is not None))
 
 
 @document.register
@@ -186,8 +180,6 @@ def scores_document(scores: Scores) -> Document:
     title = (words("score", quiet=True), words(f"{scores.score:.0%}", strong=True))
     return Document(title=title, blocks=(rows,))
 
-
-# Puzzles.
 
 _HINTS = 3
 

@@ -7,11 +7,10 @@ so they say the same. The summary is the same on every run: for tests, diffs, te
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.explorer.explorer import ExplorerState
 from shardviz.explorer.files import SavedSession
@@ -26,11 +25,11 @@ from shardviz.view.document import (
     Document,
     Figure,
     Listing,
-    Piece,
     Section,
     document,
     notes,
     paragraph,
+    pieces,
     section,
     term,
     words,
@@ -87,7 +86,6 @@ def summary(state: ExplorerState) -> Document:
 
 
 _MOST_LINES, _MOST_VALUES, _MOST_FOUND = 6, 24, 8
-_SUMS = ("axes", "source")
 
 
 def still(now: Snapshot) -> Document:
@@ -103,7 +101,7 @@ def _brief(now: Snapshot) -> Document:
     if report.collectives:
         moves, timed = (report.collectives, False) if now.cost is None else (now.cost.partitioned, True)
         look = {"lines": report.source, "timed": timed, "brief": True, "most": _MOST_LINES}
-        blocks += (sums_table(moves, by, **look) for by in _SUMS)
+        blocks += (sums_table(moves, by, **look) for by in ("axes", "source"))
     arguments, lead = values_table(report.arguments, most=_MOST_VALUES), values_headline(report.arguments)
     blocks.append(section("Arguments", arguments, lead=lead, fold="closed"))
     grave = [each for each in report.findings if each.severity != "note"]
@@ -111,16 +109,16 @@ def _brief(now: Snapshot) -> Document:
         problems = (paragraph(f"• {each.text}") for each in grave[:_MOST_FOUND])
         blocks.append(section("Findings", *problems, lead=str(len(grave))))
     blocks += notes("The explorer's last view, without its kernel. Run the cell again to continue.")
-    title = headline_pane(now).title
-    return Document(title=title, lead=(_level(now),), blocks=tuple(blocks), mesh=report.mesh)
+    return _whole(now, blocks)
 
 
-def _level(now: Snapshot) -> tuple[Piece, ...]:
-    """The level of the numbers, and their machine."""
-    level = now.report.level
+def _whole(now: Snapshot, blocks: Iterable[Block]) -> Document:
+    """With the program as its title, below it the level of the numbers and their machine."""
+    level, target = now.report.level, now.machine.target
     meaning = f"({LEVEL_WORDS[level]})" if level in LEVEL_WORDS else ""
-    machine = (words(f", target {now.machine.target}"),) if now.machine.target != "cpu" else ()
-    return (term(level, strong=True), words(meaning, quiet=True), *machine)
+    machine = None if target == "cpu" else f", target {target}"
+    lead = pieces(term(level, strong=True), words(meaning, quiet=True), machine)
+    return Document.of(blocks, title=headline_pane(now).title, lead=(lead,), mesh=now.report.mesh)
 
 
 def _part(title: str, pane: Document, fold: Any, lead: Any = ()) -> Section:
@@ -168,7 +166,11 @@ def explored(now: Snapshot, codes: Mapping[str, Codes] = MappingProxyType({})) -
         _part("Cost", cost_pane(cost, now.machine.trouble), "closed"),
     ]
     if cost is not None:
-        blocks.append(_part("Timeline", _walked(cost), "closed"))
+        try:
+            walked = document(cost.timeline)
+        except ShardvizError as error:
+            walked = Document.of(paragraph(str(error)))
+        blocks.append(_part("Timeline", walked, "closed"))
         machine = placement_document(cost.placement)
         drawn = dataclasses.replace(machine, blocks=(Figure(of=machine_figure(cost)), *machine.blocks))
         blocks.append(_part("Machine", drawn, "closed"))
@@ -179,13 +181,4 @@ def explored(now: Snapshot, codes: Mapping[str, Codes] = MappingProxyType({})) -
     for name, code in codes.items():
         of = f"The plan {name!r} as Python" if len(codes) > 1 else "The plan as Python"
         blocks.append(section(of, *_coded(code), fold="closed"))
-    title = headline_pane(now).title
-    return Document(title=title, lead=(_level(now),), blocks=tuple(blocks), mesh=report.mesh)
-
-
-def _walked(cost: StepCost) -> Document:
-    """The step's timeline, or why there is none."""
-    try:
-        return document(cost.timeline)
-    except ShardvizError as error:
-        return Document(blocks=(paragraph(str(error)),))
+    return _whole(now, blocks)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from shardviz.layouts import Layout, Moves, TreeBytes, fallback, indivisible, itemsize, uneven
+from shardviz.layouts import Layout, Moves, TreeBytes, TreeLeaf, fallback, indivisible, itemsize, uneven
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import axis_text
 from shardviz.records.amounts import format_bytes, format_number, format_shape, plural
@@ -48,9 +48,6 @@ MOST_LEAVES = 60
 _MOST_HEAVY, _MOST_AMOUNTS = 3, 4
 _MOST_SLICES = 16
 _MOST_GROUPS = 24  # rows of the table of devices; devices with the same counts share a row
-
-
-# One layout in words.
 
 
 def spec_words(layout: Layout) -> str:
@@ -151,9 +148,6 @@ def slice_text(cut: Layout, place: int) -> str:
     return f"[{text}]" if cut.holds[place] else "nothing"
 
 
-# Many arrays at once: a table of them, and what they come to on each device.
-
-
 @document.register
 def of_tree(tree: TreeBytes) -> Document:
     """Many arrays.
@@ -176,9 +170,14 @@ def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, .
     """The arrays in a table, and their total, which names the leaves left out."""
     leaves = list(tree.leaves)
     heaviest = sorted(range(len(leaves)), key=lambda i: (-leaves[i].per_device, i))[:MOST_LEAVES]
+
+    def name(leaf: TreeLeaf) -> Piece:
+        short = shorten(leaf.name, LONGEST_NAME)
+        return words(short, strong=True, tip=leaf.name if short != leaf.name else "")
+
     listed = table(
         [leaves[i] for i in sorted(heaviest)],
-        ("name", lambda leaf: _name(leaf.name)),
+        ("name", name),
         (right("per device"), lambda leaf: nbytes(None if leaf.dtype is None else leaf.per_device)),
         (right("ways"), lambda leaf: str(math.prod(leaf.layout.ways))),
         ("type and shape", lambda leaf: shape(leaf.layout.shape, dtype=leaf.dtype or "")),
@@ -190,11 +189,6 @@ def tree_blocks(tree: TreeBytes, left_out: Sequence[str] = ()) -> tuple[Block, .
     count = len(leaves) - MOST_LEAVES
     more = f"the {MOST_LEAVES} heaviest are listed, {count:,} more are not" if count > 0 else ""
     return (listed, *notes(more, _total(tree, left_out), _heaviest(tree)))
-
-
-def _name(name: str) -> Piece:
-    short = shorten(name, LONGEST_NAME)
-    return words(short, strong=True, tip=name if short != name else "")
 
 
 def _total(tree: TreeBytes, left_out: Sequence[str]) -> str:
@@ -237,9 +231,6 @@ def _heaviest(tree: TreeBytes) -> str:
         share = f"{100 * leaf.per_device / most:.0f} %"
         parts.append(f"{shorten(leaf.name, LONGEST_NAME)} {format_bytes(leaf.per_device)}{unit} ({share})")
     return f"heaviest: {', '.join(parts)}"
-
-
-# What moves when an array changes its sharding: the collectives, and each device's share.
 
 
 @document.register

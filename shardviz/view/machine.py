@@ -184,8 +184,9 @@ def _torus(placed: Placement) -> FloorPlan:
                 nodes.append(Tile(*at(part, x, y, z), tuple(held[number]), text, shade))
     links, wraps = _links(placed, block, (nx, ny, nz), lean, plane)
     wraps = {} if not flat and lean[1] < DENSE else wraps
-    grain = f"a tile is {_of_block(machine, block)}; all {machine.size:,} devices are too many to draw"
-    grain = "" if block == (1, 1, 1) else grain
+    host = all(min(n, b) == k for n, b, k in zip(machine.shape, machine.chip.host_bounds, block, strict=True))
+    grain = f"a tile is {'a host of ' * host}{'x'.join(map(str, block))} chips"
+    grain = "" if block == (1, 1, 1) else f"{grain}; all {machine.size:,} devices are too many to draw"
     rows = -(-machine.num_slices // per_row)
     return FloorPlan(
         width=wide * min(per_row, machine.num_slices),
@@ -200,12 +201,6 @@ def _torus(placed: Placement) -> FloorPlan:
         grain=grain,
         block=block,
     )
-
-
-def _of_block(machine: Machine, block: tuple[int, int, int]) -> str:
-    host = all(min(n, b) == k for n, b, k in zip(machine.shape, machine.chip.host_bounds, block, strict=True))
-    chips = f"{'x'.join(map(str, block))} chips"
-    return f"a host of {chips}" if host else chips
 
 
 def _where(machine: Machine, at: tuple[int, int, int], block: tuple[int, int, int], rank: int, hosts: list[int]) -> str:

@@ -12,9 +12,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from shardviz.view.picture import (
     Role,
     Shape,
     dash_of,
+    group_along,
     text_wide,
 )
 
@@ -41,7 +42,7 @@ MOST_CYCLED = 8
 """Devices of a tile up to which clicking it again goes from one to the next."""
 MOST_FAR = 128
 """Ways over the network of which more are not drawn."""
-_WAYS, _TILES, _MEMBERS, _NAMES = 1, 2, 3, 4  # layers
+_WAYS, _TILES, _LIT, _NAMES = 1, 2, 3, 4  # layers
 
 
 def machine_picture(placed: Placement) -> Picture:
@@ -51,25 +52,32 @@ def machine_picture(placed: Placement) -> Picture:
     tpu = machine.chip.kind == "tpu"
     wide, strong = (0.8, 0.4) if tpu and not stand.wraps and len(stand.nodes) > 128 else (1.2, 0.6)
     shapes: list[Shape] = [*_frames(stand)]
-    for name, pairs in _by_axis(stand.links):
+    for name in (None, *sorted(names)):
         place = None if name is None else names.index(name)
-        lines = tuple(_ends(stand, pair) for pair in pairs)
+        lines = tuple(_ends(stand, pair) for pair in stand.links.get(name, ()))
         stroke, dash = ("muted", 4) if place is None else (place, dash_of(place))
-        shapes.append(Lines(lines=lines, width=wide, strength=strong, stroke=stroke, dash=dash))
-    for name, stubs in _by_axis(stand.wraps):
-        shapes += _stubs(stand, stubs, "muted" if name is None else names.index(name))
-    shapes += [_tiles(placed, stand, shade) for shade in sorted({n.shade for n in stand.nodes})]
+        if lines:
+            shapes.append(Lines(lines=lines, width=wide, strength=strong, stroke=stroke, dash=dash))
+    for name in (None, *sorted(names)):
+        if stubs := stand.wraps.get(name):
+            shapes += _stubs(stand, stubs, "muted" if name is None else names.index(name))
+    for shade in sorted({n.shade for n in stand.nodes}):
+        nodes = [node for node in stand.nodes if node.shade == shade]
+        keys = tuple(node.places if len(node.places) <= MOST_CYCLED else node.places[:1] for node in nodes)
+        told = tuple(tile_words(placed, node) for node in nodes)
+        look = {"fill": "shade" if shade else "tile", "stroke": "line", "select": "device", "layer": _TILES}
+        shapes.append(_rects(stand, nodes, tip="{} · {}", told=told, keys=keys, **look))
     paths = [path for path in placed.paths if path.size > 1]
     look = lambda place: {"stroke": place, "dash": dash_of(place)} if tpu else {"fill": place}  # noqa: E731
-    keys = tuple(LegendKey(text=f"{p.name}={p.size}: {p}", **look(names.index(p.name))) for p in placed.paths)
+    title = f"mesh {placed.mesh} on {machine.text}"
     return Picture(
         width=stand.width,
         height=stand.height,
         shapes=tuple(shapes),
-        title=f"mesh {placed.mesh} on {machine.text}",
-        alt=f"mesh {placed.mesh} on {machine.text}. " + " ".join(f"{p.name}: {p}." for p in paths or placed.paths),
+        title=title,
+        alt=f"{title}. " + " ".join(f"{p.name}: {p}." for p in paths or placed.paths),
         axes=names,
-        keys=keys,
+        keys=tuple(LegendKey(text=f"{p.name}={p.size}: {p}", **look(names.index(p.name))) for p in placed.paths),
         notes=tuple(_notes(placed, stand)),
     )
 
@@ -80,13 +88,23 @@ def company_picture(placed: Placement, place: int) -> Picture:
     shapes: list[Shape] = []
     named: set[str] = set()
     own = int(stand.node_of[place])
+
+    def lit(numbers: list[int], role: Role) -> Rects:
+        """The same tiles again, filled with a colour."""
+        nodes = [stand.nodes[n] for n in numbers]
+        return _rects(stand, nodes, fill=role, keys=tuple(node.places[:1] for node in nodes), layer=_LIT)
+
     for group in reversed(company(placed, place)):
         axis = names.index(group.axis)
         look: dict[str, Any] = {"stroke": axis, "dash": dash_of(axis), "width": 2.8, "layer": _WAYS, "name": group.axis}
         nodes = list(dict.fromkeys(int(stand.node_of[m]) for m in group.members))
-        straight = [_ends(stand, pair) for pair in group.hops]
+        straight: list[tuple[Point, ...]] = [_ends(stand, pair) for pair in group.hops]
         if group.domains and stand.switch and not stand.grain:
-            straight += _drops(stand, nodes)
+            bars: dict[float, list[float]] = {}  # from each member down to the bar of its domain's switch
+            for x, y, bar in ((stand.nodes[n].x, stand.nodes[n].y, stand.switch[n]) for n in nodes):
+                straight.append(((x, y), (x, bar)))
+                bars.setdefault(bar, []).append(x)
+            straight += [((min(xs), bar), (max(xs), bar)) for bar, xs in bars.items()]
         if straight:
             shapes.append(Lines(lines=tuple(straight), **look))
         if group.arcs:
@@ -94,17 +112,19 @@ def company_picture(placed: Placement, place: int) -> Picture:
         if 0 < len(group.far) <= MOST_FAR:
             far = tuple(_ends(stand, pair) for pair in group.far)
             shapes.append(Lines(lines=far, **{**look, "width": 1.6, "strength": 0.8}))
-        shapes.append(_lit(stand, [n for n in nodes if n != own], axis))
+        shapes.append(lit([n for n in nodes if n != own], axis))
         for arc in group.arcs:
             if arc.text not in named:  # one of them is enough to say it
                 named.add(arc.text)
-                shapes.append(_arc_name(stand, arc))
-    shapes.append(_lit(stand, [own], "ink"))
+                half = text_wide(arc.text, "small") * 0.55
+                at = min(max(arc.name_at[0], half), stand.width - half), arc.name_at[1]
+                say: dict[str, Any] = {"align": "middle", "size": "small", "bold": True, "halo": True}
+                shapes.append(Labels(at=(at,), texts=(arc.text,), layer=_NAMES, **say))
+    shapes.append(lit([own], "ink"))
     word = f"device {place}" if not placed.mesh.device_ids else f"the device at place {place}"
     key = LegendKey(text=f"{word}; the groups of its axes have the axes' colours", fill="ink")
-    return Picture(
-        width=stand.width, height=stand.height, shapes=tuple(shapes), axes=names, keys=(key,) if names else ()
-    )
+    keys = (key,) if names else ()
+    return Picture(width=stand.width, height=stand.height, shapes=tuple(shapes), axes=names, keys=keys)
 
 
 def tile_words(placed: Placement, node: Tile) -> tuple[str, str]:
@@ -116,10 +136,6 @@ def tile_words(placed: Placement, node: Tile) -> tuple[str, str]:
     return ": ".join(filter(None, (f"device {place}", ", ".join(f"{a} {i}" for a, i in at)))), node.text
 
 
-def _by_axis(links: dict) -> list[tuple[str | None, list]]:
-    return sorted(links.items(), key=lambda item: (item[0] is not None, item[0] or ""))
-
-
 def _ends(stand: FloorPlan, pair: tuple[int, int]) -> tuple[Point, Point]:
     one, other = (stand.nodes[n] for n in pair)
     return (one.x, one.y), (other.x, other.y)
@@ -128,22 +144,18 @@ def _ends(stand: FloorPlan, pair: tuple[int, int]) -> tuple[Point, Point]:
 def _frames(stand: FloorPlan) -> Iterator[Shape]:
     """Outlines, each with its name."""
     outer: dict[str, Any] = {"stroke": "muted", "dash": 1}
-    looks: dict[str, dict[str, Any]] = {"slice": outer, "domain": outer, "host": {"stroke": "line"}}
-    looks["plane"] = {"stroke": None, "fill": "ink", "strength": 0.045}
-    names = {"plane": (-4, 6), "slice": (5, 9), "domain": (6, 9), "host": (4, 7)}
+    looks: dict[str, tuple[dict[str, Any], float, float]] = {
+        "plane": ({"stroke": None, "fill": "ink", "strength": 0.045}, -4, 6),
+        "slice": (outer, 5, 9),
+        "domain": (outer, 6, 9),
+        "host": ({"stroke": "line"}, 4, 7),
+    }
     for kind in dict.fromkeys(frame.kind for frame in stand.frames):
-        frames = [frame for frame in stand.frames if frame.kind == kind]
-        yield Lines(lines=tuple(frame.points for frame in frames), closed=True, **looks[kind])
-        dx, dy = names[kind]
-        yield Labels(
-            at=tuple((frame.points[0][0] + dx, frame.points[0][1] + dy) for frame in frames),
-            texts=tuple(frame.text for frame in frames),
-            align="end" if kind == "plane" else "start",
-            size="small",
-            ink="quiet",
-            halo=kind == "plane",
-            layer=_NAMES,
-        )
+        frames, (look, dx, dy) = [frame for frame in stand.frames if frame.kind == kind], looks[kind]
+        yield Lines(lines=tuple(frame.points for frame in frames), closed=True, **look)
+        at = tuple((frame.points[0][0] + dx, frame.points[0][1] + dy) for frame in frames)
+        text = {"texts": tuple(frame.text for frame in frames), "size": "small", "ink": "quiet", "layer": _NAMES}
+        yield Labels(at=at, align="end" if kind == "plane" else "start", halo=kind == "plane", **text)
 
 
 def _stubs(stand: FloorPlan, stubs: list[tuple[int, float, float]], role: Role) -> list[Shape]:
@@ -162,63 +174,19 @@ def _stubs(stand: FloorPlan, stubs: list[tuple[int, float, float]], role: Role) 
     ]
 
 
-def _tiles(placed: Placement, stand: FloorPlan, shade: int) -> Rects:
-    nodes = [node for node in stand.nodes if node.shade == shade]
-    keys = tuple(node.places if len(node.places) <= MOST_CYCLED else node.places[:1] for node in nodes)
-    return Rects(
-        **_boxes(stand, nodes),
-        fill="shade" if shade else "tile",
-        stroke="line",
-        tip="{} · {}",
-        told=tuple(tile_words(placed, node) for node in nodes),
-        select="device",
-        keys=keys,
-        layer=_TILES,
-    )
-
-
-def _lit(stand: FloorPlan, numbers: list[int], fill: Role) -> Rects:
-    """The same tiles again, filled with a colour."""
-    nodes = [stand.nodes[n] for n in numbers]
-    keys = tuple(node.places[:1] for node in nodes)
-    return Rects(**_boxes(stand, nodes), fill=fill, keys=keys, layer=_MEMBERS)
-
-
-def _boxes(stand: FloorPlan, nodes: list[Tile]) -> dict[str, Any]:
-    """Corners, size and labels of tiles."""
+def _rects(stand: FloorPlan, nodes: Sequence[Tile], **look: Any) -> Rects:
+    """Tiles, with the numbers of their devices where there is room for them."""
     wide, high = stand.tile
-    return {
-        "x": tuple(node.x - wide / 2 for node in nodes),
-        "y": tuple(node.y - high / 2 for node in nodes),
-        "wide": wide,
-        "high": high,
-        "corner": min(3.0, high / 5),
-        "labels": tuple(_label(node, stand.tile) for node in nodes) if high >= 11 else (),
-    }
-
-
-def _arc_name(stand: FloorPlan, arc: Arc) -> Labels:
-    half = text_wide(arc.text, "small") * 0.55
-    at = min(max(arc.name_at[0], half), stand.width - half), arc.name_at[1]
-    look: dict[str, Any] = {"align": "middle", "size": "small", "bold": True, "halo": True}
-    return Labels(at=(at,), texts=(arc.text,), layer=_NAMES, **look)
-
-
-def _label(node: Tile, tile: tuple[float, float]) -> str:
-    """The devices of a tile where there is room for their numbers."""
-    text = " ".join(map(str, node.places)) if len(node.places) <= 2 else ""
-    return text if len(text) * 5.8 <= tile[0] else ""
-
-
-def _drops(stand: FloorPlan, nodes: list[int]) -> list[tuple[Point, ...]]:
-    """From each member down to the bar of its domain's switch, and the bars."""
-    bars: dict[float, list[float]] = {}
-    lines: list[tuple[Point, ...]] = []
-    for node in nodes:
-        x, y, bar = stand.nodes[node].x, stand.nodes[node].y, stand.switch[node]
-        lines.append(((x, y), (x, bar)))
-        bars.setdefault(bar, []).append(x)
-    return lines + [((min(xs), bar), (max(xs), bar)) for bar, xs in bars.items()]
+    texts = (" ".join(map(str, node.places)) if len(node.places) <= 2 else "" for node in nodes)
+    return Rects(
+        x=tuple(node.x - wide / 2 for node in nodes),
+        y=tuple(node.y - high / 2 for node in nodes),
+        wide=wide,
+        high=high,
+        corner=min(3.0, high / 5),
+        labels=tuple(text if len(text) * 5.8 <= wide else "" for text in texts) if high >= 11 else (),
+        **look,
+    )
 
 
 def _notes(placed: Placement, stand: FloorPlan) -> Iterator[str]:
@@ -238,10 +206,8 @@ def _notes(placed: Placement, stand: FloorPlan) -> Iterator[str]:
         yield "a dotted link joins two chips that differ along several mesh axes"
 
 
-@dataclass(frozen=True)
-class Arc:
-    """A link that wraps around, as a curve between two nodes: where it begins, two points that it bends towards, and
-    where it ends; and its text (`x wraps`), with where that stands."""
+class Arc(NamedTuple):
+    """A link that wraps around, as a curve between two nodes; where its text (`x wraps`) stands, and that."""
 
     one: int
     other: int
@@ -275,10 +241,7 @@ def company(placed: Placement, place: int) -> tuple[AxisGroup, ...]:
 
 
 def _group(placed: Placement, stand: FloorPlan, place: int, axis: int, name: str) -> AxisGroup:
-    grid = np.arange(placed.mesh.size).reshape(placed.mesh.sizes)
-    index = list(np.unravel_index(place, placed.mesh.sizes))
-    index[axis] = slice(None)  # type: ignore[call-overload]
-    members = tuple(grid[tuple(index)].tolist())
+    members = tuple(group_along(placed.mesh, place, axis))
     route, machine = placed.route((name,)), placed.machine
     hops: dict[tuple[int, int], None] = {}
     arcs: dict[tuple[int, int], Arc] = {}
@@ -347,14 +310,11 @@ def _hops(placed: Placement, stand: FloorPlan, one: int, other: int) -> Iterator
 def _arc(stand: FloorPlan, pair: tuple[int, int], along: int, right: bool) -> Arc:
     """A curve for a wraparound link, which bulges away from the tiles between its ends."""
     one, other = sorted((stand.nodes[n] for n in pair), key=lambda n: (n.x, n.y))
-    bulge = 14 + 0.12 * (abs(other.x - one.x) + abs(other.y - one.y))
-    if along == 0:
-        dx, dy = 0.0, -min(bulge, 34)
-    elif along == 1:
-        dx, dy = -min(bulge, 34), 0.0
-    else:
+    bulge = min(34, 14 + 0.12 * (abs(other.x - one.x) + abs(other.y - one.y)))
+    dx, dy = ((0.0, -bulge), (-bulge, 0.0), (0.0, 0.0))[along]
+    if along == 2:
         edge = max(n.x for n in stand.nodes) + 30 if right else min(n.x for n in stand.nodes) - 30
-        dx, dy = (edge - one.x) / 0.75, 0.0  # past the planes
+        dx = (edge - one.x) / 0.75  # past the planes
     curve = (one.x, one.y), (one.x + dx, one.y + dy), (other.x + dx, other.y + dy), (other.x, other.y)
     middle = (one.x + other.x) / 2 + 0.75 * dx, (one.y + other.y) / 2 + 0.75 * dy
     return Arc(*pair, curve, middle, f"{'xyz'[along]} wraps")

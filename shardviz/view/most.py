@@ -32,7 +32,9 @@ from shardviz.view.document import (
     axes,
     code,
     line,
+    listed,
     moved,
+    notes,
     paragraph,
     section,
     shorten,
@@ -43,6 +45,7 @@ from shardviz.view.document import (
     wrapped,
 )
 from shardviz.view.placement import no_times
+from shardviz.view.report import TONES
 from shardviz.view.step_cost import SAME, comparable, pair, work_lines
 
 MOST = 14
@@ -69,6 +72,16 @@ class _Entry:
     finding: Finding | None = None
     mend: Mend | None = None
 
+    @property
+    def is_error(self) -> bool:
+        return self.spent is None and self.finding is not None and self.finding.severity == "error"
+
+    @property
+    def found_seconds(self) -> float:
+        """What the finding costs; where it has no seconds, what its mend saves."""
+        own = self.finding.numbers.get("seconds", 0.0) if self.finding is not None else 0.0
+        return own or max(0.0, (self.mend and self.mend.seconds) or 0.0)
+
 
 @dataclass(frozen=True)
 class _ComparedStep:
@@ -89,54 +102,50 @@ class _ComparedStep:
         return cls(results, results.cost(), other.cost(results.level) if alike else None)
 
     def entries(self, remedies: Remedies, plan: object) -> tuple[list[_Entry], list[_Entry]]:
-        """The rows, and the mends that belong to no row."""
+        """The rows, and the mends that belong to no row: each mend goes to the first row that it helps."""
         mends = remedies.mends if remedies.of == plan else None
         findings = (*self.results.findings, *(() if mends is None else mends.unnamed))
-        entries = list(self._entries(findings))
+        entries = self._entries([finding for finding in findings if finding.severity != "note"])
         if mends is None:
             return entries, []
-        left, mended = {mend.action: mend for mend in mends}, []
-        for entry in entries:
+        left = {mend.action: mend for mend in mends}
+        for place, entry in enumerate(entries):
             if entry.finding is not None:
                 helps = (mend for mend in mends.of(entry.finding) if mend.action in left)
             else:
                 helps = (mend for mend in left.values() if mend.finding is None and _lessens(mend, entry.spent))
-            mend = next(helps, None)
-            if mend is not None:
+            if (mend := next(helps, None)) is not None:
                 del left[mend.action]
-            mended.append(replace(entry, mend=mend))
-        shown = {entry.finding.id for entry in mended if entry.finding is not None}
+                entries[place] = replace(entry, mend=mend)
+        shown = {entry.finding.id for entry in entries if entry.finding is not None}
         notes = {finding.id: finding for finding in findings if finding.id not in shown}
         for mend in [*left.values()]:
-            finding = next((notes[each.id] for each in mend.findings if each.id in notes), None)
+            finding = next((notes.pop(each.id) for each in mend.findings if each.id in notes), None)
             if finding is not None:
-                del left[mend.action], notes[finding.id]
-                mended.append(_Entry(finding=finding, mend=mend))
-        first = [entry for entry in mended if _error(entry)]
-        rest = sorted((entry for entry in mended if not _error(entry)), key=self._rank)
-        return [*first, *rest], [_Entry(mend=mend) for mend in left.values()]
+                del left[mend.action]
+                entries.append(_Entry(finding=finding, mend=mend))
+        return sorted(entries, key=self._order), [_Entry(mend=mend) for mend in left.values()]
 
-    def _entries(self, findings: Sequence[Finding]) -> Iterator[_Entry]:
-        """Errors first; then what is spent, each with its finding; then the other findings."""
-        findings = [f for f in findings if f.severity != "note"]
+    def _entries(self, findings: list[Finding]) -> list[_Entry]:
+        """What is spent, each with its finding, and the other findings."""
         spent = spendings(self.cost, self.before) if self.cost is not None else _by_bytes(self.results)
         least = _LEAST * self._seconds
-        rows: list[_Entry] = []
+        rows = []
         for each in spent:
             if self.cost is None or abs(each.difference) >= least or each.seconds >= least:
                 finding = next((f for f in findings if _about(f, each)), None)
                 findings = [f for f in findings if f is not finding]
                 rows.append(_Entry(each, finding))
-        rows += [_Entry(finding=f) for f in findings]
-        alone = [entry for entry in rows if entry.spent is None and _error(entry)]
-        yield from alone
-        yield from sorted((entry for entry in rows if entry not in alone), key=self._rank)
+        return sorted((*rows, *(_Entry(finding=finding) for finding in findings)), key=self._order)
 
-    def _rank(self, entry: _Entry) -> tuple[float, float]:
+    def _order(self, entry: _Entry) -> tuple[bool, float, float]:
+        """Errors first, then what costs most."""
         spent = entry.spent
+        if entry.is_error:
+            return False, 0.0, 0.0
         if spent is not None:
-            return -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
-        return -max(_found_seconds(entry), self.held_seconds(entry.finding)), 0.0
+            return True, -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
+        return True, -max(entry.found_seconds, self.held_seconds(entry.finding)), 0.0
 
     @property
     def _seconds(self) -> float:
@@ -147,6 +156,15 @@ class _ComparedStep:
         if finding is None or self.cost is None or not self.cost.needs.total:
             return 0.0
         return min(1.0, finding.numbers.get("saved_bytes", 0.0) / self.cost.needs.total) * self._seconds
+
+    def lines(self, entry: _Entry) -> set[str]:
+        """The source lines that a row is about."""
+        frames: list[Frame | None] = [] if entry.finding is None else [entry.finding.source]
+        if entry.spent is not None:
+            frames += [entry.spent.source, *map(self.frames.get, entry.spent.lines)]
+        elif entry.finding is None and entry.mend is not None:
+            frames += entry.mend.lines
+        return {frame.short for frame in frames if frame is not None}
 
 
 def most_document(deck: Deck, remedies: Remedies) -> Document:
@@ -159,14 +177,12 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
     belongs to no row stands below the rows, or above them where it saves more than a mend of theirs."""
     step = _ComparedStep.of(deck)
     entries, apart = step.entries(remedies, deck.now.plan)
+    mesh = step.results.bound.mesh
     lines: dict[str, list[_Entry]] = {}
     for entry in (*entries, *apart):
-        for at in _lines(entry, step):
+        for at in step.lines(entry):
             lines.setdefault(at, []).append(entry)
-    by_line = {
-        at: Document(blocks=(_table(step, here, "line-costs", at),), mesh=step.results.bound.mesh)
-        for at, here in lines.items()
-    }
+    by_line = {at: Document.of(_table(step, here, "line-costs", at), mesh=mesh) for at, here in lines.items()}
     blocks: list[Block] = []
     if step.cost is None:
         then = "to see times; until then, rows are sorted by the bytes that each device sends."
@@ -176,21 +192,11 @@ def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str,
     elif step.cost is not None:
         blocks.append(paragraph("No costs are known.", quiet=True))
     if apart:
+        most = lambda some: max(((each.mend and each.mend.seconds) or 0.0 for each in some), default=0.0)  # noqa: E731
         also = section("Also tried", _table(step, apart, "most-apart"))
-        blocks.insert(0 if _most_saved(apart) > _most_saved(entries) else len(blocks), also)
-    lead: tuple[Piece, ...] = (words(_compared(deck), quiet=True), *_progress(remedies, deck))
-    most = Document(
-        title=words("What costs you most", strong=True),
-        lead=(lead,),
-        blocks=tuple(blocks),
-        mesh=step.results.bound.mesh,
-    )
-    return most, by_line
-
-
-def _most_saved(entries: Sequence[_Entry]) -> float:
-    """The most seconds that a mend of one of these saves."""
-    return max((entry.mend.seconds or 0.0 for entry in entries if entry.mend is not None), default=0.0)
+        blocks.insert(0 if most(apart) > most(entries) else len(blocks), also)
+    lead = (words(_compared(deck), quiet=True), *_progress(remedies, deck))
+    return Document.of(blocks, title=words("What costs you most", strong=True), lead=(lead,), mesh=mesh), by_line
 
 
 def _table(step: _ComparedStep, entries: Sequence[_Entry], name: str, at: str = "") -> Table:
@@ -201,8 +207,8 @@ def _table(step: _ComparedStep, entries: Sequence[_Entry], name: str, at: str = 
         ("costs", lambda entry: _amount(entry, step, at)),
         None if step.before is None else ("difference", lambda entry: _difference(entry.spent, step)),
         None if at else ("line", lambda entry: _place(entry, step)),
-        (wrapped("what, and why"), lambda entry: tuple(_sentence(entry, step, at))),
-        (wrapped("try this"), lambda entry: tuple(_try(entry))) if tried else None,
+        (wrapped("what, and why"), lambda entry: _sentence(entry, step, at)),
+        (wrapped("try this"), _try) if tried else None,
         detail=lambda entry: _detail(entry.finding),
         first=6,
         most=MOST,
@@ -225,25 +231,13 @@ def _compared(deck: Deck) -> str:
 def _progress(remedies: Remedies, deck: Deck) -> Iterator[Piece]:
     """How many mends were tried."""
     mends = remedies.mends
-    if remedies.of == deck.now.plan and remedies.busy:
-        if mends is not None and mends.candidates:
-            text = f"· {mends.tried} of {mends.candidates} changes tried"
-            yield words(text, quiet=True, tip="mends are tried while the explorer is idle")
-    elif remedies.of == deck.now.plan and remedies.trouble:
+    if remedies.of != deck.now.plan:
+        return
+    if not remedies.busy and remedies.trouble:
         yield words("· mends could not be tried", tone="warn", tip=remedies.trouble)
-
-
-# Which rows there are.
-
-
-def _error(entry: _Entry) -> bool:
-    return entry.spent is None and entry.finding is not None and entry.finding.severity == "error"
-
-
-def _found_seconds(entry: _Entry) -> float:
-    """What a finding costs; where it has no seconds, what its mend saves."""
-    own = entry.finding.numbers.get("seconds", 0.0) if entry.finding is not None else 0.0
-    return own or max(0.0, (entry.mend and entry.mend.seconds) or 0.0)
+    elif remedies.busy and mends is not None and mends.candidates:
+        text = f"· {mends.tried} of {mends.candidates} changes tried"
+        yield words(text, quiet=True, tip="mends are tried while the explorer is idle")
 
 
 def _lessens(mend: Mend, spent: Spending | None) -> bool:
@@ -271,11 +265,6 @@ def _about(finding: Finding, spent: Spending) -> bool:
 
 def _by_bytes(results: Results) -> Sequence[Spending]:
     """Without a machine: by the bytes that each device sends."""
-    parts = [
-        part
-        for total in sum_collectives(results.report.collectives, "source")
-        for part in sum_collectives(total.collectives, "kind_axes")
-    ]
     rows = [
         Spending(
             what="collective",
@@ -286,31 +275,17 @@ def _by_bytes(results: Results) -> Sequence[Spending]:
             axes=part.axes,
             collectives=part.collectives,
         )
-        for part in parts
+        for total in sum_collectives(results.report.collectives, "source")
+        for part in sum_collectives(total.collectives, "kind_axes")
     ]
     return sorted(rows, key=lambda spent: -spent.bytes)
 
 
-def _lines(entry: _Entry, step: _ComparedStep) -> set[str]:
-    """The source lines that a row is about."""
-    frames: list[Frame | None] = []
-    if entry.spent is not None:
-        frames += [entry.spent.source, *map(step.frames.get, entry.spent.lines)]
-    if entry.finding is not None:
-        frames.append(entry.finding.source)
-    if entry.spent is None and entry.finding is None and entry.mend is not None:
-        frames += entry.mend.lines
-    return {frame.short for frame in frames if frame is not None}
-
-
-# What stands in them.
-
-
 def _place(entry: _Entry, step: _ComparedStep) -> tuple[Piece, ...]:
-    spent, finding = entry.spent, entry.finding
-    source = spent.source if spent is not None else finding.source if finding is not None else None
-    if spent is not None and spent.lines:
-        source = step.frames.get(next(iter(spent.lines)))
+    subject = entry.spent or entry.finding
+    source = None if subject is None else subject.source
+    if entry.spent is not None and entry.spent.lines:
+        source = step.frames.get(next(iter(entry.spent.lines)))
     return () if source is None else (line(source, tip=source.text_in(step.results.report.source)),)
 
 
@@ -318,8 +293,8 @@ def _detail(finding: Finding | None) -> tuple[Block, ...]:
     """The whole text of a finding that its row shortens, and its cause."""
     if finding is None:
         return ()
-    whole = () if _brief(finding.text) == finding.text else (paragraph(finding.text),)
-    return (*whole, *((paragraph(finding.why, quiet=True),) if finding.why else ()))
+    whole = None if _brief(finding.text) == finding.text else paragraph(finding.text)
+    return listed(whole, notes(finding.why))
 
 
 def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> tuple[Piece, ...]:
@@ -337,12 +312,12 @@ def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> tuple[Piece, ..
     if finding is None:
         assert mend is not None
         return (_saved(mend)[0],)
-    seconds, size = _found_seconds(entry), finding.numbers.get("bytes")
+    seconds, size = entry.found_seconds, finding.numbers.get("bytes")
     tip = "what the mend saves in a step" if seconds and not finding.numbers.get("seconds") else ""
     if step.held_seconds(finding) > seconds:
         seconds, size, tip = 0.0, finding.numbers["saved_bytes"], "more than is needed, on each device"
     text = format_seconds(seconds) if seconds else format_bytes(size) if size else finding.severity
-    tone = {"error": "bad", "warning": "warn"}.get(finding.severity, "")
+    tone = TONES.get(finding.severity, "")
     return (words(text, strong=True, tone=tone, tip=tip),)
 
 
@@ -381,8 +356,12 @@ def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[Piece]:
             tip=finding.text if text != finding.text else "",
             selects=("value", finding.value) if finding.value else None,
         )
-    if spent is None and finding is None and entry.mend is not None:
-        yield from _brings(entry.mend)
+    if spent is None and finding is None and (mend := entry.mend) is not None:
+        if mend.for_memory:
+            yield words("frees memory", strong=True)
+        elif mend.seconds and mend.seconds > 0 and mend.step:
+            yield words(f"saves {pair(format_seconds(mend.seconds), format_seconds(mend.step), ' of ')}", strong=True)
+        yield words(", ".join(mend.effects if mend.for_memory else mend.collectives), quiet=True)
 
 
 def _spent(spent: Spending, step: _ComparedStep, at: str) -> Iterator[Piece]:
@@ -459,18 +438,6 @@ def _brief(text: str) -> str:
     return shorten(re.split(r"(?<=[.;]) ", text, maxsplit=1)[0], _LONGEST)
 
 
-# The mends.
-
-
-def _brings(mend: Mend) -> Iterator[Piece]:
-    """`saves 17.2 of 19.8 s` and the collectives that it changes."""
-    if mend.for_memory:
-        yield words("frees memory", strong=True)
-    elif mend.seconds and mend.seconds > 0 and mend.step:
-        yield words(f"saves {pair(format_seconds(mend.seconds), format_seconds(mend.step), ' of ')}", strong=True)
-    yield words(", ".join(mend.effects if mend.for_memory else mend.collectives), quiet=True)
-
-
 def _try(entry: _Entry) -> Iterator[Piece]:
     """The mend that was tried and helps, with what it saves; else what a person can write."""
     mend = entry.mend
@@ -490,19 +457,20 @@ def _try(entry: _Entry) -> Iterator[Piece]:
 
 def _saved(mend: Mend, tip: str = "") -> list[Piece]:
     """`−17.4 s` `+2 GB memory`, without a time `−41 GB of communication`; what the mend is for comes first."""
+
+    def signed(more: float, amount: str, tip: str, strong: bool = True) -> Piece:
+        sign, tone = ("+", "warn") if more > 0 else ("−", "good")
+        return words(f"{sign}{amount}", strong=strong, tone=tone, tip=tip)
+
     amounts = []
     if mend.seconds and abs(mend.seconds) >= SAME * (mend.step or 0.0):
-        amounts.append(_signed(-mend.seconds, format_seconds(abs(mend.seconds)), tip))
+        amounts.append(signed(-mend.seconds, format_seconds(abs(mend.seconds)), tip))
     elif mend.bytes and not mend.seconds:
-        amounts.append(_signed(-mend.bytes, f"{format_bytes(abs(mend.bytes))} of communication", tip))
+        amounts.append(signed(-mend.bytes, f"{format_bytes(abs(mend.bytes))} of communication", tip))
     if amounts and mend.levels:
         amounts.append(words(mend.levels, quiet=True, tip=tip))
     if abs(mend.memory) >= 0.5e6:
         predicted = "" if mend.level == "compiled" else "predicted, before a compiler plans it"
-        more = _signed(mend.memory, f"{format_bytes(abs(mend.memory))} memory", predicted, strong=mend.for_memory)
+        more = signed(mend.memory, f"{format_bytes(abs(mend.memory))} memory", predicted, strong=mend.for_memory)
         amounts.insert(0 if mend.for_memory else len(amounts), more)
     return amounts or [words("no change", quiet=True, tip=tip)]
-
-
-def _signed(more: float, amount: str, tip: str, strong: bool = True) -> Piece:
-    return words(f"{'+' if more > 0 else '−'}{amount}", strong=strong, tone="warn" if more > 0 else "good", tip=tip)

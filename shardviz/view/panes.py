@@ -30,11 +30,10 @@ from shardviz.view.document import (
     Block,
     Document,
     Figure,
-    Paragraph,
-    Piece,
     code,
     notes,
     paragraph,
+    pieces,
     seconds,
     section,
     shape,
@@ -78,30 +77,26 @@ _MOST_SUMS = 8
 Query = Mapping[str, Any]
 
 
-# Values.
-
-
 def found_values(report: Report, changed: Collection[str], query: Query) -> list[tuple[str, Value]]:
     """The role and the record of each value that has all words of the query's `text` (in its name, label, operation,
     source or spec), that the last change resharded (`changed`), of a `line`, in the order of `sort` (`program` or
     `bytes`)."""
     asked, line = str(query.get("text") or "").lower().split(), query.get("line") or ""
+
+    def searched(role: str, v: Value) -> str:
+        told = v.spec.brackets() if v.spec is not None else "", v.source.short if v.source else ""
+        return " ".join((role, v.name, v.label, v.op, v.dtype, *told)).lower()
+
     matches = [
         (role, v)
         for role, v in roles(report)
         if (not query.get("changed") or v.name in changed)
         and (not line or (v.source is not None and v.source.short == line))
-        and (not asked or all(word in _searched(role, v) for word in asked))
+        and (not asked or all(word in searched(role, v) for word in asked))
     ]
     if query.get("sort") == "bytes":
         matches.sort(key=lambda item: -(item[1].bytes_per_device or 0))
     return matches
-
-
-def _searched(role: str, value: Value) -> str:
-    spec = value.spec.brackets() if value.spec is not None else ""
-    source = value.source.short if value.source else ""
-    return " ".join((role, value.name, value.label, value.op, source, value.dtype, spec)).lower()
 
 
 def found_words(matches: int, total: int) -> str:
@@ -119,9 +114,6 @@ def values_pane(report: Report, matches: Sequence[tuple[str, Value]], changed: C
     return Document(blocks=(table,), mesh=report.mesh)
 
 
-# Collectives.
-
-
 def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Document:
     """The collectives, the longest first (without a cost: the most bytes), and their sums as bars; of a source line
     alone where the query has one (`line`). The report's have their seconds where there is a cost
@@ -130,11 +122,22 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
         predicted = "Shardy's propagation needs no collective; waiting for XLA's partitioner."
         none = predicted if report.level == "propagated" else "No communication between devices."
         return Document(blocks=(paragraph(none, quiet=True, name="collectives-none"),), mesh=report.mesh)
-    blocks: list[Block] = [_moved_words(report, cost)]
-    final, line = runs_text(report), query.get("line") or ""
-    runs = TargetRuns(report, {c.name: c for c in cost.collectives} if cost is not None and cost.as_run else {})
+    whole, final, line = total_of(report.collectives), runs_text(report), query.get("line") or ""
+    as_run = cost if cost is not None and cost.as_run else None
+    runs = TargetRuns(report, {} if as_run is None else {c.name: c for c in as_run.collectives})
+    moved = pieces(
+        words("predicted by Shardy:", strong=True, tone="warn") if report.level == "propagated" else None,
+        words(whole.bytes_text, strong=True),
+        f"enter {plural(whole.operations, 'collective')} on each device in a step",
+    )
+    if cost is not None:
+        left = f", without {whole.untimed:,} of unknown time" if whole.untimed else ""
+        took = words(format_seconds(whole.seconds), strong=True), "on", code(cost.machine.text)
+        moved = pieces(moved, ":", *took, f"without overlap{left}")
+    blocks: list[Block] = [paragraph(moved, "; loops are counted.", name="collectives-moved")]
     if final:
-        blocks.append(_runs_words(final, cost))
+        took = None if as_run is None else (seconds(as_run.step.communication, strong=True), words(";"))
+        blocks.append(paragraph("Final HLO:", took, final, name="collectives-runs"))
     sums = [
         sums_table(report.collectives, key, lines=report.source, timed=cost is not None, brief=True, most=_MOST_SUMS)
         for key in ("axes", "phase", "kind", "source")
@@ -157,29 +160,6 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
     return Document(blocks=tuple(blocks), mesh=report.mesh)
 
 
-def _moved_words(report: Report, cost: StepCost | None) -> Paragraph:
-    whole = total_of(report.collectives)
-    pieces = [words("predicted by Shardy:", strong=True, tone="warn")] if report.level == "propagated" else []
-    pieces += [words(whole.bytes_text, strong=True)]
-    pieces.append(words(f"enter {plural(whole.operations, 'collective')} on each device in a step"))
-    if cost is not None:
-        left = f", without {whole.untimed:,} of unknown time" if whole.untimed else ""
-        pieces += [words(":"), words(format_seconds(whole.seconds), strong=True), words("on"), code(cost.machine.text)]
-        pieces += [words(f"without overlap{left}")]
-    pieces.append(words("; loops are counted."))
-    return paragraph(*pieces, name="collectives-moved")
-
-
-def _runs_words(text: str, cost: StepCost | None) -> Paragraph:
-    pieces: list[Piece] = [words("Final HLO:")]
-    if cost is not None and cost.as_run:
-        pieces += [seconds(cost.step.communication, strong=True), words(";")]
-    return paragraph(*pieces, words(text), name="collectives-runs")
-
-
-# Memory.
-
-
 def memory_pane(now: Snapshot) -> Document:
     """What a device must hold and what it has, what would help, and the heaviest values."""
     report, needs = now.report, None if now.cost is None else now.cost.needs
@@ -189,13 +169,13 @@ def memory_pane(now: Snapshot) -> Document:
     fits, usable = (None, None) if needs is None else (needs.fits, needs.usable)
     verdict, how = ("", unpriced_words(now)) if needs is None else fit_words(needs)
     on = () if now.machine.target == "cpu" else (words("on each device of"), code(now.machine.target))
-    lacks = (words("·", quiet=True), CHOOSE) if now.machine.target == "cpu" else ()
+    choose = (words("·", quiet=True), CHOOSE) if now.machine.target == "cpu" else ()
     blocks: list[Block] = [
         paragraph(
             words(verdict or "not known whether it fits", strong=True, tone=FIT_TONES[fits]),
             *on,
             words(f": {how}"),
-            *lacks,
+            *choose,
             name="memory-verdict",
         )
     ]
@@ -207,8 +187,15 @@ def memory_pane(now: Snapshot) -> Document:
     blocks += notes(*beside_words(host_bytes(report), unused_bytes(report.arguments)))
     blocks += _plan_words(plan) if plan is not None else []
     if fits is False:
-        helps = (paragraph(f"• {text}") for text in _helps(report, parts, usable))
-        blocks.append(section("What would help", *helps, name="memory-helps"))
+        lacks = format_bytes(sum(parts.values()) - (usable or 0.0))
+        helps: Sequence[str] = (
+            "shard the arguments over more mesh axes, or larger ones",
+            f"more devices, or chips with more memory (each device lacks {lacks})",
+        )
+        if plan is not None and plan.hbm:
+            helps = what_helps(plan, plan.takes - plan.hbm, report.residual_bytes)
+        told = (paragraph(f"• {text}") for text in helps)
+        blocks.append(section("What would help", *told, name="memory-helps"))
     alive = _alive(report)[:_MOST_ALIVE]
     if alive:
         so_far = "Known so far, the largest first; not all of it is live at once"
@@ -240,36 +227,25 @@ def _plan_words(plan: Memory) -> list[Block]:
     return blocks + ([paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] if plan.target == "cpu" else [])
 
 
-def _helps(report: Report, parts: Mapping[str, float], usable: float | None) -> Sequence[str]:
-    plan = report.memory
-    if plan is not None and plan.hbm:
-        return what_helps(plan, plan.takes - plan.hbm, report.residual_bytes)
-    over = sum(parts.values()) - (usable or 0.0)
-    return (
-        "shard the arguments over more mesh axes, or larger ones",
-        f"more devices, or chips with more memory (each device lacks {format_bytes(over)})",
-    )
-
-
 def _alive(report: Report) -> Sequence[Alive]:
     """What is live at the peak by the compiler's plan; without one, arguments and residuals, the largest first."""
     if report.memory is not None:
         return report.memory.alive_at_peak
-    held = [_held(v, "argument", v.name) for v in on_device(report.arguments)]
-    held += [
-        _held(r.value, "kept for the backward pass", r.value.label or r.value.name)
-        for r in report.residuals
-        if r.takes_memory
-    ]
-    return sorted(held, key=lambda a: (-a.bytes, a.name))
-
-
-def _held(value: Value, kind: str, name: str) -> Alive:
-    size, cut = round(value.bytes_per_device or 0), value.shard_shape or ()
-    return Alive(name=name, bytes=size, kind=kind, dtype=value.dtype, shape=cut, source=value.source)
-
-
-# What a step costs.
+    held = [(v, "argument", v.name) for v in on_device(report.arguments)]
+    residuals = [r.value for r in report.residuals if r.takes_memory]
+    held += [(v, "kept for the backward pass", v.label or v.name) for v in residuals]
+    alive = (
+        Alive(
+            name=name,
+            bytes=round(v.bytes_per_device or 0),
+            kind=kind,
+            dtype=v.dtype,
+            shape=v.shard_shape or (),
+            source=v.source,
+        )
+        for v, kind, name in held
+    )
+    return sorted(alive, key=lambda a: (-a.bytes, a.name))
 
 
 def cost_pane(cost: StepCost | None, trouble: str = "") -> Document:
@@ -286,8 +262,6 @@ def cost_pane(cost: StepCost | None, trouble: str = "") -> Document:
     return Document(lead=(lead,), blocks=tuple(blocks), mesh=cost.mesh)
 
 
-# Rules.
-
 _RULES = (
     "A rule gives a spec to every argument that its pattern matches. The first rule that matches an argument wins; an "
     "edit by hand wins over all rules. In a pattern, * stands for any characters."
@@ -298,9 +272,6 @@ _MOST_NAMES = 60
 def rules_pane(rules: RulesTable) -> Document:
     """What each rule matches and wins, and what no rule matches."""
     return dataclasses.replace(of_rules(rules, _MOST_NAMES), lead=(words(_RULES, quiet=True),))
-
-
-# The shard map of the selected value.
 
 
 def shard_map_pane(
@@ -334,9 +305,6 @@ def shard_map_pane(
         drawn = drawn.within((room[0], 2 * room[1]), LETTERS)
     blocks = (Figure(of=drawn, name="cells"), *company_blocks(cut, device, report))
     return Document(title=(*title, size), lead=(lead,), blocks=blocks, mesh=report.mesh)
-
-
-# Problems.
 
 
 def problems_pane(report: Report, cost: StepCost | None = None) -> Document:

@@ -22,8 +22,11 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
+import numpy as np
+
 from shardviz.errors import ShardvizError
 from shardviz.kept import cached_property
+from shardviz.notation import DeviceMesh
 
 Json = Any
 Role = int | str
@@ -487,6 +490,13 @@ LIMITS = tuple(
     )
 )
 """Rows, columns and grids, from many to few, that `Picture.coarser` is tried with."""
+
+
+def group_along(mesh: DeviceMesh, place: int, axis: int) -> list[int]:
+    """The places of a mesh that differ from this one along one axis only, and it."""
+    at: list[Any] = list(np.unravel_index(place, mesh.sizes))
+    at[axis] = slice(None)
+    return np.arange(mesh.size).reshape(mesh.sizes)[tuple(at)].tolist()
 
 
 def shortened(text: str, most: int = 24) -> str:

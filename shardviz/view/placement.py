@@ -83,9 +83,6 @@ def without_machine(why: str, missing: str, name: str) -> Document:
     return Document(blocks=(paragraph(none, name=name), paragraph(CHOOSE, such)))
 
 
-# What each axis rides on.
-
-
 def placed_words(placed: Placement) -> str:
     """Who chose the order of the devices."""
     return "device order: the mesh's own" if placed.chosen else "device order: as JAX's mesh_utils chooses"
@@ -125,9 +122,6 @@ def _remarks(placed: Placement, path: AxisPath) -> Iterator[Piece]:
             yield words("· its devices are not neighbours", tone="warn")
     if route.hosts == route.slices == route.domains == 1:
         yield words("· stays on one host", quiet=True)
-
-
-# One device.
 
 
 @document.register
@@ -183,9 +177,6 @@ def _holds(device: PlacedDevice, value: Value, report: Report) -> tuple[Paragrap
         return ()
     held = code(f"{value.label or value.name}{slice_text(cut, device.place)}")
     return (paragraph(held, words("shard map", selects=("tab", "shards")), label="holds", name="device-holds"),)
-
-
-# The orders of the devices.
 
 
 def orders_section(cost: StepCost, options: Sequence[Order] | None = None) -> Section:

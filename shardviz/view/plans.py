@@ -57,8 +57,6 @@ def memory_text(cost: StepCost) -> str:
     return f"{needs.text} of {format_bytes(needs.usable)}{verdict[needs.fits]}"
 
 
-# Costs side by side, the best of each column marked.
-
 # column → its head, and what it says of a cost
 _COSTS: dict[str, tuple[str, Callable[[StepCost], str]]] = {
     "target": ("machine", lambda c: c.machine.text),
@@ -115,9 +113,6 @@ def cost_table_document(compared: CostTable) -> Document:
         blocks=(*notes(f"{_STEP_TIMES}; bytes that enter collectives on each device; {marks}"), rows),
         mesh=costs[0].mesh if "mesh" in same or len(costs) == 1 else None,
     )
-
-
-# Presets, and sweeps: a row a point, failures and misfits among them.
 
 
 def _priced(cell: Callable[[StepCost], Cell]) -> Callable[[Preset | SweepRow], Cell]:
@@ -204,8 +199,6 @@ def _verdict(each: SweepRow, front: bool, best: bool) -> Inline:
     return words(", ".join(filter(None, [*praise, each.trouble])), tone="good" if praise else "")
 
 
-# Mends: what to change, and what each change brings, in the numbers of the level at which it was tried.
-
 _MOST_LINES = 2
 _MOST_BY_HAND = 3
 
@@ -218,7 +211,15 @@ def mends_document(mends: Mends) -> Document:
     listed = table(
         mends.mends,
         (wrapped("change"), _change),
-        (right("step saved"), _step_saved) if timed else None,
+        (
+            right("step saved"),
+            lambda mend: words(
+                format_seconds(mend.seconds) if mend.seconds else "the same",
+                tone="good" if (mend.seconds or 0.0) > 0 else "",
+            ),
+        )
+        if timed
+        else None,
         (right("communication"), lambda mend: difference_text(mend.difference.amount("operand bytes"))),
         (right("memory, about"), _memory_more),
         ("where", lambda mend: tuple(map(line, mend.lines[:_MOST_LINES])) or ""),
@@ -226,7 +227,9 @@ def mends_document(mends: Mends) -> Document:
         noun="mend",
     )
     single = "Each was tried alone: two together may save less than their sum."
-    blocks: list[Block] = [listed, *notes(single)] if mends.mends else [*notes(_none(mends))]
+    none = "Nothing to try: no finding suggests a change, and no logical dimension can be sharded another way."
+    none = f"None of the {plural(mends.tried, 'change')} tried makes it better." if mends.candidates else none
+    blocks: list[Block] = [listed, *notes(single)] if mends.mends else [*notes(none)]
     if mends.by_hand:
         left = len(mends.by_hand) - _MOST_BY_HAND
         more = f"; and {plural(left, 'other')}" if left > 0 else ""
@@ -242,20 +245,11 @@ def mends_document(mends: Mends) -> Document:
         )
         lead = plural(len(mends.not_offered), "change")
         blocks.append(section("Tried, and no better", refused, lead=lead, fold="closed", brief=True))
-    return Document(title=title, lead=(words(_tried(mends)),), blocks=tuple(blocks))
-
-
-def _tried(mends: Mends) -> str:
-    text = f"{mends.tried} of {plural(mends.candidates, 'change')} tried, {len(mends.mends)} worth making"
-    text += "" if mends.finished else "; not finished"
+    tried = f"{mends.tried} of {plural(mends.candidates, 'change')} tried, {len(mends.mends)} worth making"
+    tried += "" if mends.finished else "; not finished"
     step = next((mend.step for mend in mends.mends if mend.step), None)
-    return text + (f"; the step now takes {format_seconds(step)}" if step else "")
-
-
-def _none(mends: Mends) -> str:
-    if not mends.candidates:
-        return "Nothing to try: no finding suggests a change, and no logical dimension can be sharded another way."
-    return f"None of the {plural(mends.tried, 'change')} tried makes it better."
+    tried += f"; the step now takes {format_seconds(step)}" if step else ""
+    return Document(title=title, lead=(words(tried),), blocks=tuple(blocks))
 
 
 def _change(mend: Mend) -> Inline:
@@ -276,13 +270,6 @@ def _memory_more(mend: Mend) -> Inline:
         *((words(f"still {format_bytes(mend.over)} too large", tone="warn"),) if mend.over else ()),
     )
 
-
-def _step_saved(mend: Mend) -> Piece:
-    saved = mend.seconds or 0.0
-    return words(format_seconds(saved) if saved else "the same", tone="good" if saved > 0 else "")
-
-
-# A search's answer: the best plan, its runners-up, why this plan, the front, and what was dropped.
 
 _MOST_FRONT, _MOST_REASONS = 8, 8
 _ESTIMATED = (
@@ -313,7 +300,10 @@ def search_document(search: Search) -> Document:
             search.front,
             (wrapped("plan"), lambda each: each.text),
             (right("step"), lambda each: format_seconds(each.score.seconds)),
-            (right("memory, about"), _needed),
+            (
+                right("memory, about"),
+                lambda each: format_bytes(each.score.needs.total) + " (too much)" * (each.score.needs.fits is False),
+            ),
             first=_MOST_FRONT,
             noun="plan",
         )
@@ -357,33 +347,26 @@ def _headline(search: Search, best: Found) -> str:
     return text
 
 
-def _needed(each: Tried) -> str:
-    return format_bytes(each.score.needs.total) + (" (too much)" if each.score.needs.fits is False else "")
-
-
 def _offers(search: Search) -> Table:
+    def memory(each: Found) -> Piece:
+        if each.report.memory is not None:
+            return words(format_bytes(each.report.memory.takes))
+        return words(f"about {format_bytes(each.score.needs.total)}", tip=each.verdict)
+
+    def accepted(each: Found) -> Piece:
+        return words("yes" if each.accepted else "not asked", tone="good" if each.accepted else "bad", tip=each.verdict)
+
     return table(
         search.offers,
         ("", lambda each: words("★ best" if each is search.best else "", tone="good")),
         (wrapped("plan"), lambda each: each.text),
         (right("step"), lambda each: step_words(each.cost)),
-        (right("memory"), _planned),
+        (right("memory"), memory),
         ("level", lambda each: each.report.level),
-        ("accepted", _accepted),
+        ("accepted", accepted),
         marked=lambda each: each is search.best,
         noun="plan",
     )
-
-
-def _planned(each: Found) -> Piece:
-    if each.report.memory is not None:
-        return words(format_bytes(each.report.memory.takes))
-    return words(f"about {format_bytes(each.score.needs.total)}", tip=each.verdict)
-
-
-def _accepted(each: Found) -> Piece:
-    word, tone = ("yes", "good") if each.accepted else ("not asked", "bad")
-    return words(word, tone=tone, tip=each.verdict)
 
 
 def _floor(floor: Floor, best: Found) -> str:
@@ -410,8 +393,6 @@ def _why_nots(rows: Sequence[WhyNot]) -> tuple[Block, ...]:
     blocks = (other,) if other.rows else ()
     return (*blocks, *notes(f"The same result: {'; '.join(same)}." if same else ""))
 
-
-# Step time against memory.
 
 _WIDE, _HIGH, _LEFT, _TOP = 420.0, 240.0, 70.0, 10.0
 

@@ -45,32 +45,33 @@ from shardviz.view.values import LONGEST_NAME
 _MOST_TREE = 400
 
 
-# Logical dimensions.
-
-
 @document.register
 def of_dimensions(dimensions: Dimensions) -> Document:
     """A row for each dimension: its name, the size that must divide, how many array dimensions it has, and which."""
+
+    def members(each: Dimension) -> Piece:
+        """The first few, arguments first, each array's leaf once."""
+        names = list(map(str, each.members))
+        text = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+        return words(f"{text} (stacked, a scan runs over it)" if each.stacked else text, tip=", ".join(names))
+
+    def moved(each: Dimension) -> str:
+        more = f" and {len(each.moved) - 3} more places" if len(each.moved) > 3 else ""
+        places = f"{'; '.join(each.moved[:3])}{more}"
+        return f"if all of it is sharded, arrays are resharded at {places}" if each.moved else ""
+
     rows = table(
         dimensions,
         ("dimension", lambda each: words(each.name, strong=True)),
         (right("size"), lambda each: words(", ".join(map("{:,}".format, each.sizes)), tip="the sizes of its members")),
         (right("members"), lambda each: f"{len(each.members):,}"),
-        (wrapped("in"), lambda each: words(_members(each), tip=", ".join(map(str, each.members)))),
-        detail=lambda each: notes(_conflicts(each), _moved(each)),
+        (wrapped("in"), members),
+        detail=lambda each: notes(_conflicts(each), moved(each)),
         most=_MOST_TREE,
         noun="dimension",
     )
     heading = f"{plural(len(dimensions), 'logical dimension')}: each is sharded the same way wherever it occurs"
-    return Document(title=words(heading, quiet=True), blocks=(rows,))
-
-
-def _members(of: Dimension) -> str:
-    """The first few, arguments first, each array's leaf once."""
-    shown = [str(m) for m in of.members[:3]]
-    left = len(of.members) - len(shown)
-    names = ", ".join(shown) + (f" and {left:,} more" if left else "")
-    return f"{names} (stacked, a scan runs over it)" if of.stacked else names
+    return Document.of(rows, title=words(heading, quiet=True))
 
 
 def _conflicts(of: Dimension) -> str:
@@ -81,17 +82,6 @@ def _conflicts(of: Dimension) -> str:
     arrays = ", ".join(f"{path} in dimensions {' and '.join(map(str, d))}" for path, d in first)
     more = f" and {len(of.conflicts) - 4} more" if len(of.conflicts) > 4 else ""
     return f"an axis can shard an array only once, so one of these takes it: {arrays}{more}"
-
-
-def _moved(of: Dimension) -> str:
-    """Where arrays are resharded if all of it is sharded; empty where none is."""
-    if not of.moved:
-        return ""
-    more = f" and {len(of.moved) - 3} more places" if len(of.moved) > 3 else ""
-    return f"if all of it is sharded, arrays are resharded at {'; '.join(of.moved[:3])}{more}"
-
-
-# Rules: what each matches and wins, and what no rule matches.
 
 
 @document.register
@@ -142,17 +132,11 @@ def _names(names: Sequence[str], most: int, specs: Sequence[Spec | None] = ()) -
         yield words(f", … and {len(names) - most} more")
 
 
-# Why a function was compiled again.
-
-
 @document.register
 def of_recompilation(recompilation: Recompilation) -> Document:
     """The verdict, and what differs."""
     title = words(f"{recompilation.name}: {recompilation.verdict}", strong=True)
     return Document(title=title, blocks=notes(*recompilation.reasons))
-
-
-# A file that jax.export wrote: its arguments and results, and what it was made for.
 
 
 @document.register
@@ -166,32 +150,26 @@ def of_export(export: LoadedExport) -> Document:
         (wrapped("in this file"), lambda fact: fact[1]),
         name="facts",
     )
-    blocks = (
-        _arrays("Arguments", record.arguments),
-        _arrays("Results", record.results),
-        facts,
-    )
+    blocks = _arrays("Arguments", record.arguments), _arrays("Results", record.results), facts
     return Document(title=title, lead=(over,), blocks=blocks, mesh=record.mesh)
 
 
 def _arrays(title: str, arrays: Sequence[ExportedArray]) -> Block:
     if not arrays:
         return paragraph(f"{title}: none")
+
+    def cut(array: ExportedArray) -> Piece:
+        if array.kept and array.spec is not None:
+            return spec(array.spec)
+        return words(shorten(array.sharding, 60) or "not stated" if array.kept else "not used", quiet=True)
+
     rows = table(
         arrays,
         ("name", lambda array: words(shorten(array.name, LONGEST_NAME), tip=array.name)),
         ("type and shape", lambda array: code(f"{array.dtype} [{', '.join(array.shape)}]")),
-        ("spec", _cut),
+        ("spec", cut),
     )
     return section(f"{title}: {len(arrays)}", rows)
-
-
-def _cut(array: ExportedArray) -> Piece:
-    if not array.kept:
-        return words("not used", quiet=True)
-    if array.spec is not None:
-        return spec(array.spec)
-    return words(shorten(array.sharding, 60) or "not stated", quiet=True)
 
 
 def _facts(record: ExportRecord) -> Iterator[tuple[str, str]]:

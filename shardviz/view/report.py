@@ -127,10 +127,8 @@ def differences_section(differences: Sequence[LevelDifference]) -> Section:
     return section("Where the levels differ", *notes(explained), rows, lead=lead, fold="closed", brief=True)
 
 
-# Findings.
-
 _MARKS = {"error": "✗", "warning": "⚠", "note": "ℹ"}
-_TONES = {"error": "bad", "warning": "warn"}
+TONES = {"error": "bad", "warning": "warn"}
 _MOST_TRIED = 3
 _UNITS = {"seconds": format_seconds, "bytes": format_bytes, "flops": format_flops}
 
@@ -146,16 +144,25 @@ def findings_document(findings: Findings) -> Document:
 @document.register
 def finding_document(finding: Finding) -> Document:
     """A finding with all its numbers."""
+
+    def amount(item: tuple[str, float]) -> str:
+        name, number = item
+        if name.startswith("share"):
+            return f"{number:.2%}"
+        whole = (lambda n: f"{n:,.0f}") if number == int(number) else format_number
+        return next((form for unit, form in _UNITS.items() if name.endswith(unit)), whole)(number)
+
     numbers = table(
         finding.numbers.items(),
         ("", lambda item: item[0].replace("_", " ")),
-        (right(), lambda item: _amount(*item)),
+        (right(), amount),
         caption="in numbers",
     )
-    return Document(
+    return Document.of(
+        _detail(finding, most=len(finding.mends)),
+        numbers if finding.numbers else None,
         title=(_severity(finding), words(finding.text, strong=True)),
         lead=((code(finding.rule, quiet=True), *_where(finding, ())),),
-        blocks=(*_detail(finding, most=len(finding.mends)), *((numbers,) if finding.numbers else ())),
     )
 
 
@@ -181,7 +188,7 @@ def findings_table(findings: Sequence[Finding], values: Collection[str] = ()) ->
 
 def _severity(finding: Finding) -> Piece:
     mark = _MARKS.get(finding.severity, "")
-    return words(f"{mark} {finding.severity}".strip(), tone=_TONES.get(finding.severity, ""), tip=finding.rule)
+    return words(f"{mark} {finding.severity}".strip(), tone=TONES.get(finding.severity, ""), tip=finding.rule)
 
 
 def _where(finding: Finding, values: Collection[str]) -> tuple[Piece, ...]:
@@ -210,16 +217,6 @@ def _tries(mends: Sequence[Suggestion]) -> list[str]:
         for mend in mends
     )
     return list(tries)
-
-
-def _amount(name: str, number: float) -> str:
-    if name.startswith("share"):
-        return f"{number:.2%}"
-    form = next((form for unit, form in _UNITS.items() if name.endswith(unit)), None)
-    return form(number) if form is not None else f"{number:,.0f}" if number == int(number) else format_number(number)
-
-
-# Memory.
 
 
 def fit_text(memory: Memory) -> str:
@@ -296,8 +293,6 @@ def alive_table(report: Report, alive: Sequence[Alive], *, bars: bool = False, n
         name=name,
     )
 
-
-# What it computes: from where its FLOPs and its memory traffic are.
 
 PHASES: tuple[str, ...] = ("forward", "rematerialised", "backward", "update")
 _SAME = 1.005

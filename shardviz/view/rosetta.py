@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -182,16 +183,13 @@ def _letters(each: Said) -> tuple[Block, ...]:
     return (pieces,) if pieces.rows else ()
 
 
-# The explorer's pane: a value's sharding, and whatever a person pastes, read.
-
-
 def value_rosetta(report: Report, name: str, remark: str = "") -> Document:
     """A value's sharding in every notation, or why there is none to show; `remark` is about which value it is."""
     value = found_value(report, name)[1]
     if value is None:
         none = remark or "Select a value to see its sharding in every notation, or paste one above."
         return Document(blocks=(paragraph(none, quiet=True),))
-    what = (code(_named(value), strong=True), shape(value.shape, dtype=value.dtype))
+    what = (code(value.label or value.name, strong=True), shape(value.shape, dtype=value.dtype))
     try:
         shown = told(ShownRosetta(sharding_of(value, report.mesh)), MOST_ON_PAGE)
     except ShardvizError as error:
@@ -226,12 +224,13 @@ def read_rosetta(report: Report, name: str, text: str) -> PastedSharding:
         try:
             cut = cut.with_rank(len(value.shape))
             holds = _holds(layout(value.shape, cut, report.mesh), value)
-            same = _is_cut_so(value, cut, report.mesh)
+            with suppress(ShardvizError):  # nothing says how it is sharded
+                same = cut.same_as(sharding_of(value, report.mesh))
             apply = "" if same else _spec_for(cut, role, value)
         except ShardvizError as error:
             why = str(error)
     pieces = [_cut(cut), words(f"on {report.mesh}" if report.mesh.names else "on a mesh with no axes", quiet=True)]
-    what = [] if value is None else [code(_named(value), strong=True)]
+    what = [] if value is None else [code(value.label or value.name, strong=True)]
     if holds:
         pieces += [words("·", quiet=True), *what, words(f": {holds}", quiet=True)]
     blocks = [paragraph(*pieces, name="read-is")]
@@ -249,17 +248,6 @@ def read_rosetta(report: Report, name: str, text: str) -> PastedSharding:
         same=same,
         apply=apply,
     )
-
-
-def _named(value: Value) -> str:
-    return value.label or value.name
-
-
-def _is_cut_so(value: Value, cut: Sharding, mesh: DeviceMesh) -> bool:
-    try:
-        return cut.same_as(sharding_of(value, mesh))
-    except ShardvizError:  # nothing says how it is sharded
-        return False
 
 
 def _holds(cut: Layout, value: Value) -> str:
@@ -281,8 +269,8 @@ def _spec_for(cut: Sharding, role: str, value: Value) -> str:
         raise SpecError(written.why)
     if role == "intermediate":
         raise SpecError(
-            f"{_named(value)} is an intermediate, whose sharding follows from the arguments'; select an argument or an "
-            "output to apply this to"
+            f"{value.label or value.name} is an intermediate, whose sharding follows from the arguments'; select an "
+            "argument or an output to apply this to"
         )
     if any(cut.open):
         raise SpecError("it leaves a dimension to the compiler, which an argument's or output's spec cannot")

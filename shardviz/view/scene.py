@@ -242,7 +242,7 @@ def _side(cut: Layout, d: int | None) -> Side:
     return Side(dimension=d, size=cut.shape[d], shard=cut.shard_shape[d], axes=axes, cells=cut.ways[d])
 
 
-def coarsen(scene: Scene, *, rows: int, columns: int, panels: int) -> Scene:
+def coarsen(scene: Scene, rows: int, columns: int, panels: int) -> Scene:
     """A scene with at most so many cells each way: neighbouring tiles are merged where there are more."""
     counts = [side.cells for side in scene.sides]
     by = [1] * len(scene.depth)
@@ -261,9 +261,6 @@ def coarsen(scene: Scene, *, rows: int, columns: int, panels: int) -> Scene:
 
 def _factor(count: int, limit: int) -> int:
     return next(k for k in range(1, count + 1) if count % k == 0 and count // k <= limit)
-
-
-# The numbers of a small array, shard by shard.
 
 
 def number(value: Any) -> str:
@@ -304,9 +301,6 @@ def contents(scene: Scene, values: np.ndarray | None) -> list[list[str]]:
     return [shard_lines(values, scene.layout.index(int(device))) for device in holders]
 
 
-# Who holds the same, and who stands in a line with whom.
-
-
 def copies_along(cut: Layout) -> tuple[str, ...]:
     """The mesh axes along which devices hold the same data."""
     told_apart = {axis_name(a) for a in (*cut.unreduced, *cut.manual)}
@@ -317,17 +311,6 @@ def copies_along(cut: Layout) -> tuple[str, ...]:
         if size > 1 and name not in told_apart and not cut.maximal
         if (starts == np.take(starts, [0], axis=place)).all()
     )
-
-
-def group_along(cut: Layout, device: int, axis: int) -> list[int]:
-    """The places of a device and of the devices that differ from it along one axis only."""
-    sizes = cut.mesh.sizes
-    at: list[Any] = list(np.unravel_index(device, sizes))
-    at[axis] = slice(None)
-    return np.arange(cut.mesh.size).reshape(sizes)[tuple(at)].tolist()
-
-
-# A shard map in words.
 
 
 def describe(scene: Scene) -> str:

@@ -63,11 +63,12 @@ from shardviz.view.picture import (
     Picture,
     Role,
     Shape,
+    group_along,
     picture,
     shifted,
     text_wide,
 )
-from shardviz.view.scene import Scene, Side, build_scene, coarsen, contents, copies_along, describe, group_along, notes
+from shardviz.view.scene import Scene, Side, build_scene, coarsen, contents, copies_along, describe, notes
 from shardviz.view.show import Shown, ShownChange, ShownTree
 
 MOST = 1280.0
@@ -88,15 +89,10 @@ def shard_map(shown: Shown, device: int = -1, room: float | None = None) -> Pict
     for none). The finest picture within 1,280 pixels each way; its `coarser` gives those with fewer cells. With
     so many pixels of `room` across the letters are larger: a cell of many devices names the first, its tip all."""
     fine = build_scene(shown.layout)
-    scenes: dict[tuple[int, ...], Scene] = {}  # many limits give the same cells
-    pictures: dict[tuple[int, ...], Picture] = {}
-
-    def merged(rows: int, columns: int, grids: int) -> Scene:
-        few = coarsen(fine, rows=rows, columns=columns, panels=grids)
-        return scenes.setdefault(few.held.shape, few)
+    pictures: dict[tuple[int, ...], Picture] = {}  # many limits give the same cells
 
     def coarser(*limits: int) -> Picture:
-        few = merged(*limits)
+        few = coarsen(fine, *limits)
         if few.held.shape not in pictures:
             pictures[few.held.shape] = replace(_drawn(few, device, room=room), coarser=coarser)
         return pictures[few.held.shape]
@@ -105,7 +101,7 @@ def shard_map(shown: Shown, device: int = -1, room: float | None = None) -> Pict
         first = replace(_drawn(fine, device, inside), coarser=coarser)
         if max(first.width, first.height) <= MOST:
             return first
-    return coarser(*next((limits for limits in LIMITS if _fits(merged(*limits), room)), LIMITS[-1]))
+    return coarser(*next((limits for limits in LIMITS if _fits(coarsen(fine, *limits), room)), LIMITS[-1]))
 
 
 @picture.register
@@ -162,9 +158,6 @@ def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
 @picture.register
 def _(shown: ShownTree, kind: str = "") -> Picture:
     return picture(shown.chosen, kind)
-
-
-# What there is to say besides.
 
 
 @document.register
@@ -247,7 +240,7 @@ def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...
         ("along", lambda axis: axes((axis[1],))),
         (
             "its group",
-            lambda axis: f"{axis[2]} devices: {device_ranges(ids[group_along(cut, device, axis[0])])}",
+            lambda axis: f"{axis[2]} devices: {device_ranges(ids[group_along(mesh, device, axis[0])])}",
         ),
         ("holds", lambda axis: _shared(cut, axis[1] in along)),
         (wrapped("a device sends in a step"), lambda axis: _moved(report, axis[1])),
@@ -280,9 +273,6 @@ def _moved(report: Report, name: str) -> Piece:
     most = sorted(sums.items(), key=lambda item: -item[1])[:4]
     text = ", ".join(f"{kind} {format_bytes(size)}{beside}" for (kind, beside), size in most)
     return words(text or "nothing", quiet=not text)
-
-
-# The panels of a map.
 
 
 def _drawn(scene: Scene, device: int, inside: Sequence[Sequence[str]] = (), room: float | None = None) -> Picture:
@@ -438,8 +428,8 @@ def _past(side: Side) -> tuple[float, ...]:
 
 def _outlines(scene: Scene, grids: Sequence[Grid], device: int) -> Iterator[Lines]:
     """The cell of a device, and those of its group along each axis; copies, all in its own cell, are outlined in it."""
-    cut, mesh = scene.layout, scene.mesh
-    groups = [(n, group_along(cut, device, n)) for n in range(len(mesh.names)) if mesh.sizes[n] > 1]
+    mesh = scene.mesh
+    groups = [(n, group_along(mesh, device, n)) for n in range(len(mesh.names)) if mesh.sizes[n] > 1]
     own = np.asarray((scene.devices == mesh.ids()[device]).any(axis=-1))
     for axis, places in ((None, [device]), *groups):
         wanted = np.asarray(np.isin(scene.devices, mesh.ids()[places]).any(axis=-1))

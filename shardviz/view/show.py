@@ -134,9 +134,6 @@ class Undecided(SpecError):
         self.why = why
 
 
-# What is asked for.
-
-
 def show(
     array_or_shape: Any,
     spec: Any = None,
@@ -266,9 +263,6 @@ def _is_spec(thing: Any) -> bool:
     return not isinstance(thing, dict | list)
 
 
-# What `show` is given, read.
-
-
 def read_known(array: Any, spec: Any = None, mesh: Any = None, *, name: str = "") -> Shown | None:
     """As `read_one`; None where nobody has said yet how the array is sharded."""
     try:
@@ -296,8 +290,12 @@ def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: s
         sharding = Sharding.from_spec(sharding or Spec(), DeviceMesh.of(mesh), len(shape), manual=array_or_shape.manual)
     if not is_plain(sharding) and not isinstance(sharding, Sharding):
         sharding, mesh = read_sharding(sharding, mesh, len(shape)), None
-    if isinstance(sharding, Sharding) and (unknown := _undecided(sharding)):
-        raise Undecided(what, unknown)
+    if isinstance(sharding, Sharding):
+        decided = sharding.unreduced or sharding.manual or sharding.replicated or any(n > 1 for n in sharding.tiles)
+        if sharding.unknown:
+            raise Undecided(what, _THE_COMPILER)
+        if sharding.open and all(sharding.open) and not decided and sharding.mesh.size > 1:
+            raise Undecided(what, _ALL_OPEN)
     cut = layout(shape, sharding, mesh)
     return Shown(cut, title, dtype, _values(array_or_shape))
 
@@ -389,8 +387,6 @@ def _values(array: Any) -> np.ndarray | None:
     return np.asarray(array)
 
 
-# Who decides, where nobody has said yet how an array is cut.
-
 _THE_COMPILER = (
     "the compiler has not decided its sharding yet: the partitioner decides, unless a constraint "
     "(jax.lax.with_sharding_constraint) does"
@@ -417,11 +413,3 @@ def _traced(axes: Sequence[str]) -> str:
         f"it is a traced value, whose type says nothing about the Auto {'axis' if len(axes) == 1 else 'axes'} "
         f"{', '.join(axes)}: there the compiler's partitioner decides; sv.analyze shows it"
     )
-
-
-def _undecided(record: Sharding) -> str:
-    """Why a sharding says nothing about where the array lies; empty where it does."""
-    if record.unknown:
-        return _THE_COMPILER
-    decided = record.unreduced or record.manual or record.replicated or any(n > 1 for n in record.tiles)
-    return _ALL_OPEN if record.open and all(record.open) and not decided and record.mesh.size > 1 else ""

@@ -7,6 +7,7 @@ Beside a line stands its share of the step, as a bar: of its seconds where there
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 from shardviz.costs.step_cost import StepCost
@@ -43,6 +44,7 @@ _HOT = 0.5  # of the line that takes longest
 _PHASES = {"forward": "fwd", "backward": "bwd", "rematerialised": "remat", "update": ""}
 _LATER = ("transpose(", "rematted_computation")
 _COLUMNS = (Column("", right=True), Column(""), Column(""), Column("", right=True))
+_TAKEN = "compute and communication of this line in a step", "sent by each device in a step"
 _COMPUTE = "matrix products of this line, forward, backward and recomputed, in a step"
 
 
@@ -51,7 +53,8 @@ def source_pane(report: Report, cost: StepCost | None = None) -> Document:
     values, collectives = _by_line(report.intermediates), _by_line(report.collectives)
     computes = {} if cost is None else cost.compute_by_line()
     works = work_lines(cost)
-    moves = {at: _weight(total_of(each), cost) for at, each in collectives.items()}
+    weigh = attrgetter("sent_bytes" if cost is None else "seconds")  # what collectives take
+    moves = {at: weigh(total_of(each)) for at, each in collectives.items()}
     most = max((moves.get(at, 0.0) + computes.get(at, 0.0) for at in {*moves, *computes}), default=0.0) or 1.0
     blocks: list[Block] = []
     left = MOST_LINES
@@ -74,7 +77,8 @@ def source_pane(report: Report, cost: StepCost | None = None) -> Document:
             amount = computed + moves.get(at, 0.0)
             line = code(text, quiet=frame is None, tip=text.strip())
             selects = None if frame is None else ("line", frame.short)
-            taken = _amount(amount, cost, hot=amount > _HOT * most)
+            hot, form = amount > _HOT * most, format_bytes if cost is None else format_seconds
+            taken = words(form(amount), strong=hot, quiet=not hot, tip=_TAKEN[cost is None]) if amount else ""
             rows.append(row(words(str(n), quiet=True), bar(parts), line, taken, detail=below, selects=selects))
         if rows:
             table = Table(
@@ -99,19 +103,6 @@ def _by_line(placed: Iterable[_Placed]) -> dict[tuple[str, int], list[_Placed]]:
     return lines
 
 
-def _weight(total: CollectiveTotal, cost: StepCost | None) -> float:
-    """What collectives take: seconds, or without a cost the bytes that a device sends."""
-    return total.sent_bytes if cost is None else total.seconds
-
-
-def _amount(amount: float, cost: StepCost | None, hot: bool) -> Piece:
-    """What a line takes of the step: seconds, or without a cost the bytes that each device sends."""
-    if not amount:
-        return words("")
-    tip = "sent by each device in a step" if cost is None else "compute and communication of this line in a step"
-    return words(format_bytes(amount) if cost is None else format_seconds(amount), strong=hot, quiet=not hot, tip=tip)
-
-
 def _share(computed: float, most: float, collectives: Sequence[Collective], cost: StepCost | None) -> list[Part]:
     """A line's share of the longest line: its compute, then its communication over which axes."""
     parts = []
@@ -119,7 +110,7 @@ def _share(computed: float, most: float, collectives: Sequence[Collective], cost
         parts.append(Part(share=computed / most, role="work", tip=f"{format_seconds(computed)} of compute in a step"))
     kind = "communication as partitioned" if cost is not None and cost.as_run else "communication"
     for total in sum_collectives(collectives, "axes"):
-        moved = _weight(total, cost)
+        moved = total.sent_bytes if cost is None else total.seconds
         tip = f"{total.label}: {format_bytes(total.sent_bytes)} sent by each device in a step"
         if cost is not None:
             tip = f"{format_seconds(moved)} of {kind} over {tip}"

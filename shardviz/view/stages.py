@@ -6,6 +6,7 @@ to the line of the person's source that it comes from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -66,17 +67,16 @@ def _changes(old: tuple[StageLine, ...], new: tuple[StageLine, ...]) -> list[Lin
 def _chosen(every: Sequence[LineChange], lines: Sequence[StageLine], query: Query, differs: bool) -> list[LineChange]:
     asked, line = str(query.get("find") or "").lower().split(), query.get("line") or ""
     only = differs and query.get("only")
-    if asked or line:
-        return [c for c in every if _has(c, lines, asked, line) and not (only and c.kind == "same")]
-    places = [n for n, change in enumerate(every) if change.kind != "same"]
-    near = {n + off for n in places for off in range(-_AROUND, _AROUND + 1)}
-    return [change for n, change in enumerate(every) if not only or n in near]
+    if not asked and not line:
+        places = [n for n, change in enumerate(every) if change.kind != "same"]
+        near = {n + off for n in places for off in range(-_AROUND, _AROUND + 1)}
+        return [change for n, change in enumerate(every) if not only or n in near]
 
+    def has(change: LineChange) -> bool:
+        at = _at(change, lines)
+        return (not line or at == line) and all(word in f"{change.text} {at}".lower() for word in asked)
 
-def _has(change: LineChange, lines: Sequence[StageLine], asked: Sequence[str], line: str) -> bool:
-    at = _at(change, lines)
-    text = f"{change.text} {at}".lower()
-    return (not line or at == line) and all(word in text for word in asked)
+    return [change for change in every if has(change) and not (only and change.kind == "same")]
 
 
 def _at(change: LineChange, lines: Sequence[StageLine]) -> str:
@@ -84,19 +84,15 @@ def _at(change: LineChange, lines: Sequence[StageLine]) -> str:
 
 
 def _counted(every: Sequence[LineChange], against: str) -> list[Piece]:
-    kinds = [change.kind for change in every]
-    new, gone, other = (kinds.count(kind) for kind in ("new", "gone", "other"))
-    if not new + gone + other:
+    counts = Counter(change.kind for change in every)
+    told = [
+        words(f"{_MARKS[kind][0]} {plural(counts[kind], 'line')} {what}", tone=_MARKS[kind][1])
+        for kind, what in (("new", "new"), ("gone", "gone"), ("other", "changed"))
+        if counts[kind]
+    ]
+    if not told:
         return [words(f"the same as {against}, except for the numbers of values", quiet=True)]
-    pieces = [words(f"compared with {against}:", quiet=True)]
-    for mark, count, what, tone in (
-        ("+", new, "new", "good"),
-        ("−", gone, "gone", "bad"),
-        ("~", other, "changed", "warn"),
-    ):
-        if count:
-            pieces.append(words(f"{mark} {plural(count, 'line')} {what}", tone=tone))
-    return pieces
+    return [words(f"compared with {against}:", quiet=True), *told]
 
 
 def _row(change: LineChange, lines: Sequence[StageLine]) -> Row:

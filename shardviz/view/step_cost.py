@@ -4,13 +4,13 @@ number is from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from shardviz.costs import CollectiveTime, time_of
 from shardviz.costs.step_cost import Needs, StepCost
 from shardviz.errors import ShardvizError
-from shardviz.records import Collective, Frame
+from shardviz.records import Frame
 from shardviz.records.amounts import (
     format_bytes,
     format_count,
@@ -38,7 +38,6 @@ from shardviz.view.document import (
     mesh_axes,
     nbytes,
     notes,
-    paragraph,
     right,
     row,
     seconds,
@@ -80,9 +79,6 @@ def step_cost_document(cost: StepCost) -> Document:
     lead = (words("mesh"), mesh_axes(cost.mesh), words(f"; {level_words(cost)}"))
     title = (words(cost.program, strong=True), words(f"on {cost.machine}"))
     return Document(title=title, lead=(lead,), blocks=tuple(blocks), mesh=cost.mesh)
-
-
-# How long a step takes.
 
 
 def headline(cost: StepCost) -> str:
@@ -151,6 +147,13 @@ def times_table(cost: StepCost) -> Table:
     """Compute, HBM traffic and communication, then each of its sets of mesh axes; the arithmetic beside each."""
     step, moved, counted = cost.step, cost.by("axes"), cost.flops is not None
     longest = max(step.compute, step.memory, step.communication) or 1.0
+
+    def formulas(moved: CollectiveTotal) -> tuple[Block, ...]:
+        """The arithmetic of what takes longest over some mesh axes."""
+        alike = [a for a in cost.by("alike") if a.axes == moved.axes and a.whole_seconds is not None]
+        more = f"and {len(alike) - _MOST_FORMULAS} more" if len(alike) > _MOST_FORMULAS else ""
+        return notes(*map(run_formula, alike[:_MOST_FORMULAS]), more)
+
     least = cost.report.cost.at_least if cost.report.cost else ""
     computed = least + " + ".join(s.formula for s in step.computing) if counted else f"not known at level {cost.level}"
     read = f"{hbm_word(cost)}{step.moving.formula}: {cost.hbm_formula}"
@@ -169,7 +172,7 @@ def times_table(cost: StepCost) -> Table:
             seconds(m.seconds),
             bar([Part(share=m.seconds / longest, axes=m.axes)]),
             moved_words(m),
-            detail=[paragraph(text, quiet=True) for text in _formulas(cost, m)],
+            detail=formulas(m),
         )
         for m in moved
     ]
@@ -187,33 +190,30 @@ def bounds_table(cost: StepCost) -> Table:
     """The step, and its time if all overlapped or no communication did, with their parts."""
     most = max(cost.upper or cost.step.upper, cost.lower, cost.step.seconds) or 1.0
     longer, name = max((cost.step.compute, "compute"), (cost.step.memory, "HBM traffic"))
-    room = Part(share=cost.lower / most, role="room")
-    work = Part(share=longer / most, role="work", tip=name)
+    room = lambda seconds: [Part(share=seconds / most, role="room")]  # noqa: E731
     moved = [Part(share=m.seconds / most, axes=m.axes, tip=m.label) for m in cost.by("axes")]
     upper = format_seconds(cost.step.upper if cost.upper is None else cost.upper)
     whole = words("no overlap", tip="no communication overlaps with work on the chip")
     bounds = (
-        (words("full overlap"), format_seconds(cost.lower), [room]),
-        (words("predicted", strong=True), step_words(cost), [Part(share=cost.step.seconds / most, role="room")]),
-        (whole, ("at least " if cost.upper is None else "") + upper, [work, *moved]),
+        (words("full overlap"), format_seconds(cost.lower), room(cost.lower)),
+        (words("predicted", strong=True), step_words(cost), room(cost.step.seconds)),
+        (
+            whole,
+            ("at least " if cost.upper is None else "") + upper,
+            [Part(share=longer / most, role="work", tip=name), *moved],
+        ),
     )
-    return table(
-        bounds,
-        ("", lambda bound: bound[0]),
-        (right("in a step"), lambda bound: words(bound[1], strong=True)),
-        ("", lambda bound: bar(bound[2])),
-        name="step-bounds",
-    )
+    amounts = [(what, words(amount, strong=True), parts) for what, amount, parts in bounds]
+    return _bars(amounts, "in a step", name="step-bounds")
+
+
+def _bars(rows: Iterable[tuple[Piece, Piece, Sequence[Part]]], head: str = "", *, name: str) -> Table:
+    """Rows of what there is, how much, and as a bar."""
+    what, amount, bars = (lambda each: each[0]), (lambda each: each[1]), (lambda each: bar(each[2]))
+    return table(rows, ("", what), (right(head), amount), ("", bars), name=name)
 
 
 _MOST_FORMULAS = 4
-
-
-def _formulas(cost: StepCost, moved: CollectiveTotal) -> list[str]:
-    """The arithmetic of what takes longest over some mesh axes."""
-    alike = [a for a in cost.by("alike") if a.axes == moved.axes and a.whole_seconds is not None]
-    more = [f"and {len(alike) - _MOST_FORMULAS} more"] if len(alike) > _MOST_FORMULAS else []
-    return [*(run_formula(a) for a in alike[:_MOST_FORMULAS]), *more]
 
 
 def run_formula(alike: CollectiveTotal) -> str:
@@ -284,8 +284,6 @@ def as_run_words(cost: StepCost) -> str:
     return f"{text}: {format_seconds(cost.step.communication)}; as partitioned {partitioned}"
 
 
-# What it holds.
-
 PARTS = {
     "arguments": "what is passed to the step",
     "outputs": "results, without those that reuse the memory of a donated argument",
@@ -344,16 +342,7 @@ def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "
         left, room = usable - total, lambda size: [Part(share=size / longest, role="room")]
         rows.append((words("to spare" if left >= 0 else "too much"), nbytes(abs(left)), room(abs(left))))
         rows.append((words("usable", strong=True), nbytes(usable, strong=True), room(usable)))
-    return table(
-        rows,
-        ("", lambda part: part[0]),
-        (right(), lambda part: part[1]),
-        ("", lambda part: bar(part[2])),
-        name="memory-parts",
-    )
-
-
-# What its collectives take.
+    return _bars(rows, name="memory-parts")
 
 
 def run_words(alike: CollectiveTotal) -> str:
@@ -383,10 +372,29 @@ def longest_section(cost: StepCost, waits: bool = False) -> Section:
             return line(first, cost.report.source)
         return replace(words(where(same), quiet=True), selects=("line", first.short) if first else None)
 
+    def time(same: CollectiveTotal) -> CollectiveTime | None:
+        try:
+            return time_of(same.collectives[0], cost.placement, cost.machine, exact=cost.exact)
+        except ShardvizError:
+            return None
+
     def detail(same: CollectiveTotal) -> Iterator[Block]:
-        first = same.collectives[0]
-        yield from notes(first.formula or "")
-        yield from _bounds(cost, first) if waits else ()
+        """The formula, and every bound of a run's time where there are several."""
+        yield from notes(same.collectives[0].formula or "")
+        timed = time(same) if waits else None
+        if timed is not None and len(timed.terms) > 1:
+            yield table(
+                timed.terms,
+                ("bound", lambda term: words(term.bound, tip=term.source)),
+                (right(), lambda term: seconds(term.seconds)),
+                (wrapped(), lambda term: term.formula),
+            )
+
+    def waits_for(same: CollectiveTotal) -> Piece:
+        timed = time(same)
+        if timed is not None and timed.bound == "latency":
+            return words("latency floor", tone="warn", tip="so few bytes that latency dominates")
+        return words("") if timed is None else words(timed.bound, quiet=True, tip="the bandwidth that bounds it")
 
     rows = table(
         alike,
@@ -394,7 +402,7 @@ def longest_section(cost: StepCost, waits: bool = False) -> Section:
         (right("runs × each"), run_words),
         ("kind", lambda same: words(same.kinds[0], strong=True, tip=", ".join(c.name for c in same.collectives))),
         ("over", lambda same: axes(same.axes, tip=same.collectives[0].groups)),
-        ("waits for", lambda same: _waits_for(cost, same.collectives[0])) if waits else None,
+        ("waits for", waits_for) if waits else None,
         (wrapped("line"), lines),
         detail=detail,
         selects=lambda same: ("collective", same.collectives[0].name),
@@ -407,39 +415,6 @@ def longest_section(cost: StepCost, waits: bool = False) -> Section:
     count = plural(len(cost.collectives), "collective").capitalize()
     title = f"{count}, the longest in a step first; identical ones share a row"
     return section(title, rows, fold="open" if len(alike) <= 16 else "closed")
-
-
-def _waits_for(cost: StepCost, c: Collective) -> Piece:
-    time = _time_of(cost, c)
-    if time is None:
-        return words("")
-    if time.bound == "latency":
-        return words("latency floor", tone="warn", tip="so few bytes that latency dominates")
-    return words(time.bound, quiet=True, tip="the bandwidth that bounds it")
-
-
-def _bounds(cost: StepCost, c: Collective) -> tuple[Block, ...]:
-    """Every bound of a run's time, where there are several."""
-    time = _time_of(cost, c)
-    if time is None or len(time.terms) < 2:
-        return ()
-    bounds = table(
-        time.terms,
-        ("bound", lambda term: words(term.bound, tip=term.source)),
-        (right(), lambda term: seconds(term.seconds)),
-        (wrapped(), lambda term: term.formula),
-    )
-    return (bounds,)
-
-
-def _time_of(cost: StepCost, c: Collective) -> CollectiveTime | None:
-    try:
-        return time_of(c, cost.placement, cost.machine, exact=cost.exact)
-    except ShardvizError:
-        return None
-
-
-# What it computes, and where the numbers are from.
 
 
 def work_lines(cost: StepCost | None) -> dict[tuple[str, int], Frame]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -203,8 +204,6 @@ def _critical(timeline: Timeline) -> Iterator[Section]:
     yield section("What would make the step shorter", saved, lead=lead)
 
 
-# The picture.
-
 _WIDE, _HIGH, _STEP, _TOP = 820.0, 16.0, 22.0, 4.0
 _BAND = 14.0  # pixels of a row of loops
 _HELD = 64.0  # pixels of the memory's curve
@@ -303,11 +302,7 @@ def timeline_picture(timeline: Timeline, kind: str = "") -> Picture:
         alt=f"Lanes of a step of {total}: {spent}{held}.",
         axes=timeline.mesh.names,
         keys=looks_of(timeline),
-        notes=(
-            f"based on {timeline.rests_on}",
-            "waits are paler",
-            *((STRETCHED,) if stretch.loops else ()),
-        ),
+        notes=(f"based on {timeline.rests_on}", "waits are paler", *(STRETCHED,) * bool(stretch.loops)),
     )
 
 
@@ -318,20 +313,12 @@ def _loop(loop: Loop, left: float, rate: float, bottom: float) -> Iterator[Shape
     """A bar above the lanes as long as the loop, with how many trips it stands for, and the loop's begin and end."""
     x, end, y = left + loop.begin * rate, left + loop.end * rate, _TOP + _BAND * loop.depth
     text = f"× {loop.trips:,}"
-    yield Rects(
-        x=(x,),
-        y=(y + 1,),
-        wide=max(end - x, _LEAST),
-        high=_BAND - 3,
-        fill="shade",
-        tip="{}",
-        told=((loop.words,),),
-        layer=2,
-    )
+    told = ((loop.words,),)
+    wide = max(end - x, _LEAST)
+    yield Rects(x=(x,), y=(y + 1,), wide=wide, high=_BAND - 3, fill="shade", tip="{}", told=told, layer=2)
     if end - x > text_wide(text):
-        yield Labels(
-            at=(((x + end) / 2, y + _BAND / 2),), texts=(text,), align="middle", size="small", ink="quiet", layer=2
-        )
+        look: dict[str, Any] = {"align": "middle", "size": "small", "ink": "quiet", "layer": 2}
+        yield Labels(at=(((x + end) / 2, y + _BAND / 2),), texts=(text,), **look)
     if not loop.depth:
         yield Lines(lines=tuple(((at, y + 1), (at, bottom)) for at in (x, end)), stroke="line", dash=2, layer=2)
 
@@ -358,13 +345,8 @@ def _held(
     yield Labels(at=((left - 8, bottom - _HELD / 2 + 6),), texts=("memory",), align="end")
     (at,) = stretch([memory.peak_begin])
     place = min(max(left + at * rate, left + 40), left + _WIDE - 40)
-    yield Labels(
-        at=((place, high[memory.peak] - 6),),
-        texts=(format_bytes(memory.peak),),
-        align="middle",
-        size="small",
-        halo=True,
-    )
+    at, text = (place, high[memory.peak] - 6), format_bytes(memory.peak)
+    yield Labels(at=(at,), texts=(text,), align="middle", size="small", halo=True)
     if memory.usable is not None and memory.usable <= top:
         level = high[memory.usable]
         yield Lines(lines=(((left, level), (left + _WIDE, level)),), stroke="quiet", dash=1, tip="usable memory")
@@ -418,16 +400,14 @@ def look_of(timeline: Timeline, event: Event) -> LegendKey:
     if event.lane not in (COMPUTE, COPIES, *HOST) and len(names) == 1:
         number = timeline.mesh.names.index(name := names.pop())
         return LegendKey(text=f"over {name}", fill=number, hatch=number)
-    if event.bound == "FLOPs":
-        return LegendKey(text="bound by FLOPs", fill="work")
-    if event.bound == "HBM":
-        return LegendKey(text="bound by HBM", fill="muted", hatch=_OWN_HATCH)
-    if event.bound == "launch":
-        return LegendKey(text="bound by launches", fill="rematerialised")
-    return LegendKey(text="several axes or other links", fill="rematerialised")
+    return _BOUNDS.get(event.bound, LegendKey(text="several axes or other links", fill="rematerialised"))
 
 
-_OWN_HATCH = 4  # mesh axes have those before
+_BOUNDS = {
+    "FLOPs": LegendKey(text="bound by FLOPs", fill="work"),
+    "HBM": LegendKey(text="bound by HBM", fill="muted", hatch=4),  # mesh axes have the hatches before
+    "launch": LegendKey(text="bound by launches", fill="rematerialised"),
+}
 
 
 def looks_of(*timelines: Timeline) -> tuple[LegendKey, ...]:

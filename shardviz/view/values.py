@@ -40,12 +40,8 @@ _MOST_UNUSED = 5
 
 def roles(report: ReportRecord) -> Iterator[tuple[str, Value]]:
     """Every value of a report with what it is: `argument`, `output` or `intermediate`."""
-    for role, values in (
-        ("argument", report.arguments),
-        ("output", report.outputs),
-        ("intermediate", report.intermediates),
-    ):
-        yield from ((role, value) for value in values)
+    for role in ("argument", "output", "intermediate"):
+        yield from ((role, value) for value in getattr(report, f"{role}s"))
 
 
 def found_value(report: ReportRecord, name: str) -> tuple[str, Value | None]:
@@ -140,8 +136,6 @@ def _name(value: Value, role: str) -> tuple[Piece, ...]:
         named.append(line(value.source))
     return tuple(named)
 
-
-# What the backward pass needs of what ran before it.
 
 _KINDS = {
     "kept": "kept",

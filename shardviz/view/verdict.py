@@ -48,14 +48,10 @@ def verdict_document(results: Results) -> Document:
     room, idle = [*_no_room(cost)], [*_useless(results)]
     bound = [] if idle else _bound(cost, short=bool(room))  # three lines have no room for all
     verdict = paragraph(*room, *idle, *bound, name="verdict")
-    blocks = [_step(cost), _memory(cost.needs), _rate(cost), verdict]
-    return Document(blocks=tuple(block for block in blocks if block is not None), mesh=report.mesh)
-
-
-def _step(cost: StepCost) -> Paragraph:
-    band = band_words(cost)
-    amount = words(step_words(cost), strong=True, tip=seconds_words(cost))
-    return paragraph(amount, label=f"a step, {band or 'predicted'}", name="top-step")
+    step = words(step_words(cost), strong=True, tip=seconds_words(cost))
+    label = f"a step, {band_words(cost) or 'predicted'}"
+    blocks = (paragraph(step, label=label, name="top-step"), _memory(cost.needs), _rate(cost), verdict)
+    return Document.of(*blocks, mesh=report.mesh)
 
 
 def _memory(needs: Needs) -> Paragraph:

@@ -9,7 +9,7 @@ from typing import Any
 from shardviz.records import Frame
 from shardviz.records.amounts import format_bytes, format_flops, format_seconds, plural
 from shardviz.records.values import SourceText
-from shardviz.records.why import AxisWhy, Cause, CollectiveWhy, Contest, Effect, Hop, Source, Way, Why
+from shardviz.records.why import AxisWhy, Cause, CollectiveWhy, Contest, Effect, Source, Way, Why
 from shardviz.view.document import (
     Block,
     Cell,
@@ -25,6 +25,7 @@ from shardviz.view.document import (
     line,
     notes,
     paragraph,
+    pieces,
     right,
     row,
     section,
@@ -73,7 +74,12 @@ def _blocks(answer: Why | CollectiveWhy, name: str = "") -> Iterator[Block]:
     yield from (axis_section(each, answer.source, name) for each in answer.axes)
     need = answer.need.words if isinstance(answer, CollectiveWhy) else ""
     if answer.contest:
-        yield section("Contest", *_contest(answer, need), lead=plural(len(answer.contest), "place"), name="why-contest")
+        places: list[Block] = []
+        for each in answer.contest:
+            if each.words not in need:
+                places.append(paragraph(each.words + ".", _at(each.source, answer.source)))
+            places.append(_choice(each))
+        yield section("Contest", *places, lead=plural(len(answer.contest), "place"), name="why-contest")
     if isinstance(answer, CollectiveWhy) and answer.ways:
         yield _ways(answer.ways)
     runs = f"Tried: Shardy's propagation ran {plural(answer.tried, 'time')}; level propagated."
@@ -96,9 +102,6 @@ _TYPES = (
     "Over Explicit axes an operation's type says how it is sharded. Types follow from the arguments' at tracing: to "
     "change them, change the arguments' specs."
 )
-
-
-# An axis that is there.
 
 
 def _present(name: str, why: AxisWhy) -> Iterable[Block]:
@@ -153,39 +156,32 @@ def _source(source: Source) -> tuple[Piece, ...]:
 
 
 def _chain(why: AxisWhy, source: SourceText) -> Table:
-    """From the first cause to the value, a row for each operation; functions and loops in between share a row."""
+    """From the first cause to the value, a row for each operation; functions, loops and branches in between that pass
+    the axis on share a row."""
+
+    def made(op: Piece, frame: Frame | None) -> tuple[Piece, ...]:
+        return pieces(op, None if frame is None else _short(frame, source))
+
     start, where = why.chain[0].before, why.causes[0].source if why.causes else None
     selects = ("value", start.name) if where is not None and where.role in ("argument", "output") else None
-    head = _made(words("from", strong=True), where and where.source, source)
+    head = made(words("from", strong=True), where and where.source)
     ends = code(start.name, selects=selects), spec(start.spec)
     rows: list[tuple[Cell, ...]] = [(head, f"dimension {start.dimension}", *ends, "")]
     for boundary, run in groupby(why.chain, key=lambda hop: hop.op in _BOUNDARY):
         hops = [*run]
-        rows += [_passed(hops, source)] if boundary else [_hop(hop, source) for hop in hops]
+        if boundary:
+            through, end = ", ".join(dict.fromkeys(_BOUNDARY[hop.op] for hop in hops)), hops[-1].after
+            passed = words("passed through unchanged", quiet=True)
+            head = made(words(through, strong=True), hops[0].source)
+            rows.append((head, passed, code(end.name), spec(end.spec), ""))
+            continue
+        for hop in hops:
+            does = f"{hop.words} (backwards)" if hop.backwards else hop.words
+            end = code(hop.after.name), spec(hop.after.spec)
+            rows.append((made(code(hop.op, strong=True), hop.source), does, *end, code(hop.rule, quiet=True)))
     heads = Column("step"), wrapped("what it does"), Column("value"), Column("spec"), Column("rule")
     steps = tuple(row(*cells, selects=("step", f"{why.axis}:{n}")) for n, cells in enumerate(rows))
     return Table(columns=heads, rows=steps, noun="step", name="why-chain", first=40, most=200)
-
-
-def _hop(hop: Hop, source: SourceText) -> tuple[Cell, ...]:
-    does = f"{hop.words} (backwards)" if hop.backwards else hop.words
-    head = _made(code(hop.op, strong=True), hop.source, source)
-    return head, does, code(hop.after.name), spec(hop.after.spec), code(hop.rule, quiet=True)
-
-
-def _passed(hops: Sequence[Hop], source: SourceText) -> tuple[Cell, ...]:
-    """A row for functions, loops and branches that pass the axis on."""
-    through, end = ", ".join(dict.fromkeys(_BOUNDARY[hop.op] for hop in hops)), hops[-1].after
-    head = _made(words(through, strong=True), hops[0].source, source)
-    return head, words("passed through unchanged", quiet=True), code(end.name), spec(end.spec), ""
-
-
-def _made(op: Piece, frame: Frame | None, source: SourceText) -> tuple[Piece, ...]:
-    """An operation, and its line."""
-    return (op,) if frame is None else (op, _short(frame, source))
-
-
-# An axis that is not there.
 
 
 def _absent(name: str, why: AxisWhy, source: SourceText) -> Iterable[Block]:
@@ -226,17 +222,6 @@ def _absent(name: str, why: AxisWhy, source: SourceText) -> Iterable[Block]:
         noun="change",
         name="why-givers",
     )
-
-
-# The contest, and ways round a collective.
-
-
-def _contest(answer: Why | CollectiveWhy, need: str) -> Iterator[Block]:
-    """Where axes compete: chosen against wanted, with the cost of each; `need` has the words that are shown already."""
-    for each in answer.contest:
-        if each.words not in need:
-            yield paragraph(words(each.words + "."), *_at(each.source, answer.source))
-        yield _choice(each)
 
 
 def _choice(contest: Contest) -> Table:
@@ -296,9 +281,6 @@ def _ways(ways: Sequence[Way]) -> Section:
     level = "level propagated; on one device in a step" + ("; the step" if timed else "")
     stays = "XLA's partitioner may avoid one that stays here" if not all(way.gone for way in ways) else ""
     return section("What would avoid it", *notes(level, stays), tried, name="ways")
-
-
-# Pieces.
 
 
 def _at(frame: Frame | None, source: SourceText) -> tuple[Piece, ...]:

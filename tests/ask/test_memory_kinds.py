@@ -217,7 +217,7 @@ def test_edits_keep_memories_and_undo_knows_them():
         state.report.value("m").memory_kind == "pinned_host" and str(state.report.value("m").spec) == "P(None, 'data')"
     )
     assert state.set_memory("m", "device") and not state.report.value("m").on_host
-    assert state.set_out_memory("result[1]", "unpinned_host")
+    assert state.set_memory("result[1]", "unpinned_host", output=True)
     assert state.report.value("result[1]").memory_kind == "unpinned_host"
     assert state.undo() and state.undo() and state.report.value("m").on_host
     assert not state.set_memory("m", "moon") and "'moon'" in state.error["message"]

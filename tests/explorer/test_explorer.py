@@ -87,7 +87,7 @@ def test_an_edit_is_answered_at_once_and_compiled_later(state, program):
         (lambda s: s.set_spec("x", "P(1)"), "argument", "x", None, "an entry is None, an axis name"),
         (lambda s: s.set_spec("nothing", ("data",)), "argument", "nothing", None, "no argument 'nothing'"),
         (lambda s: s.set_dim("x", 7, ["data"]), "argument", "x", None, "no dimension 7"),
-        (lambda s: s.set_out_spec("result", ("data", "data")), "output", "result", 1, "only once"),
+        (lambda s: s.set_spec("result", ("data", "data"), output=True), "output", "result", 1, "only once"),
         (lambda s: s.resize_axis("data", 3), "mesh", "x", 0, "64, which is not divisible by 'data'=3"),
         (lambda s: s.resize_axis("data", 0), "mesh", "data", None, "1 or more"),
         (lambda s: s.resize_axis("nowhere", 2), "mesh", "nowhere", None, "no axis 'nowhere'"),
@@ -245,9 +245,9 @@ def test_an_axis_moves_between_dimensions_and_in_order(state):
 
 
 def test_outputs(state):
-    assert state.set_out_dim("result", 1, ["model"])
+    assert state.set_dim("result", 1, ["model"], output=True)
     assert state.bound.out_specs["result"] == Spec.of(("data", "model")), "the rest stays as the compiler chose"
-    assert state.set_out_spec("result", None) and state.bound.out_specs["result"] is None
+    assert state.set_spec("result", None, output=True) and state.bound.out_specs["result"] is None
 
 
 def test_stop_keeps_what_is_known(state, program):

@@ -35,6 +35,7 @@ FIELDS = {
     "spec": specs | st.none() | st.text(max_size=6),
     "twins": st.booleans(),
     "layers": st.booleans(),
+    "output": st.booleans(),
     "dimension": st.integers(-1, 3),
     "axes": st.lists(axis_names | parts, max_size=3),
     "axis": axis_names,

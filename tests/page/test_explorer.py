@@ -207,7 +207,7 @@ def test_whatever_happens_the_page_shows_what_would_be_built_anew(program, plan,
 
     steps = [
         lambda: state.set_dim("x", draw.randrange(2), draw.choice([[], ["data"], ["model"]])),
-        lambda: state.set_out_dim("result", 0, draw.choice([[], ["data"]])),
+        lambda: state.set_dim("result", 0, draw.choice([[], ["data"]]), output=True),
         lambda: state.set_target(draw.choice(["cpu", "v5p", "gpu h100", "v5e"])),
         lambda: state.resize_axis("data", draw.choice([2, 4, 8])),
         lambda: state.add_axis("odd", 3),

@@ -193,7 +193,7 @@ def test_an_output_takes_what_is_read(pane):
     pane.at("output-result").locator(".sv-name").click()
     read(pane, "[·, data]")
     pane.at("read-apply").click()
-    assert pane.edits() == [{"op": "set_out_spec", "name": "result", "spec": "P(None, 'data')"}]
+    assert pane.edits() == [{"op": "set_spec", "output": True, "name": "result", "spec": "P(None, 'data')"}]
     pane.answer()
     assert pane.at("out-slot-result-1").inner_text() == "data"
 

@@ -8,8 +8,8 @@ import shardviz as sv
 from shardviz.layouts import layout
 from shardviz.view.document import Figure, Paragraph, Table, plain
 from shardviz.view.panes import shard_map_pane
-from shardviz.view.picture import Labels, Lines, Rects
-from shardviz.view.scene import copies_along, group_along
+from shardviz.view.picture import Labels, Lines, Rects, group_along
+from shardviz.view.scene import copies_along
 from shardviz.view.shard_map import shard_map
 from shardviz.view.show import Shown
 
@@ -29,7 +29,7 @@ def test_copies_lie_along_the_axes_that_cut_nothing(spec, along):
     cut = layout((16, 8), spec, MESH)
     assert copies_along(cut) == along
     for device in range(16):
-        same = {d for name in along for d in group_along(cut, device, list(MESH).index(name))} | {device}
+        same = {d for name in along for d in group_along(cut.mesh, device, list(MESH).index(name))} | {device}
         assert same <= set(cut.holders(device))
 
 
@@ -37,7 +37,7 @@ def test_a_group_is_all_that_differs_in_one_axis():
     cut = layout((16, 8), ("data", "model"), MESH)
     for device, where in enumerate(cut.mesh.coordinates()):
         for axis in range(3):
-            group = group_along(cut, device, axis)
+            group = group_along(cut.mesh, device, axis)
             assert device in group and len(group) == cut.mesh.sizes[axis]
             for other in group:
                 there = cut.mesh.coordinates()[other]

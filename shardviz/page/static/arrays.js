@@ -14,10 +14,13 @@ export const WORDS = {
 
 /** What an edit of a dimension is about. @typedef {{ dimension: number, axis: string, axes: Axis[], place?: number }} Aimed */
 
-/** The edits that a dimension of an argument or of an output takes. */
+const edit = (/** @type {string} */ op) => ({ inputs: { op }, outputs: { op, output: true } });
+/** The edits that an argument or an output takes. */
 export const OPS = {
-  inputs: { spec: "set_spec", dimension: "set_dim", move: "move_axis", memory: "set_memory" },
-  outputs: { spec: "set_out_spec", dimension: "set_out_dim", move: "move_out_axis", memory: "set_out_memory" },
+  spec: edit("set_spec"),
+  dim: edit("set_dim"),
+  move: edit("move_axis"),
+  memory: edit("set_memory"),
 };
 
 /**
@@ -129,20 +132,20 @@ export class Arrays {
    * @param {string[]} dimensions the names of the logical dimensions
    */
   ask(edit, what, dimensions) {
-    const ops = OPS[what];
     if (edit.op === "cut_dimension") return this.askDimension(edit, dimensions.indexOf(String(edit.name)));
     const place = this.byName.get(String(edit.name))?.place;
-    if (place === undefined || !Object.values(ops).includes(edit.op)) return;
+    const own = place !== undefined && (what === "outputs") === Boolean(edit.output);
+    if (!own || !Object.values(OPS).some(({ inputs }) => inputs.op === edit.op)) return;
     const before = this.dims(place);
     const { dimension, axis, axes, place: at } = /** @type {Aimed} */ (/** @type {unknown} */ (edit));
     const after = !before
       ? null
-      : edit.op === ops.move
+      : edit.op === "move_axis"
       ? moved(before, axis, dimension, at)
-      : edit.op === ops.dimension
+      : edit.op === "set_dim"
       ? withDim(before, dimension, axes)
       : null;
-    const others = edit.op !== ops.memory && (edit.twins || edit.layers) ? this.twins(place, !edit.twins) : [];
+    const others = edit.op !== "set_memory" && (edit.twins || edit.layers) ? this.twins(place, !edit.twins) : [];
     for (const each of [place, ...others]) this.asked.set(each, after);
   }
 

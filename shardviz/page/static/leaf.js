@@ -95,7 +95,7 @@ function Slot({ own: { what, item, enter, keys, change }, row, dimension, enters
   const id = `${WORDS[what].slot}-${item.key}-${dimension}`;
   const at = ctx.arrays(what).kin?.dimensions?.[place]?.[dimension] ?? -1;
   const of = ctx.get("dimensions").rows[at]?.name ?? "";
-  const take = (/** @type {string} */ axis) => change(item, { op: OPS[what].move, axis, dimension });
+  const take = (/** @type {string} */ axis) => change(item, { ...OPS.move[what], axis, dimension });
   const open = () => {
     enter(dimension);
     ctx.select(name, false); // it is edited, not looked at
@@ -117,8 +117,8 @@ function Detail({ own: { what, item, change }, row: { name, place, shape, dtype,
   const ctx = useContextOf();
   const arrays = ctx.arrays(what);
   const typed = (/** @type {string} */ text) =>
-    change(item, { op: OPS[what].spec, spec: what === "outputs" && !text.trim() ? null : text });
-  const store = (/** @type {string} */ to) => ctx.edit({ op: OPS[what].memory, name, kind: to });
+    change(item, { ...OPS.spec[what], spec: what === "outputs" && !text.trim() ? null : text });
+  const store = (/** @type {string} */ to) => ctx.edit({ ...OPS.memory[what], name, kind: to });
   const twins = what === "inputs" ? arrays.twins(place).map((each) => arrays.leaves[each].path) : [];
   const kin = ui`<div class="sv-soft sv-kin" data-testid="twins-${name}" title=${twins.slice(0, 40).join("\n")}>
       ${ctx.twins ? "with " : "without "}${twinsText(twins)}</div>`;

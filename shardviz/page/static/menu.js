@@ -37,12 +37,12 @@ function subject(ctx, of) {
   return {
     axes: dims[dimension],
     choices: kind.choices[dimension],
-    setAxes: (/** @type {Axis[]} */ axes) => ctx.edit({ op: OPS[what].dimension, axes, ...base() }),
-    move: (/** @type {string} */ axis) => ctx.edit({ op: OPS[what].move, axis, ...base() }),
+    setAxes: (/** @type {Axis[]} */ axes) => ctx.edit({ ...OPS.dim[what], axes, ...base() }),
+    move: (/** @type {string} */ axis) => ctx.edit({ ...OPS.move[what], axis, ...base() }),
     words: ui`<code>${name}</code> dimension ${dimension} · ${node.shape[dimension]}`,
     twins: what === "inputs" ? arrays.twins(place).map((each) => arrays.leaves[each].path) : [],
     why: () => ctx.askWhy(name),
-    choose: what === "outputs" && !kind.chosen ? () => ctx.edit({ op: OPS.outputs.spec, name, spec: null }) : null,
+    choose: what === "outputs" && !kind.chosen ? () => ctx.edit({ ...OPS.spec.outputs, name, spec: null }) : null,
   };
 }
 

@@ -1,5 +1,6 @@
 // @ts-check
 // One sharding in every notation, as the kernel tells it, its pieces marked; and a field in which any is read.
+import { OPS } from "./arrays.js";
 import { Documented } from "./document.js";
 import { Text } from "./marked.js";
 import { twinsText } from "./choices.js";
@@ -74,8 +75,13 @@ function Answer({ of }) {
   const arrays = ctx.arrays(output ? "outputs" : "inputs");
   const place = arrays.byName.get(name)?.place ?? -1;
   const twins = output || place < 0 || !ctx.twins ? [] : arrays.twins(place).map((at) => arrays.leaves[at].path);
-  const op = output ? "set_out_spec" : "set_spec";
-  const apply = () => ctx.edit({ op, name, spec: of?.apply, ...(twins.length ? { twins: true } : {}) });
+  const apply = () =>
+    ctx.edit({
+      ...OPS.spec[output ? "outputs" : "inputs"],
+      name,
+      spec: of?.apply,
+      ...(twins.length ? { twins: true } : {}),
+    });
   return ui`<${Documented} of=${of?.answer} />
     ${of?.error && ui`<${Notice} kind="sv-error" id="read-error" message=${of.error} />`}${
     of?.apply &&

@@ -157,7 +157,7 @@ function Rows({ what, items, fold, list }) {
     const leaf = item.kind === "leaf";
     const empty = () =>
       dimension >= 0 && Boolean(arrays.dims(item.shown ?? 0)?.[dimension].length) &&
-      change(item, { op: OPS[what].dimension, dimension, axes: [] });
+      change(item, { ...OPS.dim[what], dimension, axes: [] });
     keyed(e, {
       ArrowDown: () => go(next(at, 1, dimension), dimension),
       ArrowUp: () => go(next(at, -1, dimension), dimension),
