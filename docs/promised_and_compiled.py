@@ -156,7 +156,8 @@ def beside_the_best(rows: list[Promise]) -> Iterator[tuple[float, float]]:
         likely, fit = ([row for row in presets if fits(row.memory[n], MACHINES[chips][0])] or presets for n in (1, 2))
         best = min(row.seconds["compiled"] for row in fit)
         first = min(likely, key=lambda row: row.seconds["partitioned"])
-        yield tuple(row.seconds["compiled"] / best - 1 for row in (first, *found))
+        if found:  # else nothing fits
+            yield first.seconds["compiled"] / best - 1, found[0].seconds["compiled"] / best - 1
 
 
 def page(rows: list[Promise], mends: list[Mended]) -> str:
@@ -195,8 +196,8 @@ def page(rows: list[Promise], mends: list[Mended]) -> str:
         "",
         f"Of {len(offers)} programs and machines the first preset by the partitioner's word is the quickest that fits,",
         f"compiled, {best[0]} times, and its step at most {worst[0]:.0f} % longer. What the search finds is as quick",
-        f"as that or quicker {best[1]} times, its step at most {worst[1]:.0f} % longer, and",
-        f"{-np.median(offers[:, 1]):.0f} % shorter in the median.",
+        f"as that or quicker {best[1]} times, its step at most {worst[1]:.0f} % longer, or up to",
+        f"{-offers.min():.0f} % shorter.",
         "",
         f"Of the first three mends of each finding about the preset `{MENDED}` of each program, {len(mends)} in all,",
         f"{len(quicker)} save a hundredth of the step and more by the partitioner's word: {shorter} of them make the",
