@@ -94,7 +94,6 @@ _VIEWS = frozenset(("bitcast", "reshape", "opt-barrier", "sharding", "sharding-c
 """Operations whose results are their operands."""
 _SLICES = frozenset(("slice", "dynamic-slice", "all-slice"))
 
-
 _NARROWED = frozenset(("all-gather", "collective-permute"))
 """Collectives that go between TPUs as bfloat16 where products alone use what they give."""
 _DOTS = PRODUCTS - {"convolution"}
