@@ -72,9 +72,10 @@ def renewal(scope: Scope, result: ListedArray) -> str:
     if result.updates is not None:
         return IN_PLACE
     slot = scope.slots[result.made]
-    loops = any(isinstance(each, Scheduled) and each.kind == "loop" for each in slot.done)
+    if not any(isinstance(each, Scheduled) and each.kind == "loop" for each in slot.done):
+        return ""
     alike = [each for each in scope.arguments if each.size == result.size]
-    return BESIDE if loops and alike and all(each.last >= slot.number for each in alike) else ""
+    return BESIDE if alike and all(each.last >= slot.number for each in alike) else ""
 
 
 def gathered_results(scope: Scope, returned: list[ListedArray]) -> list[ListedArray]:
