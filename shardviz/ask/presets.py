@@ -24,35 +24,54 @@ the function to keep them whole. Simulated devices sum them whole either way; v5
 there, has each device sum its own part alone. The dimension that a loop steps along is never sharded,
 nor the height and width of a convolution's kernel.
 
-Each preset has promises: what its sentence says of the arrays, read off the report. A preset that breaks one is not
-offered, and says why. Two that come out as the same step are one offer. None is recommended here: with a target the
-presets are ordered by the modelled step, which is *predicted* until the partitioner has confirmed it.
+Each preset has promises (`promises.py`): what its sentence says of the arrays and of what is communicated, read off the
+report. A preset that breaks one is not offered, and says why; what depends on the program, as how much is gathered, its
+sentence says as the report has it. Two that come out as the same step are one offer. None is recommended here: with a
+target the presets are ordered by the modelled step, which is *predicted* until the partitioner has confirmed it.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
-from shardviz.ask.parts import Parts, nbytes
+from shardviz.ask.parts import nbytes
+from shardviz.ask.promises import (
+    MOST,
+    NEARLY,
+    Promise,
+    Subject,
+    all_stay,
+    are_multiplied,
+    are_sharded,
+    batch_is_sharded,
+    between_is_sharded,
+    dividing,
+    each_is_sharded,
+    how_it_crosses,
+    is_communicated,
+    is_unsharded,
+    is_whole,
+    where_used,
+)
 from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
-from shardviz.kept import cached_property
 from shardviz.notation import Axis, DeviceMesh, Spec
-from shardviz.notation.spec import axis_name
 from shardviz.program.dimensions import Dimension, Dimensions, Member
 from shardviz.program.plan import Plan
 from shardviz.program.roles import Roles
 from shardviz.program.trace import Argument
-from shardviz.records import Collective, Value
 from shardviz.records.amounts import plural
 from shardviz.records.groups import grouped
 from shardviz.visible import Visible
+
+
+def _no_rest(report: Report) -> str:
+    return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +89,7 @@ class Preset:
         also: other presets that come out as the same step here.
         trouble: why it is not offered; empty where it is.
         promises: what its sentence says, each read off a report: why it does not hold, or nothing.
+        rest: the end of its sentence, as a report has it.
     """
 
     name: str
@@ -82,6 +102,11 @@ class Preset:
     also: tuple[str, ...] = ()
     trouble: str = ""
     promises: tuple[Promise, ...] = field(default=(), compare=False, repr=False)
+    rest: Callable[[Report], str] = field(default=_no_rest, compare=False, repr=False)
+
+    def sentence(self, report: Report) -> str:
+        """What it does, by its report."""
+        return self.text + self.rest(report)
 
     def broken(self, report: Report) -> str:
         """Why its sentence does not hold of the plan that it made; empty where it does."""
@@ -106,47 +131,6 @@ class Presets(dict[str, Plan], Visible):
         self.rows = tuple(rows)
 
 
-P = ParamSpec("P")
-Promise = Callable[[Report], str]
-"""What a preset's sentence says of a report: why that does not hold, or nothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Subject(Parts):
-    """What presets are made from: a program's parts, the roles of its arrays, and a mesh."""
-
-    mesh: DeviceMesh
-    roles: Roles
-
-    @property
-    def last(self) -> str:
-        return self.mesh.names[-1]
-
-    def of(self, what: str) -> list[Dimension]:
-        return [d for d in self.dimensions if d.of == what]
-
-    def copies(self, plan: Plan, axes: Sequence[str]) -> Plan:
-        """The plan with every device group's own rows of the batch."""
-        return _cut(self, plan, self.of("batch"), axes)
-
-    @cached_property
-    def parameters(self) -> list[Argument]:
-        """The state but for the optimizer's."""
-        return [a for a in self.state if a.name not in self.optimizer]
-
-    @cached_property
-    def weights(self) -> list[Argument]:
-        return list(self.matrices.values())
-
-    @cached_property
-    def cached(self) -> list[Dimension]:
-        """The sequence of a cache: dimensions of nothing but data that comes out again, no derivative being taken."""
-        state = {a.name for a in self.state}
-        again = set(self.roles.becomes) - state if not self.roles.differentiated else set[str]()
-        free = (d for d in self.dimensions if not (d.of == "batch" or d.stacked or d.experts))
-        return [d for d in free if d.arguments and again.issuperset(m.path for m in d.arguments)]
-
-
 def presets_of(
     mesh: DeviceMesh, arguments: Sequence[Argument], dimensions: Dimensions, roles: Roles
 ) -> Iterator[Preset]:
@@ -154,30 +138,33 @@ def presets_of(
     if not mesh.names:
         raise ShardvizError("presets(mesh): a mesh with one axis or more is needed, such as {'data': 8, 'model': 8}")
     more = {"optimizer": roles.optimizer, "mesh": mesh, "roles": roles}
-    subject = _Subject(arguments=arguments, dimensions=dimensions, **more)
-    for name, of in _ALL:  # each gives a plan, what it does, and promises; or None
+    subject = Subject(arguments=arguments, dimensions=dimensions, **more)
+    for name, of in _ALL:  # each gives a plan, what it does (and how that ends), and promises; or None
         preset = of(subject, Plan(mesh, edits={a.name: Spec() for a in arguments}))
         if preset is not None:
             plan, text, *promises = preset
+            text, rest = (text, _no_rest) if isinstance(text, str) else text
             by = Counter(tuple(map(str, axes)) for m, axes in plan.cuts if m.role == "argument" and axes)
             cut = ", ".join(f"{plural(n, 'array dimension')} by {' and '.join(axes)}" for axes, n in by.items())
-            yield Preset(name=name, plan=plan, text=text, cut=cut or "nothing divides", promises=tuple(promises))
+            offer = Preset(name=name, plan=plan, text=text, cut=cut or "nothing divides", rest=rest)
+            yield replace(offer, promises=tuple(promises))
 
 
-def _data(subject: _Subject, none: Plan) -> Any:
+def _data(subject: Subject, none: Plan) -> Any:
     axes = subject.mesh.names
     summed = "; gradients are all-reduced" if subject.roles.differentiated else ""
     cache = " and its cache are" if subject.cached else " is"
     text = f"parameters are replicated, and the batch{cache} sharded {_along(subject, axes)}{summed}"
-    return subject.copies(none, axes), text, _whole(subject.state), _batch(subject, axes)
+    promises = [is_communicated("all-reduce", (), "backward", "gradients")] if summed else []
+    return _copies(subject, none, axes), text, is_whole(subject.state), batch_is_sharded(subject, axes), *promises
 
 
-def _zero1(subject: _Subject, none: Plan) -> Any:
+def _zero1(subject: Subject, none: Plan) -> Any:
     roles, axes = subject.roles, subject.mesh.names
     if not roles.optimizer:
         return None
     whole = none.with_spec(dict.fromkeys(sorted(roles.gradients), Spec()), output=True)
-    plan = _state_cut(subject, subject.copies(whole, axes), axes, roles.optimizer)
+    plan = _state_cut(subject, _copies(subject, whole, axes), axes, roles.optimizer)
     text = (
         "parameters and gradients are replicated and the optimizer state is sharded: each device updates its shard of "
         "the parameters, which are then gathered (ZeRO-1)"
@@ -191,116 +178,130 @@ def _zero1(subject: _Subject, none: Plan) -> Any:
     return plan, text, *_zero(subject, axes)
 
 
-def _zero2(subject: _Subject, none: Plan) -> Any:
+def _zero2(subject: Subject, none: Plan) -> Any:
     roles, axes = subject.roles, subject.mesh.names
     if not roles.optimizer and not roles.gradients:
         return None
-    plan = _state_cut(subject, subject.copies(none, axes), axes, roles.optimizer, roles.gradients)
+    plan = _state_cut(subject, _copies(subject, none, axes), axes, roles.optimizer, roles.gradients)
     text = (
         "parameters are replicated, optimizer state and gradients are sharded: each device updates its shard of the "
         "parameters, which are then gathered (ZeRO-2)"
     )
     gradients = [o for o in roles.outputs if o.name in roles.gradients]
-    return plan, text, *_zero(subject, axes), _sharded("gradients", gradients, axes)
+    return plan, text, *_zero(subject, axes), are_sharded("gradients", gradients, axes)
 
 
-def _zero(subject: _Subject, axes: Sequence[str]) -> tuple[Promise, ...]:
+def _zero(subject: Subject, axes: Sequence[str]) -> tuple[Promise, ...]:
     """What both stages promise."""
     optimizer = [a for a in subject.state if a.name in subject.roles.optimizer]
-    promises = _whole(subject.parameters), _batch(subject, axes), _sharded("the optimizer state", optimizer, axes)
-    return promises
+    whole, batch = is_whole(subject.parameters), batch_is_sharded(subject, axes)
+    new = [is_communicated("all-gather", (), "update", "new parameters")] if optimizer else []
+    return whole, batch, are_sharded("the optimizer state", optimizer, axes), *new
 
 
-def _fsdp(subject: _Subject, none: Plan) -> Any:
+def _fsdp(subject: Subject, none: Plan) -> Any:
     axes = subject.mesh.names
-    plan = _state_cut(subject, subject.copies(none, axes), axes)
+    plan = _state_cut(subject, _copies(subject, none, axes), axes)
     what = "parameters and optimizer state" if subject.roles.differentiated else "parameters"
-    text = f"{what} are sharded over all devices, and gathered where they are used (ZeRO-3)"
-    return plan, text, _batch(subject, axes), _sharded(what, subject.state, axes)
+    text = f"{what} are sharded over all devices"
+    return (
+        plan,
+        (text, where_used(subject, axes)),
+        batch_is_sharded(subject, axes),
+        are_sharded(what, subject.state, axes),
+    )
 
 
-def _tensor(subject: _Subject, none: Plan) -> Any:
+def _tensor(subject: Subject, none: Plan) -> Any:
     plan = _tensor_cut(subject, none)
     text = (
         f"{_products(subject, plan)}, by d_ff, heads and the like, and their partial sums all-reduced; the batch is "
         "replicated"
     )
-    return plan, text, _between(subject), _unsharded(subject.of("batch")), _multiplied(subject)
+    summed = is_communicated("all-reduce", (subject.last,), "", "partial sums")
+    return plan, text, between_is_sharded(subject), is_unsharded(subject.of("batch")), are_multiplied(subject), summed
 
 
-def _data_tensor(subject: _Subject, none: Plan) -> Any:
+def _data_tensor(subject: Subject, none: Plan) -> Any:
     *others, _ = subject.mesh.names
     if not others or subject.roles.differentiated:
         return None
-    plan = subject.copies(_tensor_cut(subject, none), others)
+    plan = _copies(subject, _tensor_cut(subject, none), others)
     text = f"the batch is sharded {_along(subject, others)}, and {_products(subject, plan)}"
-    return plan, text, _batch(subject, others), _between(subject)
+    return plan, text, batch_is_sharded(subject, others), between_is_sharded(subject)
 
 
-def _fsdp_tensor(subject: _Subject, none: Plan) -> Any:
+def _fsdp_tensor(subject: Subject, none: Plan) -> Any:
     *others, _ = subject.mesh.names
     if not others:
         return None
-    plan = _state_cut(subject, subject.copies(_tensor_cut(subject, none), others), others)
-    text = f"fsdp over {' and '.join(others)}, and {_products(subject, plan)}"
-    return plan, text, _batch(subject, others), _sharded("parameters", subject.state, others), _between(subject)
+    plan = _state_cut(subject, _copies(subject, _tensor_cut(subject, none), others), others)
+    text = f"{_products(subject, plan)}, and fsdp over {' and '.join(others)}: parameters are sharded along them too"
+    promises = (
+        batch_is_sharded(subject, others),
+        are_sharded("parameters", subject.state, others),
+        between_is_sharded(subject),
+    )
+    return plan, (text, where_used(subject, others)), *promises
 
 
-def _sequence(subject: _Subject, none: Plan) -> Any:
+def _sequence(subject: Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
     sequences = subject.of("sequence")
     if not others or not sequences:
         return None
-    plan = _cut(subject, subject.copies(none, others), sequences, (last,))
+    plan = _cut(subject, _copies(subject, none, others), sequences, (last,))
     text = (
         f"parameters are replicated, every sequence is sharded along {last} and the batch {_along(subject, others)} "
-        "(context parallel); attention gathers keys and values"
+        "(context parallel)"
     )
-    return plan, text, _whole(subject.state), _batch(subject, others), _every("sequence", sequences, last)
+    promises = is_whole(subject.state), batch_is_sharded(subject, others), each_is_sharded("sequence", sequences, last)
+    return plan, (text, how_it_crosses(last)), *promises
 
 
-def _kv_sequence(subject: _Subject, none: Plan) -> Any:
+def _kv_sequence(subject: Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
     if not subject.cached:
         return None
-    plan = _tensor_cut(subject, _cut(subject, subject.copies(none, others), subject.cached, (last,)))
+    plan = _tensor_cut(subject, _cut(subject, _copies(subject, none, others), subject.cached, (last,)))
     batch = f", and the batch {_along(subject, others)}" if others else ""
     text = (
         f"the cache is sharded along {last} by its sequence{batch}: each device attends to its own keys and values, "
         f"and partial sums are all-reduced; parameters that no head has are sharded along {last} too"
     )
-    promises = [_batch(subject, others)] if others else []
-    return plan, text, *promises, _every("cache's sequence", subject.cached, last)
+    promises = [batch_is_sharded(subject, others)] if others else []
+    promises += [is_communicated("all-reduce", (last,), "", "partial sums")]
+    return plan, text, *promises, each_is_sharded("cache's sequence", subject.cached, last)
 
 
-def _expert(subject: _Subject, none: Plan) -> Any:
-    return _experts(subject, none, subject.mesh.names, "an all-to-all sends rows to their experts and back")
+def _expert(subject: Subject, none: Plan) -> Any:
+    sent = is_communicated("all-to-all", (subject.last,), "", "rows")
+    return _experts(subject, none, subject.mesh.names, "an all-to-all sends rows to their experts and back", sent)
 
 
-def _expert_whole(subject: _Subject, none: Plan) -> Any:
+def _expert_whole(subject: Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
-    return _experts(
-        subject, none, others, f"the batch is replicated along {last}, and the experts' results are all-reduced"
-    )
+    how = f"the batch is replicated along {last}, and the experts' results are all-reduced"
+    return _experts(subject, none, others, how, is_communicated("all-reduce", (last,), "", "experts' results"))
 
 
-def _experts(subject: _Subject, none: Plan, data: Sequence[str], how: str) -> Any:
+def _experts(subject: Subject, none: Plan, data: Sequence[str], how: str, sent: Promise) -> Any:
     experts = [d for d in subject.dimensions if d.experts]
     if not experts:
         return None
-    plan = _cut(subject, subject.copies(none, data), experts, (subject.last,))
+    plan = _cut(subject, _copies(subject, none, data), experts, (subject.last,))
     which = ", ".join(f"dimension {d.arguments[0].dimension} of {d.arguments[0].path}" for d in experts if d.arguments)
     text = f"experts are sharded along {subject.last} ({which}: each multiplies rows of its own); {how}"
-    return plan, text, _every("experts'", experts, subject.last)
+    return plan, text, each_is_sharded("experts'", experts, subject.last), sent
 
 
-def _two(subject: _Subject, none: Plan) -> Any:
+def _two(subject: Subject, none: Plan) -> Any:
     *others, last = subject.mesh.names
     through = subject.through
     if not others or through is None:
         return None
     plan = _tensor_cut(subject, none)
-    plan = _cut(subject, subject.copies(plan, others[:-1]), [through], others[-1:])
+    plan = _cut(subject, _copies(subject, plan, others[:-1]), [through], others[-1:])
     dims = Counter(m.path for m, axes in plan.cuts if m.role == "argument" and set(axes) & {others[-1], last})
     weights = subject.weights
     both = sum(dims[a.name] > 1 for a in weights)
@@ -308,26 +309,24 @@ def _two(subject: _Subject, none: Plan) -> Any:
         f"{both} of {len(weights)} matrices are sharded in two dimensions, along {others[-1]} and {last}, "
         "and stay where they are: the activations are communicated, which pays where tokens are few"
     )
-    return plan, text, _sharded("the matrices", weights, (others[-1], last), _MOST), _stay(weights)
+    return plan, text, are_sharded("the matrices", weights, (others[-1], last), MOST), all_stay(weights)
 
 
-def _three(subject: _Subject, none: Plan) -> Any:
+def _three(subject: Subject, none: Plan) -> Any:
     first, *middle, _ = [*subject.mesh.names, ""][: max(len(subject.mesh.names), 2)]
     if not middle:
         return None
-    plan = _state_cut(subject, subject.copies(_tensor_cut(subject, none), (first, *middle)), middle)
+    plan = _state_cut(subject, _copies(subject, _tensor_cut(subject, none), (first, *middle)), middle)
     text = (
-        f"everything is replicated along {first}; within each replica fsdp over {' and '.join(middle)}, and "
-        f"{_products(subject, plan)}"
+        f"everything is replicated along {first}; within each replica {_products(subject, plan)}, and fsdp over "
+        f"{' and '.join(middle)}: parameters are sharded along them too"
     )
-    state = subject.state
-    return (
-        plan, text, _whole(state, {first}), _batch(subject, (first, *middle)),
-        _sharded("parameters", state, middle), _between(subject),
-    )  # fmt: skip
+    replicas, batch = is_whole(subject.state, {first}), batch_is_sharded(subject, (first, *middle))
+    parameters = are_sharded("parameters", subject.state, middle)
+    return plan, (text, where_used(subject, middle)), replicas, batch, parameters, between_is_sharded(subject)
 
 
-_ALL: Sequence[tuple[str, Callable[[_Subject, Plan], Any]]] = (
+_ALL: Sequence[tuple[str, Callable[[Subject, Plan], Any]]] = (
     ("data parallel", _data),
     ("zero-1", _zero1),
     ("zero-2", _zero2),
@@ -345,19 +344,10 @@ _ALL: Sequence[tuple[str, Callable[[_Subject, Plan], Any]]] = (
 """Name → how it is made. Of several of one name the one is kept that moves the fewest bytes on this program."""
 
 
-_NEARLY, _MOST = 0.9, 0.5
-"""The share of the bytes that has to be sharded where a sentence says that they are; and of matrix products."""
-
-
-def _promise(broken: Callable[Concatenate[Report, P], str]) -> Callable[P, Promise]:
-    """What a report has to keep, of a function that says why one does not, or nothing."""
-    return lambda *of, **more: lambda report: broken(report, *of, **more)
-
-
-def _along(subject: _Subject, axes: Sequence[str]) -> str:
+def _along(subject: Subject, axes: Sequence[str]) -> str:
     """Along which of some axes the batch is sharded, in words."""
     batch = subject.of("batch")
-    used = {a for d in batch for a in _dividing(d.size, axes, subject.mesh)}
+    used = {a for d in batch for a in dividing(d.size, axes, subject.mesh)}
     if used == set(subject.mesh.names):
         return "over all devices"
     left = [a for a in axes if a not in used]
@@ -365,118 +355,28 @@ def _along(subject: _Subject, axes: Sequence[str]) -> str:
     return f"along {' and '.join(a for a in axes if a in used) or 'none'}{why}"
 
 
-def _products(subject: _Subject, plan: Plan) -> str:
+def _products(subject: Subject, plan: Plan) -> str:
     """How much of the layers' matrix products is sharded along the last axis, in words."""
     cut = {m.path for m, axes in plan.cuts if subject.last in axes}
     weights = subject.weights
     whole = sum(map(nbytes, weights)) or 1.0
     share = sum(nbytes(a) for a in weights if a.name in cut) / whole
-    which = "" if share > _NEARLY else f" ({share:.0%} of their bytes)"
+    which = "" if share > NEARLY else f" ({share:.0%} of their bytes)"
     return f"each layer's matrix products are sharded along {subject.last}{which}"
 
 
-def _axes_of(values: Iterable[Value]) -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Tree path → the axes of each dimension."""
-    specs = {v.name: v.spec for v in values}
-    return {name: tuple(tuple(map(axis_name, d)) for d in spec.dims) for name, spec in specs.items() if spec}
-
-
-@_promise
-def _whole(report: Report, arrays: Sequence[Argument], axes: Set[str] | None = None) -> str:
-    """That no array is sharded, by some axes or by any."""
-    for name, dims in _axes_of(report.arguments).items():
-        used = [a for dim in dims for a in dim if axes is None or a in axes]
-        if used and any(a.name == name for a in arrays):
-            return f"{name} is sharded along {' and '.join(used)}, and should be replicated"
-    return ""
-
-
-@_promise
-def _unsharded(report: Report, dimensions: Sequence[Dimension]) -> str:
-    """That nothing shards these dimensions."""
-    dims = _axes_of(report.arguments)
-    cut = (m.path for d in dimensions for m in d.arguments if m.path in dims and dims[m.path][m.dimension])
-    return next((f"the {dimensions[0].of} of {path} is sharded" for path in cut), "")
-
-
-@_promise
-def _batch(report: Report, subject: _Subject, axes: Sequence[str]) -> str:
-    """That the batch is sharded by as many of the axes as divide it, in every array that has it."""
-    dims, some = _axes_of(report.arguments), False
-    for batch in subject.of("batch"):
-        wanted = _dividing(batch.size, axes, subject.mesh)
-        for m in batch.chosen() if wanted else ():
-            if m.role == "argument" and m.path in dims:
-                if dims[m.path][m.dimension] != wanted:
-                    return f"the batch of {m.path} is not sharded along {' and '.join(wanted)}"
-                some = True
-    if some:
-        return ""
-    sizes = {d.size for d in subject.of("batch")}
-    none = f"no batch of {' or '.join(map(str, sorted(sizes)))} divides by {' or '.join(axes)}"
-    return none if sizes else "the arguments have no batch dimension"
-
-
-@_promise
-def _sharded(report: Report, what: str, arrays: Sequence[Argument], axes: Sequence[str], least: float = _NEARLY) -> str:
-    """That these arrays are sharded along all of the axes, by their bytes."""
-    dims = _axes_of((*report.arguments, *report.outputs))
-    cut = sum(nbytes(a) for a in arrays if {x for dim in dims.get(a.name, ()) for x in dim}.issuperset(axes))
-    whole = sum(map(nbytes, arrays))
-    if cut >= least * whole:
-        return ""
-    return f"{cut / whole:.0%} of {what} can be sharded along {' and '.join(axes)}"
-
-
-def _between(subject: _Subject) -> Promise:
-    """That most of the layers' matrix products are sharded along the last axis."""
-    return _sharded("the matrices' bytes", subject.weights, (subject.last,), _MOST)
-
-
-@_promise
-def _stay(report: Report, arrays: Sequence[Argument]) -> str:
-    """That none of the arrays is gathered."""
-    gathered = _gathered(arrays, report)
-    return _where_gathered(gathered[0]) if gathered else ""
-
-
-@_promise
-def _multiplied(report: Report, subject: _Subject) -> str:
-    """That most of the matrices' bytes are multiplied as they are sharded along the last axis, and not gathered."""
-    weights = [a for a in subject.weights if a.name not in subject.roles.optimizer]
-    gathered = [c for c in _gathered(weights, report) if subject.last in map(axis_name, c.axes or ())]
-    names = {c.operand for c in gathered}
-    much = sum(nbytes(a) for a in weights if a.name in names) > _MOST * sum(map(nbytes, weights))
-    return _where_gathered(gathered[0]) if much else ""
-
-
-def _gathered(arrays: Sequence[Argument], report: Report) -> list[Collective]:
-    names = {a.name for a in arrays}
-    return [c for c in report.collectives if c.kind == "all-gather" and c.operand in names]
-
-
-def _where_gathered(c: Collective) -> str:
-    at = f" at {c.source.short}" if c.source else ""
-    return f"{c.operand} is gathered{at}, where a constraint or another array has the axis"
-
-
-@_promise
-def _every(report: Report, what: str, dimensions: Sequence[Dimension], axis: str) -> str:
-    """That these dimensions are sharded along an axis wherever they are."""
-    dims = _axes_of(report.arguments)
-    for m in (m for d in dimensions for m in d.chosen() if m.role == "argument"):
-        if axis not in dims.get(m.path, ())[m.dimension]:
-            return f"the {what} dimension of {m.path} is not sharded along {axis}"
-    return ""
-
-
-def _tensor_cut(subject: _Subject, plan: Plan) -> Plan:
+def _tensor_cut(subject: Subject, plan: Plan) -> Plan:
     """The plan with what lies between the layers' products sharded along the last axis."""
     return _cut(subject, plan, subject.inner, (subject.last,), once=True)
 
 
+def _copies(subject: Subject, plan: Plan, axes: Sequence[str]) -> Plan:
+    """The plan with every device group's own rows of the batch."""
+    return _cut(subject, plan, subject.of("batch"), axes)
+
+
 def _cut(
-    subject: _Subject, plan: Plan, dimensions: Sequence[Dimension], axes: Sequence[str], *, once: bool = False
+    subject: Subject, plan: Plan, dimensions: Sequence[Dimension], axes: Sequence[str], *, once: bool = False
 ) -> Plan:
     """The plan with dimensions cut by as many of the axes, the first first, as divide them; with `once` without those
     of which an array is sharded along one of the axes already."""
@@ -484,23 +384,14 @@ def _cut(
         taken = {m.path for m, by in plan.cuts if set(by) & set(axes)}
         if once and any(m.path in taken for m in dimension.arguments):
             continue
-        fitting = _dividing(dimension.size, axes, subject.mesh)
+        fitting = dividing(dimension.size, axes, subject.mesh)
         if fitting:
             plan = plan.with_dimension(dimension, fitting)
     return plan
 
 
-def _dividing(size: int, axes: Sequence[str], mesh: DeviceMesh) -> tuple[str, ...]:
-    """The axes, from the first on, whose product divides a size."""
-    chosen: list[str] = []
-    for axis in axes:
-        if size % math.prod(mesh.shape[a] for a in (*chosen, axis)) == 0:
-            chosen.append(axis)
-    return tuple(chosen)
-
-
 def _state_cut(
-    subject: _Subject,
+    subject: Subject,
     plan: Plan,
     axes: Sequence[str],
     arguments: Set[str] | None = None,
@@ -528,13 +419,13 @@ def _state_cut(
 
 
 def _cut_array(
-    subject: _Subject, cuts: dict[Member, tuple[Axis, ...]], role: str, array: Argument, axes: Sequence[str]
+    subject: Subject, cuts: dict[Member, tuple[Axis, ...]], role: str, array: Argument, axes: Sequence[str]
 ) -> None:
     members = (Member(role, array.name, d) for d in range(len(array.shape)))
     free = [m for m in members if m not in subject.stepped and not cuts.get(m)]
     free.sort(key=lambda m: -array.shape[m.dimension])
     for some in (axes, *((axis,) for axis in axes)):  # in one dimension; else axis by axis
-        fits = (m for m in free if len(_dividing(array.shape[m.dimension], some, subject.mesh)) == len(some))
+        fits = (m for m in free if len(dividing(array.shape[m.dimension], some, subject.mesh)) == len(some))
         if (member := next(fits, None)) is not None:
             cuts[member] = tuple(some)
             free.remove(member)
@@ -570,7 +461,9 @@ def _propagated(program: Any, preset: Preset) -> Preset:
     except ShardvizError as error:
         return replace(preset, trouble=str(error))
     why = preset.broken(report)
-    return replace(preset, trouble=f"not offered: {why}") if why else replace(preset, report=report)
+    if why:
+        return replace(preset, trouble=f"not offered: {why}")
+    return replace(preset, text=preset.sentence(report), report=report)
 
 
 def _confirmed(program: Any, row: Preset, target: str | Machine) -> Preset:

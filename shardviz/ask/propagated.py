@@ -25,11 +25,15 @@ def report_of(
     *,
     target: LowerFor = CPU,
 ) -> Report:
+    reading, cost = propagated.reading, _cost(propagated.reading)
+    names = (output.name for output in lowered.traced.outputs)
+    renewals = dict(zip(names, reading.listing.renewals, strict=True))
     arguments = tuple(
-        replace(v, use=Use(v.optimizer, v.becomes, spec)) if (spec := propagated.read.get(v.name)) is not None else v
+        replace(v, use=use)
+        if (use := Use(v.optimizer, v.becomes, propagated.read.get(v.name), renewals.get(v.becomes, ""))) != Use()
+        else v
         for v in rows.arguments(lowered, bound)
     )
-    reading, cost = propagated.reading, _cost(propagated.reading)
     outputs = rows.outputs(lowered, propagated.outputs, bound, gradients(lowered))
     outputs = tuple(replace(v, computed=propagated.computed.get(v.name)) for v in outputs)
     values = rows.labelled(reading.values)

@@ -224,8 +224,11 @@ class Background:
             offer = Offer(name=preset.name, text=preset.text, plan=plan)
             try:
                 results = ask.results(plan, self._board.now.machine)
-                why = preset.broken(results.reports["propagated"])
-                offer = replace(offer, results=None if why else results, trouble=f"not offered: {why}" if why else "")
+                report = results.reports["propagated"]
+                if why := preset.broken(report):
+                    offer = replace(offer, trouble=f"not offered: {why}")
+                else:
+                    offer = replace(offer, text=preset.sentence(report), results=results)
             except ShardvizError as error:
                 offer = replace(offer, trouble=str(error))
             tried[offer.name] = min(offer, tried.get(offer.name, offer), key=lambda o: o.rank)

@@ -32,7 +32,7 @@ from shardviz.graph.flops import PRODUCTS
 from shardviz.graph.listed_arrays import Fusion, ListedArray, Scope
 from shardviz.graph.operations import Block, GraphValue
 from shardviz.records.schedule import Scheduled
-from shardviz.records.values import take_donated
+from shardviz.records.values import BESIDE, IN_PLACE, take_donated
 
 _LARGEST, _STEP = 128 * 2**20, 8 * 2**20
 """Bytes of the largest memory that a chip has for values, and in what steps rooms are told apart."""
@@ -60,14 +60,23 @@ def in_donated(
     for result in dict.fromkeys(node.place for node in returned):
         if result in scope.arguments or not take_donated(donated, result.size):
             continue
-        slot = scope.slots[result.made]
-        loops = any(isinstance(each, Scheduled) and each.kind == "loop" for each in slot.done)
-        alike = (each for each in scope.arguments if each.size == result.size)
-        if loops and result.updates is None and all(each.last >= slot.number for each in alike):
+        if renewal(scope, result) == BESIDE:
             copied.append(result)
         else:
             placed.add(result)
     return placed, copied + [node for node in scope.nodes if node.updates is not None and node not in placed]
+
+
+def renewal(scope: Scope, result: ListedArray) -> str:
+    """How the place of a result is filled: an argument is updated there (`IN_PLACE`), or a loop fills it while it still
+    reads all arguments of its size (`BESIDE`); empty for any other."""
+    if result.updates is not None:
+        return IN_PLACE
+    slot = scope.slots[result.made]
+    if not any(isinstance(each, Scheduled) and each.kind == "loop" for each in slot.done):
+        return ""
+    alike = [each for each in scope.arguments if each.size == result.size]
+    return BESIDE if alike and all(each.last >= slot.number for each in alike) else ""
 
 
 def gathered_results(scope: Scope, returned: list[ListedArray]) -> list[ListedArray]:

@@ -68,7 +68,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from shardviz.graph.flops import PRODUCTS
-from shardviz.graph.held import alive_at, gathered_results, in_donated, is_rounded, keep_on_chip, while_held
+from shardviz.graph.held import alive_at, gathered_results, in_donated, is_rounded, keep_on_chip, renewal, while_held
 from shardviz.graph.images import Images
 from shardviz.graph.listed_arrays import (
     Fusion,
@@ -125,6 +125,7 @@ class ScheduleBuilder:
         self._images = Images()
         self._nodes: dict[GraphValue, ListedArray] = {}
         self._scopes: list[Scope] = []
+        self.renewals: list[str] = []  # how each result of the main block is written, as of `held.renewal`
 
     def open(self, block: Block, initial: Sequence[GraphValue] = ()) -> None:
         """Begins a block that has a schedule of its own: the main one, a loop's body, a branch. Of what a loop begins
@@ -143,6 +144,7 @@ class ScheduleBuilder:
         for node in filter(comes_from_memory, nodes):
             self._store(node)
         placed, copied = in_donated(self._scopes[-1], nodes, [*donated])
+        self.renewals = [renewal(self._scopes[-1], node.place) for node in nodes if len(self._scopes) == 1]
         for node in copied:
             copy = self._copy(node, parts=[node])
             copy.slot = self._slot((node,), (copy,))

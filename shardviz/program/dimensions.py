@@ -180,7 +180,7 @@ def _groups(lowered: Lowered, opened: Opened, sizes: Mapping[Member, int]) -> li
         placed |= members
     free = [seed for seed in sizes if seed.role == "argument" and sizes[seed] > 1 and seed not in placed]
     for of_a_kind in grouped(((_NUMBERS.sub("#", s.path), s.dimension, sizes[s]), s) for s in free).values():
-        for some in (of_a_kind[:1], *opened.batches(of_a_kind[1:], sizes)):
+        for some in _batches(of_a_kind, groups, opened, sizes):
             left = [seed for seed in some if seed not in placed]
             with lowered.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
                 caught = opened.caught(left, sizes) if left else {}
@@ -192,6 +192,21 @@ def _groups(lowered: Lowered, opened: Opened, sizes: Mapping[Member, int]) -> li
                 groups.append(group)
                 placed |= group.members
     return groups
+
+
+def _batches(
+    of_a_kind: Sequence[Member], groups: Sequence[_DimensionGroup], opened: Opened, sizes: Mapping[Member, int]
+) -> Iterator[Sequence[Member]]:
+    """Seeds that are tried together: the first alone; then those that differ from each other in no number by which
+    members of the first's group differ, as a parameter and its momentum do in a tuple of both, which would each hold
+    the other's axis up."""
+    first, *others = of_a_kind
+    yield [first]
+    own = next((g.members & {*of_a_kind} for g in groups if first in g.members), {first})
+    numbers = lambda seed: _NUMBERS.findall(seed.path)  # noqa: E731
+    shared = [place for place, at in enumerate(zip(*map(numbers, own), strict=True)) if len(set(at)) > 1]
+    for apart in grouped((tuple(numbers(seed)[n] for n in shared), seed) for seed in others).values():
+        yield from opened.batches(apart, sizes)
 
 
 def _joined(groups: Iterable[_DimensionGroup], key: Callable[[_DimensionGroup], Any]) -> list[_DimensionGroup]:

@@ -48,14 +48,20 @@ class Frame:
         return lines.get(self.file, {}).get(self.line, "").strip()
 
 
+IN_PLACE, BESIDE = "in place", "beside"
+
+
 @dataclass(frozen=True)
 class Use:
-    """What a program does with an argument: whether only the update uses it, the result that is its new value, and how
-    it is read, where each device reads only a slice of its shard."""
+    """What a program does with an argument: whether only the update uses it, the result that is its new value, how it
+    is read, where each device reads only a slice of its shard, and how its new value is written: parts of it `in
+    place`, for which it is copied unless it is donated; or `beside` it, by a loop that still reads it, for which a
+    donated one is copied in the end. Empty for any other way."""
 
     optimizer: bool = False
     becomes: str = ""
     read: Spec | None = None
+    renewal: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +93,8 @@ class Value:
             nothing of what the program takes; where the caller holds it on the devices, it lies there besides.
         gradient: a result that the backward pass makes.
         scanned: an argument of which a loop takes one slice along its first dimension in each run.
-        use: what the program does with an argument, where there is something to say; `optimizer`, `becomes` and `read`
-            are its own.
+        use: what the program does with an argument, where there is something to say; `optimizer`, `becomes`, `read` and
+            `renewal` are its own.
     """
 
     name: str
@@ -127,6 +133,11 @@ class Value:
     def read(self) -> Spec | None:
         """How the program reads an argument, where each device reads only a slice of its shard."""
         return None if self.use is None else self.use.read
+
+    @property
+    def renewal(self) -> str:
+        """How an argument's new value is written, as of `Use`."""
+        return "" if self.use is None else self.use.renewal
 
     @property
     def on_host(self) -> bool:

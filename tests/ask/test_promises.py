@@ -1,17 +1,21 @@
 """What a preset's sentence says holds of its plan, read off the report another way; or it is not offered."""
 
 import math
+import re
 
+import jax
 import jax.numpy as jnp
 import pytest
 
 import shardviz as sv
+from shardviz.ask.program import update_arguments
+from shardviz.notation.spec import axis_name
 from tests.programs import abstract, adapted, decode, experts, graph, sampler, scanned, translator, unet, vit
 
 pytestmark = pytest.mark.long
 
 MESHES = ({"data": 8}, {"data": 4, "model": 2})
-OWN = {"moe": ({"data": 4, "expert": 2},), "resnet": ({"batch": 8},)}
+OWN = {"moe": ({"data": 4, "expert": 2},), "resnet": ({"batch": 8},), "ring": ({"data": 4, "seq": 2},)}
 """Program → its meshes, where it names other axes, or takes long."""
 
 
@@ -20,6 +24,7 @@ PROGRAMS = {
     "adapted": adapted, "scanned": scanned, "graph": graph, "sampler": sampler,
     "mlp": lambda: sv.gallery.mlp().program, "llama": lambda: sv.gallery.llama().program,
     "resnet": lambda: sv.gallery.resnet(14).program, "moe": lambda: sv.gallery.moe().program,
+    "ring": lambda: sv.gallery.ring().program,
 }  # fmt: skip
 
 
@@ -65,6 +70,43 @@ def keeps(program, row, mesh):
     return True
 
 
+def share_gathered(program, report, along):
+    """Of the parameters' matrices that some axes shard, the share of the bytes that is gathered along them."""
+    data = {m.path for d in program.dimensions if d.of for m in d.arguments} | set(update_arguments(program))
+    stepped = {(m.path, m.dimension) for d in program.dimensions if d.undivided for m in d.arguments}
+    rank = lambda v: sum((v.name, d) not in stepped for d in range(len(v.shape)))  # noqa: E731
+    own = [v for v in report.arguments if v.name not in data and rank(v) > 1 and axes(v) & along]
+    over = [c for c in report.collectives if c.kind == "all-gather" and {axis_name(a) for a in c.axes} & along]
+    whole = lambda some: sum(math.prod(v.shape) * jnp.dtype(v.dtype).itemsize for v in some)  # noqa: E731
+    return whole([v for v in own if v.name in {c.operand for c in over}]) / whole(own)
+
+
+def communicates(program, row, mesh):
+    """Whether what a preset's sentence says of communication holds."""
+    last, differentiated = list(mesh)[-1], "gradients are all-reduced" in row.text
+    moves = {(c.kind, frozenset(map(axis_name, c.axes)), c.phase) for c in row.report.collectives}
+    along_last = {kind for kind, over, phase in moves if over == {last}}
+    if row.name == "data parallel":
+        return not differentiated or any(kind == "all-reduce" and phase == "backward" for kind, _, phase in moves)
+    if row.name in ("zero-1", "zero-2"):
+        return any(kind == "all-gather" and phase == "update" for kind, _, phase in moves)
+    if "fsdp" in row.name:
+        along = set(mesh) if row.name == "fsdp" else set(mesh) - {last}
+        share = share_gathered(program, row.report, along)
+        said = re.search(r"; (\d+)% of their bytes are gathered", row.text)
+        if said is None:
+            return share >= 0.9 and row.text.endswith(", and gathered where they are used (ZeRO-3)")
+        return share < 0.9 and share == pytest.approx(int(said[1]) / 100, abs=0.006)
+    if row.name in ("tensor parallel", "KV sequence parallel"):
+        return "all-reduce" in along_last
+    if row.name == "expert parallel":
+        return ("all-to-all" if "all-to-all" in row.text else "all-reduce") in along_last
+    if row.name == "sequence parallel" and "is gathered" in row.text:
+        return "all-gather" in {kind for kind, over, phase in moves if last in over and phase == "forward"}
+    kinds = {kind for kind, over, phase in moves if last in over and phase == "forward"}
+    return row.name != "sequence parallel" or all(f"{kind}s" in row.text for kind in kinds)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_each_sentence_holds_of_its_plan(name):
     program = PROGRAMS[name]()
@@ -74,6 +116,7 @@ def test_each_sentence_holds_of_its_plan(name):
         offered = [row for row in found.rows if row.report is not None]
         for row in offered:
             assert keeps(program, row, mesh), (mesh, row.name, row.text)
+            assert communicates(program, row, mesh), (mesh, row.name, row.text, row.report.collectives.text())
             cut = {(v.name, d) for v in row.report.arguments for d, by in enumerate(v.spec.dims) if by}
             assert not cut & stepped, (mesh, row.name)
         assert all(row.trouble for row in found.rows if row.report is None)
@@ -114,6 +157,40 @@ def test_a_decode_steps_presets_are_those_of_serving():
     }
     assert specs["data + tensor parallel"]["cache[0]"] == "P(None, 'data', None, 'model')"
     assert specs["KV sequence parallel"]["cache[0]"] == "P(None, 'data', 'model')"
+
+
+def test_a_caches_sequence_is_told_from_heads_that_are_split_from_a_projection():
+    """With `wk: [d, heads * hd]` the cache's last dimension is in no parameter either."""
+    layers, batch, length, heads, of, d = 2, 16, 64, 4, 8, 64
+
+    def step(params, cache, x):
+        def layer(x, each):
+            p, k, v = each
+            q, *new = (jnp.reshape(x @ p[w], (batch, heads, of)) for w in ("wq", "wk", "wv"))
+            k, v = (jax.lax.dynamic_update_slice(c, n[:, None], (0, 3, 0, 0)) for c, n in zip((k, v), new, strict=True))
+            scores = jax.nn.softmax(jnp.einsum("bgk,btgk->bgt", q, k), -1)
+            return x + jnp.einsum("bgt,btgk->bgk", scores, v).reshape(batch, -1) @ p["wo"], (k, v)
+
+        return jax.lax.scan(layer, x, (params, *cache))
+
+    params = {name: abstract(layers, d, heads * of) for name in ("wq", "wk", "wv")}
+    params["wo"] = abstract(layers, heads * of, d)
+    cache = (abstract(layers, batch, length, heads, of),) * 2
+    found = sv.trace(step, params, cache, abstract(batch, d)).presets(MESHES[1])
+    (row,) = [row for row in found.rows if row.name == "KV sequence parallel"]
+    assert row.report is not None, row.trouble
+    assert str(row.report.value("cache[0]").spec.canonical()) == "P(None, 'data', 'model')"
+
+
+def test_a_sentence_says_what_becomes_of_parameters_that_nothing_gathers():
+    """A decode step's few rows are summed in part, and no matrix is gathered for them; a loop along a sequence
+    gathers no keys."""
+    (row,) = [row for row in decode().presets(MESHES[1]).rows if row.name == "fsdp"]
+    assert "the others are used as they are sharded" in row.text and "ZeRO-3" not in row.text
+    (row,) = [row for row in scanned().presets(MESHES[1]).rows if row.name == "sequence parallel"]
+    assert "all-to-all" in row.text and "keys" not in row.text
+    (row,) = [row for row in sv.gallery.moe().program.presets(OWN["moe"][0]).rows if row.name == "tensor parallel"]
+    assert row.report is None and "no partial sums go through an all-reduce along expert" in row.trouble
 
 
 def test_a_70b_decode_steps_best_preset_is_near_what_a_search_finds():

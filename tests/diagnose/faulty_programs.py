@@ -55,16 +55,29 @@ def in_one_state(state, x, y):
     return {"model": params, "optimizer": rest}
 
 
-def decode(weights, cache, x):
-    def layer(x, each):
-        w, keys = each
-        heads = (x @ w["in"]).reshape(x.shape[0], 1, keys.shape[2], -1)
-        keys = jax.lax.dynamic_update_slice(keys, heads, (0, 3, 0, 0))
-        scores = jax.nn.softmax(jnp.einsum("bqhd,bshd->bhqs", heads, keys))
-        mixed = jnp.einsum("bhqs,bshd->bqhd", scores, keys).reshape(x.shape)
-        return x + mixed @ w["out"], keys
+def attending(x, w, keys):
+    heads = (x @ w["in"]).reshape(x.shape[0], 1, keys.shape[2], -1)
+    keys = jax.lax.dynamic_update_slice(keys, heads, (0, 3, 0, 0))
+    scores = jax.nn.softmax(jnp.einsum("bqhd,bshd->bhqs", heads, keys))
+    mixed = jnp.einsum("bhqs,bshd->bqhd", scores, keys).reshape(x.shape)
+    return x + mixed @ w["out"], keys
 
-    return jax.lax.scan(layer, x, (weights, cache))
+
+def decode(weights, cache, x):
+    """A step of decoding that carries its cache through the layers."""
+
+    def layer(carry, each):
+        x, cache = carry
+        w, i = each
+        x, keys = attending(x, w, cache[i])
+        return (x, jax.lax.dynamic_update_index_in_dim(cache, keys, i, 0)), None
+
+    return jax.lax.scan(layer, (x, cache), (weights, jnp.arange(cache.shape[0])))[0]
+
+
+def decode_stacked(weights, cache, x):
+    """The same, with each layer's cache read as a slice and stacked anew."""
+    return jax.lax.scan(lambda x, each: attending(x, *each), x, (weights, cache))
 
 
 def microbatches(w, xs):
@@ -536,6 +549,20 @@ FAULTS = {
         (TENSOR, HEADS, P("data")),
         out=(P("data"), CACHE),
         good_out=(P("data"), HEADS),
+        donated=(1,),
+    ),
+    "cache stacked beside the donated one": Fault(
+        ("donation-copied",),
+        decode_stacked,
+        of_decode,
+        (TENSOR, HEADS, P("data")),
+        out=(P("data"), HEADS),
+        good_out=(P("data"), HEADS),
+        better=decode,
+        mend="by hand",
+        line="jax.lax.scan(lambda x, each: attending(x, *each), x, (weights, cache))",
+        words="carry it through the loop and write each slice back, jax.lax.dynamic_update_index_in_dim(cache, new, "
+        "i, 0); or leave out its donation, which saves the copy alone",
         donated=(1,),
     ),
     "queries, keys and values gathered": Fault(

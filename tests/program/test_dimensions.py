@@ -269,6 +269,30 @@ def test_groups_are_what_arithmetic_ties_together(five):
         assert found == {str(m): (axis,) for axis, d in cut.items() for m in d.arguments}
 
 
+def test_a_state_in_one_tuple_has_the_dimensions_of_its_parts():
+    """A number in a path is a layer's, or the place of momentum beside its parameters."""
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, "float32")  # noqa: E731
+    params = [{"up": array(16, 64), "bias": array(64), "down": array(64, 16)}] * 3
+
+    def loss(params, x):
+        for p in params:
+            x = x + jnp.tanh(x @ p["up"] + p["bias"]) @ p["down"]
+        return jnp.mean(x**2)
+
+    def step(params, momentum, x):
+        grads = jax.grad(loss)(params, x)
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, grads)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, momentum), momentum
+
+    apart = sv.trace(step, params, params, array(32, 16))
+    together = sv.trace(lambda state, x: step(*state, x), (params, params), array(32, 16))
+    as_apart = lambda name: name.replace("state[0]", "params").replace("state[1]", "momentum")  # noqa: E731
+    groups = lambda program: {frozenset(as_apart(str(m)) for m in d.arguments) for d in program.dimensions}  # noqa: E731
+    assert groups(together) == groups(apart) and {len(group) for group in groups(apart)} == {18, 13, 1}
+    for plan in together.presets({"data": 4, "model": 2}).values():
+        assert not together.propagate(plan).findings.of("comes-back-otherwise")
+
+
 def test_an_array_that_has_a_dimension_twice_says_so():
     program = sv.trace(lambda w, x: x + x @ w, *[jax.ShapeDtypeStruct(s, "float32") for s in ((8, 8), (16, 8))])
     (wide,) = (d for d in program.dimensions if d.conflicts)

@@ -2,8 +2,9 @@
 
     python -m tests.study.offers_run
 
-prints as JSON: program → offer → how often it compiles, how far its results are from those of one device, and whether
-the shardings of the first step's results are those of the fifth's.
+prints as JSON: program → offer → how often it compiles, how far its results are from those of one device (where a step
+takes the memory of the one before, the last one's), whether the shardings of the first step's results are those of the
+fifth's, and whether memory is donated.
 """
 
 from __future__ import annotations
@@ -49,13 +50,16 @@ def traced(module: Any, name: str) -> tuple[sv.Program, Callable[..., Any]]:
 
 
 def offers(program: sv.Program, name: str) -> Iterator[tuple[str, sv.Plan]]:
-    """Three presets, the best that a search finds, what mends one of the presets, and a constraint."""
+    """Three presets, one with its state donated, the best that a search finds, what mends one of the presets, and a
+    constraint."""
     presets = program.presets(MESH)
     yield from ((preset, presets[preset]) for preset in ("fsdp", "tensor parallel", "fsdp + tensor parallel"))
     yield "search", sv.search(program, MACHINE, level="propagated", most=12, seconds=60).best.plan
     plan = presets["tensor parallel"]
     mends = [m for m in sv.mends(program, program.propagate(plan), MACHINE, plan=plan) if not m.plan.variant]
     yield from ((m.action, m.plan) for m in mends[:2])
+    donated = roles(program._lowerings.lowered).becomes
+    yield "donate", presets["fsdp"].with_variant(donated=tuple(donated))
     value, spec = CONSTRAINED[name]
     yield f"constrain {value}", presets["fsdp"].constrain(value, spec)
 
@@ -99,12 +103,14 @@ def run(name: str, folder: Path) -> dict[str, dict[str, Any]]:
         exec(program.code(plan), scope)
         step = scope[program.name]
         with jax.set_mesh(scope["mesh"]):
-            placed = jax.device_put(args, step.lower(*args).compile().input_shardings[0])
+            placed = jax.device_put(jax.tree.map(jnp.copy, args), step.lower(*args).compile().input_shardings[0])
             results = steps(step, placed, feed)
-        pairs = zip(jax.tree.leaves(results), jax.tree.leaves(alone), strict=True)
+        held = zip(jax.tree.leaves(results), jax.tree.leaves(alone), strict=True)
+        pairs = [(a, b) for a, b in held if not a.is_deleted()]
         off = [np.abs(np.asarray(a) - np.asarray(b)).max() / np.abs(np.asarray(b)).max() for a, b in pairs]
         same = [a.sharding.is_equivalent_to(b.sharding, a.ndim) for a, b in zip(results[0], results[-1], strict=True)]
-        found[label] = {"compiles": step._cache_size(), "off": float(max(off)), "same": all(same)}
+        donates = any(a.is_deleted() for a in jax.tree.leaves(results[:-1]))
+        found[label] = {"compiles": step._cache_size(), "off": float(max(off)), "same": all(same), "donates": donates}
     return found
 
 

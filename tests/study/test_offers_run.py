@@ -21,7 +21,10 @@ def test_the_code_of_what_is_offered_computes_the_same_and_compiles_once(name, m
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr[-3000:]
     offers = json.loads(done.stdout)[name]
-    assert {"fsdp", "tensor parallel", "search"} < set(offers) and any("constrain" in offer for offer in offers)
+    assert {"fsdp", "tensor parallel", "search", "donate"} < set(offers) and any(
+        "constrain" in offer for offer in offers
+    )
     for offer, outcome in offers.items():
         assert outcome["off"] < 1e-4, (offer, outcome)
         assert outcome["compiles"] == 1 and outcome["same"], (offer, outcome)
+        assert outcome["donates"] == (offer == "donate"), (offer, outcome)

@@ -1,0 +1,217 @@
+"""What a preset promises, read off a report: which arrays are sharded along what, and what is communicated."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Concatenate, ParamSpec
+
+from shardviz.ask.parts import Parts, nbytes
+from shardviz.judge.report import Report
+from shardviz.kept import cached_property
+from shardviz.notation import DeviceMesh
+from shardviz.notation.spec import axis_name
+from shardviz.program.dimensions import Dimension
+from shardviz.program.roles import Roles
+from shardviz.program.trace import Argument
+from shardviz.records import Collective, Value
+
+NEARLY, MOST = 0.9, 0.5
+"""The share of the bytes that has to be sharded where a sentence says that they are; and of matrix products."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject(Parts):
+    """What presets are made from: a program's parts, the roles of its arrays, and a mesh."""
+
+    mesh: DeviceMesh
+    roles: Roles
+
+    @property
+    def last(self) -> str:
+        return self.mesh.names[-1]
+
+    def of(self, what: str) -> list[Dimension]:
+        return [d for d in self.dimensions if d.of == what]
+
+    @cached_property
+    def parameters(self) -> list[Argument]:
+        """The state but for the optimizer's."""
+        return [a for a in self.state if a.name not in self.optimizer]
+
+    @cached_property
+    def weights(self) -> list[Argument]:
+        return list(self.matrices.values())
+
+    @cached_property
+    def cached(self) -> list[Dimension]:
+        """The sequence of a cache: dimensions of nothing but data that comes out again, no derivative being taken; of
+        several of an array the longest, as heads that are split from a projection have a dimension of their own too."""
+        state = {a.name for a in self.state}
+        again = set(self.roles.becomes) - state if not self.roles.differentiated else set[str]()
+        free = [d for d in self.dimensions if not (d.of == "batch" or d.stacked or d.experts)]
+        free = [d for d in free if d.arguments and again.issuperset(m.path for m in d.arguments)]
+        longest = {m.path: d.size for d in sorted(free, key=lambda d: d.size) for m in d.arguments}
+        return [d for d in free if all(d.size == longest[m.path] for m in d.arguments)]
+
+
+P = ParamSpec("P")
+Promise = Callable[[Report], str]
+"""What a preset's sentence says of a report: why that does not hold, or nothing."""
+
+
+def _promise(broken: Callable[Concatenate[Report, P], str]) -> Callable[P, Promise]:
+    """What a report has to keep, of a function that says why one does not, or nothing."""
+    return lambda *of, **more: lambda report: broken(report, *of, **more)
+
+
+def _axes_of(values: Iterable[Value]) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Tree path → the axes of each dimension."""
+    specs = {v.name: v.spec for v in values}
+    return {name: tuple(tuple(map(axis_name, d)) for d in spec.dims) for name, spec in specs.items() if spec}
+
+
+@_promise
+def is_whole(report: Report, arrays: Sequence[Argument], axes: Set[str] | None = None) -> str:
+    """That no array is sharded, by some axes or by any."""
+    for name, dims in _axes_of(report.arguments).items():
+        used = [a for dim in dims for a in dim if axes is None or a in axes]
+        if used and any(a.name == name for a in arrays):
+            return f"{name} is sharded along {' and '.join(used)}, and should be replicated"
+    return ""
+
+
+@_promise
+def is_unsharded(report: Report, dimensions: Sequence[Dimension]) -> str:
+    """That nothing shards these dimensions."""
+    dims = _axes_of(report.arguments)
+    cut = (m.path for d in dimensions for m in d.arguments if m.path in dims and dims[m.path][m.dimension])
+    return next((f"the {dimensions[0].of} of {path} is sharded" for path in cut), "")
+
+
+@_promise
+def batch_is_sharded(report: Report, subject: Subject, axes: Sequence[str]) -> str:
+    """That the batch is sharded by as many of the axes as divide it, in every array that has it."""
+    dims, some = _axes_of(report.arguments), False
+    for batch in subject.of("batch"):
+        wanted = dividing(batch.size, axes, subject.mesh)
+        for m in batch.chosen() if wanted else ():
+            if m.role == "argument" and m.path in dims:
+                if dims[m.path][m.dimension] != wanted:
+                    return f"the batch of {m.path} is not sharded along {' and '.join(wanted)}"
+                some = True
+    if some:
+        return ""
+    sizes = {d.size for d in subject.of("batch")}
+    none = f"no batch of {' or '.join(map(str, sorted(sizes)))} divides by {' or '.join(axes)}"
+    return none if sizes else "the arguments have no batch dimension"
+
+
+@_promise
+def are_sharded(
+    report: Report, what: str, arrays: Sequence[Argument], axes: Sequence[str], least: float = NEARLY
+) -> str:
+    """That these arrays are sharded along all of the axes, by their bytes."""
+    dims = _axes_of((*report.arguments, *report.outputs))
+    cut = sum(nbytes(a) for a in arrays if {x for dim in dims.get(a.name, ()) for x in dim}.issuperset(axes))
+    whole = sum(map(nbytes, arrays))
+    if cut >= least * whole:
+        return ""
+    return f"{cut / whole:.0%} of {what} can be sharded along {' and '.join(axes)}"
+
+
+def between_is_sharded(subject: Subject) -> Promise:
+    """That most of the layers' matrix products are sharded along the last axis."""
+    return are_sharded("the matrices' bytes", subject.weights, (subject.last,), MOST)
+
+
+@_promise
+def all_stay(report: Report, arrays: Sequence[Argument]) -> str:
+    """That none of the arrays is gathered."""
+    gathered = _gathered(arrays, report)
+    return _where_gathered(gathered[0]) if gathered else ""
+
+
+@_promise
+def are_multiplied(report: Report, subject: Subject) -> str:
+    """That most of the matrices' bytes are multiplied as they are sharded along the last axis, and not gathered."""
+    weights = [a for a in subject.weights if a.name not in subject.roles.optimizer]
+    gathered = [c for c in _gathered(weights, report) if subject.last in map(axis_name, c.axes or ())]
+    names = {c.operand for c in gathered}
+    much = sum(nbytes(a) for a in weights if a.name in names) > MOST * sum(map(nbytes, weights))
+    return _where_gathered(gathered[0]) if much else ""
+
+
+@_promise
+def is_communicated(report: Report, kind: str, axes: Sequence[str], phase: str, what: str) -> str:
+    """That there is such a collective, over just these axes where some are named, in a phase where one is."""
+    over = lambda c: {*map(axis_name, c.axes or ())}  # noqa: E731
+    some = (c for c in report.collectives if c.kind == kind and phase in ("", c.phase))
+    if any(not axes or over(c) == {*axes} for c in some):
+        return ""
+    along = f" along {' and '.join(axes)}" if axes else ""
+    return f"no {what} go through an {kind}{along}"
+
+
+def where_used(subject: Subject, axes: Sequence[str]) -> Callable[[Report], str]:
+    """How much of the parameters is gathered along some of the axes, and what becomes of the rest, in words."""
+
+    def rest(report: Report) -> str:
+        dims = _axes_of(report.arguments)
+        along = lambda name: {a for dim in dims.get(name, ()) for a in dim} & {*axes}  # noqa: E731
+        matrices = [a for a in subject.parameters if a.name in subject.matrices and along(a.name)]
+        over = [c for c in _gathered(matrices, report) if {*map(axis_name, c.axes or ())} & {*axes}]
+        names = {c.operand for c in over}
+        share = sum(nbytes(a) for a in matrices if a.name in names) / (sum(map(nbytes, matrices)) or 1.0)
+        if share >= NEARLY:
+            return ", and gathered where they are used (ZeRO-3)"
+        return f"; {share:.0%} of their bytes are gathered where they are used, the others are used as they are sharded"
+
+    return rest
+
+
+def how_it_crosses(axis: str) -> Callable[[Report], str]:
+    """How what needs the whole of a sequence gets it, in words."""
+
+    def rest(report: Report) -> str:
+        bytes_of = Counter[str]()
+        for c in report.collectives:
+            if c.phase == "forward" and axis in map(axis_name, c.axes or ()):
+                bytes_of[c.kind] += int(c.assumed_bytes)
+        if bytes_of["all-gather"]:
+            return "; what needs a whole sequence, as attention its keys and values, is gathered"
+        kinds = " and ".join(f"{kind}s" for kind, _ in bytes_of.most_common())
+        return f"; what needs a whole sequence goes through {kinds}" if kinds else ""
+
+    return rest
+
+
+def _gathered(arrays: Sequence[Argument], report: Report) -> list[Collective]:
+    names = {a.name for a in arrays}
+    return [c for c in report.collectives if c.kind == "all-gather" and c.operand in names]
+
+
+def _where_gathered(c: Collective) -> str:
+    at = f" at {c.source.short}" if c.source else ""
+    return f"{c.operand} is gathered{at}, where a constraint or another array has the axis"
+
+
+@_promise
+def each_is_sharded(report: Report, what: str, dimensions: Sequence[Dimension], axis: str) -> str:
+    """That these dimensions are sharded along an axis wherever they are."""
+    dims = _axes_of(report.arguments)
+    for m in (m for d in dimensions for m in d.chosen() if m.role == "argument"):
+        if axis not in dims.get(m.path, ())[m.dimension]:
+            return f"the {what} dimension of {m.path} is not sharded along {axis}"
+    return ""
+
+
+def dividing(size: int, axes: Sequence[str], mesh: DeviceMesh) -> tuple[str, ...]:
+    """The axes, from the first on, whose product divides a size."""
+    chosen: list[str] = []
+    for axis in axes:
+        if size % math.prod(mesh.shape[a] for a in (*chosen, axis)) == 0:
+            chosen.append(axis)
+    return tuple(chosen)
