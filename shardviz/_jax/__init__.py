@@ -5,106 +5,13 @@ inside a traced program, to have an MLIR context of our own, to compile a module
 that is not there, with XLA's dumps, and to read what an exported file or an executable says of itself.
 """
 
-from shardviz._jax.checkpoints import checkpointed, under_checkpoint
-from shardviz._jax.compiling import (
-    compile_for_cpu,
-    compile_only,
-    finished_numbers,
-    finished_text,
-    let_fork_end,
-    preload,
-    renew_threads,
-)
-from shardviz._jax.contexts import (
-    PLACES,
-    SET_MESH,
-    WITH_MESH,
-    context_here,
-    context_mesh,
-    device_ids,
-    filled_places,
-    hlo_sharding_of,
-    made_again,
-    op_sharding,
-    partition_spec,
-    settings,
-    under,
-    under_settings,
-)
-from shardviz._jax.exports import (
-    calling_conventions,
-    constraints_of,
-    evaluated,
-    export_shardings,
-    exported_module,
-    is_export_file,
-    read_export,
-    refined,
-    symbols_of,
-    unregistered,
-)
-from shardviz._jax.jaxprs import (
-    callbacks,
-    checkpoint_names,
-    constants,
-    constraints,
-    equations,
-    kernel_estimates,
-    leaked,
-    memory_kinds,
-    meshes,
-    names_of,
-    offloaded,
-    on_mesh,
-    outermost_shard_map,
-    scanned,
-    sub_jaxprs,
-    user_frames,
-)
-from shardviz._jax.lowering import (
-    bytecode,
-    ir_type,
-    lower,
-    mlir_context,
-    module_from,
-    run_passes,
-    walk,
-)
-from shardviz._jax.marking import (
-    Line,
-    Made,
-    Watch,
-    mark,
-    marked_text,
-    marks_in,
-    reconstrained,
-    watched,
-    with_marks_as,
-)
-from shardviz._jax.partitioning import (
-    PARTITIONED_CALL,
-    Partitioned,
-    Partitionings,
-    Unanswered,
-    answer,
-    self_partitioned,
-)
-from shardviz._jax.tracing import (
-    NestedPmap,
-    Operand,
-    Refusal,
-    cudnn_attention,
-    inside_pmap,
-    missing_axis,
-    refusal,
-    tracing_on,
-)
-from shardviz._jax.wrappers import (
-    JitWrapping,
-    PmapWrapping,
-    plain_function,
-    reduced,
-    shard_map_mesh,
-    unwrap_jit,
-    unwrap_pmap,
-)
+from shardviz._jax.checkpoints import *
+from shardviz._jax.compiling import *
+from shardviz._jax.contexts import *
+from shardviz._jax.exports import *
+from shardviz._jax.jaxprs import *
+from shardviz._jax.lowering import *
+from shardviz._jax.marking import *
+from shardviz._jax.partitioning import *
+from shardviz._jax.tracing import *
+from shardviz._jax.wrappers import *

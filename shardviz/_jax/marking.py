@@ -16,7 +16,7 @@ import itertools
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -256,8 +256,11 @@ def _reconstrained(params: dict[str, Any], reconstrain: Callable[[Any, Any], Any
     spec = reconstrain(source_info_util.current(), sharding.spec)
     if spec is None or spec is sharding.spec:
         return None if spec is None else params
-    free = frozenset(d for d, entry in enumerate(spec) if entry is PartitionSpec.UNCONSTRAINED)
-    return params | {"sharding": NamedSharding(sharding.mesh, spec), "unconstrained_dims": free}
+    return params | {"sharding": NamedSharding(sharding.mesh, spec), "unconstrained_dims": _unconstrained(spec)}
+
+
+def _unconstrained(spec: PartitionSpec) -> frozenset[int]:
+    return frozenset(d for d, entry in enumerate(spec) if entry is PartitionSpec.UNCONSTRAINED)
 
 
 def reconstrained(reconstrain: Callable[[Any, Any], Any]) -> contextlib.AbstractContextManager[None]:
@@ -287,15 +290,15 @@ def marks_in(jaxpr: Any) -> set[tuple[int, int]]:
     return {(int(mark[1]), int(mark[2])) for mark in marks if mark}
 
 
-def with_marks_as(closed: Any, entries_of: Callable[[int], tuple[Any, ...]]) -> Any:
-    """The closed jaxpr with PartitionSpecs in place of marks: `entries_of` a mark's number gives one's entries, as many
-    as the array has dimensions where it is made; dimensions that `vmap` adds keep what it says of them."""
+def with_marks_as(closed: Any, entries: Sequence[tuple[Any, ...]]) -> Any:
+    """The closed jaxpr with PartitionSpecs in place of marks: `entries` has for each mark's number as many as the array
+    has dimensions where it is made; dimensions that `vmap` adds keep what it says of them."""
 
     def equation(e: Any, here: None, inside: Callable[[Any, Any], Any]) -> Any:
         params = {k: inside(v, here) for k, v in e.params.items()}
         marked = _MARK.search(str(e.source_info.name_stack)) if e.primitive.name == "sharding_constraint" else None
         if marked:
-            params |= constraint(e, entries_of(int(marked[1])))
+            params |= constraint(e, entries[int(marked[1])])
         same = not marked and all(v is e.params[k] for k, v in params.items())
         return e if same else e.replace(params=params)
 
@@ -303,8 +306,7 @@ def with_marks_as(closed: Any, entries_of: Callable[[int], tuple[Any, ...]]) -> 
         sharding, rank = e.params["sharding"], len(e.invars[0].aval.shape)
         mapped = (*sharding.spec, *(None,) * (rank - len(sharding.spec)))
         rest = iter(wanted)
-        entries = [next(rest, None) if entry is None else entry for entry in mapped]
-        opened = frozenset(d for d, entry in enumerate(entries) if entry is PartitionSpec.UNCONSTRAINED)
-        return {"sharding": NamedSharding(sharding.mesh, PartitionSpec(*entries)), "unconstrained_dims": opened}
+        spec = PartitionSpec(*(next(rest, None) if entry is None else entry for entry in mapped))
+        return {"sharding": NamedSharding(sharding.mesh, spec), "unconstrained_dims": _unconstrained(spec)}
 
     return rewritten(closed, None, equation)

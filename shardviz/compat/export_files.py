@@ -154,11 +154,8 @@ def _options(symbols: Mapping[str, int] | None, mesh: DeviceMesh | None) -> dict
 def _rehearse(data: bytes, name: str, options: dict[str, str]) -> None:
     """Has a file read in a process of its own, which may die of it where the kernel must not."""
     trial = processes.Trial("shardviz.program.exports:rehearse", data, {"options": options})
-    job = processes.submit(trial, timeout=_TIMEOUT, memory_limit=_MEMORY)
-    try:
-        error = job.exception()
-    finally:
-        job.stop()  # where the waiting was interrupted
+    job = processes.tried(trial, timeout=_TIMEOUT, memory_limit=_MEMORY)
+    error = job.exception()
     if job.state == "refused" and UNREADABLE in str(error):
         raise ParseError(_damaged(name, UNREADABLE + str(error).partition(UNREADABLE)[2])) from error
     if error is None or job.state == "refused" or not job.begun:

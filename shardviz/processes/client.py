@@ -444,6 +444,16 @@ def submit(
     return job
 
 
+def tried(trial: Trial, timeout: float, memory_limit: float | None = None) -> Job:
+    """Something tried in a process of its own, to its end; limits as of `submit`."""
+    job = submit(trial, timeout=timeout, memory_limit=memory_limit)
+    try:
+        job.exception()
+    finally:
+        job.stop()  # where the waiting was interrupted
+    return job
+
+
 def begin(job: Job, *, timeout: float | None = None, memory_limit: float | None = None) -> None:
     """Starts a `Job` that was made before; who is interrupted in this has stopped it."""
     job.created = time.monotonic()

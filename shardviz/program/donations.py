@@ -22,7 +22,7 @@ from jax.extend.mlir import ir
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY
-from shardviz.program.module import attributes_of
+from shardviz.program.module import attributes_of, set_attributes
 from shardviz.records.groups import grouped
 
 _ALIAS, _DONOR = "tf.aliasing_output", "jax.buffer_donor"
@@ -96,4 +96,4 @@ def set_donations(
         entries[i][_DONOR if result is None else _ALIAS] = (
             ir.BoolAttr.get(True) if result is None else ir.IntegerAttr.get(i32, result)
         )
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
+    set_attributes(main, "arg_attrs", entries)

@@ -33,6 +33,15 @@ ENTERED = frozenset(
 )
 """What runs blocks as wholes."""
 
+COLLECTIVES = {
+    "sdy.all_gather": "gathering_axes",
+    "sdy.all_reduce": "reduction_axes",
+    "sdy.reduce_scatter": "reduce_scatter_axes",
+    "sdy.all_to_all": "params",
+    "sdy.collective_permute": "",
+}
+"""Shardy's collectives, and the attribute with the axes of each."""
+
 PROPAGATED = "shardviz.propagated"
 """How propagation has an operation's results cut, where the operation computes them otherwise and they are moved."""
 
@@ -101,12 +110,7 @@ class MlirOperation(Operation):
 
     @property
     def contraction(self) -> Contraction:
-        """How the factors of a `dot_general` meet."""
-        numbers = stablehlo.DotDimensionNumbers(self.attributes["dot_dimension_numbers"])
-        return Contraction(
-            (tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)),
-            (tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions)),
-        )
+        return contraction_of(self.native)
 
     @property
     def spreads(self) -> bool:
@@ -156,6 +160,15 @@ class MlirOperation(Operation):
             return tuple(ir.DenseI64ArrayAttr(attribute))
         except ValueError:
             return tuple(int(n) for n in ir.DenseIntElementsAttr(attribute))
+
+
+def contraction_of(product: ir.Operation) -> Contraction:
+    """How the factors of a `dot_general` meet."""
+    numbers = stablehlo.DotDimensionNumbers(product.attributes["dot_dimension_numbers"])
+    return Contraction(
+        (tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)),
+        (tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions)),
+    )
 
 
 class MlirGraph(Graph):
@@ -208,7 +221,7 @@ class MlirGraph(Graph):
             if name in RETURNS:
                 block.returns(operands)
                 return
-            operation = MlirOperation(_kind(name), operands, block, op)
+            operation = MlirOperation(kind_of(name), operands, block, op)
             operation.name, operation.place = name, None
             operation.results = tuple([self._value(operation, i, v) for i, v in enumerate(op.results)])
             block.operations.append(operation)
@@ -222,7 +235,8 @@ class MlirGraph(Graph):
 
 
 @lru_cache(maxsize=1024)
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
+    """HLO's word for an operation of MLIR's name."""
     return _KINDS.get(name) or name.rpartition(".")[2].replace("_", "-")
 
 

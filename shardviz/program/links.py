@@ -22,13 +22,12 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardviz import _jax
-from shardviz.graph import GraphValue
+from shardviz.graph import At, GraphValue
 from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.module import Place, attributes_of, spec_of
-from shardviz.program.propagated import PropagatedReading
 from shardviz.program.simplified import chlo_rule
 from shardviz.program.stablehlo import Walker
 from shardviz.records import Value as Row
@@ -400,57 +399,28 @@ def tag(module: ir.Operation) -> None:
 # A report's rows.
 
 
-class Numbered(PropagatedReading):
-    """A `PropagatedReading` of a numbered module, which remembers where its rows are in a graph: the key of every
-    value, and of what every collective moves, before all collectives on its way."""
+def keys_of(values: Iterable[At]) -> Iterator[NodeKey]:
+    """The keys of operations' results, in the order in which a numbered module is read."""
+    copies: Counter[tuple[tuple[int, ...], int]] = Counter()
+    for value, calls in values:
+        at = tuple(map(number_of, calls)), number_of(value.owner)
+        yield NodeKey(*at, "result", value.index, copies[at])
+        copies[at] += 1
 
-    def __init__(self, *args: Any):
-        self.keys: list[NodeKey] = []
-        self.moves: list[NodeKey] = []
-        self._copies: Counter[tuple[tuple[int, ...], int]] = Counter()
-        super().__init__(*args)
 
-    def visit(self, op: MlirOperation) -> None:
-        self._copies[self._tags, number_of(op)] += 1
-        super().visit(op)
-
-    @property
-    def _tags(self) -> tuple[int, ...]:
-        return tuple(map(number_of, self.around.calls))
-
-    def _value(self, op: MlirOperation) -> None:
-        super()._value(op)
-        if len(self.keys) < len(self.values):
-            tags, number = self._tags, number_of(op)
-            self.keys.append(NodeKey(tags, number, "result", self.used(op).index, self._copies[tags, number] - 1))
-
-    def _collective(self, op: MlirOperation) -> None:
-        super()._collective(op)
-        self._move(op)
-
-    def _user_collective(self, op: MlirOperation, kind: str) -> None:
-        super()._user_collective(op, kind)
-        self._move(op)
-
-    def _gather_parts(self, op: MlirOperation) -> None:
-        super()._gather_parts(op)
-        new = len(self.collectives) - len(self.moves)
-        self.moves += [NodeKey(self._tags, number_of(op), "result", place) for place in range(new)]
-
-    def _move(self, op: MlirOperation) -> None:
-        value, calls = op.operands[0], self._tags
-        while isinstance(owner := value.owner, MlirOperation) and owner.name.startswith("sdy.") and owner.operands:
-            if number_of(owner) != ADDED and owner.name != "sdy.reshard":
-                break
-            value = owner.operands[0]
-        if isinstance(owner, MlirOperation):
-            key = NodeKey(calls, number_of(owner), "result", value.index)
-        elif owner.name:  # a function
-            key = NodeKey(calls, -1, "inside 0" if calls else "argument", value.index)
-        else:
-            (around,) = owner.callers
-            key = NodeKey(calls, number_of(around), f"inside {around.blocks.index(owner)}", value.index)
-        self.moves += [key] * (len(self.collectives) - len(self.moves))
+def key_before(at: At) -> NodeKey:
+    """The key of what a collective moves, before all collectives and reshards of the compiler's on its way."""
+    value, calls = at.value, tuple(map(number_of, at.calls))
+    while isinstance(owner := value.owner, MlirOperation) and owner.name.startswith("sdy.") and owner.operands:
+        if number_of(owner) != ADDED and owner.name != "sdy.reshard":
+            break
+        value = owner.operands[0]
+    if isinstance(owner, MlirOperation):
+        return NodeKey(calls, number_of(owner), "result", value.index)
+    if owner.name:  # a function
+        return NodeKey(calls, -1, "inside 0" if calls else "argument", value.index)
+    (around,) = owner.callers
+    return NodeKey(calls, number_of(around), f"inside {around.blocks.index(owner)}", value.index)
 
 
 Named = Callable[[Node], str]

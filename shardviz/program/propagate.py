@@ -66,13 +66,8 @@ def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
 
 def rehearse_module(module: bytes, pipeline: str) -> None:
     """Runs passes on a module given as bytecode in a process of its own; errors as `rehearse`."""
-    trial = processes.Trial("shardviz._jax:run_passes", module, {"passes": pipeline})
-    job = processes.submit(trial, timeout=_REHEARSAL)
-    try:
-        error = job.exception()
-    finally:
-        job.stop()  # where the waiting was interrupted
-    if error is not None and job.begun:
+    job = processes.tried(processes.Trial("shardviz._jax:run_passes", module, {"passes": pipeline}), timeout=_REHEARSAL)
+    if (error := job.exception()) is not None and job.begun:
         raise error
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jax.extend.mlir import ir
@@ -39,15 +40,14 @@ from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.record import Sharding
-from shardviz.notation.sdy import axis_lists
 from shardviz.notation.spec import axes_size, axis_name, axis_size
 from shardviz.program.explicit import type_of
-from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
+from shardviz.program.graph import COLLECTIVES, PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, attributes_of, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.unforeseen import Unforeseen, dims_crossed, partial_cut
-from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
+from shardviz.program.uses import is_reshard, is_slice, moved_axes, root_of, surroundings
 from shardviz.records import Collective, Factor, Product, Value, WorkTally
 from shardviz.records.kernels import Array, KernelFacts
 from shardviz.records.phases import phase
@@ -92,16 +92,6 @@ def _reduces_several(op: MlirOperation | None) -> bool:
     return op is not None and op.name == "stablehlo.reduce" and len(op.results) > 1
 
 
-class _CutValue(NamedTuple):
-    """What values of one shape, type and sharding have in common, as `Value` has it."""
-
-    spec: Spec | None
-    shard: tuple[int, ...]
-    nbytes: float
-    notations: dict[str, str]
-    manual: tuple[Axis, ...]
-
-
 class PropagatedReading(Walker):
     """One reading of a propagated module: every value that has a sharding, every collective, every product's FLOPs."""
 
@@ -124,14 +114,15 @@ class PropagatedReading(Walker):
         self.made: dict[Any, Any] = {}  # a collective of the block that is read → its result
         self.again: dict[Any, Any] = {}  # the result of the same collective, made again → the first one's
         self.values: list[Value] = []  # all that the program makes
+        self.made_at: list[At] = []  # for each of them, and for what each collective moves, where it is in the graph
+        self.moved_at: list[At] = []
         self.shown: list[int] = []  # which of them have a sharding, or lie in a shard_map
         self.collectives: list[Collective] = []  # what Shardy would put in, per-device bytes
         self.products: list[Product] = []
         self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
         self.reshards_left = 0  # that Shardy did not turn into collectives
         self.unforeseen: list[Unforeseen] = []  # what Shardy leaves to XLA's partitioner
-        self.cuts: dict[Any, _CutValue] = {}
-        self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
+        self._fields, self._size = cache(self._fields_of), cache(self._size_of)  # most values are cut as others are
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()  # FLOPs on one device; in loops of unknown trip count those of one trip
         self.listing = ScheduleBuilder(self._shard_of, self._bytes_of, self._computed)
@@ -217,13 +208,12 @@ class PropagatedReading(Walker):
         return Scheduled(kind="work", name=op.kind, source=place.frame, phase=self._phase(op, place))
 
     def _bytes_of(self, value: GraphValue) -> float:
-        spec = self.graph.cut(value, self.around.manual)
-        key = value.shape, value.dtype, spec
-        size = self.sizes.get(key)
-        if size is None:
-            elements = 0 if value.is_token else math.prod(shard_shape(value.shape, spec or Spec(), self.mesh))
-            size = self.sizes[key] = float(elements and elements * itemsize(value.dtype))
-        return size
+        return (
+            0.0 if value.is_token else self._size(value.shape, value.dtype, self.graph.cut(value, self.around.manual))
+        )
+
+    def _size_of(self, shape: tuple[int, ...], dtype: str, spec: Spec | None) -> float:
+        return float(math.prod(shard_shape(shape, spec or Spec(), self.mesh)) * itemsize(dtype))
 
     def _call(self, op: MlirOperation) -> Schedule:
         """The FLOPs of a kernel's or a library's call; its name, where nobody says them."""
@@ -329,36 +319,29 @@ class PropagatedReading(Walker):
         cut = "sdy.sharding" in attributes
         filled = op.kind == "iota" or (op.kind == "broadcast-in-dim" and not op.operands[0].shape)
         shown = (cut or bool(self.around.manual)) and not filled
-        result = self.used(op)
+        result = next((each for each in op.results if each.uses), op.results[0])  # `argsort` makes the second of a sort
         shape, dtype = result.shape, result.dtype
         moved = PROPAGATED in attributes
         sharding = attributes[PROPAGATED if moved else "sdy.sharding"] if cut else None
-        key = shape, dtype, sharding, self.around.manual, result.index
-        sharded = self.cuts.get(key)
-        if sharded is None:
-            sharded = self.cuts[key] = self._cut(*key)
         place = self.place(op)
         name = short = op.name.split(".", 1)[1]
         if shown:
             number = self.numbers[short] = self.numbers.get(short, -1) + 1
             name = f"{short}.{number}"
             self.shown.append(len(self.values))
+        self.made_at.append(At(result, self.around.calls))
         self.values.append(
             Value(
                 name=name,
                 shape=shape,
                 dtype=dtype,
-                spec=sharded.spec,
-                shard_shape=sharded.shard,
-                bytes_per_device=sharded.nbytes,
-                sharding=sharded.notations,
                 source=place.frame,
                 op=place.op or short,
                 name_stack=place.name_stack,
                 count=self.around.count,
-                manual=sharded.manual,
                 computed=self.graph.cut(result) if moved else None,
                 fixed=type_of(op.native),
+                **self._fields(shape, dtype, sharding, self.around.manual, result.index),
             )
         )
 
@@ -368,14 +351,10 @@ class PropagatedReading(Walker):
             if cut is not None and d < len(cut.dims) and cut.dims[d]:
                 self.unforeseen.append(Unforeseen(op.kind, cut.dims[d], self.place(op).frame))
 
-    @staticmethod
-    def used(op: MlirOperation) -> GraphValue:
-        """The first of an operation's results that something reads, as the places that `argsort` makes of a sort."""
-        return next((result for result in op.results if result.uses), op.results[0])
-
-    def _cut(
-        self, shape: tuple[int, ...], dtype: str, attribute: Any, manual: tuple[Axis, ...], place: int = 0
-    ) -> _CutValue:
+    def _fields_of(
+        self, shape: tuple[int, ...], dtype: str, attribute: Any, manual: tuple[Axis, ...], place: int
+    ) -> dict[str, Any]:
+        """What values of one shape, type and sharding have in common, as fields of `Value`."""
         spec, text = Spec(((),) * len(shape)), ""
         if attribute is not None:
             sharding = sdy.TensorShardingPerValueAttr(attribute).shardings[place]
@@ -385,13 +364,13 @@ class PropagatedReading(Walker):
             notations = {"hlo": Sharding.from_spec(spec, self.mesh, len(shape), manual=manual).to("hlo-v3")}
         shard = shard_shape(shape, spec, self.mesh)
         left = any(size > 1 and name not in self.around.manual for name, size in self.mesh.shape.items())
-        return _CutValue(
-            spec if not manual or left else None,
-            shard,
-            math.prod(shard) * itemsize(dtype),
-            notations,
-            tuple(a for a in manual if axis_size(a, self.mesh) > 1),
-        )
+        return {
+            "spec": spec if not manual or left else None,
+            "shard_shape": shard,
+            "bytes_per_device": math.prod(shard) * itemsize(dtype),
+            "sharding": notations,
+            "manual": tuple(a for a in manual if axis_size(a, self.mesh) > 1),
+        }
 
     def _user_collective(self, op: MlirOperation, kind: str) -> None:
         """A collective that stands in the program, on single devices' shapes."""
@@ -405,6 +384,7 @@ class PropagatedReading(Walker):
         place = self.place(op)
         self._add(
             kind,
+            op.operands[0],
             place,
             self._phase(op, place),
             axes=axes,
@@ -417,7 +397,8 @@ class PropagatedReading(Walker):
             group_size=members,
         )
 
-    def _add(self, kind: str, place: Place, phase: str, **facts: Any) -> None:
+    def _add(self, kind: str, moved: GraphValue, place: Place, phase: str, **facts: Any) -> None:
+        self.moved_at.append(At(moved, self.around.calls))
         self.collectives.append(
             Collective(
                 kind=kind,
@@ -447,7 +428,7 @@ class PropagatedReading(Walker):
             return
         after = spec_of(op.attributes["out_sharding"])
         shape, dtype = result_value.shape, result_value.dtype
-        before = self._before(op, after, len(shape))
+        before = Spec.of(self.graph.cut(op.operands[0], self.around.manual), len(shape))
         if attribute:
             spans = self._sums(op, moved_axes(op, attribute))
         else:
@@ -463,6 +444,7 @@ class PropagatedReading(Walker):
         for axes in spans:
             self._add(
                 kind,
+                op.operands[0],
                 place,
                 stands_in,
                 axes=axes,
@@ -490,6 +472,7 @@ class PropagatedReading(Walker):
             size = math.prod(part) * itemsize(value.dtype)
             self._add(
                 "all-gather",
+                value,
                 place,
                 self._phase(op, place),
                 axes=axes,
@@ -525,7 +508,7 @@ class PropagatedReading(Walker):
         facts += ("again",) if moved in self.moved and kind == "all-gather" and not joined else ()
         self.moved.add(moved)
         return {
-            "before": self.graph.cut(op.operands[0], self.around.manual) or before,
+            "before": before,
             "after": after,
             "array": op.results[0].shape,
             "made_by": stands.made_by,
@@ -570,19 +553,6 @@ class PropagatedReading(Walker):
                 return used if used.frame else own
         return own
 
-    def _before(self, op: MlirOperation, after: Spec, rank: int) -> Spec:
-        """The operand's spec: the result's, undone."""
-        dims = list(Spec.of(after, rank).dims)
-        if op.name == "sdy.all_gather":
-            for i, axes in enumerate(axis_lists(str(op.attributes["gathering_axes"]))):
-                dims[i] = (*dims[i], *axes)
-        elif op.name == "sdy.reduce_scatter":
-            for i, axes in enumerate(axis_lists(str(op.attributes["reduce_scatter_axes"]))):
-                dims[i] = dims[i][: len(dims[i]) - len(axes)]
-        elif op.name == "sdy.collective_permute":
-            return self.graph.cut(op.operands[0], self.around.manual) or after
-        return Spec(tuple(dims))
-
     def _shard_of(self, value: GraphValue) -> tuple[int, ...]:
         """One device's shape; what has no sharding is whole on every device."""
         return shard_shape(value.shape, self.graph.cut(value, self.around.manual) or Spec(), self.mesh)
@@ -613,12 +583,8 @@ class PropagatedReading(Walker):
     def outputs(self) -> tuple[Spec, ...]:
         outputs, specs = self.traced.outputs, []
         entries = attributes_of(self.graph.functions["main"], "res_attrs", len(outputs))
-        by_sharding: dict[tuple[Any, int], Spec] = {}  # most arrays are sharded as others are
         for output, entry in zip(outputs, entries, strict=True):
-            sharding = entry.get("sdy.sharding")
-            key = sharding, len(output.shape)
-            if key not in by_sharding:
-                spec = Spec.of(None if sharding is None else spec_of(sharding), key[1])
-                by_sharding[key] = spec.with_dims(spec.dims[: key[1]])  # a PRNG key has a hidden dimension
-            specs.append(by_sharding[key])
+            rank, sharding = len(output.shape), entry.get("sdy.sharding")
+            spec = Spec.of(None if sharding is None else spec_of(sharding), rank)
+            specs.append(spec.with_dims(spec.dims[:rank]))  # a PRNG key has a hidden dimension
         return tuple(specs)

@@ -20,7 +20,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
@@ -32,16 +32,19 @@ from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.bounds import MOST_DEVICES
 from shardviz.notation.spec import axes_size, axis_name
 from shardviz.program.graph import MlirGraph, MlirOperation
-from shardviz.program.lower import Lowered, sdy_spec
+from shardviz.program.lower import Lowered
 from shardviz.program.module import (
     ENDS,
     MESH,
     Place,
     attributes_of,
+    function_type,
     leave_out_constraints,
     main_of,
     mesh_in,
     place_of,
+    sdy_spec,
+    set_attributes,
     set_mesh,
     shardings_of,
     spec_of,
@@ -73,15 +76,28 @@ class Member(NamedTuple):
         return f"{self.path}:{self.dimension}"
 
 
-class Caught(NamedTuple):
-    """What is found out about a dimension by sharding it along an axis of its own."""
+@dataclass
+class Group:
+    """Dimensions that belong together, as found so far; the fields are those of `dimensions.Dimension`."""
 
-    members: set[Member]  # the dimensions of arguments and outputs to which the axis spreads
-    letters: Counter[str]  # those that einsums' results have at dimensions which caught it
+    members: set[Member]  # the dimensions of arguments and outputs to which an axis of their own spreads
+    letters: Counter[str] = field(default_factory=Counter)  # those that einsums' results have at these dimensions
     # where a collective moves what it cuts, or a `shard_map` takes whole what it cuts: a sequence meets itself where
     # queries meet keys, a scan takes slices of layers, a rotary embedding halves; most dimensions only want partial
     # sums added up
-    moved: set[str]
+    moved: set[str] = field(default_factory=set)
+    mapped: tuple[str, ...] = ()
+    stacked: bool = False
+    experts: bool = False
+    window: bool = False
+    of: str = ""
+    taken: tuple[str, ...] = ()
+
+    def take(self, other: Group) -> None:
+        """Puts another group's dimensions to its own."""
+        self.members |= other.members
+        self.letters += other.letters
+        self.moved |= other.moved
 
 
 class Opened:
@@ -157,12 +173,12 @@ class Opened:
         cut = Counter(tuple(map(axis_name, self._manual[m])) for m in members if m in self._manual)
         return max(cut, key=lambda axes: (cut[axes], axes), default=())
 
-    def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Caught]:
+    def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Group]:
         """What an axis of its size's smallest factor along each of these dimensions of arguments finds out."""
         axes = {seed: f"{_SEED}{number}" for number, seed in enumerate(seeds)}
         module = self._seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
         run_passes(module, PIPELINE)
-        caught = {axis: Caught(set(), Counter(), set()) for axis in axes.values()}
+        caught = {axis: Group({seed}) for seed, axis in axes.items()}
         for role, name, spec in self._specs(module):
             for d, axis in _seeds(spec):
                 caught[axis].members.add(Member(role, name, d))
@@ -205,7 +221,7 @@ class Opened:
         body = module.regions[0].blocks[0]
         set_mesh(module, body, DeviceMesh((*self._mesh.names, *axes.values()), (*self._mesh.sizes, *factors)))
         main, traced = main_of(module), self._lowered.traced
-        kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+        kind = function_type(main)
         cuts = {seed: (*self._manual.get(seed, ()), axis) for seed, axis in axes.items()}
         for role, types, arrays in (
             ("argument", kind.inputs, traced.arguments),
@@ -217,7 +233,7 @@ class Opened:
                 spec = Spec(tuple(cuts.get(Member(role, array.name, d), ()) for d in rank))
                 entry["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {_open(spec)}>")
             if entries:
-                main.attributes[ENDS[role]] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
+                set_attributes(main, ENDS[role], entries)
         verify(module)
         return module
 

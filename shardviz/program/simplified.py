@@ -25,6 +25,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
 from shardviz import _jax
+from shardviz.program.graph import contraction_of
 from shardviz.program.lower import Lowered
 from shardviz.program.module import CONSTRAINT, items
 
@@ -119,13 +120,15 @@ def _reshape(broadcast: ir.Operation) -> None:
     """
     (result,) = broadcast.results
     attributes = {name: what for name, what in items(broadcast) if name != "broadcast_dimensions"}
+    result.replace_all_uses_with(_reshaped(broadcast, result.type, attributes))
+    broadcast.erase()
+
+
+def _reshaped(broadcast: ir.Operation, kind: ir.Type, attributes: dict[str, Any]) -> ir.Value:
+    """What a broadcast is given, of another shape."""
     at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
     operands = list(broadcast.operands)
-    new = ir.Operation.create(
-        "stablehlo.reshape", results=[result.type], operands=operands, attributes=attributes, **at
-    )
-    result.replace_all_uses_with(new.results[0])
-    broadcast.erase()
+    return ir.Operation.create("stablehlo.reshape", [kind], operands, attributes, **at).results[0]
 
 
 def _without_ones(broadcast: ir.Operation) -> None:
@@ -142,10 +145,7 @@ def _without_ones(broadcast: ir.Operation) -> None:
     if not isinstance(maker, ir.Block) and maker.name == "stablehlo.reshape" and maker.operands[0].type == narrow:
         broadcast.operands[0] = maker.operands[0]
     else:
-        at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
-        broadcast.operands[0] = ir.Operation.create(
-            "stablehlo.reshape", results=[narrow], operands=[operand], **at
-        ).results[0]
+        broadcast.operands[0] = _reshaped(broadcast, narrow, {})
     broadcast.attributes["broadcast_dimensions"] = ir.DenseI64ArrayAttr.get([order[d] for d in kept])
 
 
@@ -160,9 +160,7 @@ def _multiply(dot: ir.Operation, *, sums: bool) -> None:
     Of a batch of them it stays a product where the other factor's first own dimension and one of the summed are long;
     and any of complex numbers, whose zero MLIR's bindings cannot write.
     """
-    numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
-    batched = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
-    summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
+    summed, batched = contraction_of(dot)
     kinds = [ir.RankedTensorType(value.type) for value in dot.operands]
     own = [[d for d in range(kinds[n].rank) if d not in (*batched[n], *summed[n])] for n in (0, 1)]
     first = next((kinds[n].shape[d] for n in (0, 1) for d in own[n][:1]), 0)
@@ -191,7 +189,8 @@ def _multiply(dot: ir.Operation, *, sums: bool) -> None:
         product = stablehlo.multiply(*factors)
         if summed[0]:
             scalar = ir.RankedTensorType.get([], element)
-            zero = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, _zero(element)))
+            number = ir.IntegerAttr if isinstance(element, ir.IntegerType) else ir.FloatAttr
+            zero = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, number.get(element, 0)))
             summation = stablehlo.ReduceOp([result], [product], [zero], list(range(kept, len(shape))))
             block = summation.regions[0].blocks.append(scalar, scalar)
             with ir.InsertionPoint(block):
@@ -199,10 +198,6 @@ def _multiply(dot: ir.Operation, *, sums: bool) -> None:
             product = summation.results[0]
     dot.results[0].replace_all_uses_with(product)
     dot.erase()
-
-
-def _zero(kind: ir.Type) -> ir.Attribute:
-    return ir.IntegerAttr.get(kind, 0) if isinstance(kind, ir.IntegerType) else ir.FloatAttr.get(kind, 0.0)
 
 
 def _merge(outer: ir.Operation) -> None:

@@ -17,16 +17,7 @@ from shardviz.graph import Block, GraphValue, Operation, Origins
 from shardviz.graph.uses import Reader, in_loop, is_invariant, maker, readers, root
 from shardviz.notation import Axis, Spec
 from shardviz.notation.sdy import axis_lists
-from shardviz.program.graph import MlirGraph, MlirOperation
-
-COLLECTIVES = {
-    "sdy.all_gather": "gathering_axes",
-    "sdy.all_reduce": "reduction_axes",
-    "sdy.reduce_scatter": "reduce_scatter_axes",
-    "sdy.all_to_all": "params",
-    "sdy.collective_permute": "",
-}
-"""Shardy's collectives, and the attribute with the axes of each."""
+from shardviz.program.graph import COLLECTIVES, MlirGraph, MlirOperation
 
 _RESHARDS = frozenset((*COLLECTIVES, "sdy.all_slice", "sdy.sharding_constraint", "sdy.reshard"))
 _PASSES = _RESHARDS | {"stablehlo.optimization_barrier", "stablehlo.convert"}
