@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from jax.extend import core as jex_core
 from jax.extend.mlir import ir
+from jax.extend.mlir.passmanager import PassManager
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from shardviz._jax.contexts import StandInDevice, under
@@ -111,15 +112,17 @@ def bytecode(module: ir.Operation) -> bytes:
     return buffer.getvalue()
 
 
-def run_passes(module: bytes, passes: str) -> None:
-    """Runs an MLIR pass pipeline on a module given as bytecode, without the verifier between passes."""
-    from jax.extend.mlir.passmanager import PassManager
+def run_passes(module: ir.Operation, pipeline: str) -> None:
+    """Runs an MLIR pass pipeline on a module, in place, without the verifier between passes."""
+    manager = PassManager.parse(pipeline)
+    manager.enable_verifier(False)
+    manager.run(module)
 
+
+def rehearse_passes(module: bytes, pipeline: str) -> None:
+    """The same on a module given as bytecode, to see whether the process survives it."""
     with mlir_context():
-        parsed = ir.Module.parse(module)
-        manager = PassManager.parse(passes)
-        manager.enable_verifier(False)
-        manager.run(parsed.operation)
+        run_passes(ir.Module.parse(module).operation, pipeline)
 
 
 def ir_type(aval: Any) -> ir.Type:

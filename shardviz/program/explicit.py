@@ -75,6 +75,7 @@ def typed_arguments(call: Call, mesh: AbstractMesh, specs: tuple[Spec, ...]) -> 
 
 
 def type_spec(spec: Spec) -> PartitionSpec:
+    """JAX's own spec of whole axes."""
     return _jax.partition_spec(
         spec.entries(), tuple(map(axis_name, spec.unreduced)), tuple(map(axis_name, spec.reduced))
     )

@@ -300,7 +300,13 @@ class Links(Walker):
         operands = [self._scope[value] for value in op.operands]
         tag = number_of(op)
         results = [self._new(value, NodeKey(self._tags, tag, "result", i)) for i, value in enumerate(op.results)]
-        kind = _kind(op.name, tag) if operands else "rule"
+        kind = "rule"
+        if op.name in _CONSTRAINTS and tag != ADDED:
+            kind = "constraint"
+        elif op.name in _SAME:
+            kind = "same"
+        elif op.name.startswith("sdy.") and tag == ADDED and operands:
+            kind = "reshard"
         if op.blocks:
             self._enter(op, tag, operands, results)
         elif kind == "rule":
@@ -373,13 +379,6 @@ def reach(
                 length = 1 if near else 2 if link.step.kind in _ASKS else 8
                 heapq.heappush(left, (distance + length, next(count), link.to, cut, link))
     return reached
-
-
-def _kind(name: str, number: int) -> str:
-    """What kind of step an operation is."""
-    if name in _CONSTRAINTS and number != ADDED:
-        return "constraint"
-    return "same" if name in _SAME else "reshard" if name.startswith("sdy.") and number == ADDED else "rule"
 
 
 ADDED = -2

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from shardviz import _jax
-from shardviz.graph import Block
 from shardviz.graph import GraphValue as Array
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
@@ -25,7 +24,7 @@ from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_size
 from shardviz.program.graph import MlirGraph, MlirOperation, cut_of
 from shardviz.program.lower import Lowered
-from shardviz.program.module import Place, spec_of
+from shardviz.program.module import Place
 from shardviz.program.propagate import Propagated
 from shardviz.program.stablehlo import Walker
 from shardviz.program.trace import Traced
@@ -77,8 +76,9 @@ def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tu
     if not lowered.traced.differentiated:
         return ()
     with lowered.entered():
-        facts, origins = _known(lowered.traced), _ResidualWalk(lowered, propagated.graph)
-        return tuple(_row(o, kind, bound, facts) for o, kind in origins.rows())
+        facts, used = _known(lowered.traced), _ResidualWalk(lowered, propagated.graph).used
+        rows = ((origin, kind) for origin, kind in used.items() if kind != "constant" or origin.value.shape)
+        return tuple(_row(origin, kind, bound, facts) for origin, kind in rows)
 
 
 class _ResidualWalk(Walker):
@@ -91,12 +91,6 @@ class _ResidualWalk(Walker):
         for value, argument in zip(self.main.arguments, lowered.traced.arguments, strict=True):
             self.origins[value] = _MadeAt("argument", value, Place("", None), name=argument.name)
         self.read(self.main)
-
-    def rows(self) -> Iterable[tuple[_MadeAt, str]]:
-        """What the backward pass uses, and how it comes to have it."""
-        for origin, kind in self.used.items():
-            if kind != "constant" or origin.value.shape:
-                yield origin, kind
 
     def _of(self, value: Array) -> _MadeAt:
         origin = self.origins.get(value)
@@ -219,9 +213,6 @@ def _spec(origin: _MadeAt, bound: PlanRecord) -> Spec:
     """How a value is sharded as it was made; one without a sharding is whole on every device."""
     if origin.made == "argument":
         return bound.in_specs[origin.name]
-    owner = origin.value.owner
-    if not isinstance(owner, Block) and "sharding" in owner.native.attributes:  # a constraint's
-        return spec_of(owner.native.attributes["sharding"])
     return cut_of(origin.value.native) or Spec()
 
 

@@ -50,7 +50,7 @@ from shardviz.program.module import (
     spec_of,
     verify,
 )
-from shardviz.program.propagate import PIPELINE, run_passes
+from shardviz.program.propagate import PIPELINE
 
 SCANNED, BATCHED, KEPT, WINDOW = "scanned", "batched", "kept", "window"
 
@@ -129,7 +129,7 @@ class Opened:
         """Finds out what the `shard_map`s inside cut."""
         if self._whole:
             module = self._seeded({})
-            run_passes(module, PIPELINE)
+            _jax.run_passes(module, PIPELINE)
             self._manual = {
                 Member(role, name, d): axes
                 for role, name, spec in self._specs(module)
@@ -177,7 +177,7 @@ class Opened:
         """What an axis of its size's smallest factor along each of these dimensions of arguments finds out."""
         axes = {seed: f"{_SEED}{number}" for number, seed in enumerate(seeds)}
         module = self._seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
-        run_passes(module, PIPELINE)
+        _jax.run_passes(module, PIPELINE)
         caught = {axis: Group({seed}) for seed, axis in axes.items()}
         for role, name, spec in self._specs(module):
             for d, axis in _seeds(spec):

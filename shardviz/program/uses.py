@@ -41,7 +41,8 @@ def surroundings(
     facts = ["loop-invariant"] if is_invariant(op, origins, calls) else []
     if slicing := _slicing(op, reads):
         facts.append(slicing)
-    gathered = _dimensions(op)
+    lists = axis_lists(str(op.attributes["gathering_axes"])) if op.name == "sdy.all_gather" else ()
+    gathered = {d for d, axes in enumerate(lists) if axes}
     if gathered and reads and all(gathered <= _reduced(r.op) for r in reads):
         facts.append("reduced")
     if _is_undone(graph, op, manual):
@@ -83,13 +84,6 @@ def is_slice(user: Operation | Block) -> bool:
     return isinstance(user, MlirOperation) and user.name == "sdy.all_slice"
 
 
-def _dimensions(op: MlirOperation) -> set[int]:
-    """The dimensions that an all-gather puts together."""
-    if op.name != "sdy.all_gather":
-        return set()
-    return {d for d, axes in enumerate(axis_lists(str(op.attributes["gathering_axes"]))) if axes}
-
-
 def _reduced(op: MlirOperation | None) -> set[int]:
     """The dimensions that a reduction takes away; none for what is no reduction."""
     return set(ir.DenseI64ArrayAttr(op.attributes["dimensions"])) if op is not None and op.kind == "reduce" else set()
@@ -117,11 +111,10 @@ def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> b
 
 def _keeps_sums(op: MlirOperation) -> bool:
     """Whether a sum of what it gives is what it gives of the sum, if its other operands are alike everywhere."""
-    return op.name in _MOVES or (op.name in _SCALES and _is_filled(op.operands[1]))
-
-
-def _is_filled(value: GraphValue) -> bool:
-    return value.maker is not None and (value.maker.kind == "constant" or not value.maker.operands[0].shape)
+    if op.name in _MOVES:
+        return True
+    maker = op.operands[1].maker if op.name in _SCALES else None
+    return maker is not None and (maker.kind == "constant" or not maker.operands[0].shape)
 
 
 def _adds_to_a_total(reader: Reader) -> bool:
