@@ -217,11 +217,10 @@ def rewritten(
     other: Callable[[Any, Any], Any] = lambda item, here: item,
     effects: Set[Any] = frozenset(),
 ) -> Any:
-    """A jaxpr (closed or not) with its equations changed, also inside it.
-
-    `equation` gives the new equation, or None for none, from the old one, `here` and what changes a parameter of it;
-    `other` changes what is no jaxpr; `effects` are gone. A jaxpr that several equations share stays one, and what does
-    not change stays itself: JAX lowers a function called twice to one since both calls hold the same jaxpr."""
+    """A jaxpr (closed or not) with its equations changed, also inside it. `equation` gives the new equation, or None
+    for none, from the old one, `here` and what changes a parameter of it; `other` changes what is no jaxpr; `effects`
+    are gone. A jaxpr that several equations share stays one, and what does not change stays itself: JAX lowers a
+    function called twice to one since both calls hold the same jaxpr."""
     jaxprs: dict[tuple[int, Any], Any] = {}
 
     def inside(item: Any, here: Any) -> Any:
@@ -248,11 +247,9 @@ def rewritten(
 
 def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
     """The closed jaxpr with `mesh`, which has all axes, in place of every mesh in constraints, `shard_map`s and nested
-    jits.
-
-    Axis types are those of `mesh`, but for axes that a `shard_map` around makes Manual, and where the trace gave `mesh`
-    other types itself, as `auto_axes` does. `jax.debug` callbacks, which need devices to be lowered for, are left
-    out."""
+    jits. Axis types are those of `mesh`, but for axes that a `shard_map` around makes Manual, and where the trace gave
+    `mesh` other types itself, as `auto_axes` does. `jax.debug` callbacks, which need devices to be lowered for, are
+    left out."""
     from jax._src import debugging
 
     reports = {debugging.debug_effect, debugging.ordered_debug_effect}
@@ -286,9 +283,8 @@ Specs = tuple[PartitionSpec | None, ...]
 
 
 def outermost_shard_map(jaxpr: Any) -> tuple[Specs, Specs]:
-    """For each argument and result the spec of a `shard_map` that takes or gives it directly, or None.
-
-    Of one that leaves some mesh axes Auto, the results' specs say only a part, which is none to fix them by."""
+    """For each argument and result the spec of a `shard_map` that takes or gives it directly, or None. Of one that
+    leaves some mesh axes Auto, the results' specs say only a part, which is none to fix them by."""
     ins: dict[Any, PartitionSpec] = {}
     outs: dict[Any, PartitionSpec] = {}
     for equation in jaxpr.eqns:

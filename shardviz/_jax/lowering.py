@@ -29,10 +29,9 @@ def lower(
     num_cores: int = 1,
     partitionings: Partitionings | None = None,
 ) -> ir.Module:
-    """Lowers a closed jaxpr, its shardings on `mesh` already, to StableHLO for a platform; unused arguments stay.
-
-    What no result needs is left out first, as by `jax.jit`: it would have a say in Shardy's propagation. `specs` shard
-    the arguments where the mesh has Explicit axes; `partitionings` say what becomes of `custom_partitioning`."""
+    """Lowers a closed jaxpr, its shardings on `mesh` already, to StableHLO for a platform; unused arguments stay. What
+    no result needs is left out first, as by `jax.jit`: it would have a say in Shardy's propagation. `specs` shard the
+    arguments where the mesh has Explicit axes; `partitionings` say what becomes of `custom_partitioning`."""
     from jax._src.interpreters import mlir, partial_eval, pxla
     from jax._src.named_sharding import UNSPECIFIED
 

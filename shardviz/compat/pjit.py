@@ -184,11 +184,9 @@ class Pjit:
 
     def in_specs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any, Spec | None]]:
         """(tree path, array, spec) of every array among the arguments; `FROM_GDA` is resolved. The spec is None where
-        resources are left out and the array has no sharding of its own.
-
-        A `SpecError` where the resources are no prefix of the arguments, there is `FROM_GDA` for what has no sharding
-        of its own, or an array is partitioned otherwise than its resource says.
-        """
+        resources are left out and the array has no sharding of its own. A `SpecError` where the resources are no prefix
+        of the arguments, there is `FROM_GDA` for what has no sharding of its own, or an array is partitioned otherwise
+        than its resource says."""
         positional, keyword = self.dynamic(args, kwargs)
         names = tree_of_names(self.fun, args, keyword, self.options.static_places(self.fun, len(args)))
         tree = self.in_axis_resources

@@ -6,6 +6,7 @@ what the plan's overrides say, from the weakest to the strongest: rules, then ed
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -285,14 +286,12 @@ class RulesTable(Visible):
 def rules_table(plan: Plan, call: Call, traced: Traced) -> RulesTable:
     """For each rule of a plan what it catches and wins, or why it does not fit; and what no rule catches."""
     rules, edits = plan.rules.rules, dict(plan.edits)
-    wins: list[list[str]] = [[] for _ in rules]
-    loses: list[list[tuple[str, int]]] = [[] for _ in rules]
-    unfit: list[list[tuple[str, str]]] = [[] for _ in rules]
+    wins, loses, unfit = (defaultdict[int, list[Any]](list) for _ in range(3))
     uncaught: list[tuple[str, Spec | None]] = []
     for leaf, spec in zip(_leaves(call, traced), _given(plan, call, traced), strict=True):
-        otherwise = spec.spec(leaf) if isinstance(spec, Rules) else spec
         places = [i for i, rule in enumerate(rules) if catches(rule.filter, leaf)]
         if not places:
+            otherwise = spec.spec(leaf) if isinstance(spec, Rules) else spec
             uncaught.append((leaf.name, edits.get(leaf.name, otherwise) or Spec()))
             continue
         first, *later = places

@@ -58,8 +58,7 @@ class Dimension:
     @property
     def undivided(self) -> bool:
         """Whether no axis had better shard it: a loop steps along it, or a convolution's window goes over it. XLA (at
-        both ends) computes wrong gradients of some kernels that are sharded by height or width.
-        """
+        both ends) computes wrong gradients of some kernels that are sharded by height or width."""
         return self.stacked or self.window
 
     @property

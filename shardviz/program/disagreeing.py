@@ -81,8 +81,7 @@ def _disagree(cuts: Sequence[Spec], summed: Sequence[Sequence[int]], mesh: Devic
 
 def _reshard(op: ir.Operation, place: int, cut: Spec, after: Mapping[int, Sequence[Axis]]) -> None:
     """Puts a resharding in front of an operand that leaves the summed dimensions whole, and has the axes go to another
-    one, of which the result (`after`: dimension → axes) is cut by them: an all-to-all.
-    """
+    one, of which the result (`after`: dimension → axes) is cut by them: an all-to-all."""
     (axes,) = filter(None, cut.dims)
     new: list[tuple[Axis, ...]] = [()] * len(cut.dims)
     for d in [d for d, theirs in after.items() if tuple(theirs[: len(axes)]) == tuple(axes)][:1]:

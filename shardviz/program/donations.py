@@ -49,12 +49,10 @@ def donations(
     donated: Mapping[int, Shard], results: Sequence[Shard], one_device: bool = False
 ) -> dict[int, int | None]:
     """Donated argument (its number) → the number of the result that takes its memory; None where the compiler chooses
-    it.
-
-    Results take, in order, the first donated argument of their dtype, shape on a device and memory. Where a result's
-    sharding is the compiler's choice, its partner is the compiler's too. So is an argument that finds a result of as
-    many elements only; or none, where any result's sharding is the compiler's choice. One device has nothing to choose.
-    """
+    it. Results take, in order, the first donated argument of their dtype, shape on a device and memory. Where a
+    result's sharding is the compiler's choice, its partner is the compiler's too. So is an argument that finds a result
+    of as many elements only; or none, where any result's sharding is the compiler's choice. One device has nothing to
+    choose."""
     if not donated:
         return {}
     chosen = any(r.chosen for r in results)

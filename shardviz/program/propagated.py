@@ -256,10 +256,8 @@ class PropagatedReading(Walker):
         )
 
     def _summed_axes(self, op: MlirOperation, number: int) -> tuple[Axis, ...]:
-        """The axes that cut what a product sums over in one of its factors, as that comes, and nothing of the other.
-
-        An axis that the other has too is busy there: a weight that FSDP cuts over the batch's axis is put together.
-        """
+        """The axes that cut what a product sums over in one of its factors, as that comes, and nothing of the other. An
+        axis that the other has too is busy there: a weight that FSDP cuts over the batch's axis is put together."""
         factors = (root(op.operands[n], is_reshard) for n in (number, 1 - number))
         cut, other = (self.graph.cut(factor, self.around.manual) or Spec() for factor in factors)
         busy = {axis_name(a) for a in other.axes}
@@ -413,11 +411,8 @@ class PropagatedReading(Walker):
         )
 
     def _collective(self, op: MlirOperation) -> None:
-        """A collective that Shardy put in.
-
-        The same again in one block is none, as the partitioner makes it once; a TPU's makes both, for later passes to
-        join.
-        """
+        """A collective that Shardy put in. The same again in one block is none, as the partitioner makes it once; a
+        TPU's makes both, for later passes to join."""
         kind, attribute = op.kind, COLLECTIVES[op.name]
         first_operand = self.again.get(op.operands[0], op.operands[0])
         key = op.name, first_operand, op.attributes["out_sharding"], op.attributes[attribute] if attribute else None
@@ -440,7 +435,14 @@ class PropagatedReading(Walker):
         place = self._used_at(op) if operand else self.place(op)
         stands_in = self._phase(op, place)
         joined = first is not result_value
-        details = {} if self.brief else self._details(op, kind, before, after, tuple(spans), stands_in, joined)
+        details = {}
+        if not self.brief:
+            details = {
+                "before": before,
+                "after": after,
+                "array": shape,
+                **self._stands(op, tuple(spans), stands_in, joined),
+            }
         for axes in spans:
             self._add(
                 kind,
@@ -488,39 +490,21 @@ class PropagatedReading(Walker):
                 read_by=("reduce",),
             )
 
-    def _details(
-        self,
-        op: MlirOperation,
-        kind: str,
-        before: Spec,
-        after: Spec,
-        spans: tuple[tuple[Axis, ...], ...],
-        phase: str,
-        joined: bool,
+    def _stands(
+        self, op: MlirOperation, spans: tuple[tuple[Axis, ...], ...], phase: str, joined: bool
     ) -> dict[str, Any]:
-        """What explains a collective: its value's sharding before and after, and between which operations it stands.
-
-        One that a later pass joins with the same before it (`joined`) moves nothing again.
-        """
+        """Between which operations a collective stands; one that a later pass joins with the same before it (`joined`)
+        moves nothing again."""
         stands = surroundings(self.graph, op, self.around.calls, self.around.manual, self._same)
-        moved = root_of(op), kind, spans, phase
+        moved = root_of(op), op.kind, spans, phase
         facts = ("asked",) if self.place(op).op == "sharding_constraint" else ()
-        facts += ("again",) if moved in self.moved and kind == "all-gather" and not joined else ()
+        facts += ("again",) if moved in self.moved and op.kind == "all-gather" and not joined else ()
         self.moved.add(moved)
-        return {
-            "before": before,
-            "after": after,
-            "array": op.results[0].shape,
-            "made_by": stands.made_by,
-            "read_by": stands.read_by,
-            "facts": stands.facts + facts,
-        }
+        return {"made_by": stands.made_by, "read_by": stands.read_by, "facts": stands.facts + facts}
 
     def _sums(self, op: MlirOperation, axes: tuple[Axis, ...]) -> list[tuple[Axis, ...]]:
-        """The axes of each all-reduce that the partitioner makes of one sum over several axes.
-
-        It makes one for each dimension that is summed over and cut, the last dimension's first; a TPU's makes one.
-        """
+        """The axes of each all-reduce that the partitioner makes of one sum over several axes. It makes one for each
+        dimension that is summed over and cut, the last dimension's first; a TPU's makes one."""
         maker = op.operands[0].maker
         if op.name != "sdy.all_reduce" or len(axes) < 2 or maker is None:
             return [axes]
@@ -533,8 +517,7 @@ class PropagatedReading(Walker):
 
     def _used_at(self, op: MlirOperation) -> Place:
         """Where the result is used, for a collective on an argument's way in: its own line is only where a scan
-        starts.
-        """
+        starts."""
         own, (value,) = self.place(op), op.results
         for _ in range(8):
             if not value.uses:

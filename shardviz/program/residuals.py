@@ -41,34 +41,21 @@ _KEPT = {"forward": "kept", "update": "outside", "argument": "argument", "carrie
 
 @dataclass(eq=False, slots=True)
 class _MadeAt:
-    """Where a value was made.
+    """Where a value was made."""
 
-    Attributes:
-        made: `forward`, `backward`, `rematerialised`, `update`, `argument`, `constant`; `carry` for what a loop hands
-            from one iteration to the next, `carried` if whole steps with both passes run inside the loop.
-        value: the MLIR value as it was made.
-        place: its line and name stack.
-        op: the operation that made it.
-        phase: for a constant, in which pass it was made.
-        name: an argument's name.
-        count: how often it is made in a step; None where not known.
-        layers: how many iterations of scans are stacked in it.
-        depth: how many leading dimensions of it are scans' iterations.
-        stacks: for a value that a scan's body writes into a stack: what it writes.
-        manual: the mesh axes of the `shard_map`s around, along which every device has its own.
-    """
-
+    # `forward`, `backward`, `rematerialised`, `update`, `argument`, `constant`; `carry` for what a loop hands from one
+    # iteration to the next, `carried` if whole steps with both passes run inside the loop
     made: str
-    value: Array
+    value: Array  # as it was made
     place: Place
     op: str = ""
-    phase: str = ""
-    name: str = ""
-    count: int | None = 1
-    layers: int | None = 1
-    depth: int = 0
-    stacks: _MadeAt | None = None
-    manual: tuple[Axis, ...] = ()
+    phase: str = ""  # for a constant, in which pass it was made
+    name: str = ""  # an argument's
+    count: int | None = 1  # how often it is made in a step; None where not known
+    layers: int | None = 1  # how many iterations of scans are stacked in it
+    depth: int = 0  # how many of its leading dimensions are scans' iterations
+    stacks: _MadeAt | None = None  # for a value that a scan's body writes into a stack: what it writes
+    manual: tuple[Axis, ...] = ()  # the mesh axes of the `shard_map`s around, along which every device has its own
 
 
 def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tuple[Residual, ...]:

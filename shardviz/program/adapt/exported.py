@@ -40,6 +40,7 @@ from shardviz.program.module import (
     with_one_mesh,
     write_over,
 )
+from shardviz.program.signature import named_tree
 from shardviz.program.trace import Argument, Constraint, Traced
 from shardviz.records import Finding
 from shardviz.records.phases import is_differentiated
@@ -230,10 +231,8 @@ class _TracedFor:
 def names_of(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -> list[str]:
     """A name for each flat argument, none twice: of its location (`located`, of those `kept`), or its tree path."""
     positional, keyword = jax.tree.unflatten(in_tree, list(range(in_tree.num_leaves)))
-    paths = jax.tree_util.tree_flatten_with_path(positional)[0]
-    trees = ["args" + jax.tree_util.keystr(path) for path, _ in paths]
-    for path, _ in jax.tree_util.tree_flatten_with_path(keyword)[0]:
-        trees.append(f"{path[0].key}{jax.tree_util.keystr(path[1:])}")
+    by_name = {name: named_tree(name, tree) for name, tree in keyword.items()}
+    trees = jax.tree.leaves((named_tree("args", positional), by_name))
     named = dict(zip(kept, located, strict=True))
     unique = [named.get(flat) or path for flat, path in enumerate(trees)]
     return unique if len(set(unique)) == len(unique) else trees
@@ -241,8 +240,7 @@ def names_of(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -
 
 def result_names(out_tree: Any) -> list[str]:
     """The tree path of each flat result."""
-    tree = jax.tree.unflatten(out_tree, list(range(out_tree.num_leaves)))
-    return ["result" + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    return jax.tree.leaves(named_tree("result", jax.tree.unflatten(out_tree, list(range(out_tree.num_leaves)))))
 
 
 def _inside(module: Any, name: str) -> tuple[tuple[Constraint, ...], frozenset[str], bool, bool]:
