@@ -291,8 +291,7 @@ _NAME = re.compile(r"[A-Za-z][\w\[\]<>]{0,63}", re.ASCII)
 
 
 def itemsize(dtype: Any) -> float:
-    """Bytes of one element, from NumPy's, JAX's or HLO's name of a type; half a byte for 4-bit types. A `DtypeError`
-    for another name."""
+    """Bytes of one element by NumPy's, JAX's or HLO's name of its type, half a byte of 4 bits; else a `DtypeError`."""
     name = getattr(dtype, "name", None) or str(dtype)
     if number := _NUMBERS.fullmatch(name):
         return int(number[1]) / 8

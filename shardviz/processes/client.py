@@ -69,8 +69,7 @@ class _Child:
 
 
 class _Server:
-    """The compile server, a process that forks, its folder, and the line to it. An `OSError` where the system gives no
-    room, process or socket."""
+    """The compile server, which forks, its folder, and the line to it. An `OSError` where the system gives no room."""
 
     def __init__(self) -> None:
         self.root = dumps.new_folder()

@@ -104,8 +104,7 @@ class Dimensions(tuple[Dimension, ...], Visible):
         raise ShardvizError(f"there is no dimension {name!r}; there are {have or 'none'}")
 
     def renamed(self, names: Mapping[str, str]) -> Dimensions:
-        """The same dimensions under other names (a name or member → the new name). Raises ShardvizError as `named`, or
-        if two would be called the same."""
+        """The same, renamed (a name or member → the new name). Raises ShardvizError as `named`, or for a name twice."""
         new = {self.named(old).name: name for old, name in names.items()}
         dimensions = [replace(each, name=new.get(each.name, each.name)) for each in self]
         twice = [name for name, count in Counter(each.name for each in dimensions).items() if count > 1]

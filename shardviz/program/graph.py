@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from jax.extend.mlir import ir
@@ -179,9 +179,8 @@ class MlirGraph(Graph):
         self.module, self.functions = module, functions_of(module)
         blocks = {symbol: Block(symbol) for symbol in self.functions}
         super().__init__(blocks["main"], blocks)
-        self._types: dict[Any, tuple[tuple[int, ...], str]] = {}
+        self._shape_and_dtype, self._nth = cache(_shape_and_dtype), cache(_nth)  # few differ
         self._values: dict[Any, GraphValue] = {}
-        self._specs: dict[tuple[Any, int], Spec] = {}
         for symbol, function in self.functions.items():
             self._read(blocks[symbol], function.regions[0].blocks[0])
 
@@ -190,11 +189,7 @@ class MlirGraph(Graph):
         maker = value.maker
         if maker is None or "sdy.sharding" not in (attributes := maker.native.attributes):
             return cut_of(value.native, manual)
-        key = attributes["sdy.sharding"], value.index
-        spec = self._specs.get(key)
-        if spec is None:
-            spec = self._specs[key] = _nth(*key)
-        return spec
+        return self._nth(attributes["sdy.sharding"], value.index)
 
     def propagated(self, value: GraphValue) -> Spec | None:
         """The spec of a value as propagation has it; `cut` is how the operation computes it."""
@@ -204,11 +199,7 @@ class MlirGraph(Graph):
         return self.cut(value)
 
     def _value(self, owner: Operation | Block, index: int, native: Any) -> GraphValue:
-        kind = native.type
-        shape_and_dtype = self._types.get(kind)
-        if shape_and_dtype is None:
-            shape_and_dtype = self._types[kind] = _shape_and_dtype(kind)
-        value = self._values[native] = GraphValue(owner, index, *shape_and_dtype, native)
+        value = self._values[native] = GraphValue(owner, index, *self._shape_and_dtype(native.type), native)
         return value
 
     def _read(self, block: Block, native: Any) -> None:

@@ -125,8 +125,7 @@ _IN_LIBRARY = re.compile(r"/p?jit\([^/]*\)+/[^/]*$")
 
 
 def as_propagated(name: str, values: Sequence[Value], propagated: Callable[[], Sequence[Value]]) -> Value | None:
-    """The value of this name among a report's as Shardy's level has it (`propagated` gives those), which knows its
-    columns; None for no such."""
+    """The value of this name as Shardy's level (`propagated`) has it, which knows its columns; None for no such."""
     value = next((v for v in values if v.name == name), None)
     if value is None or (value.source and value.source.columns):
         return value
@@ -295,20 +294,11 @@ def _named(statement: ast.stmt, name: str) -> Iterator[tuple[str, ast.expr]]:
             yield (plain[0] if plain else ""), value
     if not name:
         return
-    for node in _own_nodes(statement):
+    for node in ast.walk(statement):
         if isinstance(node, ast.NamedExpr) and isinstance(node.target, ast.Name) and node.target.id == name:
             yield name, node.value
         elif isinstance(node, ast.expr) and not isinstance(node, ast.Name | ast.Constant) and ast.unparse(node) == name:
             yield "", node
-
-
-def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
-    """What is in a statement, but for the statements in it."""
-    waiting: list[ast.AST] = [statement]
-    while waiting:
-        node = waiting.pop(0)
-        yield node
-        waiting += [n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.stmt)]
 
 
 def constraint_calls(file: str, line: int) -> list[ast.Call]:
@@ -326,7 +316,7 @@ def _statements_at(file: str, line: int) -> list[ast.stmt]:
 
 @lru_cache(maxsize=64)
 def _statements(file: str, text: str) -> tuple[tuple[int, int, ast.stmt], ...]:
-    """(First line, last line, statement) of every statement that holds no others, and of the heads of those that do."""
+    """(First line, last line, statement) of every statement that holds no others."""
     plain = "\n".join("pass" if line.startswith(("%", "!")) else line for line in text.split("\n"))  # IPython's own
     tree = parsed(plain)
     nodes = () if tree is None else ast.walk(tree)

@@ -118,8 +118,7 @@ class NodeDim(NamedTuple):
 
 
 class DimLink(NamedTuple):
-    """From a dimension to one that is connected with it: over which step, along which factor of its rule (None at a
-    boundary)."""
+    """A dimension that is connected with another: over which step, along which factor (None at a boundary)."""
 
     step: LinkStep
     factor: int | None
@@ -230,8 +229,7 @@ def einsum(*sides: Iterable[Factors]) -> str:
 
 
 class Links(Walker):
-    """A propagated module as a graph of nodes by key; specs, rules and places are read only where they are asked
-    for."""
+    """A propagated module as a graph of nodes by key; specs, rules and places are read where they are asked for."""
 
     def __init__(self, module: ir.Operation, locations: dict[Any, Any]):
         super().__init__(MlirGraph(module), locations)

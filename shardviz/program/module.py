@@ -122,8 +122,7 @@ _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d+):(\d*)(?: to
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operation comes from: JAX's name stack, its own name included, and the innermost line of the person's
-    code."""
+    """Where an operation comes from: JAX's name stack, its own name included, and the person's innermost line."""
 
     name_stack: str
     frame: Frame | None
@@ -149,10 +148,9 @@ def within(place: Place, caller: Place | None) -> Place:
 def place_of(location: Any, places: dict[Any, Place]) -> Place:
     """Reads a location; `places` keeps what was read, as a module's locations are the same under every plan."""
     key = location.attr  # attributes hash by identity, locations do not
-    place = places.get(key)
-    if place is None:
-        place = places[key] = parse(str(location))
-    return place
+    if key not in places:
+        places[key] = parse(str(location))
+    return places[key]
 
 
 def parse(text: str) -> Place:

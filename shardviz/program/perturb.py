@@ -43,8 +43,7 @@ _MANUAL = 2**16  # the arrays of a manual computation that a source's place can 
 
 
 class Forced(NamedTuple):
-    """A constraint put on an array to see what it would cost: the operation's number, which of its results (or
-    operands)."""
+    """A constraint put on an array to see its cost: the operation's number, which of its results (or operands)."""
 
     tag: int
     place: int

@@ -104,8 +104,7 @@ class PropagatedReading(Walker):
         *,
         brief: bool = False,
     ):
-        """Reads it; `brief`: only what costs, no values, no names of what a collective moves, and passes by name stacks
-        alone."""
+        """Reads it; `brief`: only what costs, no values or names of what is moved, and passes by name stacks alone."""
         super().__init__(graph, lowered.locations)
         self.brief = brief
         self.kernels = KernelFacts(flops, lowered.traced.estimates)
@@ -493,8 +492,7 @@ class PropagatedReading(Walker):
     def _stands(
         self, op: MlirOperation, spans: tuple[tuple[Axis, ...], ...], phase: str, joined: bool
     ) -> dict[str, Any]:
-        """Between which operations a collective stands; one that a later pass joins with the same before it (`joined`)
-        moves nothing again."""
+        """Between which operations a collective stands; one `joined` with the same before it moves nothing again."""
         stands = surroundings(self.graph, op, self.around.calls, self.around.manual, self._same)
         moved = root_of(op), op.kind, spans, phase
         facts = ("asked",) if self.place(op).op == "sharding_constraint" else ()
@@ -516,8 +514,7 @@ class PropagatedReading(Walker):
         return [axes]
 
     def _used_at(self, op: MlirOperation) -> Place:
-        """Where the result is used, for a collective on an argument's way in: its own line is only where a scan
-        starts."""
+        """Where the result is used, for a collective on an argument's way in: its own line is where a scan starts."""
         own, (value,) = self.place(op), op.results
         for _ in range(8):
             if not value.uses:

@@ -27,6 +27,7 @@ from shardviz.program.call import (
     Call,
     JitOptions,
     abstract_tree,
+    jitted,
     name_of,
     own_specs,
     readable,
@@ -70,13 +71,9 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
     brings, pinned = _brings(name, asked, lifted)
     asked = replace(asked, args=())  # or the function would keep a model alive
     pure = pure_function(asked, lifted, _donated(asked.fn, options), pinned)
-    try:
-        jitted = jax.jit(pure, keep_unused=True, **options.given())
-    except (TypeError, ValueError) as error:
-        raise TraceError(f"{name}: {error}") from error
     positional, keyword = map(without_shardings, lifted.pure)
     kind = "state" if lifted.states and not asked.by_nnx else "nnx"
-    call = Call(jitted, positional, keyword, name, kind, options, brings, leaves=lifted.leaves)
+    call = Call(jitted(pure, name, options), positional, keyword, name, kind, options, brings, leaves=lifted.leaves)
     return replace(call, places=lifted.places)
 
 
