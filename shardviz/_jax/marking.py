@@ -181,16 +181,7 @@ class _CallFrame:
 _numbers = itertools.count(1)
 
 
-@contextlib.contextmanager
-def fresh_traces() -> Iterator[None]:
-    """Under it, JAX takes nothing from earlier traces, and later ones nothing from these: it keeps traces by its
-    settings, of which this one, how often a compiled program is profiled, decides nothing below 1."""
-    from jax._src import config
-
-    with config.pgle_profiling_runs(-next(_numbers)):
-        yield
-
-
+"""JAX keeps traces by its settings, of which one, how often a compiled program is profiled, decides nothing below 1."""
 _lock = threading.Lock()
 _watching: list[Any] = []
 """What `Primitive.bind` was, once for each `watched` that is at work on any thread."""
@@ -210,14 +201,14 @@ def watched(watch: Watch) -> Iterator[None]:
 def passing(name: str, by: Any) -> Iterator[None]:
     """Under it, on this thread, operations pass by something that changes constraints (`reconstrain`), checkpoints
     (`checkpointing`) or watches (`watch`), and JAX takes nothing from earlier traces."""
-    from jax._src import core
+    from jax._src import config, core
 
     with _lock:
         theirs = _watching[0] if _watching else core.Primitive.bind
         _watching.append(theirs)
         core.Primitive.bind = _telling(theirs)
     try:
-        with told(name, by), fresh_traces():
+        with told(name, by), config.pgle_profiling_runs(-next(_numbers)):
             yield
     finally:
         with _lock:

@@ -233,8 +233,7 @@ def _words_of(instruction: Instruction) -> str:
 
 def algorithms(module: Module) -> dict[str, str]:
     """Collective → the compiler's words for its algorithm, of those that it names."""
-    words = {name: _words(op) for name, op in _named(module).items()}
-    return {name: text for name, text in words.items() if text}
+    return {name: text for name, op in _named(module).items() if (text := _words(op))}
 
 
 def _origin_of(collective: Collective) -> Hashable:

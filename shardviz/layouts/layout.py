@@ -21,6 +21,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -223,17 +224,14 @@ def _record(shape: tuple[int, ...], sharding: Any, mesh: Any) -> Sharding:
         return Sharding.from_spec(spec, over, rank, manual=over.manual)
     if not isinstance(sharding, Sharding):
         sharding = read_sharding(sharding, mesh, rank)
-    elif mesh is not None and not same_places(DeviceMesh.of(mesh), sharding.mesh):
-        raise SpecError(
-            f"sharding {sharding}: it is over the mesh {sharding.mesh}, not {DeviceMesh.of(mesh)} (axes or order of "
-            "devices differ); leave out the mesh, which the sharding has"
-        )
+    elif mesh is not None:
+        over, places = DeviceMesh.of(mesh), attrgetter("names", "sizes", "device_ids")  # the axes' types may differ
+        if places(over) != places(sharding.mesh):
+            raise SpecError(
+                f"sharding {sharding}: it is over the mesh {sharding.mesh}, not {over} (axes or order of devices "
+                "differ); leave out the mesh, which the sharding has"
+            )
     return sharding.with_rank(rank)
-
-
-def same_places(one: DeviceMesh, other: DeviceMesh) -> bool:
-    """Whether two meshes have the same devices at the same places along the same axes; the axes' types may differ."""
-    return (one.names, one.sizes, one.device_ids) == (other.names, other.sizes, other.device_ids)
 
 
 def is_plain(sharding: Any) -> bool:

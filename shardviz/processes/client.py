@@ -197,7 +197,7 @@ class _Keeper:
 
     def close(self) -> None:
         """Ends the server, all its jobs, and this."""
-        self.orders.put(self._close)
+        self.orders.put(lambda: setattr(self, "closing", True))
         if self.thread.ident is not None:
             self.thread.join(timeout=2 * _END)
 
@@ -223,9 +223,6 @@ class _Keeper:
             for task in (*self.running, *self.waiting):
                 self._answer(task, "crashed", how="was lost with the compile server")
             self.finishers.shutdown(wait=False)
-
-    def _close(self) -> None:
-        self.closing = True
 
     def _work(self) -> None:
         """Takes an order, begins what waits and looks after what runs."""

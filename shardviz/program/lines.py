@@ -33,21 +33,14 @@ def stages_of(lowered: Lowered, bound: PlanRecord) -> Iterator[Stage]:
         read = partial(_jaxpr_lines, jaxpr.jaxpr)
         yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=read, told="what JAX has traced")
     with lowered.entered():
-        text = _text(edited(lowered, bound))
-    about = "what JAX hands to the compiler, with the plan's specs"
-    yield Stage(name="stablehlo", title="StableHLO", kind="mlir", read=partial(mlir_lines, text), told=about)
-    with lowered.entered():
+        text = str(edited(lowered, bound).get_asm(enable_debug_info=True))
         module = prepared(lowered, bound)
         _jax.run_passes(module, PIPELINE)
-        text = _text(module)
+        after = str(module.get_asm(enable_debug_info=True))
+    about = "what JAX hands to the compiler, with the plan's specs"
+    yield Stage(name="stablehlo", title="StableHLO", kind="mlir", read=partial(mlir_lines, text), told=about)
     about = "the specs that Shardy found, and the collectives that follow from them"
-    yield Stage(name="shardy", title="after Shardy", kind="mlir", read=partial(mlir_lines, text), told=about)
-
-
-def _text(module: Any) -> str:
-    text = module.get_asm(enable_debug_info=True)
-    assert isinstance(text, str)  # it is bytes only if asked for with binary=True
-    return text
+    yield Stage(name="shardy", title="after Shardy", kind="mlir", read=partial(mlir_lines, after), told=about)
 
 
 def mlir_lines(text: str) -> tuple[StageLine, ...]:

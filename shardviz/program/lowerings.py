@@ -77,14 +77,11 @@ class Lowerings:
             else:
                 self.traced(Plan(mesh))
         except ShardvizError as error:
-            if mesh is not None and self.bare and isinstance(error, TraceError) and needs_mesh(error):
-                self.bare, self.waits = False, error
-                return
-            # with Explicit axes another spec may be all that is wanted, so that a plan is what the error belongs to
-            if mesh is not None and not explicit_axes(mesh):
-                raise
-            if mesh is None and not (isinstance(error, TraceError) and needs_mesh(error)):
-                raise
+            wants_mesh = isinstance(error, TraceError) and needs_mesh(error)
+            if mesh is not None and self.bare and wants_mesh:
+                self.bare = False
+            elif not (wants_mesh if mesh is None else explicit_axes(mesh)):
+                raise  # with Explicit axes another spec may be all that is wanted: a plan is what the error belongs to
             self.waits = error
 
     @property

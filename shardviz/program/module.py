@@ -222,16 +222,11 @@ def mesh_in(module: Any) -> DeviceMesh | None:
     return meshes.get(MESH) or next(iter(meshes.values()), None)
 
 
-def leave_out(op: ir.Operation) -> None:
-    """Takes an operation out of its module that gives what it is given, in another sharding."""
-    op.results[0].replace_all_uses_with(op.operands[0])
-    op.erase()
-
-
 def leave_out_constraints(module: ir.Operation) -> None:
     """Takes every sharding constraint out of a module, in place."""
     for op in _jax.walk(module, CONSTRAINT):
-        leave_out(op)
+        op.results[0].replace_all_uses_with(op.operands[0])
+        op.erase()
 
 
 def with_one_mesh(module: Any) -> None:

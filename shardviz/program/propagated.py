@@ -139,12 +139,11 @@ class PropagatedReading(Walker):
     def _block(self, block: Block, initial: Sequence[GraphValue] = ()) -> Schedule:
         """Reads a block that has a schedule of its own."""
         self.listing.open(block, initial)
-        return self.listing.close(self.read(block), self._donated() if block is self.main else ())
-
-    def _donated(self) -> list[float]:
-        """Bytes on one device of each argument whose memory a result may take."""
-        arguments = zip(self.traced.arguments, self.main.arguments, strict=True)
-        return [self._bytes_of(value) for argument, value in arguments if argument.donated]
+        returned = self.read(block)
+        arguments = zip(self.traced.arguments, self.main.arguments, strict=True) if block is self.main else ()
+        return self.listing.close(
+            returned, [self._bytes_of(value) for argument, value in arguments if argument.donated]
+        )
 
     def visit(self, op: MlirOperation) -> None:
         name, before, entries = op.name, len(self.collectives), Schedule()

@@ -223,10 +223,8 @@ class Opened:
         main, traced = main_of(module), self._lowered.traced
         kind = function_type(main)
         cuts = {seed: (*self._manual.get(seed, ()), axis) for seed, axis in axes.items()}
-        for role, types, arrays in (
-            ("argument", kind.inputs, traced.arguments),
-            ("output", kind.results, traced.outputs),
-        ):
+        ends = ("argument", kind.inputs, traced.arguments), ("output", kind.results, traced.outputs)
+        for role, types, arrays in ends:
             entries = attributes_of(main, ENDS[role], len(types))
             for entry, of, array in zip(entries, types, arrays, strict=True):
                 rank = range(ir.RankedTensorType(of).rank)
@@ -254,10 +252,8 @@ def _open(spec: Spec) -> str:
 
 def _line(place: Place) -> str:
     """`rotary, llama.py:40`."""
-    frame = place.frame
-    if frame is None:
-        return "a loop"
-    return f"{frame.function.rsplit('.', 1)[-1]}, {os.path.basename(frame.file)}:{frame.line}"
+    at = place.frame
+    return f"{at.function.rsplit('.', 1)[-1]}, {os.path.basename(at.file)}:{at.line}" if at else "a loop"
 
 
 # What is done along a dimension.
