@@ -257,23 +257,19 @@ def _paths(tree: Any) -> list[tuple[tuple[Any, ...], str]]:
 def _rules(paths: Iterable[tuple[tuple[Any, ...], str]], texts: Mapping[str, str], otherwise: str) -> str:
     """Rules that give every array what is written of it, each by the shortest end of its path that tells it apart; a
     number in a path stands for any number, where the layers are alike."""
-    rows = [(tuple(_pattern(key, alike=True) for key in path), path, texts[name]) for path, name in paths]
+    alike = lambda key: re.sub(r"\d+", r"\\d+", re.escape(str(key)))  # noqa: E731
+    rows = [(tuple(map(alike, path)), path, texts[name]) for path, name in paths]
     rules: dict[str, str] = {}
     for general, path, text in rows:
         if text == otherwise:
             continue
-        exact = tuple(_pattern(key, alike=False) for key in path)
+        exact = tuple(re.escape(str(key)) for key in path)
         ends = [general[-n:] for n in range(1, len(general) + 1)]
         alone = (end for end in ends if {t for other, _, t in rows if other[-len(end) :] == end} == {text})
         rules.setdefault("/".join(next(alone, exact)), text)
     ordered = sorted(rules.items(), key=lambda rule: -rule[0].count("/"))
     raw = lambda rule: repr(rule) if '"' in rule or rule.endswith("\\") else f'r"{rule}"'  # noqa: E731
     return "[\n" + "".join(f"    ({raw(rule)}, {text}),\n" for rule, text in ordered) + "]"
-
-
-def _pattern(key: Any, *, alike: bool) -> str:
-    text = re.escape(str(key))
-    return re.sub(r"\d+", r"\\d+", text) if alike else text
 
 
 def written_lines(bound: PlanRecord, traced: Traced) -> list[str]:

@@ -497,7 +497,7 @@ class PropagatedReading(Walker):
         facts = ("asked",) if self.place(op).op == "sharding_constraint" else ()
         facts += ("again",) if moved in self.moved and op.kind == "all-gather" and not joined else ()
         self.moved.add(moved)
-        return {"made_by": stands.made_by, "read_by": stands.read_by, "facts": stands.facts + facts}
+        return stands | {"facts": stands["facts"] + facts}
 
     def _sums(self, op: MlirOperation, axes: tuple[Axis, ...]) -> list[tuple[Axis, ...]]:
         """The axes of each all-reduce that the partitioner makes of one sum over several axes. It makes one for each

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any
 
 from jax.extend.mlir import ir
 
@@ -25,18 +25,10 @@ _SCALES = frozenset(("stablehlo.multiply", "stablehlo.divide"))
 _MOVES = _PASSES | {"stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim"}
 
 
-class Surroundings(NamedTuple):
-    """Between which operations a collective stands; the fields are those of `Collective`."""
-
-    made_by: str
-    read_by: tuple[str, ...]
-    facts: tuple[str, ...]
-
-
 def surroundings(
     graph: MlirGraph, op: MlirOperation, calls: Sequence[MlirOperation], manual: Sequence[Axis], origins: Origins
-) -> Surroundings:
-    """What makes a collective's operand and what reads its result, past other reshards."""
+) -> dict[str, Any]:
+    """What makes a collective's operand and what reads its result, past other reshards, as fields of `Collective`."""
     reads = list(readers(op.result, calls, _passes))
     facts = ["loop-invariant"] if is_invariant(op, origins, calls) else []
     if slicing := _slicing(op, reads):
@@ -51,7 +43,8 @@ def surroundings(
         facts.append("accumulated")
     read_by = ("return" if r.op is None else _short(r.op) for r in reads)
     origin = maker(op.operands[0], _passes)
-    return Surroundings("" if origin is None else _short(origin), tuple(dict.fromkeys(read_by)), tuple(facts))
+    made_by = "" if origin is None else _short(origin)
+    return {"made_by": made_by, "read_by": tuple(dict.fromkeys(read_by)), "facts": tuple(facts)}
 
 
 def _slicing(op: MlirOperation, reads: Sequence[Reader]) -> str:
