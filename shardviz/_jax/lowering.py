@@ -23,13 +23,11 @@ def lower(
     name: str,
     donated: Sequence[bool],
     mesh: AbstractMesh,
-    platform: str,
+    device: StandInDevice,
     specs: Sequence[PartitionSpec] | None = None,
-    device_kind: str = "",
-    num_cores: int = 1,
     partitionings: Partitionings | None = None,
 ) -> ir.Module:
-    """Lowers a closed jaxpr, its shardings on `mesh` already, to StableHLO for a platform; unused arguments stay. What
+    """Lowers a closed jaxpr, its shardings on `mesh` already, to StableHLO for a device; unused arguments stay. What
     no result needs is left out first, as by `jax.jit`: it would have a say in Shardy's propagation. `specs` shard the
     arguments where the mesh has Explicit axes; `partitionings` say what becomes of `custom_partitioning`."""
     from jax._src.interpreters import mlir, partial_eval, pxla
@@ -39,9 +37,7 @@ def lower(
     answering = told("partitionings", partitionings or Partitionings())
     _mend_default_device()
     mend_custom_partitioning()
-    # without a device, JAX would start its backend, which takes hold of its own
-    device = told("device", StandInDevice(0, platform, device_kind or platform, num_cores))
-    with under(mesh), answering, device:
+    with under(mesh), answering, told("device", device):  # without one, JAX would start its backend
         if closed.is_high:  # types that only tracing knows are taken away, as by `jax.stages.Traced.lower`
             closed = jax.jit(jex_core.jaxpr_as_fun(closed)).trace(*closed.in_avals).lojax.jaxpr
         results = len(closed.jaxpr.outvars)
@@ -60,7 +56,7 @@ def lower(
             keep_unused=True,
             context_mesh=mesh,
             compiler_options_kvs=(),
-            lowering_platforms=(platform,),
+            lowering_platforms=(device.platform,),
             lowering_parameters=mlir.LoweringParameters(),
             pgle_profiler=None,
         )

@@ -139,7 +139,10 @@ def _vet(data: bytes, name: str) -> None:
     except Exception:  # noqa: BLE001 - offsets that lead nowhere
         fits = False
     if not fits:
-        raise ParseError(f"{name} is {_kind(data) if data else 'empty'}; {_ASK}")
+        kind = next((kind for start, kind in _KINDS if data.startswith(start)), None)
+        what = f"{kind}, not an export" if kind else "no export, or one that was cut short" if data else "empty"
+        what += ", and reading a pickle would run it, so it is left alone" if "pickle" in (kind or "") else ""
+        raise ParseError(f"{name} is {what}; {_ASK}")
     _rehearse(data, name, {})
 
 
@@ -161,14 +164,6 @@ def _rehearse(data: bytes, name: str, options: dict[str, str]) -> None:
     if error is None or job.state == "refused" or not job.begun:
         return  # what else is refused there is refused here too, in words
     raise ParseError(f"{name} is damaged: reading it brought a process down ({error}); {_ASK}") from error
-
-
-def _kind(data: bytes) -> str:
-    for start, kind in _KINDS:
-        if data.startswith(start):
-            never = ", and reading a pickle would run it, so it is left alone" if "pickle" in kind else ""
-            return f"{kind}, not an export{never}"
-    return "no export, or one that was cut short"
 
 
 def _damaged(name: str, error: Exception | str) -> str:

@@ -14,8 +14,8 @@ line. Four tables, numbered from 1, hold them:
 ... StackFrames
 ... 1 {file_location_id=1 parent_frame_id=1}
 ... 2 {file_location_id=2 parent_frame_id=2}''')
->>> table.innermost(2).short
-'model.py:20'
+>>> [frame.short for frame in table.stack(2)]
+['model.py:20', 'model.py:31']
 
 `parent_frame_id` is printed one too high (a root has 1, and the frame above has its parent's number plus one) where
 the root's is not written as 0: both spellings are read.
@@ -72,6 +72,14 @@ class FrameTable:
             )
             frames[number] = (frame, row.get("parent_frame_id", 0) - one_high)
         return cls(frames)
+
+    def stack(self, frame_id: int) -> tuple[Frame, ...]:
+        """A frame and those around it, from the innermost outwards; empty for an unknown number."""
+        frames: list[Frame] = []
+        while frame_id in self.frames and len(frames) <= len(self.frames):
+            frame, frame_id = self.frames[frame_id]
+            frames.append(frame)
+        return tuple(frames)
 
     def innermost(self, frame_id: int) -> Frame | None:
         """The innermost line of the person's code on a stack; see `shardviz.records.source.innermost`."""

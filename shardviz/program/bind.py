@@ -272,15 +272,10 @@ class RuleRow:
 
 @dataclass(frozen=True, repr=False)
 class RulesTable(Visible):
-    """For each rule what it catches, what it wins, and what no rule catches. Shows itself as text and HTML.
+    """For each rule what it catches, what it wins, and what no rule catches. Shows itself as text and HTML."""
 
-    Attributes:
-        rows: one a rule, in their order.
-        uncaught: (tree path, spec) of the arrays that no rule catches, with the spec that they have anyway.
-    """
-
-    rows: tuple[RuleRow, ...]
-    uncaught: tuple[tuple[str, Spec | None], ...]
+    rows: tuple[RuleRow, ...]  # one a rule, in their order
+    uncaught: tuple[tuple[str, Spec | None], ...]  # (tree path, spec that they have anyway) of what no rule catches
 
 
 def rules_table(plan: Plan, call: Call, traced: Traced) -> RulesTable:

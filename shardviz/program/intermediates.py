@@ -31,41 +31,20 @@ from shardviz.records.source import is_own
 
 @dataclass(frozen=True)
 class Intermediate:
-    """A value inside a function, as a person names it.
+    """A value inside a function, as a person names it."""
 
-    Attributes:
-        name: the variable that it is assigned to, or its expression; empty for what its line makes.
-        line: `model.py:64`; empty where the name is enough.
-        text: the text of that line, which goes before its number; empty where it is not known.
-        function: the function that the line is in; empty where it is not known.
-        occurrence: which time that Python runs the line, from 0; None for every time.
-
-    Examples:
-        >>> print(Intermediate("h", line="model.py:64"))
-        h at model.py:64
-    """
-
-    name: str = ""
-    line: str = ""
-    text: str = ""
-    function: str = ""
-    occurrence: int | None = None
+    name: str = ""  # the variable that it is assigned to, or its expression; empty for what its line makes
+    line: str = ""  # `model.py:64`; empty where the name is enough
+    text: str = ""  # of that line, which goes before its number; empty where it is not known
+    function: str = ""  # that the line is in; empty where it is not known
+    occurrence: int | None = None  # which time that Python runs the line, from 0; None for every time
 
     @classmethod
     def of(
         cls, what: Any, line: str = "", occurrence: int | None = None, text: str = "", function: str = ""
     ) -> Intermediate:
-        """What a person gives for a value inside a function.
-
-        Args:
-            what: a variable, an expression, one of `report.intermediates`, or None for what the line makes.
-            line: such as `model.py:64`, or `cell:3` in a notebook.
-            occurrence: which time that the line is run, from 0; None for every time.
-            text, function: the line's text and the function that it is in, where they are known.
-
-        Raises:
-            SpecError: if it says no place, or one that another plan has elsewhere.
-        """
+        """From what a person gives: a variable, an expression, one of `report.intermediates`, or None for what the line
+        makes. Raises SpecError if it says no place, or one that another plan has elsewhere."""
         if isinstance(what, Intermediate):
             return what
         if occurrence is not None and (isinstance(occurrence, bool) or not isinstance(occurrence, int)):
@@ -145,16 +124,11 @@ def parsed(text: str, mode: str = "exec") -> Any:
 
 @dataclass(frozen=True)
 class Constrain:
-    """A value inside a function, and how it is to be sharded there.
-
-    Attributes:
-        spec: how; the dimensions that it leaves out are not sharded.
-        open: the dimensions that are left to the compiler, as `P.UNCONSTRAINED` leaves them.
-    """
+    """A value inside a function, and how it is to be sharded there."""
 
     value: Intermediate
-    spec: Spec
-    open: tuple[int, ...] = ()
+    spec: Spec  # the dimensions that it leaves out are not sharded
+    open: tuple[int, ...] = ()  # the dimensions that are left to the compiler, as `P.UNCONSTRAINED` leaves them
 
     @classmethod
     def of(cls, value: Intermediate, spec: Any) -> Constrain:

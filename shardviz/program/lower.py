@@ -151,9 +151,9 @@ def lower(
             )
     types = [type_spec(t) for t in traced.types] or None
     operations = (partitionings or _jax.Partitionings()) if traced.self_partitioned else None
-    device = target.platform, types, target.device_kind, target.num_cores
+    device = _jax.StandInDevice(0, target.platform, target.device_kind, target.num_cores)
     try:
-        module = _jax.lower(closed, traced.name, donated, on, *device, operations)
+        module = _jax.lower(closed, traced.name, donated, on, device, types, operations)
     except Exception as error:  # every operation has its own reasons
         raise cannot_lower(traced, target.platform, error) from error
     placed = _unmarked(module) if traced.placed else ()
