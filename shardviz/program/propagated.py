@@ -370,12 +370,7 @@ class PropagatedReading(Walker):
 
     def _user_collective(self, op: MlirOperation, kind: str) -> None:
         """A collective that stands in the program, on single devices' shapes."""
-        ins, outs = (
-            [(v.shape, v.dtype, self.graph.cut(v, self.around.manual) or Spec()) for v in values]
-            for values in (op.operands, op.results)
-        )
-        size = lambda row: math.prod(shard_shape(row[0], row[2], self.mesh)) * itemsize(row[1])  # noqa: E731
-        shape, dtype, spec = max(outs, key=size)
+        main = max(op.results, key=self._bytes_of)
         axes, members = _span(op, kind, self.mesh)
         place = self.place(op)
         self._add(
@@ -384,10 +379,10 @@ class PropagatedReading(Walker):
             place,
             self._phase(op, place),
             axes=axes,
-            dtype=dtype,
-            shape=shard_shape(shape, spec, self.mesh),
-            operand_bytes=sum(map(size, ins)),
-            result_bytes=sum(map(size, outs)),
+            dtype=main.dtype,
+            shape=self._shard_of(main),
+            operand_bytes=sum(map(self._bytes_of, op.operands)),
+            result_bytes=sum(map(self._bytes_of, op.results)),
             origin="user",
             operand="" if self.brief else self._operand(op.operands[0]),
             group_size=members,
@@ -412,46 +407,47 @@ class PropagatedReading(Walker):
         """A collective that Shardy put in. The same again in one block is none, as the partitioner makes it once; a
         TPU's makes both, for later passes to join."""
         kind, attribute = op.kind, COLLECTIVES[op.name]
-        first_operand = self.again.get(op.operands[0], op.operands[0])
-        key = op.name, first_operand, op.attributes["out_sharding"], op.attributes[attribute] if attribute else None
-        (result_value,) = op.results
-        first = self.made.setdefault(key, result_value)
-        if first is not result_value and not self.on_tpu:
-            self.again[result_value] = first
+        source, result = op.operands[0], op.result
+        key = (
+            op.name,
+            self.again.get(source, source),
+            op.attributes["out_sharding"],
+            attribute and op.attributes[attribute],
+        )
+        first = self.made.setdefault(key, result)
+        if first is not result and not self.on_tpu:
+            self.again[result] = first
             return
         after = spec_of(op.attributes["out_sharding"])
-        shape, dtype = result_value.shape, result_value.dtype
-        before = Spec.of(self.graph.cut(op.operands[0], self.around.manual), len(shape))
+        before = Spec.of(self.graph.cut(source, self.around.manual), len(source.shape))
         if attribute:
             spans = self._sums(op, moved_axes(op, attribute))
         else:
             axes = (a for a in (*before.axes, *after.axes) if isinstance(a, str))
             spans = [tuple(dict.fromkeys(axes))]
-        result = shard_shape(shape, after, self.mesh)
-        size = itemsize(dtype)
-        operand = "" if self.brief else self._operand(op.operands[0])
+        operand = "" if self.brief else self._operand(source)
         place = self._used_at(op) if operand else self.place(op)
         stands_in = self._phase(op, place)
-        joined = first is not result_value
+        joined = first is not result
         details = {}
         if not self.brief:
             details = {
                 "before": before,
                 "after": after,
-                "array": shape,
+                "array": result.shape,
                 **self._stands(op, tuple(spans), stands_in, joined),
             }
         for axes in spans:
             self._add(
                 kind,
-                op.operands[0],
+                source,
                 place,
                 stands_in,
                 axes=axes,
-                dtype=dtype,
-                shape=result,
-                operand_bytes=math.prod(shard_shape(shape, before, self.mesh)) * size,
-                result_bytes=math.prod(result) * size,
+                dtype=result.dtype,
+                shape=self._shard_of(result),
+                operand_bytes=self._bytes_of(source),
+                result_bytes=self._bytes_of(result),
                 operand=operand,
                 group_size=axes_size(axes, self.mesh),
                 **details,

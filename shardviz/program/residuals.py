@@ -86,29 +86,22 @@ class _ResidualWalk(Walker):
         return origin
 
     def visit(self, op: MlirOperation) -> None:
-        name = op.name
-        operands = [self._of(v) for v in op.operands]
+        name, operands = op.name, [self._of(v) for v in op.operands]
         if name in _MOVED:
-            self._set(op.results, operands)
-            return
+            return self._set(op.results, operands)
         if name in _CUT:
-            self._cut(op, operands[0])
-            return
-        place = self.place(op)
-        phase_here = phase(place.name_stack)
+            return self._cut(op, operands[0])
         if name in ("func.call", "sdy.named_computation"):
             with self.inside(op) as (block,):
                 self._set(block.arguments, operands)
-                returned = self.read(block)
-            self._set(op.results, map(self._of, returned))
-            return
+                return self._set(op.results, map(self._of, self.read(block)))
+        place = self.place(op)
+        phase_here = phase(place.name_stack)
         self._uses(operands, phase_here)
         if name == "stablehlo.while":
-            self._while(op, operands, phase_here, place)
-            return
+            return self._while(op, operands, phase_here, place)
         if name == "sdy.manual_computation":
-            self._manual(op, operands, place)
-            return
+            return self._manual(op, operands, place)
         constant = name in _MADE_HERE or (
             bool(operands)
             and operands[0].made == "constant"
@@ -125,6 +118,7 @@ class _ResidualWalk(Walker):
             with self.inside(op) as blocks:
                 for block in blocks:
                     self.read(block)
+        return None
 
     def _written(self, value: Array) -> _MadeAt:
         """What is written into a stack, before a dimension of size one was put in front of it."""
