@@ -433,9 +433,7 @@ class Plan:
         self._require(old)
         names = tuple(new if name == old else name for name in self.mesh.names)
         mesh = replace(self.mesh, names=names)
-        part = lambda axis: (new, *axis[1:]) if axis[0] == old else axis  # noqa: E731
-        renamed = lambda axis: {old: new}.get(axis, axis) if isinstance(axis, str) else part(axis)  # noqa: E731
-        return self._map_axes(lambda axes: tuple(map(renamed, axes)))._replace(mesh=mesh)
+        return self._map_axes(lambda axes: tuple(_renamed(a, old, new) for a in axes))._replace(mesh=mesh)
 
     def without_axis(self, name: str) -> Plan:
         """The plan without a mesh axis; the axis is taken out of every spec too.
@@ -506,6 +504,12 @@ def cut(spec: Spec, dimension: int, axes: tuple[Axis, ...]) -> Spec:
     dims = [_without(dim, axes) for dim in spec.dims]
     dims[dimension] = axes
     return replace(spec, dims=tuple(dims), unreduced=_without(spec.unreduced, axes))
+
+
+def _renamed(axis: Axis, old: str, new: str) -> Axis:
+    if isinstance(axis, str):
+        return new if axis == old else axis
+    return (new, *axis[1:]) if axis[0] == old else axis
 
 
 def _pairs(entries: Any) -> Iterable[Any]:

@@ -141,9 +141,8 @@ class PropagatedReading(Walker):
         self.listing.open(block, initial)
         returned = self.read(block)
         arguments = zip(self.traced.arguments, self.main.arguments, strict=True) if block is self.main else ()
-        return self.listing.close(
-            returned, [self._bytes_of(value) for argument, value in arguments if argument.donated]
-        )
+        donated = [self._bytes_of(value) for argument, value in arguments if argument.donated]
+        return self.listing.close(returned, donated)
 
     def visit(self, op: MlirOperation) -> None:
         name, before, entries = op.name, len(self.collectives), Schedule()
@@ -206,9 +205,9 @@ class PropagatedReading(Walker):
         return Scheduled(kind="work", name=op.kind, source=place.frame, phase=self._phase(op, place))
 
     def _bytes_of(self, value: GraphValue) -> float:
-        return (
-            0.0 if value.is_token else self._size(value.shape, value.dtype, self.graph.cut(value, self.around.manual))
-        )
+        if value.is_token:
+            return 0.0
+        return self._size(value.shape, value.dtype, self.graph.cut(value, self.around.manual))
 
     def _size_of(self, shape: tuple[int, ...], dtype: str, spec: Spec | None) -> float:
         return float(math.prod(shard_shape(shape, spec or Spec(), self.mesh)) * itemsize(dtype))
@@ -408,12 +407,8 @@ class PropagatedReading(Walker):
         TPU's makes both, for later passes to join."""
         kind, attribute = op.kind, COLLECTIVES[op.name]
         source, result = op.operands[0], op.result
-        key = (
-            op.name,
-            self.again.get(source, source),
-            op.attributes["out_sharding"],
-            attribute and op.attributes[attribute],
-        )
+        over = attribute and op.attributes[attribute]
+        key = op.name, self.again.get(source, source), op.attributes["out_sharding"], over
         first = self.made.setdefault(key, result)
         if first is not result and not self.on_tpu:
             self.again[result] = first
@@ -428,15 +423,10 @@ class PropagatedReading(Walker):
         operand = "" if self.brief else self._operand(source)
         place = self._used_at(op) if operand else self.place(op)
         stands_in = self._phase(op, place)
-        joined = first is not result
         details = {}
         if not self.brief:
-            details = {
-                "before": before,
-                "after": after,
-                "array": result.shape,
-                **self._stands(op, tuple(spans), stands_in, joined),
-            }
+            details = {"before": before, "after": after, "array": result.shape}
+            details |= self._stands(op, tuple(spans), stands_in, first is not result)
         for axes in spans:
             self._add(
                 kind,

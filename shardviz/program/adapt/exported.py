@@ -105,7 +105,7 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
         if mesh is not None and own is not None and not set(own.names) <= set(mesh.names):
             write_over(module, own, mesh, name)
             own = mesh
-        constraints, axes, is_sized, is_train_step = _inside(module, name)
+        constraints, axes, is_sized, differentiated = _inside(module, name)
         called, results = names_of(exported.in_tree, kept, located), result_names(exported.out_tree)
         ins = attributes_of(main_of(module), "arg_attrs", len(avals))
         outs = attributes_of(main_of(module), "res_attrs", len(out_avals))
@@ -124,7 +124,7 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
             constraints,
             (),
             None,
-            is_train_step,
+            differentiated,
             own,
             is_sized,
             _jax.bytecode(module.operation),
@@ -249,8 +249,8 @@ def _inside(module: Any, name: str) -> tuple[tuple[Constraint, ...], frozenset[s
     constraints, texts, hlo, is_sized = list[Constraint](), list[str](), list[str](), False
     main, places = main_of(module), dict[Any, Place]()
     for op in _jax.walk(module.operation):  # each function once, where a Walker would read it for each call
-        place, shard = place_of(op.location, places), op.name == "stablehlo.custom_call" and call_target(op)
-        is_sized |= op.name == "sdy.manual_computation" or shard == "SPMDFullToShardShape"
+        place, target = place_of(op.location, places), call_target(op) if op.name == "stablehlo.custom_call" else ""
+        is_sized |= op.name == "sdy.manual_computation" or target == "SPMDFullToShardShape"
         if op.name == "sdy.sharding_constraint":
             shape = tuple(ir.RankedTensorType(op.operands[0].type).shape)
             constraints.append(Constraint(shape, spec_of(op.attributes["sharding"]), place.frame))
@@ -261,7 +261,10 @@ def _inside(module: Any, name: str) -> tuple[tuple[Constraint, ...], frozenset[s
                 texts += [str(entry["sdy.sharding"]) for entry in entries if "sdy.sharding" in entry]
         elif op.name not in ("sdy.mesh", "builtin.module"):
             for key, text in ((key, str(attribute)) for key, attribute in items(op)):
-                (hlo if "mhlo.sharding" in key else texts if "#sdy" in text or GROUPS in text else []).append(text)
+                if "mhlo.sharding" in key:
+                    hlo.append(text)
+                elif "#sdy" in text or GROUPS in text:
+                    texts.append(text)
     if gspmd := [text.strip('"') for text in hlo if not _TRIVIAL.match(text.strip('"'))]:
         raise TraceError(
             f"{name} was lowered for GSPMD: it has the sharding {gspmd[-1]}, and none that Shardy reads. Export it "
