@@ -22,8 +22,7 @@ from shardviz.notation.spec import Axis, Spec, axes_size, axis_size
 
 @dataclass(frozen=True, kw_only=True)
 class Uneven:
-    """A dimension that does not divide into so many tiles, and the sizes next to it that do: the largest below (0 for
-    none), the smallest above."""
+    """A dimension that does not divide into so many tiles; the next smaller (0: none) and larger size that do."""
 
     dimension: int
     size: int

@@ -58,8 +58,7 @@ class Lowerings:
     mesh around (`bare`): nobody gave one, and the call brings its own in shardings."""
 
     def __init__(self, call: Call, mesh: DeviceMesh | None):
-        """Traces the call at once where that can be done without a plan. Raises TraceError if it cannot be traced, and
-        no plan would help."""
+        """Traces the call where that needs no plan. Raises TraceError if that fails and no plan would help."""
         self.call, self.mesh = call, mesh or call.brings.mesh
         self.bare = mesh is None and self.mesh is not None and call.kind in _BARE and not call.contexts.places
         mesh = self.mesh

@@ -63,8 +63,7 @@ class Quarrel(NamedTuple):
         return f"{both}; {arrays}"
 
     def _busy(self, named: Named) -> Iterator[tuple[bool, bool, str, str]]:
-        """Each wanted axis that shards another dimension of the operation: whether that is of the same array and only
-        after resharding; the axis, and where."""
+        """Wanted axes on other dimensions: if of the same array, if only once resharded; the axis, and where."""
         for axis in [axis_name(a) for a in self.wanted if a not in self.chosen]:
             for node, dims in self.step.arrays:
                 came = node.origin

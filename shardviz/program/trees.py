@@ -145,8 +145,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Update:
-    """An output that is the new value of an argument (None: of an array that was not there), and whether it is sharded
-    so."""
+    """An output that is the new value of an argument (None: of a new array), and whether it is sharded so."""
 
     output: str
     argument: str | None

@@ -9,8 +9,7 @@ it has it read in a process of its own first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -143,7 +142,7 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
     )
     args, kwargs = jax.tree.unflatten(exported.in_tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
     notes = _notes(name, platforms, platforms[platform], int(exported.nr_devices))
-    traced_for = _TracedFor(traced, own, axes)
+    traced_for = _traced_for(traced, own, axes)
     return Call(None, args, kwargs, name, "exported", brings=brings, notes=notes, traced_for=traced_for)
 
 
@@ -202,30 +201,26 @@ def _sentence(error: BaseException) -> str:
     return sentence.splitlines()[0].strip()
 
 
-@dataclass(frozen=True)
-class _TracedFor:
-    """Gives the `Traced` for a mesh, if the module can stand on it."""
+def _traced_for(traced: Traced, own: DeviceMesh | None, axes: frozenset[str]) -> Callable[[DeviceMesh | None], Traced]:
+    """What gives the `Traced` for a mesh, if the module, which is on its own and names these axes, can stand on it."""
 
-    traced: Traced
-    mesh: DeviceMesh | None
-    axes: frozenset[str]
-
-    def __call__(self, mesh: DeviceMesh | None) -> Traced:
+    def traced_for(mesh: DeviceMesh | None) -> Traced:
         if mesh is None:
-            return self.traced
-        name = self.traced.name
-        if lost := sorted(self.axes - set(mesh.names)):
+            return traced
+        if lost := sorted(axes - set(mesh.names)):
             raise MeshError(
-                f"{name}: what is lowered already keeps its sharding constraints, which name the mesh "
+                f"{traced.name}: what is lowered already keeps its sharding constraints, which name the mesh "
                 f"{'axis' if len(lost) == 1 else 'axes'} {', '.join(map(repr, lost))}; the mesh {mesh} has none of "
-                f"that name. Keep the names of {self.mesh}, or explore the function itself"
+                f"that name. Keep the names of {own}, or explore the function itself"
             )
-        if self.traced.sized and self.mesh is not None and mesh.shape != self.mesh.shape:
+        if traced.sized and own is not None and mesh.shape != own.shape:
             raise MeshError(
-                f"{name}: the shard_map inside was lowered for the mesh {self.mesh} and holds the shapes of its "
+                f"{traced.name}: the shard_map inside was lowered for the mesh {own} and holds the shapes of its "
                 f"devices; for the mesh {mesh} explore the function itself"
             )
-        return self.traced
+        return traced
+
+    return traced_for
 
 
 def names_of(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -> list[str]:

@@ -379,8 +379,7 @@ def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ..
 
 
 def made(argument: Any) -> Any:
-    """What a function without parameters makes, abstract; any other argument as it is. Raises TraceError with what the
-    function raised as its cause."""
+    """What a function without parameters makes, abstract; else the argument. TraceError if it raises."""
     if not inspect.isfunction(argument) and not isinstance(argument, functools.partial):
         return argument
     try:
