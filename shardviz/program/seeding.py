@@ -51,6 +51,7 @@ from shardviz.program.module import (
     verify,
 )
 from shardviz.program.propagate import PIPELINE
+from shardviz.records.groups import grouped
 
 SCANNED, BATCHED, KEPT, WINDOW = "scanned", "batched", "kept", "window"
 
@@ -128,14 +129,11 @@ class Opened:
     def begin(self) -> None:
         """Finds out what the `shard_map`s inside cut."""
         if self._whole:
-            module = self._seeded({})
-            _jax.run_passes(module, PIPELINE)
-            self._manual = {
-                Member(role, name, d): axes
-                for role, name, spec in self._specs(module)
-                for d, axes in enumerate(spec.dims)
-                if axes
-            }
+            _jax.run_passes(module := self._seeded({}), PIPELINE)
+            dims = (
+                (role, name, d, axes) for role, name, spec in self._specs(module) for d, axes in enumerate(spec.dims)
+            )
+            self._manual = {Member(role, name, d): axes for role, name, d, axes in dims if axes}
 
     def batches(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> Iterator[Sequence[Member]]:
         """Groups of seeds that can be tried together: a mesh with an axis for each must not grow too large."""
@@ -162,11 +160,9 @@ class Opened:
 
     def used_up(self, sizes: Mapping[Member, int]) -> dict[tuple[str, ...], set[Member]]:
         """Axes → the dimensions that they cut into single elements, where a `shard_map` or `pmap` says so."""
-        used: dict[tuple[str, ...], set[Member]] = {}
-        for member, axes in self._manual.items():
-            if axes_size(axes, self._mesh) == sizes[member] > 1:
-                used.setdefault(tuple(map(axis_name, axes)), set()).add(member)
-        return used
+        whole = (m for m, axes in self._manual.items() if axes_size(axes, self._mesh) == sizes[m] > 1)
+        used = grouped((tuple(map(axis_name, self._manual[m])), m) for m in whole)
+        return {axes: set(members) for axes, members in used.items()}
 
     def taken(self, members: Set[Member]) -> tuple[str, ...]:
         """The axes by which a `shard_map` takes most of these dimensions that any takes; nothing where none does."""
