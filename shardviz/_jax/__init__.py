@@ -19,6 +19,7 @@ from shardviz._jax.contexts import (
     PLACES,
     SET_MESH,
     WITH_MESH,
+    StandInDevice,
     context_here,
     context_mesh,
     device_ids,
@@ -61,26 +62,8 @@ from shardviz._jax.jaxprs import (
     sub_jaxprs,
     user_frames,
 )
-from shardviz._jax.lowering import (
-    bytecode,
-    ir_type,
-    lower,
-    mlir_context,
-    module_from,
-    run_passes,
-    walk,
-)
-from shardviz._jax.marking import (
-    Line,
-    Made,
-    Watch,
-    mark,
-    marked_text,
-    marks_in,
-    reconstrained,
-    watched,
-    with_marks_as,
-)
+from shardviz._jax.lowering import bytecode, ir_type, lower, mlir_context, module_from, run_passes, walk
+from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, reconstrained, watched, with_marks_as
 from shardviz._jax.partitioning import (
     PARTITIONED_CALL,
     Partitioned,
@@ -99,12 +82,4 @@ from shardviz._jax.tracing import (
     refusal,
     tracing_on,
 )
-from shardviz._jax.wrappers import (
-    JitWrapping,
-    PmapWrapping,
-    plain_function,
-    reduced,
-    shard_map_mesh,
-    unwrap_jit,
-    unwrap_pmap,
-)
+from shardviz._jax.wrappers import PmapWrapping, plain_function, reduced, shard_map_mesh, unwrap_jit, unwrap_pmap

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax.extend import core as jex_core
 
-from shardviz._jax.jaxprs import sub_jaxprs
+from shardviz._jax.jaxprs import rewritten, sub_jaxprs
 from shardviz._jax.marking import passing
 from shardviz._jax.tracing import told
 
@@ -44,27 +44,19 @@ class Checkpointing:
             return bind(primitive, *args, **params)
 
     def _body(self, closed: Any) -> Any:
-        changed = self._with_policy(closed.jaxpr)
-        if changed is not closed.jaxpr:
-            return closed.replace(jaxpr=changed)
+        changed = rewritten(closed, None, self._with_policy)
+        if changed is not closed:
+            return changed
         run = jax.checkpoint(jex_core.jaxpr_as_fun(closed), policy=self.policy, prevent_cse=False)
         return jax.make_jaxpr(run)(*closed.in_avals)
 
-    def _with_policy(self, jaxpr: Any) -> Any:
-        """The jaxpr with the policy on all its checkpoints, also those of functions that it calls."""
-        eqns = []
-        for e in jaxpr.eqns:
-            params = e.params
-            if e.primitive.name in _CHECKPOINTS:
-                params = params | {"policy": self.policy}
-            elif e.primitive.name in ("jit", "pjit"):
-                inner = params["jaxpr"]
-                body = self._with_policy(inner.jaxpr)
-                if body is not inner.jaxpr:
-                    params = params | {"jaxpr": inner.replace(jaxpr=body)}
-            eqns.append(e if params is e.params else e.replace(params=params))
-        same = all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True))
-        return jaxpr if same else jaxpr.replace(eqns=eqns)
+    def _with_policy(self, e: Any, here: None, inside: Callable[[Any, Any], Any]) -> Any:
+        """A checkpoint with the policy, and what calls a function with its checkpoints so; any other as it is."""
+        params = e.params
+        if e.primitive.name in _CHECKPOINTS:
+            return e.replace(params=params | {"policy": self.policy})
+        body = inside(params["jaxpr"], here) if e.primitive.name in ("jit", "pjit") else params.get("jaxpr")
+        return e if body is params.get("jaxpr") else e.replace(params=params | {"jaxpr": body})
 
 
 def checkpointed(policy: str) -> AbstractContextManager[None]:

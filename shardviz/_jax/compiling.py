@@ -32,10 +32,8 @@ def compile_for_cpu(
     options: dict[str, Any],
 ) -> Any:
     """Compiles StableHLO bytecode with Shardy's shardings for simulated CPU devices (2048 at most); gives the
-    executable.
-
-    XLA writes its dumps as `options` (`xla_dump_to`, ...) say; `out_chosen` outputs are sharded as the compiler
-    likes."""
+    executable. XLA writes its dumps as `options` (`xla_dump_to`, ...) say; `out_chosen` outputs are sharded as the
+    compiler likes."""
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
 
     client = xla_client.make_cpu_client(num_devices=devices)
@@ -55,11 +53,10 @@ def compile_only(
     options: dict[str, Any],
 ) -> Any:
     """As `compile_for_cpu`, for a machine (`platform` `tpu` or `cuda`) that need not be there; any error is its
-    compiler's.
-
-    `names` is the machine in its compiler's words: of TPUs `topology_name` (`v5p:4x4x4`), of GPUs `topology`, NVLink
-    domains x hosts x GPUs, and `target_config`. `device_ids` has the device at each place of the mesh. libtpu reads its
-    environment when it is first loaded, so that has to be set before; for a GPU `JAX_PLATFORMS=cpu` must be."""
+    compiler's. `names` is the machine in its compiler's words: of TPUs `topology_name` (`v5p:4x4x4`), of GPUs
+    `topology`, NVLink domains x hosts x GPUs, and `target_config`. `device_ids` has the device at each place of the
+    mesh. libtpu reads its environment when it is first loaded, so that has to be set before; for a GPU
+    `JAX_PLATFORMS=cpu` must be."""
     from jax._src.lib import xla_client  # pyright: ignore[reportPrivateImportUsage]
     from jax.experimental import topologies
 

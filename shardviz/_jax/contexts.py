@@ -27,16 +27,18 @@ PLACES = frozenset({SET_MESH, WITH_MESH})
 """The places where code looks for a mesh, by what fills them."""
 
 
-def filled_places() -> frozenset[str]:
-    """The places that hold a mesh here and now."""
+def _standing() -> tuple[Any, Any, Any]:
+    """The meshes of `jax.set_mesh`, of `use_abstract_mesh` and of `with mesh:`, here and now; empty ones for none."""
     from jax._src import mesh as mesh_lib
 
-    places = set()
-    if not (mesh_lib.get_abstract_mesh().empty and mesh_lib.get_concrete_mesh().empty):
-        places.add(SET_MESH)
-    if not mesh_lib.thread_resources.env.physical_mesh.empty:
-        places.add(WITH_MESH)
-    return frozenset(places)
+    return mesh_lib.get_concrete_mesh(), mesh_lib.get_abstract_mesh(), mesh_lib.thread_resources.env.physical_mesh
+
+
+def filled_places() -> frozenset[str]:
+    """The places that hold a mesh here and now."""
+    concrete, abstract, physical = _standing()
+    places = {SET_MESH: not (concrete.empty and abstract.empty), WITH_MESH: not physical.empty}
+    return frozenset(place for place, is_filled in places.items() if is_filled)
 
 
 def settings() -> dict[str, Any]:
@@ -161,16 +163,7 @@ def device_ids(sharding: Any) -> tuple[int, ...]:
 
 def context_mesh() -> Any:
     """The mesh of the call site: that of `jax.set_mesh`, of `use_abstract_mesh`, or of `with mesh:`; None without."""
-    from jax._src import mesh as mesh_lib
-
-    for mesh in (
-        mesh_lib.get_concrete_mesh(),
-        mesh_lib.get_abstract_mesh(),
-        mesh_lib.thread_resources.env.physical_mesh,
-    ):
-        if not mesh.empty:
-            return mesh
-    return None
+    return next((mesh for mesh in _standing() if not mesh.empty), None)
 
 
 def trace_context() -> dict[str, Any]:
@@ -182,16 +175,13 @@ def trace_context() -> dict[str, Any]:
 
 def context_here() -> Callable[[], contextlib.AbstractContextManager[None]]:
     """What enters again the settings and the meshes that hold here and now."""
-    from jax._src import mesh as mesh_lib
-
-    concrete, abstract = mesh_lib.get_concrete_mesh(), mesh_lib.get_abstract_mesh()
-    physical, wanted = mesh_lib.thread_resources.env.physical_mesh, settings()
+    (concrete, abstract, physical), wanted = _standing(), settings()
 
     @contextlib.contextmanager
     def entered() -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             stack.enter_context(under_settings(wanted))
-            if concrete != mesh_lib.get_concrete_mesh():
+            if concrete != _standing()[0]:
                 stack.enter_context(jax.set_mesh(None if concrete.empty else concrete))
             if concrete.empty and not abstract.empty:
                 stack.enter_context(jax.sharding.use_abstract_mesh(abstract))

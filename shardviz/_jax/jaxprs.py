@@ -21,12 +21,15 @@ def names_of(traced: Any) -> tuple[tuple[str | None, ...], tuple[str | None, ...
 
 def sub_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
     """The jaxprs (not closed) in an equation's parameters."""
+    for item in _items(params):
+        if isinstance(item, jex_core.ClosedJaxpr | jex_core.Jaxpr):
+            yield getattr(item, "jaxpr", item)
+
+
+def _items(params: dict[str, Any]) -> Iterator[Any]:
+    """An equation's parameters, tuples and lists taken apart."""
     for value in params.values():
-        for item in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(item, jex_core.ClosedJaxpr):
-                yield item.jaxpr
-            elif isinstance(item, jex_core.Jaxpr):
-                yield item
+        yield from value if isinstance(value, tuple | list) else (value,)
 
 
 def every_equation(jaxpr: Any) -> Iterator[Any]:
@@ -119,11 +122,10 @@ def _products(jaxpr: Any) -> float | None:
 def meshes(jaxpr: Any) -> Iterator[Any]:
     """Every mesh that an equation names: of a `shard_map`, a constraint, or a nested jit's shardings."""
     for equation in every_equation(jaxpr):
-        for value in equation.params.values():
-            for item in value if isinstance(value, tuple | list) else (value,):
-                mesh = item.mesh if isinstance(item, NamedSharding) else item
-                if isinstance(mesh, Mesh | AbstractMesh) and mesh.axis_names:
-                    yield mesh
+        for item in _items(equation.params):
+            mesh = item.mesh if isinstance(item, NamedSharding) else item
+            if isinstance(mesh, Mesh | AbstractMesh) and mesh.axis_names:
+                yield mesh
 
 
 def equations(jaxpr: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -140,11 +142,8 @@ def checkpoint_names(jaxpr: Any) -> Iterator[tuple[str, tuple[int, ...], str, tu
     maker = _makers(jaxpr)
     for equation in every_equation(jaxpr):
         if equation.primitive.name == "name":
-            aval = equation.outvars[0].aval
-            frames = (
-                user_frame(maker.get(id(equation.invars[0]), equation).source_info),
-                user_frame(equation.source_info),
-            )
+            aval, makers = equation.outvars[0].aval, (maker.get(id(equation.invars[0]), equation), equation)
+            frames = user_frame(makers[0].source_info), user_frame(makers[1].source_info)
             yield equation.params["name"], tuple(aval.shape), str(aval.dtype), frames
 
 
@@ -178,9 +177,7 @@ def constants(closed: Any) -> Iterator[tuple[tuple[int, ...], str, Any]]:
         for equation in holder.jaxpr.eqns:
             for var in equation.invars:
                 first.setdefault(id(var), equation.source_info)
-            for value in equation.params.values():
-                parts = value if isinstance(value, tuple | list) else (value,)
-                waiting += [part for part in parts if isinstance(part, jex_core.ClosedJaxpr)]
+            waiting += [part for part in _items(equation.params) if isinstance(part, jex_core.ClosedJaxpr)]
         for var, held in zip(holder.jaxpr.constvars, holder.consts, strict=True):
             if id(held) not in seen and getattr(held, "shape", None):
                 seen.add(id(held))
@@ -220,11 +217,10 @@ def rewritten(
     other: Callable[[Any, Any], Any] = lambda item, here: item,
     effects: Set[Any] = frozenset(),
 ) -> Any:
-    """A jaxpr (closed or not) with its equations changed, also inside it.
-
-    `equation` gives the new equation, or None for none, from the old one, `here` and what changes a parameter of it;
-    `other` changes what is no jaxpr; `effects` are gone. A jaxpr that several equations share stays one, and what does
-    not change stays itself: JAX lowers a function called twice to one since both calls hold the same jaxpr."""
+    """A jaxpr (closed or not) with its equations changed, also inside it. `equation` gives the new equation, or None
+    for none, from the old one, `here` and what changes a parameter of it; `other` changes what is no jaxpr; `effects`
+    are gone. A jaxpr that several equations share stays one, and what does not change stays itself: JAX lowers a
+    function called twice to one since both calls hold the same jaxpr."""
     jaxprs: dict[tuple[int, Any], Any] = {}
 
     def inside(item: Any, here: Any) -> Any:
@@ -251,11 +247,9 @@ def rewritten(
 
 def on_mesh(closed: Any, mesh: AbstractMesh) -> Any:
     """The closed jaxpr with `mesh`, which has all axes, in place of every mesh in constraints, `shard_map`s and nested
-    jits.
-
-    Axis types are those of `mesh`, but for axes that a `shard_map` around makes Manual, and where the trace gave `mesh`
-    other types itself, as `auto_axes` does. `jax.debug` callbacks, which need devices to be lowered for, are left
-    out."""
+    jits. Axis types are those of `mesh`, but for axes that a `shard_map` around makes Manual, and where the trace gave
+    `mesh` other types itself, as `auto_axes` does. `jax.debug` callbacks, which need devices to be lowered for, are
+    left out."""
     from jax._src import debugging
 
     reports = {debugging.debug_effect, debugging.ordered_debug_effect}
@@ -289,9 +283,8 @@ Specs = tuple[PartitionSpec | None, ...]
 
 
 def outermost_shard_map(jaxpr: Any) -> tuple[Specs, Specs]:
-    """For each argument and result the spec of a `shard_map` that takes or gives it directly, or None.
-
-    Of one that leaves some mesh axes Auto, the results' specs say only a part, which is none to fix them by."""
+    """For each argument and result the spec of a `shard_map` that takes or gives it directly, or None. Of one that
+    leaves some mesh axes Auto, the results' specs say only a part, which is none to fix them by."""
     ins: dict[Any, PartitionSpec] = {}
     outs: dict[Any, PartitionSpec] = {}
     for equation in jaxpr.eqns:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from jax.extend import core as jex_core
 from jax.extend.mlir import ir
+from jax.extend.mlir.passmanager import PassManager
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from shardviz._jax.contexts import StandInDevice, under
@@ -22,16 +23,13 @@ def lower(
     name: str,
     donated: Sequence[bool],
     mesh: AbstractMesh,
-    platform: str,
+    device: StandInDevice,
     specs: Sequence[PartitionSpec] | None = None,
-    device_kind: str = "",
-    num_cores: int = 1,
     partitionings: Partitionings | None = None,
 ) -> ir.Module:
-    """Lowers a closed jaxpr, its shardings on `mesh` already, to StableHLO for a platform; unused arguments stay.
-
-    What no result needs is left out first, as by `jax.jit`: it would have a say in Shardy's propagation. `specs` shard
-    the arguments where the mesh has Explicit axes; `partitionings` say what becomes of `custom_partitioning`."""
+    """Lowers a closed jaxpr, its shardings on `mesh` already, to StableHLO for a device; unused arguments stay. What
+    no result needs is left out first, as by `jax.jit`: it would have a say in Shardy's propagation. `specs` shard the
+    arguments where the mesh has Explicit axes; `partitionings` say what becomes of `custom_partitioning`."""
     from jax._src.interpreters import mlir, partial_eval, pxla
     from jax._src.named_sharding import UNSPECIFIED
 
@@ -39,9 +37,7 @@ def lower(
     answering = told("partitionings", partitionings or Partitionings())
     _mend_default_device()
     mend_custom_partitioning()
-    # without a device, JAX would start its backend, which takes hold of its own
-    device = told("device", StandInDevice(0, platform, device_kind or platform, num_cores))
-    with under(mesh), answering, device:
+    with under(mesh), answering, told("device", device):  # without one, JAX would start its backend
         if closed.is_high:  # types that only tracing knows are taken away, as by `jax.stages.Traced.lower`
             closed = jax.jit(jex_core.jaxpr_as_fun(closed)).trace(*closed.in_avals).lojax.jaxpr
         results = len(closed.jaxpr.outvars)
@@ -60,7 +56,7 @@ def lower(
             keep_unused=True,
             context_mesh=mesh,
             compiler_options_kvs=(),
-            lowering_platforms=(platform,),
+            lowering_platforms=(device.platform,),
             lowering_parameters=mlir.LoweringParameters(),
             pgle_profiler=None,
         )
@@ -111,15 +107,17 @@ def bytecode(module: ir.Operation) -> bytes:
     return buffer.getvalue()
 
 
-def run_passes(module: bytes, passes: str) -> None:
-    """Runs an MLIR pass pipeline on a module given as bytecode, without the verifier between passes."""
-    from jax.extend.mlir.passmanager import PassManager
+def run_passes(module: ir.Operation, pipeline: str) -> None:
+    """Runs an MLIR pass pipeline on a module, in place, without the verifier between passes."""
+    manager = PassManager.parse(pipeline)
+    manager.enable_verifier(False)
+    manager.run(module)
 
+
+def rehearse_passes(module: bytes, pipeline: str) -> None:
+    """The same on a module given as bytecode, to see whether the process survives it."""
     with mlir_context():
-        parsed = ir.Module.parse(module)
-        manager = PassManager.parse(passes)
-        manager.enable_verifier(False)
-        manager.run(parsed.operation)
+        run_passes(ir.Module.parse(module).operation, pipeline)
 
 
 def ir_type(aval: Any) -> ir.Type:

@@ -16,7 +16,7 @@ import itertools
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -181,16 +181,7 @@ class _CallFrame:
 _numbers = itertools.count(1)
 
 
-@contextlib.contextmanager
-def fresh_traces() -> Iterator[None]:
-    """Under it, JAX takes nothing from earlier traces, and later ones nothing from these: it keeps traces by its
-    settings, of which this one, how often a compiled program is profiled, decides nothing below 1."""
-    from jax._src import config
-
-    with config.pgle_profiling_runs(-next(_numbers)):
-        yield
-
-
+"""JAX keeps traces by its settings, of which one, how often a compiled program is profiled, decides nothing below 1."""
 _lock = threading.Lock()
 _watching: list[Any] = []
 """What `Primitive.bind` was, once for each `watched` that is at work on any thread."""
@@ -210,14 +201,14 @@ def watched(watch: Watch) -> Iterator[None]:
 def passing(name: str, by: Any) -> Iterator[None]:
     """Under it, on this thread, operations pass by something that changes constraints (`reconstrain`), checkpoints
     (`checkpointing`) or watches (`watch`), and JAX takes nothing from earlier traces."""
-    from jax._src import core
+    from jax._src import config, core
 
     with _lock:
         theirs = _watching[0] if _watching else core.Primitive.bind
         _watching.append(theirs)
         core.Primitive.bind = _telling(theirs)
     try:
-        with told(name, by), fresh_traces():
+        with told(name, by), config.pgle_profiling_runs(-next(_numbers)):
             yield
     finally:
         with _lock:
@@ -256,8 +247,11 @@ def _reconstrained(params: dict[str, Any], reconstrain: Callable[[Any, Any], Any
     spec = reconstrain(source_info_util.current(), sharding.spec)
     if spec is None or spec is sharding.spec:
         return None if spec is None else params
-    free = frozenset(d for d, entry in enumerate(spec) if entry is PartitionSpec.UNCONSTRAINED)
-    return params | {"sharding": NamedSharding(sharding.mesh, spec), "unconstrained_dims": free}
+    return params | {"sharding": NamedSharding(sharding.mesh, spec), "unconstrained_dims": _unconstrained(spec)}
+
+
+def _unconstrained(spec: PartitionSpec) -> frozenset[int]:
+    return frozenset(d for d, entry in enumerate(spec) if entry is PartitionSpec.UNCONSTRAINED)
 
 
 def reconstrained(reconstrain: Callable[[Any, Any], Any]) -> contextlib.AbstractContextManager[None]:
@@ -287,15 +281,15 @@ def marks_in(jaxpr: Any) -> set[tuple[int, int]]:
     return {(int(mark[1]), int(mark[2])) for mark in marks if mark}
 
 
-def with_marks_as(closed: Any, entries_of: Callable[[int], tuple[Any, ...]]) -> Any:
-    """The closed jaxpr with PartitionSpecs in place of marks: `entries_of` a mark's number gives one's entries, as many
-    as the array has dimensions where it is made; dimensions that `vmap` adds keep what it says of them."""
+def with_marks_as(closed: Any, entries: Sequence[tuple[Any, ...]]) -> Any:
+    """The closed jaxpr with PartitionSpecs in place of marks: `entries` has for each mark's number as many as the array
+    has dimensions where it is made; dimensions that `vmap` adds keep what it says of them."""
 
     def equation(e: Any, here: None, inside: Callable[[Any, Any], Any]) -> Any:
         params = {k: inside(v, here) for k, v in e.params.items()}
         marked = _MARK.search(str(e.source_info.name_stack)) if e.primitive.name == "sharding_constraint" else None
         if marked:
-            params |= constraint(e, entries_of(int(marked[1])))
+            params |= constraint(e, entries[int(marked[1])])
         same = not marked and all(v is e.params[k] for k, v in params.items())
         return e if same else e.replace(params=params)
 
@@ -303,8 +297,7 @@ def with_marks_as(closed: Any, entries_of: Callable[[int], tuple[Any, ...]]) -> 
         sharding, rank = e.params["sharding"], len(e.invars[0].aval.shape)
         mapped = (*sharding.spec, *(None,) * (rank - len(sharding.spec)))
         rest = iter(wanted)
-        entries = [next(rest, None) if entry is None else entry for entry in mapped]
-        opened = frozenset(d for d, entry in enumerate(entries) if entry is PartitionSpec.UNCONSTRAINED)
-        return {"sharding": NamedSharding(sharding.mesh, PartitionSpec(*entries)), "unconstrained_dims": opened}
+        spec = PartitionSpec(*(next(rest, None) if entry is None else entry for entry in mapped))
+        return {"sharding": NamedSharding(sharding.mesh, spec), "unconstrained_dims": _unconstrained(spec)}
 
     return rewritten(closed, None, equation)

@@ -19,25 +19,19 @@ import jax
 
 from shardviz._jax.tracing import StandIn
 
+_ROLES = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
+
 
 @dataclass(frozen=True)
 class JitWrapping:
-    """What `jax.jit` was told of a function: the function itself, its arguments' roles, and its shardings as given."""
+    """What `jax.jit` was told of a function: the function itself, its shardings as given, and which arguments are
+    static or donated (`roles`, as keyword arguments of `jax.jit`)."""
 
     fn: Callable[..., Any]
     in_shardings: Any
     out_shardings: Any
-    static_argnums: tuple[int, ...]
-    static_argnames: tuple[str, ...]
-    donate_argnums: tuple[int, ...]
-    donate_argnames: tuple[str, ...]
+    roles: dict[str, Any]
     keep_unused: bool = False
-
-    @property
-    def roles(self) -> dict[str, Any]:
-        """Which arguments are static or donated, as keyword arguments of `jax.jit`."""
-        names = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
-        return {name: getattr(self, name) for name in names}
 
 
 def plain_function(fn: Any) -> Any:
@@ -58,10 +52,7 @@ def unwrap_jit(fn: Any) -> JitWrapping | None:
         inner,
         jax.tree.unflatten(info.in_shardings_treedef, info.in_shardings_leaves),
         jax.tree.unflatten(info.out_shardings_treedef, info.out_shardings_leaves),
-        tuple(info.static_argnums),
-        tuple(info.static_argnames),
-        tuple(info.donate_argnums),
-        tuple(info.donate_argnames),
+        {name: tuple(getattr(info, name)) for name in _ROLES},
         bool(info.keep_unused),
     )
 
@@ -71,15 +62,12 @@ def _bound(method: JitWrapping, own: Any) -> JitWrapping | None:
         first = next(iter(inspect.signature(method.fn).parameters), None)
     except (TypeError, ValueError):
         first = None
-    if 0 not in method.static_argnums and first not in method.static_argnames:
+    roles = method.roles
+    if 0 not in roles["static_argnums"] and first not in roles["static_argnames"]:
         return None
-    return replace(
-        method,
-        fn=types.MethodType(method.fn, own),
-        static_argnums=tuple(n - 1 if n > 0 else n for n in method.static_argnums if n != 0),
-        static_argnames=tuple(n for n in method.static_argnames if n != first),
-        donate_argnums=tuple(n - 1 if n > 0 else n for n in method.donate_argnums),
-    )
+    numbers = {name: tuple(n - (n > 0) for n in roles[name] if n != 0) for name in ("static_argnums", "donate_argnums")}
+    names = {"static_argnames": tuple(n for n in roles["static_argnames"] if n != first)}
+    return replace(method, fn=types.MethodType(method.fn, own), roles=roles | numbers | names)
 
 
 @dataclass(frozen=True)
@@ -153,10 +141,8 @@ def reduced(obj: Any) -> Any:
     roles = wrapping.roles | {"keep_unused": wrapping.keep_unused}
     options = {name: value for name, value in roles.items() if value}
     for name in ("in_shardings", "out_shardings"):
-        option = getattr(wrapping, name)
-        if any(
-            type(leaf).__name__ != "UnspecifiedValue" for leaf in jax.tree.leaves(option, is_leaf=lambda n: n is None)
-        ):
+        leaves = jax.tree.leaves(option := getattr(wrapping, name), is_leaf=lambda n: n is None)
+        if any(type(leaf).__name__ != "UnspecifiedValue" for leaf in leaves):
             options[name] = option
     return functools.partial(jax.jit, **options), (wrapping.fn,)
 

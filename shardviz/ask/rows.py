@@ -17,7 +17,8 @@ from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.adapt.pmap import sharding_spec
 from shardviz.program.call import Call
-from shardviz.program.lower import Lowered, sdy_spec
+from shardviz.program.lower import Lowered
+from shardviz.program.module import sdy_spec
 from shardviz.program.roles import roles
 from shardviz.program.trace import Argument
 from shardviz.program.variance import unreplicated

@@ -22,11 +22,12 @@ from shardviz.kept import cached_property
 from shardviz.notation.spec import axis_name
 from shardviz.program.causes import axis_why, causes_of
 from shardviz.program.graph import MlirGraph
-from shardviz.program.links import Named, Node, NodeKey, Numbered, namer
+from shardviz.program.links import Named, Node, NodeKey, key_before, keys_of, namer
 from shardviz.program.lower import Lowered
 from shardviz.program.needs import Quarrel, Reason, impossible, quarrels_of, reason
 from shardviz.program.perturb import Forced, Perturbed, edited, places_of
 from shardviz.program.propagate import COLLECTIVES
+from shardviz.program.propagated import PropagatedReading
 from shardviz.records import Collective, PlanRecord, Value
 from shardviz.records.amounts import format_bytes
 from shardviz.records.collectives import axes_words
@@ -155,7 +156,7 @@ class Questions:
     def _collective(self, of: Collective, target: str | Machine | None) -> CollectiveWhy:
         report = self.report
         meant = alike(of, report.collectives)
-        rows = zip(report.collectives, self.reading.moves, strict=True)
+        rows = zip(report.collectives, map(key_before, self.reading.moved_at), strict=True)
         here, moved = next((row for row in rows if row[0] is meant), (None, None))
         if here is None or moved is None:
             return self._of_the_partitioner(of)
@@ -271,10 +272,10 @@ class Questions:
     # Names.
 
     @cached_property
-    def reading(self) -> Numbered:
+    def reading(self) -> PropagatedReading:
         """The report's rows with where they are in the graph."""
         trial = self.trial
-        reading = Numbered(MlirGraph(trial.run((), then=COLLECTIVES)), trial.lowered, trial.bound.mesh, {})
+        reading = PropagatedReading(MlirGraph(trial.run((), then=COLLECTIVES)), trial.lowered, trial.bound.mesh, {})
         names = [reading.values[n].name for n in reading.shown]
         assert names == [v.name for v in self.report.intermediates], "the same program has the same values"
         return reading
@@ -282,7 +283,7 @@ class Questions:
     @cached_property
     def rows(self) -> dict[NodeKey, Value]:
         """Every value inside, those too that nothing shards and the report has not."""
-        return dict(zip(self.reading.keys, labelled(self.reading.values), strict=True))
+        return dict(zip(keys_of(self.reading.made_at), labelled(self.reading.values), strict=True))
 
     @cached_property
     def named(self) -> Named:

@@ -139,7 +139,10 @@ def _vet(data: bytes, name: str) -> None:
     except Exception:  # noqa: BLE001 - offsets that lead nowhere
         fits = False
     if not fits:
-        raise ParseError(f"{name} is {_kind(data) if data else 'empty'}; {_ASK}")
+        kind = next((kind for start, kind in _KINDS if data.startswith(start)), None)
+        what = f"{kind}, not an export" if kind else "no export, or one that was cut short" if data else "empty"
+        what += ", and reading a pickle would run it, so it is left alone" if "pickle" in (kind or "") else ""
+        raise ParseError(f"{name} is {what}; {_ASK}")
     _rehearse(data, name, {})
 
 
@@ -154,24 +157,13 @@ def _options(symbols: Mapping[str, int] | None, mesh: DeviceMesh | None) -> dict
 def _rehearse(data: bytes, name: str, options: dict[str, str]) -> None:
     """Has a file read in a process of its own, which may die of it where the kernel must not."""
     trial = processes.Trial("shardviz.program.exports:rehearse", data, {"options": options})
-    job = processes.submit(trial, timeout=_TIMEOUT, memory_limit=_MEMORY)
-    try:
-        error = job.exception()
-    finally:
-        job.stop()  # where the waiting was interrupted
+    job = processes.tried(trial, timeout=_TIMEOUT, memory_limit=_MEMORY)
+    error = job.exception()
     if job.state == "refused" and UNREADABLE in str(error):
         raise ParseError(_damaged(name, UNREADABLE + str(error).partition(UNREADABLE)[2])) from error
     if error is None or job.state == "refused" or not job.begun:
         return  # what else is refused there is refused here too, in words
     raise ParseError(f"{name} is damaged: reading it brought a process down ({error}); {_ASK}") from error
-
-
-def _kind(data: bytes) -> str:
-    for start, kind in _KINDS:
-        if data.startswith(start):
-            never = ", and reading a pickle would run it, so it is left alone" if "pickle" in kind else ""
-            return f"{kind}, not an export{never}"
-    return "no export, or one that was cut short"
 
 
 def _damaged(name: str, error: Exception | str) -> str:

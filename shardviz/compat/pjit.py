@@ -33,7 +33,7 @@ from shardviz.errors import MeshError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec, check_spec
 from shardviz.program.call import Brings, Call, JitOptions, abstract, own_specs, without_shardings
 from shardviz.program.prefixes import expand
-from shardviz.program.signature import tree_of_names
+from shardviz.program.signature import named_tree, tree_of_names
 
 
 class _Marker:
@@ -134,15 +134,11 @@ class Pjit:
         if mesh is None:  # in a trace that a plan may repeat on its mesh
             missing = MeshError(f"pjit of {self.name} needs a mesh where it is called, and there is none")
             raise TraceError(str(missing)) from missing
-        positional, keyword = self.dynamic(args, kwargs)
-        structure = jax.tree.structure((positional, keyword))
-        positional, keyword = structure.unflatten(_held(self.in_specs(args, kwargs), mesh))
-        dynamic, static = iter(positional), self.options.static_places(self.fun, len(args))
-        args = tuple(a if i in static else next(dynamic) for i, a in enumerate(args))
-        result = self.fun(*args, **{**kwargs, **keyword})
-        names = jax.tree_util.tree_map_with_path(lambda path, _: "result" + jax.tree_util.keystr(path), result)
+        rows = self.in_specs(args, kwargs)
+        args, kwargs = Call(self.fun, args, kwargs, self.name, options=self.options).filled(_held(rows, mesh))
+        leaves, structure = jax.tree.flatten(result := self.fun(*args, **kwargs))
+        names = named_tree("result", result)
         specs = expand("out_axis_resources", self.out_axis_resources, names)
-        leaves, structure = jax.tree.flatten(result)
         rows = zip(jax.tree.leaves(names), leaves, (None if s is UNSPECIFIED else s for s in specs), strict=True)
         return structure.unflatten(_held(rows, mesh))
 
@@ -188,11 +184,9 @@ class Pjit:
 
     def in_specs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any, Spec | None]]:
         """(tree path, array, spec) of every array among the arguments; `FROM_GDA` is resolved. The spec is None where
-        resources are left out and the array has no sharding of its own.
-
-        A `SpecError` where the resources are no prefix of the arguments, there is `FROM_GDA` for what has no sharding
-        of its own, or an array is partitioned otherwise than its resource says.
-        """
+        resources are left out and the array has no sharding of its own. A `SpecError` where the resources are no prefix
+        of the arguments, there is `FROM_GDA` for what has no sharding of its own, or an array is partitioned otherwise
+        than its resource says."""
         positional, keyword = self.dynamic(args, kwargs)
         names = tree_of_names(self.fun, args, keyword, self.options.static_places(self.fun, len(args)))
         tree = self.in_axis_resources
@@ -260,38 +254,26 @@ def resources(what: str, tree: Any) -> Any:
     return jax.tree_util.tree_map_with_path(leaf, tree, is_leaf=is_resource)
 
 
-def own_sharding(x: Any) -> NamedSharding | None:
-    """The sharding that an array has of its own (a global device array of the time), where it has one."""
-    if isinstance(x, Tracer):
-        return None
-    sharding = getattr(x, "sharding", None)
-    return sharding if isinstance(sharding, NamedSharding) else None
-
-
 def resolved(name: str, x: Any, resource: Any) -> Spec | None:
-    """The spec that a resource means for an array; errors as `Pjit.in_specs`."""
-    own = own_sharding(x)
-    if resource is UNSPECIFIED:
+    """The spec that a resource means for an array, which may have a sharding of its own (a global device array of the
+    time); errors as `Pjit.in_specs`."""
+    own = None if isinstance(x, Tracer) else getattr(x, "sharding", None)
+    own = own if isinstance(own, NamedSharding) else None
+    if resource is FROM_GDA and own is None:
+        raise SpecError(
+            f"in_axis_resources: {name} is FROM_GDA, the sharding that it has, but it has none; give it a "
+            "PartitionSpec, or jax.device_put it with a NamedSharding first",
+            argument=name,
+        )
+    if resource is UNSPECIFIED or resource is FROM_GDA:
         return None if own is None else Spec.of(own.spec)
-    if resource is FROM_GDA:
-        if own is None:
-            raise SpecError(
-                f"in_axis_resources: {name} is FROM_GDA, the sharding that it has, but it has none; give it a "
-                "PartitionSpec, or jax.device_put it with a NamedSharding first",
-                argument=name,
-            )
-        return Spec.of(own.spec)
     mesh = None if own is None else DeviceMesh.of(own.mesh)
     if own is None or mesh is None or not set(resource.axes) <= set(mesh.names):
         return resource
     if not resource.same_as(Spec.of(own.spec), mesh):
-        raise _mismatch(name, own, resource)
+        raise SpecError(
+            f"in_axis_resources: {name} is partitioned as {Spec.of(own.spec)} over {mesh} already, and its resource is "
+            f"{resource}. They must agree: use FROM_GDA, or jax.device_put it first",
+            argument=name,
+        )
     return resource
-
-
-def _mismatch(name: str, own: NamedSharding, resource: Any) -> SpecError:
-    return SpecError(
-        f"in_axis_resources: {name} is partitioned as {Spec.of(own.spec)} over {DeviceMesh.of(own.mesh)} already, and "
-        f"its resource is {resource}. They must agree: use FROM_GDA, or jax.device_put it first",
-        argument=name,
-    )

@@ -50,7 +50,6 @@ def collectives(
     slices: Sequence[int] = (),
 ) -> tuple[Collective, ...]:
     """Every collective of a module, partitioned or optimised, in program order, callees at the place of their call.
-
     What the module `before` partitioning has is the user's; without it, JAX's names tell. `arguments` name the entry's
     parameters, else the tree paths that the module has do."""
     context = _Context(module, mesh, before, arguments, phases, slices)

@@ -54,6 +54,7 @@ _RUNS = {"while": 2, "call": 1, "fusion": 1, "async-start": 1}
 _APPLY = frozenset(("reduce", "reduce-window", "select-and-scatter", "map", "scatter"))
 _COLLECTIVES = {name: kind for kind in KINDS for name in (kind, f"{kind}-start")}
 _CHAINED = 'chain_id="'
+_CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 BEGINS, ENDS = '"AsyncCollectiveStart"', '"AsyncCollectiveDone"'
 _GRAPHS: WeakKeyDictionary[Module, HloGraph] = WeakKeyDictionary()
 
@@ -122,6 +123,12 @@ class HloOperation(Operation):
     @property
     def config(self) -> str:
         return self._attribute("backend_config")
+
+    @property
+    def channel(self) -> str:
+        """The number of its channel; empty for none."""
+        match = _CHANNEL.search(self.native.attributes_text)
+        return match[1] if match else ""
 
     @property
     def spreads(self) -> bool:

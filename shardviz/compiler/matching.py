@@ -26,7 +26,6 @@ from shardviz.notation.mesh import DeviceMesh
 from shardviz.records import Collective, TargetCollective
 from shardviz.records.groups import grouped
 
-_CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _ALGORITHM = re.compile(r'"(?:strategy|algorithm|kernel_strategy|collective_algorithm|backend)"\s*:\s*"(\w+)"')
 _TPU_ALGORITHM = re.compile(r'"collective_algorithm_config"\s*:\s*\{([^}]*)')
 _TPU_WORDS = re.compile(r'"(?:emitter|strategy)"\s*:\s*"(\w+)"')
@@ -121,7 +120,7 @@ class PartitionedCollective:
 
     def __init__(self, collective: Collective, op: HloOperation, module: Module):
         self.collective, self.name, self.family = collective, collective.name, family(collective.kind)
-        self.channel = _channel(op.native)
+        self.channel = op.channel
         self.alone = True
         self.laid = _laid_together(op)
         self.place = _place(op.native, collective, module)
@@ -148,7 +147,7 @@ class OptimizedCollective:
         self.apart = op.is_chained or (apart and not _TOGETHER.search(op.native.attributes_text))
         self.shown = _scattered(collective, op) if self.fused else collective
         self.family = family(self.shown.kind)
-        self.channel = _channel(op.native)
+        self.channel = op.channel
         self.place = _place(op.native, collective, module)
         self.times = (collective.group_size or 1) if collective.kind == "all-gather" else 1
         kinds = ["all-gather" if self.family == "reduce" and _is_padded(v) else self.family for v in op.operands]
@@ -204,11 +203,6 @@ def _laid_together(op: HloOperation) -> tuple[int, ...]:
     return tuple(whole) if len(whole) > 1 else ()
 
 
-def _channel(instruction: Instruction) -> str:
-    match = _CHANNEL.search(instruction.attributes_text)
-    return match[1] if match else ""
-
-
 def _place(instruction: Instruction, collective: Collective, module: Module) -> Hashable:
     """The name stack (a function's under its callers'), line and axes of an instruction; None without a stack."""
     if not instruction.op_name:
@@ -233,8 +227,7 @@ def _words_of(instruction: Instruction) -> str:
 
 def algorithms(module: Module) -> dict[str, str]:
     """Collective → the compiler's words for its algorithm, of those that it names."""
-    words = {name: _words(op) for name, op in _named(module).items()}
-    return {name: text for name, text in words.items() if text}
+    return {name: text for name, op in _named(module).items() if (text := _words(op))}
 
 
 def _origin_of(collective: Collective) -> Hashable:

@@ -169,7 +169,6 @@ class Buffers:
 
     def held(self) -> tuple[tuple[Allocation, tuple[PlacedValue, ...]], ...]:
         """What takes main memory at that moment, the heaviest first: for each place its allocation and its values.
-
         Those alive then come first, then those just before and after in that place: what a loop is given, carries and
         gives. A place that is held for the whole step has all of its values."""
         if not self.ranges:
@@ -233,7 +232,6 @@ MOST_ALIVE = 24
 
 def memory(buffers: Buffers, *, target: str = "cpu", report: str = "", no_room: str = "") -> Memory:
     """The memory plan of a compiled program, bytes on one device, from XLA's dumps, and its message if it has no room.
-
     On-chip buffers and the host's memory are counted apart. `peak` is what is held for the whole step and the most
     temporaries alive at once; without live ranges all that is set aside, aliased arrays once. `fits` is False with
     `no_room`, else None. Raises ParseError if the text has no allocations."""

@@ -197,8 +197,7 @@ class Computation:
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """A module of HLO: its computations by name, in the text's order, its first line, and its tables of source
-    locations."""
+    """A module of HLO: computations by name, in the text's order, its first line, its tables of source lines."""
 
     name: str
     entry: Computation

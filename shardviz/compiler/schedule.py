@@ -41,7 +41,6 @@ from shardviz.graph.listed import ScheduleBuilder
 from shardviz.records.kernels import KernelFacts
 from shardviz.records.schedule import Schedule, Scheduled, heaviest
 
-_CHANNEL = re.compile(r"\bchannel_id=(\d+)")
 _RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
 _TRANSFER = re.compile(r'_xla_megascale_transfer_type="([^"]*)"')
 _HOST = "S(5)"
@@ -140,7 +139,7 @@ class _ScheduleReader:
         for inner in op.blocks[0].operations:
             if not inner.collective:
                 continue
-            name, chain = inner.native.name, _named(_CHANNEL, inner)
+            name, chain = inner.native.name, inner.channel
             if not inner.goes_on:
                 yield self._entry(op, "begin", name, collective=name)
                 moved += moved_bytes(inner)

@@ -49,16 +49,12 @@ class HloShape:
     layout: str = field(default="", repr=False, compare=False)
 
     @property
-    def size(self) -> int:
-        return math.prod(self.dims)
-
-    @property
     def nbytes(self) -> float:
         """Bytes; half a byte for each element of a 4-bit type."""
         if self.dtype in ("token", "opaque"):
             return 0.0
         try:
-            return self.size * itemsize(self.dtype)
+            return math.prod(self.dims) * itemsize(self.dtype)
         except DtypeError as error:
             raise ParseError(f"HLO: {error}") from error
 

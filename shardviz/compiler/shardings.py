@@ -38,10 +38,9 @@ def values(module: Module, mesh: DeviceMesh) -> tuple[Value, ...]:
     for name, computation in module.computations.items():
         block = phases.graph.blocks[name]
         for instruction in computation.instructions if block in block_runs else ():
-            if instruction.opcode in _TRIVIAL:
+            if instruction.opcode in _TRIVIAL or not (text := instruction.sharding):
                 continue
-            text, shape = instruction.sharding, instruction.shape
-            if not text or not isinstance(shape, HloShape):
+            if not isinstance(shape := instruction.shape, HloShape):
                 continue
             copied = instruction.operands[0] if instruction.opcode == "copy" else ""
             if copied and instruction.operand_parts == ((),) and computation.by_name[copied].sharding == text:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from shardviz.compiler.graph import HloOperation
@@ -93,7 +94,7 @@ def with_shardys(
     rows = list(ours)
     left = [place for place, c in enumerate(ours) if c.origin == "partitioner"]
     free = list(predicted)
-    for key in (_key, _amount):
+    for key in _ALIKE:
         left, free = _matched(rows, left, free, key)
     for place, twin in _in_place_of(ours, left, free, frozenset(arguments)):
         rows[place] = _told(ours[place], twin)
@@ -160,12 +161,9 @@ def _told(c: Collective, twin: Collective) -> Collective:
     )
 
 
-def _key(c: Collective) -> object:
-    return c.kind, c.axes, c.source, c.phase, c.dtype, c.shape, c.count
-
-
-def _amount(c: Collective) -> object:
-    return c.kind, c.axes, c.operand, c.phase, c.dtype, c.shape, c.count
+_SAME = "kind", "axes", "phase", "dtype", "shape", "count"
+_ALIKE = attrgetter(*_SAME, "source"), attrgetter(*_SAME, "operand")
+"""What two collectives have in common that are one, the surest first."""
 
 
 def _where(c: Collective, arguments: Collection[str]) -> object:

@@ -151,8 +151,7 @@ def call_of(
 
 
 class OtherFlops:
-    """Counts FLOPs of operations that are no matrix products, functions that others apply first, as the text has
-    them."""
+    """Counts FLOPs of what is no matrix product, functions that others apply first, as the text has them."""
 
     def __init__(self, graph: Graph):
         self._applied: dict[Block, float] = {}

@@ -21,6 +21,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -223,17 +224,14 @@ def _record(shape: tuple[int, ...], sharding: Any, mesh: Any) -> Sharding:
         return Sharding.from_spec(spec, over, rank, manual=over.manual)
     if not isinstance(sharding, Sharding):
         sharding = read_sharding(sharding, mesh, rank)
-    elif mesh is not None and not same_places(DeviceMesh.of(mesh), sharding.mesh):
-        raise SpecError(
-            f"sharding {sharding}: it is over the mesh {sharding.mesh}, not {DeviceMesh.of(mesh)} (axes or order of "
-            "devices differ); leave out the mesh, which the sharding has"
-        )
+    elif mesh is not None:
+        over, places = DeviceMesh.of(mesh), attrgetter("names", "sizes", "device_ids")  # the axes' types may differ
+        if places(over) != places(sharding.mesh):
+            raise SpecError(
+                f"sharding {sharding}: it is over the mesh {sharding.mesh}, not {over} (axes or order of devices "
+                "differ); leave out the mesh, which the sharding has"
+            )
     return sharding.with_rank(rank)
-
-
-def same_places(one: DeviceMesh, other: DeviceMesh) -> bool:
-    """Whether two meshes have the same devices at the same places along the same axes; the axes' types may differ."""
-    return (one.names, one.sizes, one.device_ids) == (other.names, other.sizes, other.device_ids)
 
 
 def is_plain(sharding: Any) -> bool:
@@ -291,8 +289,7 @@ _NAME = re.compile(r"[A-Za-z][\w\[\]<>]{0,63}", re.ASCII)
 
 
 def itemsize(dtype: Any) -> float:
-    """Bytes of one element, from NumPy's, JAX's or HLO's name of a type; half a byte for 4-bit types. A `DtypeError`
-    for another name."""
+    """Bytes of one element by NumPy's, JAX's or HLO's name of its type, half a byte of 4 bits; else a `DtypeError`."""
     name = getattr(dtype, "name", None) or str(dtype)
     if number := _NUMBERS.fullmatch(name):
         return int(number[1]) / 8

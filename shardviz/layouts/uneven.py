@@ -22,8 +22,7 @@ from shardviz.notation.spec import Axis, Spec, axes_size, axis_size
 
 @dataclass(frozen=True, kw_only=True)
 class Uneven:
-    """A dimension that does not divide into so many tiles, and the sizes next to it that do: the largest below (0 for
-    none), the smallest above."""
+    """A dimension that does not divide into so many tiles; the next smaller (0: none) and larger size that do."""
 
     dimension: int
     size: int
@@ -57,11 +56,9 @@ def fallback(asked: Layout) -> Layout:
 
 
 def indivisible(asked: Layout, actual: Layout) -> bool:
-    """Whether JAX 0.12 stops with an `IndivisibleError`, where JAX 0.10 makes `actual` of `asked`.
-
-    It does where a part of the first axis that was dropped from some dimension would divide what is left of it (4 of 8
-    devices, for 20 rows): XLA cuts along that part, which a PartitionSpec of whole axes cannot say.
-    """
+    """Whether JAX 0.12 stops with an `IndivisibleError`, where JAX 0.10 makes `actual` of `asked`. It does where a part
+    of the first axis that was dropped from some dimension would divide what is left of it (4 of 8 devices, for 20
+    rows): XLA cuts along that part, which a PartitionSpec of whole axes cannot say."""
     if asked.spec is None or actual.spec is None:
         return False
     for size, axes, kept, ways in zip(asked.shape, asked.spec.dims, actual.spec.dims, actual.ways, strict=True):

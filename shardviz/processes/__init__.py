@@ -5,7 +5,7 @@ with its memory plan) while the compiler is still at work, and that ends as soon
 is waited for only where the milestone `finished` is asked for.
 """
 
-from shardviz.processes.client import begin, shutdown, start, submit
+from shardviz.processes.client import begin, shutdown, start, submit, tried
 from shardviz.processes.dumps import LEVELS
 from shardviz.processes.future import Job
 from shardviz.processes.job import Request, Topology, Trial

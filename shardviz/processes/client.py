@@ -69,8 +69,7 @@ class _Child:
 
 
 class _Server:
-    """The compile server, a process that forks, its folder, and the line to it. An `OSError` where the system gives no
-    room, process or socket."""
+    """The compile server, which forks, its folder, and the line to it. An `OSError` where the system gives no room."""
 
     def __init__(self) -> None:
         self.root = dumps.new_folder()
@@ -198,7 +197,7 @@ class _Keeper:
 
     def close(self) -> None:
         """Ends the server, all its jobs, and this."""
-        self.orders.put(self._close)
+        self.orders.put(lambda: setattr(self, "closing", True))
         if self.thread.ident is not None:
             self.thread.join(timeout=2 * _END)
 
@@ -224,9 +223,6 @@ class _Keeper:
             for task in (*self.running, *self.waiting):
                 self._answer(task, "crashed", how="was lost with the compile server")
             self.finishers.shutdown(wait=False)
-
-    def _close(self) -> None:
-        self.closing = True
 
     def _work(self) -> None:
         """Takes an order, begins what waits and looks after what runs."""
@@ -441,6 +437,16 @@ def submit(
     ends it with an error."""
     job = Job(request, on_milestone)
     begin(job, timeout=timeout, memory_limit=memory_limit)
+    return job
+
+
+def tried(trial: Trial, timeout: float, memory_limit: float | None = None) -> Job:
+    """Something tried in a process of its own, to its end; limits as of `submit`."""
+    job = submit(trial, timeout=timeout, memory_limit=memory_limit)
+    try:
+        job.exception()
+    finally:
+        job.stop()  # where the waiting was interrupted
     return job
 
 

@@ -6,6 +6,7 @@ what the plan's overrides say, from the weakest to the strongest: rules, then ed
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -271,28 +272,21 @@ class RuleRow:
 
 @dataclass(frozen=True, repr=False)
 class RulesTable(Visible):
-    """For each rule what it catches, what it wins, and what no rule catches. Shows itself as text and HTML.
+    """For each rule what it catches, what it wins, and what no rule catches. Shows itself as text and HTML."""
 
-    Attributes:
-        rows: one a rule, in their order.
-        uncaught: (tree path, spec) of the arrays that no rule catches, with the spec that they have anyway.
-    """
-
-    rows: tuple[RuleRow, ...]
-    uncaught: tuple[tuple[str, Spec | None], ...]
+    rows: tuple[RuleRow, ...]  # one a rule, in their order
+    uncaught: tuple[tuple[str, Spec | None], ...]  # (tree path, spec that they have anyway) of what no rule catches
 
 
 def rules_table(plan: Plan, call: Call, traced: Traced) -> RulesTable:
     """For each rule of a plan what it catches and wins, or why it does not fit; and what no rule catches."""
     rules, edits = plan.rules.rules, dict(plan.edits)
-    wins: list[list[str]] = [[] for _ in rules]
-    loses: list[list[tuple[str, int]]] = [[] for _ in rules]
-    unfit: list[list[tuple[str, str]]] = [[] for _ in rules]
+    wins, loses, unfit = (defaultdict[int, list[Any]](list) for _ in range(3))
     uncaught: list[tuple[str, Spec | None]] = []
     for leaf, spec in zip(_leaves(call, traced), _given(plan, call, traced), strict=True):
-        otherwise = spec.spec(leaf) if isinstance(spec, Rules) else spec
         places = [i for i, rule in enumerate(rules) if catches(rule.filter, leaf)]
         if not places:
+            otherwise = spec.spec(leaf) if isinstance(spec, Rules) else spec
             uncaught.append((leaf.name, edits.get(leaf.name, otherwise) or Spec()))
             continue
         first, *later = places

@@ -169,6 +169,14 @@ def abstract(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     return positional, keyword
 
 
+def jitted(fn: Callable[..., Any], name: str, options: JitOptions) -> Any:
+    """A function wrapped by `jax.jit`, unused arguments kept. Raises TraceError for options that it cannot take."""
+    try:
+        return jax.jit(fn, keep_unused=True, **options.given())
+    except (TypeError, ValueError) as error:
+        raise TraceError(f"{name}: {error}") from error
+
+
 def abstract_tree(name: str, tree: Any) -> Any:
     """The tree with a ShapeDtypeStruct for every array, its sharding still on it. Raises TraceError naming the leaf
     that is no array, by its tree path, and for a tree that JAX cannot flatten."""

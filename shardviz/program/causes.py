@@ -209,13 +209,9 @@ class Tracing:
         if not rest or not self._is_lost(rest):
             return (Cause(source=first, verdict="needed", enough=True),)
         # with the first alone it is lost: which of the others must stay?
-        stay = list(rest)
-        for source in reversed(rest):
-            if not self._may_run():
-                break
-            tried = [s for s in stay if s is not source]
-            if not self._is_lost([s for s in rest if s not in tried]):
-                stay = tried
+        stay, _ = self._least(
+            rest, lambda tried: not self._is_lost([s for s in rest if s not in tried]), reversed(rest)
+        )
         verdicts = ["needed" if self._is_lost([s]) else "only together" for s in stay]
         pairs = [(first, "needed"), *zip(stay, verdicts, strict=True)]
         return tuple(Cause(source=s, verdict=verdict, enough=False) for s, verdict in pairs)
@@ -223,21 +219,23 @@ class Tracing:
     def _fewest(self, free: Sequence[Source]) -> tuple[list[Source], list[Source]]:
         """A smallest set of sources without which the axis is lost; and those in it that were not tried alone."""
         keep = list(free)
-        tried: list[Source] = []
         half = len(keep) // 2
         while half > 1 and self._may_run():  # a needed one among many redundant ones is found by halves
             if not self._is_lost(keep[:half]):
                 break
             keep, half = keep[:half], half // 2
-        for source in list(keep):
-            if not self._may_run():
-                break
+        return self._least(keep, lambda rest: bool(rest) and self._is_lost(rest), keep)
+
+    def _least(
+        self, sources: Sequence[Source], will_do: Callable[[list[Source]], bool], order: Iterable[Source]
+    ) -> tuple[list[Source], list[Source]]:
+        """The sources without those, one after the other, without which the rest will do; and those not tried."""
+        keep, untried = list(sources), list(order)
+        while untried and self._may_run():
+            source = untried.pop(0)
             rest = [s for s in keep if s is not source]
-            if rest and self._is_lost(rest):
-                keep = rest
-            else:
-                tried.append(source)
-        return keep, [s for s in keep if s not in tried]
+            keep = rest if will_do(rest) else keep
+        return keep, untried
 
 
 _BOUNDARIES = {

@@ -24,8 +24,7 @@ from shardviz.records.groups import grouped
 
 @dataclass(frozen=True, eq=False)
 class Contexts:
-    """What held around a call: where a mesh stood, of `_jax.PLACES`; JAX's settings that a trace depends on; and flax's
-    logical axis rules."""
+    """What held around a call: where a mesh stood (`_jax.PLACES`), JAX's settings, flax's logical axis rules."""
 
     places: frozenset[str] = frozenset()
     settings: Mapping[str, Any] = field(default_factory=dict)

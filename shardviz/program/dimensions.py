@@ -16,7 +16,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ import numpy as np
 from shardviz.errors import ShardvizError
 from shardviz.program.lower import Lowered
 from shardviz.program.propagate import PIPELINE, rehearse_module
-from shardviz.program.seeding import BATCHED, KEPT, SCANNED, WINDOW, Member, Opened
+from shardviz.program.seeding import BATCHED, KEPT, SCANNED, WINDOW, Group, Member, Opened
 from shardviz.program.trace import Argument
 from shardviz.records.groups import grouped
 from shardviz.records.paths import label, segments
@@ -58,8 +58,7 @@ class Dimension:
     @property
     def undivided(self) -> bool:
         """Whether no axis had better shard it: a loop steps along it, or a convolution's window goes over it. XLA (at
-        both ends) computes wrong gradients of some kernels that are sharded by height or width.
-        """
+        both ends) computes wrong gradients of some kernels that are sharded by height or width."""
         return self.stacked or self.window
 
     @property
@@ -105,8 +104,7 @@ class Dimensions(tuple[Dimension, ...], Visible):
         raise ShardvizError(f"there is no dimension {name!r}; there are {have or 'none'}")
 
     def renamed(self, names: Mapping[str, str]) -> Dimensions:
-        """The same dimensions under other names (a name or member → the new name). Raises ShardvizError as `named`, or
-        if two would be called the same."""
+        """The same, renamed (a name or member → the new name). Raises ShardvizError as `named`, or for a name twice."""
         new = {self.named(old).name: name for old, name in names.items()}
         dimensions = [replace(each, name=new.get(each.name, each.name)) for each in self]
         twice = [name for name, count in Counter(each.name for each in dimensions).items() if count > 1]
@@ -152,31 +150,13 @@ def dimensions(lowered: Lowered) -> Dimensions:
     return Dimensions(_named(groups, sizes, arrays))
 
 
-@dataclass
-class _DimensionGroup:
-    members: set[Member]
-    letters: Counter[str]
-    stacked: bool = False
-    experts: bool = False
-    window: bool = False
-    mapped: tuple[str, ...] = ()
-    of: str = ""
-    taken: tuple[str, ...] = ()
-    moved: set[str] = field(default_factory=set)
-
-    def take(self, other: _DimensionGroup) -> None:
-        self.members |= other.members
-        self.letters += other.letters
-        self.moved |= other.moved
-
-
-def _groups(lowered: Lowered, opened: Opened, sizes: Mapping[Member, int]) -> list[_DimensionGroup]:
+def _groups(lowered: Lowered, opened: Opened, sizes: Mapping[Member, int]) -> list[Group]:
     """A group for each seed that is in no group yet, tried together with the other layers' (alike but for numbers in
     their paths), each with an axis of its own; groups that share a dimension become one."""
-    groups: list[_DimensionGroup] = []
+    groups: list[Group] = []
     placed: set[Member] = set()
     for axes, members in opened.used_up(sizes).items():
-        groups.append(_DimensionGroup(members, Counter(dict.fromkeys(axes, 1)), mapped=axes))
+        groups.append(Group(members, Counter(axes), mapped=axes))
         placed |= members
     free = [seed for seed in sizes if seed.role == "argument" and sizes[seed] > 1 and seed not in placed]
     for of_a_kind in grouped(((_NUMBERS.sub("#", s.path), s.dimension, sizes[s]), s) for s in free).values():
@@ -184,8 +164,8 @@ def _groups(lowered: Lowered, opened: Opened, sizes: Mapping[Member, int]) -> li
             left = [seed for seed in some if seed not in placed]
             with lowered.entered():  # for each batch anew: who edits meanwhile waits for one batch, not for all of them
                 caught = opened.caught(left, sizes) if left else {}
-            for seed, (members, letters, moved) in caught.items():
-                group = _DimensionGroup({m for m in members if sizes.get(m, 0) > 1} | {seed}, letters, moved=moved)
+            for seed, group in caught.items():
+                group.members = {m for m in group.members if sizes.get(m, 0) > 1} | {seed}
                 for other in [g for g in groups if not g.members.isdisjoint(group.members)]:
                     group.take(other)
                     groups.remove(other)
@@ -195,7 +175,7 @@ def _groups(lowered: Lowered, opened: Opened, sizes: Mapping[Member, int]) -> li
 
 
 def _batches(
-    of_a_kind: Sequence[Member], groups: Sequence[_DimensionGroup], opened: Opened, sizes: Mapping[Member, int]
+    of_a_kind: Sequence[Member], groups: Sequence[Group], opened: Opened, sizes: Mapping[Member, int]
 ) -> Iterator[Sequence[Member]]:
     """Seeds that are tried together: the first alone; then those that differ from each other in no number by which
     members of the first's group differ, as a parameter and its momentum do in a tuple of both, which would each hold
@@ -209,10 +189,10 @@ def _batches(
         yield from opened.batches(apart, sizes)
 
 
-def _joined(groups: Iterable[_DimensionGroup], key: Callable[[_DimensionGroup], Any]) -> list[_DimensionGroup]:
+def _joined(groups: Iterable[Group], key: Callable[[Group], Any]) -> list[Group]:
     """The groups, those of one key put together, if no array would be in one twice; a key of None joins none."""
-    joined: list[_DimensionGroup] = []
-    alike: dict[Any, _DimensionGroup] = {}
+    joined: list[Group] = []
+    alike: dict[Any, Group] = {}
     for group in groups:
         of = key(group)
         if of is not None and of in alike and _arrays(group).isdisjoint(_arrays(alike[of])):
@@ -223,17 +203,17 @@ def _joined(groups: Iterable[_DimensionGroup], key: Callable[[_DimensionGroup], 
     return joined
 
 
-def _arrays(group: _DimensionGroup) -> set[tuple[str, str]]:
+def _arrays(group: Group) -> set[tuple[str, str]]:
     return {(m.role, m.path) for m in group.members}
 
 
-def _stack(group: _DimensionGroup, sizes: Mapping[Member, int]) -> Any:
+def _stack(group: Group, sizes: Mapping[Member, int]) -> Any:
     """Size and parent path (`layers` of `params['layers']['wq']`) of what a scan runs over; None for others."""
     first = min(group.members)
     return (sizes[first], ".".join(_keys(first.path)[1:-1])) if group.stacked else None
 
 
-def _repeated(group: _DimensionGroup, sizes: Mapping[Member, int]) -> Any:
+def _repeated(group: Group, sizes: Mapping[Member, int]) -> Any:
     """The members but for the numbers of layers in their paths; None where no path has one. A number above an array's
     own name is a layer's; one in the name only where all members have the same: `c2` and `c3` of one block are two
     weights."""
@@ -253,7 +233,7 @@ def _leaf(path: str) -> str:
     return _keys(path)[-1]
 
 
-def _named(groups: Sequence[_DimensionGroup], sizes: Mapping[Member, int], arrays: _Arrays) -> Iterator[Dimension]:
+def _named(groups: Sequence[Group], sizes: Mapping[Member, int], arrays: _Arrays) -> Iterator[Dimension]:
     """The groups with their names, the one with the most members first."""
     taken: set[str] = set()
     order = lambda group: (-len(group.members), min(group.members))  # noqa: E731
@@ -278,7 +258,7 @@ def _named(groups: Sequence[_DimensionGroup], sizes: Mapping[Member, int], array
         )
 
 
-def _state(arrays: _Arrays, groups: Sequence[_DimensionGroup], hidden: Set[Member], differentiated: bool) -> set[str]:
+def _state(arrays: _Arrays, groups: Sequence[Group], hidden: Set[Member], differentiated: bool) -> set[str]:
     """The arguments that are parameters or optimizer state, and no data; an array that comes without a tree is data.
     What comes out again is state where there is a derivative, else a cache, which is data. Where there are token ids,
     trees that share no dimension with them are parameters; else the largest tree is."""
@@ -297,7 +277,7 @@ def _state(arrays: _Arrays, groups: Sequence[_DimensionGroup], hidden: Set[Membe
     return {_head(max(candidates, key=lambda a: math.prod(a.shape)).name)}
 
 
-def _roles(group: _DimensionGroup) -> Iterator[str]:
+def _roles(group: Group) -> Iterator[str]:
     """What a dimension is called by what it does: `batch`, `layers`, `experts`, or its letter in einsums."""
     if group.of:
         yield group.of

@@ -21,13 +21,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import stablehlo
 
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.spec import axis_size
-from shardviz.program.graph import cut_of
-from shardviz.program.lower import sdy_spec
-from shardviz.program.module import MESH
+from shardviz.program.graph import contraction_of, cut_of
+from shardviz.program.module import sharding
 
 
 def gather_disagreeing(operations: Iterable[ir.Operation], mesh: DeviceMesh) -> None:
@@ -36,9 +34,7 @@ def gather_disagreeing(operations: Iterable[ir.Operation], mesh: DeviceMesh) -> 
         if op.name != "stablehlo.dot_general":
             continue
         cuts = [cut_of(value) or Spec() for value in op.operands]
-        numbers = stablehlo.DotDimensionNumbers(op.attributes["dot_dimension_numbers"])
-        summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
-        batched = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
+        summed, batched = contraction_of(op)
         result_dims = (cut_of(op.results[0]) or Spec()).dims
         if not _disagree(cuts, summed, mesh):
             _gather_for_rows(op, cuts, summed, batched, result_dims)
@@ -85,8 +81,7 @@ def _disagree(cuts: Sequence[Spec], summed: Sequence[Sequence[int]], mesh: Devic
 
 def _reshard(op: ir.Operation, place: int, cut: Spec, after: Mapping[int, Sequence[Axis]]) -> None:
     """Puts a resharding in front of an operand that leaves the summed dimensions whole, and has the axes go to another
-    one, of which the result (`after`: dimension → axes) is cut by them: an all-to-all.
-    """
+    one, of which the result (`after`: dimension → axes) is cut by them: an all-to-all."""
     (axes,) = filter(None, cut.dims)
     new: list[tuple[Axis, ...]] = [()] * len(cut.dims)
     for d in [d for d, theirs in after.items() if tuple(theirs[: len(axes)]) == tuple(axes)][:1]:
@@ -97,7 +92,7 @@ def _reshard(op: ir.Operation, place: int, cut: Spec, after: Mapping[int, Sequen
 def _put(op: ir.Operation, place: int, spec: Spec) -> None:
     """Puts a resharding in front of an operand."""
     value = op.operands[place]
-    sharding = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(spec, len(spec.dims))}>")
+    attributes = {"sharding": sharding(spec, len(spec.dims))}
     at = {"loc": op.location, "ip": ir.InsertionPoint(op)}
-    reshard = ir.Operation.create("sdy.reshard", [value.type], [value], {"sharding": sharding}, **at)
+    reshard = ir.Operation.create("sdy.reshard", [value.type], [value], attributes, **at)
     op.operands[place] = reshard.results[0]

@@ -22,7 +22,7 @@ from jax.extend.mlir import ir
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.spec import DEVICE_MEMORY
-from shardviz.program.module import attributes_of
+from shardviz.program.module import attributes_of, set_attributes
 from shardviz.records.groups import grouped
 
 _ALIAS, _DONOR = "tf.aliasing_output", "jax.buffer_donor"
@@ -49,12 +49,10 @@ def donations(
     donated: Mapping[int, Shard], results: Sequence[Shard], one_device: bool = False
 ) -> dict[int, int | None]:
     """Donated argument (its number) → the number of the result that takes its memory; None where the compiler chooses
-    it.
-
-    Results take, in order, the first donated argument of their dtype, shape on a device and memory. Where a result's
-    sharding is the compiler's choice, its partner is the compiler's too. So is an argument that finds a result of as
-    many elements only; or none, where any result's sharding is the compiler's choice. One device has nothing to choose.
-    """
+    it. Results take, in order, the first donated argument of their dtype, shape on a device and memory. Where a
+    result's sharding is the compiler's choice, its partner is the compiler's too. So is an argument that finds a result
+    of as many elements only; or none, where any result's sharding is the compiler's choice. One device has nothing to
+    choose."""
     if not donated:
         return {}
     chosen = any(r.chosen for r in results)
@@ -96,4 +94,4 @@ def set_donations(
         entries[i][_DONOR if result is None else _ALIAS] = (
             ir.BoolAttr.get(True) if result is None else ir.IntegerAttr.get(i32, result)
         )
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
+    set_attributes(main, "arg_attrs", entries)

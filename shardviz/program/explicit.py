@@ -75,6 +75,7 @@ def typed_arguments(call: Call, mesh: AbstractMesh, specs: tuple[Spec, ...]) -> 
 
 
 def type_spec(spec: Spec) -> PartitionSpec:
+    """JAX's own spec of whole axes."""
     return _jax.partition_spec(
         spec.entries(), tuple(map(axis_name, spec.unreduced)), tuple(map(axis_name, spec.reduced))
     )
@@ -105,8 +106,7 @@ def _product(refused: _jax.Refusal) -> list[Any]:
     kept = [ours[i] for i in batch_left]
     kept += [e for i, e in enumerate(ours) if i not in (*gone_left, *batch_left)]
     kept += [e for i, e in enumerate(theirs) if i not in (*gone_right, *batch_right)]
-    used: set[str] = set()
-    entries = []
+    used, entries = set[str](), []
     for entry in kept:
         axes = tuple(a for a in ((entry,) if isinstance(entry, str) else entry or ()) if a not in used)
         used.update(axes)
@@ -115,8 +115,7 @@ def _product(refused: _jax.Refusal) -> list[Any]:
 
 
 def _entries(operand: _jax.Operand) -> list[Any]:
-    entries = list(Spec.of(operand.spec, len(operand.shape)).entries())
-    return entries[: len(operand.shape)]
+    return list(Spec.of(operand.spec, len(operand.shape)).entries())[: len(operand.shape)]
 
 
 def _text(entries: list[Any]) -> str:

@@ -21,8 +21,9 @@ from shardviz import _jax
 from shardviz.errors import ParseError, ShardvizError, SpecError, TraceError
 from shardviz.files import write_whole
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import axis_name, axis_text
+from shardviz.notation.spec import axis_text
 from shardviz.program.adapt.exported import call_of, mesh_of, names_of, result_names, symbol_constraints
+from shardviz.program.explicit import type_spec
 from shardviz.program.lower import with_constraints
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import argument_names, assertions, mesh_in
@@ -92,10 +93,9 @@ def record_of(exported: Any, file_bytes: int | None = None) -> ExportRecord:
 
 
 def _array(name: str, aval: Any, sharding: Any, kept: bool) -> ExportedArray:
-    shape = tuple(map(str, aval.shape))
-    if isinstance(sharding, jax.sharding.NamedSharding):
-        return ExportedArray(name, shape, str(aval.dtype), Spec.of(sharding.spec, len(shape)), "", kept)
-    return ExportedArray(name, shape, str(aval.dtype), None, "" if sharding is None else str(sharding), kept)
+    named = isinstance(sharding, NamedSharding)
+    spec, text = (Spec.of(sharding.spec, len(aval.shape)), "") if named else (None, str(sharding or ""))
+    return ExportedArray(name, tuple(map(str, aval.shape)), str(aval.dtype), spec, text, kept)
 
 
 def rehearse(data: bytes, options: Mapping[str, str]) -> None:
@@ -168,7 +168,7 @@ def _plain(tree: Any) -> tuple[list[int], Any]:
 def _spec(spec: Spec) -> Any:
     if parts := [axis for axis in spec.axes if not isinstance(axis, str)]:
         raise SpecError(f"{spec}: jax.export cannot write a part of a mesh axis, {axis_text(parts[0])}")
-    return _jax.partition_spec(spec.entries(), [*map(axis_name, spec.unreduced)], [*map(axis_name, spec.reduced)])
+    return type_spec(spec)
 
 
 def _unregistered(exported: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from jax.extend.mlir import ir
@@ -32,6 +32,15 @@ ENTERED = frozenset(
     )
 )
 """What runs blocks as wholes."""
+
+COLLECTIVES = {
+    "sdy.all_gather": "gathering_axes",
+    "sdy.all_reduce": "reduction_axes",
+    "sdy.reduce_scatter": "reduce_scatter_axes",
+    "sdy.all_to_all": "params",
+    "sdy.collective_permute": "",
+}
+"""Shardy's collectives, and the attribute with the axes of each."""
 
 PROPAGATED = "shardviz.propagated"
 """How propagation has an operation's results cut, where the operation computes them otherwise and they are moved."""
@@ -101,12 +110,7 @@ class MlirOperation(Operation):
 
     @property
     def contraction(self) -> Contraction:
-        """How the factors of a `dot_general` meet."""
-        numbers = stablehlo.DotDimensionNumbers(self.attributes["dot_dimension_numbers"])
-        return Contraction(
-            (tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)),
-            (tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions)),
-        )
+        return contraction_of(self.native)
 
     @property
     def spreads(self) -> bool:
@@ -162,6 +166,15 @@ class MlirOperation(Operation):
             return tuple(int(n) for n in ir.DenseIntElementsAttr(attribute))
 
 
+def contraction_of(product: ir.Operation) -> Contraction:
+    """How the factors of a `dot_general` meet."""
+    numbers = stablehlo.DotDimensionNumbers(product.attributes["dot_dimension_numbers"])
+    return Contraction(
+        (tuple(numbers.lhs_contracting_dimensions), tuple(numbers.rhs_contracting_dimensions)),
+        (tuple(numbers.lhs_batching_dimensions), tuple(numbers.rhs_batching_dimensions)),
+    )
+
+
 class MlirGraph(Graph):
     """The graph of a StableHLO module, in which MLIR's operations live; with its functions by symbol."""
 
@@ -170,9 +183,8 @@ class MlirGraph(Graph):
         self.module, self.functions = module, functions_of(module)
         blocks = {symbol: Block(symbol) for symbol in self.functions}
         super().__init__(blocks["main"], blocks)
-        self._types: dict[Any, tuple[tuple[int, ...], str]] = {}
+        self._shape_and_dtype, self._nth = cache(_shape_and_dtype), cache(_nth)  # few differ
         self._values: dict[Any, GraphValue] = {}
-        self._specs: dict[tuple[Any, int], Spec] = {}
         for symbol, function in self.functions.items():
             self._read(blocks[symbol], function.regions[0].blocks[0])
 
@@ -181,11 +193,7 @@ class MlirGraph(Graph):
         maker = value.maker
         if maker is None or "sdy.sharding" not in (attributes := maker.native.attributes):
             return cut_of(value.native, manual)
-        key = attributes["sdy.sharding"], value.index
-        spec = self._specs.get(key)
-        if spec is None:
-            spec = self._specs[key] = _nth(*key)
-        return spec
+        return self._nth(attributes["sdy.sharding"], value.index)
 
     def propagated(self, value: GraphValue) -> Spec | None:
         """The spec of a value as propagation has it; `cut` is how the operation computes it."""
@@ -195,11 +203,7 @@ class MlirGraph(Graph):
         return self.cut(value)
 
     def _value(self, owner: Operation | Block, index: int, native: Any) -> GraphValue:
-        kind = native.type
-        shape_and_dtype = self._types.get(kind)
-        if shape_and_dtype is None:
-            shape_and_dtype = self._types[kind] = _shape_and_dtype(kind)
-        value = self._values[native] = GraphValue(owner, index, *shape_and_dtype, native)
+        value = self._values[native] = GraphValue(owner, index, *self._shape_and_dtype(native.type), native)
         return value
 
     def _read(self, block: Block, native: Any) -> None:
@@ -212,7 +216,7 @@ class MlirGraph(Graph):
             if name in RETURNS:
                 block.returns(operands)
                 return
-            operation = MlirOperation(_kind(name), operands, block, op)
+            operation = MlirOperation(kind_of(name), operands, block, op)
             operation.name, operation.place = name, None
             operation.results = tuple([self._value(operation, i, v) for i, v in enumerate(op.results)])
             block.operations.append(operation)
@@ -226,7 +230,8 @@ class MlirGraph(Graph):
 
 
 @lru_cache(maxsize=1024)
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
+    """HLO's word for an operation of MLIR's name."""
     return _KINDS.get(name) or name.rpartition(".")[2].replace("_", "-")
 
 

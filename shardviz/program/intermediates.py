@@ -31,41 +31,20 @@ from shardviz.records.source import is_own
 
 @dataclass(frozen=True)
 class Intermediate:
-    """A value inside a function, as a person names it.
+    """A value inside a function, as a person names it."""
 
-    Attributes:
-        name: the variable that it is assigned to, or its expression; empty for what its line makes.
-        line: `model.py:64`; empty where the name is enough.
-        text: the text of that line, which goes before its number; empty where it is not known.
-        function: the function that the line is in; empty where it is not known.
-        occurrence: which time that Python runs the line, from 0; None for every time.
-
-    Examples:
-        >>> print(Intermediate("h", line="model.py:64"))
-        h at model.py:64
-    """
-
-    name: str = ""
-    line: str = ""
-    text: str = ""
-    function: str = ""
-    occurrence: int | None = None
+    name: str = ""  # the variable that it is assigned to, or its expression; empty for what its line makes
+    line: str = ""  # `model.py:64`; empty where the name is enough
+    text: str = ""  # of that line, which goes before its number; empty where it is not known
+    function: str = ""  # that the line is in; empty where it is not known
+    occurrence: int | None = None  # which time that Python runs the line, from 0; None for every time
 
     @classmethod
     def of(
         cls, what: Any, line: str = "", occurrence: int | None = None, text: str = "", function: str = ""
     ) -> Intermediate:
-        """What a person gives for a value inside a function.
-
-        Args:
-            what: a variable, an expression, one of `report.intermediates`, or None for what the line makes.
-            line: such as `model.py:64`, or `cell:3` in a notebook.
-            occurrence: which time that the line is run, from 0; None for every time.
-            text, function: the line's text and the function that it is in, where they are known.
-
-        Raises:
-            SpecError: if it says no place, or one that another plan has elsewhere.
-        """
+        """From what a person gives: a variable, an expression, one of `report.intermediates`, or None for what the line
+        makes. Raises SpecError if it says no place, or one that another plan has elsewhere."""
         if isinstance(what, Intermediate):
             return what
         if occurrence is not None and (isinstance(occurrence, bool) or not isinstance(occurrence, int)):
@@ -125,8 +104,7 @@ _IN_LIBRARY = re.compile(r"/p?jit\([^/]*\)+/[^/]*$")
 
 
 def as_propagated(name: str, values: Sequence[Value], propagated: Callable[[], Sequence[Value]]) -> Value | None:
-    """The value of this name among a report's as Shardy's level has it (`propagated` gives those), which knows its
-    columns; None for no such."""
+    """The value of this name as Shardy's level (`propagated`) has it, which knows its columns; None for no such."""
     value = next((v for v in values if v.name == name), None)
     if value is None or (value.source and value.source.columns):
         return value
@@ -146,16 +124,11 @@ def parsed(text: str, mode: str = "exec") -> Any:
 
 @dataclass(frozen=True)
 class Constrain:
-    """A value inside a function, and how it is to be sharded there.
-
-    Attributes:
-        spec: how; the dimensions that it leaves out are not sharded.
-        open: the dimensions that are left to the compiler, as `P.UNCONSTRAINED` leaves them.
-    """
+    """A value inside a function, and how it is to be sharded there."""
 
     value: Intermediate
-    spec: Spec
-    open: tuple[int, ...] = ()
+    spec: Spec  # the dimensions that it leaves out are not sharded
+    open: tuple[int, ...] = ()  # the dimensions that are left to the compiler, as `P.UNCONSTRAINED` leaves them
 
     @classmethod
     def of(cls, value: Intermediate, spec: Any) -> Constrain:
@@ -295,20 +268,11 @@ def _named(statement: ast.stmt, name: str) -> Iterator[tuple[str, ast.expr]]:
             yield (plain[0] if plain else ""), value
     if not name:
         return
-    for node in _own_nodes(statement):
+    for node in ast.walk(statement):
         if isinstance(node, ast.NamedExpr) and isinstance(node.target, ast.Name) and node.target.id == name:
             yield name, node.value
         elif isinstance(node, ast.expr) and not isinstance(node, ast.Name | ast.Constant) and ast.unparse(node) == name:
             yield "", node
-
-
-def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
-    """What is in a statement, but for the statements in it."""
-    waiting: list[ast.AST] = [statement]
-    while waiting:
-        node = waiting.pop(0)
-        yield node
-        waiting += [n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.stmt)]
 
 
 def constraint_calls(file: str, line: int) -> list[ast.Call]:
@@ -326,7 +290,7 @@ def _statements_at(file: str, line: int) -> list[ast.stmt]:
 
 @lru_cache(maxsize=64)
 def _statements(file: str, text: str) -> tuple[tuple[int, int, ast.stmt], ...]:
-    """(First line, last line, statement) of every statement that holds no others, and of the heads of those that do."""
+    """(First line, last line, statement) of every statement that holds no others."""
     plain = "\n".join("pass" if line.startswith(("%", "!")) else line for line in text.split("\n"))  # IPython's own
     tree = parsed(plain)
     nodes = () if tree is None else ast.walk(tree)

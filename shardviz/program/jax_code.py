@@ -114,24 +114,21 @@ def _texts(specs: Mapping[str, Spec | None], memory: Mapping[str, str]) -> dict[
     texts = {}
     for name, spec in specs.items():
         if spec is not None and (parts := [a for a in spec.axes if not isinstance(a, str)]):
-            raise SpecError(
-                f"{name} {spec}: no PartitionSpec shards along a part of a mesh axis, {axis_text(parts[0])}"
-            )
-        kind = memory.get(name)
-        text = spec_code(spec)
+            why = "no PartitionSpec shards along a part of a mesh axis"
+            raise SpecError(f"{name} {spec}: {why}, {axis_text(parts[0])}")
+        kind, text = memory.get(name), spec_code(spec)
         texts[name] = f"NamedSharding(mesh, {text}, memory_kind={kind!r})" if kind and spec is not None else text
     return texts
 
 
 def _imports(call: Call, mesh: DeviceMesh, uses: str) -> list[str]:
-    sharding = ["AxisType"] * (not mesh.device_ids and not mesh.in_order)
-    sharding += ["Mesh"] * bool(mesh.device_ids or mesh.in_order) + ["NamedSharding"] * ("NamedSharding" in uses)
+    sharding = ["Mesh" if mesh.device_ids or mesh.in_order else "AxisType"]
+    sharding += ["NamedSharding"] if "NamedSharding" in uses else []
     lines = ["import re", ""] if "re.fullmatch" in uses else []
     lines += ["import jax"]
     lines += ["import numpy as np"] if "Mesh" in sharding else []
     lines += ["from flax import nnx"] if "nnx." in uses else []
-    lines += [f"from jax.sharding import {', '.join(sharding)}"] if sharding else []
-    lines += ["from jax.sharding import PartitionSpec as P"]
+    lines += [f"from jax.sharding import {', '.join(sharding)}", "from jax.sharding import PartitionSpec as P"]
     fn = _jax.plain_function(call.fn)
     module, name = getattr(fn, "__module__", ""), getattr(fn, "__qualname__", "")
     if module and module != "__main__" and name.isidentifier():
@@ -247,12 +244,9 @@ def _nnx(traced: Traced, call: Call, ins: Any, rules: dict[str, str]) -> list[st
 
 def _add(rules: dict[str, str], name: str, rule: str) -> str:
     """Names a list of rules, as another of the same text is named."""
-    for other, text in rules.items():
-        if text == rule:
-            return other
-    new = f"{name.upper()}_RULES"
-    rules[new] = rule
-    return new
+    same = next((other for other, text in rules.items() if text == rule), f"{name.upper()}_RULES")
+    rules.setdefault(same, rule)
+    return same
 
 
 def _paths(tree: Any) -> list[tuple[tuple[Any, ...], str]]:
@@ -263,23 +257,19 @@ def _paths(tree: Any) -> list[tuple[tuple[Any, ...], str]]:
 def _rules(paths: Iterable[tuple[tuple[Any, ...], str]], texts: Mapping[str, str], otherwise: str) -> str:
     """Rules that give every array what is written of it, each by the shortest end of its path that tells it apart; a
     number in a path stands for any number, where the layers are alike."""
-    rows = [(tuple(_pattern(key, alike=True) for key in path), path, texts[name]) for path, name in paths]
+    alike = lambda key: re.sub(r"\d+", r"\\d+", re.escape(str(key)))  # noqa: E731
+    rows = [(tuple(map(alike, path)), path, texts[name]) for path, name in paths]
     rules: dict[str, str] = {}
     for general, path, text in rows:
         if text == otherwise:
             continue
-        exact = tuple(_pattern(key, alike=False) for key in path)
+        exact = tuple(re.escape(str(key)) for key in path)
         ends = [general[-n:] for n in range(1, len(general) + 1)]
         alone = (end for end in ends if {t for other, _, t in rows if other[-len(end) :] == end} == {text})
         rules.setdefault("/".join(next(alone, exact)), text)
     ordered = sorted(rules.items(), key=lambda rule: -rule[0].count("/"))
     raw = lambda rule: repr(rule) if '"' in rule or rule.endswith("\\") else f'r"{rule}"'  # noqa: E731
     return "[\n" + "".join(f"    ({raw(rule)}, {text}),\n" for rule, text in ordered) + "]"
-
-
-def _pattern(key: Any, *, alike: bool) -> str:
-    text = re.escape(str(key))
-    return re.sub(r"\d+", r"\\d+", text) if alike else text
 
 
 def written_lines(bound: PlanRecord, traced: Traced) -> list[str]:

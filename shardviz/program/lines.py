@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from functools import cache, lru_cache, partial
 from typing import Any
 
+from shardviz import _jax
 from shardviz.program.lower import Lowered, edited, with_constraints
 from shardviz.program.module import parse
-from shardviz.program.propagate import PIPELINE, prepared, run_passes
+from shardviz.program.propagate import PIPELINE, prepared
 from shardviz.records import Frame, PlanRecord
 from shardviz.records.stages import Stage, StageLine
 
@@ -29,24 +30,17 @@ def stages_of(lowered: Lowered, bound: PlanRecord) -> Iterator[Stage]:
     """The jaxpr, if the program was traced here; StableHLO under the plan; the program after Shardy's passes."""
     if lowered.traced.closed is not None:
         jaxpr = with_constraints(lowered.traced, bound)
-        read = partial(_jaxpr_read, jaxpr.jaxpr)
+        read = partial(_jaxpr_lines, jaxpr.jaxpr)
         yield Stage(name="jaxpr", title="jaxpr", kind="jaxpr", read=read, told="what JAX has traced")
     with lowered.entered():
-        text = _text(edited(lowered, bound))
+        text = str(edited(lowered, bound).get_asm(enable_debug_info=True))
+        module = prepared(lowered, bound)
+        _jax.run_passes(module, PIPELINE)
+        after = str(module.get_asm(enable_debug_info=True))
     about = "what JAX hands to the compiler, with the plan's specs"
     yield Stage(name="stablehlo", title="StableHLO", kind="mlir", read=partial(mlir_lines, text), told=about)
-    with lowered.entered():
-        module = prepared(lowered, bound)
-        run_passes(module, PIPELINE)
-        text = _text(module)
     about = "the specs that Shardy found, and the collectives that follow from them"
-    yield Stage(name="shardy", title="after Shardy", kind="mlir", read=partial(mlir_lines, text), told=about)
-
-
-def _text(module: Any) -> str:
-    text = module.get_asm(enable_debug_info=True)
-    assert isinstance(text, str)  # it is bytes only if asked for with binary=True
-    return text
+    yield Stage(name="shardy", title="after Shardy", kind="mlir", read=partial(mlir_lines, after), told=about)
 
 
 def mlir_lines(text: str) -> tuple[StageLine, ...]:
@@ -69,14 +63,10 @@ def _place(location: str) -> str:
     return "" if frame is None else frame.short
 
 
-def _jaxpr_read(jaxpr: Any) -> tuple[StageLine, ...]:
-    return jaxpr_lines(jaxpr.pretty_print(source_info=True))
-
-
-def jaxpr_lines(text: str) -> tuple[StageLine, ...]:
-    """The lines of a jaxpr that was printed with its places."""
+def _jaxpr_lines(jaxpr: Any) -> tuple[StageLine, ...]:
+    """The lines of a jaxpr, printed with its places; these are read, and left out."""
     lines = []
-    for line in text.splitlines():
+    for line in jaxpr.pretty_print(source_info=True).splitlines():
         place = _FROM.search(line)
         if place is None:
             lines.append(StageLine(_FROM_NOWHERE.sub("", line).rstrip()))

@@ -22,13 +22,12 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from shardviz import _jax
-from shardviz.graph import GraphValue
+from shardviz.graph import At, GraphValue
 from shardviz.kept import cached_property
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
 from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.module import Place, attributes_of, spec_of
-from shardviz.program.propagated import PropagatedReading
 from shardviz.program.simplified import chlo_rule
 from shardviz.program.stablehlo import Walker
 from shardviz.records import Value as Row
@@ -119,8 +118,7 @@ class NodeDim(NamedTuple):
 
 
 class DimLink(NamedTuple):
-    """From a dimension to one that is connected with it: over which step, along which factor of its rule (None at a
-    boundary)."""
+    """A dimension that is connected with another: over which step, along which factor (None at a boundary)."""
 
     step: LinkStep
     factor: int | None
@@ -231,8 +229,7 @@ def einsum(*sides: Iterable[Factors]) -> str:
 
 
 class Links(Walker):
-    """A propagated module as a graph of nodes by key; specs, rules and places are read only where they are asked
-    for."""
+    """A propagated module as a graph of nodes by key; specs, rules and places are read where they are asked for."""
 
     def __init__(self, module: ir.Operation, locations: dict[Any, Any]):
         super().__init__(MlirGraph(module), locations)
@@ -301,7 +298,13 @@ class Links(Walker):
         operands = [self._scope[value] for value in op.operands]
         tag = number_of(op)
         results = [self._new(value, NodeKey(self._tags, tag, "result", i)) for i, value in enumerate(op.results)]
-        kind = _kind(op.name, tag) if operands else "rule"
+        kind = "rule"
+        if op.name in _CONSTRAINTS and tag != ADDED:
+            kind = "constraint"
+        elif op.name in _SAME:
+            kind = "same"
+        elif op.name.startswith("sdy.") and tag == ADDED and operands:
+            kind = "reshard"
         if op.blocks:
             self._enter(op, tag, operands, results)
         elif kind == "rule":
@@ -376,13 +379,6 @@ def reach(
     return reached
 
 
-def _kind(name: str, number: int) -> str:
-    """What kind of step an operation is."""
-    if name in _CONSTRAINTS and number != ADDED:
-        return "constraint"
-    return "same" if name in _SAME else "reshard" if name.startswith("sdy.") and number == ADDED else "rule"
-
-
 ADDED = -2
 """The number of an operation that the compiler added."""
 
@@ -397,57 +393,28 @@ def tag(module: ir.Operation) -> None:
         op.attributes[TAG] = ir.IntegerAttr.get(i64, number)
 
 
-class Numbered(PropagatedReading):
-    """A `PropagatedReading` of a numbered module, which remembers where its rows are in a graph: the key of every
-    value, and of what every collective moves, before all collectives on its way."""
+def keys_of(values: Iterable[At]) -> Iterator[NodeKey]:
+    """The keys of operations' results, in the order in which a numbered module is read."""
+    copies: Counter[tuple[tuple[int, ...], int]] = Counter()
+    for value, calls in values:
+        at = tuple(map(number_of, calls)), number_of(value.owner)
+        yield NodeKey(*at, "result", value.index, copies[at])
+        copies[at] += 1
 
-    def __init__(self, *args: Any):
-        self.keys: list[NodeKey] = []
-        self.moves: list[NodeKey] = []
-        self._copies: Counter[tuple[tuple[int, ...], int]] = Counter()
-        super().__init__(*args)
 
-    def visit(self, op: MlirOperation) -> None:
-        self._copies[self._tags, number_of(op)] += 1
-        super().visit(op)
-
-    @property
-    def _tags(self) -> tuple[int, ...]:
-        return tuple(map(number_of, self.around.calls))
-
-    def _value(self, op: MlirOperation) -> None:
-        super()._value(op)
-        if len(self.keys) < len(self.values):
-            tags, number = self._tags, number_of(op)
-            self.keys.append(NodeKey(tags, number, "result", self.used(op).index, self._copies[tags, number] - 1))
-
-    def _collective(self, op: MlirOperation) -> None:
-        super()._collective(op)
-        self._move(op)
-
-    def _user_collective(self, op: MlirOperation, kind: str) -> None:
-        super()._user_collective(op, kind)
-        self._move(op)
-
-    def _gather_parts(self, op: MlirOperation) -> None:
-        super()._gather_parts(op)
-        new = len(self.collectives) - len(self.moves)
-        self.moves += [NodeKey(self._tags, number_of(op), "result", place) for place in range(new)]
-
-    def _move(self, op: MlirOperation) -> None:
-        value, calls = op.operands[0], self._tags
-        while isinstance(owner := value.owner, MlirOperation) and owner.name.startswith("sdy.") and owner.operands:
-            if number_of(owner) != ADDED and owner.name != "sdy.reshard":
-                break
-            value = owner.operands[0]
-        if isinstance(owner, MlirOperation):
-            key = NodeKey(calls, number_of(owner), "result", value.index)
-        elif owner.name:  # a function
-            key = NodeKey(calls, -1, "inside 0" if calls else "argument", value.index)
-        else:
-            (around,) = owner.callers
-            key = NodeKey(calls, number_of(around), f"inside {around.blocks.index(owner)}", value.index)
-        self.moves += [key] * (len(self.collectives) - len(self.moves))
+def key_before(at: At) -> NodeKey:
+    """The key of what a collective moves, before all collectives and reshards of the compiler's on its way."""
+    value, calls = at.value, tuple(map(number_of, at.calls))
+    while isinstance(owner := value.owner, MlirOperation) and owner.name.startswith("sdy.") and owner.operands:
+        if number_of(owner) != ADDED and owner.name != "sdy.reshard":
+            break
+        value = owner.operands[0]
+    if isinstance(owner, MlirOperation):
+        return NodeKey(calls, number_of(owner), "result", value.index)
+    if owner.name:  # a function
+        return NodeKey(calls, -1, "inside 0" if calls else "argument", value.index)
+    (around,) = owner.callers
+    return NodeKey(calls, number_of(around), f"inside {around.blocks.index(owner)}", value.index)
 
 
 Named = Callable[[Node], str]

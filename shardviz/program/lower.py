@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 from jax.extend.mlir import ir
@@ -24,18 +23,21 @@ from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh, Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import DEVICE_MEMORY
-from shardviz.program.donations import Shard, is_donated, set_donations
+from shardviz.program.donations import Shard, set_donations
 from shardviz.program.explicit import type_spec
 from shardviz.program.meshes import abstract_mesh
 from shardviz.program.module import (
     CONSTRAINT,
     MESH,
     attributes_of,
+    function_type,
     give_lines,
-    leave_out,
     location,
     main_of,
+    set_arguments,
+    set_attributes,
     set_mesh,
+    sharding,
     valid_mlir,
     verify,
 )
@@ -120,9 +122,9 @@ class Lowered:
 
 
 def _unused(main: ir.Operation, traced: Traced) -> tuple[bool, ...]:
-    keeps = traced.keeps or (False,) * len(traced.arguments)
-    used = [next(iter(argument.uses), None) is not None for argument in main.regions[0].blocks[0].arguments]
-    return tuple(not (is_used or keep) for is_used, keep in zip(used, keeps, strict=True))
+    arguments = main.regions[0].blocks[0].arguments
+    keeps = traced.keeps or (False,) * len(arguments)
+    return tuple(not keep and not any(True for _ in a.uses) for a, keep in zip(arguments, keeps, strict=True))
 
 
 def lower(
@@ -149,9 +151,9 @@ def lower(
             )
     types = [type_spec(t) for t in traced.types] or None
     operations = (partitionings or _jax.Partitionings()) if traced.self_partitioned else None
-    device = target.platform, types, target.device_kind, target.num_cores
+    device = _jax.StandInDevice(0, target.platform, target.device_kind, target.num_cores)
     try:
-        module = _jax.lower(closed, traced.name, donated, on, *device, operations)
+        module = _jax.lower(closed, traced.name, donated, on, device, types, operations)
     except Exception as error:  # every operation has its own reasons
         raise cannot_lower(traced, target.platform, error) from error
     placed = _unmarked(module) if traced.placed else ()
@@ -175,18 +177,15 @@ def _unmarked(module: Any) -> tuple[int | None, ...]:
 
 
 def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) -> None:
-    """Writes the specs of the plan's own constraints, or takes a mark out; dimensions added by `vmap` keep theirs."""
+    """Writes the specs of the plan's own constraints over their marks; dimensions added by `vmap` keep theirs."""
     wanted_at = _wanted(lowered.traced, bound)
     for op, place in zip(_jax.walk(module, CONSTRAINT), lowered.placed, strict=True):
         if place is None:
             continue
         wanted = wanted_at[place]
-        if wanted is None:
-            leave_out(op)
-            continue
         cuts, dims = enumerate(wanted.spec.dims), []
-        sharding = sdy.TensorShardingAttr(op.attributes["sharding"])
-        for dim in map(sdy.DimensionShardingAttr, sharding.dimension_shardings):
+        written = sdy.TensorShardingAttr(op.attributes["sharding"])
+        for dim in map(sdy.DimensionShardingAttr, written.dimension_shardings):
             mapped = not dim.is_closed or list(dim.axes)
             number, axes = (-1, ()) if mapped else next(cuts)
             opened = "?" if number in wanted.open else ""
@@ -194,24 +193,21 @@ def _set_constraints(module: ir.Operation, lowered: Lowered, bound: PlanRecord) 
         op.attributes["sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, [{', '.join(dims)}]>")
 
 
-def _wanted(traced: Traced, bound: PlanRecord) -> list[Constrained | None]:
-    """The plan's constraint for each marked value of a trace; None where it has none."""
+def _wanted(traced: Traced, bound: PlanRecord) -> list[Constrained]:
+    """The plan's constraint for each marked value of a trace."""
     by_value = {(c.name, c.source, c.occurrence): c for c in bound.constraints}
-    return [by_value.get((p.target.label, p.target.frame, p.wanted.occurrence)) for p in traced.placed]
+    return [by_value[p.target.label, p.target.frame, p.wanted.occurrence] for p in traced.placed]
 
 
 def with_constraints(traced: Traced, bound: PlanRecord) -> Any:
     """The closed jaxpr of a trace with what a plan's constraints say in the place of their marks."""
-
-    wanted_at = _wanted(traced, bound)
-
-    def entries(place: int) -> tuple[Any, ...]:
-        wanted = wanted_at[place]
-        assert wanted is not None  # only drafts have marks beyond those of a plan
-        numbered = enumerate(wanted.spec.entries())
-        return tuple(PartitionSpec.UNCONSTRAINED if d in wanted.open else entry for d, entry in numbered)
-
-    return _jax.with_marks_as(traced.closed, entries) if traced.placed else traced.closed
+    if not traced.placed:
+        return traced.closed
+    entries = [
+        tuple(PartitionSpec.UNCONSTRAINED if d in each.open else e for d, e in enumerate(each.spec.entries()))
+        for each in _wanted(traced, bound)
+    ]
+    return _jax.with_marks_as(traced.closed, entries)
 
 
 def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
@@ -223,22 +219,21 @@ def edited(lowered: Lowered, bound: PlanRecord) -> ir.Operation:
     traced = lowered.traced
     if lowered.placed:
         _set_constraints(module, lowered, bound)
-    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    kind = function_type(main)
     ins, outs = list(map(ir.RankedTensorType, kind.inputs)), list(map(ir.RankedTensorType, kind.results))
     in_specs = [bound.in_specs[a.name] for a in traced.arguments]
     out_specs = [bound.out_specs[o.name] for o in traced.outputs]
     _set_shardings(main, "arg_attrs", ins, in_specs)
     _set_shardings(main, "res_attrs", outs, out_specs, traced.out_types)
-    if any(map(is_donated, attributes_of(main, "arg_attrs", len(ins)))):
-        inputs = zip(traced.arguments, ins, in_specs, strict=True)
-        results = zip(traced.outputs, outs, out_specs, strict=True)
-        set_donations(
-            main,
-            [Shard.of(t, spec, bound.mesh, bound.in_memory.get(a.name, DEVICE_MEMORY)) for a, t, spec in inputs],
-            [Shard.of(t, spec, bound.mesh, bound.out_memory.get(o.name, DEVICE_MEMORY)) for o, t, spec in results],
-            _unused(main, traced),
-            bound.mesh.size == 1,
-        )
+    inputs = zip(traced.arguments, ins, in_specs, strict=True)
+    results = zip(traced.outputs, outs, out_specs, strict=True)
+    set_donations(
+        main,
+        [Shard.of(t, spec, bound.mesh, bound.in_memory.get(a.name, DEVICE_MEMORY)) for a, t, spec in inputs],
+        [Shard.of(t, spec, bound.mesh, bound.out_memory.get(o.name, DEVICE_MEMORY)) for o, t, spec in results],
+        _unused(main, traced),
+        bound.mesh.size == 1,
+    )
     verify(module)
     return module
 
@@ -269,7 +264,7 @@ def _place(main: ir.Operation, traced: Traced, bound: PlanRecord) -> None:
         entries = attributes_of(main, which, len(arrays))
         for array, attributes in zip(arrays, entries, strict=True):
             attributes["mhlo.memory_kind"] = ir.StringAttr.get(memory.get(array.name, DEVICE_MEMORY))
-        main.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in entries])
+        set_attributes(main, which, entries)
     with ir.InsertionPoint(ends):
         for place, output in enumerate(traced.outputs):
             kind = bound.out_memory.get(output.name, DEVICE_MEMORY)
@@ -298,11 +293,7 @@ def _leave_out(main: ir.Operation, unused: Sequence[bool]) -> None:
     entries = attributes_of(main, "arg_attrs", len(unused))
     for place in reversed([i for i, left_out in enumerate(unused) if left_out]):
         block.erase_argument(place)
-    results = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).results
-    inputs = [argument.type for argument in block.arguments]
-    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
-    kept = [ir.DictAttr.get(a) for a, left_out in zip(entries, unused, strict=True) if not left_out]
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
+    set_arguments(main, (entry for entry, left_out in zip(entries, unused, strict=True) if not left_out))
 
 
 def _set_shardings(
@@ -315,25 +306,12 @@ def _set_shardings(
     """Writes specs. Where there is a type and no spec, writes the type's, its other dimensions left to the compiler."""
     if not specs:
         return
-    parsed: dict[str, ir.Attribute] = {}  # most arrays are sharded as others are
     entries = attributes_of(main, which, len(arrays))
     for entry, array, spec, kind in zip(entries, arrays, specs, types or (None,) * len(specs), strict=True):
         entry.pop("sdy.sharding", None)
         entry.pop("mhlo.sharding", None)
-        if spec is not None or kind is not None:
-            # a PRNG key has one dimension more than JAX shows
-            text = sdy_spec(kind, array.rank, "?") if spec is None else sdy_spec(spec, array.rank)
-            if text not in parsed:
-                parsed[text] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {text}>")
-            entry["sdy.sharding"] = parsed[text]
-    main.attributes[which] = ir.ArrayAttr.get(list(map(ir.DictAttr.get, entries)))
-
-
-@lru_cache(maxsize=4096)
-def sdy_spec(spec: Spec, rank: int, uncut: str = "") -> str:
-    """A closed spec as Shardy writes it: `[{"data"}, {}]`; `uncut="?"` leaves dimensions open that it does not shard.
-    Axes of partial sums stand behind: `[{}], unreduced={"model"}`."""
-    dims = Spec.of(spec, rank).dims
-    text = "[" + ", ".join("{" + (", ".join(map(sdy_axis, axes)) or uncut) + "}" for axes in dims) + "]"
-    kind = "" if spec.unreduced_kind == "sum" else spec.unreduced_kind
-    return text + (f", unreduced={kind}{{{', '.join(map(sdy_axis, spec.unreduced))}}}" if spec.unreduced else "")
+        if spec is not None:  # of a PRNG key with one dimension more than JAX shows
+            entry["sdy.sharding"] = sharding(spec, array.rank)
+        elif kind is not None:
+            entry["sdy.sharding"] = sharding(kind, array.rank, "?")
+    set_attributes(main, which, entries)

@@ -58,8 +58,7 @@ class Lowerings:
     mesh around (`bare`): nobody gave one, and the call brings its own in shardings."""
 
     def __init__(self, call: Call, mesh: DeviceMesh | None):
-        """Traces the call at once where that can be done without a plan. Raises TraceError if it cannot be traced, and
-        no plan would help."""
+        """Traces the call where that needs no plan. Raises TraceError if that fails and no plan would help."""
         self.call, self.mesh = call, mesh or call.brings.mesh
         self.bare = mesh is None and self.mesh is not None and call.kind in _BARE and not call.contexts.places
         mesh = self.mesh
@@ -77,14 +76,11 @@ class Lowerings:
             else:
                 self.traced(Plan(mesh))
         except ShardvizError as error:
-            if mesh is not None and self.bare and isinstance(error, TraceError) and needs_mesh(error):
-                self.bare, self.waits = False, error
-                return
-            # with Explicit axes another spec may be all that is wanted, so that a plan is what the error belongs to
-            if mesh is not None and not explicit_axes(mesh):
-                raise
-            if mesh is None and not (isinstance(error, TraceError) and needs_mesh(error)):
-                raise
+            wants_mesh = isinstance(error, TraceError) and needs_mesh(error)
+            if mesh is not None and self.bare and wants_mesh:
+                self.bare = False
+            elif not (wants_mesh if mesh is None else explicit_axes(mesh)):
+                raise  # with Explicit axes another spec may be all that is wanted: a plan is what the error belongs to
             self.waits = error
 
     @property

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,30 +31,37 @@ from shardviz.notation.spec import partial_kind
 from shardviz.records import Frame
 from shardviz.records.source import innermost
 
-_specs: dict[str, Spec] = {}
-_MOST_SPECS = 4096
-
 
 def spec_of(attribute: Any) -> Spec:
-    """The spec that a `#sdy.sharding` attribute says."""
-    text = str(attribute)  # to read one takes ten times as long as to write it
-    spec = _specs.get(text)
-    if spec is None:
-        if len(_specs) >= _MOST_SPECS:
-            _specs.clear()
-        spec = _specs[text] = _read_spec(attribute)
-    return spec
+    """The spec that a `#sdy.sharding` attribute says; its context is entered."""
+    return _spec_of(str(attribute))
 
 
-def _read_spec(attribute: Any) -> Spec:
-    sharding = sdy.TensorShardingAttr(attribute)
-    dims = tuple(tuple(_axis(a) for a in sdy.DimensionShardingAttr(d).axes) for d in sharding.dimension_shardings)
+@functools.lru_cache(maxsize=4096)  # to read one takes ten times as long as to write it
+def _spec_of(text: str) -> Spec:
+    sharding = sdy.TensorShardingAttr(ir.Attribute.parse(text))
+    dims = tuple(_axes(sdy.DimensionShardingAttr(d).axes) for d in sharding.dimension_shardings)
     kind = str(getattr(sharding, "reduction_op", None) or "sum")
-    return Spec(dims, tuple(_axis(a) for a in sharding.unreduced_axes), (), partial_kind(kind, str(attribute)))
+    return Spec(dims, _axes(sharding.unreduced_axes), (), partial_kind(kind, text))
 
 
-def _axis(attribute: Any) -> Axis:
-    return _axis_of(sdy.AxisRefAttr(attribute), sdy.SubAxisInfoAttr)
+def _axes(attributes: Any) -> tuple[Axis, ...]:
+    return tuple(_axis_of(sdy.AxisRefAttr(each), sdy.SubAxisInfoAttr) for each in attributes)
+
+
+@functools.lru_cache(maxsize=4096)
+def sdy_spec(spec: Spec, rank: int, uncut: str = "") -> str:
+    """A closed spec as Shardy writes it: `[{"data"}, {}]`; `uncut="?"` leaves dimensions open that it does not shard.
+    Axes of partial sums stand behind: `[{}], unreduced={"model"}`."""
+    dims = Spec.of(spec, rank).dims
+    text = "[" + ", ".join("{" + (", ".join(map(sdy_axis, axes)) or uncut) + "}" for axes in dims) + "]"
+    kind = "" if spec.unreduced_kind == "sum" else spec.unreduced_kind
+    return text + (f", unreduced={kind}{{{', '.join(map(sdy_axis, spec.unreduced))}}}" if spec.unreduced else "")
+
+
+def sharding(spec: Spec, rank: int, uncut: str = "") -> ir.Attribute:
+    """The `#sdy.sharding` attribute that says a spec; `uncut` as of `sdy_spec`."""
+    return ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(spec, rank, uncut)}>")
 
 
 def group_axes(attribute: Any) -> tuple[Axis, ...] | None:
@@ -115,8 +122,7 @@ _FRAME = re.compile(r'"((?:[^"\\]|\\.)*)"\("((?:[^"\\]|\\.)*)":(\d+):(\d*)(?: to
 
 @dataclass(frozen=True)
 class Place:
-    """Where an operation comes from: JAX's name stack, its own name included, and the innermost line of the person's
-    code."""
+    """Where an operation comes from: JAX's name stack, its own name included, and the person's innermost line."""
 
     name_stack: str
     frame: Frame | None
@@ -142,10 +148,9 @@ def within(place: Place, caller: Place | None) -> Place:
 def place_of(location: Any, places: dict[Any, Place]) -> Place:
     """Reads a location; `places` keeps what was read, as a module's locations are the same under every plan."""
     key = location.attr  # attributes hash by identity, locations do not
-    place = places.get(key)
-    if place is None:
-        place = places[key] = parse(str(location))
-    return place
+    if key not in places:
+        places[key] = parse(str(location))
+    return places[key]
 
 
 def parse(text: str) -> Place:
@@ -168,7 +173,6 @@ MESH = "mesh"
 
 CONSTRAINT = "sdy.sharding_constraint"
 
-_MESHES = re.compile(r"@([\w.$-]+|\"(?:[^\"\\]|\\.)*\")")
 GROUPS = "#stablehlo.replica_group_mesh_axes"
 
 
@@ -218,38 +222,27 @@ def mesh_in(module: Any) -> DeviceMesh | None:
     return meshes.get(MESH) or next(iter(meshes.values()), None)
 
 
-def leave_out(op: ir.Operation) -> None:
-    """Takes an operation out of its module that gives what it is given, in another sharding."""
-    op.results[0].replace_all_uses_with(op.operands[0])
-    op.erase()
-
-
 def leave_out_constraints(module: ir.Operation) -> None:
     """Takes every sharding constraint out of a module, in place."""
     for op in _jax.walk(module, CONSTRAINT):
-        leave_out(op)
+        op.results[0].replace_all_uses_with(op.operands[0])
+        op.erase()
 
 
-def with_one_mesh(module: Any) -> Any:
-    """The module with its mesh called as `MESH`; several names for one mesh become one."""
+def with_one_mesh(module: Any) -> None:
+    """Calls a module's mesh `MESH`, in place; several names for one mesh become one."""
     meshes = _meshes(module)
-    if not meshes or set(meshes) == {MESH}:
-        return module
-    kept = meshes.get(MESH) or next(iter(meshes.values()))
-    same = [symbol for symbol, mesh in meshes.items() if mesh.shape == kept.shape and symbol != MESH]
-    if not same:
-        return module
-    block = module.operation.regions[0].blocks[0]
-    for op in list(block.operations):
-        if op.operation.name == "sdy.mesh" and (symbol := ir.StringAttr(op.attributes["sym_name"]).value) in same:
-            if MESH in meshes:
-                op.operation.erase()
-            else:
-                op.attributes["sym_name"] = ir.StringAttr.get(MESH)
-                meshes[MESH] = meshes[symbol]
-    names = {f"@{symbol}" for symbol in same} | {f'@"{symbol}"' for symbol in same}
-    _rewrite(module, lambda text: _MESHES.sub(lambda m: f"@{MESH}" if m[0] in names else m[0], text))
-    return module
+    kept = meshes.get(MESH) or next(iter(meshes.values()), DeviceMesh((), ()))
+    for op in [op.operation for op in module.operation.regions[0].blocks[0].operations]:
+        symbol = symbol_of(op)
+        if symbol == MESH or op.name != "sdy.mesh" or symbol not in meshes or meshes[symbol].shape != kept.shape:
+            continue
+        ir.SymbolTable.replace_all_symbol_uses(symbol, MESH, module.operation)
+        if MESH in meshes:
+            op.erase()
+        else:
+            op.attributes["sym_name"] = ir.StringAttr.get(MESH)
+            meshes[MESH] = kept
 
 
 def _matching(own: DeviceMesh, mesh: DeviceMesh, name: str) -> dict[str, tuple[str, ...]]:
@@ -281,27 +274,22 @@ def write_over(module: Any, own: DeviceMesh, mesh: DeviceMesh, name: str) -> Non
 
 
 def _rename(module: Any, axes: Mapping[str, tuple[str, ...]]) -> None:
+    def axis(match: re.Match[str]) -> str:
+        new = axes.get(unescaped(match[1]))
+        if new is None:
+            return match[0]
+        if match[2] and len(new) != 1:
+            raise MeshError(
+                f"a sharding inside uses a part of the axis {match[1]!r}, so it cannot become {len(new)} axes; "
+                "give a mesh with one axis in its place"
+            )
+        return ", ".join(map(sdy_axis, new)) + (match[2] or "")
 
-    def renamed(text: str) -> str:
-        def axis(match: re.Match[str]) -> str:
-            new = axes.get(unescaped(match[1]))
-            if new is None:
-                return match[0]
-            if match[2]:
-                if len(new) != 1:
-                    raise MeshError(
-                        f"a sharding inside uses a part of the axis {match[1]!r}, so it cannot become {len(new)} axes; "
-                        "give a mesh with one axis in its place"
-                    )
-                return "".join(map(sdy_axis, new)) + match[2]
-            return ", ".join(map(sdy_axis, new))
+    def reference(match: re.Match[str]) -> str:
+        new = axes.get(unescaped(match[1]), (match[1],))
+        return ", ".join(f"#stablehlo.axis_ref<name = {sdy_axis(each)}>" for each in new)
 
-        if GROUPS in text:
-            reference = lambda a: f"#stablehlo.axis_ref<name = {sdy_axis(a)}>"  # noqa: E731
-            return _REFERENCE.sub(lambda m: ", ".join(map(reference, axes.get(unescaped(m[1]), (m[1],)))), text)
-        return _QUOTED.sub(axis, text)
-
-    _rewrite(module, renamed)
+    _rewrite(module, lambda text: _REFERENCE.sub(reference, text) if GROUPS in text else _QUOTED.sub(axis, text))
 
 
 def axis_names(text: str) -> set[str]:
@@ -325,7 +313,7 @@ def _rewrite(module: Any, change: Callable[[str], str]) -> None:
                     for entry in entries:
                         if "sdy.sharding" in entry:
                             entry["sdy.sharding"] = ir.Attribute.parse(change(str(entry["sdy.sharding"])))
-                    op.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(e) for e in entries])
+                    set_attributes(op, which, entries)
             continue
         for key, attribute in items(op):
             text = str(attribute)
@@ -376,6 +364,24 @@ def attributes_of(function: ir.Operation, which: str, count: int) -> list[dict[s
     return [{n.name: n.attr for n in ir.DictAttr(entry)} for entry in ir.ArrayAttr(function.attributes[which])]
 
 
+def set_attributes(function: ir.Operation, which: str, entries: Iterable[dict[str, Any]]) -> None:
+    """Writes the attributes of a function's arguments or results, as `attributes_of` gives them."""
+    function.attributes[which] = ir.ArrayAttr.get(list(map(ir.DictAttr.get, entries)))
+
+
+def function_type(function: ir.Operation) -> ir.FunctionType:
+    """The types of a function's arguments (`inputs`) and results."""
+    return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+
+
+def set_arguments(function: ir.Operation, entries: Iterable[dict[str, Any]]) -> None:
+    """Has a function's type and the attributes of its arguments follow from those that its block has."""
+    inputs = [argument.type for argument in function.regions[0].blocks[0].arguments]
+    kind = ir.FunctionType.get(inputs, function_type(function).results)
+    function.attributes["function_type"] = ir.TypeAttr.get(kind)
+    set_attributes(function, "arg_attrs", entries)
+
+
 def complete(module: Any, avals: Sequence[Any], kept: Sequence[int], platform: int = 0) -> bool:
     """Makes the main function take exactly `avals`, of fixed shapes, in place (its context entered), of which the
     module has still those `kept`, settled on one of its platforms; says whether shapes inside have still to follow.
@@ -398,13 +404,12 @@ def complete(module: Any, avals: Sequence[Any], kept: Sequence[int], platform: i
     reshaped = False
     for flat, aval in enumerate(avals):
         kind = _jax.ir_type(aval)
-        i = place.get(flat)
-        location = ir.Location.unknown() if i is None else old[i].location
-        new = block.add_argument(kind, location)
-        entries.append({} if i is None else attributes[i])
-        if i is None:
+        if (i := place.get(flat)) is None:
+            block.add_argument(kind, ir.Location.unknown())
+            entries.append({})
             continue
-        value = new
+        value = new = block.add_argument(kind, old[i].location)
+        entries.append(attributes[i])
         if old[i].type != kind:
             reshaped = True
             with ir.InsertionPoint.at_block_begin(block):
@@ -412,11 +417,7 @@ def complete(module: Any, avals: Sequence[Any], kept: Sequence[int], platform: i
         old[i].replace_all_uses_with(value)
     for _ in range(len(old) + settled):
         block.erase_argument(0)
-    kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-    main.attributes["function_type"] = ir.TypeAttr.get(
-        ir.FunctionType.get([a.type for a in block.arguments], kind.results)
-    )
-    main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(a) for a in entries])
+    set_arguments(main, entries)
     uses = "jax.uses_shape_polymorphism"
     open_shapes = uses in module.operation.attributes and ir.BoolAttr(module.operation.attributes[uses]).value
     return reshaped or bool(settled) or open_shapes

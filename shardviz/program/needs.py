@@ -24,25 +24,17 @@ from shardviz.records.why import Need
 
 
 class Quarrel(NamedTuple):
-    """An operation's arrays disagree along one factor of its rule.
+    """An operation's arrays disagree along one factor of its rule."""
 
-    Attributes:
-        step: the operation.
-        node: the array that is sharded otherwise, before it is resharded.
-        dim: the array's dimension along the factor.
-        chosen, wanted: the axes that shard the factor as the operation computes, and in the array before.
-        votes: how many of the operation's arrays come sharded as chosen, and as wanted, and how many have the factor.
-        result: whether the array is the operation's result, which is resharded afterwards.
-    """
-
-    step: LinkStep
+    step: LinkStep  # the operation
     factor: int
-    node: Node
-    dim: int
-    chosen: tuple[Axis, ...]
-    wanted: tuple[Axis, ...]
+    node: Node  # the array that is sharded otherwise, before it is resharded
+    dim: int  # its dimension along the factor
+    chosen: tuple[Axis, ...]  # what shards the factor as the operation computes
+    wanted: tuple[Axis, ...]  # ... and in the array before
+    # how many of the operation's arrays come sharded as chosen, and as wanted, and how many have the factor
     votes: tuple[int, int, int]
-    result: bool = False
+    result: bool = False  # the array is the operation's result, which is resharded afterwards
 
     @property
     def axes(self) -> set[str]:
@@ -71,8 +63,7 @@ class Quarrel(NamedTuple):
         return f"{both}; {arrays}"
 
     def _busy(self, named: Named) -> Iterator[tuple[bool, bool, str, str]]:
-        """Each wanted axis that shards another dimension of the operation: whether that is of the same array and only
-        after resharding; the axis, and where."""
+        """Wanted axes on other dimensions: if of the same array, if only once resharded; the axis, and where."""
         for axis in [axis_name(a) for a in self.wanted if a not in self.chosen]:
             for node, dims in self.step.arrays:
                 came = node.origin

@@ -20,8 +20,18 @@ from shardviz.notation import Spec
 from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.spec import axis_name
 from shardviz.program.links import RULES, Links, Node, NodeKey, number_of, tag
-from shardviz.program.lower import Lowered, sdy_spec
-from shardviz.program.module import ENDS, MESH, attributes_of, main_of, place_of, shardings_of, spec_of, verify
+from shardviz.program.lower import Lowered
+from shardviz.program.module import (
+    ENDS,
+    attributes_of,
+    main_of,
+    place_of,
+    set_attributes,
+    sharding,
+    shardings_of,
+    spec_of,
+    verify,
+)
 from shardviz.program.propagate import RESHARDS, prepared, run
 from shardviz.records import PlanRecord
 from shardviz.records.why import Source
@@ -33,8 +43,7 @@ _MANUAL = 2**16  # the arrays of a manual computation that a source's place can 
 
 
 class Forced(NamedTuple):
-    """A constraint put on an array to see what it would cost: the operation's number, which of its results (or
-    operands)."""
+    """A constraint put on an array to see its cost: the operation's number, which of its results (or operands)."""
 
     tag: int
     place: int
@@ -154,21 +163,16 @@ class Perturbed:
             for place in source.places:
                 edits.setdefault(source.role, {}).setdefault(place, []).append((source, put))
         for each in forced:
-            sharding = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {sdy_spec(each.spec, len(each.spec.dims))}>")
             (op,) = _numbered(module, (each.tag,))
-            _constrain(op, each.place, sharding, operand=each.operand)
+            _constrain(op, each.place, sharding(each.spec, len(each.spec.dims)), operand=each.operand)
         for place, changes in edits.pop("shard_map", {}).items():
             _free(module, place, changes)
         for role in edits.keys() & ENDS:
             entries = self._entries(module, role)
             for place, changes in edits.pop(role).items():
                 array, entry = entries[place]
-                old = entry.get(_SHARDING) or ir.Attribute.parse(
-                    f"#sdy.sharding<@{MESH}, {sdy_spec(Spec(), len(array.shape))}>"
-                )
-                entry[_SHARDING] = _edited(old, changes)
-            attributes = [ir.DictAttr.get(entry) for _, entry in entries]
-            main_of(module).attributes[ENDS[role]] = ir.ArrayAttr.get(attributes)
+                entry[_SHARDING] = _edited(entry.get(_SHARDING) or sharding(Spec(), len(array.shape)), changes)
+            set_attributes(main_of(module), ENDS[role], (entry for _, entry in entries))
         inside = {place: changes for of in edits.values() for place, changes in of.items()}
         for op in _numbered(module, inside) if inside else ():
             op.attributes["sharding"] = _edited(op.attributes["sharding"], inside[number_of(op)])
@@ -221,12 +225,12 @@ def _free(module: ir.Operation, place: int, changes: Sequence[tuple[Source, bool
     """Puts a constraint without the sources' axes between a manual computation and one of its arrays."""
     number, array = divmod(place, _MANUAL)
     (op,) = _numbered(module, (number,))
-    sharding = _edited(_of_manual(op)[array], changes, closed=[source.dimension for source, _ in changes])
+    free = _edited(_of_manual(op)[array], changes, closed=[source.dimension for source, _ in changes])
     operands = len(op.operands)
-    _constrain(op, array if array < operands else array - operands, sharding, operand=array < operands)
+    _constrain(op, array if array < operands else array - operands, free, operand=array < operands)
 
 
-def _constrain(op: ir.Operation, place: int, sharding: Any, *, operand: bool) -> None:
+def _constrain(op: ir.Operation, place: int, written: Any, *, operand: bool) -> None:
     """Puts a constraint in front of one operand of an operation, or behind one of its results."""
     value = op.operands[place] if operand else op.results[place]
     uses = [(op, place)] if operand else [(use.owner, use.operand_number) for use in value.uses]
@@ -234,7 +238,7 @@ def _constrain(op: ir.Operation, place: int, sharding: Any, *, operand: bool) ->
         "sdy.sharding_constraint",
         results=[value.type],
         operands=[value],
-        attributes={"sharding": sharding},
+        attributes={"sharding": written},
         loc=op.location,
     )
     at = next(n for n, each in enumerate(op.block.operations) if each.operation == op)

@@ -445,7 +445,7 @@ class Plan:
         kept = [i for i, n in enumerate(self.mesh.names) if n != name]
         fields = (tuple(getattr(self.mesh, f)[i] for i in kept) for f in ("names", "sizes", "types"))
         mesh = DeviceMesh(*fields, in_order=self.mesh.in_order)
-        drop = lambda axes: tuple(a for a in axes if (a if isinstance(a, str) else a[0]) != name)  # noqa: E731
+        drop = lambda axes: tuple(a for a in axes if axis_name(a) != name)  # noqa: E731
         return self._map_axes(drop)._replace(mesh=mesh)
 
     def _require(self, axis: str) -> None:

@@ -41,7 +41,7 @@ def plan_code(plan: Plan, bound: PlanRecord, traced: Traced, ruled: Collection[s
         lines += [f"{name} = {text}", ""]
     lines += ["plan = sv.Plan(", f"    {_mesh(plan.mesh)},"]
     by_name = set(jax.tree.leaves(traced.in_tree[1])) if is_plain(ins) else set(bound.in_specs)
-    before = _edited(plan) & ruled
+    before = ruled & ({name for name, _ in plan.edits} | {member.path for member, _ in plan.cuts})
     edits = {n: s for n, s in bound.in_specs.items() if (n in by_name and n not in ruled) or n in before}
     if is_plain(ins):
         lines.append(f"    in_specs={literal(ins, ins_specs, 1, shared)},")
@@ -93,11 +93,6 @@ def variant_code(variant: Variant) -> str:
 def options_code(name: str, options: Mapping[str, Option]) -> list[str]:
     """Lines of an argument of this name that has compiler options."""
     return [f"{name}={{", *(f"    {option!r}: {value!r}," for option, value in options.items()), "},"]
-
-
-def _edited(plan: Plan) -> set[str]:
-    """The arguments that have a spec of their own, which goes before that of a rule."""
-    return {name for name, _ in plan.edits} | {member.path for member, _ in plan.cuts}
 
 
 def _rules(rules: Rules) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from jax.extend.mlir import ir
-from jax.extend.mlir.passmanager import PassManager
 
 from shardviz import _jax, processes
 from shardviz.notation import Spec
@@ -66,13 +65,9 @@ def rehearse(lowered: Lowered, bound: PlanRecord) -> None:
 
 def rehearse_module(module: bytes, pipeline: str) -> None:
     """Runs passes on a module given as bytecode in a process of its own; errors as `rehearse`."""
-    trial = processes.Trial("shardviz._jax:run_passes", module, {"passes": pipeline})
-    job = processes.submit(trial, timeout=_REHEARSAL)
-    try:
-        error = job.exception()
-    finally:
-        job.stop()  # where the waiting was interrupted
-    if error is not None and job.begun:
+    trial = processes.Trial("shardviz._jax:rehearse_passes", module, {"pipeline": pipeline})
+    job = processes.tried(trial, timeout=_REHEARSAL)
+    if (error := job.exception()) is not None and job.begun:
         raise error
 
 
@@ -121,7 +116,7 @@ def _propagated(
 def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
     """Propagates a module, in place, its context entered, and runs the passes `then`. An operation that is to compute
     its results otherwise than propagation has them cut keeps the latter as its attribute `PROPAGATED`."""
-    run_passes(module, f"builtin.module({_PROPAGATION})")
+    _jax.run_passes(module, f"builtin.module({_PROPAGATION})")
     if then is None:
         return
     operations = list(_jax.walk(module))
@@ -130,20 +125,13 @@ def run(module: ir.Operation, then: str | None = COLLECTIVES) -> None:
     for op in operations:
         if _SHARDING in op.attributes:
             op.attributes[PROPAGATED] = op.attributes[_SHARDING]
-    run_passes(module, f"builtin.module({then})")
+    _jax.run_passes(module, f"builtin.module({then})")
     for op in _jax.walk(module):
         if PROPAGATED in op.attributes and op.attributes[PROPAGATED] == op.attributes[_SHARDING]:
             del op.attributes[PROPAGATED]
 
 
 _SHARDING = "sdy.sharding"
-
-
-def run_passes(module: ir.Operation, pipeline: str) -> None:
-    """Runs passes on a module, in place, without MLIR's verifier between them."""
-    manager = PassManager.parse(pipeline)
-    manager.enable_verifier(False)
-    manager.run(module)
 
 
 def prepared(lowered: Lowered, bound: PlanRecord) -> ir.Operation:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jax.extend.mlir import ir
@@ -39,15 +40,14 @@ from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
 from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.record import Sharding
-from shardviz.notation.sdy import axis_lists
 from shardviz.notation.spec import axes_size, axis_name, axis_size
 from shardviz.program.explicit import type_of
-from shardviz.program.graph import PROPAGATED, MlirGraph, MlirOperation
+from shardviz.program.graph import COLLECTIVES, PROPAGATED, MlirGraph, MlirOperation
 from shardviz.program.lower import Lowered
 from shardviz.program.module import Place, attributes_of, group_axes, spec_of
 from shardviz.program.stablehlo import Walker, flow_of
 from shardviz.program.unforeseen import Unforeseen, dims_crossed, partial_cut
-from shardviz.program.uses import COLLECTIVES, is_reshard, is_slice, moved_axes, root_of, surroundings
+from shardviz.program.uses import is_reshard, is_slice, moved_axes, root_of, surroundings
 from shardviz.records import Collective, Factor, Product, Value, WorkTally
 from shardviz.records.kernels import Array, KernelFacts
 from shardviz.records.phases import phase
@@ -92,16 +92,6 @@ def _reduces_several(op: MlirOperation | None) -> bool:
     return op is not None and op.name == "stablehlo.reduce" and len(op.results) > 1
 
 
-class _CutValue(NamedTuple):
-    """What values of one shape, type and sharding have in common, as `Value` has it."""
-
-    spec: Spec | None
-    shard: tuple[int, ...]
-    nbytes: float
-    notations: dict[str, str]
-    manual: tuple[Axis, ...]
-
-
 class PropagatedReading(Walker):
     """One reading of a propagated module: every value that has a sharding, every collective, every product's FLOPs."""
 
@@ -114,8 +104,7 @@ class PropagatedReading(Walker):
         *,
         brief: bool = False,
     ):
-        """Reads it; `brief`: only what costs, no values, no names of what a collective moves, and passes by name stacks
-        alone."""
+        """Reads it; `brief`: only what costs, no values or names of what is moved, and passes by name stacks alone."""
         super().__init__(graph, lowered.locations)
         self.brief = brief
         self.kernels = KernelFacts(flops, lowered.traced.estimates)
@@ -124,14 +113,15 @@ class PropagatedReading(Walker):
         self.made: dict[Any, Any] = {}  # a collective of the block that is read → its result
         self.again: dict[Any, Any] = {}  # the result of the same collective, made again → the first one's
         self.values: list[Value] = []  # all that the program makes
+        self.made_at: list[At] = []  # for each of them, and for what each collective moves, where it is in the graph
+        self.moved_at: list[At] = []
         self.shown: list[int] = []  # which of them have a sharding, or lie in a shard_map
         self.collectives: list[Collective] = []  # what Shardy would put in, per-device bytes
         self.products: list[Product] = []
         self.moved: set[Any] = set()  # what was moved: the value, over which axes, in which phase
         self.reshards_left = 0  # that Shardy did not turn into collectives
         self.unforeseen: list[Unforeseen] = []  # what Shardy leaves to XLA's partitioner
-        self.cuts: dict[Any, _CutValue] = {}
-        self.sizes: dict[Any, float] = {}  # shape, type and cut → bytes on one device
+        self._fields, self._size = cache(self._fields_of), cache(self._size_of)  # most values are cut as others are
         self.numbers: dict[str, int] = {}
         self.tally = WorkTally()  # FLOPs on one device; in loops of unknown trip count those of one trip
         self.listing = ScheduleBuilder(self._shard_of, self._bytes_of, self._computed)
@@ -149,12 +139,10 @@ class PropagatedReading(Walker):
     def _block(self, block: Block, initial: Sequence[GraphValue] = ()) -> Schedule:
         """Reads a block that has a schedule of its own."""
         self.listing.open(block, initial)
-        return self.listing.close(self.read(block), self._donated() if block is self.main else ())
-
-    def _donated(self) -> list[float]:
-        """Bytes on one device of each argument whose memory a result may take."""
-        arguments = zip(self.traced.arguments, self.main.arguments, strict=True)
-        return [self._bytes_of(value) for argument, value in arguments if argument.donated]
+        returned = self.read(block)
+        arguments = zip(self.traced.arguments, self.main.arguments, strict=True) if block is self.main else ()
+        donated = [self._bytes_of(value) for argument, value in arguments if argument.donated]
+        return self.listing.close(returned, donated)
 
     def visit(self, op: MlirOperation) -> None:
         name, before, entries = op.name, len(self.collectives), Schedule()
@@ -217,13 +205,12 @@ class PropagatedReading(Walker):
         return Scheduled(kind="work", name=op.kind, source=place.frame, phase=self._phase(op, place))
 
     def _bytes_of(self, value: GraphValue) -> float:
-        spec = self.graph.cut(value, self.around.manual)
-        key = value.shape, value.dtype, spec
-        size = self.sizes.get(key)
-        if size is None:
-            elements = 0 if value.is_token else math.prod(shard_shape(value.shape, spec or Spec(), self.mesh))
-            size = self.sizes[key] = float(elements and elements * itemsize(value.dtype))
-        return size
+        if value.is_token:
+            return 0.0
+        return self._size(value.shape, value.dtype, self.graph.cut(value, self.around.manual))
+
+    def _size_of(self, shape: tuple[int, ...], dtype: str, spec: Spec | None) -> float:
+        return float(math.prod(shard_shape(shape, spec or Spec(), self.mesh)) * itemsize(dtype))
 
     def _call(self, op: MlirOperation) -> Schedule:
         """The FLOPs of a kernel's or a library's call; its name, where nobody says them."""
@@ -266,10 +253,8 @@ class PropagatedReading(Walker):
         )
 
     def _summed_axes(self, op: MlirOperation, number: int) -> tuple[Axis, ...]:
-        """The axes that cut what a product sums over in one of its factors, as that comes, and nothing of the other.
-
-        An axis that the other has too is busy there: a weight that FSDP cuts over the batch's axis is put together.
-        """
+        """The axes that cut what a product sums over in one of its factors, as that comes, and nothing of the other. An
+        axis that the other has too is busy there: a weight that FSDP cuts over the batch's axis is put together."""
         factors = (root(op.operands[n], is_reshard) for n in (number, 1 - number))
         cut, other = (self.graph.cut(factor, self.around.manual) or Spec() for factor in factors)
         busy = {axis_name(a) for a in other.axes}
@@ -329,36 +314,29 @@ class PropagatedReading(Walker):
         cut = "sdy.sharding" in attributes
         filled = op.kind == "iota" or (op.kind == "broadcast-in-dim" and not op.operands[0].shape)
         shown = (cut or bool(self.around.manual)) and not filled
-        result = self.used(op)
+        result = next((each for each in op.results if each.uses), op.results[0])  # `argsort` makes the second of a sort
         shape, dtype = result.shape, result.dtype
         moved = PROPAGATED in attributes
         sharding = attributes[PROPAGATED if moved else "sdy.sharding"] if cut else None
-        key = shape, dtype, sharding, self.around.manual, result.index
-        sharded = self.cuts.get(key)
-        if sharded is None:
-            sharded = self.cuts[key] = self._cut(*key)
         place = self.place(op)
         name = short = op.name.split(".", 1)[1]
         if shown:
             number = self.numbers[short] = self.numbers.get(short, -1) + 1
             name = f"{short}.{number}"
             self.shown.append(len(self.values))
+        self.made_at.append(At(result, self.around.calls))
         self.values.append(
             Value(
                 name=name,
                 shape=shape,
                 dtype=dtype,
-                spec=sharded.spec,
-                shard_shape=sharded.shard,
-                bytes_per_device=sharded.nbytes,
-                sharding=sharded.notations,
                 source=place.frame,
                 op=place.op or short,
                 name_stack=place.name_stack,
                 count=self.around.count,
-                manual=sharded.manual,
                 computed=self.graph.cut(result) if moved else None,
                 fixed=type_of(op.native),
+                **self._fields(shape, dtype, sharding, self.around.manual, result.index),
             )
         )
 
@@ -368,14 +346,10 @@ class PropagatedReading(Walker):
             if cut is not None and d < len(cut.dims) and cut.dims[d]:
                 self.unforeseen.append(Unforeseen(op.kind, cut.dims[d], self.place(op).frame))
 
-    @staticmethod
-    def used(op: MlirOperation) -> GraphValue:
-        """The first of an operation's results that something reads, as the places that `argsort` makes of a sort."""
-        return next((result for result in op.results if result.uses), op.results[0])
-
-    def _cut(
-        self, shape: tuple[int, ...], dtype: str, attribute: Any, manual: tuple[Axis, ...], place: int = 0
-    ) -> _CutValue:
+    def _fields_of(
+        self, shape: tuple[int, ...], dtype: str, attribute: Any, manual: tuple[Axis, ...], place: int
+    ) -> dict[str, Any]:
+        """What values of one shape, type and sharding have in common, as fields of `Value`."""
         spec, text = Spec(((),) * len(shape)), ""
         if attribute is not None:
             sharding = sdy.TensorShardingPerValueAttr(attribute).shardings[place]
@@ -385,39 +359,36 @@ class PropagatedReading(Walker):
             notations = {"hlo": Sharding.from_spec(spec, self.mesh, len(shape), manual=manual).to("hlo-v3")}
         shard = shard_shape(shape, spec, self.mesh)
         left = any(size > 1 and name not in self.around.manual for name, size in self.mesh.shape.items())
-        return _CutValue(
-            spec if not manual or left else None,
-            shard,
-            math.prod(shard) * itemsize(dtype),
-            notations,
-            tuple(a for a in manual if axis_size(a, self.mesh) > 1),
-        )
+        return {
+            "spec": spec if not manual or left else None,
+            "shard_shape": shard,
+            "bytes_per_device": math.prod(shard) * itemsize(dtype),
+            "sharding": notations,
+            "manual": tuple(a for a in manual if axis_size(a, self.mesh) > 1),
+        }
 
     def _user_collective(self, op: MlirOperation, kind: str) -> None:
         """A collective that stands in the program, on single devices' shapes."""
-        ins, outs = (
-            [(v.shape, v.dtype, self.graph.cut(v, self.around.manual) or Spec()) for v in values]
-            for values in (op.operands, op.results)
-        )
-        size = lambda row: math.prod(shard_shape(row[0], row[2], self.mesh)) * itemsize(row[1])  # noqa: E731
-        shape, dtype, spec = max(outs, key=size)
+        main = max(op.results, key=self._bytes_of)
         axes, members = _span(op, kind, self.mesh)
         place = self.place(op)
         self._add(
             kind,
+            op.operands[0],
             place,
             self._phase(op, place),
             axes=axes,
-            dtype=dtype,
-            shape=shard_shape(shape, spec, self.mesh),
-            operand_bytes=sum(map(size, ins)),
-            result_bytes=sum(map(size, outs)),
+            dtype=main.dtype,
+            shape=self._shard_of(main),
+            operand_bytes=sum(map(self._bytes_of, op.operands)),
+            result_bytes=sum(map(self._bytes_of, op.results)),
             origin="user",
             operand="" if self.brief else self._operand(op.operands[0]),
             group_size=members,
         )
 
-    def _add(self, kind: str, place: Place, phase: str, **facts: Any) -> None:
+    def _add(self, kind: str, moved: GraphValue, place: Place, phase: str, **facts: Any) -> None:
+        self.moved_at.append(At(moved, self.around.calls))
         self.collectives.append(
             Collective(
                 kind=kind,
@@ -432,44 +403,41 @@ class PropagatedReading(Walker):
         )
 
     def _collective(self, op: MlirOperation) -> None:
-        """A collective that Shardy put in.
-
-        The same again in one block is none, as the partitioner makes it once; a TPU's makes both, for later passes to
-        join.
-        """
+        """A collective that Shardy put in. The same again in one block is none, as the partitioner makes it once; a
+        TPU's makes both, for later passes to join."""
         kind, attribute = op.kind, COLLECTIVES[op.name]
-        first_operand = self.again.get(op.operands[0], op.operands[0])
-        key = op.name, first_operand, op.attributes["out_sharding"], op.attributes[attribute] if attribute else None
-        (result_value,) = op.results
-        first = self.made.setdefault(key, result_value)
-        if first is not result_value and not self.on_tpu:
-            self.again[result_value] = first
+        source, result = op.operands[0], op.result
+        over = attribute and op.attributes[attribute]
+        key = op.name, self.again.get(source, source), op.attributes["out_sharding"], over
+        first = self.made.setdefault(key, result)
+        if first is not result and not self.on_tpu:
+            self.again[result] = first
             return
         after = spec_of(op.attributes["out_sharding"])
-        shape, dtype = result_value.shape, result_value.dtype
-        before = self._before(op, after, len(shape))
+        before = Spec.of(self.graph.cut(source, self.around.manual), len(source.shape))
         if attribute:
             spans = self._sums(op, moved_axes(op, attribute))
         else:
             axes = (a for a in (*before.axes, *after.axes) if isinstance(a, str))
             spans = [tuple(dict.fromkeys(axes))]
-        result = shard_shape(shape, after, self.mesh)
-        size = itemsize(dtype)
-        operand = "" if self.brief else self._operand(op.operands[0])
+        operand = "" if self.brief else self._operand(source)
         place = self._used_at(op) if operand else self.place(op)
         stands_in = self._phase(op, place)
-        joined = first is not result_value
-        details = {} if self.brief else self._details(op, kind, before, after, tuple(spans), stands_in, joined)
+        details = {}
+        if not self.brief:
+            details = {"before": before, "after": after, "array": result.shape}
+            details |= self._stands(op, tuple(spans), stands_in, first is not result)
         for axes in spans:
             self._add(
                 kind,
+                source,
                 place,
                 stands_in,
                 axes=axes,
-                dtype=dtype,
-                shape=result,
-                operand_bytes=math.prod(shard_shape(shape, before, self.mesh)) * size,
-                result_bytes=math.prod(result) * size,
+                dtype=result.dtype,
+                shape=self._shard_of(result),
+                operand_bytes=self._bytes_of(source),
+                result_bytes=self._bytes_of(result),
                 operand=operand,
                 group_size=axes_size(axes, self.mesh),
                 **details,
@@ -490,6 +458,7 @@ class PropagatedReading(Walker):
             size = math.prod(part) * itemsize(value.dtype)
             self._add(
                 "all-gather",
+                value,
                 place,
                 self._phase(op, place),
                 axes=axes,
@@ -505,39 +474,20 @@ class PropagatedReading(Walker):
                 read_by=("reduce",),
             )
 
-    def _details(
-        self,
-        op: MlirOperation,
-        kind: str,
-        before: Spec,
-        after: Spec,
-        spans: tuple[tuple[Axis, ...], ...],
-        phase: str,
-        joined: bool,
+    def _stands(
+        self, op: MlirOperation, spans: tuple[tuple[Axis, ...], ...], phase: str, joined: bool
     ) -> dict[str, Any]:
-        """What explains a collective: its value's sharding before and after, and between which operations it stands.
-
-        One that a later pass joins with the same before it (`joined`) moves nothing again.
-        """
+        """Between which operations a collective stands; one `joined` with the same before it moves nothing again."""
         stands = surroundings(self.graph, op, self.around.calls, self.around.manual, self._same)
-        moved = root_of(op), kind, spans, phase
+        moved = root_of(op), op.kind, spans, phase
         facts = ("asked",) if self.place(op).op == "sharding_constraint" else ()
-        facts += ("again",) if moved in self.moved and kind == "all-gather" and not joined else ()
+        facts += ("again",) if moved in self.moved and op.kind == "all-gather" and not joined else ()
         self.moved.add(moved)
-        return {
-            "before": self.graph.cut(op.operands[0], self.around.manual) or before,
-            "after": after,
-            "array": op.results[0].shape,
-            "made_by": stands.made_by,
-            "read_by": stands.read_by,
-            "facts": stands.facts + facts,
-        }
+        return stands | {"facts": stands["facts"] + facts}
 
     def _sums(self, op: MlirOperation, axes: tuple[Axis, ...]) -> list[tuple[Axis, ...]]:
-        """The axes of each all-reduce that the partitioner makes of one sum over several axes.
-
-        It makes one for each dimension that is summed over and cut, the last dimension's first; a TPU's makes one.
-        """
+        """The axes of each all-reduce that the partitioner makes of one sum over several axes. It makes one for each
+        dimension that is summed over and cut, the last dimension's first; a TPU's makes one."""
         maker = op.operands[0].maker
         if op.name != "sdy.all_reduce" or len(axes) < 2 or maker is None:
             return [axes]
@@ -549,9 +499,7 @@ class PropagatedReading(Walker):
         return [axes]
 
     def _used_at(self, op: MlirOperation) -> Place:
-        """Where the result is used, for a collective on an argument's way in: its own line is only where a scan
-        starts.
-        """
+        """Where the result is used, for a collective on an argument's way in: its own line is where a scan starts."""
         own, (value,) = self.place(op), op.results
         for _ in range(8):
             if not value.uses:
@@ -569,19 +517,6 @@ class PropagatedReading(Walker):
                 used = self.place(user)
                 return used if used.frame else own
         return own
-
-    def _before(self, op: MlirOperation, after: Spec, rank: int) -> Spec:
-        """The operand's spec: the result's, undone."""
-        dims = list(Spec.of(after, rank).dims)
-        if op.name == "sdy.all_gather":
-            for i, axes in enumerate(axis_lists(str(op.attributes["gathering_axes"]))):
-                dims[i] = (*dims[i], *axes)
-        elif op.name == "sdy.reduce_scatter":
-            for i, axes in enumerate(axis_lists(str(op.attributes["reduce_scatter_axes"]))):
-                dims[i] = dims[i][: len(dims[i]) - len(axes)]
-        elif op.name == "sdy.collective_permute":
-            return self.graph.cut(op.operands[0], self.around.manual) or after
-        return Spec(tuple(dims))
 
     def _shard_of(self, value: GraphValue) -> tuple[int, ...]:
         """One device's shape; what has no sharding is whole on every device."""
@@ -613,12 +548,8 @@ class PropagatedReading(Walker):
     def outputs(self) -> tuple[Spec, ...]:
         outputs, specs = self.traced.outputs, []
         entries = attributes_of(self.graph.functions["main"], "res_attrs", len(outputs))
-        by_sharding: dict[tuple[Any, int], Spec] = {}  # most arrays are sharded as others are
         for output, entry in zip(outputs, entries, strict=True):
-            sharding = entry.get("sdy.sharding")
-            key = sharding, len(output.shape)
-            if key not in by_sharding:
-                spec = Spec.of(None if sharding is None else spec_of(sharding), key[1])
-                by_sharding[key] = spec.with_dims(spec.dims[: key[1]])  # a PRNG key has a hidden dimension
-            specs.append(by_sharding[key])
+            rank, sharding = len(output.shape), entry.get("sdy.sharding")
+            spec = Spec.of(None if sharding is None else spec_of(sharding), rank)
+            specs.append(spec.with_dims(spec.dims[:rank]))  # a PRNG key has a hidden dimension
         return tuple(specs)

@@ -37,18 +37,11 @@ from shardviz.notation.sdy import axis as sdy_axis
 from shardviz.notation.sdy import axis_lists
 from shardviz.notation.spec import Axis, axis_part
 from shardviz.notation.tiling import merge
-from shardviz.program.lower import sdy_spec
-from shardviz.program.module import spec_of
+from shardviz.program.graph import COLLECTIVES, kind_of
+from shardviz.program.module import sdy_spec, spec_of
 
 _PIPELINE = "builtin.module(func.func(sdy-reshard-to-collectives,canonicalize))"
-_KINDS = {
-    "sdy.all_slice": ("slice", "slicing_axes"),
-    "sdy.all_gather": ("all-gather", "gathering_axes"),
-    "sdy.all_to_all": ("all-to-all", "params"),
-    "sdy.collective_permute": ("collective-permute", ""),
-    "sdy.reduce_scatter": ("reduce-scatter", "reduce_scatter_axes"),
-    "sdy.all_reduce": ("all-reduce", "reduction_axes"),
-}
+_AXES = COLLECTIVES | {"sdy.all_slice": "slicing_axes"}
 
 
 def moves(shape: Sequence[int], before: Any, after: Any, mesh: Any = None) -> Moves:
@@ -93,7 +86,7 @@ def _shardys(before: Layout, after: Layout) -> tuple[MoveStep, ...] | None:
             return None
         *_, main = module.body.operations
         *operations, _ = (op.operation for op in main.regions[0].blocks[0].operations)
-        if any(op.name not in _KINDS for op in operations):
+        if any(op.name not in _AXES for op in operations):
             return None
         return tuple(_read(operations, before, after))
 
@@ -144,7 +137,8 @@ def _read(operations: list[Any], before: Layout, after: Layout) -> Iterator[Move
     """Shardy's operations as steps."""
     here = before
     for op in operations:
-        kind, attribute = _KINDS[op.name]
+        attribute = _AXES[op.name]
+        kind = "slice" if attribute == "slicing_axes" else kind_of(op.name)
         out = op.attributes["out_sharding"]
         spec = replace(spec_of(out), unreduced=after.unreduced, unreduced_kind=before.unreduced_kind)
         mesh = after.mesh if "@after" in str(out) else before.mesh

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from shardviz import _jax
-from shardviz.graph import Block
 from shardviz.graph import GraphValue as Array
 from shardviz.layouts import itemsize
 from shardviz.layouts.uneven import shard_shape
@@ -25,7 +24,7 @@ from shardviz.notation import Axis, Spec
 from shardviz.notation.spec import axis_size
 from shardviz.program.graph import MlirGraph, MlirOperation, cut_of
 from shardviz.program.lower import Lowered
-from shardviz.program.module import Place, spec_of
+from shardviz.program.module import Place
 from shardviz.program.propagate import Propagated
 from shardviz.program.stablehlo import Walker
 from shardviz.program.trace import Traced
@@ -42,34 +41,21 @@ _KEPT = {"forward": "kept", "update": "outside", "argument": "argument", "carrie
 
 @dataclass(eq=False, slots=True)
 class _MadeAt:
-    """Where a value was made.
+    """Where a value was made."""
 
-    Attributes:
-        made: `forward`, `backward`, `rematerialised`, `update`, `argument`, `constant`; `carry` for what a loop hands
-            from one iteration to the next, `carried` if whole steps with both passes run inside the loop.
-        value: the MLIR value as it was made.
-        place: its line and name stack.
-        op: the operation that made it.
-        phase: for a constant, in which pass it was made.
-        name: an argument's name.
-        count: how often it is made in a step; None where not known.
-        layers: how many iterations of scans are stacked in it.
-        depth: how many leading dimensions of it are scans' iterations.
-        stacks: for a value that a scan's body writes into a stack: what it writes.
-        manual: the mesh axes of the `shard_map`s around, along which every device has its own.
-    """
-
+    # `forward`, `backward`, `rematerialised`, `update`, `argument`, `constant`; `carry` for what a loop hands from one
+    # iteration to the next, `carried` if whole steps with both passes run inside the loop
     made: str
-    value: Array
+    value: Array  # as it was made
     place: Place
     op: str = ""
-    phase: str = ""
-    name: str = ""
-    count: int | None = 1
-    layers: int | None = 1
-    depth: int = 0
-    stacks: _MadeAt | None = None
-    manual: tuple[Axis, ...] = ()
+    phase: str = ""  # for a constant, in which pass it was made
+    name: str = ""  # an argument's
+    count: int | None = 1  # how often it is made in a step; None where not known
+    layers: int | None = 1  # how many iterations of scans are stacked in it
+    depth: int = 0  # how many of its leading dimensions are scans' iterations
+    stacks: _MadeAt | None = None  # for a value that a scan's body writes into a stack: what it writes
+    manual: tuple[Axis, ...] = ()  # the mesh axes of the `shard_map`s around, along which every device has its own
 
 
 def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tuple[Residual, ...]:
@@ -77,8 +63,9 @@ def residuals(propagated: Propagated, lowered: Lowered, bound: PlanRecord) -> tu
     if not lowered.traced.differentiated:
         return ()
     with lowered.entered():
-        facts, origins = _known(lowered.traced), _ResidualWalk(lowered, propagated.graph)
-        return tuple(_row(o, kind, bound, facts) for o, kind in origins.rows())
+        facts, used = _known(lowered.traced), _ResidualWalk(lowered, propagated.graph).used
+        rows = ((origin, kind) for origin, kind in used.items() if kind != "constant" or origin.value.shape)
+        return tuple(_row(origin, kind, bound, facts) for origin, kind in rows)
 
 
 class _ResidualWalk(Walker):
@@ -92,12 +79,6 @@ class _ResidualWalk(Walker):
             self.origins[value] = _MadeAt("argument", value, Place("", None), name=argument.name)
         self.read(self.main)
 
-    def rows(self) -> Iterable[tuple[_MadeAt, str]]:
-        """What the backward pass uses, and how it comes to have it."""
-        for origin, kind in self.used.items():
-            if kind != "constant" or origin.value.shape:
-                yield origin, kind
-
     def _of(self, value: Array) -> _MadeAt:
         origin = self.origins.get(value)
         if origin is None:  # an index of a reduction's own region, say
@@ -105,29 +86,22 @@ class _ResidualWalk(Walker):
         return origin
 
     def visit(self, op: MlirOperation) -> None:
-        name = op.name
-        operands = [self._of(v) for v in op.operands]
+        name, operands = op.name, [self._of(v) for v in op.operands]
         if name in _MOVED:
-            self._set(op.results, operands)
-            return
+            return self._set(op.results, operands)
         if name in _CUT:
-            self._cut(op, operands[0])
-            return
-        place = self.place(op)
-        phase_here = phase(place.name_stack)
+            return self._cut(op, operands[0])
         if name in ("func.call", "sdy.named_computation"):
             with self.inside(op) as (block,):
                 self._set(block.arguments, operands)
-                returned = self.read(block)
-            self._set(op.results, map(self._of, returned))
-            return
+                return self._set(op.results, map(self._of, self.read(block)))
+        place = self.place(op)
+        phase_here = phase(place.name_stack)
         self._uses(operands, phase_here)
         if name == "stablehlo.while":
-            self._while(op, operands, phase_here, place)
-            return
+            return self._while(op, operands, phase_here, place)
         if name == "sdy.manual_computation":
-            self._manual(op, operands, place)
-            return
+            return self._manual(op, operands, place)
         constant = name in _MADE_HERE or (
             bool(operands)
             and operands[0].made == "constant"
@@ -144,6 +118,7 @@ class _ResidualWalk(Walker):
             with self.inside(op) as blocks:
                 for block in blocks:
                     self.read(block)
+        return None
 
     def _written(self, value: Array) -> _MadeAt:
         """What is written into a stack, before a dimension of size one was put in front of it."""
@@ -219,9 +194,6 @@ def _spec(origin: _MadeAt, bound: PlanRecord) -> Spec:
     """How a value is sharded as it was made; one without a sharding is whole on every device."""
     if origin.made == "argument":
         return bound.in_specs[origin.name]
-    owner = origin.value.owner
-    if not isinstance(owner, Block) and "sharding" in owner.native.attributes:  # a constraint's
-        return spec_of(owner.native.attributes["sharding"])
     return cut_of(origin.value.native) or Spec()
 
 

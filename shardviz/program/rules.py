@@ -255,16 +255,14 @@ def _fits(pattern: str, name: str) -> bool:
 
 def filter_text(filter: Any) -> str:
     """A filter in words that are the same on every run: no address of a function stands in them."""
-    if isinstance(filter, str):
-        return repr(filter)
-    if filter is ...:
-        return "..."
     if isinstance(filter, tuple | list):
         return "any of " + ", ".join(map(filter_text, filter))
-    if isinstance(filter, type):
-        return _qualified(filter)
     if _of_nnx(filter):
         return _nnx_text(filter, filter_text)
+    if (written := filter_code(filter)) is not None:
+        return written.removeprefix("sv.Rules.")
+    if isinstance(filter, type):
+        return filter.__qualname__
     code = getattr(filter, "__code__", None)
     if code is not None:
         name = getattr(filter, "__name__", "function")
@@ -285,18 +283,10 @@ def filter_code(filter: Any) -> str | None:
     if isinstance(filter, PathEndsWith):
         return f"sv.Rules.{filter!r}"
     if isinstance(filter, type):
-        return _qualified(filter) if _of_nnx_type(filter) else None
+        return f"nnx.{filter.__qualname__}" if filter.__module__.startswith("flax.nnx") else None
     if _of_nnx(filter):
         return _nnx_text(filter, filter_code)
     return None
-
-
-def _qualified(kind: type) -> str:
-    return f"nnx.{kind.__qualname__}" if _of_nnx_type(kind) else kind.__qualname__
-
-
-def _of_nnx_type(kind: type) -> bool:
-    return kind.__module__.startswith("flax.nnx")
 
 
 def _of_nnx(filter: Any) -> bool:

@@ -20,7 +20,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from jax.extend.mlir import ir
@@ -32,22 +32,26 @@ from shardviz.notation import Axis, DeviceMesh, Spec
 from shardviz.notation.bounds import MOST_DEVICES
 from shardviz.notation.spec import axes_size, axis_name
 from shardviz.program.graph import MlirGraph, MlirOperation
-from shardviz.program.lower import Lowered, sdy_spec
+from shardviz.program.lower import Lowered
 from shardviz.program.module import (
     ENDS,
     MESH,
     Place,
     attributes_of,
+    function_type,
     leave_out_constraints,
     main_of,
     mesh_in,
     place_of,
+    sdy_spec,
+    set_attributes,
     set_mesh,
     shardings_of,
     spec_of,
     verify,
 )
-from shardviz.program.propagate import PIPELINE, run_passes
+from shardviz.program.propagate import PIPELINE
+from shardviz.records.groups import grouped
 
 SCANNED, BATCHED, KEPT, WINDOW = "scanned", "batched", "kept", "window"
 
@@ -73,15 +77,28 @@ class Member(NamedTuple):
         return f"{self.path}:{self.dimension}"
 
 
-class Caught(NamedTuple):
-    """What is found out about a dimension by sharding it along an axis of its own."""
+@dataclass
+class Group:
+    """Dimensions that belong together, as found so far; the fields are those of `dimensions.Dimension`."""
 
-    members: set[Member]  # the dimensions of arguments and outputs to which the axis spreads
-    letters: Counter[str]  # those that einsums' results have at dimensions which caught it
+    members: set[Member]  # the dimensions of arguments and outputs to which an axis of their own spreads
+    letters: Counter[str] = field(default_factory=Counter)  # those that einsums' results have at these dimensions
     # where a collective moves what it cuts, or a `shard_map` takes whole what it cuts: a sequence meets itself where
     # queries meet keys, a scan takes slices of layers, a rotary embedding halves; most dimensions only want partial
     # sums added up
-    moved: set[str]
+    moved: set[str] = field(default_factory=set)
+    mapped: tuple[str, ...] = ()
+    stacked: bool = False
+    experts: bool = False
+    window: bool = False
+    of: str = ""
+    taken: tuple[str, ...] = ()
+
+    def take(self, other: Group) -> None:
+        """Puts another group's dimensions to its own."""
+        self.members |= other.members
+        self.letters += other.letters
+        self.moved |= other.moved
 
 
 class Opened:
@@ -112,14 +129,11 @@ class Opened:
     def begin(self) -> None:
         """Finds out what the `shard_map`s inside cut."""
         if self._whole:
-            module = self._seeded({})
-            run_passes(module, PIPELINE)
-            self._manual = {
-                Member(role, name, d): axes
-                for role, name, spec in self._specs(module)
-                for d, axes in enumerate(spec.dims)
-                if axes
-            }
+            _jax.run_passes(module := self._seeded({}), PIPELINE)
+            dims = (
+                (role, name, d, axes) for role, name, spec in self._specs(module) for d, axes in enumerate(spec.dims)
+            )
+            self._manual = {Member(role, name, d): axes for role, name, d, axes in dims if axes}
 
     def batches(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> Iterator[Sequence[Member]]:
         """Groups of seeds that can be tried together: a mesh with an axis for each must not grow too large."""
@@ -146,23 +160,21 @@ class Opened:
 
     def used_up(self, sizes: Mapping[Member, int]) -> dict[tuple[str, ...], set[Member]]:
         """Axes → the dimensions that they cut into single elements, where a `shard_map` or `pmap` says so."""
-        used: dict[tuple[str, ...], set[Member]] = {}
-        for member, axes in self._manual.items():
-            if axes_size(axes, self._mesh) == sizes[member] > 1:
-                used.setdefault(tuple(map(axis_name, axes)), set()).add(member)
-        return used
+        whole = (m for m, axes in self._manual.items() if axes_size(axes, self._mesh) == sizes[m] > 1)
+        used = grouped((tuple(map(axis_name, self._manual[m])), m) for m in whole)
+        return {axes: set(members) for axes, members in used.items()}
 
     def taken(self, members: Set[Member]) -> tuple[str, ...]:
         """The axes by which a `shard_map` takes most of these dimensions that any takes; nothing where none does."""
         cut = Counter(tuple(map(axis_name, self._manual[m])) for m in members if m in self._manual)
         return max(cut, key=lambda axes: (cut[axes], axes), default=())
 
-    def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Caught]:
+    def caught(self, seeds: Sequence[Member], sizes: Mapping[Member, int]) -> dict[Member, Group]:
         """What an axis of its size's smallest factor along each of these dimensions of arguments finds out."""
         axes = {seed: f"{_SEED}{number}" for number, seed in enumerate(seeds)}
         module = self._seeded(axes, [_smallest_factor(sizes[seed]) for seed in seeds])
-        run_passes(module, PIPELINE)
-        caught = {axis: Caught(set(), Counter(), set()) for axis in axes.values()}
+        _jax.run_passes(module, PIPELINE)
+        caught = {axis: Group({seed}) for seed, axis in axes.items()}
         for role, name, spec in self._specs(module):
             for d, axis in _seeds(spec):
                 caught[axis].members.add(Member(role, name, d))
@@ -205,19 +217,17 @@ class Opened:
         body = module.regions[0].blocks[0]
         set_mesh(module, body, DeviceMesh((*self._mesh.names, *axes.values()), (*self._mesh.sizes, *factors)))
         main, traced = main_of(module), self._lowered.traced
-        kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+        kind = function_type(main)
         cuts = {seed: (*self._manual.get(seed, ()), axis) for seed, axis in axes.items()}
-        for role, types, arrays in (
-            ("argument", kind.inputs, traced.arguments),
-            ("output", kind.results, traced.outputs),
-        ):
+        ends = ("argument", kind.inputs, traced.arguments), ("output", kind.results, traced.outputs)
+        for role, types, arrays in ends:
             entries = attributes_of(main, ENDS[role], len(types))
             for entry, of, array in zip(entries, types, arrays, strict=True):
                 rank = range(ir.RankedTensorType(of).rank)
                 spec = Spec(tuple(cuts.get(Member(role, array.name, d), ()) for d in rank))
                 entry["sdy.sharding"] = ir.Attribute.parse(f"#sdy.sharding<@{MESH}, {_open(spec)}>")
             if entries:
-                main.attributes[ENDS[role]] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
+                set_attributes(main, ENDS[role], entries)
         verify(module)
         return module
 
@@ -238,10 +248,8 @@ def _open(spec: Spec) -> str:
 
 def _line(place: Place) -> str:
     """`rotary, llama.py:40`."""
-    frame = place.frame
-    if frame is None:
-        return "a loop"
-    return f"{frame.function.rsplit('.', 1)[-1]}, {os.path.basename(frame.file)}:{frame.line}"
+    at = place.frame
+    return f"{at.function.rsplit('.', 1)[-1]}, {os.path.basename(at.file)}:{at.line}" if at else "a loop"
 
 
 _ENTERED = {"while": 1, "call": 0, "manual-computation": 0, "named-computation": 0}

@@ -38,11 +38,8 @@ class CallSignature:
     @property
     def arrays(self) -> dict[str, Any]:
         """Tree path → abstract array, or static value."""
-        return dict(zip(jax.tree.leaves(self._names), jax.tree.leaves((self.args, self.kwargs)), strict=True))
-
-    @property
-    def _names(self) -> Any:
-        return tree_of_names(self.fn, self.args, dict(self.kwargs))
+        names = tree_of_names(self.fn, self.args, dict(self.kwargs))
+        return dict(zip(jax.tree.leaves(names), jax.tree.leaves((self.args, self.kwargs)), strict=True))
 
     def __repr__(self) -> str:
         return "\n".join([f"call of {self.name}", *(f"  {name}: {short(x)}" for name, x in self.arrays.items())])

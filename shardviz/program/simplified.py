@@ -25,8 +25,10 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
 from shardviz import _jax
+from shardviz.program.graph import contraction_of
 from shardviz.program.lower import Lowered
 from shardviz.program.module import CONSTRAINT, items
+from shardviz.records.groups import grouped
 
 
 def simplified(lowered: Lowered) -> Lowered:
@@ -34,26 +36,19 @@ def simplified(lowered: Lowered) -> Lowered:
     module = lowered.module.operation.clone()
     placed = dict(zip(_jax.walk(module, CONSTRAINT), lowered.placed, strict=True)) if lowered.placed else {}
     simplifies = lowered.platform != "cpu"  # XLA's CPU compiler hands on to Shardy what it is given
-    reductions: list[ir.Operation] = []
-    broadcasts: list[ir.Operation] = []
-    dots: list[ir.Operation] = []
-    for op in _jax.walk(module):
-        if op.name.startswith("chlo.") and _RULE not in op.attributes and (rule := chlo_rule(op)) is not None:
-            op.attributes[_RULE] = rule
-        elif op.name == "stablehlo.broadcast_in_dim":
-            broadcasts.append(op)
-        elif simplifies and op.name == "stablehlo.reduce":
-            reductions.append(op)
-        elif simplifies and op.name == "stablehlo.dot_general":
-            dots.append(op)
-    for op in reductions:
+    by_name = grouped((op.name, op) for op in _jax.walk(module))
+    for name, operations in by_name.items():
+        for op in operations if name.startswith("chlo.") else ():
+            if _RULE not in op.attributes and (rule := chlo_rule(op)) is not None:
+                op.attributes[_RULE] = rule
+    for op in by_name.get("stablehlo.reduce", ()) if simplifies else ():
         _merge(op)
-    for op in broadcasts:
+    for op in by_name.get("stablehlo.broadcast_in_dim", ()):
         if _repeats_nothing(op):
             _reshape(op)
         elif simplifies:
             _without_ones(op)
-    for op in dots:
+    for op in by_name.get("stablehlo.dot_general", ()) if simplifies else ():
         _multiply(op, sums=lowered.platform == "tpu")
     for op in _jax.walk(module):
         for region in op.regions if op.name in _REORDERED else ():
@@ -67,10 +62,7 @@ _REORDERED = ("func.func", "stablehlo.while", "stablehlo.case", "sdy.manual_comp
 
 def _in_post_order(block: ir.Block) -> None:
     """Orders a block as XLA orders a computation that it hands to Shardy: what is returned last, each operation right
-    behind its operands, the first of them first.
-
-    Source: XLA's `HloComputation::MakeInstructionPostOrder`.
-    """
+    behind its operands, the first of them first. Source: XLA's `HloComputation::MakeInstructionPostOrder`."""
     operations = [op.operation for op in block.operations]
     place = {op: number for number, op in enumerate(operations)}
     needs = [[place[maker] for maker in map(_maker, _read(op)) if maker in place] for op in operations]
@@ -113,19 +105,19 @@ def _repeats_nothing(broadcast: ir.Operation) -> bool:
 
 
 def _reshape(broadcast: ir.Operation) -> None:
-    """Makes a broadcast that repeats nothing the reshape that it is, as XLA's simplifier does.
-
-    Shardy hands shardings on through reshapes before it does through broadcasts.
-    """
+    """Makes a broadcast that repeats nothing the reshape that it is, as XLA's simplifier does. Shardy hands shardings
+    on through reshapes before it does through broadcasts."""
     (result,) = broadcast.results
     attributes = {name: what for name, what in items(broadcast) if name != "broadcast_dimensions"}
+    result.replace_all_uses_with(_reshaped(broadcast, result.type, attributes))
+    broadcast.erase()
+
+
+def _reshaped(broadcast: ir.Operation, kind: ir.Type, attributes: dict[str, Any]) -> ir.Value:
+    """What a broadcast is given, of another shape."""
     at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
     operands = list(broadcast.operands)
-    new = ir.Operation.create(
-        "stablehlo.reshape", results=[result.type], operands=operands, attributes=attributes, **at
-    )
-    result.replace_all_uses_with(new.results[0])
-    broadcast.erase()
+    return ir.Operation.create("stablehlo.reshape", [kind], operands, attributes, **at).results[0]
 
 
 def _without_ones(broadcast: ir.Operation) -> None:
@@ -142,10 +134,7 @@ def _without_ones(broadcast: ir.Operation) -> None:
     if not isinstance(maker, ir.Block) and maker.name == "stablehlo.reshape" and maker.operands[0].type == narrow:
         broadcast.operands[0] = maker.operands[0]
     else:
-        at = {"loc": broadcast.location, "ip": ir.InsertionPoint(broadcast)}
-        broadcast.operands[0] = ir.Operation.create(
-            "stablehlo.reshape", results=[narrow], operands=[operand], **at
-        ).results[0]
+        broadcast.operands[0] = _reshaped(broadcast, narrow, {})
     broadcast.attributes["broadcast_dimensions"] = ir.DenseI64ArrayAttr.get([order[d] for d in kept])
 
 
@@ -154,15 +143,11 @@ _LONG = 64
 
 
 def _multiply(dot: ir.Operation, *, sums: bool) -> None:
-    """Makes a product that sums over nothing the multiplication that it is, as XLA's simplifier does.
-
-    With `sums` also one of which a factor has no dimension of its own, as `bsdn,dn->bsd`: a multiplication and its sum.
-    Of a batch of them it stays a product where the other factor's first own dimension and one of the summed are long;
-    and any of complex numbers, whose zero MLIR's bindings cannot write.
-    """
-    numbers = stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
-    batched = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
-    summed = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
+    """Makes a product that sums over nothing the multiplication that it is, as XLA's simplifier does. With `sums` also
+    one of which a factor has no dimension of its own, as `bsdn,dn->bsd`: a multiplication and its sum. Of a batch of
+    them it stays a product where the other factor's first own dimension and one of the summed are long; and any of
+    complex numbers, whose zero MLIR's bindings cannot write."""
+    summed, batched = contraction_of(dot)
     kinds = [ir.RankedTensorType(value.type) for value in dot.operands]
     own = [[d for d in range(kinds[n].rank) if d not in (*batched[n], *summed[n])] for n in (0, 1)]
     first = next((kinds[n].shape[d] for n in (0, 1) for d in own[n][:1]), 0)
@@ -191,7 +176,8 @@ def _multiply(dot: ir.Operation, *, sums: bool) -> None:
         product = stablehlo.multiply(*factors)
         if summed[0]:
             scalar = ir.RankedTensorType.get([], element)
-            zero = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, _zero(element)))
+            number = ir.IntegerAttr if isinstance(element, ir.IntegerType) else ir.FloatAttr
+            zero = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, number.get(element, 0)))
             summation = stablehlo.ReduceOp([result], [product], [zero], list(range(kept, len(shape))))
             block = summation.regions[0].blocks.append(scalar, scalar)
             with ir.InsertionPoint(block):
@@ -199,10 +185,6 @@ def _multiply(dot: ir.Operation, *, sums: bool) -> None:
             product = summation.results[0]
     dot.results[0].replace_all_uses_with(product)
     dot.erase()
-
-
-def _zero(kind: ir.Type) -> ir.Attribute:
-    return ir.IntegerAttr.get(kind, 0) if isinstance(kind, ir.IntegerType) else ir.FloatAttr.get(kind, 0.0)
 
 
 def _merge(outer: ir.Operation) -> None:
@@ -239,11 +221,8 @@ _OPAQUE = () if jax.__version_info__ >= (0, 12) else ("chlo.erf",)
 
 def chlo_rule(op: ir.Operation) -> ir.Attribute | None:
     """How an operation of the dialect CHLO hands shardings on: `square`, `erf`, `digamma` elementwise, and `top_k` but
-    for its last dimension; None for any other.
-
-    Shardy has no rule for them, and would take their operands and results for replicated. XLA rewrites them in
-    StableHLO before its own Shardy runs.
-    """
+    for its last dimension; None for any other. Shardy has no rule for them, and would take their operands and results
+    for replicated. XLA rewrites them in StableHLO before its own Shardy runs."""
     try:
         ins, outs = ([ir.RankedTensorType(v.type).shape for v in values] for values in (op.operands, op.results))
     except ValueError:

@@ -43,7 +43,7 @@ class Places:
         """`locations`: what is known of each source location, and as `places` by the place around it, filled as they
         are met; they are the same in all modules of a program."""
         self.locations = locations
-        self._by_place: dict[Place | None, dict[Any, Place]] = locations.setdefault("places", {})
+        self._places: dict[tuple[Place | None, Any], Place] = locations.setdefault("places", {})
 
     def __call__(self, op: MlirOperation, around: Place | None) -> Place:
         """An operation's line and name stack, inside of what stands at the place `around`."""
@@ -52,14 +52,11 @@ class Places:
         return op.place
 
     def at(self, location: Any, around: Place | None) -> Place:
-        here = self._by_place.get(around)
-        if here is None:
-            here = self._by_place[around] = {}
-        key = location.attr  # attributes hash by identity, locations do not
-        place = here.get(key)
-        if place is None:
-            place = here[key] = within(place_of(location, self.locations), around)
-        return place
+        """The line and name stack of a location."""
+        key = around, location.attr  # attributes hash by identity, locations do not
+        if key not in self._places:
+            self._places[key] = within(place_of(location, self.locations), around)
+        return self._places[key]
 
     def phase_at(self, operation: MlirOperation, place: Place | None) -> str:
         """The pass that an operation's name stack says."""
@@ -75,8 +72,7 @@ _NAMED = frozenset(("func.call", "sdy.manual_computation"))
 
 
 class Walker:
-    """One reading of a graph, with what stands around the operation that is visited, and how many loops were entered
-    whose trip count could not be found."""
+    """One reading of a graph, with what stands around the operation visited; counts loops of unknown trip count."""
 
     def __init__(self, graph: MlirGraph, locations: dict[Any, Any]):
         self.graph = graph

@@ -109,10 +109,8 @@ class Traced:
     @cached_property
     def self_partitioned(self) -> tuple[tuple[str, Frame | None], ...]:
         """The operations that say themselves how they are partitioned (`custom_partitioning`), with their lines."""
-        if self.closed is None:
-            return ()
         names = _jax.self_partitioned()
-        return tuple((name, first_frame(at)) for name, at in _jax.equations(self.closed.jaxpr) if name in names)
+        return tuple(each for each in self.operations if each[0] in names)
 
     @cached_property
     def operations(self) -> tuple[tuple[str, Frame | None], ...]:
@@ -321,21 +319,23 @@ def _what_happened(call: Call, error: BaseException, mesh: DeviceMesh | None) ->
     if text.endswith(":"):  # what it is about stands in the next paragraphs
         text = " ".join(" ".join((text, *more[:2])).split())
     under = f" on the mesh {mesh}" if mesh is not None and "mesh" in text.lower() else ""
-    return f"{call.name} raised {type(error).__name__}{where} while it was traced{under}: {text}{_advice(error)}"
+    advice = next((words for kind, words in _ADVICE if isinstance(error, kind)), "")
+    return f"{call.name} raised {type(error).__name__}{where} while it was traced{under}: {text}{advice}"
 
 
-def _advice(error: BaseException) -> str:
-    """What to do about Python that wants to know an array's value, which a trace does not have."""
-    kinds = jax.errors
-    if isinstance(error, kinds.TracerBoolConversionError):
-        return (
-            "\nIn place of Python's if, while, and, or: jnp.where, jax.lax.cond, jax.lax.while_loop; or if the value "
-            "is a setting, name its argument in static_argnums or static_argnames"
-        )
-    if isinstance(error, kinds.TracerArrayConversionError):
-        return "\nUse jax.numpy in place of numpy, or name the argument in static_argnums or static_argnames"
-    if isinstance(error, kinds.ConcretizationTypeError | kinds.TracerIntegerConversionError):
-        return (
-            "\nName the argument that it depends on in static_argnums or static_argnames, or leave its value an array"
-        )
-    return ""
+_ADVICE = (
+    (
+        jax.errors.TracerBoolConversionError,
+        "\nIn place of Python's if, while, and, or: jnp.where, jax.lax.cond, jax.lax.while_loop; or if the value is a "
+        "setting, name its argument in static_argnums or static_argnames",
+    ),
+    (
+        jax.errors.TracerArrayConversionError,
+        "\nUse jax.numpy in place of numpy, or name the argument in static_argnums or static_argnames",
+    ),
+    (
+        jax.errors.ConcretizationTypeError | jax.errors.TracerIntegerConversionError,
+        "\nName the argument that it depends on in static_argnums or static_argnames, or leave its value an array",
+    ),
+)
+"""What to do about Python that wants to know an array's value, which a trace does not have."""

@@ -145,8 +145,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Update:
-    """An output that is the new value of an argument (None: of an array that was not there), and whether it is sharded
-    so."""
+    """An output that is the new value of an argument (None: of a new array), and whether it is sharded so."""
 
     output: str
     argument: str | None
@@ -216,10 +215,8 @@ def spec_tree(tree: Any) -> Any:
     """A tree of specs with `Rules` for each `nnx.StateSharding`, and states and modules of specs as plain trees."""
 
     def leaf(x: Any) -> Any:
-        if _is_split(x):
-            return Rules(x.metadata)
-        if is_state_sharding(x):
-            return Rules(x)
+        if _says_state(x):
+            return Rules(x.metadata if _is_split(x) else x)
         if isinstance(x, getattr(sys.modules.get("flax.nnx"), "State", ())):
             return Attributes.nested({path: value for path, _, value in entries(x)})
         if is_object(x):
@@ -227,13 +224,16 @@ def spec_tree(tree: Any) -> Any:
             return views(state, 1, lambda _, __, value: value)[0]
         return x
 
-    stop = lambda x: x is None or is_object(x) or is_state_sharding(x) or _is_split(x)  # noqa: E731
-    return jax.tree.map(leaf, tree, is_leaf=stop)
+    return jax.tree.map(leaf, tree, is_leaf=lambda x: x is None or is_object(x) or _says_state(x))
 
 
 def _is_split(x: Any) -> bool:
     """Whether this is what `nnx.jit` gives to `jax.jit` in place of a StateSharding."""
     return type(x).__name__ == "NodeStates" and type(x).__module__.startswith("flax.nnx")
+
+
+def _says_state(x: Any) -> bool:
+    return _is_split(x) or is_state_sharding(x)
 
 
 def spec_meshes(tree: Any) -> Iterator[Any]:
@@ -242,8 +242,8 @@ def spec_meshes(tree: Any) -> Iterator[Any]:
         tree = tree.metadata
     if is_state_sharding(tree):
         tree = list(tree.shardings)
-    for x in jax.tree.leaves(tree, is_leaf=lambda x: x is not tree and (_is_split(x) or is_state_sharding(x))):
+    for x in jax.tree.leaves(tree, is_leaf=lambda x: x is not tree and _says_state(x)):
         if isinstance(x, NamedSharding):
             yield x.mesh
-        elif _is_split(x) or is_state_sharding(x):
+        elif _says_state(x):
             yield from spec_meshes(x)

@@ -22,8 +22,7 @@ from shardviz.records import Frame
 
 
 class Unforeseen(NamedTuple):
-    """An operation (HLO's kind) that communicates, as level `propagated` cannot tell: along which axes it reads
-    across."""
+    """An operation (HLO's kind) that communicates unseen by level `propagated`: along which axes it reads across."""
 
     op: str
     axes: tuple[Axis, ...]

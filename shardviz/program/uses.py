@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any
 
 from jax.extend.mlir import ir
 
@@ -17,16 +17,7 @@ from shardviz.graph import Block, GraphValue, Operation, Origins
 from shardviz.graph.uses import Reader, in_loop, is_invariant, maker, readers, root
 from shardviz.notation import Axis, Spec
 from shardviz.notation.sdy import axis_lists
-from shardviz.program.graph import MlirGraph, MlirOperation
-
-COLLECTIVES = {
-    "sdy.all_gather": "gathering_axes",
-    "sdy.all_reduce": "reduction_axes",
-    "sdy.reduce_scatter": "reduce_scatter_axes",
-    "sdy.all_to_all": "params",
-    "sdy.collective_permute": "",
-}
-"""Shardy's collectives, and the attribute with the axes of each."""
+from shardviz.program.graph import COLLECTIVES, MlirGraph, MlirOperation
 
 _RESHARDS = frozenset((*COLLECTIVES, "sdy.all_slice", "sdy.sharding_constraint", "sdy.reshard"))
 _PASSES = _RESHARDS | {"stablehlo.optimization_barrier", "stablehlo.convert"}
@@ -34,23 +25,16 @@ _SCALES = frozenset(("stablehlo.multiply", "stablehlo.divide"))
 _MOVES = _PASSES | {"stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim"}
 
 
-class Surroundings(NamedTuple):
-    """Between which operations a collective stands; the fields are those of `Collective`."""
-
-    made_by: str
-    read_by: tuple[str, ...]
-    facts: tuple[str, ...]
-
-
 def surroundings(
     graph: MlirGraph, op: MlirOperation, calls: Sequence[MlirOperation], manual: Sequence[Axis], origins: Origins
-) -> Surroundings:
-    """What makes a collective's operand and what reads its result, past other reshards."""
+) -> dict[str, Any]:
+    """What makes a collective's operand and what reads its result, past other reshards, as fields of `Collective`."""
     reads = list(readers(op.result, calls, _passes))
     facts = ["loop-invariant"] if is_invariant(op, origins, calls) else []
     if slicing := _slicing(op, reads):
         facts.append(slicing)
-    gathered = _dimensions(op)
+    lists = axis_lists(str(op.attributes["gathering_axes"])) if op.name == "sdy.all_gather" else ()
+    gathered = {d for d, axes in enumerate(lists) if axes}
     if gathered and reads and all(gathered <= _reduced(r.op) for r in reads):
         facts.append("reduced")
     if _is_undone(graph, op, manual):
@@ -59,7 +43,8 @@ def surroundings(
         facts.append("accumulated")
     read_by = ("return" if r.op is None else _short(r.op) for r in reads)
     origin = maker(op.operands[0], _passes)
-    return Surroundings("" if origin is None else _short(origin), tuple(dict.fromkeys(read_by)), tuple(facts))
+    made_by = "" if origin is None else _short(origin)
+    return {"made_by": made_by, "read_by": tuple(dict.fromkeys(read_by)), "facts": tuple(facts)}
 
 
 def _slicing(op: MlirOperation, reads: Sequence[Reader]) -> str:
@@ -92,13 +77,6 @@ def is_slice(user: Operation | Block) -> bool:
     return isinstance(user, MlirOperation) and user.name == "sdy.all_slice"
 
 
-def _dimensions(op: MlirOperation) -> set[int]:
-    """The dimensions that an all-gather puts together."""
-    if op.name != "sdy.all_gather":
-        return set()
-    return {d for d, axes in enumerate(axis_lists(str(op.attributes["gathering_axes"]))) if axes}
-
-
 def _reduced(op: MlirOperation | None) -> set[int]:
     """The dimensions that a reduction takes away; none for what is no reduction."""
     return set(ir.DenseI64ArrayAttr(op.attributes["dimensions"])) if op is not None and op.kind == "reduce" else set()
@@ -126,11 +104,10 @@ def _is_undone(graph: MlirGraph, op: MlirOperation, manual: Sequence[Axis]) -> b
 
 def _keeps_sums(op: MlirOperation) -> bool:
     """Whether a sum of what it gives is what it gives of the sum, if its other operands are alike everywhere."""
-    return op.name in _MOVES or (op.name in _SCALES and _is_filled(op.operands[1]))
-
-
-def _is_filled(value: GraphValue) -> bool:
-    return value.maker is not None and (value.maker.kind == "constant" or not value.maker.operands[0].shape)
+    if op.name in _MOVES:
+        return True
+    maker = op.operands[1].maker if op.name in _SCALES else None
+    return maker is not None and (maker.kind == "constant" or not maker.operands[0].shape)
 
 
 def _adds_to_a_total(reader: Reader) -> bool:

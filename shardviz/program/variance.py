@@ -85,9 +85,8 @@ def _results(equation: Any, infos: tuple[Any, ...]) -> Iterator[Unreplicated]:
     results = zip(body.outvars, reading.run(body, arguments), params["out_specs"], strict=True)
     for number, (var, value, spec) in enumerate(results):
         claimed = manual - {axis_name(a) for a in Spec.of(spec).axes}
-        for wrong in filter(
-            None, (sorted(value.axes & claimed - value.moved), sorted(value.axes & claimed & value.moved))
-        ):
+        differing = value.axes & claimed
+        for wrong in filter(None, (sorted(differing - value.moved), sorted(differing & value.moved))):
             summed = {axis: line for axis, line in value.sums if axis in wrong}
             shape = tuple(var.aval.shape)
             line = next(iter(summed.values())) if summed else value.source
@@ -242,7 +241,7 @@ def _union(values: Iterable[_Varying]) -> _Varying:
     """What follows for a result from all its operands."""
     several = list(values)
     sums = {axis: line for v in several for axis, line in v.sums}
-    axes, moved = (frozenset().union(*sets) for sets in ((v.axes for v in several), (v.moved for v in several)))
+    axes, moved = (frozenset().union(*(getattr(v, name) for v in several)) for name in ("axes", "moved"))
     return _Varying(axes, tuple(sums.items()), None, moved)
 
 

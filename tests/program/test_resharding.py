@@ -17,8 +17,7 @@ import shardviz as sv
 from shardviz import _jax
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.lower import sdy_spec
-from shardviz.program.module import spec_of
+from shardviz.program.module import sdy_spec, spec_of
 from shardviz.program.resharding import moves_between
 
 _MODULE = """

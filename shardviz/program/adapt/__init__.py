@@ -43,7 +43,8 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
     """A callable and its arguments (arrays, `ShapeDtypeStruct`s, numbers in pytrees, static values) as a `Call`;
     nothing is kept alive, allocated or run. `options` are those of `JitOptions`. Raises TraceError if `fn` is not
     callable, or a stage of `jax.jit`, or an argument is no array and not static."""
-    if isinstance(stage := nnx.unstaged(fn), _STAGES):
+    stage = getattr(fn, "_inner_obj", fn) if type(fn).__module__.startswith("flax.nnx") else fn  # of nnx.jit's
+    if isinstance(stage, _STAGES):
         raise TraceError(
             f"a jax.stages.{type(stage).__name__} is of one mesh and one set of shardings; give the function that "
             "jax.jit made it of, with its arguments"

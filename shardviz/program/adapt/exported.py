@@ -9,8 +9,7 @@ it has it read in a process of its own first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,9 +19,11 @@ from jax.extend.mlir import ir
 from shardviz import _jax
 from shardviz.errors import MeshError, ShardvizError, SpecError, TraceError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.notation.spec import DEVICE_MEMORY, PlacedSpec
+from shardviz.notation.spec import DEVICE_MEMORY, placed
 from shardviz.program.call import Brings, Call, JitOptions, Notes, abstract_tree, specs_of
+from shardviz.program.donations import is_donated
 from shardviz.program.module import (
+    ENDS,
     GROUPS,
     Place,
     argument_names,
@@ -38,6 +39,7 @@ from shardviz.program.module import (
     with_one_mesh,
     write_over,
 )
+from shardviz.program.signature import named_tree
 from shardviz.program.trace import Argument, Constraint, Traced
 from shardviz.records import Finding
 from shardviz.records.phases import is_differentiated
@@ -95,16 +97,43 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
         if complete(module, avals, kept, platform):
             module = _refined(name, _jax.bytecode(module.operation))
     with module.context, ir.Location.unknown():
-        module = with_one_mesh(module)
+        with_one_mesh(module)
         own = mesh_in(module)
         if exported_mesh is not None and own is not None and exported_mesh.shape == own.shape:
             own = exported_mesh  # of which more is known than the module tells
         if mesh is not None and own is not None and not set(own.names) <= set(mesh.names):
             write_over(module, own, mesh, name)
             own = mesh
-        reading = _ModuleWalk(module, exported, avals, out_avals)
-        traced = replace(reading.traced(names_of(exported.in_tree, kept, located)), mesh=own)
-        specs, out_specs = reading.specs()
+        constraints, axes, is_sized, differentiated = _inside(module, name)
+        called, results = names_of(exported.in_tree, kept, located), result_names(exported.out_tree)
+        ins = attributes_of(main_of(module), "arg_attrs", len(avals))
+        outs = attributes_of(main_of(module), "res_attrs", len(out_avals))
+        traced = Traced(
+            name,
+            tuple(
+                Argument(n, tuple(a.shape), str(a.dtype), is_donated(e))
+                for n, a, e in zip(called, avals, ins, strict=True)
+            ),
+            tuple(
+                Argument(n, tuple(a.shape), str(a.dtype), memory_kind=_memory(e))
+                for n, a, e in zip(results, out_avals, outs, strict=True)
+            ),
+            jax.tree.unflatten(exported.in_tree, called),
+            jax.tree.unflatten(exported.out_tree, results),
+            constraints,
+            (),
+            None,
+            differentiated,
+            own,
+            is_sized,
+            _jax.bytecode(module.operation),
+            keeps=(True,) * len(avals),
+        )
+        specs = tuple(
+            spec if (kind := _memory(e)) == DEVICE_MEMORY else placed(spec or Spec(), kind)
+            for spec, e in zip(_specs(ins, avals), ins, strict=True)
+        )
+        out_specs = _specs(outs, out_avals)
     brings = Brings(
         mesh or own or DeviceMesh(("device",), (1,)),
         specs if any(s is not None for s in specs) else (),
@@ -113,7 +142,7 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
     )
     args, kwargs = jax.tree.unflatten(exported.in_tree, [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals])
     notes = _notes(name, platforms, platforms[platform], int(exported.nr_devices))
-    traced_for = _TracedFor(traced, own, frozenset(reading.axes))
+    traced_for = _traced_for(traced, own, axes)
     return Call(None, args, kwargs, name, "exported", brings=brings, notes=notes, traced_for=traced_for)
 
 
@@ -172,39 +201,33 @@ def _sentence(error: BaseException) -> str:
     return sentence.splitlines()[0].strip()
 
 
-@dataclass(frozen=True)
-class _TracedFor:
-    """Gives the `Traced` for a mesh, if the module can stand on it."""
+def _traced_for(traced: Traced, own: DeviceMesh | None, axes: frozenset[str]) -> Callable[[DeviceMesh | None], Traced]:
+    """What gives the `Traced` for a mesh, if the module, which is on its own and names these axes, can stand on it."""
 
-    traced: Traced
-    mesh: DeviceMesh | None
-    axes: frozenset[str]
-
-    def __call__(self, mesh: DeviceMesh | None) -> Traced:
+    def traced_for(mesh: DeviceMesh | None) -> Traced:
         if mesh is None:
-            return self.traced
-        name = self.traced.name
-        if lost := sorted(self.axes - set(mesh.names)):
+            return traced
+        if lost := sorted(axes - set(mesh.names)):
             raise MeshError(
-                f"{name}: what is lowered already keeps its sharding constraints, which name the mesh "
+                f"{traced.name}: what is lowered already keeps its sharding constraints, which name the mesh "
                 f"{'axis' if len(lost) == 1 else 'axes'} {', '.join(map(repr, lost))}; the mesh {mesh} has none of "
-                f"that name. Keep the names of {self.mesh}, or explore the function itself"
+                f"that name. Keep the names of {own}, or explore the function itself"
             )
-        if self.traced.sized and self.mesh is not None and mesh.shape != self.mesh.shape:
+        if traced.sized and own is not None and mesh.shape != own.shape:
             raise MeshError(
-                f"{name}: the shard_map inside was lowered for the mesh {self.mesh} and holds the shapes of its "
+                f"{traced.name}: the shard_map inside was lowered for the mesh {own} and holds the shapes of its "
                 f"devices; for the mesh {mesh} explore the function itself"
             )
-        return self.traced
+        return traced
+
+    return traced_for
 
 
 def names_of(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -> list[str]:
     """A name for each flat argument, none twice: of its location (`located`, of those `kept`), or its tree path."""
     positional, keyword = jax.tree.unflatten(in_tree, list(range(in_tree.num_leaves)))
-    paths = jax.tree_util.tree_flatten_with_path(positional)[0]
-    trees = ["args" + jax.tree_util.keystr(path) for path, _ in paths]
-    for path, _ in jax.tree_util.tree_flatten_with_path(keyword)[0]:
-        trees.append(f"{path[0].key}{jax.tree_util.keystr(path[1:])}")
+    by_name = {name: named_tree(name, tree) for name, tree in keyword.items()}
+    trees = jax.tree.leaves((named_tree("args", positional), by_name))
     named = dict(zip(kept, located, strict=True))
     unique = [named.get(flat) or path for flat, path in enumerate(trees)]
     return unique if len(set(unique)) == len(unique) else trees
@@ -212,110 +235,50 @@ def names_of(in_tree: Any, kept: Sequence[int], located: Sequence[str | None]) -
 
 def result_names(out_tree: Any) -> list[str]:
     """The tree path of each flat result."""
-    tree = jax.tree.unflatten(out_tree, list(range(out_tree.num_leaves)))
-    return ["result" + jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    return jax.tree.leaves(named_tree("result", jax.tree.unflatten(out_tree, list(range(out_tree.num_leaves)))))
 
 
-class _ModuleWalk:
-    """What the module of an export says: constraints, axes, whether shapes of single devices are in it."""
-
-    def __init__(self, module: Any, exported: Any, avals: tuple[Any, ...], out_avals: tuple[Any, ...]):
-        self.module, self.exported, self.avals, self.out_avals = module, exported, avals, out_avals
-        self.constraints: list[Constraint] = []
-        self.axes: set[str] = set()
-        self.sized = False
-        self.gspmd = ""
-        self.main = main_of(module)
-        self.places: dict[Any, Place] = {}
-        for op in _jax.walk(module.operation):  # each function once, where a Walker would read it for each call
-            self._visit(op, place_of(op.location, self.places))
-        if self.gspmd:
-            raise TraceError(
-                f"{exported.fun_name} was lowered for GSPMD: it has the sharding {self.gspmd}, and none that Shardy "
-                "reads. Export it again with jax_use_shardy_partitioner=True, JAX's default"
-            )
-
-    def _visit(self, op: ir.Operation, place: Place) -> None:
-        name = op.name
-        if name == "sdy.manual_computation" or (
-            name == "stablehlo.custom_call" and call_target(op) == "SPMDFullToShardShape"
-        ):
-            self.sized = True
-        if name == "sdy.sharding_constraint":
-            spec = spec_of(op.attributes["sharding"])
+def _inside(module: Any, name: str) -> tuple[tuple[Constraint, ...], frozenset[str], bool, bool]:
+    """What a module says inside: its constraints, the mesh axes that it names, whether shapes of single devices are in
+    it, and whether a derivative is. Raises TraceError if it was lowered for GSPMD."""
+    constraints, texts, hlo, is_sized = list[Constraint](), list[str](), list[str](), False
+    main, places = main_of(module), dict[Any, Place]()
+    for op in _jax.walk(module.operation):  # each function once, where a Walker would read it for each call
+        place, target = place_of(op.location, places), call_target(op) if op.name == "stablehlo.custom_call" else ""
+        is_sized |= op.name == "sdy.manual_computation" or target == "SPMDFullToShardShape"
+        if op.name == "sdy.sharding_constraint":
             shape = tuple(ir.RankedTensorType(op.operands[0].type).shape)
-            self.constraints.append(Constraint(shape, spec, place.frame))
-        if name in ("sdy.mesh", "builtin.module"):
-            return
-        if name == "func.func":
-            for entry in (*attributes_of(op, "arg_attrs", 0), *attributes_of(op, "res_attrs", 0)):
-                if "sdy.sharding" not in entry:
-                    self._hlo(str(entry.get("mhlo.sharding", "")))
-                elif op != self.main:  # of the main function plans write them
-                    self.axes |= axis_names(str(entry["sdy.sharding"]))
-            return
-        for key, attribute in items(op):
-            text = str(attribute)
-            if "mhlo.sharding" in key:
-                self._hlo(text)
-            elif "#sdy" in text or GROUPS in text:
-                self.axes |= axis_names(text)
-
-    def _hlo(self, text: str) -> None:
-        if not _TRIVIAL.match(text.strip('"')):
-            self.gspmd = text.strip('"')
-
-    def traced(self, called: Sequence[str]) -> Traced:
-        exported = self.exported
-        attributes = attributes_of(self.main, "arg_attrs", len(called))
-        donated = [any(k in a for k in ("jax.buffer_donor", "tf.aliasing_output")) for a in attributes]
-        ins = tuple(
-            Argument(name, tuple(a.shape), str(a.dtype), gone)
-            for name, a, gone in zip(called, self.avals, donated, strict=True)
+            constraints.append(Constraint(shape, spec_of(op.attributes["sharding"]), place.frame))
+        if op.name == "func.func":
+            entries = [entry for which in ENDS.values() for entry in attributes_of(op, which, 0)]
+            hlo += [str(entry.get("mhlo.sharding", "")) for entry in entries if "sdy.sharding" not in entry]
+            if op != main:  # of the main function plans write them
+                texts += [str(entry["sdy.sharding"]) for entry in entries if "sdy.sharding" in entry]
+        elif op.name not in ("sdy.mesh", "builtin.module"):
+            for key, text in ((key, str(attribute)) for key, attribute in items(op)):
+                if "mhlo.sharding" in key:
+                    hlo.append(text)
+                elif "#sdy" in text or GROUPS in text:
+                    texts.append(text)
+    if gspmd := [text.strip('"') for text in hlo if not _TRIVIAL.match(text.strip('"'))]:
+        raise TraceError(
+            f"{name} was lowered for GSPMD: it has the sharding {gspmd[-1]}, and none that Shardy reads. Export it "
+            "again with jax_use_shardy_partitioner=True, JAX's default"
         )
-        results, kinds = result_names(exported.out_tree), self._memory("res_attrs", len(self.out_avals))
-        outs = tuple(
-            Argument(name, tuple(a.shape), str(a.dtype), memory_kind=kind)
-            for name, a, kind in zip(results, self.out_avals, kinds, strict=True)
-        )
-        return Traced(
-            exported.fun_name,
-            ins,
-            outs,
-            jax.tree.unflatten(exported.in_tree, called),
-            jax.tree.unflatten(exported.out_tree, [o.name for o in outs]),
-            tuple(self.constraints),
-            (),
-            None,
-            is_differentiated(place.name_stack for place in self.places.values()),
-            None,
-            self.sized,
-            _jax.bytecode(self.module.operation),
-            keeps=(True,) * len(ins),
-        )
+    axes = frozenset().union(*map(axis_names, texts))
+    return tuple(constraints), axes, is_sized, is_differentiated(place.name_stack for place in places.values())
 
-    def specs(self) -> tuple[tuple[Spec | None, ...], list[Spec | None]]:
-        """The shardings on the main function's arguments and results, in the ranks that JAX shows."""
 
-        def read(which: str, avals: Sequence[Any]) -> list[Spec | None]:
-            specs: list[Spec | None] = []
-            for entry, aval in zip(attributes_of(self.main, which, len(avals)), avals, strict=True):
-                sharding = entry.get("sdy.sharding")
-                spec = None if sharding is None else spec_of(sharding)
-                specs.append(None if spec is None else spec.with_dims(spec.dims[: len(aval.shape)]))
-            return specs
+def _specs(entries: Sequence[Mapping[str, Any]], avals: Sequence[Any]) -> list[Spec | None]:
+    """The shardings on the main function's arguments or results, in the ranks that JAX shows."""
+    specs = [spec_of(entry["sdy.sharding"]) if "sdy.sharding" in entry else None for entry in entries]
+    pairs = zip(specs, avals, strict=True)
+    return [spec and spec.with_dims(spec.dims[: len(aval.shape)]) for spec, aval in pairs]
 
-        ins = read("arg_attrs", self.avals)
-        for place, kind in enumerate(self._memory("arg_attrs", len(ins))):
-            if kind != DEVICE_MEMORY:
-                cut = ins[place] or Spec()
-                ins[place] = PlacedSpec(cut.dims, cut.unreduced, (), cut.unreduced_kind, kind)
-        return tuple(ins), read("res_attrs", self.out_avals)
 
-    def _memory(self, which: str, count: int) -> list[str]:
-        """The memory that each argument or result of the main function is in."""
-        kinds = (a.get("mhlo.memory_kind") for a in attributes_of(self.main, which, count))
-        return [DEVICE_MEMORY if kind is None else ir.StringAttr(kind).value for kind in kinds]
+def _memory(entry: Mapping[str, Any]) -> str:
+    """The memory that an argument or result of the main function is in."""
+    return ir.StringAttr(entry["mhlo.memory_kind"]).value if "mhlo.memory_kind" in entry else DEVICE_MEMORY
 
 
 _AT_LEAST = re.compile(r"Expected value >= (\d+) for dimension variable '(\w+)'")

@@ -18,9 +18,18 @@ import jax
 import numpy as np
 
 from shardviz import _jax
-from shardviz.errors import TraceError
 from shardviz.notation import DeviceMesh, Spec
-from shardviz.program.call import Brings, Call, JitOptions, abstract, name_of, own_specs, specs_of, without_shardings
+from shardviz.program.call import (
+    Brings,
+    Call,
+    JitOptions,
+    abstract,
+    jitted,
+    name_of,
+    own_specs,
+    specs_of,
+    without_shardings,
+)
 from shardviz.program.prefixes import expand
 from shardviz.program.signature import tree_of_names
 
@@ -40,12 +49,9 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
         args, kwargs = abstract(fn, args, kwargs, options)
         return Call(fn, args, kwargs, name, "jit", options)
     args, kwargs = abstract(plain, args, kwargs, options)
-    try:
-        jitted = jax.jit(plain, keep_unused=True, **options.given())
-    except (TypeError, ValueError) as error:
-        raise TraceError(f"{name}: {error}") from error
+    fn = jitted(plain, name, options)
     mapped, own = _jax.shard_map_mesh(plain)
-    call = Call(jitted, args, kwargs, name, "shard_map" if mapped else kind, options)
+    call = Call(fn, args, kwargs, name, "shard_map" if mapped else kind, options)
     call = replace(call, keeps_unused=wrapped is not None and wrapped.keep_unused)
     brings = _brings(wrapped, call)
     if own is not None and brings.mesh is None:

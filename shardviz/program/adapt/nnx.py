@@ -27,6 +27,7 @@ from shardviz.program.call import (
     Call,
     JitOptions,
     abstract_tree,
+    jitted,
     name_of,
     own_specs,
     readable,
@@ -70,23 +71,10 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
     brings, pinned = _brings(name, asked, lifted)
     asked = replace(asked, args=())  # or the function would keep a model alive
     pure = pure_function(asked, lifted, _donated(asked.fn, options), pinned)
-    try:
-        jitted = jax.jit(pure, keep_unused=True, **options.given())
-    except (TypeError, ValueError) as error:
-        raise TraceError(f"{name}: {error}") from error
     positional, keyword = map(without_shardings, lifted.pure)
     kind = "state" if lifted.states and not asked.by_nnx else "nnx"
-    call = Call(jitted, positional, keyword, name, kind, options, brings, leaves=lifted.leaves)
+    call = Call(jitted(pure, name, options), positional, keyword, name, kind, options, brings, leaves=lifted.leaves)
     return replace(call, places=lifted.places)
-
-
-def unstaged(fn: Any) -> Any:
-    """The stage of `jax.jit` in a stage of `nnx.jit`; anything else as it is."""
-    if type(fn).__module__.startswith("flax.nnx") and isinstance(
-        inner := getattr(fn, "_inner_obj", None), jax.stages.Traced | jax.stages.Lowered | jax.stages.Compiled
-    ):
-        return inner
-    return fn
 
 
 def _unwrapped(fn: Any, args: tuple[Any, ...]) -> Given | None:
@@ -236,7 +224,8 @@ class Lifted:
     """Arguments whose objects are split into arrays."""
 
     pure: tuple[tuple[Any, ...], dict[str, Any]]  # (positional, keyword) ones without objects
-    leaves: tuple[Leaf, ...]  # every array among the dynamic ones, in flat order; their names are empty
+    arrays: list[Any]  # every abstract array among the dynamic ones, in flat order
+    leaves: tuple[Leaf, ...]  # the same as filters see them; their names are empty
     places: ArrayPlaces  # where each stands: what is given twice stands at two places
     # of each dynamic argument its structure down to objects, and which of its leaves are objects
     trees: dict[int | str, tuple[Any, tuple[bool, ...]]]
@@ -290,20 +279,19 @@ class Lifted:
                     at.append(named := replace(leaf, name=name))
                     home[id(named)] = leaf
             arguments[key], places[key] = treedef.unflatten(own), treedef.unflatten(at)
-        positional = tuple(arguments[i] for i in range(len(under.args)) if i in arguments)
-        keyword = {k: arguments[k] for k in kwargs if k in arguments}
-        every = tuple(jax.tree.leaves((positional, keyword)))
+
+        def ordered(by_key: dict[Any, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            positional = tuple(by_key[i] for i in range(len(under.args)) if i in by_key)
+            return positional, {k: by_key[k] for k in kwargs if k in by_key}
+
+        every, standing_at = tuple(jax.tree.leaves(ordered(arguments))), ordered(places)
         numbers = {id(leaf): i for i, leaf in enumerate(every)}
-        standing_at = (
-            tuple(places[i] for i in range(len(under.args)) if i in places),
-            {k: places[k] for k in keyword},
-        )
+        numbers_there = tuple(numbers[id(home[id(leaf)])] for leaf in jax.tree.leaves(standing_at))
         return cls(
-            pure=(tuple(pure[i] for i in range(len(under.args))), {k: pure[k] for k in kwargs}),
+            pure=ordered(pure),
+            arrays=jax.tree.leaves(ordered({k: pure[k] for k in flat})),
             leaves=every,
-            places=ArrayPlaces(
-                standing_at, tuple(numbers[id(home[id(leaf)])] for leaf in jax.tree.leaves(standing_at))
-            ),
+            places=ArrayPlaces(standing_at, numbers_there),
             trees=trees,
             graphdef=graphdef,
             treedef=jax.tree.structure(state),
@@ -311,12 +299,6 @@ class Lifted:
             states=all(isinstance(x, load().State) for _, x in owned),
             numbers={path: numbers[id(leaf)] for path, leaf in objects.items()},
         )
-
-    @property
-    def arrays(self) -> list[Any]:
-        """The abstract array of every leaf."""
-        dynamic = tuple(a for i, a in enumerate(self.pure[0]) if i in self.trees)
-        return jax.tree.leaves((dynamic, {k: v for k, v in self.pure[1].items() if k in self.trees}))
 
     def merged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any, dict[Path, Any]]:
         """(arguments, keyword arguments, objects, arrays by path) from pure arguments, while they are traced."""
@@ -375,17 +357,13 @@ def _updates(
     updates = []
     for path, _, value in entries(state):
         number = lifted.numbers.get(path)
-        kept = number is not None and (
-            lifted.roots[path[0]] in donated or (under.graph and pinned[number])  # pyright: ignore
-        )
-        if kept or number is None or before[path] is not value:
+        if number is None:
             near = next((i for p, i in lifted.numbers.items() if p[0] == path[0]), None)
-            place = (
-                ResultPlace(number, follows=pinned[number])
-                if number is not None
-                else ResultPlace(near, lifted.leaves[near].path if near is not None else (), path[1:])
-            )
-            updates.append((place, value))
+            updates.append((ResultPlace(near, () if near is None else lifted.leaves[near].path, path[1:]), value))
+            continue
+        kept = lifted.roots[path[0]] in donated or (under.graph and pinned[number])  # pyright: ignore
+        if kept or before[path] is not value:
+            updates.append((ResultPlace(number, follows=pinned[number]), value))
     return updates
 
 
@@ -401,8 +379,7 @@ def specs_by(what: str, prefix: Any, leaves: Any) -> tuple[tuple[Spec | None, ..
 
 
 def made(argument: Any) -> Any:
-    """What a function without parameters makes, abstract; any other argument as it is. Raises TraceError with what the
-    function raised as its cause."""
+    """What a function without parameters makes, abstract; else the argument. TraceError if it raises."""
     if not inspect.isfunction(argument) and not isinstance(argument, functools.partial):
         return argument
     try:
