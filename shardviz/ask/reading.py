@@ -16,7 +16,6 @@ from shardviz import compiler, diagnose, processes
 from shardviz.ask import rows
 from shardviz.ask.targeting import CompileTarget
 from shardviz.judge.report import Report
-from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.call import Call
 from shardviz.program.lower import Lowered
 from shardviz.program.trace import Argument
@@ -122,8 +121,7 @@ def _outputs(outputs: Sequence[Argument], before: compiler.Module, bound: PlanRe
         spec, shard = compiler.cut(text, shape.dims, bound.mesh)
         if len(shape.dims) > rank:  # a PRNG key, whose last dimension JAX does not show
             spec, shard = spec and spec.with_dims(spec.dims[:rank]), shard and shard[:rank]
-        kind = bound.out_memory.get(output.name, DEVICE_MEMORY)
-        values.append(rows.value(output.name, output.shape, output.dtype, spec, shard, memory_kind=kind, hlo=text))
+        values.append(rows.value(output, spec, shard, bound.out_memory, sharding={"hlo": text}))
     return tuple(values)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib import metadata
+from typing import Any
 
 from shardviz import diagnose
 from shardviz.judge.report import Report
@@ -29,43 +30,34 @@ _MOST_LINES = 600
 
 
 def value(
-    name: str,
-    shape: tuple[int, ...],
-    dtype: str,
-    spec: Spec | None,
-    shard: tuple[int, ...] | None,
-    *,
-    donated: bool = False,
-    memory_kind: str = DEVICE_MEMORY,
-    unused: bool = False,
-    **notations: str,
+    array: Argument, spec: Spec | None, shard: tuple[int, ...] | None, memory: Mapping[str, str], **more: Any
 ) -> Value:
-    """An argument or an output; its spec is None where no PartitionSpec says it, one device's shape where that is not
-    known."""
-    if spec is not None:
-        notations = {"pspec": str(spec), **notations}
-    size = None if shard is None else math.prod(shard) * itemsize(dtype)
+    """An argument or an output; `spec` is None where no PartitionSpec says it, `shard` None where one device's shape is
+    not known. `memory`: tree path → memory kind of what does not lie in the device's own."""
+    written = {} if spec is None else {"pspec": str(spec)}
     return Value(
-        name=name,
-        shape=shape,
-        dtype=dtype,
+        name=array.name,
+        shape=array.shape,
+        dtype=array.dtype,
         spec=spec,
         shard_shape=shard,
-        bytes_per_device=size,
-        sharding=notations,
-        donated=donated,
-        memory_kind=memory_kind,
-        unused=unused,
+        bytes_per_device=None if shard is None else math.prod(shard) * itemsize(array.dtype),
+        sharding=written | more.pop("sharding"),
+        donated=array.donated,
+        memory_kind=memory.get(array.name, DEVICE_MEMORY),
+        scanned=array.scanned,
+        **more,
     )
 
 
 def arguments(lowered: Lowered, bound: PlanRecord) -> tuple[Value, ...]:
     """A row for each argument: what the plan says, which every level keeps."""
-    rows = zip(lowered.traced.arguments, lowered.unused, strict=True)
-    arrays = (
-        (a, bound.in_specs[a.name], bound.in_memory.get(a.name, DEVICE_MEMORY), unused, False) for a, unused in rows
-    )
-    return _planned("arguments", lowered, bound.mesh, arrays)
+    of, rows = roles(lowered), []
+    for argument, unused in zip(lowered.traced.arguments, lowered.unused, strict=True):
+        use = Use(argument.name in of.optimizer, of.becomes.get(argument.name, ""))
+        more = {"unused": unused, "use": None if use == Use() else use}
+        rows.append(_planned(argument, bound.in_specs[argument.name], bound.mesh, bound.in_memory, **more))
+    return tuple(rows)
 
 
 def outputs(
@@ -73,42 +65,12 @@ def outputs(
 ) -> tuple[Value, ...]:
     """A row for each output, as Shardy has it; `gradients` are those that the backward pass makes."""
     rows = zip(lowered.traced.outputs, specs, strict=True)
-    memory = bound.out_memory
-    arrays = ((o, spec, memory.get(o.name, DEVICE_MEMORY), False, o.name in gradients) for o, spec in rows)
-    return _planned("outputs", lowered, bound.mesh, arrays)
+    return tuple(_planned(o, s, bound.mesh, bound.out_memory, gradient=o.name in gradients) for o, s in rows)
 
 
-def _planned(
-    which: str, lowered: Lowered, mesh: DeviceMesh, arrays: Iterable[tuple[Argument, Spec, str, bool, bool]]
-) -> tuple[Value, ...]:
-    """The rows, of which those that are as they were under the last plan are not made again; of each array its spec,
-    its memory, whether nothing needs it, whether it is a gradient."""
-    on, before = lowered.rows.get(which, (mesh, {}))
-    if on != mesh:
-        before = {}
-    values = []
-    for array, spec, memory, unused, gradient in arrays:
-        row = before.get(array.name)
-        if (
-            row is None
-            or (row.shape, row.dtype, row.donated) != (array.shape, array.dtype, array.donated)
-            or (row.spec, row.memory_kind, row.unused, row.gradient) != (spec, memory, unused, gradient)
-        ):
-            new = value(
-                *(array.name, array.shape, array.dtype, spec, shard_shape(array.shape, spec, mesh)),
-                donated=array.donated,
-                memory_kind=memory,
-                unused=unused,
-                sdy=f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>",
-            )
-            row = replace(new, gradient=gradient, scanned=array.scanned) if gradient or array.scanned else new
-            if which == "arguments":
-                of = roles(lowered)
-                use = Use(array.name in of.optimizer, of.becomes.get(array.name, ""))
-                row = replace(row, use=use) if use != Use() else row
-        values.append(row)
-    lowered.rows[which] = mesh, {row.name: row for row in values}
-    return tuple(values)
+def _planned(array: Argument, spec: Spec, mesh: DeviceMesh, memory: Mapping[str, str], **more: Any) -> Value:
+    notations = {"sdy": f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>"}
+    return value(array, spec, shard_shape(array.shape, spec, mesh), memory, sharding=notations, **more)
 
 
 def labelled(values: Sequence[Value]) -> tuple[Value, ...]:
