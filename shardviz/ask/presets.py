@@ -31,6 +31,7 @@ presets are ordered by the modelled step, which is *predicted* until the partiti
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -95,8 +96,7 @@ class Preset:
 
 class Presets(dict[str, Plan], Visible):
     """Name → plan, the shortest modelled step first where a target was given; `rows` has what was found of each, those
-    that are not offered last, with the reason. Several names may be one row, which has them as `also`.
-    """
+    that are not offered last, with the reason. Several names may be one row, which has them as `also`."""
 
     __repr__ = Visible.__repr__
 
@@ -155,194 +155,129 @@ def presets_of(
         raise ShardvizError("presets(mesh): a mesh with one axis or more is needed, such as {'data': 8, 'model': 8}")
     more = {"optimizer": roles.optimizer, "mesh": mesh, "roles": roles}
     subject = _Subject(arguments=arguments, dimensions=dimensions, **more)
-    for name, of in _ALL:  # each gives a plan, what it does, and promises; or None
-        preset = of(subject, Plan(mesh, edits={a.name: Spec() for a in arguments}))
-        if preset is not None:
-            plan, text, *promises = preset
-            by = Counter(tuple(map(str, axes)) for m, axes in plan.cuts if m.role == "argument" and axes)
-            cut = ", ".join(f"{plural(n, 'array dimension')} by {' and '.join(axes)}" for axes, n in by.items())
-            yield Preset(name=name, plan=plan, text=text, cut=cut or "nothing divides", promises=tuple(promises))
+    none = Plan(mesh, edits={a.name: Spec() for a in arguments})
+    every = (_by_batch, _by_products, _by_sequence, _by_experts, _in_two_ways)
+    for name, plan, text, promises in itertools.chain.from_iterable(of(subject, none) for of in every):
+        by = Counter(tuple(map(str, axes)) for m, axes in plan.cuts if m.role == "argument" and axes)
+        cut = ", ".join(f"{plural(n, 'array dimension')} by {' and '.join(axes)}" for axes, n in by.items())
+        yield Preset(name=name, plan=plan, text=text, cut=cut or "nothing divides", promises=tuple(promises))
 
 
-def _data(subject: _Subject, none: Plan) -> Any:
-    axes = subject.mesh.names
-    summed = "; gradients are all-reduced" if subject.roles.differentiated else ""
+_Made = Iterator[tuple[str, Plan, str, Sequence[Promise]]]
+"""Name, plan, what it does in a sentence, what that promises. Of several of one name the one is kept that moves the
+fewest bytes on this program."""
+
+
+def _by_batch(subject: _Subject, none: Plan) -> _Made:
+    """The batch sharded by all axes, and with it more and more of the state."""
+    roles, state, axes = subject.roles, subject.state, subject.mesh.names
+    copies, batch = subject.copies(none, axes), _batch(subject, axes)
+    summed = "; gradients are all-reduced" if roles.differentiated else ""
     cache = " and its cache are" if subject.cached else " is"
     text = f"parameters are replicated, and the batch{cache} sharded {_along(subject, axes)}{summed}"
-    return subject.copies(none, axes), text, _whole(subject.state), _batch(subject, axes)
-
-
-def _zero1(subject: _Subject, none: Plan) -> Any:
-    roles, axes = subject.roles, subject.mesh.names
-    if not roles.optimizer:
-        return None
-    whole = none.with_spec(dict.fromkeys(sorted(roles.gradients), Spec()), output=True)
-    plan = _state_cut(subject, subject.copies(whole, axes), axes, roles.optimizer)
-    text = (
-        "parameters and gradients are replicated and the optimizer state is sharded: each device updates its shard of "
-        "the parameters, which are then gathered (ZeRO-1)"
-    )
-    if not roles.gradients:
-        text = (
-            "parameters are replicated and the optimizer state is sharded: each device updates its shard of the "
-            "parameters, which are then gathered (ZeRO-1); gradients are sharded as that state, as in ZeRO-2, unless "
-            "the function keeps them replicated: jax.lax.with_sharding_constraint(grads, P())"
-        )
-    return plan, text, *_zero(subject, axes)
-
-
-def _zero2(subject: _Subject, none: Plan) -> Any:
-    roles, axes = subject.roles, subject.mesh.names
-    if not roles.optimizer and not roles.gradients:
-        return None
-    plan = _state_cut(subject, subject.copies(none, axes), axes, roles.optimizer, roles.gradients)
-    text = (
-        "parameters are replicated, optimizer state and gradients are sharded: each device updates its shard of the "
-        "parameters, which are then gathered (ZeRO-2)"
-    )
-    gradients = [o for o in roles.outputs if o.name in roles.gradients]
-    return plan, text, *_zero(subject, axes), _sharded("gradients", gradients, axes)
-
-
-def _zero(subject: _Subject, axes: Sequence[str]) -> tuple[Promise, ...]:
-    """What both stages promise."""
-    optimizer = [a for a in subject.state if a.name in subject.roles.optimizer]
-    promises = _whole(subject.parameters), _batch(subject, axes), _sharded("the optimizer state", optimizer, axes)
-    return promises
-
-
-def _fsdp(subject: _Subject, none: Plan) -> Any:
-    axes = subject.mesh.names
-    plan = _state_cut(subject, subject.copies(none, axes), axes)
-    what = "parameters and optimizer state" if subject.roles.differentiated else "parameters"
+    yield "data parallel", copies, text, (_whole(state), batch)
+    optimizer = _sharded("the optimizer state", [a for a in state if a.name in roles.optimizer], axes)
+    updates = "each device updates its shard of the parameters, which are then gathered"
+    if roles.optimizer:
+        whole = none.with_spec(dict.fromkeys(sorted(roles.gradients), Spec()), output=True)
+        text = f"parameters and gradients are replicated and the optimizer state is sharded: {updates} (ZeRO-1)"
+        if not roles.gradients:
+            text = (
+                f"parameters are replicated and the optimizer state is sharded: {updates} (ZeRO-1); gradients are "
+                "sharded as that state, as in ZeRO-2, unless the function keeps them replicated: "
+                "jax.lax.with_sharding_constraint(grads, P())"
+            )
+        plan = _state_cut(subject, subject.copies(whole, axes), axes, roles.optimizer)
+        yield "zero-1", plan, text, (_whole(subject.parameters), batch, optimizer)
+    if roles.optimizer or roles.gradients:
+        plan = _state_cut(subject, copies, axes, roles.optimizer, roles.gradients)
+        text = f"parameters are replicated, optimizer state and gradients are sharded: {updates} (ZeRO-2)"
+        gradients = _sharded("gradients", [o for o in roles.outputs if o.name in roles.gradients], axes)
+        yield "zero-2", plan, text, (_whole(subject.parameters), batch, optimizer, gradients)
+    what = "parameters and optimizer state" if roles.differentiated else "parameters"
     text = f"{what} are sharded over all devices, and gathered where they are used (ZeRO-3)"
-    return plan, text, _batch(subject, axes), _sharded(what, subject.state, axes)
+    yield "fsdp", _state_cut(subject, copies, axes), text, (batch, _sharded(what, state, axes))
 
 
-def _tensor(subject: _Subject, none: Plan) -> Any:
-    plan = _tensor_cut(subject, none)
-    text = (
-        f"{_products(subject, plan)}, by d_ff, heads and the like, and their partial sums all-reduced; the batch is "
-        "replicated"
-    )
-    return plan, text, _between(subject), _unsharded(subject.of("batch")), _multiplied(subject)
-
-
-def _data_tensor(subject: _Subject, none: Plan) -> Any:
+def _by_products(subject: _Subject, none: Plan) -> _Made:
+    """What lies between the layers' products sharded by the last axis, and the batch by the others."""
     *others, _ = subject.mesh.names
-    if not others or subject.roles.differentiated:
-        return None
-    plan = subject.copies(_tensor_cut(subject, none), others)
-    text = f"the batch is sharded {_along(subject, others)}, and {_products(subject, plan)}"
-    return plan, text, _batch(subject, others), _between(subject)
-
-
-def _fsdp_tensor(subject: _Subject, none: Plan) -> Any:
-    *others, _ = subject.mesh.names
+    tensor, between = _tensor_cut(subject, none), _between(subject)
+    text = f"{_products(subject, tensor)}, by d_ff, heads and the like, and their partial sums all-reduced"
+    whole = _unsharded(subject.of("batch"))
+    yield "tensor parallel", tensor, f"{text}; the batch is replicated", (between, whole, _multiplied(subject))
     if not others:
-        return None
-    plan = _state_cut(subject, subject.copies(_tensor_cut(subject, none), others), others)
+        return
+    both, batch = subject.copies(tensor, others), _batch(subject, others)
+    if not subject.roles.differentiated:
+        text = f"the batch is sharded {_along(subject, others)}, and {_products(subject, both)}"
+        yield "data + tensor parallel", both, text, (batch, between)
+    plan = _state_cut(subject, both, others)
     text = f"fsdp over {' and '.join(others)}, and {_products(subject, plan)}"
-    return plan, text, _batch(subject, others), _sharded("parameters", subject.state, others), _between(subject)
+    yield "fsdp + tensor parallel", plan, text, (batch, _sharded("parameters", subject.state, others), between)
 
 
-def _sequence(subject: _Subject, none: Plan) -> Any:
+def _by_sequence(subject: _Subject, none: Plan) -> _Made:
+    """The sequence, or a cache's, sharded by the last axis, and the batch by the others."""
     *others, last = subject.mesh.names
-    sequences = subject.of("sequence")
-    if not others or not sequences:
-        return None
-    plan = _cut(subject, subject.copies(none, others), sequences, (last,))
-    text = (
-        f"parameters are replicated, every sequence is sharded along {last} and the batch {_along(subject, others)} "
-        "(context parallel); attention gathers keys and values"
-    )
-    return plan, text, _whole(subject.state), _batch(subject, others), _every("sequence", sequences, last)
+    sequences, copies = subject.of("sequence"), subject.copies(none, others)
+    if others and sequences:
+        text = (
+            f"parameters are replicated, every sequence is sharded along {last} and the batch "
+            f"{_along(subject, others)} (context parallel); attention gathers keys and values"
+        )
+        promises = _whole(subject.state), _batch(subject, others), _every("sequence", sequences, last)
+        yield "sequence parallel", _cut(subject, copies, sequences, (last,)), text, promises
+    if subject.cached:
+        batch = f", and the batch {_along(subject, others)}" if others else ""
+        text = (
+            f"the cache is sharded along {last} by its sequence{batch}: each device attends to its own keys and "
+            f"values, and partial sums are all-reduced; parameters that no head has are sharded along {last} too"
+        )
+        promises = *([_batch(subject, others)] if others else ()), _every("cache's sequence", subject.cached, last)
+        plan = _tensor_cut(subject, _cut(subject, copies, subject.cached, (last,)))
+        yield "KV sequence parallel", plan, text, promises
 
 
-def _kv_sequence(subject: _Subject, none: Plan) -> Any:
+def _by_experts(subject: _Subject, none: Plan) -> _Made:
+    """The experts sharded by the last axis, and the batch by every axis, or by the others."""
     *others, last = subject.mesh.names
-    if not subject.cached:
-        return None
-    plan = _tensor_cut(subject, _cut(subject, subject.copies(none, others), subject.cached, (last,)))
-    batch = f", and the batch {_along(subject, others)}" if others else ""
-    text = (
-        f"the cache is sharded along {last} by its sequence{batch}: each device attends to its own keys and values, "
-        f"and partial sums are all-reduced; parameters that no head has are sharded along {last} too"
-    )
-    promises = [_batch(subject, others)] if others else []
-    return plan, text, *promises, _every("cache's sequence", subject.cached, last)
-
-
-def _expert(subject: _Subject, none: Plan) -> Any:
-    return _experts(subject, none, subject.mesh.names, "an all-to-all sends rows to their experts and back")
-
-
-def _expert_whole(subject: _Subject, none: Plan) -> Any:
-    *others, last = subject.mesh.names
-    return _experts(
-        subject, none, others, f"the batch is replicated along {last}, and the experts' results are all-reduced"
-    )
-
-
-def _experts(subject: _Subject, none: Plan, data: Sequence[str], how: str) -> Any:
     experts = [d for d in subject.dimensions if d.experts]
-    if not experts:
-        return None
-    plan = _cut(subject, subject.copies(none, data), experts, (subject.last,))
     which = ", ".join(f"dimension {d.arguments[0].dimension} of {d.arguments[0].path}" for d in experts if d.arguments)
-    text = f"experts are sharded along {subject.last} ({which}: each multiplies rows of its own); {how}"
-    return plan, text, _every("experts'", experts, subject.last)
+    for axes, how in (
+        (subject.mesh.names, "an all-to-all sends rows to their experts and back"),
+        (others, f"the batch is replicated along {last}, and the experts' results are all-reduced"),
+    ):
+        if experts:
+            text = f"experts are sharded along {last} ({which}: each multiplies rows of its own); {how}"
+            plan = _cut(subject, subject.copies(none, axes), experts, (last,))
+            yield "expert parallel", plan, text, (_every("experts'", experts, last),)
 
 
-def _two(subject: _Subject, none: Plan) -> Any:
+def _in_two_ways(subject: _Subject, none: Plan) -> _Made:
+    """Matrices sharded in both their dimensions; and copies of what is sharded by state and products."""
     *others, last = subject.mesh.names
-    through = subject.through
-    if not others or through is None:
-        return None
-    plan = _tensor_cut(subject, none)
-    plan = _cut(subject, subject.copies(plan, others[:-1]), [through], others[-1:])
-    dims = Counter(m.path for m, axes in plan.cuts if m.role == "argument" and set(axes) & {others[-1], last})
-    weights = subject.weights
-    both = sum(dims[a.name] > 1 for a in weights)
-    text = (
-        f"{both} of {len(weights)} matrices are sharded in two dimensions, along {others[-1]} and {last}, "
-        "and stay where they are: the activations are communicated, which pays where tokens are few"
-    )
-    return plan, text, _sharded("the matrices", weights, (others[-1], last), _MOST), _stay(weights)
-
-
-def _three(subject: _Subject, none: Plan) -> Any:
-    first, *middle, _ = [*subject.mesh.names, ""][: max(len(subject.mesh.names), 2)]
-    if not middle:
-        return None
-    plan = _state_cut(subject, subject.copies(_tensor_cut(subject, none), (first, *middle)), middle)
-    text = (
-        f"everything is replicated along {first}; within each replica fsdp over {' and '.join(middle)}, and "
-        f"{_products(subject, plan)}"
-    )
-    state = subject.state
-    return (
-        plan, text, _whole(state, {first}), _batch(subject, (first, *middle)),
-        _sharded("parameters", state, middle), _between(subject),
-    )  # fmt: skip
-
-
-_ALL: Sequence[tuple[str, Callable[[_Subject, Plan], Any]]] = (
-    ("data parallel", _data),
-    ("zero-1", _zero1),
-    ("zero-2", _zero2),
-    ("fsdp", _fsdp),
-    ("tensor parallel", _tensor),
-    ("data + tensor parallel", _data_tensor),
-    ("fsdp + tensor parallel", _fsdp_tensor),
-    ("sequence parallel", _sequence),
-    ("KV sequence parallel", _kv_sequence),
-    ("expert parallel", _expert),
-    ("expert parallel", _expert_whole),
-    ("2-D tensor parallel", _two),
-    ("data + fsdp + tensor parallel", _three),
-)
-"""Name → how it is made. Of several of one name the one is kept that moves the fewest bytes on this program."""
+    tensor = _tensor_cut(subject, none)
+    if others and subject.through is not None:
+        plan = _cut(subject, subject.copies(tensor, others[:-1]), [subject.through], others[-1:])
+        dims = Counter(m.path for m, axes in plan.cuts if m.role == "argument" and set(axes) & {others[-1], last})
+        weights = subject.weights
+        both = sum(dims[a.name] > 1 for a in weights)
+        text = (
+            f"{both} of {len(weights)} matrices are sharded in two dimensions, along {others[-1]} and {last}, "
+            "and stay where they are: the activations are communicated, which pays where tokens are few"
+        )
+        promises = _sharded("the matrices", weights, (others[-1], last), _MOST), _stay(weights)
+        yield "2-D tensor parallel", plan, text, promises
+    if len(others) > 1:
+        first, *middle = others
+        plan = _state_cut(subject, subject.copies(tensor, others), middle)
+        text = (
+            f"everything is replicated along {first}; within each replica fsdp over {' and '.join(middle)}, and "
+            f"{_products(subject, plan)}"
+        )
+        held = _whole(subject.state, {first}), _batch(subject, others), _sharded("parameters", subject.state, middle)
+        yield "data + fsdp + tensor parallel", plan, text, (*held, _between(subject))
 
 
 # Words, and what they promise.
@@ -610,8 +545,7 @@ def _order(row: Preset) -> tuple[bool, bool, float]:
 
 def rank(report: Report | None, cost: StepCost | None) -> tuple[bool, bool, float]:
     """The order of offers: what cannot be, and what does not fit, by an estimate too, comes last; then the shortest
-    step first, or without a time what moves least.
-    """
+    step first, or without a time what moves least."""
     if report is None:
         return True, True, 0.0
     if cost is None:

@@ -73,10 +73,7 @@ class CompileReading:
             target=self.resolved.text,
             cost=cost,
             diagnostics=diagnose.compiler_warnings(job.stderr, before, mesh, self._names)
-            + rows.notes(self.lowered, arguments, mesh)
-            + diagnose.unknown_loops(cost.unknown_loops)
-            + diagnose.unknown_flops(cost.work)
-            + diagnose.lowered_elsewhere(self.resolved.lowered_for.platform, self.lowered.platform)
+            + rows.notes(self.lowered, arguments, mesh, cost, self.resolved.lowered_for.platform)
             + diagnose.simulated(self.resolved.missing)
             + diagnose.without_options([o for o in self.bound.options if o not in self.options])
             + diagnose.unused_arguments(arguments),

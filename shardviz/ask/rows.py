@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib import metadata
@@ -22,7 +22,7 @@ from shardviz.program.lower import Lowered, sdy_spec
 from shardviz.program.roles import roles
 from shardviz.program.trace import Argument
 from shardviz.program.variance import unreplicated
-from shardviz.records import Alive, Collective, Finding, Frame, PlanRecord, Use, Value, Work
+from shardviz.records import Alive, Collective, Cost, Finding, Frame, PlanRecord, Use, Value, Work
 from shardviz.records.phases import phase
 from shardviz.records.source import assigned, module_of
 
@@ -60,12 +60,10 @@ def arguments(lowered: Lowered, bound: PlanRecord) -> tuple[Value, ...]:
     return tuple(rows)
 
 
-def outputs(
-    lowered: Lowered, specs: Sequence[Spec], bound: PlanRecord, gradients: Collection[str] = ()
-) -> tuple[Value, ...]:
-    """A row for each output, as Shardy has it; `gradients` are those that the backward pass makes."""
+def outputs(lowered: Lowered, specs: Sequence[Spec], bound: PlanRecord) -> tuple[Value, ...]:
+    """A row for each output, as Shardy has it."""
     rows = zip(lowered.traced.outputs, specs, strict=True)
-    return tuple(_planned(o, s, bound.mesh, bound.out_memory, gradient=o.name in gradients) for o, s in rows)
+    return tuple(_planned(output, spec, bound.mesh, bound.out_memory) for output, spec in rows)
 
 
 def _planned(array: Argument, spec: Spec, mesh: DeviceMesh, memory: Mapping[str, str], **more: Any) -> Value:
@@ -74,11 +72,8 @@ def _planned(array: Argument, spec: Spec, mesh: DeviceMesh, memory: Mapping[str,
 
 
 def labelled(values: Sequence[Value]) -> tuple[Value, ...]:
-    """The values, with the last one of each assignment in the source called by its variable.
-
-    Only on the way forward and in the update: what the backward pass makes at a line is not what the line assigns. What
-    a function of a library makes at the line that calls it is a step on the way there.
-    """
+    """The values, with the last one of each assignment in the source called by its variable, on the way forward and in
+    the update: what the backward pass, or a function of a library, makes at a line is not what the line assigns."""
     last: dict[tuple[Frame, str], int] = {}
     for i, value in enumerate(values):
         if value.source is not None and phase(value.name_stack) in ("forward", "update"):
@@ -128,8 +123,8 @@ def _with_pmap(values: Iterable[Value], mesh: DeviceMesh) -> tuple[Value, ...]:
     return tuple(rows)
 
 
-def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh) -> tuple[Finding, ...]:
-    """What there is to say of the program itself."""
+def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh, cost: Cost, platform: str) -> tuple[Finding, ...]:
+    """What there is to say of the program itself, asked about for a platform."""
     traced = lowered.traced
     findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks) + diagnose.mesh_asked(traced.asked)
     idle = [p.target for place, p in enumerate(traced.placed) if place not in lowered.placed]
@@ -137,6 +132,8 @@ def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh) -> tuple[Fi
     findings += diagnose.not_the_same(unreplicated(traced))
     findings += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)
     findings += diagnose.large_constants(traced.constants, rows, mesh.size)
-    return findings + diagnose.own_partitioning(
+    findings += diagnose.own_partitioning(
         traced.self_partitioned, answered=lowered.answered, unanswered=lowered.unanswered
     )
+    findings += diagnose.unknown_loops(cost.unknown_loops) + diagnose.unknown_flops(cost.work)
+    return findings + diagnose.lowered_elsewhere(platform, lowered.platform)

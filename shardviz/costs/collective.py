@@ -226,10 +226,15 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
             text = f"{numbers}; {plural(most, 'message')} {what}"
             terms.append(Term(bound, each * most / width, text, source, each * most))
 
+    def waits(seconds: float, hops: int, source: str) -> None:
+        if hops and seconds:
+            text = f"{plural(hops, 'hop')} x {format_seconds(seconds)}"
+            terms.append(Term("latency", hops * seconds, text, source))
+
     moved = sources != targets
     sources, targets = sources[moved], targets[moved]
-    part = f"{BOOK}, part 12" if chip.kind == "gpu" else f"{BOOK}, part 2, Question 5"
     if chip.kind == "gpu":
+        part = f"{BOOK}, part 12"
         domain = machine.nvlink_domains()
         away = domain[sources] != domain[targets]
         most = _most(sources[~away], targets[~away])
@@ -239,23 +244,21 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
             most = _most(domain[sources[away]], domain[targets[away]])
             passes("network", width, most, "out of an NVLink domain", part)
         latency = chip.network_hop_seconds if away.any() else chip.hop_seconds
-        if len(sources) and latency:
-            terms.append(Term("latency", latency, f"1 hop x {format_seconds(latency)}", chip.source("hop_seconds")))
-        return CollectiveStage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
-    away = machine.slices()[sources] != machine.slices()[targets]
-    load, hops = link_load(machine, sources, targets)
-    passes("ICI link", chip.needs("ici_link_bytes_per_s"), load, "on the busiest link", part)
-    beside = ~away & (machine.coords()[sources, :3] == machine.coords()[targets, :3]).all(axis=1)
-    if beside.any():
-        width = chip.core_link_bytes_per_s or chip.needs("hbm_bytes_per_s")
-        passes("chip", width, 1, "between the devices of a chip", chip.source("core_link_bytes_per_s"))
-    if away.any():
-        width = chip.needs("dcn_bytes_per_s") / chip.devices_per_chip
-        most = _most(sources[away], targets[away])
-        passes("DCN", width, most, "of a device to other slices", f"{BOOK}, part 5")
-    if hops and chip.hop_seconds:
-        text = f"{plural(hops, 'hop')} x {format_seconds(chip.hop_seconds)}"
-        terms.append(Term("latency", hops * chip.hop_seconds, text, f"{BOOK}, part 3"))
+        waits(latency, min(1, len(sources)), chip.source("hop_seconds"))
+    else:
+        away = machine.slices()[sources] != machine.slices()[targets]
+        load, hops = link_load(machine, sources, targets)
+        width = chip.needs("ici_link_bytes_per_s")
+        passes("ICI link", width, load, "on the busiest link", f"{BOOK}, part 2, Question 5")
+        beside = ~away & (machine.coords()[sources, :3] == machine.coords()[targets, :3]).all(axis=1)
+        if beside.any():
+            width = chip.core_link_bytes_per_s or chip.needs("hbm_bytes_per_s")
+            passes("chip", width, 1, "between the devices of a chip", chip.source("core_link_bytes_per_s"))
+        if away.any():
+            width = chip.needs("dcn_bytes_per_s") / chip.devices_per_chip
+            most = _most(sources[away], targets[away])
+            passes("DCN", width, most, "of a device to other slices", f"{BOOK}, part 5")
+        waits(chip.hop_seconds, hops, f"{BOOK}, part 3")
     return CollectiveStage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
 
 
@@ -279,11 +282,8 @@ def whole_bytes(collective: Collective, group_size: int | None = None) -> float 
 
 
 def with_seconds(collective: Collective, mesh: Any, target: str | Machine, *, exact: bool = True) -> Collective:
-    """A program's collective with `seconds` and `formula` of one run on a machine.
-
-    Groups that are no product of mesh axes are read from the collective's own text. Where the time cannot be told,
-    `seconds` is None and `formula` says why.
-    """
+    """A program's collective with `seconds` and `formula` of one run on a machine; where the time cannot be told,
+    `seconds` is None and `formula` says why."""
     try:
         timed = time_of(collective, mesh, target, exact=exact)
     except ShardvizError as error:

@@ -253,10 +253,8 @@ def _tpu_table(
 
 
 def _wrap(machine: Machine) -> tuple[bool, ...]:
-    """Which axes wrap around (How to Scale Your Model, part 2; MaxText's `accelerator_to_spec_map.py`).
-
-    Slices of optically joined cubes do on every axis once they are whole cubes; v5e and v6e on an axis of 16.
-    """
+    """Which axes wrap around: of optically joined cubes every axis once the slice is whole cubes, of v5e and v6e one of
+    16 (How to Scale Your Model, part 2; MaxText's `accelerator_to_spec_map.py`)."""
     sizes, of = machine.topology, machine.chip
     if of.cube:
         return (all(n % of.cube == 0 for n in sizes),) * len(sizes)
@@ -365,21 +363,16 @@ def _topologies(of: Chip, size: int) -> tuple[Machine, ...]:
 
 
 def natural(of: str | Chip, size: int) -> Machine | None:
-    """The most cube-like machine of a chip with so many JAX devices; None where there is none.
-
-    It is one slice; several only where one cannot be so large.
-    """
+    """The most cube-like machine of a chip with so many JAX devices, in several slices only where one cannot be so
+    large; None where there is none."""
     of = named(of) if isinstance(of, str) else of
     first = next(iter(topologies(of, size)), None)
     return first if first is not None and (first.num_slices == 1 or size > _largest(of)) else None
 
 
 def grown(machine: Machine, size: int) -> Machine | None:
-    """The machine of the same chip with another number of JAX devices; None where there is none.
-
-    It keeps the number of slices, or of GPUs on a host, where it can, and is as cube-like as it can be. There are more
-    slices only where one cannot be so large.
-    """
+    """The machine of the same chip with another number of JAX devices, as cube-like as it can be, with as many slices,
+    or GPUs on a host, where it can; None where there is none."""
     keeps = lambda m: m.topology[1] if machine.chip.kind == "gpu" else m.num_slices  # noqa: E731
     alike = (m for m in topologies(machine.chip, size) if keeps(m) == keeps(machine))
     return next(alike, None) or natural(machine.chip, size)
@@ -413,10 +406,7 @@ def _made(of: Chip, sizes: tuple[int, ...], slices: int = 1) -> Machine | None:
 
 
 def _boxes(chips: int, axes: int) -> list[tuple[int, ...]]:
-    """Every box of so many chips, the most cube-like first.
-
-    Sizes are in rising order, but those of 1 come last: a plane of chips has x and y, and no z.
-    """
+    """Every box of so many chips, the most cube-like first: sizes rise, but 1 comes last, as a plane has x and y."""
     boxes = sorted(_rising(chips, axes, 1), key=lambda box: (sum(box), box))
     return [(*(n for n in box if n > 1), *(n for n in box if n == 1)) for box in boxes]
 

@@ -38,6 +38,7 @@ from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.kept import Keeping
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import axis_text
+from shardviz.notation.tiling import digits, places
 from shardviz.records.report import ReportRecord
 from shardviz.visible import Visible
 
@@ -201,21 +202,17 @@ def groups_along(axes: Sequence[Axis], mesh: DeviceMesh) -> np.ndarray:
     >>> groups_along((("b", 1, 2),), DeviceMesh.of("b=4")).tolist()
     [[0, 2], [1, 3]]
     """
-    place = np.arange(mesh.size)
-    member, leader, size = np.zeros_like(place), place.copy(), 1
-    steps = dict(zip(mesh.names, np.cumprod((1, *mesh.sizes[:0:-1]))[::-1].tolist(), strict=True)) if mesh.names else {}
     for axis in axes:
         name, before, many = (axis, 1, mesh.shape.get(axis, 0)) if isinstance(axis, str) else axis
         whole = mesh.shape.get(name)
         if whole is None or before < 1 or many < 1 or whole % (before * many):
             have = ", ".join(f"{n}={s}" for n, s in mesh.shape.items()) or "none"
             raise MeshError(f"axes {axes!r}: the mesh has no axis {axis_text(axis)!r}; it has {have}")
-        stride = steps[name] * (whole // (before * many))
-        digit = place // stride % many
-        member, leader, size = member * many + digit, leader - digit * stride, size * many
-    if len(np.unique(leader)) * size != mesh.size:
+    member, along = digits(axes, mesh), places(axes, mesh)
+    leader = np.arange(mesh.size) - along[member]
+    if len(np.unique(leader)) * len(along) != mesh.size:
         raise MeshError(f"axes {axes!r}: a place along an axis is named twice; name each once")
-    return place[np.lexsort((member, leader))].reshape(-1, size)
+    return np.lexsort((member, leader)).reshape(-1, len(along))
 
 
 def placed(report: ReportRecord, target: str | Machine | None, asked: str) -> Placement:

@@ -99,20 +99,15 @@ class StepTime:
 
     @property
     def lower(self) -> float:
-        """The longest of compute, memory and communication: the step if everything overlaps.
-
-        It is never more than the walk, which has some collectives smaller, as a compiler makes them: a reduce-scatter
-        of an all-reduce.
-        """
+        """The step if everything overlaps: the longest of compute, memory and communication, and never more than the
+        walk, which has some collectives smaller, as a compiler makes them: a reduce-scatter of an all-reduce."""
         longest = max(self.compute, self.memory, self.communication)
         return longest if self.walked is None else min(longest, self.walked)
 
     @property
     def upper(self) -> float:
-        """The step if compute and memory overlap, and no communication does.
-
-        It is never less than the walk, in which an instruction's products and bytes overlap with no other's.
-        """
+        """The step if compute and memory overlap and no communication does; never less than the walk, in which an
+        instruction's products and bytes overlap with no other's."""
         return max(self.walked or 0.0, max(self.compute, self.memory) + self.communication)
 
     @property

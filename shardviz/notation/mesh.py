@@ -316,12 +316,8 @@ def _coordinates(sizes: tuple[int, ...]) -> np.ndarray:
 
 
 def unravel(numbers: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """The digits of numbers in a table of these sizes, the last fastest: integers, number x digit. As
-    `numpy.unravel_index` and `stack`, without a second table in memory."""
-    table = np.empty((len(numbers), len(sizes)), np.int64)
-    for column in reversed(range(len(sizes))):
-        numbers, table[:, column] = np.divmod(numbers, sizes[column])
-    return table
+    """The digits of numbers in a table of these sizes, the last fastest: integers, number x digit."""
+    return np.stack(np.unravel_index(numbers, sizes), 1) if sizes else np.zeros((len(numbers), 0), np.int64)
 
 
 def _parse(text: str) -> DeviceMesh:

@@ -288,11 +288,8 @@ class Sharding:
         return WRITERS[notation](self)
 
     def same_as(self, other: Sharding) -> bool:
-        """Whether both put the same part of the array on the same devices.
-
-        Trailing None and axes of size 1 make no difference, nor do the axes' names; open dimensions, partial sums and
-        manual axes do.
-        """
+        """Whether both put the same part of the array on the same devices. Trailing None, axes of size 1 and the axes'
+        names make no difference; open dimensions, partial sums and manual axes do."""
         if self.unknown or other.unknown:
             return self.unknown and other.unknown
         if sorted(self.mesh.ids().tolist()) != sorted(other.mesh.ids().tolist()):

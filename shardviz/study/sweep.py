@@ -203,13 +203,17 @@ def sweep(
         raise ShardvizError(f"sweep(previous=...): that one was asked with {previous.asked}, this one with {asked}")
     done: dict[int, SweepRow] = {}
     for place, point in enumerate(points):
-        kept = [r for r in previous.rows if _same_point(r.point, point)] if previous is not None else []
-        if kept and kept[0].report is not None:
-            done[place] = kept[0]
+        for row in previous.rows if previous is not None else ():
+            same = row.point.keys() == point.keys() and all(_same(row.point[name], point[name]) for name in point)
+            if same and row.report is not None:
+                done[place] = row
     question, bare = _Question(make, mesh, target, level), Sweep(over=grid, level=level, rows=(), asked=asked)
     sweeping = _Sweeping(question, points, done, bare, executor, tokens)
+    from tqdm.auto import tqdm
+
+    left = len(points) - len(done)
     with contextlib.suppress(KeyboardInterrupt):
-        for _ in _bar(sweeping, len(points) - len(done), progress):
+        for _ in tqdm(sweeping, total=left, desc="sweep", unit="point", disable=not (progress and left)):
             pass
     return sweeping.state
 
@@ -245,10 +249,6 @@ class _Sweeping(Trying[Sweep]):
                 if self.stopped:
                     return
                 yield self.state
-
-
-def _same_point(one: Point, other: Point) -> bool:
-    return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
 
 
 def _row(
@@ -302,11 +302,8 @@ def _tried_there(question: _Question, point: Point) -> Answer:
 def _answers(
     question: _Question, points: Mapping[int, Point], executor: Any
 ) -> Generator[tuple[int, Answer], None, None]:
-    """The answers as they come.
-
-    Where no executor is given the first point is answered here. If the others would take long enough that workers of
-    our own pay, these go on with what can be sent to them.
-    """
+    """The answers as they come: without an executor the first is made here, and the others by workers of our own where
+    these pay and what is asked can be sent to them."""
     shared = Shared(question)
     if executor is not None:
         yield from _elsewhere(shared, points, executor)
@@ -325,14 +322,6 @@ def _elsewhere(shared: Shared, points: Mapping[int, Point], executor: Any) -> Ge
     with contextlib.closing(answers(_tried_there, shared, points, executor)) as answered:
         for place, answer in answered:
             yield place, (None, answer.why, 0.0) if isinstance(answer, Lost) else answer
-
-
-def _bar(states: Iterable[Sweep], total: int, shown: bool) -> Iterable[Sweep]:
-    if not shown or not total:
-        return states
-    from tqdm.auto import tqdm
-
-    return tqdm(states, total=total, desc="sweep", unit="point")
 
 
 def value_text(value: Any) -> str:
