@@ -435,16 +435,10 @@ def attached() -> str:
 
 
 def machine_of(target: str | Machine, size: int | None = None) -> Machine:
-    """The machine that a target means: whatever takes a target reads it by this.
-
-    Args:
-        target: a machine; its text, such as `tpu v5p:4x4x4`; a cloud's name, such as `v5p-64`; `attached`, the devices
-            that JAX sees here; or a chip alone, such as `v5p`, for its most cube-like topology of `size` devices.
-        size: the devices of the mesh that it is for; None where there is no mesh.
-
-    Raises:
-        TargetError: as `Machine.of` and `attached`, or if the chip has no topology of that size.
-    """
+    """The machine that a target means, as whatever takes a target reads it: a machine; its text, such as `tpu
+    v5p:4x4x4`; a cloud's name, such as `v5p-64`; `attached`, the devices that JAX sees here; or a chip alone, such as
+    `v5p`, for its most cube-like topology of `size` devices, those of the mesh that it is for. Raises TargetError as
+    `Machine.of` and `attached`, or if the chip has no topology of that size."""
     if size is not None and isinstance(target, str) and (alone := _CHIP_ALONE.fullmatch(target.strip())):
         of = chips().get(alone["name"].lower())
         if of is not None and of.kind != "cpu" and of.kind == (alone["kind"] or of.kind).lower():

@@ -145,20 +145,10 @@ def step_time(
     walked: float | None = None,
     accuracy: Accuracy | None = None,
 ) -> StepTime:
-    """How long a step takes on a machine.
-
-    Args:
-        flops: FLOPs of one device, loops counted; or element type → FLOPs.
-        hbm_bytes: bytes that one device reads and writes.
-        collectives: the program's collectives with their `seconds` (see `with_seconds`) and `count`.
-        dtype: the element type of the products, where `flops` is one number.
-        model_flops, tokens: as `cost_of` takes them.
-        walked, accuracy: as of `StepTime`.
-
-    Raises:
-        TargetError: if there is no such machine, or its chip has no rate for an element type.
-        ShardvizError: for a number below 0.
-    """
+    """How long a step takes on a machine, from FLOPs of one device, loops counted (of `dtype`, or element type →
+    FLOPs), bytes that it reads and writes, and the program's collectives with their `seconds` (see `with_seconds`) and
+    `count`; `model_flops` and `tokens` as `cost_of` takes them. Raises TargetError if there is no such machine, or its
+    chip has no rate for an element type; ShardvizError for a number below 0."""
     machine = machine_of(target)
     chip, per_chip = machine.chip, machine.chip.devices_per_chip
     each = dict(flops) if isinstance(flops, Mapping) else {dtype: float(flops)}
