@@ -26,9 +26,16 @@ AUXILIARY = 0.01
 
 
 def route(logits: Any, top: int, capacity: int) -> tuple[Any, Any]:
-    """Where each token goes: one-hot places, tokens x experts x capacity, and the same weighted by the router's
-    probability. `logits` is the router's opinion, tokens x experts; each token goes to the `top` experts, and of an
-    expert's `capacity` places for this device's tokens who comes later is dropped."""
+    """Where each token goes.
+
+    Args:
+        logits: the router's opinion, tokens x experts.
+        top: experts for a token.
+        capacity: places that an expert has for this device's tokens; who comes later is dropped.
+
+    Returns:
+        One-hot places, tokens x experts x capacity, and the same weighted by the router's probability.
+    """
     tokens, experts = logits.shape
     probability = jax.nn.softmax(logits.astype(jnp.float32), axis=-1)
     weight, expert = jax.lax.top_k(probability, top)
@@ -54,10 +61,17 @@ def experts_forward(p: dict[str, Any], x: Any) -> Any:
 
 
 def moe_layer(p: dict[str, Any], x: Any, *, top: int, factor: float) -> tuple[Any, Any]:
-    """One device's part of the layer, inside a `shard_map` over `data` and `expert`: the result for its tokens (tokens
-    x features), and how unequally busy its experts are (1 is the least). `p` has the router for all experts and the
-    weights of those that this device holds; `factor` is an expert's places as a multiple of what it gets when all are
-    equally busy."""
+    """One device's part of the layer, inside a `shard_map` over `data` and `expert`.
+
+    Args:
+        p: the router for all experts, and the weights of the experts that this device holds.
+        x: this device's tokens, tokens x features.
+        top: experts for a token.
+        factor: an expert's places as a multiple of what it gets when all are equally busy.
+
+    Returns:
+        The result for this device's tokens, and how unequally busy its experts are (1 is the least).
+    """
     tokens, experts = x.shape[0], p["router"].shape[1]
     capacity = capacity_of(tokens, experts, top, factor)
     logits = x @ p["router"]

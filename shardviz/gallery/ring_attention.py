@@ -22,9 +22,16 @@ from shardviz.gallery.example import Example, fitted, mesh_over
 
 
 def ring_attention(q: Any, k: Any, v: Any, *, axis: str = "seq", unroll: bool = False) -> Any:
-    """Causal attention of one device's queries to the whole sequence, inside a `shard_map` over the `axis` that cuts
-    it. `q`, `k`, `v` and the result are this device's part: batch x length x heads x features; `unroll` writes the
-    turns out one after the other."""
+    """Causal attention of one device's queries to the whole sequence, inside a `shard_map` over `axis`.
+
+    Args:
+        q, k, v: this device's part: batch x length x heads x features.
+        axis: the mesh axis that cuts the sequence.
+        unroll: write the turns out one after the other.
+
+    Returns:
+        This device's part of the result, as `q`.
+    """
     size, here = jax.lax.axis_size(axis), jax.lax.axis_index(axis)
     length, dim = q.shape[1], q.shape[3]
     neighbours = [(i, (i + 1) % size) for i in range(size)]
