@@ -101,7 +101,6 @@ class Space(Parts):
 
     Attributes:
         machine: whose devices the meshes are of.
-        outputs: the program's results.
         required: axes that the program itself names, which every mesh has to have.
         follows: output → the argument whose place it takes.
         base: the plan that is to be improved; None to begin with nothing cut.
@@ -113,7 +112,6 @@ class Space(Parts):
     """
 
     machine: Machine
-    outputs: Sequence[Argument]
     required: tuple[str, ...] = ()
     follows: Mapping[str, str] = field(default_factory=dict)
     base: Plan | None = None

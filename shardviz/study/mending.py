@@ -206,11 +206,6 @@ def _worker() -> Workers:
     return Workers(1)
 
 
-@functools.lru_cache(maxsize=1)
-def _shared(program: Program) -> Shared:
-    return Shared(program)
-
-
 class Mending(Trying[Mends]):
     """The trying of mends.
 
@@ -274,8 +269,9 @@ class Mending(Trying[Mends]):
             yield None
         self._candidates = len(changes)
         traces = any(any(self._proposals.traces(change)) for change in changes)
-        if self.shares and traces and can_travel(_shared(self.program)) and _worker().begin():
-            self._batch = Tasks(_there, _shared(self.program), _worker())
+        shared = Shared(self.program)
+        if self.shares and traces and can_travel(shared) and _worker().begin():
+            self._batch = Tasks(_there, shared, _worker())
         # what is wrong goes before what merely costs most, which is tried while the partitioner is at work
         yield from self._tell([c for c in changes if c.finding is not None], base)
         yield from self._tell([c for c in changes if c.finding is None], base)

@@ -162,7 +162,7 @@ def space_of(
         if own_mesh is not None:
             resolve_target(machine, own_mesh)
     base = _own_plan(program, machine, mesh) if plan is None else program._settled(plan)
-    arguments, outputs = arrays(program, Plan(mesh) if mesh is not None else plan)
+    arguments, _ = arrays(program, Plan(mesh) if mesh is not None else plan)
     dimensions = program.dimensions
     specs: dict[str, Spec] = {}
     cuts: dict[str, tuple[str, ...]] = {}
@@ -187,7 +187,6 @@ def space_of(
     space = Space(
         machine=machine,
         arguments=arguments,
-        outputs=outputs,
         dimensions=dimensions,
         optimizer=update_arguments(program),
         required=named_axes(program),

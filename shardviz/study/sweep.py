@@ -16,8 +16,8 @@ import contextlib
 import inspect
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shardviz.ask.calls import program_and_plan
@@ -25,7 +25,6 @@ from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.study.answer import pareto
-from shardviz.study.trying import Trying
 from shardviz.study.workers import WORTH as _WORTH
 from shardviz.study.workers import Lost, Shared, Workers, answers, can_travel, cores
 from shardviz.visible import Visible, paint
@@ -207,48 +206,17 @@ def sweep(
             same = row.point.keys() == point.keys() and all(_same(row.point[name], point[name]) for name in point)
             if same and row.report is not None:
                 done[place] = row
-    question, bare = _Question(make, mesh, target, level), Sweep(over=grid, level=level, rows=(), asked=asked)
-    sweeping = _Sweeping(question, points, done, bare, executor, tokens)
     from tqdm.auto import tqdm
 
-    left = len(points) - len(done)
-    with contextlib.suppress(KeyboardInterrupt):
-        for _ in tqdm(sweeping, total=left, desc="sweep", unit="point", disable=not (progress and left)):
-            pass
-    return sweeping.state
-
-
-class _Sweeping(Trying[Sweep]):
-    """A sweep that goes on: a state a point."""
-
-    def __init__(
-        self,
-        question: _Question,
-        points: Sequence[Point],
-        done: dict[int, SweepRow],
-        bare: Sweep,
-        executor: Any,
-        tokens: float | None,
-    ):
-        super().__init__()
-        self._question, self._points, self._done, self._bare = question, points, done, bare
-        self._executor, self._tokens = executor, tokens
-
-    @property
-    def state(self) -> Sweep:
-        rows = tuple(self._done[place] for place in sorted(self._done))
-        return replace(self._bare, rows=rows, left=len(self._points) - len(rows))
-
-    def _run(self) -> Iterator[Sweep]:
-        left = {place: point for place, point in enumerate(self._points) if place not in self._done}
-        with contextlib.closing(_answers(self._question, left, self._executor)) as answers:
-            for place, (answer, trouble, seconds) in answers:
-                report = Report.from_json(answer) if isinstance(answer, str) else answer
-                row = _row(left[place], report, trouble, seconds, self._question.target, self._tokens)
-                self._done[place] = row
-                if self.stopped:
-                    return
-                yield self.state
+    question = _Question(make, mesh, target, level)
+    left = {place: point for place, point in enumerate(points) if place not in done}
+    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(_answers(question, left, executor)) as answers:
+        shown = {"total": len(left), "desc": "sweep", "unit": "point", "disable": not (progress and left)}
+        for place, (answer, trouble, seconds) in tqdm(answers, **shown):
+            report = Report.from_json(answer) if isinstance(answer, str) else answer
+            done[place] = _row(left[place], report, trouble, seconds, target, tokens)
+    rows = tuple(done[place] for place in sorted(done))
+    return Sweep(over=grid, level=level, rows=rows, left=len(points) - len(rows), asked=asked)
 
 
 def _row(
