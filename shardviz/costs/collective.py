@@ -26,6 +26,7 @@ from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, link_load, route
 from shardviz.costs.stages import BOOK, CollectiveStage, Term, stages
 from shardviz.errors import ShardvizError, TargetError
+from shardviz.kept import cached_property
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_text
 from shardviz.records import KINDS, Collective
@@ -40,9 +41,6 @@ class CollectiveTime:
         kind: the collective.
         nbytes: V, the bytes of the whole array that a group gathers, reduces or exchanges.
         axes: the mesh axes of its groups; None where they are no product of axes.
-        seconds: the time.
-        formula: the arithmetic that bounds it, with its numbers and, in brackets, where it is from.
-        bound: what bounds it: `ICI link`, `chip`, `DCN`, `NVLink`, `network`, `latency`, or `nothing` for one device.
         inputs: what went in: `V`, `N`, and of the machine what it used.
         stages: its stages, one after the other; each is as long as the largest of its terms.
         route: the links that its groups are joined by.
@@ -51,12 +49,30 @@ class CollectiveTime:
     kind: str
     nbytes: float
     axes: tuple[Axis, ...] | None
-    seconds: float
-    formula: str
-    bound: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
     stages: tuple[CollectiveStage, ...] = ()
     route: Route | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The time."""
+        return sum((stage.seconds for stage in self.stages), 0.0)
+
+    @property
+    def bound(self) -> str:
+        """What bounds it: `ICI link`, `chip`, `DCN`, `NVLink`, `network`, `latency`, or `nothing` for one device."""
+        return max(self.stages, key=lambda stage: stage.seconds).largest.bound if self.seconds else "nothing"
+
+    @cached_property
+    def formula(self) -> str:
+        """The arithmetic that bounds it, with its numbers and, in brackets, where it is from."""
+        if not self.stages:
+            return f"{'no bytes' if self.inputs['N'] > 1 else 'one device'}: nothing moves"
+        largest = [stage.largest for stage in self.stages]
+        each = [f"[{term.formula}] {format_seconds(term.seconds)}" for term in largest]
+        sums = f"{largest[0].formula if len(each) == 1 else ' + '.join(each)} = {format_seconds(self.seconds)}"
+        text = f"{sums} [{'; '.join(dict.fromkeys(term.source for term in largest))}]"
+        return text + ("; at most, as an all-to-all of all rows" if self.kind == "ragged-all-to-all" else "")
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -184,36 +200,17 @@ def _time(
     in_network: bool,
 ) -> CollectiveTime:
     inputs: dict[str, Any] = {"V": nbytes, "N": over.size, "groups": len(groups), "links": str(over)}
-    if over.size <= 1 or nbytes == 0:
-        why = "one device: nothing moves" if over.size <= 1 else "no bytes: nothing moves"
-        return CollectiveTime(
-            kind=kind, nbytes=nbytes, axes=axes, seconds=0.0, formula=why, bound="nothing", inputs=inputs, route=over
-        )
-    rates = ("ici_link_bytes_per_s", "dcn_bytes_per_s", "nvlink_bytes_per_s", "node_egress_bytes_per_s", "hop_seconds")
-    inputs |= {name: value for name in rates if (value := getattr(machine.chip, name))}
-    if kind == "collective-permute":
-        following = np.roll(groups, -1, axis=1)
-        parts = (_messages(nbytes / over.size, groups.ravel(), following.ravel(), machine),)
-    else:
-        parts = stages(kind, nbytes, over, groups, machine, exact, in_network)
-    seconds = sum(stage.seconds for stage in parts)
-    longest = max(parts, key=lambda stage: stage.seconds).largest
-    each = [f"[{s.largest.formula}] {format_seconds(s.seconds)}" for s in parts]
-    sources = "; ".join(dict.fromkeys(s.largest.source for s in parts))
-    formula = f"{longest.formula if len(parts) == 1 else ' + '.join(each)} = {format_seconds(seconds)} [{sources}]"
-    if kind == "ragged-all-to-all":
-        formula += "; at most, as an all-to-all of all rows"
-    return CollectiveTime(
-        kind=kind,
-        nbytes=nbytes,
-        axes=axes,
-        seconds=seconds,
-        formula=formula,
-        bound=longest.bound,
-        inputs=inputs,
-        stages=parts,
-        route=over,
-    )
+    parts: tuple[CollectiveStage, ...] = ()
+    if over.size > 1 and nbytes:
+        chip = machine.chip
+        rates = ("ici_link_bytes_per_s", "dcn_bytes_per_s", "nvlink_bytes_per_s", "node_egress_bytes_per_s")
+        inputs |= {name: value for name in (*rates, "hop_seconds") if (value := getattr(chip, name))}
+        if kind == "collective-permute":
+            following = np.roll(groups, -1, axis=1)
+            parts = (_messages(nbytes / over.size, groups.ravel(), following.ravel(), machine),)
+        else:
+            parts = stages(kind, nbytes, over, groups, machine, exact, in_network)
+    return CollectiveTime(kind=kind, nbytes=nbytes, axes=axes, inputs=inputs, stages=parts, route=over)
 
 
 def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Machine) -> CollectiveStage:
@@ -323,14 +320,6 @@ def _pairs(collective: Collective, place: Placement) -> CollectiveTime:
     """A permute by its own pairs: which device sends to which."""
     pairs = np.asarray(place.order)[parse_pairs(collective.groups)]
     stage = _messages(collective.operand_bytes, pairs[:, 0], pairs[:, 1], place.machine)
-    top = stage.largest
-    return CollectiveTime(
-        kind=collective.kind,
-        nbytes=collective.operand_bytes * len(pairs),
-        axes=collective.axes,
-        seconds=stage.seconds,
-        formula=f"{top.formula} = {format_seconds(stage.seconds)} [{top.source}]",
-        bound=top.bound if stage.seconds else "nothing",
-        inputs={"pairs": len(pairs), "bytes of a pair": collective.operand_bytes},
-        stages=(stage,),
-    )
+    inputs = {"pairs": len(pairs), "bytes of a pair": collective.operand_bytes}
+    whole = collective.operand_bytes * len(pairs)
+    return CollectiveTime(kind=collective.kind, nbytes=whole, axes=collective.axes, inputs=inputs, stages=(stage,))
