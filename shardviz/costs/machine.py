@@ -42,7 +42,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -407,18 +407,10 @@ def _made(of: Chip, sizes: tuple[int, ...], slices: int = 1) -> Machine | None:
 
 def _boxes(chips: int, axes: int) -> list[tuple[int, ...]]:
     """Every box of so many chips, the most cube-like first: sizes rise, but 1 comes last, as a plane has x and y."""
-    boxes = sorted(_rising(chips, axes, 1), key=lambda box: (sum(box), box))
-    return [(*(n for n in box if n > 1), *(n for n in box if n == 1)) for box in boxes]
-
-
-def _rising(size: int, factors: int, least: int) -> Iterator[tuple[int, ...]]:
-    if factors == 1:
-        yield (size,)
-        return
-    for first in _divisors(size):
-        if first >= least and first**factors <= size:
-            for rest in _rising(size // first, factors - 1, first):
-                yield (first, *rest)
+    firsts = itertools.combinations_with_replacement(_divisors(chips), axes - 1)
+    boxes = ((*first, chips // math.prod(first)) for first in firsts)
+    whole = sorted((b for b in boxes if math.prod(b) == chips and b[-2] <= b[-1]), key=lambda box: (sum(box), box))
+    return [(*(n for n in box if n > 1), *(n for n in box if n == 1)) for box in whole]
 
 
 def _divisors(size: int) -> list[int]:

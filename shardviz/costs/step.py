@@ -48,11 +48,9 @@ class StepTime:
     """How long a step takes.
 
     Attributes:
-        machine: the machine.
         computing: one entry for each element type.
         moving: memory traffic.
         communication: seconds of collectives; those whose time or count is not known are left out.
-        flops, hbm_bytes: on one device.
         peak_flops_per_s: of the whole machine, for the first element type.
         model_flops: FLOPs of the whole step that the model needs; None where not given.
         tokens: tokens (or samples) of the whole step; None where not given.
@@ -60,12 +58,9 @@ class StepTime:
         accuracy: how far walked steps were off where they were measured; None where nobody compared.
     """
 
-    machine: Machine
     computing: tuple[Share, ...]
     moving: Share
     communication: float
-    flops: float
-    hbm_bytes: float
     peak_flops_per_s: float
     model_flops: float | None = None
     tokens: float | None = None
@@ -163,12 +158,9 @@ def step_time(
         computing.append(Share(count / rate, text))
     width = chip.needs("hbm_bytes_per_s") / per_chip
     return StepTime(
-        machine=machine,
         computing=tuple(computing),
         moving=Share(hbm_bytes / width, f"{format_bytes(hbm_bytes)} / {format_rate(width)}"),
         communication=sum(one.total_seconds or 0.0 for one in collectives),
-        flops=sum(each.values()),
-        hbm_bytes=float(hbm_bytes),
         peak_flops_per_s=chip.flops(next(iter(each), dtype)) * machine.num_chips,
         model_flops=model_flops,
         tokens=tokens,

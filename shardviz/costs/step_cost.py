@@ -370,7 +370,7 @@ def cost_of(
         step=step,
         flops=flops,
         dtype=next(iter(counted)),
-        hbm_bytes=step.hbm_bytes,
+        hbm_bytes=float(traffic),
         hbm_exact=exactly,
         hbm_formula=how,
         needs=needs,
