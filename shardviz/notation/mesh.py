@@ -430,7 +430,7 @@ def read_module_mesh(it: Scanner) -> tuple[DeviceMesh, tuple[int, ...]]:
     if math.prod(sizes) > MOST_DEVICES:
         it.fail(f"a mesh of at most {MOST_DEVICES} devices")
     devices: Sequence[int] = ()
-    if it.takes(_DEVICE_IDS):
+    if it.token(_DEVICE_IDS):
         if it.sees("["):  # Shardy's list
             devices = it.integers()
         else:
