@@ -32,7 +32,7 @@ Bytes of main memory are those of fusions:
 | a loop's first values that never change and come from nothing in memory | are computed inside |
 | ... that the loop fills, part by part | are not written |
 | what fusions and collectives hand on to each other | stays in a chip's own memory, if that has room |
-| a convolution's images, and what has their shape | are read and written in whole tiles by a TPU (`graph.tiles`) |
+| a convolution's images, and what has their shape | are read and written in whole tiles by a TPU (`graph.images`) |
 
 So are what XLA's passes make of collectives: the same again is none, two all-reduces that are only added up are one,
 and one of which each device of a group keeps a slice is a reduce-scatter. What is gathered or permuted in float32 for
@@ -69,8 +69,8 @@ from msgspec.structs import replace
 
 from shardviz.graph.flops import PRODUCTS
 from shardviz.graph.held import alive_at, gathered_results, in_donated, is_rounded, keep_on_chip, while_held
+from shardviz.graph.images import Images
 from shardviz.graph.listed_arrays import (
-    FREE,
     Fusion,
     ListedArray,
     Scope,
@@ -84,7 +84,7 @@ from shardviz.graph.listed_arrays import (
     is_interleaved,
 )
 from shardviz.graph.operations import Block, Dims, GraphValue, Operation
-from shardviz.graph.tiles import image_padding
+from shardviz.graph.uses import is_filled, is_one
 from shardviz.records.schedule import Schedule, Scheduled
 
 _KERNELS = PRODUCTS | frozenset(
@@ -95,8 +95,6 @@ _KERNELS = PRODUCTS | frozenset(
 _VIEWS = frozenset(("bitcast", "reshape", "opt-barrier", "sharding", "sharding-constraint", "copy", "after-all"))
 """Operations whose results are their operands."""
 _SLICES = frozenset(("slice", "dynamic-slice", "all-slice"))
-
-
 _NARROWED = frozenset(("all-gather", "collective-permute"))
 """Collectives that go between TPUs as bfloat16 where products alone use what they give."""
 _GATHERED, _PART = 2**18, 128
@@ -124,8 +122,7 @@ class ScheduleBuilder:
             entry_of: operation that has no entries → that of its work, where it is a fusion of its own.
         """
         self._shape_of, self._bytes_of, self._entry_of = shape_of, bytes_of, entry_of
-        self._images: dict[tuple[Dims, Dims], None] = {}  # dims as of `image_padding`, shape without the features
-        self._padded: dict[Dims, float] = {}
+        self._images = Images()
         self._nodes: dict[GraphValue, ListedArray] = {}
         self._scopes: list[Scope] = []
 
@@ -199,8 +196,8 @@ class ScheduleBuilder:
             self._begin(operation, operands, entries, over)
         elif kind == "add" and self._is_one_sum(operation, operands):
             self.same(operation.results, operation.operands[1:])
-        elif kind == "multiply" and any(map(_is_one, operation.operands)):
-            self.same(operation.results, [v for v in operation.operands if not _is_one(v)] or operation.operands)
+        elif kind == "multiply" and any(map(is_one, operation.operands)):
+            self.same(operation.results, [v for v in operation.operands if not is_one(v)] or operation.operands)
         elif operation.blocks:
             self._run(operation, operands, entries)
         elif kind == "dynamic-update-slice":
@@ -241,28 +238,8 @@ class ScheduleBuilder:
     def _array(self, value: GraphValue, slot: Slot, *args: Any) -> ListedArray:
         return ListedArray(value, self._bytes_of(value), slot, *args)
 
-    def _note_images(self, convolution: Operation) -> None:
-        laid = convolution.convolution
-        for value, dims in ((convolution.array(0), laid.input), (convolution.result, laid.output)):
-            image = dims, _around(self._shape_of(value), dims)
-            for each in (image, _without_ones(*image)):
-                if each not in self._images:
-                    self._images[each] = None
-                    self._padded.clear()
-
     def _padding_of(self, value: GraphValue) -> float:
-        if not self._images:
-            return 0.0
-        shape = self._shape_of(value)
-        if shape not in self._padded:
-            alike = (
-                image_padding(each, dims)
-                for each in (shape, tuple(n for n in shape if n > 1))
-                for dims, around in self._images
-                if len(dims) == len(each) and _around(each, dims) == around
-            )
-            self._padded[shape] = next(alike, 0.0)
-        return self._padded[shape]
+        return self._images.padding(self._shape_of(value))
 
     def _there(self, value: GraphValue) -> None:
         """A value that is in memory from the block's begin on."""
@@ -358,7 +335,7 @@ class ScheduleBuilder:
         """A loop, or the branches of a conditional, which take and give what is in memory."""
         body, loops = operation.blocks[-1], operation.kind == "while"
         for place, node in enumerate(operands):
-            stays = loops and (body.returned[place] is body.arguments[place] or _is_filled(body.returned[place]))
+            stays = loops and (body.returned[place] is body.arguments[place] or is_filled(body.returned[place]))
             if not stays or comes_from_memory(node):
                 self._store(node)
         slot = self._slot(operands, entries)
@@ -387,7 +364,9 @@ class ScheduleBuilder:
     def _kernel(self, operation: Operation, operands: list[ListedArray], entry: Scheduled) -> None:
         kind, fusion = operation.kind, None
         if kind == "convolution":
-            self._note_images(operation)
+            laid = operation.convolution
+            self._images.note(self._shape_of(operation.array(0)), laid.input)
+            self._images.note(self._shape_of(operation.result), laid.output)
             for node in filter(self._takes_features, operands):
                 self._write_alone(node)
         if kind == "reduce":
@@ -614,40 +593,7 @@ class ScheduleBuilder:
             nodes += [(each, limit) for each in node.operands]
 
 
-def _without_ones(dims: Dims, around: Dims) -> tuple[Dims, Dims]:
-    """An image without its spatial dimensions of one."""
-    ones = sorted(place for place in dims[2:] if around[place] == 1)
-    kept = [place for place in range(len(around)) if place not in ones]
-    return tuple(kept.index(place) for place in dims if place in kept), tuple(around[place] for place in kept)
-
-
-def _around(shape: Dims, dims: Dims) -> Dims:
-    """A shape without the features, whose place is the second of `dims`."""
-    return (*shape[: dims[1]], 0, *shape[dims[1] + 1 :])
-
-
 def _is_one_update(scatter: Operation) -> bool:
     """Whether a scatter has one index, so that XLA makes an update in place of it."""
     whole, index, *updates = scatter.operands
     return len(updates) == 1 and index.elements <= len(whole.shape)
-
-
-def _is_one(value: GraphValue) -> bool:
-    """Whether all elements of a value are one number, 1."""
-    while (maker := value.maker) is not None and (maker.kind in FREE or maker.kind == "reshape"):
-        value = maker.operands[0]
-    if maker is None or maker.kind != "constant" or value.shape:
-        return False
-    try:
-        return float(maker.constant) == 1.0
-    except ValueError:
-        return False
-
-
-def _is_filled(value: GraphValue) -> bool:
-    """Whether a value is another whose parts are written in their place."""
-    maker = value.maker
-    while maker is not None and maker.kind != "while" and len(maker.blocks) == 1:  # what it calls
-        value = maker.blocks[0].returned[value.index]
-        maker = value.maker
-    return maker is not None and maker.kind == "dynamic-update-slice"

@@ -14,6 +14,7 @@ from shardviz.graph.origins import MOVES, At, Origins
 Passes = Callable[[Any], bool]
 SAME_EACH_RUN = (MOVES - {"dynamic-slice", "slice", "pad"}) | {"broadcast-in-dim", "all-slice"}
 """What an array may go through and still be the same in each run of a loop."""
+_SPREADS = frozenset(("transpose", "broadcast", "broadcast-in-dim", "convert", "reshape"))
 _MOST = 32
 
 
@@ -38,6 +39,23 @@ def maker(value: GraphValue, passes: Passes) -> Any:
     while (op := value.maker) is not None and op.kind == "call":
         value = root(op.blocks[0].returned[value.index], passes)
     return op
+
+
+def is_one(value: GraphValue) -> bool:
+    """Whether all elements of a value are one number, 1."""
+    one = root(value, lambda op: op.kind in _SPREADS).maker
+    if one is None or one.kind != "constant" or one.result.shape:
+        return False
+    try:
+        return float(one.constant) == 1.0
+    except ValueError:
+        return False
+
+
+def is_filled(value: GraphValue) -> bool:
+    """Whether a value is another whose parts are written in their place."""
+    last = maker(value, lambda op: False)
+    return last is not None and last.kind == "dynamic-update-slice"
 
 
 def readers(value: GraphValue, calls: Sequence[Operation], passes: Passes) -> Iterator[Reader]:
