@@ -19,6 +19,7 @@ from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
+from shardviz.records.collectives import axes_words
 from shardviz.records.values import on_device
 
 _HIDDEN = 0.02
@@ -79,13 +80,10 @@ class Score:
 
 def score_of(cost: StepCost) -> Score:
     """The score of a step whose cost is known."""
-    sums: dict[tuple[str, str], list[float]] = {}
-    for total in cost.by("axes"):
-        for c in total.collectives:
-            entry = sums.setdefault((c.kind, total.label), [0.0, 0.0])
-            entry[0] += c.assumed_seconds
-            entry[1] += c.assumed_bytes
-    moved = [Moved(kind=kind, axes=axes, seconds=s, bytes=b) for (kind, axes), (s, b) in sums.items()]
+    moved = []
+    for total in cost.by("kind_axes"):
+        one, size = total.collectives[0], sum(c.assumed_bytes for c in total.collectives)
+        moved.append(Moved(kind=one.kind, axes=axes_words(one.axes), seconds=total.assumed_seconds, bytes=size))
     return Score(
         seconds=cost.step.seconds,
         compute=cost.step.compute,
