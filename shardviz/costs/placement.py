@@ -269,9 +269,13 @@ def _slice_order(machine: Machine, sizes: tuple[int, ...]) -> np.ndarray:
     """Within one slice: JAX's `mesh_utils` is shown devices that have what it asks for."""
     from jax.experimental import mesh_utils
 
+    chip = machine.chip
+    several = chip.devices_per_chip > 1 and chip.device_kind not in ("TPU v2", "TPU v3")
+    kind = "TPU7x" if several else chip.device_kind  # of newer chips it knows no other with several devices
+
     def shown(place: int, at: list[int], process: int) -> SimpleNamespace:
         own = {"id": place, "coords": tuple(at[:3]), "core_on_chip": at[3], "process_index": process, "slice_index": 0}
-        return SimpleNamespace(**own, platform="tpu", device_kind=machine.chip.device_kind)
+        return SimpleNamespace(**own, platform="tpu", device_kind=kind)
 
     count = math.prod(sizes)
     coords, processes = machine.coords()[:count].tolist(), machine.processes()[:count].tolist()
