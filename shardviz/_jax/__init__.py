@@ -62,7 +62,16 @@ from shardviz._jax.jaxprs import (
     sub_jaxprs,
     user_frames,
 )
-from shardviz._jax.lowering import bytecode, ir_type, lower, mlir_context, module_from, run_passes, walk
+from shardviz._jax.lowering import (
+    bytecode,
+    ir_type,
+    lower,
+    mlir_context,
+    module_from,
+    rehearse_passes,
+    run_passes,
+    walk,
+)
 from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, reconstrained, watched, with_marks_as
 from shardviz._jax.partitioning import (
     PARTITIONED_CALL,

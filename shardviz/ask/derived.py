@@ -95,24 +95,20 @@ class Derivable:
     def _with(self, variant: Variant) -> Self:
         """The program with what a variant says."""
         program = self
+        varied = lambda vary, *how: program._varied(vary(program._call, program._lowerings.shapes, *how))  # noqa: E731
         for longer in variant.lengths:
             member = f"{longer.path}:{longer.dimension}"
             dimension = next((d for d in program.dimensions if member in map(str, d.members)), None)
             if dimension is None:
                 raise ShardvizError(f"{self.name} has no dimension {excerpt(member)} to make {longer.better} long")
-            shapes = program._lowerings.shapes
-            program = program._varied(variants.lengthened(program._call, shapes, dimension, longer.size, longer.better))
+            program = varied(variants.lengthened, dimension, longer.size, longer.better)
         if variant.donated:
-            program = program._varied(variants.donating(program._call, program._lowerings.shapes, variant.donated))
+            program = varied(variants.donating, variant.donated)
         if variant.constraints:
-            program = program._varied(
-                variants.reconstraining(program._call, program._lowerings.shapes, variant.constraints)
-            )
-        return (
-            program._varied(variants.checkpointing(program._call, variant.checkpoint))
-            if variant.checkpoint
-            else program
-        )
+            program = varied(variants.reconstraining, variant.constraints)
+        if variant.checkpoint:
+            program = program._varied(variants.checkpointing(program._call, variant.checkpoint))
+        return program
 
     def _of(self, call: Call) -> Any:
         program: Any = type(self)

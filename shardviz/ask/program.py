@@ -436,8 +436,7 @@ class Program(Derivable):
 
     def texts(self, plan: Plan) -> dict[str, str]:
         """The program before XLA: `jaxpr`, if it was traced here, `stablehlo` under the plan, and `shardy`, what Shardy
-        makes of that. Raises as `propagate`.
-        """
+        makes of that. Raises as `propagate`."""
         return {stage.name: "".join(f"{line.text}\n" for line in stage.lines) for stage in self.stages(plan)}
 
     @of_plan

@@ -25,42 +25,35 @@ def report_of(
     *,
     target: LowerFor = CPU,
 ) -> Report:
-    reading, cost = propagated.reading, _cost(propagated.reading)
-    names = (output.name for output in lowered.traced.outputs)
-    renewals = dict(zip(names, reading.listing.renewals, strict=True))
+    reading, base = propagated.reading, sketch_of(call, bound, lowered, propagated)
+    renewals = dict(zip((output.name for output in base.outputs), reading.listing.renewals, strict=True))
     arguments = tuple(
         replace(v, use=use)
         if (use := Use(v.optimizer, v.becomes, propagated.read.get(v.name), renewals.get(v.becomes, ""))) != Use()
         else v
-        for v in rows.arguments(lowered, bound)
+        for v in base.arguments
     )
-    outputs = rows.outputs(lowered, propagated.outputs, bound, gradients(lowered))
-    outputs = tuple(replace(v, computed=propagated.computed.get(v.name)) for v in outputs)
+    of_backward = gradients(lowered)
+    outputs = (
+        replace(v, gradient=v.name in of_backward, computed=propagated.computed.get(v.name)) for v in base.outputs
+    )
     values = rows.labelled(reading.values)
     intermediates = tuple(values[n] for n in reading.shown)
-    report = Report(
-        level="propagated",
-        program=call.name,
-        plan=bound,
+    cost = _cost(reading)
+    report = replace(
+        base,
         arguments=arguments,
-        outputs=outputs,
+        outputs=tuple(outputs),
         intermediates=intermediates,
-        collectives=Collectives(reading.collectives),
-        cost=cost,
-        diagnostics=rows.notes(lowered, arguments, bound.mesh)
-        + diagnose.unknown_loops(reading.unknown_loops)
-        + diagnose.unknown_flops(cost.work)
-        + diagnose.lowered_elsewhere(target.platform, lowered.platform)
+        diagnostics=rows.notes(lowered, arguments, bound.mesh, cost, target.platform)
         + diagnose.reshards_left(reading.reshards_left)
         + diagnose.unforeseen(reading.unforeseen)
         + diagnose.without_options(bound.options)
         + diagnose.unused_arguments(arguments),
         source=rows.source(intermediates, (*reading.collectives, *cost.work)),
-        timings=propagated.seconds,
         versions=rows.versions(),
         residuals=residuals(propagated, lowered, bound),
         products=tuple(reading.products),
-        schedule=reading.schedule,
     )
     return rows.annotated(report, call, target.platform)
 

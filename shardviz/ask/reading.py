@@ -16,7 +16,6 @@ from shardviz import compiler, diagnose, processes
 from shardviz.ask import rows
 from shardviz.ask.targeting import CompileTarget
 from shardviz.judge.report import Report
-from shardviz.notation.spec import DEVICE_MEMORY
 from shardviz.program.call import Call
 from shardviz.program.lower import Lowered
 from shardviz.program.trace import Argument
@@ -74,10 +73,7 @@ class CompileReading:
             target=self.resolved.text,
             cost=cost,
             diagnostics=diagnose.compiler_warnings(job.stderr, before, mesh, self._names)
-            + rows.notes(self.lowered, arguments, mesh)
-            + diagnose.unknown_loops(cost.unknown_loops)
-            + diagnose.unknown_flops(cost.work)
-            + diagnose.lowered_elsewhere(self.resolved.lowered_for.platform, self.lowered.platform)
+            + rows.notes(self.lowered, arguments, mesh, cost, self.resolved.lowered_for.platform)
             + diagnose.simulated(self.resolved.missing)
             + diagnose.without_options([o for o in self.bound.options if o not in self.options])
             + diagnose.unused_arguments(arguments),
@@ -99,13 +95,77 @@ class CompileReading:
         return rows.annotated(report, self.call, self.resolved.lowered_for.platform)
 
     def _compiled(self, texts: dict[str, str], job: processes.Job) -> Report:
-        first, waited = self.reached["partitioned"], job.elapsed
-        report = compiled_report(texts, self.resolved, first, *self.modules, self._names, self.kernels)
-        return replace(report, timings={**first.timings, "compile": waited})
+        """The partitioned report with what the target's own compiler made of it."""
+        first, waited, target = self.reached["partitioned"], job.elapsed, self.resolved.text
+        before, after = self.modules
+        assert first.cost is not None
+        optimized = compiler.parse(texts["optimized"])
+        buffers = compiler.Buffers(texts["buffers"], texts.get("live_ranges", ""), target)
+        memory = self._memory(texts, buffers, optimized)
+        collectives = compiler.target_collectives(
+            optimized, first.mesh, first.collectives, after, before, arguments=self._names, slices=self.resolved.slices
+        )
+        cost = compiler.with_bytes(first.cost, compiler.count_bytes(optimized))
+        return replace(
+            first,
+            level="compiled",
+            memory=memory,
+            target_collectives=collectives,
+            cost=cost,
+            diagnostics=diagnose.does_not_fit(memory, target)
+            + diagnose.one_memory(first.plan, target)
+            + first.diagnostics,
+            source=rows.source(first.intermediates, (*first.collectives, *memory.alive_at_peak, *cost.work)),
+            stages={**first.stages, "optimized": texts["optimized"]},
+            schedule=compiler.schedule_of(optimized, self.kernels, buffers),
+            scheduled=compiler.is_scheduled(optimized),
+            timings={**first.timings, "compile": waited},
+        )
+
+    def _memory(self, texts: Mapping[str, str], buffers: compiler.Buffers, optimized: compiler.Module) -> Memory:
+        """The memory plan, with what is alive at the peak and whether it fits."""
+        told = {"report": texts.get("memory_report", ""), "no_room": texts.get("no_room", "")}
+        plan = compiler.memory(buffers, target=self.resolved.text, **told)
+        plan = replace(plan, alive_at_peak=compiler.alive_at_peak(buffers, optimized, self._names))
+        usable = self.resolved.hbm
+        if usable is None:
+            return plan
+        # the compiler states it rounded to 0.01 GiB; where the chip's own number rounds to the same, that is exact
+        hbm = usable if plan.hbm is None or abs(usable - plan.hbm) <= 0.006 * 2**30 else plan.hbm
+        fits = plan.fits
+        if fits is None:  # a TPU's compiler ends with an error where it does not fit; others do not look
+            fits = True if self.resolved.machine.chip.kind == "tpu" else plan.takes <= hbm
+        return replace(plan, hbm=hbm, fits=fits)
 
     def _finished(self, texts: dict[str, str], job: processes.Job) -> Report:
-        report = finished_report(self.reached["compiled"], texts["stated"], texts["final"])
-        return replace(report, timings={**report.timings, "finish": job.elapsed})
+        """The compiled report with what its finished executable says: JSON of `memory` and `cost`, as
+        `_jax.finished_numbers` has them, and the executable's program."""
+        report, facts = self.reached["compiled"], json.loads(texts["stated"])
+        memory, sizes, cost = report.memory, facts["memory"], report.cost
+        assert cost is not None
+        if memory is not None and sizes:  # a compiler that does not know how large the machine code is says 0
+            memory = replace(memory, stated=sizes, code=sizes.get("generated_code_size_in_bytes") or None)
+        if facts["cost"]:
+            cost = replace(cost, stated=_stated(facts["cost"]))
+        missing = {
+            "how large the machine code is": memory is None or memory.code is None,
+            "what memory_analysis() would": not sizes,
+            "what cost_analysis() would": cost.stated is None,
+        }
+        algorithms = compiler.algorithms(compiler.parse(texts["final"]))
+        runs = report.target_collectives
+        return replace(
+            report,
+            memory=memory,
+            cost=cost,
+            target_collectives=tuple(
+                replace(run, algorithm=algorithms.get(run.collective.name, run.algorithm)) for run in runs
+            ),
+            stages={**report.stages, "finished": texts["final"]},
+            diagnostics=diagnose.not_stated(report.target, [what for what, is_so in missing.items() if is_so])
+            + report.diagnostics,
+            timings={**report.timings, "finish": job.elapsed},
+        )
 
     @property
     def _names(self) -> list[str]:
@@ -122,8 +182,7 @@ def _outputs(outputs: Sequence[Argument], before: compiler.Module, bound: PlanRe
         spec, shard = compiler.cut(text, shape.dims, bound.mesh)
         if len(shape.dims) > rank:  # a PRNG key, whose last dimension JAX does not show
             spec, shard = spec and spec.with_dims(spec.dims[:rank]), shard and shard[:rank]
-        kind = bound.out_memory.get(output.name, DEVICE_MEMORY)
-        values.append(rows.value(output.name, output.shape, output.dtype, spec, shard, memory_kind=kind, hlo=text))
+        values.append(rows.value(output, spec, shard, bound.out_memory, sharding={"hlo": text}))
     return tuple(values)
 
 
@@ -135,104 +194,13 @@ def _with_types(values: Sequence[Value], predicted: Sequence[Value]) -> tuple[Va
     return tuple(replace(v, fixed=types.get((v.source, v.name_stack, v.shape))) for v in values)
 
 
-def compiled_report(
-    texts: Mapping[str, str],
-    resolved: CompileTarget,
-    first: Report,
-    before: compiler.Module,
-    after: compiler.Module,
-    arguments: Sequence[str],
-    kernels: KernelFacts,
-) -> Report:
-    """The report of level `compiled`: the partitioned one (`first`), with what the target's own compiler made of it."""
-    assert first.cost is not None
-    optimized = compiler.parse(texts["optimized"])
-    buffers = compiler.Buffers(texts["buffers"], texts.get("live_ranges", ""), resolved.text)
-    memory = _memory(texts, buffers, optimized, resolved, arguments)
-    collectives = compiler.target_collectives(
-        optimized, first.mesh, first.collectives, after, before, arguments=arguments, slices=resolved.slices
-    )
-    cost = compiler.with_bytes(first.cost, compiler.count_bytes(optimized))
-    return replace(
-        first,
-        level="compiled",
-        memory=memory,
-        target_collectives=collectives,
-        cost=cost,
-        diagnostics=diagnose.does_not_fit(memory, resolved.text)
-        + diagnose.one_memory(first.plan, resolved.text)
-        + first.diagnostics,
-        source=rows.source(first.intermediates, (*first.collectives, *memory.alive_at_peak, *cost.work)),
-        stages={**first.stages, "optimized": texts["optimized"]},
-        schedule=compiler.schedule_of(optimized, kernels, buffers),
-        scheduled=compiler.is_scheduled(optimized),
-    )
-
-
-def _memory(
-    texts: Mapping[str, str],
-    buffers: compiler.Buffers,
-    optimized: compiler.Module,
-    resolved: CompileTarget,
-    arguments: Sequence[str],
-) -> Memory:
-    """The memory plan, with what is alive at the peak and whether it fits."""
-    no_room = texts.get("no_room", "")
-    plan = compiler.memory(buffers, target=resolved.text, report=texts.get("memory_report", ""), no_room=no_room)
-    plan = replace(plan, alive_at_peak=compiler.alive_at_peak(buffers, optimized, arguments))
-    usable = resolved.hbm
-    if usable is None:
-        return plan
-    # the compiler states it rounded to 0.01 GiB; where the chip's own number rounds to the same, that is exact
-    hbm = usable if plan.hbm is None or abs(usable - plan.hbm) <= 0.006 * 2**30 else plan.hbm
-    fits = plan.fits
-    if fits is None:  # a TPU's compiler ends with an error where it does not fit; others do not look
-        fits = True if resolved.machine.chip.kind == "tpu" else plan.takes <= hbm
-    return replace(plan, hbm=hbm, fits=fits)
-
-
-def finished_report(report: Report, stated: str, final: str) -> Report:
-    """A compiled report with what its finished executable says: JSON of `memory` and `cost`, as `_jax.finished_numbers`
-    has them, and the executable's program."""
-    assert report.cost is not None
-    facts = json.loads(stated)
-    memory, cost = report.memory, replace(report.cost, stated=stated_cost(facts["cost"]))
-    if memory is not None and facts["memory"]:
-        memory = replace(memory, stated=facts["memory"], code=code_size(facts["memory"]))
-    missing = {
-        "how large the machine code is": memory is None or memory.code is None,
-        "what memory_analysis() would": not facts["memory"],
-        "what cost_analysis() would": cost.stated is None,
-    }
-    algorithms = compiler.algorithms(compiler.parse(final))
-    return replace(
-        report,
-        memory=memory,
-        cost=cost,
-        target_collectives=tuple(
-            replace(run, algorithm=algorithms.get(run.collective.name, run.algorithm))
-            for run in report.target_collectives
-        ),
-        stages={**report.stages, "finished": final},
-        diagnostics=diagnose.not_stated(report.target, [what for what, is_so in missing.items() if is_so])
-        + report.diagnostics,
-    )
-
-
 def unfinished_report(report: Report, why: BaseException) -> Report:
     """A compiled report that stands, though its compile did not come to an end."""
     return replace(report, diagnostics=diagnose.not_finished(str(why)) + report.diagnostics)
 
 
-def code_size(memory: Mapping[str, int]) -> int | None:
-    """Bytes of machine code, of the numbers of `memory_analysis()`; a compiler that does not know says 0."""
-    return memory.get("generated_code_size_in_bytes") or None
-
-
-def stated_cost(cost: Mapping[str, float] | None) -> Stated | None:
-    """The record of `cost_analysis()`'s numbers; None where there are none."""
-    if not cost:
-        return None
+def _stated(cost: Mapping[str, float]) -> Stated:
+    """The record of `cost_analysis()`'s numbers."""
     seconds = cost.get("optimal_seconds", -1.0)
     return Stated(
         flops=cost.get("flops"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import linecache
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from importlib import metadata
+from typing import Any
 
 from shardviz import diagnose
 from shardviz.judge.report import Report
@@ -22,7 +23,7 @@ from shardviz.program.module import sdy_spec
 from shardviz.program.roles import roles
 from shardviz.program.trace import Argument
 from shardviz.program.variance import unreplicated
-from shardviz.records import Alive, Collective, Finding, Frame, PlanRecord, Use, Value, Work
+from shardviz.records import Alive, Collective, Cost, Finding, Frame, PlanRecord, Use, Value, Work
 from shardviz.records.phases import phase
 from shardviz.records.source import assigned, module_of
 
@@ -30,94 +31,50 @@ _MOST_LINES = 600
 
 
 def value(
-    name: str,
-    shape: tuple[int, ...],
-    dtype: str,
-    spec: Spec | None,
-    shard: tuple[int, ...] | None,
-    *,
-    donated: bool = False,
-    memory_kind: str = DEVICE_MEMORY,
-    unused: bool = False,
-    **notations: str,
+    array: Argument, spec: Spec | None, shard: tuple[int, ...] | None, memory: Mapping[str, str], **more: Any
 ) -> Value:
-    """An argument or an output; its spec is None where no PartitionSpec says it, one device's shape where that is not
-    known."""
-    if spec is not None:
-        notations = {"pspec": str(spec), **notations}
-    size = None if shard is None else math.prod(shard) * itemsize(dtype)
+    """An argument or an output; `spec` is None where no PartitionSpec says it, `shard` None where one device's shape is
+    not known. `memory`: tree path → memory kind of what does not lie in the device's own."""
+    written = {} if spec is None else {"pspec": str(spec)}
     return Value(
-        name=name,
-        shape=shape,
-        dtype=dtype,
+        name=array.name,
+        shape=array.shape,
+        dtype=array.dtype,
         spec=spec,
         shard_shape=shard,
-        bytes_per_device=size,
-        sharding=notations,
-        donated=donated,
-        memory_kind=memory_kind,
-        unused=unused,
+        bytes_per_device=None if shard is None else math.prod(shard) * itemsize(array.dtype),
+        sharding=written | more.pop("sharding"),
+        donated=array.donated,
+        memory_kind=memory.get(array.name, DEVICE_MEMORY),
+        scanned=array.scanned,
+        **more,
     )
 
 
 def arguments(lowered: Lowered, bound: PlanRecord) -> tuple[Value, ...]:
     """A row for each argument: what the plan says, which every level keeps."""
-    rows = zip(lowered.traced.arguments, lowered.unused, strict=True)
-    arrays = (
-        (a, bound.in_specs[a.name], bound.in_memory.get(a.name, DEVICE_MEMORY), unused, False) for a, unused in rows
-    )
-    return _planned("arguments", lowered, bound.mesh, arrays)
+    of, rows = roles(lowered), []
+    for argument, unused in zip(lowered.traced.arguments, lowered.unused, strict=True):
+        use = Use(argument.name in of.optimizer, of.becomes.get(argument.name, ""))
+        more = {"unused": unused, "use": None if use == Use() else use}
+        rows.append(_planned(argument, bound.in_specs[argument.name], bound.mesh, bound.in_memory, **more))
+    return tuple(rows)
 
 
-def outputs(
-    lowered: Lowered, specs: Sequence[Spec], bound: PlanRecord, gradients: Collection[str] = ()
-) -> tuple[Value, ...]:
-    """A row for each output, as Shardy has it; `gradients` are those that the backward pass makes."""
+def outputs(lowered: Lowered, specs: Sequence[Spec], bound: PlanRecord) -> tuple[Value, ...]:
+    """A row for each output, as Shardy has it."""
     rows = zip(lowered.traced.outputs, specs, strict=True)
-    memory = bound.out_memory
-    arrays = ((o, spec, memory.get(o.name, DEVICE_MEMORY), False, o.name in gradients) for o, spec in rows)
-    return _planned("outputs", lowered, bound.mesh, arrays)
+    return tuple(_planned(output, spec, bound.mesh, bound.out_memory) for output, spec in rows)
 
 
-def _planned(
-    which: str, lowered: Lowered, mesh: DeviceMesh, arrays: Iterable[tuple[Argument, Spec, str, bool, bool]]
-) -> tuple[Value, ...]:
-    """The rows, of which those that are as they were under the last plan are not made again; of each array its spec,
-    its memory, whether nothing needs it, whether it is a gradient."""
-    on, before = lowered.rows.get(which, (mesh, {}))
-    if on != mesh:
-        before = {}
-    values = []
-    for array, spec, memory, unused, gradient in arrays:
-        row = before.get(array.name)
-        if (
-            row is None
-            or (row.shape, row.dtype, row.donated) != (array.shape, array.dtype, array.donated)
-            or (row.spec, row.memory_kind, row.unused, row.gradient) != (spec, memory, unused, gradient)
-        ):
-            new = value(
-                *(array.name, array.shape, array.dtype, spec, shard_shape(array.shape, spec, mesh)),
-                donated=array.donated,
-                memory_kind=memory,
-                unused=unused,
-                sdy=f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>",
-            )
-            row = replace(new, gradient=gradient, scanned=array.scanned) if gradient or array.scanned else new
-            if which == "arguments":
-                of = roles(lowered)
-                use = Use(array.name in of.optimizer, of.becomes.get(array.name, ""))
-                row = replace(row, use=use) if use != Use() else row
-        values.append(row)
-    lowered.rows[which] = mesh, {row.name: row for row in values}
-    return tuple(values)
+def _planned(array: Argument, spec: Spec, mesh: DeviceMesh, memory: Mapping[str, str], **more: Any) -> Value:
+    notations = {"sdy": f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>"}
+    return value(array, spec, shard_shape(array.shape, spec, mesh), memory, sharding=notations, **more)
 
 
 def labelled(values: Sequence[Value]) -> tuple[Value, ...]:
-    """The values, with the last one of each assignment in the source called by its variable.
-
-    Only on the way forward and in the update: what the backward pass makes at a line is not what the line assigns. What
-    a function of a library makes at the line that calls it is a step on the way there.
-    """
+    """The values, with the last one of each assignment in the source called by its variable, on the way forward and in
+    the update: what the backward pass, or a function of a library, makes at a line is not what the line assigns."""
     last: dict[tuple[Frame, str], int] = {}
     for i, value in enumerate(values):
         if value.source is not None and phase(value.name_stack) in ("forward", "update"):
@@ -167,8 +124,8 @@ def _with_pmap(values: Iterable[Value], mesh: DeviceMesh) -> tuple[Value, ...]:
     return tuple(rows)
 
 
-def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh) -> tuple[Finding, ...]:
-    """What there is to say of the program itself."""
+def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh, cost: Cost, platform: str) -> tuple[Finding, ...]:
+    """What there is to say of the program itself, asked about for a platform."""
     traced = lowered.traced
     findings = diagnose.callbacks_left_out(c.source for c in traced.callbacks) + diagnose.mesh_asked(traced.asked)
     idle = [p.target for place, p in enumerate(traced.placed) if place not in lowered.placed]
@@ -176,6 +133,8 @@ def notes(lowered: Lowered, rows: Sequence[Value], mesh: DeviceMesh) -> tuple[Fi
     findings += diagnose.not_the_same(unreplicated(traced))
     findings += diagnose.ragged_as_plain(lowered.ragged_as_plain, lowered.platform)
     findings += diagnose.large_constants(traced.constants, rows, mesh.size)
-    return findings + diagnose.own_partitioning(
+    findings += diagnose.own_partitioning(
         traced.self_partitioned, answered=lowered.answered, unanswered=lowered.unanswered
     )
+    findings += diagnose.unknown_loops(cost.unknown_loops) + diagnose.unknown_flops(cost.work)
+    return findings + diagnose.lowered_elsewhere(platform, lowered.platform)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardviz.compiler.targets import TargetStatus, gpu_config, targets
+from shardviz.compiler.targets import gpu_config, targets
 from shardviz.costs.chips import chips
 from shardviz.costs.machine import Machine, machine_of
 from shardviz.costs.placement import other_size, placement
@@ -58,18 +58,22 @@ def resolve_target(target: str | Machine, mesh: DeviceMesh) -> CompileTarget:
         return CompileTarget("cpu", machine, None)
     if mesh.size != machine.size:
         raise MeshError(other_size(mesh, machine))
+
+    def none(why: str) -> CompileTarget:
+        why = f"{machine.text}{why}; level 'partitioned' works all the same"
+        return CompileTarget(machine.text, machine, None, why + ("" if status.ready else ", on simulated devices"))
+
     status = next(s for s in targets() if s.name == kind)
     if not status.ready:
-        return CompileTarget(machine.text, machine, None, _missing(machine, status))
+        install = f"; to install it: {status.install}" if status.install else ""
+        return none(f" cannot be compiled for here: {status.missing}{install}")
     if kind == "tpu" and machine.chip.name not in chips():
-        why = f"{machine.text}: libtpu has no compiler for a chip called {machine.chip.name!r}"
-        return CompileTarget(machine.text, machine, None, f"{why}; level 'partitioned' works all the same")
+        return none(f": libtpu has no compiler for a chip called {machine.chip.name!r}")
     placed = placement(mesh, machine)
     ids = placed.device_ids()
     topology = _tpu(machine, ids) if kind == "tpu" else _gpu(machine, ids)
     if topology is None:
-        why = f"{machine.text}: no description of {machine.chip.name} for XLA's GPU compiler is known here"
-        return CompileTarget(machine.text, machine, None, f"{why}; level 'partitioned' works all the same")
+        return none(f": no description of {machine.chip.name} for XLA's GPU compiler is known here")
     slices = machine.slices()[list(placed.order)] if machine.num_slices > 1 else ()
     return CompileTarget(machine.text, machine, topology, slices=tuple(map(int, slices)))
 
@@ -93,11 +97,3 @@ def _gpu(machine: Machine, ids: tuple[int, ...]) -> Topology | None:
     hosts, per_host = machine.topology
     name = f"{machine.domains}x{hosts // machine.domains}x{per_host}"
     return Topology("gpu", name, ids, config=config)
-
-
-def _missing(machine: Machine, status: TargetStatus) -> str:
-    mend = f"; to install it: {status.install}" if status.install else ""
-    return (
-        f"{machine.text} cannot be compiled for here: {status.missing}{mend}; level 'partitioned' works all the same, "
-        "on simulated devices"
-    )

@@ -377,8 +377,7 @@ def _told(value: Value) -> str:
 
 def alike(of: Collective, among: Iterable[Collective]) -> Collective | None:
     """It, or the collective of another level that stands on the same line for the same: one of its kind over the same
-    axes, that of the same array first, or another over them; of several the one that moves most.
-    """
+    axes, that of the same array first, or another over them; of several the one that moves most."""
     among, key = list(among), (of.name, of.kind, of.axes, of.source)
     here = [c for c in among if c.source is not None and of.source is not None and c.source.short == of.source.short]
     for same in (

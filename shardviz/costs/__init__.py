@@ -1,4 +1,4 @@
-"""What a report's bytes and FLOPs cost on a machine: chips, topologies, collectives, a step, memory. No JAX."""
+"""What a report's bytes and FLOPs cost on a machine: chips, topologies, collectives, a step, memory."""
 
 from shardviz.costs.chips import Chip, chip, chips
 from shardviz.costs.collective import CollectiveTime, collective_seconds, group_seconds, time_of, with_seconds

@@ -71,7 +71,10 @@ def inputs_of(report: ReportRecord) -> tuple[Value, ...]:
     if not any(v.dtype in _INTEGERS for v in report.arguments):
         return ()
     others = _beside_model(report)
-    return tuple(v for v in others if v.dtype in _INTEGERS and not _is_key(v) and _is_one_a_sample(v, others))
+    floats = [v for v in others if "float" in v.dtype]
+    is_key = lambda v: v.dtype == "uint32" and v.shape[-1] in (2, 4)  # noqa: E731  # the words of PRNG keys
+    each = lambda v: len(v.shape) > 1 or all(f.shape[:1] == v.shape for f in floats)  # noqa: E731  # one a sample
+    return tuple(v for v in others if v.dtype in _INTEGERS and not is_key(v) and each(v))
 
 
 def _beside_model(report: ReportRecord) -> list[Value]:
@@ -114,14 +117,3 @@ def _root(value: Value) -> str:
 
 def _largest(values: Sequence[Value]) -> Value:
     return max(values, key=lambda v: math.prod(v.shape))
-
-
-def _is_one_a_sample(value: Value, others: Sequence[Value]) -> bool:
-    """Whether an array of whole numbers may have an entry for each sample, by the floats beside it."""
-    floats = [v for v in others if "float" in v.dtype]
-    return len(value.shape) > 1 or all(v.shape[:1] == value.shape for v in floats)
-
-
-def _is_key(value: Value) -> bool:
-    """Whether it is the two or four words of a PRNG key, or a batch of such."""
-    return value.dtype == "uint32" and value.shape[-1] in (2, 4)

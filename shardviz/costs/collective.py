@@ -26,6 +26,7 @@ from shardviz.costs.placement import Placement
 from shardviz.costs.routes import Route, link_load, route
 from shardviz.costs.stages import BOOK, CollectiveStage, Term, stages
 from shardviz.errors import ShardvizError, TargetError
+from shardviz.kept import cached_property
 from shardviz.notation import Axis
 from shardviz.notation.spec import axis_text
 from shardviz.records import KINDS, Collective
@@ -40,9 +41,6 @@ class CollectiveTime:
         kind: the collective.
         nbytes: V, the bytes of the whole array that a group gathers, reduces or exchanges.
         axes: the mesh axes of its groups; None where they are no product of axes.
-        seconds: the time.
-        formula: the arithmetic that bounds it, with its numbers and, in brackets, where it is from.
-        bound: what bounds it: `ICI link`, `chip`, `DCN`, `NVLink`, `network`, `latency`, or `nothing` for one device.
         inputs: what went in: `V`, `N`, and of the machine what it used.
         stages: its stages, one after the other; each is as long as the largest of its terms.
         route: the links that its groups are joined by.
@@ -51,12 +49,30 @@ class CollectiveTime:
     kind: str
     nbytes: float
     axes: tuple[Axis, ...] | None
-    seconds: float
-    formula: str
-    bound: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
     stages: tuple[CollectiveStage, ...] = ()
     route: Route | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The time."""
+        return sum((stage.seconds for stage in self.stages), 0.0)
+
+    @property
+    def bound(self) -> str:
+        """What bounds it: `ICI link`, `chip`, `DCN`, `NVLink`, `network`, `latency`, or `nothing` for one device."""
+        return max(self.stages, key=lambda stage: stage.seconds).largest.bound if self.seconds else "nothing"
+
+    @cached_property
+    def formula(self) -> str:
+        """The arithmetic that bounds it, with its numbers and, in brackets, where it is from."""
+        if not self.stages:
+            return f"{'no bytes' if self.inputs['N'] > 1 else 'one device'}: nothing moves"
+        largest = [stage.largest for stage in self.stages]
+        each = [f"[{term.formula}] {format_seconds(term.seconds)}" for term in largest]
+        sums = f"{largest[0].formula if len(each) == 1 else ' + '.join(each)} = {format_seconds(self.seconds)}"
+        text = f"{sums} [{'; '.join(dict.fromkeys(term.source for term in largest))}]"
+        return text + ("; at most, as an all-to-all of all rows" if self.kind == "ragged-all-to-all" else "")
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -184,36 +200,17 @@ def _time(
     in_network: bool,
 ) -> CollectiveTime:
     inputs: dict[str, Any] = {"V": nbytes, "N": over.size, "groups": len(groups), "links": str(over)}
-    if over.size <= 1 or nbytes == 0:
-        why = "one device: nothing moves" if over.size <= 1 else "no bytes: nothing moves"
-        return CollectiveTime(
-            kind=kind, nbytes=nbytes, axes=axes, seconds=0.0, formula=why, bound="nothing", inputs=inputs, route=over
-        )
-    rates = ("ici_link_bytes_per_s", "dcn_bytes_per_s", "nvlink_bytes_per_s", "node_egress_bytes_per_s", "hop_seconds")
-    inputs |= {name: value for name in rates if (value := getattr(machine.chip, name))}
-    if kind == "collective-permute":
-        following = np.roll(groups, -1, axis=1)
-        parts = (_messages(nbytes / over.size, groups.ravel(), following.ravel(), machine),)
-    else:
-        parts = stages(kind, nbytes, over, groups, machine, exact, in_network)
-    seconds = sum(stage.seconds for stage in parts)
-    longest = max(parts, key=lambda stage: stage.seconds).largest
-    each = [f"[{s.largest.formula}] {format_seconds(s.seconds)}" for s in parts]
-    sources = "; ".join(dict.fromkeys(s.largest.source for s in parts))
-    formula = f"{longest.formula if len(parts) == 1 else ' + '.join(each)} = {format_seconds(seconds)} [{sources}]"
-    if kind == "ragged-all-to-all":
-        formula += "; at most, as an all-to-all of all rows"
-    return CollectiveTime(
-        kind=kind,
-        nbytes=nbytes,
-        axes=axes,
-        seconds=seconds,
-        formula=formula,
-        bound=longest.bound,
-        inputs=inputs,
-        stages=parts,
-        route=over,
-    )
+    parts: tuple[CollectiveStage, ...] = ()
+    if over.size > 1 and nbytes:
+        chip = machine.chip
+        rates = ("ici_link_bytes_per_s", "dcn_bytes_per_s", "nvlink_bytes_per_s", "node_egress_bytes_per_s")
+        inputs |= {name: value for name in (*rates, "hop_seconds") if (value := getattr(chip, name))}
+        if kind == "collective-permute":
+            following = np.roll(groups, -1, axis=1)
+            parts = (_messages(nbytes / over.size, groups.ravel(), following.ravel(), machine),)
+        else:
+            parts = stages(kind, nbytes, over, groups, machine, exact, in_network)
+    return CollectiveTime(kind=kind, nbytes=nbytes, axes=axes, inputs=inputs, stages=parts, route=over)
 
 
 def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Machine) -> CollectiveStage:
@@ -226,10 +223,15 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
             text = f"{numbers}; {plural(most, 'message')} {what}"
             terms.append(Term(bound, each * most / width, text, source, each * most))
 
+    def waits(seconds: float, hops: int, source: str) -> None:
+        if hops and seconds:
+            text = f"{plural(hops, 'hop')} x {format_seconds(seconds)}"
+            terms.append(Term("latency", hops * seconds, text, source))
+
     moved = sources != targets
     sources, targets = sources[moved], targets[moved]
-    part = f"{BOOK}, part 12" if chip.kind == "gpu" else f"{BOOK}, part 2, Question 5"
     if chip.kind == "gpu":
+        part = f"{BOOK}, part 12"
         domain = machine.nvlink_domains()
         away = domain[sources] != domain[targets]
         most = _most(sources[~away], targets[~away])
@@ -239,23 +241,21 @@ def _messages(each: float, sources: np.ndarray, targets: np.ndarray, machine: Ma
             most = _most(domain[sources[away]], domain[targets[away]])
             passes("network", width, most, "out of an NVLink domain", part)
         latency = chip.network_hop_seconds if away.any() else chip.hop_seconds
-        if len(sources) and latency:
-            terms.append(Term("latency", latency, f"1 hop x {format_seconds(latency)}", chip.source("hop_seconds")))
-        return CollectiveStage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
-    away = machine.slices()[sources] != machine.slices()[targets]
-    load, hops = link_load(machine, sources, targets)
-    passes("ICI link", chip.needs("ici_link_bytes_per_s"), load, "on the busiest link", part)
-    beside = ~away & (machine.coords()[sources, :3] == machine.coords()[targets, :3]).all(axis=1)
-    if beside.any():
-        width = chip.core_link_bytes_per_s or chip.needs("hbm_bytes_per_s")
-        passes("chip", width, 1, "between the devices of a chip", chip.source("core_link_bytes_per_s"))
-    if away.any():
-        width = chip.needs("dcn_bytes_per_s") / chip.devices_per_chip
-        most = _most(sources[away], targets[away])
-        passes("DCN", width, most, "of a device to other slices", f"{BOOK}, part 5")
-    if hops and chip.hop_seconds:
-        text = f"{plural(hops, 'hop')} x {format_seconds(chip.hop_seconds)}"
-        terms.append(Term("latency", hops * chip.hop_seconds, text, f"{BOOK}, part 3"))
+        waits(latency, min(1, len(sources)), chip.source("hop_seconds"))
+    else:
+        away = machine.slices()[sources] != machine.slices()[targets]
+        load, hops = link_load(machine, sources, targets)
+        width = chip.needs("ici_link_bytes_per_s")
+        passes("ICI link", width, load, "on the busiest link", f"{BOOK}, part 2, Question 5")
+        beside = ~away & (machine.coords()[sources, :3] == machine.coords()[targets, :3]).all(axis=1)
+        if beside.any():
+            width = chip.core_link_bytes_per_s or chip.needs("hbm_bytes_per_s")
+            passes("chip", width, 1, "between the devices of a chip", chip.source("core_link_bytes_per_s"))
+        if away.any():
+            width = chip.needs("dcn_bytes_per_s") / chip.devices_per_chip
+            most = _most(sources[away], targets[away])
+            passes("DCN", width, most, "of a device to other slices", f"{BOOK}, part 5")
+        waits(chip.hop_seconds, hops, f"{BOOK}, part 3")
     return CollectiveStage(tuple(terms) or (Term("latency", 0.0, "nothing moves", ""),))
 
 
@@ -279,11 +279,8 @@ def whole_bytes(collective: Collective, group_size: int | None = None) -> float 
 
 
 def with_seconds(collective: Collective, mesh: Any, target: str | Machine, *, exact: bool = True) -> Collective:
-    """A program's collective with `seconds` and `formula` of one run on a machine.
-
-    Groups that are no product of mesh axes are read from the collective's own text. Where the time cannot be told,
-    `seconds` is None and `formula` says why.
-    """
+    """A program's collective with `seconds` and `formula` of one run on a machine; where the time cannot be told,
+    `seconds` is None and `formula` says why."""
     try:
         timed = time_of(collective, mesh, target, exact=exact)
     except ShardvizError as error:
@@ -323,14 +320,6 @@ def _pairs(collective: Collective, place: Placement) -> CollectiveTime:
     """A permute by its own pairs: which device sends to which."""
     pairs = np.asarray(place.order)[parse_pairs(collective.groups)]
     stage = _messages(collective.operand_bytes, pairs[:, 0], pairs[:, 1], place.machine)
-    top = stage.largest
-    return CollectiveTime(
-        kind=collective.kind,
-        nbytes=collective.operand_bytes * len(pairs),
-        axes=collective.axes,
-        seconds=stage.seconds,
-        formula=f"{top.formula} = {format_seconds(stage.seconds)} [{top.source}]",
-        bound=top.bound if stage.seconds else "nothing",
-        inputs={"pairs": len(pairs), "bytes of a pair": collective.operand_bytes},
-        stages=(stage,),
-    )
+    inputs = {"pairs": len(pairs), "bytes of a pair": collective.operand_bytes}
+    whole = collective.operand_bytes * len(pairs)
+    return CollectiveTime(kind=collective.kind, nbytes=whole, axes=collective.axes, inputs=inputs, stages=(stage,))

@@ -42,7 +42,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -253,10 +253,8 @@ def _tpu_table(
 
 
 def _wrap(machine: Machine) -> tuple[bool, ...]:
-    """Which axes wrap around (How to Scale Your Model, part 2; MaxText's `accelerator_to_spec_map.py`).
-
-    Slices of optically joined cubes do on every axis once they are whole cubes; v5e and v6e on an axis of 16.
-    """
+    """Which axes wrap around: of optically joined cubes every axis once the slice is whole cubes, of v5e and v6e one of
+    16 (How to Scale Your Model, part 2; MaxText's `accelerator_to_spec_map.py`)."""
     sizes, of = machine.topology, machine.chip
     if of.cube:
         return (all(n % of.cube == 0 for n in sizes),) * len(sizes)
@@ -365,21 +363,16 @@ def _topologies(of: Chip, size: int) -> tuple[Machine, ...]:
 
 
 def natural(of: str | Chip, size: int) -> Machine | None:
-    """The most cube-like machine of a chip with so many JAX devices; None where there is none.
-
-    It is one slice; several only where one cannot be so large.
-    """
+    """The most cube-like machine of a chip with so many JAX devices, in several slices only where one cannot be so
+    large; None where there is none."""
     of = named(of) if isinstance(of, str) else of
     first = next(iter(topologies(of, size)), None)
     return first if first is not None and (first.num_slices == 1 or size > _largest(of)) else None
 
 
 def grown(machine: Machine, size: int) -> Machine | None:
-    """The machine of the same chip with another number of JAX devices; None where there is none.
-
-    It keeps the number of slices, or of GPUs on a host, where it can, and is as cube-like as it can be. There are more
-    slices only where one cannot be so large.
-    """
+    """The machine of the same chip with another number of JAX devices, as cube-like as it can be, with as many slices,
+    or GPUs on a host, where it can; None where there is none."""
     keeps = lambda m: m.topology[1] if machine.chip.kind == "gpu" else m.num_slices  # noqa: E731
     alike = (m for m in topologies(machine.chip, size) if keeps(m) == keeps(machine))
     return next(alike, None) or natural(machine.chip, size)
@@ -413,22 +406,11 @@ def _made(of: Chip, sizes: tuple[int, ...], slices: int = 1) -> Machine | None:
 
 
 def _boxes(chips: int, axes: int) -> list[tuple[int, ...]]:
-    """Every box of so many chips, the most cube-like first.
-
-    Sizes are in rising order, but those of 1 come last: a plane of chips has x and y, and no z.
-    """
-    boxes = sorted(_rising(chips, axes, 1), key=lambda box: (sum(box), box))
-    return [(*(n for n in box if n > 1), *(n for n in box if n == 1)) for box in boxes]
-
-
-def _rising(size: int, factors: int, least: int) -> Iterator[tuple[int, ...]]:
-    if factors == 1:
-        yield (size,)
-        return
-    for first in _divisors(size):
-        if first >= least and first**factors <= size:
-            for rest in _rising(size // first, factors - 1, first):
-                yield (first, *rest)
+    """Every box of so many chips, the most cube-like first: sizes rise, but 1 comes last, as a plane has x and y."""
+    firsts = itertools.combinations_with_replacement(_divisors(chips), axes - 1)
+    boxes = ((*first, chips // math.prod(first)) for first in firsts)
+    whole = sorted((b for b in boxes if math.prod(b) == chips and b[-2] <= b[-1]), key=lambda box: (sum(box), box))
+    return [(*(n for n in box if n > 1), *(n for n in box if n == 1)) for box in whole]
 
 
 def _divisors(size: int) -> list[int]:
@@ -445,16 +427,10 @@ def attached() -> str:
 
 
 def machine_of(target: str | Machine, size: int | None = None) -> Machine:
-    """The machine that a target means: whatever takes a target reads it by this.
-
-    Args:
-        target: a machine; its text, such as `tpu v5p:4x4x4`; a cloud's name, such as `v5p-64`; `attached`, the devices
-            that JAX sees here; or a chip alone, such as `v5p`, for its most cube-like topology of `size` devices.
-        size: the devices of the mesh that it is for; None where there is no mesh.
-
-    Raises:
-        TargetError: as `Machine.of` and `attached`, or if the chip has no topology of that size.
-    """
+    """The machine that a target means, as whatever takes a target reads it: a machine; its text, such as `tpu
+    v5p:4x4x4`; a cloud's name, such as `v5p-64`; `attached`, the devices that JAX sees here; or a chip alone, such as
+    `v5p`, for its most cube-like topology of `size` devices, those of the mesh that it is for. Raises TargetError as
+    `Machine.of` and `attached`, or if the chip has no topology of that size."""
     if size is not None and isinstance(target, str) and (alone := _CHIP_ALONE.fullmatch(target.strip())):
         of = chips().get(alone["name"].lower())
         if of is not None and of.kind != "cpu" and of.kind == (alone["kind"] or of.kind).lower():

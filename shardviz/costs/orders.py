@@ -35,15 +35,9 @@ MESH_UTILS, ROW_MAJOR = "mesh_utils", "row-major"
 
 
 def reordered(mesh: DeviceMesh, order: str | Iterable[int]) -> DeviceMesh:
-    """The mesh with its devices in another order; axes and sizes stay.
-
-    Args:
-        order: `mesh_utils` (none is said, so that JAX's `mesh_utils` chooses), `row-major` (device i at place i), or
-            the ids, as numbers or as a mesh's text has them: `0,1,3,2`, `[0,1,3,2]` or `[2,4]T(1,0)`.
-
-    Raises:
-        MeshError: if the text is no order of as many devices.
-    """
+    """The mesh with its devices in another order: `mesh_utils` (none is said, so that JAX's `mesh_utils` chooses),
+    `row-major` (device i at place i), or the ids, as numbers or as a mesh's text has them: `0,1,3,2`, `[0,1,3,2]` or
+    `[2,4]T(1,0)`. Raises MeshError if the text is no order of as many devices."""
     text = order.strip() if isinstance(order, str) else ",".join(map(str, order))
     if text in ("", MESH_UTILS):
         return replace(mesh, device_ids=(), in_order=False)

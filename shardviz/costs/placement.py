@@ -14,8 +14,8 @@ model  0-7: line of 8 along x
 
 A mesh that says nothing of its devices' order gets that of JAX's own `mesh_utils`. `create_device_mesh` gives the last
 (most talkative) mesh axis the most axes of the torus, splits an axis of the torus only where it must, and has an order
-of its own for some small slices. `device_order` is that choice once more, on numbers (as of jax 0.12; a test holds the
-two together). Several slices are laid out as by `create_hybrid_device_mesh`.
+of its own for some small slices, which differ between versions of JAX. Several slices are laid out as by
+`create_hybrid_device_mesh`.
 
 >>> device_order(Machine.of("tpu v4:4x4x4"), (16, 4))[:2, :].tolist()       # the last axis goes along x
 [[0, 1, 4, 5], [16, 17, 20, 21]]
@@ -23,11 +23,11 @@ two together). Several slices are laid out as by `create_hybrid_device_mesh`.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ from shardviz.errors import MeshError, ShardvizError, TargetError
 from shardviz.kept import Keeping
 from shardviz.notation import Axis, DeviceMesh
 from shardviz.notation.spec import axis_text
+from shardviz.notation.tiling import digits, places
 from shardviz.records.report import ReportRecord
 from shardviz.visible import Visible
 
@@ -76,14 +77,9 @@ class Placement(Keeping, Visible):
 
     @classmethod
     def of(cls, mesh: Any, target: str | Machine) -> Placement:
-        """The placement of whatever describes a mesh, on a target; a `Placement` is returned as it is.
-
-        A `jax.sharding.Mesh` of the machine's own kind of devices keeps their order.
-
-        Raises:
-            TargetError: as `placement`, or if a placement is on another machine.
-            MeshError: if it describes no mesh.
-        """
+        """The placement of whatever describes a mesh, on a target; a `Placement` is returned as it is, a
+        `jax.sharding.Mesh` of the machine's own kind of devices keeps their order. Raises TargetError as `placement`,
+        or if a placement is on another machine; MeshError if it describes no mesh."""
         if isinstance(mesh, Placement):
             machine = machine_of(target, mesh.mesh.size)
             if mesh.machine != machine:
@@ -201,21 +197,17 @@ def groups_along(axes: Sequence[Axis], mesh: DeviceMesh) -> np.ndarray:
     >>> groups_along((("b", 1, 2),), DeviceMesh.of("b=4")).tolist()
     [[0, 2], [1, 3]]
     """
-    place = np.arange(mesh.size)
-    member, leader, size = np.zeros_like(place), place.copy(), 1
-    steps = dict(zip(mesh.names, np.cumprod((1, *mesh.sizes[:0:-1]))[::-1].tolist(), strict=True)) if mesh.names else {}
     for axis in axes:
         name, before, many = (axis, 1, mesh.shape.get(axis, 0)) if isinstance(axis, str) else axis
         whole = mesh.shape.get(name)
         if whole is None or before < 1 or many < 1 or whole % (before * many):
             have = ", ".join(f"{n}={s}" for n, s in mesh.shape.items()) or "none"
             raise MeshError(f"axes {axes!r}: the mesh has no axis {axis_text(axis)!r}; it has {have}")
-        stride = steps[name] * (whole // (before * many))
-        digit = place // stride % many
-        member, leader, size = member * many + digit, leader - digit * stride, size * many
-    if len(np.unique(leader)) * size != mesh.size:
+    member, along = digits(axes, mesh), places(axes, mesh)
+    leader = np.arange(mesh.size) - along[member]
+    if len(np.unique(leader)) * len(along) != mesh.size:
         raise MeshError(f"axes {axes!r}: a place along an axis is named twice; name each once")
-    return place[np.lexsort((member, leader))].reshape(-1, size)
+    return np.lexsort((member, leader)).reshape(-1, len(along))
 
 
 def placed(report: ReportRecord, target: str | Machine | None, asked: str) -> Placement:
@@ -251,14 +243,6 @@ def other_size(mesh: DeviceMesh, machine: Machine) -> str:
     return f"the mesh {mesh} has {mesh.size} devices and the target {machine.text} has {machine.size}{would}"
 
 
-# The orders that mesh_utils has for small slices: places in a list of the slice's devices.
-_RING_OF_8 = (0, 1, 2, 3, 6, 7, 4, 5)  # v2, v3 (as listed); tpu7x, on each 2x2 of chips
-_RING_2x2 = (0, 1, 3, 2)
-_RING_V5E_8 = (0, 1, 2, 3, 7, 6, 5, 4)
-_RING_V5E_4x4 = (0, 1, 2, 3, 7, 6, 5, 9, 10, 11, 15, 14, 13, 12, 8, 4)
-_RING_V5P_2x2x2 = (0, 1, 3, 2, 6, 7, 5, 4)
-
-
 def device_order(machine: Machine, sizes: Sequence[int], slices: Sequence[int] = ()) -> np.ndarray:
     """The devices in the order that JAX's `mesh_utils` would choose: integers of shape `sizes`, places in the machine's
     list. `slices` is the number of slices (of NVLink domains) along each mesh axis; empty for 1 each. Raises
@@ -282,89 +266,21 @@ def device_order(machine: Machine, sizes: Sequence[int], slices: Sequence[int] =
 
 
 def _slice_order(machine: Machine, sizes: tuple[int, ...]) -> np.ndarray:
-    """Within one slice: a special order where mesh_utils has one, else along the axes of the torus."""
-    of, shape, count = machine.chip, machine.shape, math.prod(sizes)
-    coords = machine.coords()[:count]
-    listed = np.arange(count)
-    by_place = np.lexsort((coords[:, 3], coords[:, 0], coords[:, 1], coords[:, 2]))  # x first
-    name = of.device_kind
-    if name in ("TPU v2", "TPU v3"):
-        if count == 8:
-            return listed[list(_RING_OF_8)].reshape(sizes)
-        if sizes and sizes[-1] == 8:
-            return listed.reshape(sizes)[..., list(_RING_OF_8)]
-        return listed.reshape(sizes)
-    if name in ("TPU v5 lite", "TPU v6 lite"):
-        if shape == (2, 2, 1):
-            return by_place[list(_RING_2x2)].reshape(sizes)
-        if count == 8:
-            return by_place[list(_RING_V5E_8)].reshape(sizes)
-        if shape == (4, 4, 1) and max(sizes) == count:
-            return by_place[list(_RING_V5E_4x4)].reshape(sizes)
-    if name == "TPU v5" and shape == (2, 2, 2) and count == 8:
-        return by_place[list(_RING_V5P_2x2x2)].reshape(sizes)
-    if name == "TPU7x" and count % 8 == 0 and count <= 32 and shape[0] <= 2 and shape[1] <= 2:
-        starts = np.arange(0, count, 8)[:, None]
-        return listed[(starts + np.array(_RING_OF_8)).ravel()].reshape(sizes)
-    torus = np.empty((*shape, of.devices_per_chip), int)
-    torus[tuple(coords.T)] = listed
-    return _along_torus(torus if of.devices_per_chip > 1 else torus[..., 0], sizes)
+    """Within one slice: JAX's `mesh_utils` is shown devices that have what it asks for."""
+    from jax.experimental import mesh_utils
 
+    chip = machine.chip
+    several = chip.devices_per_chip > 1 and chip.device_kind not in ("TPU v2", "TPU v3")
+    kind = "TPU7x" if several else chip.device_kind  # of newer chips it knows no other with several devices
 
-def _along_torus(torus: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
-    """Mesh axes along the axes of the torus, the last mesh axis first; torus axes are split where they must be."""
-    taken = _whole_axes(torus.shape, sizes)
-    if taken is not None:
-        order = [axis for axes in taken for axis in axes]
-        rest = [axis for axis in range(torus.ndim) if axis not in order]  # of size 1: a mesh of no axes takes none
-        return torus.transpose(order + rest).reshape(sizes)
-    # Every torus axis as a row of parts, one for each mesh axis; then the parts of one mesh axis side by side.
-    table = _split_axes(torus.shape, sizes)
-    parts = torus.reshape(table.ravel())
-    order = np.arange(table.size).reshape(table.shape).T.ravel()
-    return parts.transpose(order).reshape(sizes)
+    def shown(place: int, at: list[int], process: int) -> SimpleNamespace:
+        own = {"id": place, "coords": tuple(at[:3]), "core_on_chip": at[3], "process_index": process, "slice_index": 0}
+        return SimpleNamespace(**own, platform="tpu", device_kind=kind)
 
-
-def _whole_axes(shape: tuple[int, ...], sizes: tuple[int, ...]) -> list[tuple[int, ...]] | None:
-    """For each mesh axis the torus axes that it takes, as many as possible; None where whole axes will not do."""
-    free = list(shape)
-    taken: list[tuple[int, ...]] = [()] * len(sizes)
-    options = [o for many in range(len(shape), 0, -1) for o in itertools.combinations(range(len(shape)), many)]
-    if len(shape) == 4:
-        rank = (1, 2, 3, 0)  # a chip's own devices are the best joined, then x, y, z
-        options.sort(key=lambda o: (-len(o), min(rank[a] for a in o), sum(rank[a] for a in o)))
-    for mesh_axis in reversed(range(len(sizes))):
-        taken[mesh_axis] = next((o for o in options if math.prod(free[a] for a in o) == sizes[mesh_axis]), ())
-        if not taken[mesh_axis] and sizes[mesh_axis] > 1:
-            return None
-        for axis in taken[mesh_axis]:
-            free[axis] = 0
-    return taken
-
-
-def _split_axes(shape: tuple[int, ...], sizes: tuple[int, ...]) -> np.ndarray:
-    """The part of each torus axis that each mesh axis takes: integers, torus axis x mesh axis."""
-    table = np.ones((len(shape), len(sizes)), int)
-    for mesh_axis in reversed(range(len(sizes))):
-        used = table.prod(axis=1)
-
-        def worth(option: tuple[int, ...], used: np.ndarray = used) -> tuple[object, ...]:
-            whole = [n for n, of in zip(option, shape, strict=True) if n == of]
-            shared = math.prod(n for n, before in zip(option, used, strict=True) if before > 1)
-            return math.prod(whole), sum(n > 1 for n in whole), shared, option
-
-        free = [of // n for of, n in zip(shape, used, strict=True)]
-        table[:, mesh_axis] = max(_factorings(sizes[mesh_axis], free), key=worth)
-    return table
-
-
-def _factorings(size: int, free: Sequence[int]) -> list[tuple[int, ...]]:
-    """Every way to write a size as a product of divisors of the given numbers."""
-    if not free:
-        return [()] if size == 1 else []
-    return [
-        (n, *rest)
-        for n in range(1, math.gcd(size, free[0]) + 1)
-        if size % n == 0 and free[0] % n == 0
-        for rest in _factorings(size // n, free[1:])
-    ]
+    count = math.prod(sizes)
+    coords, processes = machine.coords()[:count].tolist(), machine.processes()[:count].tolist()
+    devices: Any = list(map(shown, range(count), coords, processes))
+    if count == 1:  # a mesh of no axes too
+        return np.zeros(sizes, int)
+    mesh = mesh_utils.create_device_mesh(sizes, devices, allow_split_physical_axes=True)
+    return np.array([device.id for device in mesh.flat]).reshape(sizes)

@@ -161,8 +161,7 @@ def route(machine: Machine, groups: Sequence[Sequence[int]] | np.ndarray) -> Rou
     coords = machine.coords()[table]
     wrap = np.array([n if w else 1 << 30 for n, w in zip(machine.shape, machine.wrap, strict=True)] + [1 << 30])
     apart = np.concatenate([(coords - coords[:, :1]) % wrap, (slices - slices[:, :1])[..., None]], axis=2)
-    rows = np.ascontiguousarray(apart).reshape(count, -1)
-    _, first = np.unique(rows.view(f"V{rows.strides[0]}").ravel(), return_index=True)
+    _, first = np.unique(apart.reshape(count, -1), axis=0, return_index=True)
     routes = {_of_group(machine, table, g, hosts) for g in first.tolist()}
     if None in routes:
         load, hops = ring_load(machine, table)
@@ -276,10 +275,8 @@ class Link:
 
 
 def torus_links(machine: Machine) -> list[Link]:
-    """Every link of every slice; none for a machine of GPUs.
-
-    An axis of two chips that wraps around has two links between them; the second is given as one that wraps.
-    """
+    """Every link of every slice, none for GPUs. Of an axis of two chips that wraps around the second link is the one
+    that wraps."""
     if machine.chip.kind != "tpu":
         return []
     return [

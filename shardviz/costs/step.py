@@ -4,23 +4,16 @@
 >>> step = step_time(Machine.of("tpu v5p:4x4x4"), flops=2.3e12, hbm_bytes=5.6e9, model_flops=1.2e14, tokens=8192)
 >>> step.compute, step.memory, step.bound
 (0.005010893246187364, 0.002, 'compute')
->>> print(step)
-5.01 ms; bound by compute (5.01 ms with full overlap, 5.01 ms with none)
-  compute        5.01 ms  2.30 TFLOP of bfloat16 / 459 TFLOP/s
-  memory         2.00 ms  5.60 GB / 2.80 TB/s
-  communication      0 s  no collectives
-  model FLOPs utilisation: 81.5% (120 TFLOP / (64 chips x 459 TFLOP/s x time))
-  tokens: 1.63 M/s, 25.5 k/s a chip
+>>> f"{step.mfu:.1%}", f"{step.tokens_per_s:.3g}"
+('81.5%', '1.63e+06')
 
 A report's step is walked in its schedule (`costs.timeline`), which gives its seconds. Without a schedule they are those
 of a step whose compute and memory overlap while communication waits for both (*How to Scale Your Model*, part 1).
 
 Whether a program fits a device's memory:
 
->>> print(fits(110e9, "tpu v5p:4x4x4"))
-does not fit: 110 GB needed, 103 GB usable on each v5p; 7.21 GB (7.0%) too much
->>> print(fits(9.1e10, "tpu tpu7x:2x2x1"))
-fits: 91.0 GB needed, 102 GB usable on each of the 2 devices of a tpu7x; 10.7 GB (10.5%) to spare
+>>> fits(110e9, "tpu v5p:4x4x4").fits, fits(9.1e10, "tpu tpu7x:2x2x1").fits
+(False, True)
 """
 
 from __future__ import annotations
@@ -37,16 +30,15 @@ from shardviz.costs.placement import Placement
 from shardviz.errors import ShardvizError
 from shardviz.notation import Axis
 from shardviz.records import Collective
-from shardviz.records.amounts import format_bytes, format_flops, format_number, format_rate, format_seconds
+from shardviz.records.amounts import format_bytes, format_flops, format_number, format_rate
 
 _LARGE = 1e15  # bytes: so many that no hop's time counts
 
 
 @dataclass(frozen=True)
 class Share:
-    """One kind of work in a step, on one device: what it is, how many seconds, and the arithmetic."""
+    """One kind of work in a step, on one device: how many seconds, and the arithmetic."""
 
-    name: str
     seconds: float
     formula: str
 
@@ -56,12 +48,9 @@ class StepTime:
     """How long a step takes.
 
     Attributes:
-        machine: the machine.
         computing: one entry for each element type.
         moving: memory traffic.
-        communicating: one entry for each collective, all its runs.
-        unknown: collectives whose time or count is not known, which are left out.
-        flops, hbm_bytes: on one device.
+        communication: seconds of collectives; those whose time or count is not known are left out.
         peak_flops_per_s: of the whole machine, for the first element type.
         model_flops: FLOPs of the whole step that the model needs; None where not given.
         tokens: tokens (or samples) of the whole step; None where not given.
@@ -69,13 +58,9 @@ class StepTime:
         accuracy: how far walked steps were off where they were measured; None where nobody compared.
     """
 
-    machine: Machine
     computing: tuple[Share, ...]
     moving: Share
-    communicating: tuple[Share, ...]
-    unknown: int
-    flops: float
-    hbm_bytes: float
+    communication: float
     peak_flops_per_s: float
     model_flops: float | None = None
     tokens: float | None = None
@@ -90,12 +75,12 @@ class StepTime:
     @property
     def low(self) -> float | None:
         """The shortest that the step would be if it is off as far as measured ones were; None where not known."""
-        return None if self.walked is None or self.accuracy is None else self.seconds * self.accuracy.low
+        return None if self.walked is None or self.accuracy is None else self.walked * self.accuracy.low
 
     @property
     def high(self) -> float | None:
         """The longest that the step would be if it is off as far as measured ones were; None where not known."""
-        return None if self.walked is None or self.accuracy is None else self.seconds * self.accuracy.high
+        return None if self.walked is None or self.accuracy is None else self.walked * self.accuracy.high
 
     @property
     def compute(self) -> float:
@@ -108,26 +93,16 @@ class StepTime:
         return self.moving.seconds
 
     @property
-    def communication(self) -> float:
-        """Seconds of collectives."""
-        return sum(share.seconds for share in self.communicating)
-
-    @property
     def lower(self) -> float:
-        """The longest of compute, memory and communication: the step if everything overlaps.
-
-        It is never more than the walk, which has some collectives smaller, as a compiler makes them: a reduce-scatter
-        of an all-reduce.
-        """
+        """The step if everything overlaps: the longest of compute, memory and communication, and never more than the
+        walk, which has some collectives smaller, as a compiler makes them: a reduce-scatter of an all-reduce."""
         longest = max(self.compute, self.memory, self.communication)
         return longest if self.walked is None else min(longest, self.walked)
 
     @property
     def upper(self) -> float:
-        """The step if compute and memory overlap, and no communication does.
-
-        It is never less than the walk, in which an instruction's products and bytes overlap with no other's.
-        """
+        """The step if compute and memory overlap and no communication does; never less than the walk, in which an
+        instruction's products and bytes overlap with no other's."""
         return max(self.walked or 0.0, max(self.compute, self.memory) + self.communication)
 
     @property
@@ -135,11 +110,6 @@ class StepTime:
         """What takes longest: `compute`, `memory`, `communication`, or `nothing`."""
         times = {"compute": self.compute, "memory": self.memory, "communication": self.communication}
         return max(times, key=lambda name: times[name]) if self.lower else "nothing"
-
-    @property
-    def intensity(self) -> float | None:
-        """FLOPs for each byte of memory traffic; None without traffic."""
-        return self.flops / self.hbm_bytes if self.hbm_bytes else None
 
     def utilisation(self, seconds: float) -> float | None:
         """Model FLOPs utilisation of a step of so many seconds; None where the model's FLOPs were not given."""
@@ -157,39 +127,6 @@ class StepTime:
         """Tokens a second; None where their number was not given."""
         return None if self.tokens is None or not self.seconds else self.tokens / self.seconds
 
-    def __str__(self) -> str:
-        best, worst = format_seconds(self.lower), format_seconds(self.upper)
-        overlap = f"{best} with full overlap, {worst} with none"
-        lines = [f"{format_seconds(self.seconds)}; bound by {self.bound} ({overlap})"]
-        rows = [
-            ("compute", self.compute, " + ".join(share.formula for share in self.computing)),
-            ("memory", self.memory, self.moving.formula),
-            ("communication", self.communication, self._communication_text()),
-        ]
-        wide = max(len(format_seconds(seconds)) for _, seconds, _ in rows)
-        lines += [f"  {name:<13}  {format_seconds(seconds):>{wide}}  {text}" for name, seconds, text in rows]
-        chips = self.machine.num_chips
-        if self.mfu is not None:
-            assert self.model_flops is not None
-            peak = f"{chips} chips x {format_flops(self.peak_flops_per_s / chips)}/s"
-            sums = f"{format_flops(self.model_flops)} / ({peak} x time)"
-            lines.append(f"  model FLOPs utilisation: {self.mfu:.1%} ({sums})")
-        if self.tokens_per_s is not None:
-            each = f"{format_number(self.tokens_per_s / chips)}/s a chip"
-            lines.append(f"  tokens: {format_number(self.tokens_per_s)}/s, {each}")
-        return "\n".join(lines)
-
-    def _communication_text(self) -> str:
-        if not self.communicating and not self.unknown:
-            return "no collectives"
-        first = sorted(self.communicating, key=lambda share: -share.seconds)[:3]
-        parts = [f"{share.name} {format_seconds(share.seconds)}" for share in first]
-        if len(self.communicating) > len(first):
-            parts.append(f"{len(self.communicating) - len(first)} more")
-        if self.unknown:
-            parts.append(f"{self.unknown} of unknown time")
-        return " + ".join(parts)
-
 
 def step_time(
     target: str | Machine,
@@ -203,20 +140,10 @@ def step_time(
     walked: float | None = None,
     accuracy: Accuracy | None = None,
 ) -> StepTime:
-    """How long a step takes on a machine.
-
-    Args:
-        flops: FLOPs of one device, loops counted; or element type → FLOPs.
-        hbm_bytes: bytes that one device reads and writes.
-        collectives: the program's collectives with their `seconds` (see `with_seconds`) and `count`.
-        dtype: the element type of the products, where `flops` is one number.
-        model_flops, tokens: as `cost_of` takes them.
-        walked, accuracy: as of `StepTime`.
-
-    Raises:
-        TargetError: if there is no such machine, or its chip has no rate for an element type.
-        ShardvizError: for a number below 0.
-    """
+    """How long a step takes on a machine, from FLOPs of one device, loops counted (of `dtype`, or element type →
+    FLOPs), bytes that it reads and writes, and the program's collectives with their `seconds` (see `with_seconds`) and
+    `count`; `model_flops` and `tokens` as `cost_of` takes them. Raises TargetError if there is no such machine, or its
+    chip has no rate for an element type; ShardvizError for a number below 0."""
     machine = machine_of(target)
     chip, per_chip = machine.chip, machine.chip.devices_per_chip
     each = dict(flops) if isinstance(flops, Mapping) else {dtype: float(flops)}
@@ -228,26 +155,13 @@ def step_time(
     for kind, count in each.items():
         rate = chip.flops(kind) / per_chip
         text = f"{format_flops(count)} of {kind} / {format_flops(rate)}/s{_as_other(chip, kind)}"
-        computing.append(Share(kind, count / rate, text))
+        computing.append(Share(count / rate, text))
     width = chip.needs("hbm_bytes_per_s") / per_chip
-    moving = Share("memory", hbm_bytes / width, f"{format_bytes(hbm_bytes)} / {format_rate(width)}")
-    shares, unknown = [], 0
-    for one in collectives:
-        if one.seconds is None or one.count is None:
-            unknown += 1
-            continue
-        text = f"{one.count} x {format_seconds(one.seconds)}: {one.formula}"
-        shares.append(Share(f"{one.count} x {one.kind} {one.name}".rstrip(), one.count * one.seconds, text))
-    peak = chip.flops(next(iter(each), dtype)) * machine.num_chips
     return StepTime(
-        machine=machine,
         computing=tuple(computing),
-        moving=moving,
-        communicating=tuple(shares),
-        unknown=unknown,
-        flops=sum(each.values()),
-        hbm_bytes=float(hbm_bytes),
-        peak_flops_per_s=peak,
+        moving=Share(hbm_bytes / width, f"{format_bytes(hbm_bytes)} / {format_rate(width)}"),
+        communication=sum(one.total_seconds or 0.0 for one in collectives),
+        peak_flops_per_s=chip.flops(next(iter(each), dtype)) * machine.num_chips,
         model_flops=model_flops,
         tokens=tokens,
         walked=walked,
@@ -260,11 +174,8 @@ def _as_other(chip: Chip, dtype: str) -> str:
     rate = chip.rate_of(dtype)
     if rate == family(dtype):
         return ""
-    passes = (
-        " at JAX's default precision; 'high' takes 3 times as long, 'highest' 6"
-        if chip.kind == "tpu" and dtype == "float32"
-        else ""
-    )
+    rounds = chip.kind == "tpu" and dtype == "float32"
+    passes = " at JAX's default precision; 'high' takes 3 times as long, 'highest' 6" if rounds else ""
     return f" (the rate of {rate}{passes})"
 
 
@@ -329,11 +240,6 @@ class Fit:
         return self.needed <= self.usable
 
     @property
-    def headroom(self) -> float:
-        """Bytes to spare; below 0 where it does not fit."""
-        return self.usable - self.needed
-
-    @property
     def share(self) -> str:
         """How much of it a program gets unless someone says otherwise; empty where that is all."""
         if self.machine.chip.kind != "gpu":
@@ -348,18 +254,6 @@ class Fit:
     def over_share(self) -> bool:
         """Whether it fits only if JAX is told to take more than it does by itself."""
         return bool(self.share) and _GPU_FRACTION * self.usable < self.needed <= self.usable
-
-    def __bool__(self) -> bool:
-        return self.fits
-
-    def __str__(self) -> str:
-        chip = self.machine.chip
-        per_chip = chip.devices_per_chip
-        where = chip.name if per_chip == 1 else f"of the {per_chip} devices of a {chip.name}"
-        left = f"{format_bytes(abs(self.headroom))} ({abs(self.headroom) / self.usable:.1%})"
-        have = f"{format_bytes(self.needed)} needed, {format_bytes(self.usable)} usable on each {where}"
-        text = f"{'fits' if self.fits else 'does not fit'}: {have}; {left} {'to spare' if self.fits else 'too much'}"
-        return text + (f"; {self.share}" if self.over_share else "")
 
 
 def fits(needed: float, target: str | Machine) -> Fit:

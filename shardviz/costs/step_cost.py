@@ -330,7 +330,9 @@ def cost_of(
     place = placed(report, target, "cost")
     machine = place.machine
     own = report.target == machine.text and (report.level == "compiled" or bool(report.target_collectives))
-    between = own and any(_between_slices(c, place) for c in report.collectives)
+    crosses = lambda c: c.axes is None or place.route(c.axes).slices > 1  # noqa: E731
+    slices = own and machine.num_slices > 1
+    between = slices and any(crosses(c) for c in report.collectives if c.group_size != 1)
     if as_run and not own:
         raise ShardvizError(
             f"as_run=True: this report is for {report.target}, level {report.level}; the collectives as {machine.text} "
@@ -342,7 +344,7 @@ def cost_of(
     partitioned = _timed(report.collectives, place, exact)
     timed = _timed((t.collective for t in report.target_collectives), place, exact) if as_run else partitioned
     flops = None if report.cost is None else report.cost.dot_flops
-    counted = _flops(report, machine, dtype)
+    counted = flops_by_dtype(report, machine, dtype)
     batch = _batch(report, tokens)
     program = timed_program(report, place, dtype)
     traffic, how, exactly = _traffic(report, machine, program, hbm_bytes)
@@ -368,7 +370,7 @@ def cost_of(
         step=step,
         flops=flops,
         dtype=next(iter(counted)),
-        hbm_bytes=step.hbm_bytes,
+        hbm_bytes=float(traffic),
         hbm_exact=exactly,
         hbm_formula=how,
         needs=needs,
@@ -386,13 +388,6 @@ def _timed(collectives: Iterable[Collective], place: Placement, exact: bool) -> 
     return tuple(with_seconds(c, place, place.machine, exact=exact) for c in collectives)
 
 
-def _between_slices(collective: Collective, place: Placement) -> bool:
-    """Whether a collective crosses from one slice to another; one whose axes are not known may."""
-    if place.machine.num_slices == 1 or collective.group_size == 1:
-        return False
-    return collective.axes is None or place.route(collective.axes).slices > 1
-
-
 def _batch(report: ReportRecord, tokens: float | bool | None) -> Batch | None:
     """What a step takes in: as given (False: nothing), or guessed."""
     if tokens is None:
@@ -402,17 +397,18 @@ def _batch(report: ReportRecord, tokens: float | bool | None) -> Batch | None:
     return None if tokens is False else Batch(tokens, "tokens", "given")
 
 
-def _flops(report: ReportRecord, machine: Machine, dtype: str | None) -> dict[str, float]:
+def flops_by_dtype(report: ReportRecord, machine: Machine, dtype: str | None = None) -> dict[str, float]:
     """Element type → FLOPs of matrix products, the most first; those of a type that the chip has no rate for count as
-    most of the others do.
-    """
+    most of the others do."""
     total = 0.0 if report.cost is None else report.cost.dot_flops
     if dtype is not None:
         return {dtype: total}
     work = [row for row in report.cost.work if row.dot_flops] if report.cost is not None else []
     by_dtype = summed((row.dtype, row.dot_flops) for row in work if machine.chip.rate_of(row.dtype))
-    if not by_dtype:
-        return {_dtype(report): total}
+    if not by_dtype:  # all at the rate of the floating type of most bytes of the arguments
+        floats = (value for value in report.arguments or report.outputs if "float" in value.dtype)
+        sizes = summed((value.dtype, value.bytes_per_device or 0.0) for value in floats)
+        return {max(sizes, key=lambda name: sizes[name], default="bfloat16"): total}
     most = max(by_dtype, key=lambda name: by_dtype[name])
     by_dtype[most] += sum(row.dot_flops for row in work if not machine.chip.rate_of(row.dtype))
     return dict(sorted(by_dtype.items(), key=lambda item: -item[1]))
@@ -427,13 +423,6 @@ def _without_rate(
     if not without:
         return {}
     return {"rates": f"{machine.chip.name} has none for {', '.join(without)}: counted as {next(iter(counted))}"}
-
-
-def _dtype(report: ReportRecord) -> str:
-    """The floating type of most bytes of the arguments."""
-    floats = (value for value in report.arguments or report.outputs if "float" in value.dtype)
-    sizes = summed((value.dtype, value.bytes_per_device or 0.0) for value in floats)
-    return max(sizes, key=lambda name: sizes[name]) if sizes else "bfloat16"
 
 
 def _held(report: ReportRecord) -> tuple[float, float]:

@@ -42,7 +42,7 @@ from shardviz.records.amounts import format_bytes, format_flops
 from shardviz.records.groups import summed
 from shardviz.records.report import ReportRecord, read_versioned
 from shardviz.records.schedule import Schedule
-from shardviz.records.values import Memory, SourceText, donated_bytes, on_device
+from shardviz.records.values import SourceText, donated_bytes, on_device
 from shardviz.visible import Visible, paint
 
 SCHEMA_VERSION = 1
@@ -396,27 +396,25 @@ def _memory(timed: TimedProgram, walk: Walk) -> HeldMemory | None:
         if standing + alive != changes[-1][1]:
             changes.append((begin, standing + alive))
     begins, held = zip(*changes, strict=True)
-    usable = chip.hbm_usable_bytes or chip.hbm_bytes
+    usable, peak = chip.hbm_usable_bytes or chip.hbm_bytes, max(held)
+    beside = []
+    if plan is None:
+        beside.append(span_words(peak))
+        if any(value.kind == "offloaded" for value in report.residuals):
+            beside.append("what is kept in the host's memory is taken to be held here too")
+    elif plan.takes > peak:
+        more = format_bytes(plan.takes - peak)
+        beside.append(
+            f"the compiler takes {format_bytes(plan.takes)}, {more} more: gaps between arrays, and small change"
+        )
     return HeldMemory(
         begins=begins,
         bytes=held,
         standing=standing,
         usable=usable and usable / chip.devices_per_chip,
         rests_on=rests_on,
-        beside=tuple(_beside_estimate(report, max(held)) if plan is None else _beside_plan(plan, max(held))),
+        beside=tuple(beside),
     )
-
-
-def _beside_plan(plan: Memory, peak: float) -> Iterator[str]:
-    if plan.takes > peak:
-        more = format_bytes(plan.takes - peak)
-        yield f"the compiler takes {format_bytes(plan.takes)}, {more} more: gaps between arrays, and small change"
-
-
-def _beside_estimate(report: ReportRecord, peak: float) -> Iterator[str]:
-    yield span_words(peak)
-    if any(value.kind == "offloaded" for value in report.residuals):
-        yield "what is kept in the host's memory is taken to be held here too"
 
 
 def _launches(events: Iterable[Event], timing: Timing) -> Iterator[str]:
@@ -427,18 +425,8 @@ def _launches(events: Iterable[Event], timing: Timing) -> Iterator[str]:
 
 def _event(task: Task, lane: str, begin: float, seconds: float, trips: int, more: int) -> Event:
     entry = {} if task.entry is None else {"source": task.entry.source, "phase": task.entry.phase}
-    return Event(
-        name=task.name,
-        lane=lane,
-        begin=begin,
-        seconds=seconds,
-        trips=trips,
-        more=more,
-        what=task.what,
-        bound=task.bound,
-        axes=task.axes,
-        **entry,
-    )
+    words = {"what": task.what, "bound": task.bound, "axes": task.axes}
+    return Event(name=task.name, lane=lane, begin=begin, seconds=seconds, trips=trips, more=more, **words, **entry)
 
 
 def _lanes(events: Iterable[Event], seconds: float, timing: Timing) -> tuple[Lane, ...]:

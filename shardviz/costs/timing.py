@@ -71,7 +71,6 @@ class Timing:
         self._bandwidth = self.chip.needs("hbm_bytes_per_s") / self.chip.devices_per_chip * (self.chip.hbm_share or 1.0)
         self._ways = {name: self._way(c) for name, c in collectives.items() if c.kind == "collective-permute"}
         self._split = {axis for way in self._ways.values() if way for axis, _ in (way,)}
-        self._known: dict[str, tuple[float, tuple[str, ...], str]] = {}
 
     def tasks(self, entries: Schedule) -> tuple[Task, ...]:
         return tuple(task for entry in entries for task in self._tasks(entry))
@@ -113,8 +112,8 @@ class Timing:
             if entry.trips is None:
                 self._note(f"the trips of loop {entry.name} are not known: counted once")
         elif entry.collective:
-            task.seconds, task.lanes, task.bound = self._collective(entry)
             one = self._as_run(entry)
+            task.seconds, task.lanes, task.bound = self._timed(entry.collective, one)
             task.what, task.axes = (one.kind, one.axes) if one else ("collective", None)
         elif entry.kind == "begin":
             task.what = "copy"
@@ -163,11 +162,6 @@ class Timing:
         self._note("transfers between slices are taken to be between all of them")
         return entry.sent_bytes * times[entry.between] * self.chip.devices_per_chip / rate
 
-    def _collective(self, entry: Scheduled) -> tuple[float, tuple[str, ...], str]:
-        if entry.collective not in self._known:
-            self._known[entry.collective] = self._timed(entry)
-        return self._known[entry.collective]
-
     def _as_run(self, entry: Scheduled) -> Collective | None:
         """The collective as the chip's compiler has it run."""
         one = self.collectives.get(entry.collective)
@@ -184,9 +178,8 @@ class Timing:
             one = dataclasses.replace(one, dtype="bfloat16", operand_bytes=sent, result_bytes=one.result_bytes / 2)
         return one
 
-    def _timed(self, entry: Scheduled) -> tuple[float, tuple[str, ...], str]:
+    def _timed(self, name: str, collective: Collective | None) -> tuple[float, tuple[str, ...], str]:
         """Seconds, lanes and bound of a collective."""
-        name, collective = entry.collective, self._as_run(entry)
         if collective is None:
             self._note(f"the report has no collective {name}: taken as 0 seconds")
             return 0.0, _UNKNOWN, ""

@@ -10,7 +10,7 @@ explanation is the same pieces read one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardviz.notation.record import Sharding
@@ -46,6 +46,13 @@ def text_of(pieces: Iterable[Piece]) -> str:
 def letters_of(pieces: Iterable[Piece]) -> tuple[Letter, ...]:
     """The pieces that mean something, in their order, each once."""
     return tuple(dict.fromkeys(piece for piece in pieces if isinstance(piece, Letter)))
+
+
+def listed(items: Iterable[Iterable[Piece]], begin: str, separator: str = ", ") -> Iterator[Piece]:
+    """The pieces of items one after the other, with a separator between them."""
+    for place, item in enumerate(items):
+        yield separator if place else begin
+        yield from item
 
 
 def partial_words(axes: Sequence[Axis], kind: str) -> str:

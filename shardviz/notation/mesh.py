@@ -316,12 +316,8 @@ def _coordinates(sizes: tuple[int, ...]) -> np.ndarray:
 
 
 def unravel(numbers: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
-    """The digits of numbers in a table of these sizes, the last fastest: integers, number x digit. As
-    `numpy.unravel_index` and `stack`, without a second table in memory."""
-    table = np.empty((len(numbers), len(sizes)), np.int64)
-    for column in reversed(range(len(sizes))):
-        numbers, table[:, column] = np.divmod(numbers, sizes[column])
-    return table
+    """The digits of numbers in a table of these sizes, the last fastest: integers, number x digit."""
+    return np.stack(np.unravel_index(numbers, sizes), 1) if sizes else np.zeros((len(numbers), 0), np.int64)
 
 
 def _parse(text: str) -> DeviceMesh:
@@ -434,7 +430,7 @@ def read_module_mesh(it: Scanner) -> tuple[DeviceMesh, tuple[int, ...]]:
     if math.prod(sizes) > MOST_DEVICES:
         it.fail(f"a mesh of at most {MOST_DEVICES} devices")
     devices: Sequence[int] = ()
-    if it.takes(_DEVICE_IDS):
+    if it.token(_DEVICE_IDS):
         if it.sees("["):  # Shardy's list
             devices = it.integers()
         else:

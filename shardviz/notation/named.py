@@ -20,6 +20,7 @@ from shardviz.notation.letters import (
     Letter,
     Piece,
     axis_words,
+    listed,
     names_words,
     nothing_cut,
     partial_words,
@@ -147,13 +148,9 @@ def write_dimensions(cut: Sharding, dims: Sequence[Sequence[Axis]], quote: Quote
         if not dim and not cut.open[i]:
             yield Letter("{}", UNCUT)
         else:
-            yield "{"
-            for j, axis in enumerate(dim):
-                yield ", " if j else ""
-                yield Letter(axis_with(axis, quote), axis_words(cut, axis))
-            if cut.open[i]:
-                yield ", " if dim else ""
-                yield Letter("?", OPEN)
+            letters = [Letter(axis_with(axis, quote), axis_words(cut, axis)) for axis in dim]
+            letters += [Letter("?", OPEN)] if cut.open[i] else []
+            yield from listed(([letter] for letter in letters), "{")
             yield "}"
         if cut.priorities[i] is not None and (dim or cut.open[i]):
             words = f"priority {cut.priorities[i]} of this dimension: Shardy heeds 0 first, then 1, and so on"

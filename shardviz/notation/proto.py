@@ -32,7 +32,7 @@ from shardviz.notation.hlo import (
     write_v1,
     write_v2,
 )
-from shardviz.notation.letters import Letter, Piece, text_of
+from shardviz.notation.letters import Letter, Piece, listed, text_of
 from shardviz.notation.record import Sharding
 from shardviz.notation.scan import iota_of, iota_text
 from shardviz.notation.spec import partial_kind
@@ -158,36 +158,31 @@ def _varints(data: bytes, name: str, most: int) -> list[int]:
 def write(cut: Sharding) -> Iterator[Piece]:
     """The message as it prints, on one line, its devices as an iota where they are one."""
     check_tiled(cut, "OpSharding")
-    yield Letter(f"type: {cut.kind.upper()}", of_kind(TYPE_WORDS[cut.kind], cut))
+    letters = [Letter(f"type: {cut.kind.upper()}", of_kind(TYPE_WORDS[cut.kind], cut))]
     if cut.unreduced_kind != "sum":
         metadata = f'op_type: "{REDUCTION}" op_name: "{cut.unreduced_kind.upper()}"'
-        yield " "
-        yield Letter(f"metadata {{ {metadata} }}", f"partial results are to be reduced by their {cut.unreduced_kind}")
+        words = f"partial results are to be reduced by their {cut.unreduced_kind}"
+        letters.append(Letter(f"metadata {{ {metadata} }}", words))
     if cut.maximal is not None:
-        yield " "
-        yield Letter(f"tile_assignment_devices: [{cut.mesh.numbers()[cut.maximal]}]", "the device that holds it")
-    if cut.kind == "other":
-        yield from _written_tiles(cut)
+        number = cut.mesh.numbers()[cut.maximal]
+        letters.append(Letter(f"tile_assignment_devices: [{number}]", "the device that holds it"))
+    letters += _tiles(cut) if cut.kind == "other" else ()
+    return listed(([letter] for letter in letters), "", " ")
 
 
-def _written_tiles(cut: Sharding) -> Iterator[Piece]:
+def _tiles(cut: Sharding) -> Iterator[Letter]:
     tiling = in_numbers(cut)
     count = iota_of(tiling.devices)
-    yield " "
     yield _numbers("tile_assignment_dimensions", tiling.dims, of_kind(tiles_words(tiling), cut))
     if count is None:
-        yield " "
         yield _numbers("tile_assignment_devices", tiling.devices, devices_words(cut))
-    if tiling.kinds:
-        yield " "
+    if tiling.kinds == ("replicated",):
+        yield Letter("replicate_on_last_tile_dim: true", copies_words(tiling))
+    elif tiling.kinds:
         kinds = f"last_tile_dims: [{', '.join(map(str.upper, tiling.kinds))}]"
-        words = of_kind(groups_words(tiling), cut)
-        alone = tiling.kinds == ("replicated",)
-        yield Letter("replicate_on_last_tile_dim: true", copies_words(tiling)) if alone else Letter(kinds, words)
+        yield Letter(kinds, of_kind(groups_words(tiling), cut))
     if count is not None:
-        yield " "
         yield _numbers("iota_reshape_dims", count[0], reshape_words(cut, count[0]))
-        yield " "
         yield _numbers("iota_transpose_perm", count[1], transpose_words(*count))
 
 

@@ -19,7 +19,17 @@ from typing import Any
 
 from shardviz.errors import ParseError, SpecError, excerpt
 from shardviz.notation.bounds import MOST_WRITTEN, check_size
-from shardviz.notation.letters import REDUCED, UNCUT, Letter, Piece, axis_words, names_words, nothing_cut, partial_words
+from shardviz.notation.letters import (
+    REDUCED,
+    UNCUT,
+    Letter,
+    Piece,
+    axis_words,
+    listed,
+    names_words,
+    nothing_cut,
+    partial_words,
+)
 from shardviz.notation.mesh import DeviceMesh
 from shardviz.notation.record import Sharding
 from shardviz.notation.spec import Axis, Spec, axis_text, partial_kind
@@ -147,32 +157,27 @@ def write(cut: Sharding) -> Iterator[Piece]:
     if not (entries or unreduced or reduced):
         yield Letter("P()", nothing_cut(cut))
         return
-    yield "P("
-    for i, entry in enumerate(entries):
-        yield ", " if i else ""
-        if entry is None:
-            yield Letter("None", UNCUT)
-        elif entry is ...:
-            yield Letter("P.UNCONSTRAINED", "the compiler may shard this dimension as it likes")
-        elif isinstance(entry, str):
-            yield Letter(repr(entry), axis_words(cut, entry))
-        else:
-            yield "("
-            for j, axis in enumerate(entry):
-                yield ", " if j else ""
-                yield Letter(repr(axis), axis_words(cut, axis))
-            yield ")"
-    comma = bool(entries)
+    items = [list(_written(entry, cut)) for entry in entries]
     partial = partial_words(unreduced, cut.unreduced_kind)
     for key, axes, words in (("unreduced", unreduced, partial), ("reduced", reduced, REDUCED)):
         if axes:
-            yield ", " if comma else ""
-            yield Letter(f"{key}={{{', '.join(map(repr, axes))}}}", words.format(names_words(axes)))
-            comma = True
+            items.append([Letter(f"{key}={{{', '.join(map(repr, axes))}}}", words.format(names_words(axes)))])
     if cut.unreduced_kind != "sum":
-        yield ", "
-        yield Letter(f"unreduced_kind=jax.sharding.UnreducedKind.{cut.unreduced_kind}", partial)
+        items.append([Letter(f"unreduced_kind=jax.sharding.UnreducedKind.{cut.unreduced_kind}", partial)])
+    yield from listed(items, "P(")
     yield ")"
+
+
+def _written(entry: Any, cut: Sharding) -> Iterator[Piece]:
+    if entry is None:
+        yield Letter("None", UNCUT)
+    elif entry is ...:
+        yield Letter("P.UNCONSTRAINED", "the compiler may shard this dimension as it likes")
+    elif isinstance(entry, str):
+        yield Letter(repr(entry), axis_words(cut, entry))
+    else:
+        yield from listed(([Letter(repr(axis), axis_words(cut, axis))] for axis in entry), "(")
+        yield ")"
 
 
 def make(cut: Sharding) -> Any:

@@ -264,14 +264,7 @@ class NotationRow:
 
 
 def rosetta(cut: Sharding) -> tuple[NotationRow, ...]:
-    """A sharding in every notation.
-
-    Args:
-        cut: the record, from `sharding`.
-
-    Returns:
-        A row for each of `NOTATIONS`, in that order.
-    """
+    """A sharding, from `sharding`, in every notation: a row for each of `NOTATIONS`, in that order."""
     rows = []
     for notation in NOTATIONS:
         try:

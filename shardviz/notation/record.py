@@ -91,11 +91,7 @@ class Sharding:
         replicated: Sequence[Axis] = (),
         reduced: Sequence[Axis] = (),
     ) -> Sharding:
-        """The record of a spec.
-
-        Raises:
-            SpecError: if the spec, or the other axes, do not fit the mesh or the rank.
-        """
+        """The record of a spec. Raises SpecError if the spec, or the other axes, do not fit the mesh or the rank."""
         if rank is not None and len(spec.dims) > rank:
             raise SpecError(
                 f"{spec}: {len(spec.dims)} entries for an array of rank {rank}; leave out {len(spec.dims) - rank}"
@@ -212,15 +208,9 @@ class Sharding:
         return tiling_of(self.spec.dims, (("manual", self.manual), ("unreduced", self.unreduced)), self.mesh)
 
     def onto(self, mesh: DeviceMesh, devices: tuple[int, ...] = ()) -> Sharding:
-        """The same sharding, said in the axes of another mesh with as many devices.
-
-        Args:
-            mesh: the mesh to say it in.
-            devices: the place of `mesh` at each place of this record's mesh; empty for 0, 1, 2, ...
-
-        Raises:
-            SpecError: if the meshes differ in their number of devices.
-        """
+        """The same sharding, said in the axes of another mesh with as many devices; `devices` are the places of `mesh`
+        at each place of this record's mesh, empty for 0, 1, 2, ... Raises SpecError if the meshes differ in their
+        number of devices."""
         theirs = self.mesh
         if theirs.size != mesh.size:
             raise SpecError(f"{self}: it is over {theirs.size} devices, and the mesh {mesh} has {mesh.size}")
@@ -288,11 +278,8 @@ class Sharding:
         return WRITERS[notation](self)
 
     def same_as(self, other: Sharding) -> bool:
-        """Whether both put the same part of the array on the same devices.
-
-        Trailing None and axes of size 1 make no difference, nor do the axes' names; open dimensions, partial sums and
-        manual axes do.
-        """
+        """Whether both put the same part of the array on the same devices. Trailing None, axes of size 1 and the axes'
+        names make no difference; open dimensions, partial sums and manual axes do."""
         if self.unknown or other.unknown:
             return self.unknown and other.unknown
         if sorted(self.mesh.ids().tolist()) != sorted(other.mesh.ids().tolist()):

@@ -93,10 +93,6 @@ class Scanner:
             self._space()
         return match
 
-    def takes(self, pattern: re.Pattern[str]) -> bool:
-        """Passes over what the pattern finds here, if it finds anything."""
-        return self.token(pattern) is not None
-
     def need(self, literal: str) -> None:
         """Passes over this; a `ParseError` where the text goes on with something else."""
         if not self.take(literal):

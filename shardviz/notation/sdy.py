@@ -74,11 +74,11 @@ def axis_lists(text: str) -> tuple[tuple[Axis, ...], ...]:
     ((('x',),), (('x',),))
     """
     it = Scanner(text, "Shardy axes")
-    it.takes(_LIST)
+    it.token(_LIST)
 
     def one() -> tuple[Axis, ...]:
         axes = read_axes(it)
-        it.takes(_MOVE)
+        it.token(_MOVE)
         return axes
 
     return (one(),) if it.sees("{") or not it.take("[") else tuple(it.listed(one, "]"))

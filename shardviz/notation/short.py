@@ -23,6 +23,7 @@ from shardviz.notation.letters import (
     Letter,
     Piece,
     axis_words,
+    listed,
     names_words,
     nothing_cut,
     partial_words,
@@ -161,15 +162,10 @@ def write(cut: Sharding) -> Iterator[Piece]:
     if not cut.spec.dims:
         yield Letter("[]", nothing_cut(cut))
     for i, (dim, is_open) in enumerate(zip(cut.spec.dims, cut.open, strict=True)):
+        letters = [Letter(axis_text(axis), axis_words(cut, axis)) for axis in dim]
+        letters += [Letter("?", OPEN)] if is_open else [] if dim else [Letter("·", UNCUT)]
         yield ", " if i else "["
-        for j, axis in enumerate(dim):
-            yield " " if j else ""
-            yield Letter(axis_text(axis), axis_words(cut, axis))
-        if is_open:
-            yield " " if dim else ""
-            yield Letter("?", OPEN)
-        elif not dim:
-            yield Letter("·", UNCUT)
+        yield from listed(([letter] for letter in letters), "", " ")
     yield "]" if cut.spec.dims else ""
     partial = f"{cut.unreduced_kind} over", cut.unreduced, partial_words(cut.unreduced, cut.unreduced_kind)
     tails = (partial, ("manual", cut.manual, MANUAL), ("reduced", cut.reduced, REDUCED))

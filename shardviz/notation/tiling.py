@@ -20,6 +20,7 @@ what XLA's `devices=[...]` writes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -43,15 +44,9 @@ def axes_along(places: np.ndarray | Iterable[int], mesh: DeviceMesh) -> tuple[Ax
     nest = levels(offsets)
     if nest is None:
         return None
-    along: list[tuple[str, int, int]] = []
-    for size, stride in nest:
-        parts = _parts(size, stride, mesh)
-        if parts is None:
-            return None
-        along.extend(parts)
-    if _overlap(along):
-        return None
-    return merge(along, mesh)
+    each = [_parts(size, stride, mesh) for size, stride in nest]
+    along = [part for parts in each for part in parts or ()]
+    return None if None in each or _overlap(along) else merge(along, mesh)
 
 
 def merge(parts: Iterable[tuple[str, int, int]], mesh: DeviceMesh) -> tuple[Axis, ...]:
@@ -125,11 +120,8 @@ def _parts(size: int, stride: int, mesh: DeviceMesh) -> list[tuple[str, int, int
 
 def _overlap(parts: list[tuple[str, int, int]]) -> bool:
     """Whether two parts share digits of an axis."""
-    for i, (name, before, size) in enumerate(parts):
-        for other, start, length in parts[:i]:
-            if name == other and before < start * length and start < before * size:
-                return True
-    return False
+    pairs = itertools.combinations(parts, 2)
+    return any(a[0] == b[0] and a[1] < b[1] * b[2] and b[1] < a[1] * a[2] for a, b in pairs)
 
 
 @dataclass(frozen=True)
@@ -167,10 +159,8 @@ class Tiling:
 
     def positions(self) -> np.ndarray:
         """Where each place stands in the table: integers, place x (dimension, then subgroup)."""
-        table = np.zeros((len(self.devices), len(self.dims)), np.int64)
-        if self.dims:
-            table[np.asarray(self.devices)] = unravel(np.arange(len(self.devices)), self.dims)
-        return table
+        table = unravel(np.arange(len(self.devices)), self.dims)
+        return table[np.argsort(self.devices)]
 
     def table(self) -> np.ndarray:
         """The places as a table of shape `dims`."""
@@ -195,9 +185,7 @@ class Tiling:
             one = table[tuple(slice(1) if i in copies else slice(None) for i in range(table.ndim))]
             order = np.argsort(one, axis=special[0])
             table = np.take_along_axis(table, np.broadcast_to(order, table.shape), axis=special[0])
-        where = np.empty((len(self.dims), mesh.size), np.int64)
-        if self.dims:
-            where[:, table.ravel()] = unravel(np.arange(mesh.size), self.dims).T
+        where = unravel(np.arange(mesh.size), self.dims)[np.argsort(table, axis=None)].T
         first = table.min(axis=copies, keepdims=True) if copies else table
         along: list[tuple[Axis, ...] | None] = []
         for i, size in enumerate(self.dims):

@@ -42,7 +42,7 @@ from shardviz.program.module import (
     verify,
 )
 from shardviz.program.trace import Argument, Traced, cannot_lower, first_frame
-from shardviz.records import Frame, PlanRecord, Value
+from shardviz.records import Frame, PlanRecord
 from shardviz.records.report import Constrained
 
 
@@ -77,8 +77,6 @@ class Lowered:
     unanswered: tuple[str, ...] = ()  # why some of them are what they compute all the same
     placed: tuple[int | None, ...] = ()  # which of the plan's own each constraint inside is; None: the function's
     simplified: Lowered | None = field(default=None, repr=False)  # as XLA would hand it to Shardy; never changed
-    # arrays as the last plan had them: few differ in the next
-    rows: dict[str, tuple[DeviceMesh, dict[str, Value]]] = field(default_factory=dict, repr=False)
 
     @contextmanager
     def entered(self) -> Iterator[None]:

@@ -174,11 +174,7 @@ def on_device(values: Iterable[Value]) -> tuple[Value, ...]:
 
 
 def unused_bytes(arguments: Iterable[Value]) -> dict[str, float]:
-    """Tree path → bytes on one device of the arguments that no result needs.
-
-    JAX leaves them out of the program, which takes none of these bytes; where their owner holds them on the devices,
-    they lie there besides.
-    """
+    """Tree path → bytes on one device of the arguments that no result needs; see `Value.unused`."""
     return {v.name: v.bytes_per_device or 0.0 for v in arguments if v.unused and not v.on_host}
 
 

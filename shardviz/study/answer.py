@@ -11,7 +11,7 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.judge.report import Report
 from shardviz.program.plan import Plan
 from shardviz.records.amounts import format_bytes, format_seconds
-from shardviz.study.candidates import Choice
+from shardviz.study.candidates import PARTS, Choice
 from shardviz.study.scoring import Floor, Score
 from shardviz.visible import Visible, paint
 
@@ -152,15 +152,13 @@ class Search(Visible):
     @property
     def knee(self) -> Tried | None:
         """The candidate that needs the least memory of those within 3 % of the best's time; None where that is the
-        best itself, or none needs a tenth less. Above level `propagated` only one that went as far as the best.
-        """
+        best itself, or none needs a tenth less. Above level `propagated` only one that went as far as the best."""
         return next((t for t in self.knees if self.level == "propagated" or self._confirmed(t)), None)
 
     @property
     def knees(self) -> tuple[Tried, ...]:
         """The candidates that need a tenth less memory than the best and are within 3 % of its time by their scores,
-        the least first.
-        """
+        the least first."""
         if self.best is None:
             return ()
         best = self.best.score
@@ -223,11 +221,13 @@ def _decided(decision: str, choice: Choice, than: Choice | None = None) -> str:
     if decision == "device order":
         return choice.order_text
     if decision == "state":
-        return ", ".join(f"{part} by {' and '.join(axes)}" for part, axes in choice.state) or "state whole"
+        return (
+            ", ".join(f"{part} by {' and '.join(axes)}" for part in PARTS if (axes := choice.by(part))) or "state whole"
+        )
     own = f"{decision} by {' and '.join(choice.by(decision))}" if choice.by(decision) else f"{decision} whole"
     if than is None:
         return own
-    names = [n for n, axes in choice.cuts if n != decision and than.by(n) != axes]
+    names = [n for n, axes in choice.cuts if n not in (decision, *PARTS) and than.by(n) != axes]
     return ", ".join([own, *(f"{n} by {' and '.join(choice.by(n))}" for n in names)])
 
 

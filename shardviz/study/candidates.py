@@ -45,8 +45,8 @@ class Choice:
 
     Attributes:
         mesh: (axis, size), major to minor.
-        cuts: (logical dimension, the axes that cut it), in the order in which they were decided.
-        state: (part of the state, the axes that cut its arrays along their largest free dimension).
+        cuts: (logical dimension, the axes that cut it), in the order in which they were decided; then of `PARTS` of the
+            state (the part, the axes that cut its arrays along their largest free dimension).
         based: what no decision touches is as in the plan that is to be improved.
         order: how the devices stand in the mesh: as JAX's `mesh_utils` has them (empty), counted through
             (`row-major`), or as if two axes stood in each other's place.
@@ -54,7 +54,6 @@ class Choice:
 
     mesh: tuple[tuple[str, int], ...]
     cuts: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    state: tuple[tuple[str, tuple[str, ...]], ...] = ()
     based: bool = False
     order: Order = ""
 
@@ -70,24 +69,20 @@ class Choice:
 
     def by(self, what: str) -> tuple[str, ...]:
         """The axes that cut a dimension, or a part of the state."""
-        return dict(self.cuts).get(what, dict(self.state).get(what, ()))
+        return dict(self.cuts).get(what, ())
 
-    def cut(self, dimension: str, axes: Sequence[str]) -> Choice:
-        """With a dimension cut by these axes; none for no cut."""
-        kept = tuple(pair for pair in self.cuts if pair[0] != dimension)
-        return replace(self, cuts=(*kept, (dimension, tuple(axes))) if axes else kept)
-
-    def stated(self, part: str, axes: Sequence[str]) -> Choice:
-        """With a part of the state cut by these axes."""
-        both = dict(self.state) | {part: tuple(axes)}
-        return replace(self, state=tuple((p, both[p]) for p in PARTS if both.get(p)))
+    def cut(self, what: str, axes: Sequence[str]) -> Choice:
+        """With a dimension, or a part of the state, cut by these axes; none for no cut."""
+        cuts = [*(pair for pair in self.cuts if pair[0] != what), *([(what, tuple(axes))] if axes else ())]
+        cuts.sort(key=lambda pair: PARTS.index(pair[0]) if pair[0] in PARTS else -1)
+        return replace(self, cuts=tuple(cuts))
 
     @property
     def text(self) -> str:
         """`data=8,model=8; batch by data; parameters by data`."""
         mesh = ",".join(f"{name}={size}" for name, size in self.mesh if size > 1) or "one device"
         sizes = self.sizes
-        cuts = [(what, tuple(a for a in axes if sizes[a] > 1)) for what, axes in (*self.cuts, *self.state)]
+        cuts = [(what, tuple(a for a in axes if sizes[a] > 1)) for what, axes in self.cuts]
         order = [self.order_text] if self.order else []
         return "; ".join([mesh, *order, *(f"{what} by {' and '.join(axes)}" for what, axes in cuts if axes)])
 
@@ -106,7 +101,6 @@ class Space(Parts):
 
     Attributes:
         machine: whose devices the meshes are of.
-        outputs: the program's results.
         required: axes that the program itself names, which every mesh has to have.
         follows: output → the argument whose place it takes.
         base: the plan that is to be improved; None to begin with nothing cut.
@@ -118,7 +112,6 @@ class Space(Parts):
     """
 
     machine: Machine
-    outputs: Sequence[Argument]
     required: tuple[str, ...] = ()
     follows: Mapping[str, str] = field(default_factory=dict)
     base: Plan | None = None
@@ -154,8 +147,7 @@ class Space(Parts):
 
     def _order(self, mesh: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
         """Few axes first; of as many, those that the program names; then what is most even; of names that mean the same
-        the outer ones, so that one axis is `data` and two are `data` and `model`.
-        """
+        the outer ones, so that one axis is `data` and two are `data` and `model`."""
         idle = sum(size == 1 for name, size in mesh if name in self.required)
         sizes = [size for _, size in mesh]
         wide = [size > 1 for size in sizes]
@@ -193,8 +185,7 @@ class Space(Parts):
 
     def starts(self) -> list[list[Choice]]:
         """What a person would try first on each mesh shape, the given plan and then the presets: what is most likely
-        the best of one and two axes, then the rest of these, then what three axes have.
-        """
+        the best of one and two axes, then the rest of these, then what three axes have."""
         tiers: list[list[Choice]] = [[], [], []]
         if self.begun is not None:
             tiers[0] += [self.begun, replace(self.begun, based=False)]
@@ -271,7 +262,7 @@ class Space(Parts):
     def _sharded(self, choice: Choice, axes: Sequence[str], parts: Sequence[str] = PARTS) -> Choice:
         for part in parts:
             if self.part(part):
-                choice = choice.stated(part, axes)
+                choice = choice.cut(part, axes)
         return choice
 
     def _tensor(self, choice: Choice, axes: Sequence[str]) -> Choice:
@@ -291,24 +282,23 @@ class Space(Parts):
         for axis in choice.axes:
             parts = [part for part in PARTS if self.part(part)]
             if len(parts) == 2 and (axis in choice.by(PARAMETERS)) == (axis in choice.by(OPTIMIZER)):
-                yield "state", _toggled_state(choice, axis, parts)
+                yield "state", _toggled(choice, axis, *parts)
             for part in parts:
-                yield part, _toggled_state(choice, axis, [part])
+                yield part, _toggled(choice, axis, part)
             for dimension in free:
                 if axis in choice.by(dimension.name) or self.divides(dimension, choice, axis):
-                    yield dimension.name, _toggled(choice, dimension.name, axis)
+                    yield dimension.name, _toggled(choice, axis, dimension.name)
         yield from (("device order", each) for each in self._reordered(choice))
         yield from (("mesh", each) for each in self._shapes(choice))
         for axis in choice.axes:
             holds = [d for d in free if axis in choice.by(d.name)]
             for old, new in itertools.product(holds, free):
                 if old is not new and axis not in choice.by(new.name) and self.divides(new, choice, axis):
-                    yield old.name, _toggled(_toggled(choice, old.name, axis), new.name, axis)
+                    yield old.name, _toggled(_toggled(choice, axis, old.name), axis, new.name)
 
     def divides(self, dimension: Dimension, choice: Choice, axis: str) -> bool:
         """Whether a dimension can be cut by one axis more, in one array at least; none that a loop or a window goes
-        along, unless a `shard_map` takes it so.
-        """
+        along, unless a `shard_map` takes it so."""
         if dimension.undivided and not (dimension.mapped or dimension.taken):
             return False
         by = math.prod(choice.sizes[a] for a in (*choice.by(dimension.name), axis))
@@ -316,8 +306,7 @@ class Space(Parts):
 
     def key(self, plan: Plan) -> Any:
         """What two plans have in common that cost the same: axes that the program does not name are known by their
-        places among those of more than one device.
-        """
+        places among those of more than one device."""
         axes = [name for name, size in plan.mesh.shape.items() if size > 1]
         renamed = {name: name if name in self.required else str(place) for place, name in enumerate(axes)}
         specs = tuple(
@@ -335,8 +324,7 @@ class Space(Parts):
 
     def named(self, choice: Choice) -> Choice:
         """The choice with the axes that the search has invented called by what they cut: `data` the batch, `model` what
-        lies between the layers' products, `fsdp` the state alone where there is a `data`.
-        """
+        lies between the layers' products, `fsdp` the state alone where there is a `data`."""
         if self.mesh is not None or self.required or self.sizes or self.cutting or choice.based or choice.order:
             return choice
         if self.base is not None:
@@ -352,9 +340,8 @@ class Space(Parts):
                 left.remove(wanted[axis])
         for axis in (a for a, _ in choice.mesh if a not in new):
             new[axis] = left.pop(0)
-        renamed = lambda pairs: tuple((what, tuple(new[a] for a in axes)) for what, axes in pairs)  # noqa: E731
-        mesh = tuple((new[axis], size) for axis, size in choice.mesh)
-        return replace(choice, mesh=mesh, cuts=renamed(choice.cuts), state=renamed(choice.state))
+        cuts = tuple((what, tuple(new[a] for a in axes)) for what, axes in choice.cuts)
+        return replace(choice, mesh=tuple((new[axis], size) for axis, size in choice.mesh), cuts=cuts)
 
     def _shapes(self, choice: Choice) -> Iterator[Choice]:
         """The same decisions on meshes of which two axes have other sizes, or have changed places."""
@@ -419,16 +406,17 @@ class Space(Parts):
         meshes have the same names, and the program need not be traced anew."""
         sizes = choice.sizes
         cuts: dict[str, list[tuple[str, ...]]] = {a.name: [()] * len(a.shape) for a in self.arguments}
-        decided = dict(choice.cuts)
+        decided = {what: axes for what, axes in choice.cuts if what not in PARTS}
         if choice.based and self.base is not None:
             if choice == self.given and all(self.base_specs[name] == spec for name, spec in self.specs.items()):
                 return self.base
-            decided = self._based(choice, cuts)
+            decided = self._based(choice, decided, cuts)
         for name, axes in decided.items():
             for member in self.by_name[name].chosen():
                 if member.role == "argument" and member.path not in self.specs:
                     _cut(cuts[member.path], self.shapes[member.path][member.dimension], member.dimension, axes, sizes)
-        for part, axes in choice.state:
+        for part in PARTS:
+            axes = choice.by(part)
             for argument in self.part(part):
                 if argument.name not in self.specs:
                     _cut_free(cuts[argument.name], argument.shape, axes, sizes, self.kept.get(argument.name, ()))
@@ -439,9 +427,11 @@ class Space(Parts):
             return self.base.with_mesh(mesh).with_spec(specs).with_spec(outs, output=True)
         return Plan(mesh, edits=specs, out_edits=outs)
 
-    def _based(self, choice: Choice, cuts: dict[str, list[tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
+    def _based(
+        self, choice: Choice, now: dict[str, tuple[str, ...]], cuts: dict[str, list[tuple[str, ...]]]
+    ) -> dict[str, tuple[str, ...]]:
         """Writes the given plan's cuts, but for the dimensions of which something else is decided; what is decided."""
-        was, now = dict(self.given.cuts), dict(choice.cuts)
+        was = dict(self.given.cuts)
         changed = {name for name in was.keys() | now.keys() if was.get(name, ()) != now.get(name, ())}
         other = {m for name in changed for m in self.by_name[name].members}
         for name, spec in self.base_specs.items():
@@ -498,16 +488,12 @@ def _cut_free(
             return
 
 
-def _toggled(choice: Choice, dimension: str, axis: str) -> Choice:
-    axes = choice.by(dimension)
-    return choice.cut(dimension, tuple(a for a in axes if a != axis) if axis in axes else (*axes, axis))
-
-
-def _toggled_state(choice: Choice, axis: str, parts: Sequence[str]) -> Choice:
-    gone = axis in choice.by(parts[0])
-    for part in parts:
-        axes = tuple(a for a in choice.by(part) if a != axis)
-        choice = choice.stated(part, axes if gone else (*axes, axis))
+def _toggled(choice: Choice, axis: str, *whats: str) -> Choice:
+    """The choice with an axis more on dimensions or parts of the state; without it, where the first has it."""
+    gone = axis in choice.by(whats[0])
+    for what in whats:
+        axes = tuple(a for a in choice.by(what) if a != axis)
+        choice = choice.cut(what, axes if gone else (*axes, axis))
     return choice
 
 

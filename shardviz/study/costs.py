@@ -43,14 +43,12 @@ class CostTable(Visible):
     def value(self, name: str, column: str) -> float | None:
         """A number of the table: `bytes` (operands on one device), `runs` (of collectives), `seconds`, `memory`
         (bytes on one device, where a compiler has planned it), `mfu`, `tokens` (or samples, a second and chip). None
-        where it is not known.
-        """
+        where it is not known."""
         return _BEST[column][0](self.costs[name])
 
     def best(self, column: str) -> frozenset[str]:
         """The names that are best in a column; none where fewer than two are known, all are the same, or
-        the rows are of several levels.
-        """
+        the rows are of several levels."""
         if column not in _BEST:
             raise ShardvizError(f"there is no column {column!r}; there are {', '.join(COLUMNS)}")
         if len(self.levels) > 1:

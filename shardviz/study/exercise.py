@@ -1,10 +1,8 @@
 """Exercises: predict how the compiler shards a program, then have it say so, with what was missed and why.
 
-    exercise = sv.lessons.exercise(program, plan, ask="collectives")
-    exercise                                                  # the question
-    exercise.answer([("all-reduce", "model", "65.5 kB")])     # what one expects
-    exercise.reveal()                                         # the compiler's answer, and a score
-    assert exercise.result.score == 1
+    exercise = sv.lessons.exercise(program, plan, ask="collectives")       # shows the question
+    exercise.answer([("all-reduce", "model", "65.5 kB")])                  # what one expects
+    assert exercise.reveal().score == 1                                    # the compiler's answer, and a score
 
 Nothing is compiled before the reveal. The right answer is that of the compiler at the exercise's level, the reasons are
 those of `program.why`, which are tried. A further answer is a further try; the result says how many there were.
@@ -31,6 +29,7 @@ from shardviz.program.plan import Plan
 from shardviz.records import PlanRecord
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.records.collectives import KINDS, Collective, axes_words
+from shardviz.records.groups import grouped, summed
 from shardviz.records.limits import amount_of
 from shardviz.records.report import ASKED
 from shardviz.records.why import CollectiveWhy, Why
@@ -67,12 +66,10 @@ class Result(Visible):
     """What came of an answer.
 
     Attributes:
-        ask: what was asked.
-        level, target: of the compiler's answer.
+        ask, level, target, names: as `exercise` takes them.
         rows: what was asked and said, each with its points.
         tries: how many answers there were, this one included.
         compared: for `cheaper`, what is different between the plans.
-        names: for `cheaper`, what the plans are called.
         ideas: what there is to say to a common wrong idea that the answer shows.
     """
 
@@ -116,12 +113,7 @@ class Exercise(Visible):
     """A question about a program under a plan; made by `sv.lessons.exercise`.
 
     Attributes:
-        program, plan: what is asked about.
-        ask: `outputs`, `collectives`, `cheaper`, `memory` or `seconds`.
-        other: for `cheaper`, the second plan.
-        names: for `cheaper`, what the plans are called.
-        level, target: who answers.
-        title: what it is called.
+        program, plan, ask, other, names, level, target, title: as `exercise` takes them.
         ideas: (what there is to say to a common wrong idea, the answer that shows it, as it was read).
         given: the answer, as it was read; None before there is one.
         result: what came of it; None before `reveal`.
@@ -231,13 +223,12 @@ class Exercise(Visible):
         for value in self.report.outputs:
             if value.name not in self.outputs:
                 continue
-            answered, right = (self.given or {}).get(value.name), value.spec
-            if right is None:
+            answered, rank = (self.given or {}).get(value.name), len(value.shape)
+            if value.spec is None:
                 rows.append(_graded(value.name, answered, None, 0.0, 0.0, "the compiler's answer is no PartitionSpec"))
                 continue
-            rank = len(value.shape)
             mine = None if answered is None else _plain(answered, self.plan, rank)
-            theirs = _plain(right, self.plan, rank)
+            theirs = _plain(value.spec, self.plan, rank)
             hits = 0 if mine is None else sum(a == b for a, b in zip(mine.dims, theirs.dims, strict=True))
             good = mine == theirs
             verdict = "right" if good else "missed" if mine is None else f"{hits} of {rank} dimensions are right"
@@ -275,10 +266,8 @@ class Exercise(Visible):
         return sizes
 
     def _moved(self) -> list[Graded]:
-        groups: dict[tuple[str, str], list[Collective]] = {}
-        for c in self.report.collectives:
-            axes = axes_words(None) if c.axes is None else ", ".join(sorted(map(axis_text, c.axes)))
-            groups.setdefault((c.kind, axes), []).append(c)
+        over = lambda axes: axes_words(None) if axes is None else ", ".join(sorted(map(axis_text, axes)))  # noqa: E731
+        groups = grouped(((c.kind, over(c.axes)), c) for c in self.report.collectives)
         sizes = {key: sum(c.assumed_bytes for c in group) for key, group in groups.items()}
         answered: Mapping[tuple[str, str], float | None] = self.given or {}
         least, rows = _SMALL * sum(sizes.values()), []
@@ -295,10 +284,8 @@ class Exercise(Visible):
             verdict = "right" if near else "right, but not the bytes"
             words = "named" if guess is None else format_bytes(guess)
             rows.append(_graded(what, words, right, 1.0 if near else 0.5, 1.0, verdict))
-        for key in answered:
-            if key not in groups:
-                rows.append(_graded(" over ".join(key), "named", None, -0.5, 0.0, "is not there"))
-        return rows
+        strange = [" over ".join(key) for key in answered if key not in groups]
+        return rows + [_graded(what, "named", None, -0.5, 0.0, "is not there") for what in strange]
 
     # Cheaper.
 
@@ -313,32 +300,28 @@ class Exercise(Visible):
         return self.report, answer_at(self.program, self.other, self.level, self.target)
 
     def _cheaper(self) -> list[Graded]:
+        what, written = "step", format_seconds
         if self.target is None:
+            what, written = "bytes moved", format_bytes
             costs = [sum(c.assumed_bytes for c in report.collectives) for report in self._both]
-            words, what = [format_bytes(c) for c in costs], "bytes moved"
         else:
             times = [cost_of(report, self.target).seconds for report in self._both]
-            if None in times:
-                raise ShardvizError(
-                    "cheaper: a step's time is not known for both plans; ask without a target: by bytes"
-                )
-            costs = [t or 0.0 for t in times]
-            words, what = [format_seconds(c) for c in costs], "step"
+            costs = [seconds for seconds in times if seconds is not None]
+        if len(costs) < 2:
+            raise ShardvizError("cheaper: a step's time is not known for both plans; ask without a target: by bytes")
         same = abs(costs[0] - costs[1]) <= _SAME * max(costs)
         best = EQUAL if same else self.names[costs[1] < costs[0]]
-        right = f"{best}: " + ", ".join(f"{n} {w}" for n, w in zip(self.names, words, strict=True)) + f" ({what})"
+        words = ", ".join(f"{name} {written(cost)}" for name, cost in zip(self.names, costs, strict=True))
         good = self.given == best
         verdict = "right" if good else "missed" if self.given is None else "wrong"
-        return [_graded("the cheaper plan", self.given, right, float(good), 1.0, verdict)]
+        return [_graded("the cheaper plan", self.given, f"{best}: {words} ({what})", float(good), 1.0, verdict)]
 
     # Memory and seconds.
 
     @cached_property
     def parts(self) -> dict[str, float]:
         """What `memory` asks for: each argument, and what is kept for the backward pass → bytes on one device."""
-        sizes: dict[str, float] = {}
-        for value in self.report.arguments:
-            sizes[_root(value.name)] = sizes.get(_root(value.name), 0.0) + (value.bytes_per_device or 0.0)
+        sizes = summed((_root(value.name), value.bytes_per_device or 0.0) for value in self.report.arguments)
         return sizes | ({KEPT: self.report.residual_bytes} if self.report.residual_bytes else {})
 
     def _amounts(self, answered: Any) -> dict[str, float]:
@@ -362,8 +345,8 @@ class Exercise(Visible):
         if total is None:
             raise ShardvizError("seconds: the time of a collective is not known on this target")
         longest = sorted(cost.collectives, key=lambda c: -(c.total_seconds or 0.0))[:_FORMULAS]
-        rows = [(f"{c.kind} over {axes_words(c.axes)} x {c.count}", c.formula) for c in longest]
-        formulas = [_graded(what, None, formula, 0.0, 0.0, "") for what, formula in rows]
+        named = lambda c: f"{c.kind} over {axes_words(c.axes)} x {c.count}"  # noqa: E731
+        formulas = [_graded(named(c), None, c.formula, 0.0, 0.0, "") for c in longest]
         return [self._amount("all collectives, one after the other", self.given, total, format_seconds), *formulas]
 
     def _amount(self, what: str, guess: float | None, right: float, text: Any, small: bool = False) -> Graded:

@@ -87,10 +87,7 @@ def _stretch(
 
 
 def _marked(old: str, new: str) -> tuple[int, int]:
-    """The stretch of a line in which it is another one: from the first letter that differs to the last.
-
-    Numbers of values do not count, so both are looked at word by word.
-    """
+    """The stretch of a line in which it is another one, word by word, as numbers of values do not count."""
     before, after = (re.findall(r"\S+\s*|^\s+", line) for line in (old, new))
     pair = [[unnumbered(word) for word in words] for words in (before, after)]
     first = _common(*pair)

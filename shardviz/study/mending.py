@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict, Unpack, overload
@@ -206,24 +206,17 @@ def _worker() -> Workers:
     return Workers(1)
 
 
-@functools.lru_cache(maxsize=1)
-def _shared(program: Program) -> Shared:
-    return Shared(program)
-
-
 class Mending(Trying[Mends]):
     """The trying of mends.
 
     Attributes:
         program, report, plan: what is mended; the program is as the plan has it.
         machine: whose seconds count; None where none has a speed.
-        answered: seconds until the mends of all findings were told; None before.
     """
 
     def __init__(self, program: Program, report: Report, machine: Machine | None, plan: Plan, findings: int):
         super().__init__()
         self.program, self.report, self.machine, self.plan = of_variant(program, plan.variant), report, machine, plan
-        self.answered: float | None = None
         self._target = "cpu" if machine is None else machine.text
         resolved = resolve_target(self._target, report.mesh)
         self._judge = Judge(machine, resolved.lowered_for)
@@ -276,8 +269,9 @@ class Mending(Trying[Mends]):
             yield None
         self._candidates = len(changes)
         traces = any(any(self._proposals.traces(change)) for change in changes)
-        if self.shares and traces and can_travel(_shared(self.program)) and _worker().begin():
-            self._batch = Tasks(_there, _shared(self.program), _worker())
+        shared = Shared(self.program)
+        if self.shares and traces and can_travel(shared) and _worker().begin():
+            self._batch = Tasks(_there, shared, _worker())
         # what is wrong goes before what merely costs most, which is tried while the partitioner is at work
         yield from self._tell([c for c in changes if c.finding is not None], base)
         yield from self._tell([c for c in changes if c.finding is None], base)
@@ -290,33 +284,25 @@ class Mending(Trying[Mends]):
     def _tell(self, changes: Sequence[Change], base: Judged) -> Iterator[Step]:
         """Tries changes, those first that need no other trace, and asks the partitioner for the best."""
         good: list[tuple[Judged, Change]] = []
-        there = [change for change in changes if self._goes(change)]
-        for change in there:
+        traces = self._proposals.traces
+        for change in filter(self._goes, changes):
             self._send(change)
-        for change in sorted((c for c in changes if c not in there), key=self._proposals.traces):
+        for change in sorted(changes, key=lambda change: (self._goes(change), traces(change))):
             if self.stopped:
                 return
-            if any(self._proposals.traces(change)):  # the partitioner is at work meanwhile
+            if any(traces(change)) and not self._goes(change):  # the partitioner is at work meanwhile
                 for judged, best in self._few(good, base)[:1]:
                     self._ask(best.plan, self._level(judged, best, base))
-            self._take(change, self._judge.change(self.program, change.plan, change.told), base, good)
-            yield self.state
-            yield from self._confirmed(base)
-        for change in there:
-            while (judged := self._answer(change)) is None and self._batch is not None and not self.stopped:
-                yield Wait(self._batch.futures)
-            if self.stopped:
+            if (judged := (yield from self._judged(change))) is None:  # stopped
                 return
-            if self._batch is None or (isinstance(judged, Lost) and judged.unread):
-                # it calls a module that only this process has, say
-                self._batch, judged = None, self._judge.change(self.program, change.plan, change.told)
             self._take(change, judged, base, good)
             yield self.state
+            yield from self._confirmed(base)
         few = self._few(good, base)
         for each in good:
             if each not in few:
                 self._refuse(each[1], "others save more")
-        for each in sorted(few, key=lambda each: self._proposals.traces(each[1])):
+        for each in sorted(few, key=lambda each: traces(each[1])):
             self._due.append(each)
             level = self._level(*each, base)
             self._ask(self.plan, level)
@@ -324,7 +310,18 @@ class Mending(Trying[Mends]):
                 self._send(each[1], self._target, level)
             else:
                 self._ask(each[1].plan, level)
-        self._look_back()
+
+    def _judged(self, change: Change) -> Generator[Step, None, Any]:
+        """What comes of a change: from the worker that it was sent to, else tried here."""
+        while self._batch is not None and self._goes(change):
+            answer = self._answer(change)
+            if isinstance(answer, Lost) and answer.unread:  # it calls a module that only this process has, say
+                self._batch = None
+            elif answer is not None or self.stopped:
+                return answer
+            else:
+                yield Wait(self._batch.futures)
+        return self._judge.change(self.program, change.plan, change.told)
 
     def _few(self, good: Sequence[tuple[Judged, Change]], base: Judged) -> list[tuple[Judged, Change]]:
         """The best of what each finding suggests, and of each other kind, which may be more; the best first."""
@@ -351,11 +348,6 @@ class Mending(Trying[Mends]):
     def _donates(self, change: Change) -> bool:
         """Whether other arguments are donated: where the compiler then puts the results is not all foreseen."""
         return change.plan.variant.donated != self.plan.variant.donated
-
-    def _look_back(self) -> None:
-        """Whether the mends of all findings are told by now."""
-        if self.answered is None and not any(change.finding for _, change in self._due):
-            self.answered = self.elapsed
 
     def _take(self, change: Change, judged: Any, base: Judged, good: list[tuple[Judged, Change]]) -> None:
         """Takes in what came of a change."""
@@ -422,8 +414,6 @@ class Mending(Trying[Mends]):
 
     def _confirmed(self, base: Judged) -> Iterator[Step]:
         """The mends of which the partitioner has said what it makes of them."""
-        if not self._due:
-            return
         for judged, change in [each for each in self._due if not self._awaited(each[1])]:
             if self.stopped:
                 return
@@ -432,7 +422,6 @@ class Mending(Trying[Mends]):
                 self._mends.append(mend)
                 self._changes[mend.plan] = judged, change
                 yield self.state
-        self._look_back()
 
     def _goes_on(self) -> bool:
         """Asks the target's compiler about the change that would be a warning of its own; whether there is one."""
@@ -482,6 +471,9 @@ class Mending(Trying[Mends]):
         if self.machine is not None and own[0].level != level:
             was, now = (cost_of(report, self.machine, tokens=False).seconds for report in own)
             here = None if was is None or now is None else was - now
+        saved = None if step is None else -(step.difference or 0.0)
+        if saved is not None and step is not None and abs(saved) <= _EQUAL * (step.before or 0.0):  # rounding
+            saved = 0.0
         mended = self._mended(change, own, sides[1].needed < sides[0].needed * (1 - _WORTH))
         return Mend(
             findings=mended,
@@ -489,7 +481,7 @@ class Mending(Trying[Mends]):
             action=change.action,
             difference=difference,
             level=level,
-            seconds=None if step is None else _more_than_noise(-(step.difference or 0.0), step.before or 0.0),
+            seconds=saved,
             step=None if step is None else step.before,
             here=here,
             of_level=own[0].level,
@@ -525,11 +517,6 @@ class Mending(Trying[Mends]):
                 removed += [] if left else [finding]
                 less += [finding] if left and all(_costs_less(f, before[finding.id]) for f in left) else []
         return (*removed, *less)
-
-
-def _more_than_noise(seconds: float, step: float) -> float:
-    """Seconds, or none where they are no more than rounding."""
-    return seconds if abs(seconds) > _EQUAL * step else 0.0
 
 
 def _holds_as_much(finding: Finding, before: Report, after: Report) -> bool:

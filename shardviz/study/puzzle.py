@@ -122,13 +122,8 @@ class Puzzle(Visible):
     """A program for which a plan is wanted; made by `sv.lessons.puzzle`.
 
     Attributes:
-        program: the program.
-        start: the plan to begin with.
-        target: the machine.
+        program, start, target, level, title, ideas: as `puzzle` takes them.
         par_plan: the plan that reaches par.
-        level: of the compiler's answers.
-        title: what it is called.
-        ideas: what there is to say to a wrong idea → what shows it.
         result: the best `Attempt` so far; None before there is one.
         tries: plans that were scored.
     """

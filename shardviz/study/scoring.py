@@ -13,12 +13,13 @@ from typing import Any
 from shardviz.ask.program import Program, sketch
 from shardviz.costs import Machine
 from shardviz.costs.orders import MESH_UTILS, reordered
-from shardviz.costs.step_cost import Needs, StepCost, cost_of
+from shardviz.costs.step_cost import Needs, StepCost, cost_of, flops_by_dtype
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.notation import DeviceMesh
 from shardviz.program.lower import LowerFor
 from shardviz.program.plan import Plan
+from shardviz.records.collectives import axes_words
 from shardviz.records.values import on_device
 
 _HIDDEN = 0.02
@@ -43,23 +44,16 @@ class Score:
 
     Attributes:
         seconds: of a step, by a walk of its schedule as it is propagated; candidates are ranked by it.
-        lower, upper: seconds of a step if all overlaps, and if no communication does.
         compute, memory: seconds of matrix products, and of reading and writing memory.
-        moved: what is communicated, the longest first.
-        flops: of one device.
+        moved: what is communicated, the longest first; what is of unknown time or count is left out.
         needs: the memory that one device needs, an estimate.
-        unknown: collectives whose time or count is not known, which are left out.
     """
 
     seconds: float
-    lower: float
-    upper: float
     compute: float
     memory: float
     moved: tuple[Moved, ...]
-    flops: float
     needs: Needs
-    unknown: int = 0
 
     @property
     def over(self) -> float:
@@ -86,23 +80,16 @@ class Score:
 
 def score_of(cost: StepCost) -> Score:
     """The score of a step whose cost is known."""
-    sums: dict[tuple[str, str], list[float]] = {}
-    for total in cost.by("axes"):
-        for c in total.collectives:
-            entry = sums.setdefault((c.kind, total.label), [0.0, 0.0])
-            entry[0] += c.assumed_seconds
-            entry[1] += c.assumed_bytes
-    moved = [Moved(kind=kind, axes=axes, seconds=s, bytes=b) for (kind, axes), (s, b) in sums.items()]
+    moved = []
+    for total in cost.by("kind_axes"):
+        one, size = total.collectives[0], sum(c.assumed_bytes for c in total.collectives)
+        moved.append(Moved(kind=one.kind, axes=axes_words(one.axes), seconds=total.assumed_seconds, bytes=size))
     return Score(
         seconds=cost.step.seconds,
-        lower=cost.lower,
-        upper=cost.step.upper,
         compute=cost.step.compute,
         memory=cost.step.memory,
         moved=tuple(sorted(moved, key=lambda m: -m.seconds)),
-        flops=cost.step.flops,
         needs=cost.needs,
-        unknown=len(cost.unknown),
     )
 
 
@@ -126,11 +113,7 @@ class Scorer:
 
     def __call__(self, plan: Plan) -> Score:
         """The score of a plan. Raises ShardvizError if the plan does not fit the program, or Shardy refuses it."""
-        return score_of(self.cost(plan))
-
-    def cost(self, plan: Plan) -> StepCost:
-        """What a step costs; errors as the score."""
-        return cost_of(self._sketch(plan), self.machine, tokens=False)
+        return score_of(cost_of(self._sketch(plan), self.machine, tokens=False))
 
     def _sketch(self, plan: Plan) -> Report:
         """What costs of a plan. In which order its devices stand changes nothing but how long what moves takes."""
@@ -176,12 +159,8 @@ def floor_of(scorer: Scorer, axes: Sequence[str]) -> Floor | None:
     except ShardvizError:
         return None
     chip, count = scorer.machine.chip, scorer.machine.num_chips
-    counted = [row for row in whole.cost.work if row.dot_flops] if whole.cost is not None else []
-    rated = [row.dtype for row in counted if chip.rate_of(row.dtype)]
-    seconds = 0.0
-    for row in counted:
-        dtype = row.dtype if chip.rate_of(row.dtype) else next(iter(rated), "bfloat16")
-        seconds += row.dot_flops / (chip.flops(dtype) * count)
+    flops = flops_by_dtype(whole, scorer.machine)
+    seconds = sum(flops[dtype] / (chip.flops(dtype) * count) for dtype in flops)
     nbytes = sum(v.bytes_per_device or 0.0 for v in (*on_device(whole.arguments), *whole.outputs))
     return Floor(compute=seconds, memory=nbytes / (chip.needs("hbm_bytes_per_s") * count), links=0.0)
 

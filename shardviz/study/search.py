@@ -162,7 +162,7 @@ def space_of(
         if own_mesh is not None:
             resolve_target(machine, own_mesh)
     base = _own_plan(program, machine, mesh) if plan is None else program._settled(plan)
-    arguments, outputs = arrays(program, Plan(mesh) if mesh is not None else plan)
+    arguments, _ = arrays(program, Plan(mesh) if mesh is not None else plan)
     dimensions = program.dimensions
     specs: dict[str, Spec] = {}
     cuts: dict[str, tuple[str, ...]] = {}
@@ -187,7 +187,6 @@ def space_of(
     space = Space(
         machine=machine,
         arguments=arguments,
-        outputs=outputs,
         dimensions=dimensions,
         optimizer=update_arguments(program),
         required=named_axes(program),
@@ -250,8 +249,7 @@ class Searching(Trying[Search]):
         resolved = resolve_target(machine, DeviceMesh(tuple(shape), tuple(shape.values())))
         self.scorer = Scorer(program, machine, resolved.lowered_for)
         self._given: Tried | None = None
-        self._gone: set[Any] = set()
-        self._refused: list[Fallen] = []
+        self._refused: dict[Any, Fallen] = {}
         self._floor: Floor | None = None
         self._finished = self._ended = False
         self._note = ""
@@ -277,7 +275,7 @@ class Searching(Trying[Search]):
     @property
     def fallen(self) -> tuple[Fallen, ...]:
         """The candidates that fell out, with the level and the reason."""
-        return (*self._refused, *self._finalists.fallen)
+        return (*self._refused.values(), *self._finalists.fallen)
 
     @property
     def state(self) -> Search:
@@ -329,20 +327,21 @@ class Searching(Trying[Search]):
         self._ended = True
         yield self.state
 
+    def _full(self) -> bool:
+        """Whether there is nothing more to try, or nothing more is wanted."""
+        return self.stopped or self._finished or (self._most is not None and len(self.tried) >= self._most)
+
     def _done(self) -> bool:
-        """Whether there is nothing more to try, or no time."""
-        full = self._most is not None and len(self.tried) >= self._most
-        return self.stopped or self._finished or full or self.elapsed > self._seconds
+        return self._full() or self.elapsed > self._seconds
 
     # Scoring.
 
     def _over(self) -> bool:
         """Whether no more candidates are to be scored for now: as long as nothing may fit, all the time is for that,
-        and more of it for the first candidates.
-        """
+        and more of it for the first candidates."""
         fits = self.best is not None and self._finalists.may_fit(self.best)
         if not fits and (self.best is None or len(self.tried) + len(self._refused) < _LEAST):
-            return self.stopped or self._finished or (self._most is not None and len(self.tried) >= self._most)
+            return self._full()
         return self._done() or self.elapsed > (self._until if fits else self._seconds)
 
     def _scored(self) -> Iterator[Step]:
@@ -357,15 +356,12 @@ class Searching(Trying[Search]):
             yield self.state if self._meanwhile() or self.best is not before else None
 
     def _meanwhile(self) -> bool:
-        """Has the compiler look at the best so far, while others are scored; whether it has answered.
-
-        Not where a number of candidates is wanted, so that the answer does not depend on how long a compile takes.
-        """
+        """Has the compiler look at the best so far, while others are scored, unless a number of candidates is wanted:
+        the answer is not to depend on how long a compile takes. Whether it has answered."""
         if self._asked is not None:
             return self._answered()
-        best = self.best
-        asks = best is not None and best is self._settled and self._most is None and not self._finalists.full
-        if asks and best is not None and self._finalists.hope(best):
+        best, idle = self.best, self._most is None and not self._finalists.full
+        if best is not None and best is self._settled and idle and self._finalists.hope(best):
             self._ask(best)
         return False
 
@@ -431,9 +427,6 @@ class Searching(Trying[Search]):
                 yield from self._climb(trial)
             stale = 0
 
-    def _key(self, choice: Choice) -> Any:
-        return self._plan(choice)[0]
-
     def _plan(self, choice: Choice) -> tuple[Any, Plan]:
         """A choice's key and plan, which are asked for several times."""
         if choice not in self._plans:
@@ -442,22 +435,21 @@ class Searching(Trying[Search]):
         return self._plans[choice]
 
     def _known(self, choice: Choice) -> Tried | None:
-        return self.tried.get(self._key(choice))
+        return self.tried.get(self._plan(choice)[0])
 
     def _seen(self, choice: Choice) -> bool:
-        key = self._key(choice)
-        return key in self.tried or key in self._gone
+        key = self._plan(choice)[0]
+        return key in self.tried or key in self._refused
 
     def _try(self, choice: Choice) -> None:
         """Scores a candidate, unless one like it was."""
         choice = self.space.named(choice)
-        key, plan = self._plan(choice)
-        if key in self.tried or key in self._gone:
+        if self._seen(choice):
             return
+        key, plan = self._plan(choice)
         score = self._scores.pop(key, None) or score_there(self.scorer, plan)
         if isinstance(score, str):
-            self._gone.add(key)
-            self._refused.append(Fallen(choice.text, "propagated", score))
+            self._refused[key] = Fallen(choice.text, "propagated", score)
             return
         tried = self.tried[key] = Tried(choice=choice, plan=self.space.plan(choice, bare=True), score=score)
         if self.best is None or score.rank < self.best.score.rank:
@@ -472,10 +464,8 @@ class Searching(Trying[Search]):
             pool = self._workers(left if self._most is None else min(left, each * (self._most - len(self.tried))))
         if pool is None or self._over():
             return
-        done, tasks = self.tried.keys() | self._gone | self._scores.keys(), dict[Any, Plan]()
-        for key, plan in map(self._plan, choices):
-            if key not in done:
-                tasks.setdefault(key, plan)
+        done = self.tried.keys() | self._refused.keys() | self._scores.keys()
+        tasks = {key: plan for key, plan in map(self._plan, choices) if key not in done}
         with contextlib.closing(answers(score_there, self._shared, tasks, pool)) as scores:
             for key, score in scores:
                 self._scores[key] = score.why if isinstance(score, Lost) else score
@@ -525,9 +515,8 @@ class Searching(Trying[Search]):
             yield from self._awaited(time.monotonic() + more)
 
     def _confirmed_knee(self) -> Iterator[Step]:
-        """Takes the smallest of the plans that are nearly as quick by their scores to that level, until one is there
-        too; the smallest few.
-        """
+        """Takes the smallest plans that are nearly as quick by their scores to that level, until one of them is a
+        knee."""
         for each in self.state.knees[:_KNEES] if self._finalists.offers else ():
             if self.stopped or self.elapsed > self._seconds or self.state.knee is not None:
                 return
@@ -571,10 +560,8 @@ class Searching(Trying[Search]):
         return True
 
     def _likely(self, count: int) -> list[Found]:
-        """The best candidates by their estimate, where no compiler has accepted any.
-
-        The given plan stands before them where none of them is quicker as it is propagated.
-        """
+        """The best candidates by their estimate; the given plan before them where none is quicker as it is
+        propagated."""
         likely: dict[tuple[str, str], Found] = {}
         hopeful = [each for each in self.tried.values() if self._finalists.may_fit(each)] or list(self.tried.values())
         for each in sorted(hopeful, key=lambda t: t.score.rank):

@@ -16,8 +16,8 @@ import contextlib
 import inspect
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from shardviz.ask.calls import program_and_plan
@@ -25,7 +25,6 @@ from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.errors import ShardvizError
 from shardviz.judge.report import Report
 from shardviz.study.answer import pareto
-from shardviz.study.trying import Trying
 from shardviz.study.workers import WORTH as _WORTH
 from shardviz.study.workers import Lost, Shared, Workers, answers, can_travel, cores
 from shardviz.visible import Visible, paint
@@ -203,52 +202,21 @@ def sweep(
         raise ShardvizError(f"sweep(previous=...): that one was asked with {previous.asked}, this one with {asked}")
     done: dict[int, SweepRow] = {}
     for place, point in enumerate(points):
-        kept = [r for r in previous.rows if _same_point(r.point, point)] if previous is not None else []
-        if kept and kept[0].report is not None:
-            done[place] = kept[0]
-    question, bare = _Question(make, mesh, target, level), Sweep(over=grid, level=level, rows=(), asked=asked)
-    sweeping = _Sweeping(question, points, done, bare, executor, tokens)
-    with contextlib.suppress(KeyboardInterrupt):
-        for _ in _bar(sweeping, len(points) - len(done), progress):
-            pass
-    return sweeping.state
+        for row in previous.rows if previous is not None else ():
+            same = row.point.keys() == point.keys() and all(_same(row.point[name], point[name]) for name in point)
+            if same and row.report is not None:
+                done[place] = row
+    from tqdm.auto import tqdm
 
-
-class _Sweeping(Trying[Sweep]):
-    """A sweep that goes on: a state a point."""
-
-    def __init__(
-        self,
-        question: _Question,
-        points: Sequence[Point],
-        done: dict[int, SweepRow],
-        bare: Sweep,
-        executor: Any,
-        tokens: float | None,
-    ):
-        super().__init__()
-        self._question, self._points, self._done, self._bare = question, points, done, bare
-        self._executor, self._tokens = executor, tokens
-
-    @property
-    def state(self) -> Sweep:
-        rows = tuple(self._done[place] for place in sorted(self._done))
-        return replace(self._bare, rows=rows, left=len(self._points) - len(rows))
-
-    def _run(self) -> Iterator[Sweep]:
-        left = {place: point for place, point in enumerate(self._points) if place not in self._done}
-        with contextlib.closing(_answers(self._question, left, self._executor)) as answers:
-            for place, (answer, trouble, seconds) in answers:
-                report = Report.from_json(answer) if isinstance(answer, str) else answer
-                row = _row(left[place], report, trouble, seconds, self._question.target, self._tokens)
-                self._done[place] = row
-                if self.stopped:
-                    return
-                yield self.state
-
-
-def _same_point(one: Point, other: Point) -> bool:
-    return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
+    question = _Question(make, mesh, target, level)
+    left = {place: point for place, point in enumerate(points) if place not in done}
+    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(_answers(question, left, executor)) as answers:
+        shown = {"total": len(left), "desc": "sweep", "unit": "point", "disable": not (progress and left)}
+        for place, (answer, trouble, seconds) in tqdm(answers, **shown):
+            report = Report.from_json(answer) if isinstance(answer, str) else answer
+            done[place] = _row(left[place], report, trouble, seconds, target, tokens)
+    rows = tuple(done[place] for place in sorted(done))
+    return Sweep(over=grid, level=level, rows=rows, left=len(points) - len(rows), asked=asked)
 
 
 def _row(
@@ -302,11 +270,8 @@ def _tried_there(question: _Question, point: Point) -> Answer:
 def _answers(
     question: _Question, points: Mapping[int, Point], executor: Any
 ) -> Generator[tuple[int, Answer], None, None]:
-    """The answers as they come.
-
-    Where no executor is given the first point is answered here. If the others would take long enough that workers of
-    our own pay, these go on with what can be sent to them.
-    """
+    """The answers as they come: without an executor the first is made here, and the others by workers of our own where
+    these pay and what is asked can be sent to them."""
     shared = Shared(question)
     if executor is not None:
         yield from _elsewhere(shared, points, executor)
@@ -325,14 +290,6 @@ def _elsewhere(shared: Shared, points: Mapping[int, Point], executor: Any) -> Ge
     with contextlib.closing(answers(_tried_there, shared, points, executor)) as answered:
         for place, answer in answered:
             yield place, (None, answer.why, 0.0) if isinstance(answer, Lost) else answer
-
-
-def _bar(states: Iterable[Sweep], total: int, shown: bool) -> Iterable[Sweep]:
-    if not shown or not total:
-        return states
-    from tqdm.auto import tqdm
-
-    return tqdm(states, total=total, desc="sweep", unit="point")
 
 
 def value_text(value: Any) -> str:

@@ -1,8 +1,8 @@
 """One loop that tries plans: proposals are scored, the best of them are confirmed by a compiler, until it is stopped.
 
-A search, the mends of a report and a sweep are its uses. What is special of each is a generator of steps: a state
-(there is news), None (something was done, and nothing is new) or a `Wait` (nothing can be done until then). A script
-waits where the steps do; whoever has other things to do in between takes the `steps` and never waits.
+A search and the mends of a report are its uses. What is special of each is a generator of steps: a state (there is
+news), None (something was done, and nothing is new) or a `Wait` (nothing can be done until then). A script waits where
+the steps do; whoever has other things to do in between takes the `steps` and never waits.
 
 >>> class Countdown(Trying[int]):
 ...     left = 2

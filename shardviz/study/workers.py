@@ -27,7 +27,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -94,19 +94,10 @@ def packed(value: Any) -> bytes:
 
 
 class Shared:
-    """A value that many tasks need: a worker reads it once, however many tasks bring it along, and knows it by its
-    key."""
+    """A value that many tasks need: it is pickled once, and a worker unpickles it once, however many tasks bring it."""
 
-    def __init__(self, value: Any = None, key: str = "", packed: bytes = b""):
-        self.key = key or uuid.uuid4().hex
-        if key:
-            self.packed = packed
-        else:
-            self.value = value
-
-    @cached_property
-    def value(self) -> Any:
-        return pickle.loads(self.packed)
+    def __init__(self, value: Any):
+        self.value = value
 
     @cached_property
     def packed(self) -> bytes:
@@ -123,7 +114,18 @@ class Shared:
         return Stored(path)
 
     def __reduce__(self) -> Any:
-        return _arrived, (self.key, self.packed)
+        return Arrived, (self.packed,)
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A shared value in a worker, as it came with a task."""
+
+    packed: bytes
+
+    @property
+    def value(self) -> Any:
+        return _unpickled(self.packed)
 
 
 @dataclass(frozen=True)
@@ -134,24 +136,17 @@ class Stored:
 
     @property
     def value(self) -> Any:
-        """The value: a process reads it once."""
-        return _stored_value(self.path)
+        return _unpickled_file(self.path)
 
 
 @functools.lru_cache(_KEEPS)
-def _stored_value(path: str) -> Any:
+def _unpickled(packed: bytes) -> Any:
+    return pickle.loads(packed)
+
+
+@functools.lru_cache(_KEEPS)
+def _unpickled_file(path: str) -> Any:
     return pickle.loads(Path(path).read_bytes())
-
-
-_ARRIVED: OrderedDict[str, Shared] = OrderedDict()
-
-
-def _arrived(key: str, packed: bytes) -> Shared:
-    """A shared value in a worker, the one that came earlier where there is one."""
-    shared = _ARRIVED.setdefault(key, Shared(key=key, packed=packed))
-    for old in list(_ARRIVED)[:-_KEEPS]:
-        del _ARRIVED[old]
-    return shared
 
 
 def can_travel(shared: Shared, tasks: Any = None) -> bool:
@@ -168,7 +163,7 @@ def versions() -> dict[str, str]:
     return own | {n: metadata.version(n) for n in _PACKAGES}
 
 
-def run(shared: Shared | Stored, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes:
+def run(shared: Shared | Arrived | Stored, payload: bytes, wanted: Mapping[str, str], call: str = "") -> bytes:
     """Does a task in a worker: pickled, whether it returned, and what, or what it raised. The payload is JAX's settings
     where the task was given, the function and the task, pickled; `wanted` the versions that the worker must have;
     `call` another text for each call, as dask gives a call that is like an earlier one the earlier one's end."""
@@ -188,7 +183,7 @@ def run(shared: Shared | Stored, payload: bytes, wanted: Mapping[str, str], call
         return _packed_error(error)
 
 
-def _itself(shared: Shared) -> Shared:
+def _itself(shared: Arrived) -> Arrived:
     return shared
 
 
@@ -348,8 +343,7 @@ def answers(
     function: Callable[[Any, Any], Any], shared: Shared, tasks: Mapping[K, Any], executor: Any
 ) -> Generator[tuple[K, Any], None, None]:
     """The answers to tasks, as they are done: keys, and what the function returned, or `Lost`; close it to cancel the
-    rest. Arguments and errors as `Tasks` has them; what a task raises is raised.
-    """
+    rest. Arguments and errors as `Tasks` has them; what a task raises is raised."""
     batch = Tasks[K](function, shared, executor)
     try:
         for key, task in tasks.items():

@@ -183,6 +183,7 @@ def test_devices_of_a_chip_do_not_make_places_share_more():
     assert [route(both, groups).on_chip for groups in (one, two)] == [1, 2]
 
 
+@pytest.mark.skipif(not known("tpu7x:2x2x2"), reason="this JAX lays the devices otherwise")
 def test_groups_that_are_no_block_of_the_torus_pay_for_their_hops():
     """mesh_utils puts the devices of a small tpu7x slice along a ring of its own."""
     found = placement(DeviceMesh.of("a=4,b=4"), Machine.of("tpu tpu7x:2x2x2")).route(("a",))

@@ -158,8 +158,8 @@ class TestPart5Training:
 
     def test_question_3_memory_and_the_least_batch(self):
         optimizer = 10 * 13e9
-        assert not fits(optimizer, "tpu v5p:16x16x16")
-        assert fits((optimizer + 7.86e12) / 4096, "tpu v5p:16x16x16")
+        assert not fits(optimizer, "tpu v5p:16x16x16").fits
+        assert fits((optimizer + 7.86e12) / 4096, "tpu v5p:16x16x16").fits
         assert 4096 * knee("data=4096", "tpu v5p:16x16x16", "data") == close(3.48e6)
 
 
@@ -249,10 +249,10 @@ class TestPart12GPUs:
 
     def test_quiz_5_question_2_llama_3_70b(self):
         needed = (2 + 8) * 70e9
-        assert next(n for n in range(1, 100) if fits(needed / n, "gpu h100:1x1")) == 9
+        assert next(n for n in range(1, 100) if fits(needed / n, "gpu h100:1x1").fits) == 9
         step = step_time("gpu h100:512x8", flops=6 * 70e9 * 15e12 / 4096, model_flops=6 * 70e9 * 15e12)
         assert step.compute / 0.45 / DAY == close(40)
-        assert not fits(700e9 / 8, "gpu h100:512x8")
+        assert not fits(700e9 / 8, "gpu h100:512x8").fits
         # 8-way model parallelism on each of 8 stages: the gather between nodes gets 3200 GB/s of the whole array
         whole = 1e11
         got = collective_seconds("all-gather", whole / 64, "data", "data=64,model=64", "gpu h100:512x8", exact=False)

@@ -78,7 +78,7 @@ def every_rank(hunt: Searching):
         for cuts in itertools.product(subsets, repeat=len(free)):
             for state in subsets:
                 named = zip(free, cuts, strict=True)
-                choice = Choice(mesh, tuple(pair for pair in named if pair[1])).stated("parameters", state)
+                choice = Choice(mesh, tuple(pair for pair in named if pair[1])).cut("parameters", state)
                 for ordered in (choice, *space._reordered(choice)):
                     plan = space.plan(ordered)
                     if (key := space.key(plan)) not in found:
@@ -506,7 +506,7 @@ def test_a_search_goes_on_where_candidates_kill_their_workers(monkeypatch):
 
 def offered(pairs):
     """What is confirmed, of plans that are predicted to take so long, and by the compiler to take so long."""
-    none = dict.fromkeys(("lower", "upper", "compute", "memory", "flops"), 0.0)
+    none = dict.fromkeys(("compute", "memory"), 0.0)
     of_none = {"complete": False, "margin": None, "plan_of": "", "usable": None, "fits": None, "sure": False}
     tried, finalists = [], Finalists(sv.Machine.of(FOUR), "compiled", 3)
     for place, (predicted, _) in enumerate(pairs):
