@@ -23,7 +23,7 @@ from jax.sharding import PartitionSpec as P
 import shardviz as sv
 from shardviz import processes
 from shardviz.errors import CompileCrashed, CompileMemoryLimit, CompileRefused, CompileStopped, CompileTimeout
-from shardviz.processes import dumps
+from shardviz.processes import client, dumps
 from shardviz.program import propagate as shardy
 
 PLAN = sv.Plan("x=4", (P("x"), None))
@@ -178,7 +178,7 @@ def test_shardy_dies_outside_the_kernel(monkeypatch):
     monkeypatch.setattr(shardy, "PIPELINE", f"builtin.module({many})")
     asked = []
     monkeypatch.setattr(
-        processes, "submit", lambda *a, submit=processes.submit, **k: asked.append(submit(*a, **k)) or asked[-1]
+        client, "submit", lambda *a, submit=client.submit, **k: asked.append(submit(*a, **k)) or asked[-1]
     )
     threading.Thread(target=lambda: os.kill(pid_of(asked), signal.SIGABRT)).start()
     with pytest.raises(CompileCrashed, match="was ended by SIGABRT"):
