@@ -27,6 +27,7 @@ from shardviz.costs.timeline import Timeline, timed_program
 from shardviz.costs.trace import trace_of
 from shardviz.costs.walk import COMPUTE, COPIES, FOLDED, WAITS, Task, Walk
 from shardviz.errors import MeshError, ShardvizError, TargetError
+from shardviz.notation import DeviceMesh
 from shardviz.records.amounts import format_bytes
 from shardviz.records.schedule import Scheduled
 from tests.costs.events import simulated
@@ -468,7 +469,8 @@ def test_memory_that_nobody_knows_is_said(scanned):
 def test_memory_is_the_buffer_assignments_and_the_levels_below_come_near():
     """The peak is the plan's to the byte; a decoder's estimates are within a fifth."""
     example, target = sv.gallery.llama("8b", mesh="data=4,model=2"), "tpu v5p:2x2x2"
-    program, plan = example.program, example.plan
+    ring = DeviceMesh(tuple(example.mesh), tuple(example.mesh.values()), device_ids=(0, 1, 3, 2, 6, 7, 5, 4))
+    program, plan = example.program, example.plan.with_mesh(ring)
     report = program.compile(plan, target)
     memory, planned = sv.timeline(report).memory, report.memory
     assert memory.peak == planned.peak and memory.usable == pytest.approx(planned.hbm, rel=1e-3)
