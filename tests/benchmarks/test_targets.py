@@ -9,10 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
 from shardviz import compiler, processes
-from shardviz.ask.reading import compiled_report
-from shardviz.ask.targeting import resolve_target
 from shardviz.compiler.targets import gpu_config
-from shardviz.records.kernels import KernelFacts
 from tests.watched import memory_of_children
 
 NAME = "params['layers']['wq']"
@@ -89,12 +86,12 @@ def test_from_a_megabyte_of_hlo_to_the_reports_part(benchmark, yardstick):
     future.result()
     reached = future.texts["compiled"]
     first = future.reports["partitioned"]
-    resolved = resolve_target("tpu v5p:4x4x4", first.mesh)
-    names = [a.name for a in first.arguments]
+    reading = example.program._reading(example.plan, "compiled", "tpu v5p:4x4x4")
+    reading.reached["partitioned"] = first
 
     def read():
-        before, after = (compiler.parse(first.stages[stage]) for stage in ("before", "partitioned"))
-        return compiled_report(reached, resolved, first, before, after, names, KernelFacts())
+        reading.modules = tuple(compiler.parse(first.stages[stage]) for stage in ("before", "partitioned"))
+        return reading.report("compiled", reached, future)
 
     found = benchmark.pedantic(read, rounds=5, warmup_rounds=1)
     processes.shutdown()
