@@ -28,14 +28,15 @@ def report_of(
     reading, base = propagated.reading, sketch_of(call, bound, lowered, propagated)
     renewals = dict(zip((output.name for output in base.outputs), reading.listing.renewals, strict=True))
     arguments = tuple(
-        replace(v, use=use)
-        if (use := Use(v.optimizer, v.becomes, propagated.read.get(v.name), renewals.get(v.becomes, ""))) != Use()
-        else v
+        v if (read, renewal) == (None, "") else replace(v, use=Use(v.optimizer, v.becomes, read, renewal))
         for v in base.arguments
+        for read, renewal in [(propagated.read.get(v.name), renewals.get(v.becomes, ""))]
     )
     of_backward = gradients(lowered)
     outputs = (
-        replace(v, gradient=v.name in of_backward, computed=propagated.computed.get(v.name)) for v in base.outputs
+        v if (gradient, computed) == (False, None) else replace(v, gradient=gradient, computed=computed)
+        for v in base.outputs
+        for gradient, computed in [(v.name in of_backward, propagated.computed.get(v.name))]
     )
     values = rows.labelled(reading.values)
     intermediates = tuple(values[n] for n in reading.shown)

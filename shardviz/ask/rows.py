@@ -35,7 +35,7 @@ def value(
 ) -> Value:
     """An argument or an output; `spec` is None where no PartitionSpec says it, `shard` None where one device's shape is
     not known. `memory`: tree path → memory kind of what does not lie in the device's own."""
-    written = {} if spec is None else {"pspec": str(spec)}
+    written = {} if spec is None else {"pspec": _pspec(spec)}
     return Value(
         name=array.name,
         shape=array.shape,
@@ -68,8 +68,17 @@ def outputs(lowered: Lowered, specs: Sequence[Spec], bound: PlanRecord) -> tuple
 
 
 def _planned(array: Argument, spec: Spec, mesh: DeviceMesh, memory: Mapping[str, str], **more: Any) -> Value:
-    notations = {"sdy": f"#sdy.sharding<@mesh, {sdy_spec(spec, len(array.shape))}>"}
-    return value(array, spec, shard_shape(array.shape, spec, mesh), memory, sharding=notations, **more)
+    shard, sdy = _cut(array.shape, spec, mesh)
+    return value(array, spec, shard, memory, sharding={"sdy": sdy}, **more)
+
+
+@lru_cache(maxsize=4096)
+def _cut(shape: tuple[int, ...], spec: Spec, mesh: DeviceMesh) -> tuple[tuple[int, ...], str]:
+    """One device's shape, and Shardy's attribute: many arrays of a model share both."""
+    return shard_shape(shape, spec, mesh), f"#sdy.sharding<@mesh, {sdy_spec(spec, len(shape))}>"
+
+
+_pspec = lru_cache(maxsize=4096)(str)
 
 
 def labelled(values: Sequence[Value]) -> tuple[Value, ...]:

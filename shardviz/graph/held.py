@@ -7,7 +7,7 @@ what is held before one is written may lie there. As compilers have it,
 |---|---|
 | what is updated in its place, what a loop hands on | that |
 | an all-reduce of what nothing else reads | its operand |
-| what a fusion computes of what nothing needs any more, of the same shape | that operand |
+| what a reduction's fusion gives besides, of what nothing needs any more, of the same shape | that operand |
 | a result of a donated argument's size | the argument |
 
 What a loop fills while it still reads the donated argument, as a scan over a cache does, is copied there in the end; on
@@ -56,9 +56,9 @@ def in_donated(
 ) -> tuple[set[ListedArray], list[ListedArray]]:
     """The results that are made in the places of donated arguments, given as bytes, and what is copied: arguments that
     are updated and not donated, and what a loop fills while it still reads all donated arguments of its size."""
-    placed, copied = set[ListedArray](), list[ListedArray]()
+    placed, copied, arguments = set[ListedArray](), list[ListedArray](), {*scope.arguments}
     for result in dict.fromkeys(node.place for node in returned):
-        if result in scope.arguments or not take_donated(donated, result.size):
+        if result in arguments or not take_donated(donated, result.size):
             continue
         if renewal(scope, result) == BESIDE:
             copied.append(result)
@@ -143,10 +143,10 @@ class _Life(NamedTuple):
 
 
 def _in_operands(lives: list[_Life], scope: Scope) -> list[_Life]:
-    """What a fusion computes lies where an operand of its shape lay that nothing needs any more."""
+    """What a reduction's fusion gives besides lies where an operand of its shape lay that nothing needs any more."""
     own = {life.node: life for life in lives}
     fusions = (each for slot in scope.slots for each in slot.done if isinstance(each, Fusion))
-    for fusion in (each for each in fusions if each.kind in ("", "reduce")):
+    for fusion in (each for each in fusions if each.kind == "reduce"):
         read = [own[node.place] for node in fusion.read if node.place in own]
         for node in (node for node in fusion.gives if node in own):
             at = own[node].begin

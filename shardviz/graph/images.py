@@ -17,6 +17,9 @@ class Images:
         self._noted: set[tuple[Dims, Dims]] = set()  # dims as of `image_padding`, shape without the features
         self._padding: dict[Dims, float] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._noted)
+
     def note(self, shape: Dims, dims: Dims) -> None:
         """Notes an image, and the one without its spatial dimensions of 1."""
         around = _around(shape, dims)
@@ -34,7 +37,7 @@ class Images:
         >>> images.padding((8, 64, 64, 64)), images.padding((8, 1, 64, 64, 64)), images.padding((8, 32, 32, 64))
         (1.0, 1.0, 0.0)
         """
-        if self._noted and shape not in self._padding:
+        if shape not in self._padding:
             alike = (
                 image_padding(each, dims)
                 for each in (shape, tuple(size for size in shape if size > 1))
@@ -42,7 +45,7 @@ class Images:
                 if len(dims) == len(each) and _around(each, dims) == around
             )
             self._padding[shape] = max(alike, default=0.0)
-        return self._padding.get(shape, 0.0)
+        return self._padding[shape]
 
 
 def _around(shape: Dims, dims: Dims) -> Dims:

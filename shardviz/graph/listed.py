@@ -241,7 +241,7 @@ class ScheduleBuilder:
         return ListedArray(value, self._bytes_of(value), slot, *args)
 
     def _padding_of(self, value: GraphValue) -> float:
-        return self._images.padding(self._shape_of(value))
+        return self._images.padding(self._shape_of(value)) if self._images else 0.0
 
     def _there(self, value: GraphValue) -> None:
         """A value that is in memory from the block's begin on."""

@@ -124,13 +124,17 @@ def computed_from(node: ListedArray) -> Iterator[ListedArray]:
     seen, nodes = {node}, [node]
     for each in nodes:
         yield each
-        new = [operand for operand in each.operands if operand not in seen] if not each.in_memory else []
-        seen.update(new)
-        nodes += dict.fromkeys(new)
+        if not each.in_memory:
+            for operand in each.operands:
+                if operand not in seen:
+                    seen.add(operand)
+                    nodes.append(operand)
 
 
 def in_memory_of(node: ListedArray) -> Iterator[ListedArray]:
     """The arrays in memory that a node is computed from."""
+    if node.in_memory:  # as most are
+        return iter((node,))
     return (each for each in computed_from(node) if each.in_memory)
 
 

@@ -87,8 +87,7 @@ _CASES = [
     (lambda: experts(65536, 4096, 14336, 8), "tpu v5p:4x4x4", "data=8,model=8", "fsdp", 0.03),
     # what a collective-permute takes and what it gives are there together, and of float32 for products half of it
     (lambda: experts(8192, 4096, 14336, 8), "tpu v5e:2x4", "data=4,model=2", "fsdp", 0.06),
-    # what is computed element by element lies where its operand lay
-    (lambda: translator(512, 512, 1024, 16, 64, 32768), "tpu v5p:4x4x4", "data=8,model=8", "fsdp", 0.15),
+    # what a reduction's fusion gives besides lies where its operand lay
     (lambda: sv.gallery.mlp().program, "tpu v5p:4x4x4", "data=8,model=8", "tensor parallel", 0.06),
     # what is joined for a convolution is written behind a small gather, and not behind a large one
     (lambda: sampler(64, 256, 64, 128, 2), "tpu v5e:2x4", "data=4,model=2", "data parallel", 0.05),
