@@ -153,7 +153,9 @@ def beside_the_best(rows: list[Promise]) -> Iterator[tuple[float, float]]:
     for chips, program in dict.fromkeys((row.chips, row.program) for row in rows):
         offers = [row for row in rows if (row.chips, row.program) == (chips, program)]
         presets, found = ([row for row in offers if (row.name == FOUND) == is_found] for is_found in (False, True))
-        likely, fit = ([row for row in presets if fits(row.memory[n], MACHINES[chips][0])] or presets for n in (1, 2))
+        likely, fit = (
+            [row for row in presets if fits(row.memory[n], MACHINES[chips][0]).fits] or presets for n in (1, 2)
+        )
         best = min(row.seconds["compiled"] for row in fit)
         first = min(likely, key=lambda row: row.seconds["partitioned"])
         if found:  # else nothing fits
@@ -162,7 +164,7 @@ def beside_the_best(rows: list[Promise]) -> Iterator[tuple[float, float]]:
 
 def page(rows: list[Promise], mends: list[Mended]) -> str:
     """The page."""
-    fit = [[bool(fits(needed, MACHINES[row.chips][0])) for needed in row.memory] for row in rows]
+    fit = [[fits(needed, MACHINES[row.chips][0]).fits for needed in row.memory] for row in rows]
     small = np.array([row.memory for row, (*_, compiled) in zip(rows, fit, strict=True) if compiled])
     off = np.abs(small[:, :2] / small[:, 2:] - 1)
     median, near = 100 * np.median(off, 0), 100 * np.mean(off <= 0.25, 0)

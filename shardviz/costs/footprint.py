@@ -12,7 +12,7 @@ shard among zeros, beside what it gets.
 
 A compiler orders operations otherwise, and where a plan does not fit it computes arrays again. Of the 179 presets in
 `docs/promised_and_compiled.py` that fit their chips, the estimate at level `propagated` is off by 6 % in the median and
-within 25 % for 89 %, at level `partitioned` by 5 %, and for 92 %; the chip's compiler takes between `LESS` below it and
+within 25 % for 87 %, at level `partitioned` by 5 %, and for 91 %; the chip's compiler takes between `LESS` below it and
 `MORE` above it for nineteen of twenty. XLA's partitioner reshards some otherwise than Shardy, and its compiler puts
 gradients of weights off (up to 2.2 times the estimate).
 """
