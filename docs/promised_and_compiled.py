@@ -108,9 +108,9 @@ def presets_of(program: sv.Program, chips: int) -> dict[str, sv.Plan]:
 def promises(name: str, program: sv.Program, chips: int, plans: dict[str, sv.Plan]) -> Iterator[Promise]:
     """What is offered for a program: the presets, and the best that a search finds."""
     target, _ = MACHINES[chips]
-    found = sv.search(program, target, seconds=_SEARCHED)
-    if found.best is not None:
-        plans = plans | {FOUND: found.best.plan}
+    best = sv.search(program, target, seconds=_SEARCHED).best
+    if best is not None:
+        plans = plans | {FOUND: best.plan}
     for offered, plan in plans.items():
         try:
             reports = [program.propagate(plan, target), program.partition(plan, target), program.compile(plan, target)]
@@ -152,14 +152,14 @@ def beside_the_best(rows: list[Promise]) -> Iterator[tuple[float, float]]:
     quickest preset that fits: of the first preset by the partitioner's word, and of what the search found."""
     for chips, program in dict.fromkeys((row.chips, row.program) for row in rows):
         offers = [row for row in rows if (row.chips, row.program) == (chips, program)]
-        presets, found = ([row for row in offers if (row.name == FOUND) == is_found] for is_found in (False, True))
+        presets, searched = ([row for row in offers if (row.name == FOUND) == is_one] for is_one in (False, True))
         likely, fit = (
             [row for row in presets if fits(row.memory[n], MACHINES[chips][0]).fits] or presets for n in (1, 2)
         )
         best = min(row.seconds["compiled"] for row in fit)
         first = min(likely, key=lambda row: row.seconds["partitioned"])
-        if found:  # else nothing fits
-            yield first.seconds["compiled"] / best - 1, found[0].seconds["compiled"] / best - 1
+        if searched:  # else nothing fits
+            yield first.seconds["compiled"] / best - 1, searched[0].seconds["compiled"] / best - 1
 
 
 def page(rows: list[Promise], mends: list[Mended]) -> str:

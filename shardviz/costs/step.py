@@ -239,6 +239,9 @@ class Fit:
     def fits(self) -> bool:
         return self.needed <= self.usable
 
+    def __bool__(self) -> bool:
+        return self.fits
+
     @property
     def share(self) -> str:
         """How much of it a program gets unless someone says otherwise; empty where that is all."""

@@ -119,7 +119,7 @@ class Compile:
 
 
 @dataclass(frozen=True)
-class Chore:
+class ChoreEffect:
     """A chore of `background.py` (`presets`, `hunt`, `mend`, `why` or `dimensions`) is to end, and unless `begins` is
     false to begin anew."""
 
@@ -128,7 +128,7 @@ class Chore:
     begins: bool = True
 
 
-Effect = Compile | Chore
+Effect = Compile | ChoreEffect
 
 
 @dataclass(frozen=True)
@@ -382,7 +382,7 @@ def _offered(now: Snapshot, name: str, ask: Answers) -> Applied:
     deck, card = now.deck.added(offer.plan, offer.results, name=offer.name, note="a preset")
     taken = _dealt(now, deck.opened(card), ask)
     closed = replace(taken.now, offers=replace(now.offers, open=False, busy=False))
-    return replace(taken, now=closed, effects=(*taken.effects, Chore("presets", begins=False)))
+    return replace(taken, now=closed, effects=(*taken.effects, ChoreEffect("presets", begins=False)))
 
 
 def _mended(now: Snapshot, action: str, ask: Answers) -> Applied:
@@ -401,21 +401,23 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
     match edit:
         case e.OfferPresets():
             offers = replace(offers, items=(), open=True, busy=True, trouble="")
-            return Applied(replace(now, offers=offers), (Chore("presets"),))
+            return Applied(replace(now, offers=offers), (ChoreEffect("presets"),))
         case e.CloseOffers():
             return Applied(
-                replace(now, offers=replace(offers, open=False, busy=False)), (Chore("presets", begins=False),)
+                replace(now, offers=replace(offers, open=False, busy=False)), (ChoreEffect("presets", begins=False),)
             )
         case e.FindBest() if now.machine.machine.chip.kind == "cpu":
             trouble = "choose a machine first: the best plan is the one with the shortest step on a machine"
-            return Applied(replace(now, offers=replace(offers, trouble=trouble)), (Chore("hunt", begins=False),))
+            return Applied(replace(now, offers=replace(offers, trouble=trouble)), (ChoreEffect("hunt", begins=False),))
         case e.FindBest():
             offers = replace(offers, hunt="looking for what can be sharded", share=0.0, trouble="")
-            return Applied(replace(now, offers=offers), (Chore("hunt"),))
+            return Applied(replace(now, offers=offers), (ChoreEffect("hunt"),))
         case e.StopFinding():
-            return Applied(replace(now, offers=replace(offers, hunt="", share=0.0)), (Chore("hunt", begins=False),))
+            return Applied(
+                replace(now, offers=replace(offers, hunt="", share=0.0)), (ChoreEffect("hunt", begins=False),)
+            )
         case e.TryRemedies():
-            return Applied(now, (Chore("mend"),))
+            return Applied(now, (ChoreEffect("mend"),))
         case e.AskWhy(name, axis):
             moved = () if axis else now.report.collectives  # an axis is asked of values alone
             subject = next((each for each in (*moved, *values_of(now.report)) if each.name == name), None)
@@ -423,15 +425,17 @@ def _beside(now: Snapshot, edit: e.Edit, ask: Answers) -> Applied:
             if subject is None:
                 what = "value" if axis else "value or collective"
                 asked = replace(asked, trouble=f"there is no {what} {excerpt(name)!r} here")
-                return Applied(replace(now, why=asked), (Chore("why", begins=False),))
+                return Applied(replace(now, why=asked), (ChoreEffect("why", begins=False),))
             line = "" if subject.source is None else subject.source.short
-            return Applied(replace(now, why=replace(asked, line=line, busy=True)), (Chore("why", subject),))
+            return Applied(replace(now, why=replace(asked, line=line, busy=True)), (ChoreEffect("why", subject),))
         case e.CloseWhy():
-            return Applied(replace(now, why=Asked()), (Chore("why", begins=False),))
+            return Applied(replace(now, why=Asked()), (ChoreEffect("why", begins=False),))
         case e.FindDimensions():
             if now.logical.busy or now.logical.found is not None:
                 return Applied(now)
-            return Applied(replace(now, logical=replace(now.logical, busy=True, trouble="")), (Chore("dimensions"),))
+            return Applied(
+                replace(now, logical=replace(now.logical, busy=True, trouble="")), (ChoreEffect("dimensions"),)
+            )
         case e.Select(name, level):
             seen = now.results.reports.get(level, now.report)
             selection = Selection.of(name, seen)

@@ -23,7 +23,7 @@ from shardviz.costs.machine import Machine
 from shardviz.costs.step_cost import StepCost
 from shardviz.errors import CompileError, CompileTimeout, ShardvizError
 from shardviz.explorer import apply as applying
-from shardviz.explorer.apply import Answers, Chore, Compile, Effect, apply, internal, refused
+from shardviz.explorer.apply import Answers, ChoreEffect, Compile, Effect, apply, internal, refused
 from shardviz.explorer.background import Background
 from shardviz.explorer.cards import Deck, Results
 from shardviz.explorer.compile_loop import CompileLoop, CompileTask
@@ -248,7 +248,7 @@ class ExplorerState:
         self._tell()
         while effects := self._held[1]:
             self._held = self.now, effects[1:]
-            if isinstance(chore := effects[0], Chore):
+            if isinstance(chore := effects[0], ChoreEffect):
                 self.background.start(chore.name, chore.about) if chore.begins else self.background.end(chore.name)
 
     def _compile(self, effect: Compile) -> None:

@@ -22,6 +22,7 @@ Bytes of main memory are those of fusions:
 | ... for a barrier, or for a join of arrays but a convolution's | is written |
 | ... for a product of what is gathered, or whose sum is scattered: mostly a loop over its parts | is written |
 | ... for a collective, a loop, or as a result | is written |
+| a gather of large slices, and a join of what it gives | is a loop on a TPU, and read where it is by a convolution |
 | slices | read their part; updates in place, and scatters with one index, write theirs |
 | ... a part of an image's features, of a convolution | is written alone, and then into its place |
 | some features of an image, for a convolution | are written before it |
@@ -84,7 +85,7 @@ from shardviz.graph.listed_arrays import (
     is_interleaved,
 )
 from shardviz.graph.operations import Block, Dims, GraphValue, Operation
-from shardviz.graph.uses import is_filled, is_one
+from shardviz.graph.uses import is_filled, is_one, is_one_update
 from shardviz.records.schedule import Schedule, Scheduled
 
 _KERNELS = PRODUCTS | frozenset(
@@ -143,13 +144,15 @@ class ScheduleBuilder:
         nodes = [*map(self._node, returned)]
         for node in filter(comes_from_memory, nodes):
             self._store(node)
+        is_main = len(self._scopes) == 1
         placed, copied = in_donated(self._scopes[-1], nodes, [*donated])
-        self.renewals = [renewal(self._scopes[-1], node.place) for node in nodes if len(self._scopes) == 1]
+        if is_main:
+            self.renewals = [renewal(self._scopes[-1], node.place) for node in nodes]
         for node in copied:
             copy = self._copy(node, parts=[node])
             copy.slot = self._slot((node,), (copy,))
             self._read(copy, node.updates or node)
-        gathered = gathered_results(self._scopes[-1], nodes) if len(self._scopes) == 1 else []
+        gathered = gathered_results(self._scopes[-1], nodes) if is_main else []
         if gathered:
             self._slot(gathered, [self._copy(node, on_tpus=2 * node.size) for node in gathered])
         scope = self._scopes.pop()
@@ -204,7 +207,7 @@ class ScheduleBuilder:
             self._run(operation, operands, entries)
         elif kind == "dynamic-update-slice":
             self._update(operation, *operands[:2])
-        elif kind == "scatter" and _is_one_update(operation):
+        elif kind == "scatter" and is_one_update(operation):
             self._update(operation, operands[0], operands[2])
         elif self._is_kernel(operation) or entries:
             entry = entries[0] if entries else self._entry_of(operation)
@@ -593,9 +596,3 @@ class ScheduleBuilder:
             if node.is_slice:
                 limit = node.size if limit is None else min(limit, node.size)
             nodes += [(each, limit) for each in node.operands]
-
-
-def _is_one_update(scatter: Operation) -> bool:
-    """Whether a scatter has one index, so that XLA makes an update in place of it."""
-    whole, index, *updates = scatter.operands
-    return len(updates) == 1 and index.elements <= len(whole.shape)

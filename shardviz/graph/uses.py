@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from shardviz.graph.listed_arrays import FREE
 from shardviz.graph.operations import Block, GraphValue, Operation
 from shardviz.graph.origins import MOVES, At, Origins
 
 Passes = Callable[[Any], bool]
 SAME_EACH_RUN = (MOVES - {"dynamic-slice", "slice", "pad"}) | {"broadcast-in-dim", "all-slice"}
 """What an array may go through and still be the same in each run of a loop."""
-_SPREADS = frozenset(("transpose", "broadcast", "broadcast-in-dim", "convert", "reshape"))
 _MOST = 32
 
 
@@ -43,7 +43,7 @@ def maker(value: GraphValue, passes: Passes) -> Any:
 
 def is_one(value: GraphValue) -> bool:
     """Whether all elements of a value are one number, 1."""
-    one = root(value, lambda op: op.kind in _SPREADS).maker
+    one = root(value, lambda op: op.kind in FREE or op.kind == "reshape").maker
     if one is None or one.kind != "constant" or one.result.shape:
         return False
     try:
@@ -56,6 +56,12 @@ def is_filled(value: GraphValue) -> bool:
     """Whether a value is another whose parts are written in their place."""
     last = maker(value, lambda op: False)
     return last is not None and last.kind == "dynamic-update-slice"
+
+
+def is_one_update(scatter: Operation) -> bool:
+    """Whether a scatter has one index, so that XLA makes an update in place of it."""
+    whole, index, *updates = scatter.operands
+    return len(updates) == 1 and index.elements <= len(whole.shape)
 
 
 def readers(value: GraphValue, calls: Sequence[Operation], passes: Passes) -> Iterator[Reader]:

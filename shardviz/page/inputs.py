@@ -68,8 +68,8 @@ def cuts_view(state: ExplorerState, what: str) -> Json:
     sums: list[str] = []
     for branch in tree(tuple(v.name for v in values)):
         sizes = [values[i].bytes_per_device for i in branch.inside]
-        known = [size for size in sizes if size is not None]
-        sums += [format_bytes(sum(known) if len(known) == len(sizes) else None)] if sizes else []
+        total = None if None in sizes else sum(size for size in sizes if size is not None)
+        sums += [format_bytes(total)] if sizes else []
     return {"kinds": kinds, "at": at, "sums": sums}
 
 

@@ -3,8 +3,8 @@
     def make(batch, policy):
         return train_step(policy), (params, tokens_of(batch)), {"in_specs": specs}
 
-    found = sv.sweep(make, over={"batch": [8, 16, 32], "policy": ["none", "full"]}, mesh=mesh, target="tpu v5p:4x4x4")
-    found.pareto, found.best
+    sweep = sv.sweep(make, over={"batch": [8, 16, 32], "policy": ["none", "full"]}, mesh=mesh, target="tpu v5p:4x4x4")
+    sweep.pareto, sweep.best
 
 What fails, or does not fit, is a row too. A grid that takes some seconds is shared out over worker processes of our
 own, or those of any `concurrent.futures.Executor`, or a cluster's (see `study/workers.py`): a lost worker costs time.

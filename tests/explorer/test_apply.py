@@ -7,7 +7,7 @@ import pytest
 
 from shardviz.errors import ShardvizError
 from shardviz.explorer import edits as e
-from shardviz.explorer.apply import Chore, Compile, apply
+from shardviz.explorer.apply import ChoreEffect, Compile, apply
 from shardviz.explorer.explorer import ExplorerState
 
 W1 = "params['w1']"
@@ -56,8 +56,8 @@ def test_what_is_to_be_done_is_said_and_not_done(state, program):
     (again,) = effects(e.Recompile())
     assert isinstance(again, Compile) and again.at_once and again.task.plan == state.plan
     assert effects(e.Stop()) == (Compile(None),) and effects(e.Pin()) == ()
-    assert effects(e.OfferPresets()) == (Chore("presets"),)
-    assert effects(e.CloseOffers()) == (Chore("presets", begins=False),)
+    assert effects(e.OfferPresets()) == (ChoreEffect("presets"),)
+    assert effects(e.CloseOffers()) == (ChoreEffect("presets", begins=False),)
     assert len(program.jobs) == jobs and not state.now.offers.open
 
 
