@@ -62,6 +62,7 @@ class Chip:
         matrix_share: of the rate of `flops_per_s`, what large products reach, where that is known from measurements.
         attention_share: the same of the kernels of fused attention, which has a softmax between its products; None
             where it is that of other products.
+        convolution_share: the same of convolutions; None where it is that of other products.
         hbm_share: of `hbm_bytes_per_s`, what long reads and writes reach; None where it is not known.
         launch_seconds: what a kernel takes besides its work, where many are launched together; None where not known.
         devices_per_chip: the number of JAX devices that it is.
@@ -102,6 +103,7 @@ class Chip:
     matrix_unit: int | None = None
     matrix_share: float | None = None
     attention_share: float | None = None
+    convolution_share: float | None = None
     hbm_share: float | None = None
     launch_seconds: float | None = None
     devices_per_chip: int = 1

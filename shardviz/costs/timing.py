@@ -29,6 +29,11 @@ no time is hidden.
 """
 
 
+_FEATURES, _LEAST_FEATURES = 128, 8
+"""Of a convolution's features cuDNN's kernels take so many at once: of 64 they reach half as much as of 256 (steps
+`convolution of 64 features` and others, one H100). Fewer than 8 it pads to 8 for the tensor cores."""
+
+
 def runs_as_sum(kind: str, size: int, machine: Machine) -> bool:
     """Whether a TPU's compiler has a reduce-scatter or an all-gather over groups of so many devices run as an
     all-reduce, of which a slice is kept or to which each device gives its shard among zeros.
@@ -99,8 +104,8 @@ class Timing:
         task = Task(entry.kind, entry.name, after=entry.after, entry=entry)
         if entry.kind == "work":
             task.products = sum(map(self._products, entry.flops.items()))
-            share = (entry.is_attention and self.chip.attention_share) or self.chip.matrix_share
-            task.products /= self._fill(entry) * (share or 1.0)
+            own = {"attention": self.chip.attention_share, "convolution": self.chip.convolution_share}.get(entry.kernel)
+            task.products /= self._fill(entry) * (own or self.chip.matrix_share or 1.0)
             task.hbm = entry.moved(self.chip.own_bytes, self.chip.kind == "tpu") / self._bandwidth
             task.launch = self.chip.launch_seconds or 0.0
             task.what, task.bound = ("products" if entry.flops else "other work"), _bound(task)
@@ -138,11 +143,11 @@ class Timing:
         return flops * self.chip.devices_per_chip / self.chip.flops(dtype) if flops else 0.0
 
     def _fill(self, entry: Scheduled) -> float:
-        """The share of the matrix unit that work fills: a TPU's array of multipliers takes whole tiles."""
-        tile = self.chip.matrix_unit
-        if self.chip.kind != "tpu" or not tile or not entry.side:
-            return 1.0
-        return entry.side / (-(-entry.side // tile) * tile)
+        """The share that work fills of whole tiles: of a TPU's matrix unit, or of features as cuDNN takes them."""
+        tile, side = self.chip.matrix_unit, entry.side
+        if self.chip.kind != "tpu":
+            tile, side = (_FEATURES, max(side, _LEAST_FEATURES)) if entry.kernel == "convolution" else (None, side)
+        return side / (-(-side // tile) * tile) if tile and entry.side else 1.0
 
     def _host(self, moved: float) -> float:
         rate = self.chip.host_bytes_per_s

@@ -49,6 +49,21 @@ def product(rows: int, inner: int, columns: int, dtype: Any = jnp.bfloat16, prec
     return _step(fn, (_array(rows, inner, dtype=dtype), _array(inner, columns, dtype=dtype)))
 
 
+def _convolved(x: Any, w: Any) -> Any:
+    return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def convolution(batch: int, size: int, features: int) -> Example:
+    """A 3 x 3 convolution of images of so many features into as many, and its gradients, in bfloat16."""
+
+    def fn(x: Any, w: Any, g: Any) -> Any:
+        y, back = jax.vjp(_convolved, x, w)
+        return y, back(g)
+
+    images = _array(batch, size, size, features)
+    return _step(fn, (images, _array(3, 3, features, features), images))
+
+
 def products(count: int, side: int) -> Example:
     """A chain of small square products."""
     fn = lambda x, ws: jax.lax.scan(lambda x, w: (x @ w, None), x, ws)[0]  # noqa: E731
@@ -140,9 +155,6 @@ def unet(batch: int = 16, size: int = 128, channels: tuple[int, ...] = (128, 256
             conv(f"{name}.skip", first, last, 1)
     conv("out", channels[0], 4)
 
-    def convolve(x: Any, w: Any, stride: int = 1) -> Any:
-        return jax.lax.conv_general_dilated(x, w, (stride,) * 2, "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-
     def normed(x: Any) -> Any:
         groups = x.reshape(*x.shape[:3], 32, -1).astype(jnp.float32)
         mean = groups.mean((1, 2, 4), keepdims=True)
@@ -150,18 +162,18 @@ def unet(batch: int = 16, size: int = 128, channels: tuple[int, ...] = (128, 256
         return jax.nn.silu(((groups - mean) * scale).reshape(x.shape).astype(x.dtype))
 
     def residual(p: Any, name: str, x: Any) -> Any:
-        h = convolve(normed(convolve(normed(x), p[f"{name}.a"])), p[f"{name}.b"])
-        return h + convolve(x, p[f"{name}.skip"])
+        h = _convolved(normed(_convolved(normed(x), p[f"{name}.a"])), p[f"{name}.b"])
+        return h + _convolved(x, p[f"{name}.skip"])
 
     def loss(p: Any, x: Any, noise: Any) -> Any:
-        h, skips = convolve(x, p["in"]), []
+        h, skips = _convolved(x, p["in"]), []
         for i in range(len(channels)):
             skips.append(residual(p, f"down{i}", h))
             h = skips[-1][:, ::2, ::2]
         for i in reversed(range(len(channels))):
             h = jax.image.resize(h, (*skips[i].shape[:3], h.shape[-1]), "nearest")
             h = residual(p, f"up{i}", jnp.concatenate([h, skips[i]], axis=-1))
-        return jnp.mean(jnp.square((convolve(normed(h), p["out"]) - noise).astype(jnp.float32)))
+        return jnp.mean(jnp.square((_convolved(normed(h), p["out"]) - noise).astype(jnp.float32)))
 
     def train_step(p: Any, x: Any, noise: Any) -> tuple[Any, Any]:
         value, grads = jax.value_and_grad(loss)(p, x, noise)
@@ -316,6 +328,9 @@ STEPS: dict[str, Callable[[], Example]] = {
     "product 8192 x 4096 x 14336 bfloat16": lambda: product(8192, 4096, 14336),
     "product 2048 bfloat16": lambda: product(2048, 2048, 2048),
     "product 16 x 8192 x 8192 bfloat16": lambda: product(16, 8192, 8192),
+    "convolution of 256 features": lambda: convolution(64, 64, 256),
+    "convolution of 512 features": lambda: convolution(64, 32, 512),
+    "convolution of 64 features": lambda: convolution(128, 56, 64),
     "product 8192 float32": lambda: product(8192, 8192, 8192, _F32),
     "product 8192 float32, highest": lambda: product(8192, 8192, 8192, _F32, "highest"),
     "64 products 1024 bfloat16": lambda: products(64, 1024),

@@ -23,13 +23,13 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 from shardviz.graph.operations import Block, Dims, Graph, GraphValue, Operation
 from shardviz.layouts.layout import itemsize
 from shardviz.records import Frame
 from shardviz.records.counting import Window, convolution_flops, dot_flops, ragged_dot_flops
-from shardviz.records.kernels import ATTENTION, Array, KernelFacts, factor_dtype, kernel_name
+from shardviz.records.kernels import ATTENTION, CONVOLUTIONS, Array, KernelFacts, factor_dtype, kernel_name
 from shardviz.records.work import Sizes
 
 PRODUCTS = frozenset(("dot", "scaled-dot", "ragged-dot", "convolution"))
@@ -124,14 +124,14 @@ def shortest(sides: Iterable[int]) -> int:
 @dataclass(frozen=True)
 class KernelCall:
     """A call of a kernel or a library: its name, or target; FLOPs of one run on one device, if anybody says; the
-    element type that it computes in; the shortest side that its products can have; and whether it is cuDNN's
-    attention."""
+    element type that it computes in; the shortest side that its products can have; and which of cuDNN's kernels it is
+    (`Scheduled.kernel`)."""
 
     name: str
     flops: float | None
     dtype: str
     side: int = 0
-    is_attention: bool = False
+    kernel: Literal["", "attention", "convolution"] = ""
 
 
 def call_of(
@@ -146,8 +146,8 @@ def call_of(
     name = kernel_name(op.target, name_stack)
     count = kernels.flops(name, op.target, ins, outs, op.config, source)
     side = shortest(a.dims[-1] for a in (*ins, *outs) if len(a.dims) > 1 and "int" not in a.dtype)
-    is_attention = op.target.startswith(ATTENTION)
-    return None if count == 0 else KernelCall(name, count, factor_dtype(ins, outs), side, is_attention)
+    kernel = "attention" if op.target.startswith(ATTENTION) else "convolution" if op.target in CONVOLUTIONS else ""
+    return None if count == 0 else KernelCall(name, count, factor_dtype(ins, outs), side, kernel)
 
 
 class OtherFlops:

@@ -164,8 +164,9 @@ class PropagatedReading(Walker):
             module = module_of(place.name_stack, place.frame)
             self.tally.add(stands_in, place.frame, module, product_dtype(op), self.around.times * flops)
             dtype, side = multiplied_in(op, product_dtype(op)), shortest_side(op, self._shard_of)
-            stands = {"source": place.frame, "phase": stands_in}
-            entries = (Scheduled(kind="work", name=op.kind, flops={dtype: flops}, side=side, **stands),)
+            kernel = "convolution" if op.kind == "convolution" else ""
+            stands = {"source": place.frame, "phase": stands_in, "side": side, "kernel": kernel}
+            entries = (Scheduled(kind="work", name=op.kind, flops={dtype: flops}, **stands),)
             if op.kind == "dot" and not self.brief:
                 self._product(op, place, stands_in, flops)
         elif op.kind == "custom-call" and not kind:
@@ -224,7 +225,7 @@ class PropagatedReading(Walker):
         opaque = (call.name,) if call.flops is None else ()
         module = module_of(place.name_stack, frame)
         self.tally.add(stands_in, frame, module, call.dtype, self.around.times * flops, opaque=opaque)
-        facts = {"side": call.side, "opaque": opaque, "is_attention": call.is_attention}
+        facts = {"side": call.side, "opaque": opaque, "kernel": call.kernel}
         work = Scheduled(kind="work", name=op.kind, flops={call.dtype: flops}, source=frame, phase=stands_in, **facts)
         return (work,)
 

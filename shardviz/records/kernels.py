@@ -125,8 +125,8 @@ def call_flops(target: str, operands: Sequence[Array], results: Sequence[Array],
         return _guarded(lambda: complex_ * _routine(_ROUTINES[name], operands))
     if target.startswith(ATTENTION):
         return _guarded(lambda: _attention(target, operands, config))
-    if target in _CONVOLUTIONS:
-        return _guarded(lambda: _convolution(*_CONVOLUTIONS[target](operands, results)))
+    if target in CONVOLUTIONS:
+        return _guarded(lambda: _convolution(*CONVOLUTIONS[target](operands, results)))
     if target == "__op$block_scaled_dot":
         return _guarded(lambda: dot_flops(results[0].dims, operands[0].dims[-1:]))
     if target.startswith(("__cublas$gemm", "__cublas$lt$matmul", "__onednn$matmul")):
@@ -154,7 +154,7 @@ def _attention(target: str, operands: Sequence[Array], config: str) -> float:
     return 2.0 * pairs * (queries[-1] * (3 if backward else 1) + values[-1] * (2 if backward else 1))
 
 
-_CONVOLUTIONS: Mapping[str, Callable[[Sequence[Array], Sequence[Array]], tuple[Array, Array]]] = {
+CONVOLUTIONS: Mapping[str, Callable[[Sequence[Array], Sequence[Array]], tuple[Array, Array]]] = {
     **dict.fromkeys(
         ("__cudnn$convForward", "__cudnn$convForwardGraph", "__cudnn$convBiasActivationForward"),
         lambda ins, outs: (ins[1], outs[0]),

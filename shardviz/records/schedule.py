@@ -38,7 +38,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             where each device of a group keeps one, it becomes a reduce-scatter. 0 for other uses.
         narrows: of an all-gather or a permute of float32: nothing but products use its result; TPUs send bfloat16.
         after: of `begin`: what must have ended before.
-        is_attention: its products are those of a kernel of fused attention.
+        kernel: of work: `attention` where its products are those of a kernel of fused attention, `convolution` of one.
         opaque: kernels and library calls in it whose FLOPs nobody says.
         between: of `begin`: the kind of transfer between slices, as a TPU's compiler calls it (`ALL_REDUCE`).
         sent_bytes: of such a transfer: what one device hands over.
@@ -67,7 +67,7 @@ class Scheduled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     slices: int = 0
     narrows: bool = False
     after: tuple[str, ...] = ()
-    is_attention: bool = False
+    kernel: Literal["", "attention", "convolution"] = ""
     opaque: tuple[str, ...] = ()
     between: str = ""
     sent_bytes: float = 0.0
