@@ -25,7 +25,7 @@ from shardviz.costs import fits
 from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import machine_of
 from shardviz.records.amounts import format_bytes, format_seconds
-from tests.programs import MACHINES, programs_on
+from tests.programs import AXES, MACHINES, gallery_on, programs_on
 
 PAGE = Path(__file__).with_suffix(".md")
 
@@ -98,10 +98,10 @@ def step_of(program: sv.Program, plan: sv.Plan, target: str) -> float:
     return sv.cost(program.compile(plan, target), target).step.seconds
 
 
-def presets_of(program: sv.Program, chips: int) -> dict[str, sv.Plan]:
+def presets_of(name: str, program: sv.Program, chips: int) -> dict[str, sv.Plan]:
     """The presets that are offered for a program, by name."""
     target, mesh = MACHINES[chips]
-    presets = program.presets(mesh, target=target)
+    presets = program.presets(dict(zip(AXES.get(name, mesh), mesh.values(), strict=True)), target=target)
     return {row.name: presets[row.name] for row in presets.rows if row.report is not None}
 
 
@@ -227,9 +227,9 @@ def main(words: list[str]) -> None:
     """Tries everything on the machines that the words name, or on all, and writes the page."""
     rows, mends = list[Promise](), list[Mended]()
     for chips in map(int, words or MACHINES):
-        for name, make in programs_on(chips).items():
+        for name, make in (programs_on(chips) | gallery_on(chips)).items():
             program = make()
-            presets = presets_of(program, chips)
+            presets = presets_of(name, program, chips)
             rows += promises(name, program, chips, presets)
             mends += mended(name, program, chips, presets)
     PAGE.write_text(page(rows, mends), encoding="utf-8")

@@ -237,3 +237,18 @@ def programs_on(chips: int) -> dict[str, Callable[[], sv.Program]]:
         "unet": lambda: unet(64 * n, 256, 64, 128),
         "sampler": lambda: sampler(64 * n, 256, 64, 128),
     }
+
+
+AXES = {"ring": ("data", "seq"), "pipeline": ("data", "stage"), "routed": ("data", "expert")}
+"""Of the gallery, programs that name a mesh's axes themselves → these axes."""
+
+
+def gallery_on(chips: int) -> dict[str, Callable[[], sv.Program]]:
+    """The gallery's programs that name their axes, as large as they are on so many chips."""
+    n, mesh = chips // 8, MACHINES[chips][1]
+    on = {name: dict(zip(axes, mesh.values(), strict=True)) for name, axes in AXES.items()}
+    return {
+        "ring": lambda: sv.gallery.ring(batch=mesh["data"], length=16384, mesh=on["ring"]).program,
+        "pipeline": lambda: sv.gallery.pipeline(batch=4096 * n, mesh=on["pipeline"]).program,
+        "routed": lambda: sv.gallery.moe(tokens=16384 * n, mesh=on["routed"]).program,
+    }

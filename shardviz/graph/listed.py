@@ -85,7 +85,7 @@ from shardviz.graph.listed_arrays import (
     is_interleaved,
 )
 from shardviz.graph.operations import Block, Dims, GraphValue, Operation
-from shardviz.graph.uses import is_filled, is_one, is_one_update
+from shardviz.graph.uses import calls_around, is_filled, is_one, is_one_update, readers
 from shardviz.records.schedule import Schedule, Scheduled
 
 _KERNELS = PRODUCTS | frozenset(
@@ -304,10 +304,11 @@ class ScheduleBuilder:
         return node.fusion is not None and node.slot.scope is self._scopes[-1] and len(node.value.uses) == 1
 
     def _slices(self, value: GraphValue) -> int:
-        """Into how many slices a value falls, where only single ones are used and nothing else of it; else 0."""
+        """Into how many slices a value falls, where only single ones are used and nothing else of it, in what calls the
+        function that gives it too; else 0."""
         used = set[int]()
-        for user, _ in value.uses:
-            is_slice = isinstance(user, Operation) and user.kind in _SLICES
+        for user, _, in_loop in readers(value, calls_around(value.block), lambda op: op.kind in _VIEWS):
+            is_slice = user is not None and user.kind in _SLICES and not in_loop
             size = self._bytes_of(user.results[0]) if is_slice else 0.0
             used.add(round(self._bytes_of(value) / size) if size else 0)
         return used.pop() if len(used) == 1 else 0

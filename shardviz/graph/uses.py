@@ -86,6 +86,15 @@ def readers(value: GraphValue, calls: Sequence[Operation], passes: Passes) -> It
                 yield Reader(user, number, entered)
 
 
+def calls_around(block: Block) -> tuple[Operation, ...]:
+    """The calls that run a block, the outermost first, as far as each function on the way is called once."""
+    calls: list[Operation] = []
+    while len(block.callers) == 1 and block.callers[0].kind == "call":
+        calls.insert(0, block.callers[0])
+        block = calls[0].block
+    return tuple(calls)
+
+
 def _hands_on(block: Block, value: GraphValue) -> bool:
     """Whether a loop's body gives back an argument of its own as it got it."""
     loop = block.callers[0] if block.callers and not block.name else None

@@ -3,7 +3,7 @@
 import pytest
 
 import shardviz as sv
-from tests.programs import MACHINES, programs_on
+from tests.programs import AXES, MACHINES, gallery_on, programs_on
 
 FIRST = {
     "llama": "tensor parallel",
@@ -29,6 +29,20 @@ def test_a_partitioned_step_is_within_a_quarter_of_the_compiled_one(name):
     target, mesh = MACHINES[64]
     program = programs_on(64)[name]()
     plan = program.presets(mesh, target=target)[FIRST[name]]
+    partitioned, compiled = (
+        sv.cost(ask(plan, target), target).step.seconds for ask in (program.partition, program.compile)
+    )
+    assert partitioned == pytest.approx(compiled, rel=0.25)
+
+
+@pytest.mark.tpu
+@pytest.mark.long
+@pytest.mark.parametrize("name", AXES)
+def test_so_is_that_of_a_program_that_names_its_axes(name):
+    """Where gradients are summed inside a `shard_map` and sharded outside of it, the sum is scattered."""
+    target, mesh = MACHINES[8]
+    program = gallery_on(8)[name]()
+    plan = program.presets(dict(zip(AXES[name], mesh.values(), strict=True)), target=target)["fsdp"]
     partitioned, compiled = (
         sv.cost(ask(plan, target), target).step.seconds for ask in (program.partition, program.compile)
     )
