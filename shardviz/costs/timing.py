@@ -100,7 +100,7 @@ class Timing:
         if entry.kind == "work":
             task.products = sum(map(self._products, entry.flops.items()))
             share = (entry.is_attention and self.chip.attention_share) or self.chip.matrix_share
-            task.products /= self._fill(entry) * (share or 1.0)
+            task.products /= self.fill(entry) * (share or 1.0)
             task.hbm = entry.moved(self.chip.own_bytes, self.chip.kind == "tpu") / self._bandwidth
             task.launch = self.chip.launch_seconds or 0.0
             task.what, task.bound = ("products" if entry.flops else "other work"), _bound(task)
@@ -137,7 +137,7 @@ class Timing:
             dtype = "bfloat16"
         return flops * self.chip.devices_per_chip / self.chip.flops(dtype) if flops else 0.0
 
-    def _fill(self, entry: Scheduled) -> float:
+    def fill(self, entry: Scheduled) -> float:
         """The share of the matrix unit that work fills: a TPU's array of multipliers takes whole tiles."""
         tile = self.chip.matrix_unit
         if self.chip.kind != "tpu" or not tile or not entry.side:
