@@ -402,7 +402,9 @@ def small_tiles(case: Case) -> Iterator[Finding]:
         fill, worst = fill_of(p, tile)
         lost = _unfilled(case.cost, line)
         more = {} if lost is None else {"seconds": lost, "share": lost / case.step if case.step else 0.0}
-        time = f"; with whole tiles the step would be {format_seconds(lost)} ({more['share']:.1%}) shorter" if lost else ""
+        time = (
+            f"; with whole tiles the step would be {format_seconds(lost)} ({more['share']:.1%}) shorter" if lost else ""
+        )
         what = ("", "rows", "entries to sum over", "columns")[worst]
         yield Finding(
             f"small-tiles:{line.short if line else p.value}",
@@ -413,7 +415,13 @@ def small_tiles(case: Case) -> Iterator[Finding]:
             why="the unit takes as long for a part of a tile as for a whole one",
             source=p.source,
             value=case.name_of(p.value),
-            numbers={"flops": flops, "share_of_flops": share, "size": float(p.shard[worst]), "tile": float(tile), **more},
+            numbers={
+                "flops": flops,
+                "share_of_flops": share,
+                "size": float(p.shard[worst]),
+                "tile": float(tile),
+                **more,
+            },
         )
 
 
