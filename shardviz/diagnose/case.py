@@ -70,7 +70,7 @@ class Case(Keeping):
         return numbers
 
     def grave(self, moved: Mapping[str, float]) -> bool:
-        """Whether what moves takes more of the step than a level is off by; without a machine, a twentieth of all bytes."""
+        """Whether what moves takes more of the step than a level is off by; without a machine, a twentieth of bytes."""
         part = moved["bytes"] / (self.moved_bytes or 1.0)
         return part >= 0.01 and moved["share"] >= STEP_ERROR if "share" in moved else part >= 0.05
 

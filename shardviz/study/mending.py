@@ -8,8 +8,8 @@ propagation and the cost model, in tens of milliseconds. What makes the step no 
 less memory in as short a step, or makes it fit, or takes away what a warning says that an array holds; the best of the
 rest go through XLA's partitioner, and what that finds is what is said. What saves less time than a level is off by is
 no mend there, unless it saves memory too. Where the plan does not fit, what takes less memory goes on through the
-target's compiler, if that is there: no estimate says what fits. So does what costs time for the memory of a finding, and
-a change that saves much and that no finding names.
+target's compiler, if that is there: no estimate says what fits. So does what costs time for the memory of a finding,
+and a change that saves much and that no finding names.
 
 Where the process has other things to do in between, what traces the function is tried in a worker: nobody waits for it,
 and whatever the function locks is locked there.
