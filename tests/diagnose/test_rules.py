@@ -179,11 +179,12 @@ def test_the_best_preset_that_fits_raises_nothing_above_a_note(chips, name):
     target = ROOM.get((chips, name), target)
     program = programs_on(chips)[name]()
     presets = program.presets(mesh, target=target)
-    reports = {name: program.partition(plan, target) for name, plan in presets.items()}
+    propagated = {row.name: row.report for row in presets.rows if row.report is not None}
+    steps = {name: cost.seconds for name in propagated if (cost := sv.cost(propagated[name], target)).needs.may_fit}
+    near = [name for name in steps if steps[name] <= 2 * min(steps.values())]  # no level is off by as much
+    reports = {name: program.partition(presets[name], target) for name in near}
     costs = {name: sv.cost(report, target) for name, report in reports.items()}
-    propagated = {name: program.propagate(plan, target) for name, plan in presets.items()}
-    fits = [n for n in costs if costs[n].needs.may_fit and sv.cost(propagated[n], target).needs.may_fit]
-    best = min(fits, key=lambda n: costs[n].seconds)
+    best = min((name for name in near if costs[name].needs.may_fit), key=lambda name: costs[name].seconds)
     for report in (propagated[best], reports[best]):
         assert not [f.text for f in report.findings_on(target) if f.severity != "note"], best
 
