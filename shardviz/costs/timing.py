@@ -105,7 +105,7 @@ class Timing:
         if entry.kind == "work":
             task.products = sum(map(self._products, entry.flops.items()))
             own = {"attention": self.chip.attention_share, "convolution": self.chip.convolution_share}.get(entry.kernel)
-            task.products /= self._fill(entry) * (own or self.chip.matrix_share or 1.0)
+            task.products /= self.fill(entry) * (own or self.chip.matrix_share or 1.0)
             task.hbm = entry.moved(self.chip.own_bytes, self.chip.kind == "tpu") / self._bandwidth
             task.launch = self.chip.launch_seconds or 0.0
             task.what, task.bound = ("products" if entry.flops else "other work"), _bound(task)
@@ -142,7 +142,7 @@ class Timing:
             dtype = "bfloat16"
         return flops * self.chip.devices_per_chip / self.chip.flops(dtype) if flops else 0.0
 
-    def _fill(self, entry: Scheduled) -> float:
+    def fill(self, entry: Scheduled) -> float:
         """The share that work fills of whole tiles: of a TPU's matrix unit, or of features as cuDNN takes them."""
         tile, side = self.chip.matrix_unit, entry.side
         if self.chip.kind != "tpu":

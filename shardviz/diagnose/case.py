@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
+from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.costs.step_cost import StepCost, cost_of
 from shardviz.diagnose.specs import moved_off
 from shardviz.errors import MeshError, TargetError
@@ -69,9 +70,9 @@ class Case(Keeping):
         return numbers
 
     def grave(self, moved: Mapping[str, float]) -> bool:
-        """Whether what moves takes a fiftieth of the step; without a machine, a twentieth of all bytes."""
+        """Whether what moves takes more of the step than a level is off by; without a machine, a twentieth of bytes."""
         part = moved["bytes"] / (self.moved_bytes or 1.0)
-        return part >= 0.01 and moved["share"] >= 0.02 if "share" in moved else part >= 0.05
+        return part >= 0.01 and moved["share"] >= STEP_ERROR if "share" in moved else part >= 0.05
 
     @cached_property
     def moved_bytes(self) -> float:

@@ -58,14 +58,17 @@ def moves(case: Case) -> Iterator[Finding]:
 
 
 def _finding(case: Case, name: str, alike: Sequence[Collective]) -> Finding:
-    """A finding about collectives that are alike: the diagnosis of the first is followed by what they communicate."""
+    """A finding about collectives that are alike: the diagnosis of the first is followed by what they communicate.
+
+    A note where nothing is known to try: it is what the plan costs, not what is wrong with it.
+    """
     c = alike[0]
     diagnosis = _RULES[name](case, c, alike)
     assert diagnosis is not None
     numbers = {**case.moved(alike), **diagnosis.numbers}
     return Finding(
         f"{name}:{case.place(c)}",
-        severity(case.grave(numbers) and not c.conditional),
+        severity(case.grave(numbers) and diagnosis.mends and not c.conditional),
         f"{diagnosis.text}. This communicates {moved_words(numbers)}.",
         why=diagnosis.why,
         source=c.source,

@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from shardviz.costs.step_cost import StepCost
 from shardviz.diagnose.case import Case, and_others, by_hand, moved_words, nbytes, quoted_axes, severity
 from shardviz.diagnose.specs import divides, moved_off, over_all, suggest_specs
 from shardviz.notation import Axis, Spec
@@ -381,7 +382,10 @@ _KINDS = (
 
 
 def small_tiles(case: Case) -> Iterator[Finding]:
-    """Products that were large enough for the matrix unit as a whole, and are not on one device."""
+    """Products that were large enough for the matrix unit as a whole, and are not on one device.
+
+    A warning where whole tiles would take a twentieth off the step, which they do not where main memory is slower.
+    """
     if case.cost is None:
         return
     chip = case.cost.machine.chip
@@ -396,18 +400,39 @@ def small_tiles(case: Case) -> Iterator[Finding]:
             continue
         p = min(products, key=lambda p: fill_of(p, tile)[0])
         fill, worst = fill_of(p, tile)
+        lost = _unfilled(case.cost, line)
+        more = {} if lost is None else {"seconds": lost, "share": lost / case.step if case.step else 0.0}
+        time = (
+            f"; with whole tiles the step would be {format_seconds(lost)} ({more['share']:.1%}) shorter" if lost else ""
+        )
         what = ("", "rows", "entries to sum over", "columns")[worst]
         yield Finding(
             f"small-tiles:{line.short if line else p.value}",
-            severity(share >= 0.05 and fill <= 0.5),
+            severity(more.get("share", 0.0) >= _SLOWER),
             f"A matrix product is sharded so finely that a device's part has {p.shard[worst]:,} {what} instead of "
             f"{p.whole[worst]:,}, and the matrix unit of {chip.name} takes {tile} at a time: at most {fill:.0%} of it "
-            f"is used, for {share:.1%} of the step's FLOPs.",
+            f"is used, for {share:.1%} of the step's FLOPs{time}.",
             why="the unit takes as long for a part of a tile as for a whole one",
             source=p.source,
             value=case.name_of(p.value),
-            numbers={"flops": flops, "share_of_flops": share, "size": float(p.shard[worst]), "tile": float(tile)},
+            numbers={
+                "flops": flops,
+                "share_of_flops": share,
+                "size": float(p.shard[worst]),
+                "tile": float(tile),
+                **more,
+            },
         )
+
+
+def _unfilled(cost: StepCost, line: Frame | None) -> float | None:
+    """Seconds by which the step would be shorter if products at a line filled the matrix unit; None where they are not
+    walked with what they fill."""
+    timed = cost.timed
+    if timed is None or cost.machine.chip.kind != "tpu":
+        return None
+    fill = timed.timing.fill
+    return timed.lost(lambda t: {"products": t.products * fill(e)} if (e := t.entry) and e.source == line else {})
 
 
 def _fill_of_all(p: Product, tile: int) -> tuple[float, int]:

@@ -25,7 +25,8 @@ from shardviz.records.values import Frame
 from shardviz.visible import Visible, bundle, paint
 
 SEVERITIES = ("error", "warning", "note")
-"""`error`: it does not run, or computes something else; `warning`: it costs; `note`: worth knowing. Gravest first."""
+"""`error`: it does not run, or computes something else; `warning`: it costs, and can be changed; `note`: worth knowing.
+Gravest first."""
 
 SUGGESTIONS = ("argument", "output", "constrain", "pad", "donate", "device-order", "checkpoint", "code")
 

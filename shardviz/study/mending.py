@@ -5,9 +5,11 @@
 
 A change (`changes_of`) is a whole plan, or a variant of the program, which is traced anew. Each is scored by Shardy's
 propagation and the cost model, in tens of milliseconds. What makes the step no shorter falls out, but for what takes
-less memory in as short a step, or makes it fit; the best of the rest go through XLA's partitioner, and what that finds
-is what is said. Where the plan does not fit, what takes less memory goes on through the target's compiler, if that is
-there: no estimate says what fits. So does a change that saves much and that no finding names.
+less memory in as short a step, or makes it fit, or takes away what a warning says that an array holds; the best of the
+rest go through XLA's partitioner, and what that finds is what is said. What saves less time than a level is off by is
+no mend there, unless it saves memory too. Where the plan does not fit, what takes less memory goes on through the
+target's compiler, if that is there: no estimate says what fits. So does what costs time for the memory of a finding,
+and a change that saves much and that no finding names.
 
 Where the process has other things to do in between, what traces the function is tried in a worker: nobody waits for it,
 and whatever the function locks is locked there.
@@ -27,6 +29,7 @@ from shardviz.ask.derived import of_variant
 from shardviz.ask.program import Program, sketch
 from shardviz.ask.targeting import resolve_target
 from shardviz.costs import Machine
+from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.costs.footprint import footprint
 from shardviz.costs.machine import machine_of
 from shardviz.costs.step_cost import cost_of, memory_parts
@@ -51,6 +54,8 @@ _WORTH = 0.005
 """A change that saves a smaller share is not offered."""
 _LESS = 0.02
 """A finding that costs less by a smaller share is not mended."""
+_MOST = 0.5
+"""Which share of what a finding says that an array holds must be gone for a mend that saves memory alone."""
 _UNFORESEEN = 0.1
 """By which share a step without one of the function's constraints may be longer before the partitioner is asked."""
 _EQUAL = 1e-6
@@ -156,6 +161,12 @@ class Judged:
             return "no less is moved"
         return "less is moved, but each device computes more" if self.flops > other.flops * (1 + _WORTH) else ""
 
+    def is_unsure(self, other: Judged) -> bool:
+        """Whether all that is better are so few seconds that no level but the compiler's own is sure of them."""
+        if self.step is None or other.step is None or self.over < other.over:
+            return False
+        return self.step > other.step * (1 - STEP_ERROR) and self.needed > other.needed * (1 - STEP_ERROR)
+
     @property
     def rank(self) -> tuple[float, float, float]:
         """What is least is best."""
@@ -232,6 +243,7 @@ class Mending(Trying[Mends]):
         self._answers: dict[tuple[Plan, str], Any] = {}
         self._due: list[tuple[Judged, Change]] = []
         self._reports: dict[tuple[Plan, str], Report] = {}
+        self._through: set[Plan] = set()
 
     @property
     def state(self) -> Mends:
@@ -340,10 +352,12 @@ class Mending(Trying[Mends]):
         return few
 
     def _level(self, judged: Judged, change: Change, base: Judged) -> str:
-        """How far a change is tried: what may make room in a plan that does not fit, by the target's compiler."""
+        """How far a change is tried: what may make room in a plan that does not fit, or is for memory alone, by the
+        target's compiler."""
         unforeseen = self._proposals.reconstrains(change) or self._donates(change)
         room = judged.needed < base.needed * (1 - _WORTH) or unforeseen
-        return "compiled" if self._short and room else "partitioned"
+        alone = bool(judged.worse_than(base)) and _holds_less(change, judged, base)
+        return "compiled" if (self._short and room) or alone else "partitioned"
 
     def _donates(self, change: Change) -> bool:
         """Whether other arguments are donated: where the compiler then puts the results is not all foreseen."""
@@ -354,7 +368,11 @@ class Mending(Trying[Mends]):
         self._tried += 1
         if isinstance(judged, str | Lost):
             self._refuse(change, judged if isinstance(judged, str) else judged.why)
-        elif (why := judged[0].worse_than(base)) and not self._unforeseen(change, judged[0], base):
+        elif (
+            (why := judged[0].worse_than(base))
+            and not self._unforeseen(change, judged[0], base)
+            and not _holds_less(change, judged[0], base)
+        ):
             self._refuse(change, why)
         else:
             good.append((judged[0], replace(change, write=judged[1] or change.write)))
@@ -389,8 +407,14 @@ class Mending(Trying[Mends]):
     # What the partitioner says, and the target's compiler.
 
     def _ask(self, plan: Plan, level: str) -> None:
-        """Asks for a plan's report of a level, unless the report that is mended is the answer."""
-        if plan is not self.plan or self._report(plan, level) is None:
+        """Asks for a plan's report of a level, unless it is there or was asked for; a compile that would end below that
+        level is left for one that goes on to it."""
+        if self._report(plan, level) is None:
+            if level == "compiled" and plan not in self._through:
+                self._through.add(plan)
+                if (below := self.compiles.pop(plan, None)) is not None:
+                    below.stop()
+                    self._reports |= {(plan, name): report for name, report in below.reports.items()}
             with contextlib.suppress(ShardvizError):  # then it is told at the level that there is
                 self._submit(self.program, plan, level, self._target)
 
@@ -434,9 +458,7 @@ class Mending(Trying[Mends]):
         self._mends = [m for m in self._mends if m.plan != plan]
         self._due.append(self._changes[plan])
         for each in (self.plan, plan):
-            if self._report(each, "compiled") is None:
-                self.compiles.pop(each, None)
-                self._ask(each, "compiled")
+            self._ask(each, "compiled")
         return True
 
     def _confirm(self, change: Change, judged: Judged, base: Judged) -> Mend | None:
@@ -463,8 +485,12 @@ class Mending(Trying[Mends]):
             )
             for of, side, report in zip((base, judged), ("before", "after"), reports, strict=True)
         ]
-        if why := sides[1].worse_than(sides[0]):
+        why = sides[1].worse_than(sides[0])
+        if why and not (level == "compiled" and _holds_less(change, sides[1], sides[0])):
             self._refuse(change, f"{why}: so it is at level {level}")
+            return None
+        if level != "compiled" and sides[1].is_unsure(sides[0]):
+            self._refuse(change, f"it saves less of the step than level {level} is off by")
             return None
         own = self._pair(plans, self.report.level) or reports
         here = None
@@ -517,6 +543,16 @@ class Mending(Trying[Mends]):
                 removed += [] if left else [finding]
                 less += [finding] if left and all(_costs_less(f, before[finding.id]) for f in left) else []
         return (*removed, *less)
+
+
+def _holds_less(change: Change, after: Judged, before: Judged) -> bool:
+    """Whether a change takes away most of what a warning says that an array holds, on a machine where that has no
+    price in seconds."""
+    finding = change.finding
+    if finding is None or finding.severity == "note" or "seconds" in finding.numbers or after.step is None:
+        return False
+    saved = finding.numbers.get("saved_bytes", 0.0)
+    return saved > 0 and before.needed - after.needed >= _MOST * saved and after.over <= before.over
 
 
 def _holds_as_much(finding: Finding, before: Report, after: Report) -> bool:

@@ -1,8 +1,9 @@
 """What mends a report's findings, tried: a plan each, and what it changes everywhere, in the numbers of its level.
 
 A `Mend` was run: by Shardy's propagation and the cost model, and where its `level` says so by XLA's partitioner or the
-target's compiler. One that makes the step worse, or that no longer fits where the plan did, is not among them. It is of
-the findings that are no more, or cost less, in its own report.
+target's compiler. One that makes the step worse, or that no longer fits where the plan did, is not among them; but one
+against an array that lies on too many devices is where the target's compiler plans with so much less memory, and its
+sentence says by how much the step is longer. It is of the findings that are no more, or cost less, in its own report.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from shardviz.ask.program import Program
+from shardviz.costs.accuracy import STEP_ERROR
 from shardviz.judge.changes import CollectiveChange
 from shardviz.judge.comparison import Comparison
 from shardviz.program.plan import Plan
@@ -31,9 +33,6 @@ _NAMED, _GRAVE = 0.05, 0.2
 _HALF = 0.5
 _OTHERWISE = 0.02
 """From which share of the step on two levels say otherwise."""
-_ERROR = 0.03
-"""The share of a step that a mend has to save below level `compiled` to be sure to save any: of 86 mends tried in
-`docs/promised_and_compiled.py` the three that made the compiled step longer promised less."""
 _PLURALS = {"all-to-all": "all-to-alls", "reduce-scatter": "reduce-scatters"}
 
 
@@ -103,18 +102,19 @@ class Mend:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether the partitioner says that it saves so little that the compiled step may be longer."""
-        return self.level == "partitioned" and 0 < (self.seconds or 0.0) < _ERROR * (self.step or 0.0)
+        """Whether no compiler of the target says that it saves time, and so little that the step may be longer: such a
+        one is a mend for what else it saves, memory."""
+        return self.level != "compiled" and 0 < (self.seconds or 0.0) < STEP_ERROR * (self.step or 0.0)
 
     @property
     def levels(self) -> str:
         """`predicted`, where no partitioner confirmed it; `within the error of level partitioned`, where it is unsure;
         where the level of the report that is mended says otherwise, which says what: `at level compiled, −31.2 ms at
         level partitioned`. Else empty."""
-        if self.level == "propagated":
-            return "predicted"
         if self.is_unsure:
             return f"within the error of level {self.level}"
+        if self.level == "propagated":
+            return "predicted"
         if self.here is None or abs((self.seconds or 0.0) - self.here) < _OTHERWISE * (self.step or 0.0):
             return ""
         sign = "−" if self.here > 0 else "+"

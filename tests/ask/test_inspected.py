@@ -10,8 +10,10 @@ import pytest
 import shardviz as sv
 from shardviz.notation import Spec
 from shardviz.notation.spec import axis_name
+from shardviz.records.groups import grouped
 from tests.ask import inspected
 from tests.ask.inspected import CASES, MESH
+from tests.programs import adapted, decode, unet, vit
 from tests.truth import answers_of
 
 
@@ -85,3 +87,26 @@ def test_every_collective_of_the_partitioner_has_an_answer():
         why = program.why(plan, collective)
         assert set(why.need.op) and {a.axis for a in why.axes} <= set(map(axis_name, collective.axes))
     assert any("XLA's partitioner communicates parts of it" in program.why(plan, c).need.words for c in own)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("preset", ["fsdp", "tensor parallel", "fsdp + tensor parallel"])
+@pytest.mark.parametrize("make", [decode, vit, unet, adapted])
+def test_every_value_is_cut_as_xlas_own_pass_leaves_it(make, preset):
+    """XLA's dump before its partitioner has the sharding of each instruction; those of one line, operation, shape and
+    call are compared with those that Shardy has in the kernel."""
+    program = make(layers=1) if make in (decode, vit, adapted) else make()
+    plan = program.presets(MESH)[preset]
+    ours, xlas = (cuts(report) for report in (program.propagate(plan), program.partition(plan)))
+    assert len(ours.keys() & xlas.keys()) >= 10
+    for key in ours.keys() & xlas.keys():
+        assert ours[key] == xlas[key], key
+
+
+def cuts(report):
+    """Where a value is made → the specs of those that are made there."""
+    at = lambda v: (v.source and v.source.short, v.op, v.shape, v.dtype, v.name_stack)  # noqa: E731
+    return {
+        key: {str(v.spec.canonical()) for v in values}
+        for key, values in grouped((at(v), v) for v in report.intermediates).items()
+    }

@@ -207,6 +207,22 @@ def test_a_gathered_result_is_named_with_what_it_holds(name, truth):
     assert "communicates" in finding.text or "moves" in finding.text
 
 
+@pytest.mark.tpu
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_mends_memory_alone_is_what_the_target_s_compiler_plans_with(level):
+    """One of two matrices is replicated: sharded as the other, it is gathered, so that the step is longer."""
+    name = "replicated sibling"
+    (finding,) = [f for f in findings_of(name, level) if f.rule == "less-cut"]
+    (mend,) = mends_of(name, level).of(finding)
+    program, plan = program_of(name, LARGE), plan_of(name)
+    before, after = (program.compile(each, MACHINE) for each in (plan, mend.plan))
+    assert mend.level == "compiled" and mend.memory == after.memory.takes - before.memory.takes
+    assert -mend.memory == pytest.approx(finding.numbers["saved_bytes"], rel=0.01)
+    assert mend.seconds == pytest.approx(step_of(before) - step_of(after)) and mend.seconds < 0
+    assert "more than the" in mend.text and "235 MB less memory" in mend.text
+    assert mend in mends_of(name, level)[-1:], "what shortens the step goes before it"
+
+
 MOVING = ["logits as partial sums", "columns after columns", "experts sharded two ways"]
 MOVING += ["target image by height", "images by height"]
 

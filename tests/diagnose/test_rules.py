@@ -114,7 +114,7 @@ def test_what_hardly_fills_a_machine_is_no_warning_there(rule):
 
 @pytest.mark.parametrize(
     ("part", "share", "grave"),
-    [(0.05, None, True), (0.04, None, False), (0.02, 0.02, True), (0.06, 0.015, False), (0.005, 0.5, False)],
+    [(0.05, None, True), (0.04, None, False), (0.02, 0.03, True), (0.06, 0.025, False), (0.005, 0.5, False)],
 )
 def test_a_move_is_a_warning_by_its_part_of_all_that_moves_or_of_the_step(part, share, grave):
     known = diagnosed.Case(FIRES["gathered-each-run"][0].report)
@@ -169,9 +169,6 @@ def test_good_plans_raise_nothing_above_a_note(name):
 
 ROOM = {(8, "llama"): "tpu v5p:2x2x2"}
 """Where a program fits that is trained on as many chips as it is presented for, but not on these."""
-WARNED = {(64, "graph"): {"along-the-cut", "small-tiles"}, (8, "translator"): {"partial-sums"}}
-"""What is rightly said of a best preset: features are cut into halves of a tile, and lookups of them laid together; of
-some products partial sums are added, and no change that is tried takes less."""
 
 
 @pytest.mark.long
@@ -182,14 +179,14 @@ def test_the_best_preset_that_fits_raises_nothing_above_a_note(chips, name):
     target = ROOM.get((chips, name), target)
     program = programs_on(chips)[name]()
     presets = program.presets(mesh, target=target)
-    reports = {name: program.partition(plan, target) for name, plan in presets.items()}
+    propagated = {row.name: row.report for row in presets.rows if row.report is not None}
+    steps = {name: cost.seconds for name in propagated if (cost := sv.cost(propagated[name], target)).needs.may_fit}
+    near = [name for name in steps if steps[name] <= 2 * min(steps.values())]  # no level is off by as much
+    reports = {name: program.partition(presets[name], target) for name in near}
     costs = {name: sv.cost(report, target) for name, report in reports.items()}
-    propagated = {name: program.propagate(plan, target) for name, plan in presets.items()}
-    fits = [n for n in costs if costs[n].needs.may_fit and sv.cost(propagated[n], target).needs.may_fit]
-    best = min(fits, key=lambda n: costs[n].seconds)
+    best = min((name for name in near if costs[name].needs.may_fit), key=lambda name: costs[name].seconds)
     for report in (propagated[best], reports[best]):
-        warnings = [f for f in report.findings_on(target) if f.severity != "note"]
-        assert not [f.text for f in warnings if f.rule not in WARNED.get((chips, name), ())], best
+        assert not [f.text for f in report.findings_on(target) if f.severity != "note"], best
 
 
 @pytest.mark.parametrize("name", ["moe", "pipeline"])

@@ -23,9 +23,12 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 import shardviz as sv
+import shardviz.gallery.llama
+from shardviz.ask.derived import of_variant
 from shardviz.ask.program import arrays
 from shardviz.program.jax_code import edited_sources
 from shardviz.program.roles import roles
+from shardviz.study.proposing import Proposals
 from tests import programs
 from tests.program.edited import module_of
 
@@ -36,13 +39,29 @@ SMALL = {
     "graph": {"layers": 1, "nodes": 64, "edges": 256},
 }
 """Program → its sizes."""
+OWN = "llama"
+"""The program whose function has constraints of its own: the gallery's."""
 CONSTRAINED = {"decode": ("scores", P("data")), "vit": ("weights", P("data")), "graph": ("message", P("data", "model"))}
+CONSTRAINED[OWN] = "weights", P("data")
 """Program → a variable of its, and a spec."""
 STEPS = 5
 
 
+def small_llama(module: Any) -> tuple[sv.Program, Callable[..., Any]]:
+    """The gallery's train step, of few features."""
+    d, ff, heads, kv, hd, words = 32, 64, 8, 4, 8, 64
+    layers = {"wq": (d, heads, hd), "wk": (d, kv, hd), "wv": (d, kv, hd), "wo": (heads, hd, d), "ln1": (d,)}
+    layers |= {"w1": (d, ff), "w3": (d, ff), "w2": (ff, d), "ln2": (d,)}
+    params = {"emb": (words, d), "out": (d, words), "ln": (d,), "layers": {n: (2, *s) for n, s in layers.items()}}
+    params = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, "float32"), params, is_leaf=lambda s: isinstance(s, tuple))
+    tokens = jax.ShapeDtypeStruct((16, 16), "int32")
+    return sv.trace(module.train_step, params, params, tokens), module.train_step
+
+
 def traced(module: Any, name: str) -> tuple[sv.Program, Callable[..., Any]]:
     """A program in float32, and its function."""
+    if name == OWN:
+        return small_llama(module)
     program = getattr(module, name)(**SMALL[name])
     fn = program._call.fn.__wrapped__
     wide = lambda a: jax.ShapeDtypeStruct(a.shape, "float32" if a.dtype == jnp.bfloat16 else a.dtype)  # noqa: E731
@@ -51,13 +70,19 @@ def traced(module: Any, name: str) -> tuple[sv.Program, Callable[..., Any]]:
 
 def offers(program: sv.Program, name: str) -> Iterator[tuple[str, sv.Plan]]:
     """Three presets, one with its state donated, the best that a search finds, what mends one of the presets, and a
-    constraint."""
+    constraint; where the function has constraints itself, a preset and what is tried of them: to leave one out, or to
+    give it another spec."""
     presets = program.presets(MESH)
-    yield from ((preset, presets[preset]) for preset in ("fsdp", "tensor parallel", "fsdp + tensor parallel"))
-    yield "search", sv.search(program, MACHINE, level="propagated", most=12, seconds=60).best.plan
-    plan = presets["tensor parallel"]
-    mends = [m for m in sv.mends(program, program.propagate(plan), MACHINE, plan=plan) if not m.plan.variant]
-    yield from ((m.action, m.plan) for m in mends[:2])
+    yield "fsdp", presets["fsdp"]
+    if name == OWN:
+        changes = Proposals(program, program.propagate(presets["fsdp"]), None, presets["fsdp"], 5)
+        yield from ((change.action, change.plan) for change in changes if change.plan.variant.constraints)
+    else:
+        yield from ((preset, presets[preset]) for preset in ("tensor parallel", "fsdp + tensor parallel"))
+        yield "search", sv.search(program, MACHINE, level="propagated", most=12, seconds=60).best.plan
+        plan = presets["tensor parallel"]
+        mends = [m for m in sv.mends(program, program.propagate(plan), MACHINE, plan=plan) if not m.plan.variant]
+        yield from ((m.action, m.plan) for m in mends[:2])
     donated = roles(program._lowerings.lowered).becomes
     yield "donate", presets["fsdp"].with_variant(donated=tuple(donated))
     value, spec = CONSTRAINED[name]
@@ -85,23 +110,25 @@ def steps(step: Any, args: Any, feed: dict[int, int]) -> list[list[jax.Array]]:
 
 def written(program: sv.Program, plan: sv.Plan, name: str, folder: Path) -> Callable[..., Any]:
     """The function as `source_diff` writes it."""
+    program = of_variant(program, plan.variant)
     ((_, text),) = edited_sources(program.bind(plan), program._lowerings.traced(plan)).items()
     return traced(module_of(text, folder / f"edited_{abs(hash(text))}.py"), name)[1]
 
 
 def run(name: str, folder: Path) -> dict[str, dict[str, Any]]:
     """What each offer for a program does."""
-    program, fn = traced(programs, name)
+    program, fn = traced(sys.modules["shardviz.gallery.llama"] if name == OWN else programs, name)
     args = numbers(program._call.args)
     ins, outs = ({a.name: n for n, a in enumerate(some)} for some in arrays(program))
     feed = {ins[old]: outs[new] for old, new in roles(program._lowerings.lowered).becomes.items()}
-    alone = steps(jax.jit(fn), args, feed)
+    with jax.set_mesh(jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), tuple(MESH))):
+        alone = steps(jax.jit(fn), args, feed)
     found = {}
     for label, plan in offers(program, name):
-        own = written(program, plan, name, folder) if plan.constraints else fn
+        own = written(program, plan, name, folder) if plan.constraints or plan.variant.constraints else fn
         scope = {program.name: own} | dict(zip(inspect.signature(fn).parameters, args, strict=False))
-        exec(program.code(plan), scope)
-        step = scope[program.name]
+        exec(program.code(plan).replace(f"from {fn.__module__} import {fn.__name__}\n", ""), scope)
+        step = scope["step"]
         with jax.set_mesh(scope["mesh"]):
             placed = jax.device_put(jax.tree.map(jnp.copy, args), step.lower(*args).compile().input_shardings[0])
             results = steps(step, placed, feed)
@@ -118,4 +145,7 @@ if __name__ == "__main__":
     jax.config.update("jax_num_cpu_devices", 8)
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps({name: run(name, Path(folder)) for name in sys.argv[1:] or SMALL}))
+        jax.config.update("jax_compilation_cache_dir", folder)  # each step is lowered to see what goes where, then run
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        print(json.dumps({name: run(name, Path(folder)) for name in sys.argv[1:] or (*SMALL, OWN)}))

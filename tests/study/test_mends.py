@@ -24,7 +24,7 @@ from shardviz.records.findings import Suggestion
 from shardviz.study.mends import Mends
 from shardviz.study.proposing import Proposals
 from tests.program.edited import module_of, said
-from tests.programs import graph, unet, vit
+from tests.programs import graph, sampler, unet, vit
 
 TARGET = "tpu v5e:2x4"
 CONFIRMED = {"partitioned": "partition", "compiled": "compile"}
@@ -82,6 +82,17 @@ def test_what_no_finding_names_is_a_warning_where_the_targets_compiler_says_so(w
         assert after <= before
         if any(f.severity == "warning" for f in mend.findings if f in mends.unnamed):
             assert mend.level == "compiled" and mend.seconds == pytest.approx(before - after)
+
+
+@pytest.mark.long
+def test_a_saving_as_small_as_its_level_s_error_is_no_mend_before_the_targets_compiler_has_confirmed_it():
+    """A TPU's compiler says of each kernel of a sampler that it is as quick whole as gathered where it is used."""
+    program = sampler(512, 256, 64, 128, trips=2)
+    plan = program.presets({"data": 8, "model": 8})["fsdp"]
+    tried = sv.mends(program, program.partition(plan, "tpu v5p:4x4x4"), plan=plan)
+    unsure = [n.action for n in tried.not_offered if "less of the step than level partitioned is off by" in n.why]
+    assert any(action.startswith("give params['enter'] the spec") for action in unsure)
+    assert not [m.text for m in tried if m.is_unsure and m.memory >= 0]
 
 
 def test_a_saving_as_small_as_its_level_s_error_says_so(tried):
