@@ -30,7 +30,6 @@ from shardviz.page.inputs import cuts_view, dimensions_view, kin_view, tree_view
 from shardviz.page.payload import Json, mesh_view, pane, source_view, status_view
 from shardviz.page.stills import VIEW, Stills, still_html
 from shardviz.page.targets import company_view, machine_view, targets_view
-from shardviz.page.timelines import timeline_view
 from shardviz.paint import file, text
 from shardviz.paint.json import json_of
 from shardviz.paint.saved import PICTURES
@@ -53,9 +52,11 @@ from shardviz.view.panes import (
     shard_map_pane,
     values_pane,
 )
+from shardviz.view.placement import without_machine
 from shardviz.view.rosetta import read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
 from shardviz.view.stages import MOST_ROWS, stages_shown
+from shardviz.view.timeline import timeline_pane
 from shardviz.view.values import found_value
 from shardviz.view.verdict import verdict_document
 from shardviz.visible import bundle
@@ -207,8 +208,17 @@ def _codes(explorer: Explorer) -> Json:
 
 
 def _timeline(explorer: Explorer) -> Json:
-    explorer.state.background.find_timelines()  # which does nothing where they are being made
-    return timeline_view(explorer.state)
+    """The steps as they would run, of the open card and of the one that it is compared with; empty while they are being
+    made."""
+    state = explorer.state
+    state.background.find_timelines()  # which does nothing where they are being made
+    timelines, trouble = state.now.timelines.items, state.now.timelines.trouble or state.cost_error
+    if trouble or state.cost is None:
+        return pane(without_machine(trouble, "speed to reckon with", "timeline-why"))
+    names = [card.name for card in dict.fromkeys((state.deck.now, state.deck.other))]
+    lacks = f"{names[-1]} is not known at level {state.cost.level}" if len(names) > len(timelines) else ""
+    shown = dict(zip(names, timelines, strict=False))
+    return pane(timeline_pane(shown, explorer.span, lacks), steps=len(shown)) if shown else {}
 
 
 def _problems(explorer: Explorer) -> Json:
@@ -302,7 +312,7 @@ class Explorer(Delivered):
         {"report", "cost", "selection", "device"},
         tab="machine",
     )
-    timeline = shown(_timeline, {"report", "cost", "machine", "deck", "timelines"}, tab="timeline")
+    timeline = shown(_timeline, {"report", "cost", "machine", "deck", "timelines", "span"}, tab="timeline")
     status = shown(
         lambda e: status_view(e.state, e._seq, e.state.now.progress.seconds),
         {"report", "progress", "history", "error", "seq"},
@@ -319,6 +329,7 @@ class Explorer(Delivered):
     hovered = traitlets.Unicode().tag(sync=True, echo_update=False)
     tab = traitlets.Unicode("source").tag(sync=True)
     device = traitlets.Int(-1).tag(sync=True)
+    span = traitlets.List(traitlets.Float(), [0.0, 1.0]).tag(sync=True)
     opened = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, state: ExplorerState):
@@ -333,7 +344,7 @@ class Explorer(Delivered):
         self._stills = Stills(self, state)
         self.observe(
             lambda change: self._draw({change["name"]}),
-            ["query", "reading", "trying", "hovered", "tab", "device", "opened"],
+            ["query", "reading", "trying", "hovered", "tab", "device", "opened", "span"],
         )
         self.observe(self._on_wants, "wants")
         self.observe(self._on_selected, "selected")

@@ -74,6 +74,7 @@ class Rects:
         told: the parts, for each.
         select: what clicking selects, such as `device`; empty for nothing.
         keys: which, for each; of several the next one with every click.
+        selects: what a click on each does, as `Piece.selects`; empty for nothing.
         layer: shapes of higher layers lie over those of lower ones.
     """
 
@@ -92,6 +93,7 @@ class Rects:
     told: tuple[tuple[str, ...], ...] = ()
     select: str = ""
     keys: tuple[tuple[int, ...], ...] = ()
+    selects: tuple[tuple[str, str] | None, ...] = ()
     layer: int = 0
 
     @property
