@@ -69,7 +69,6 @@ class FloorPlan:
             there are too many to draw.
         switch: of a node's NVLink domain, the y of the bar that stands for its switch; empty for a torus.
         grain: what a tile is, in words; empty where it is a chip or a GPU.
-        block: chips of a tile along x, y and z.
     """
 
     width: float
@@ -82,7 +81,6 @@ class FloorPlan:
     wraps: dict[str | None, list[tuple[int, float, float]]]
     switch: dict[int, float]
     grain: str
-    block: tuple[int, int, int] = (1, 1, 1)
 
 
 def place_of(placed: Placement) -> np.ndarray:
@@ -199,7 +197,6 @@ def _torus(placed: Placement) -> FloorPlan:
         wraps=wraps,
         switch={},
         grain=grain,
-        block=block,
     )
 
 

@@ -123,13 +123,12 @@ class Lines:
     """Lines of the same look: links, outlines, roofs.
 
     Attributes:
-        lines: the points of each; of a curved one four: the start, two that it bends towards, the end.
+        lines: the points of each.
         stroke: their colour.
         strength: how strong it is, 0 to 1.
         width: pixels.
         dash: the number of its dash; None for a full line.
         closed: whether the end is joined to the start.
-        curved: whether they are cubic curves.
         fill: what closed ones are filled with.
         tip: what is said when one is pointed at.
         name: the key of the legend that it belongs to.
@@ -142,7 +141,6 @@ class Lines:
     width: float = 1.0
     dash: int | None = None
     closed: bool = False
-    curved: bool = False
     fill: Role | None = None
     tip: str = ""
     name: str = ""
