@@ -253,7 +253,7 @@ def cost_pane(cost: StepCost | None, trouble: str = "") -> Document:
     if cost is None:
         return without_machine(trouble, "speed", "cost-why")
     roofline = Figure(of=roofline_picture(cost), name="roofline")
-    blocks: list[Block] = [step_section(cost, bounds=True), section("Roofline of one device", roofline)]
+    blocks: list[Block] = [step_section(cost), section("Roofline of one device", roofline)]
     if cost.collectives:
         blocks.append(dataclasses.replace(longest_section(cost, waits=True), fold=None))
     blocks += [dataclasses.replace(work, fold=None) for work in work_sections(cost)]
