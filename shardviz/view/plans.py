@@ -18,7 +18,7 @@ from shardviz.study.answer import Floor, Found, Search, Tried, WhyNot
 from shardviz.study.costs import CostTable
 from shardviz.study.mends import Mend, Mends
 from shardviz.study.sweep import Sweep, SweepRow, value_text
-from shardviz.view.comparison import difference_text, signed_text
+from shardviz.view.comparison import difference_text
 from shardviz.view.document import (
     Block,
     Cell,
@@ -33,6 +33,7 @@ from shardviz.view.document import (
     notes,
     right,
     section,
+    signed_text,
     table,
     words,
     wrapped,

@@ -181,19 +181,18 @@ def times_table(cost: StepCost) -> Table:
         ("HBM traffic", step.memory, [memory], f"{about}{step.moving.formula}: {cost.hbm_formula}"),
         ("communication", step.communication, moved.values(), many if cost.collectives else "no collectives"),
     )
-    rows: list[_BarRow] = [(words(name, strong=True), seconds(t, strong=True), *rest, ()) for name, t, *rest in whole]
+    rows: list[tuple[Any, ...]] = [
+        (words(name, strong=True), seconds(t, strong=True), *rest, ()) for name, t, *rest in whole
+    ]
     for m in over:
         part, name = replace(moved[m.label], tip=""), (words("over", quiet=True), axes(m.axes))
         rows.append((name, seconds(m.seconds), [part], moved_words(m), formulas(m)))
     return _bars(rows, right("in a step"), wrapped("how"), folds="always", name="step-times")
 
 
-_BarRow = Any
-"""What there is, how much, the parts of its bar, how that is known, and what stands below."""
-
-
-def _bars(rows: Iterable[_BarRow], amount: Column, how: Column | None = None, **more: Any) -> Table:
-    """A row for each amount, with its bar."""
+def _bars(rows: Iterable[tuple[Any, ...]], amount: Column, how: Column | None = None, **more: Any) -> Table:
+    """A row for each: what there is, how much, the parts of its bar; where asked for, how that is known, and what
+    stands below."""
     return table(
         rows,
         ("", lambda row: row[0]),
