@@ -108,7 +108,8 @@ class _ComparedStep:
         left = {mend.action: mend for mend in mends}
         for place, entry in enumerate(entries):
             own = mends.of(entry.finding) if entry.finding is not None else left.values()
-            helps = (m for m in own if m.action in left and (entry.finding or _lessens(m, entry.spent)))
+            alone = entry.finding is None  # then only what no finding suggests can be its mend
+            helps = (m for m in own if m.action in left and not (alone and (m.finding or not _lessens(m, entry.spent))))
             if (mend := next(helps, None)) is not None:
                 entries[place] = replace(entry, mend=left.pop(mend.action))
         notes = {finding.id: finding for finding in findings}
