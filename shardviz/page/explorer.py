@@ -36,8 +36,7 @@ from shardviz.paint.saved import PICTURES
 from shardviz.program.rules import patterns_of
 from shardviz.records.amounts import plural
 from shardviz.records.report import values_of
-from shardviz.view.cards import offers_document, preview_document, severity_words
-from shardviz.view.difference import difference_pane
+from shardviz.view.cards import difference_pane, offers_document, preview_document, severity_words
 from shardviz.view.document import Block, Document, Piece, Section, Table, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
@@ -124,16 +123,10 @@ def _mends(block: Block) -> int:
     return sum(any((piece.selects or "")[:1] == ("remedy",) for piece in cell) for cell in pieces)
 
 
-def _opened(explorer: Explorer) -> Json:
-    """What the lines cost that are open in the source, why, and their mends."""
-    return {at: json_of(explorer._costs[at]) for at in explorer.opened if at in explorer._costs}
-
-
 def _why(explorer: Explorer) -> Json:
     asked = explorer.state.now.why
-    told = {} if asked.answer is None else pane(document(asked.answer))
-    fields = ("line", "name", "axis", "busy", "trouble", "tried")
-    return {**told, **{name: getattr(asked, name) for name in fields}}
+    fields = {name: getattr(asked, name) for name in ("line", "name", "axis", "busy", "trouble", "tried")}
+    return fields if asked.answer is None else pane(document(asked.answer), **fields)
 
 
 def _values(explorer: Explorer) -> Json:
@@ -141,11 +134,6 @@ def _values(explorer: Explorer) -> Json:
     matches, total = found_values(report, changed, explorer.query), len(values_of(report))
     counts = {"found": len(matches), "total": total, "said": found_words(len(matches), total)}
     return pane(values_pane(report, matches, changed), **counts)
-
-
-def _collectives(explorer: Explorer) -> Json:
-    report = explorer._timed
-    return pane(collectives_pane(report, explorer.state.cost, explorer.query), total=len(report.collectives))
 
 
 def _preview(explorer: Explorer) -> Json:
@@ -195,11 +183,6 @@ def _offers(explorer: Explorer) -> Json:
     offers = explorer.state.now.offers
     told = pane(offers_document(offers, explorer.state.deck)) if offers.open else {}
     return {**told, "hunt": offers.hunt, "share": round(offers.share, 3), "trouble": offers.trouble}
-
-
-def _head(explorer: Explorer) -> Json:
-    verdict = verdict_document(explorer.state.deck.now.results)
-    return pane(headline_pane(explorer.state.now), verdict=json_of(verdict))
 
 
 def _codes(explorer: Explorer) -> Json:
@@ -282,14 +265,25 @@ class Explorer(Delivered):
     offers = shown(_offers, {"offers", "deck"})
     preview = shown(_preview, {"hovered", "deck"})
     most = shown(_most, {"report", "cost", "deck", "machine", "remedies", "tab"})
-    lines = shown(_opened, {"report", "cost", "deck", "machine", "remedies", "opened"}, tab="source")
+    lines = shown(  # what those cost that are open in the source, why, and their mends
+        lambda e: {at: json_of(e._costs[at]) for at in e.opened if at in e._costs},
+        {"report", "cost", "deck", "machine", "remedies", "opened"},
+        tab="source",
+    )
     why = shown(_why, {"why"})
-    head = shown(_head, {"report", "machine", "cost"})
+    head = shown(
+        lambda e: pane(headline_pane(e.state.now), verdict=json_of(verdict_document(e.state.now.results))),
+        {"report", "machine", "cost"},
+    )
     texts = shown(_texts, {"report", "cost"}, tab="source")
     source = shown(lambda e: e._lines, {"report", "cost"}, tab="source")
     problems = shown(_problems, {"report", "cost", "tab"})
     values = shown(_values, {"report", "changed", "query"}, tab="values")
-    collectives = shown(_collectives, {"report", "cost", "query"}, tab="collectives")
+    collectives = shown(
+        lambda e: pane(collectives_pane(e._timed, e.state.cost, e.query), total=len(e.report.collectives)),
+        {"report", "cost", "query"},
+        tab="collectives",
+    )
     selected = shown(lambda e: e.state.selected, {"selection"}, kind=traitlets.Unicode)
     shards = shown(_shards, {"report", "selection", "tab", "device"})
     constraints = shown(_constraints, {"report", "selection", "plan"})

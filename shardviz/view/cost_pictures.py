@@ -16,7 +16,7 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.notation import axis_name
 from shardviz.records.amounts import format_flops, format_number, format_rate, format_seconds, plural
-from shardviz.view.machine_picture import company_picture, machine_picture
+from shardviz.view.machine import company_picture, machine_picture
 from shardviz.view.picture import (
     DASHES,
     MARKS,

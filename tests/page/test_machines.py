@@ -25,8 +25,7 @@ from shardviz.page.payload import pane
 from shardviz.page.targets import company_view, machine_view
 from shardviz.program.plan import Plan
 from shardviz.records.amounts import format_rate, format_seconds, format_times
-from shardviz.view.machine import MOST_NODES, blocks, floor
-from shardviz.view.machine_picture import company, company_picture
+from shardviz.view.machine import MOST_NODES, blocks, company, company_picture, floor
 from shardviz.view.panes import cost_pane, shard_map_pane
 from shardviz.view.picture import Lines
 from tests.costs.machines import placed as meshes_on_machines
