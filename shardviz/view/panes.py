@@ -54,7 +54,7 @@ from shardviz.view.report import (
     stated_text,
 )
 from shardviz.view.rosetta import sharding_of
-from shardviz.view.shard_map import company_blocks, shard_map
+from shardviz.view.shard_map import held_words, shard_map
 from shardviz.view.show import Shown
 from shardviz.view.step_cost import (
     FIT_TONES,
@@ -277,9 +277,9 @@ def rules_pane(rules: RulesTable) -> Document:
 def shard_map_pane(
     report: Report, name: str, remark: str = "", room: tuple[float, float] | None = None, device: int = -1
 ) -> Document:
-    """Which device holds which slice of a value, which hold copies, and whom a picked device (its place in the mesh;
-    below 0 for none) talks with. `remark`: which value this is, or why there is none. `room`: pixels for the picture,
-    across and down; None for as much as it needs."""
+    """Which device holds which slice of a value, along which axes there are copies, and what a picked device holds (its
+    place in the mesh; below 0 for none). `remark`: which value this is, or why there is none. `room`: pixels for the
+    picture, across and down; None for as much as it needs."""
     value = found_value(report, name)[1]
     if value is None:
         missing = f"{name} does not occur at this level; select another value."
@@ -300,10 +300,10 @@ def shard_map_pane(
         unknown = paragraph(texts or "its sharding is not known at this level", quiet=True)
         return Document(title=title, lead=(lead,), blocks=(unknown,), mesh=report.mesh)
     size = words(f"→ {format_shape(cut.shard_shape)} · {format_bytes(value.bytes_per_device)} per device", quiet=True)
-    drawn = shard_map(Shown(cut, name, value.dtype), device, room and room[0])
+    drawn = shard_map(Shown(cut, name, value.dtype), room and room[0])
     if room is not None:
         drawn = drawn.within((room[0], 2 * room[1]), LETTERS)
-    blocks = (Figure(of=drawn, name="cells"), *company_blocks(cut, device, report))
+    blocks = (Figure(of=drawn, name="cells"), *held_words(cut, device))
     return Document(title=(*title, size), lead=(lead,), blocks=blocks, mesh=report.mesh)
 
 

@@ -291,14 +291,6 @@ class Grid:
         spare = self.card * (len(self.cards) + 1) if self.cards else 0.0
         return self.wide - spare, self.high - spare
 
-    def box(self, r: int, c: int, inset: float = 0.0) -> tuple[Point, ...]:
-        """The corners of a cell, or of a box so many pixels inside it."""
-        wide, high = self.inner
-        inset = min(inset, 0.3 * min(wide, high))
-        x, y = self.x + c * self.wide + inset, self.y + r * self.high + inset
-        x2, y2 = x + wide - 2 * inset, y + high - 2 * inset
-        return (x, y), (x2, y), (x2, y2), (x, y2)
-
     @property
     def parts(self) -> Iterator[Rects | Lines | Labels]:
         """The same in rectangles, lines and texts, for a medium that draws."""

@@ -107,7 +107,7 @@ export function layersOf(ctx, { axes, shapes }, button, over) {
 
   /** A tile or a cell is its devices. @param {Shape} shape @param {number} n */
   function deviceOf({ keys, select }, n) {
-    return ["device", "cell", "holder"].includes(select) ? { "data-thing": `device ${keys[n].join(",")}` } : {};
+    return ["device", "cell"].includes(select) ? { "data-thing": `device ${keys[n].join(",")}` } : {};
   }
 
   /** @param {Shape} shape */
