@@ -265,7 +265,9 @@ def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
     shares = table(
         _groups(way),
         ("devices", lambda group: group[0]),
-        *((right(verb), lambda group, n=n: _amount(group[n], dtype)) for n, verb in enumerate(_VERBS, 1)),
+        (right("keeps"), lambda group: _amount(group[1], dtype)),
+        (right("receives"), lambda group: _amount(group[2], dtype)),
+        (right("drops"), lambda group: _amount(group[3], dtype)),
         kept=_MOST_GROUPS,
         noun="group",
         name="shares",
@@ -274,18 +276,12 @@ def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
     return (section(title, *((steps, shares) if way.steps else (shares,)), lead=_collectives(way)),)
 
 
-_VERBS = ("keeps", "receives", "drops")
-
-
 def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
-    """The same as sentences."""
+    """The steps as sentences."""
     yield f"resharding: {_collectives(way)}"
     for step in way.steps:
         received = f", at most {_amount(step.elements, dtype).text} received" if step.elements else ""
         yield f"{str(step).split('; ')[0]}{received}"
-    for who, *counts in _groups(way)[:_MOST_GROUPS]:
-        kept, received, dropped = (_amount(n, dtype).text for n in counts)
-        yield f"devices {who}: {kept} kept, {received} received, {dropped} dropped"
 
 
 def _collectives(way: Moves) -> str:

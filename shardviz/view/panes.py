@@ -18,7 +18,7 @@ from shardviz.explorer.snapshot import Snapshot
 from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.program.bind import RulesTable
-from shardviz.records import Alive, Memory, Value
+from shardviz.records import Alive, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape, plural
 from shardviz.records.report import host_bytes, values_of
 from shardviz.records.sums import total_of
@@ -185,7 +185,14 @@ def memory_pane(now: Snapshot) -> Document:
     if needs is not None and usable is not None:
         blocks.append(paragraph(needs.source, label="usable", quiet=True))
     blocks += notes(*beside_words(host_bytes(report), unused_bytes(report.arguments)))
-    blocks += _plan_words(plan) if plan is not None else []
+    if plan is not None:
+        peak = f"peak of live memory: {format_bytes(plan.peak)}"
+        peak += f"; in on-chip memory: {format_bytes(plan.on_chip)}" if plan.on_chip else ""
+        blocks.append(paragraph(peak, quiet=True, name="memory-alive-at-once"))
+        blocks.append(paragraph(code_text(plan), quiet=True, name="memory-code"))
+        stated = stated_text(plan)
+        blocks += [paragraph(stated, label="memory_analysis() says", quiet=True, name="memory-stated")] * bool(stated)
+        blocks += [paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] * (plan.target == "cpu")
     if fits is False:
         lacks = format_bytes(sum(parts.values()) - (usable or 0.0))
         helps: Sequence[str] = (
@@ -213,18 +220,6 @@ def unpriced_words(now: Snapshot) -> str:
         return f"{text}: no compiler has planned the memory yet, and no machine is chosen"
     size, unknown = total_bytes(on_device(now.report.arguments))
     return f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments; no machine is chosen"
-
-
-def _plan_words(plan: Memory) -> list[Block]:
-    peak = f"peak of live memory: {format_bytes(plan.peak)}"
-    peak += f"; in on-chip memory: {format_bytes(plan.on_chip)}" if plan.on_chip else ""
-    blocks: list[Block] = [
-        paragraph(peak, quiet=True, name="memory-alive-at-once"),
-        paragraph(code_text(plan), quiet=True, name="memory-code"),
-    ]
-    if stated := stated_text(plan):
-        blocks.append(paragraph(stated, label="memory_analysis() says", quiet=True, name="memory-stated"))
-    return blocks + ([paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] if plan.target == "cpu" else [])
 
 
 def _alive(report: Report) -> Sequence[Alive]:
@@ -309,10 +304,10 @@ def shard_map_pane(
 
 def problems_pane(report: Report, cost: StepCost | None = None) -> Document:
     """The report's findings, the gravest first, with the cost's seconds where there is one."""
-    differences = (differences_section(report.level_differences),) if report.level_differences else ()
-    findings = report.findings_on(cost)
-    if not findings:
-        none = paragraph("Nothing to report at this level.", quiet=True, name="problems-none")
-        return Document(blocks=(none, *differences), mesh=report.mesh)
-    table = findings_table(findings, {v.name for v in values_of(report)})
-    return Document(blocks=(table, *differences), mesh=report.mesh)
+    findings, differences = report.findings_on(cost), report.level_differences
+    none = paragraph("Nothing to report at this level.", quiet=True, name="problems-none")
+    return Document.of(
+        findings_table(findings, {v.name for v in values_of(report)}) if findings else none,
+        differences_section(differences) if differences else None,
+        mesh=report.mesh,
+    )

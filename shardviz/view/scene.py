@@ -314,48 +314,22 @@ def copies_along(cut: Layout) -> tuple[str, ...]:
 
 
 def describe(scene: Scene) -> str:
-    """The shard map in a sentence or two: the alt text of every picture of it.
+    """How an array is sharded, in a sentence: the alt text of every picture of it; who holds what is in `notes`.
 
     >>> from shardviz.layouts import layout
     >>> print(describe(build_scene(layout((8, 6), ("x",), {"x": 2, "y": 2}))).split(": ", 1)[1])
-    sharded 2 ways into shards of [4, 6] (dimension 0 along x); each slice is on 2 devices.
+    sharded 2 ways into shards of [4, 6] (dimension 0 along x).
     """
-    layout = scene.layout
-    cuts = [s for s in scene.sides if s.ways > 1]
+    layout, cuts = scene.layout, [s for s in scene.sides if s.ways > 1]
     mesh = f"mesh {layout.mesh}, {plural(layout.mesh.size, 'device')}" if layout.mesh.names else "one device"
-    ways, by = " x ".join(str(s.ways) for s in cuts), ", ".join(f"dimension {s.dimension}{_over(s)}" for s in cuts)
-    shards = f"sharded {ways} ways into shards of {format_shape(layout.shard_shape)} ({by})"
-    return f"Array {format_shape(layout.shape)} on {mesh}: {shards if cuts else 'not sharded'}; {_held(layout, cuts)}."
-
-
-def _over(side: Side) -> str:
-    return f" along {' and '.join(axis_text(a) for a, _ in side.axes)}" if side.axes else f" {side.ways} ways"
-
-
-def _held(layout: Layout, cuts: list[Side]) -> str:
-    """Which devices hold what: copies, partial sums, separate arrays, or one device all."""
-    if layout.maximal:
-        return f"device {_holder(layout)} holds all of it, the others nothing"
-    if layout.partial_sums == layout.manual_ways == 1:
-        return f"each slice is on {plural(layout.replicas, 'device')}" if cuts else "every device holds all of it"
-    parts = []
-    if layout.manual_ways > 1:
-        parts.append(f"{plural(layout.manual_ways, 'separate array')} along manual {_names(layout.manual)}")
-    if layout.partial_sums > 1:
-        parts.append(
-            f"each {'slice' if cuts else 'element'} is the {layout.unreduced_kind} of {layout.partial_sums} partial "
-            f"{KINDS[layout.unreduced_kind]} along {_names(layout.unreduced)}"
-        )
-    copies = f", each on {plural(layout.replicas, 'device')}" if layout.replicas > 1 else ""
-    return "; ".join(parts) + copies
+    along = (f" along {' and '.join(axis_text(a) for a, _ in s.axes)}" if s.axes else f" {s.ways} ways" for s in cuts)
+    by = ", ".join(f"dimension {s.dimension}{how}" for s, how in zip(cuts, along, strict=True))
+    shards = f"sharded {' x '.join(str(s.ways) for s in cuts)} ways into shards of {format_shape(layout.shard_shape)}"
+    return f"Array {format_shape(layout.shape)} on {mesh}: {f'{shards} ({by})' if cuts else 'not sharded'}."
 
 
 def _names(axes: tuple[Axis, ...]) -> str:
     return ", ".join(map(axis_text, axes)) or "no mesh axis"
-
-
-def _holder(layout: Layout) -> int:
-    return int(layout.device_ids[np.argmax(layout.holds)])
 
 
 def _dimensions(which: Iterable[object]) -> str:
@@ -370,7 +344,8 @@ def notes(scene: Scene) -> list[str]:
         lines.append(f"no PartitionSpec: {layout.why}")
     if layout.maximal:
         empty = layout.mesh.size - int(layout.holds.sum())
-        lines.append(f"device {_holder(layout)} holds all of it; {plural(empty, 'other device')} hold nothing")
+        holder = int(layout.device_ids[np.argmax(layout.holds)])
+        lines.append(f"device {holder} holds all of it; {plural(empty, 'other device')} hold nothing")
     if scene.folded:
         folded = _dimensions(f"{d} (size {layout.shape[d]})" for d in scene.folded)
         lines.append(f"not sharded and not drawn: {folded}")
