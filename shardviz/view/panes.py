@@ -1,7 +1,7 @@
 """The explorer's panes: the Document of each, from what is known of the state, and from what the person asks to see.
 
 They say what a report's and a cost's own documents say, by the same builders; a pane has more of what a person looks
-through: filters, bars by four keys, what the target runs beside what was partitioned.
+through: filters, bars by four keys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardviz.records.amounts import format_bytes, format_seconds, format_shape,
 from shardviz.records.report import host_bytes, values_of
 from shardviz.records.sums import total_of
 from shardviz.records.values import on_device, unused_bytes
-from shardviz.view.collectives import TargetRuns, collectives_table, runs_text, sums_table
+from shardviz.view.collectives import collectives_table, runs_section, sums_table
 from shardviz.view.cost_pictures import roofline_picture
 from shardviz.view.document import (
     Beside,
@@ -34,7 +34,6 @@ from shardviz.view.document import (
     notes,
     paragraph,
     pieces,
-    seconds,
     section,
     shape,
     value_spec,
@@ -122,9 +121,7 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
         predicted = "Shardy's propagation needs no collective; waiting for XLA's partitioner."
         none = predicted if report.level == "propagated" else "No communication between devices."
         return Document(blocks=(paragraph(none, quiet=True, name="collectives-none"),), mesh=report.mesh)
-    whole, final, line = total_of(report.collectives), runs_text(report), query.get("line") or ""
-    as_run = cost if cost is not None and cost.as_run else None
-    runs = TargetRuns(report, {} if as_run is None else {c.name: c for c in as_run.collectives})
+    whole, line = total_of(report.collectives), query.get("line") or ""
     moved = pieces(
         words("predicted by Shardy:", strong=True, tone="warn") if report.level == "propagated" else None,
         words(whole.bytes_text, strong=True),
@@ -134,10 +131,6 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
         left = f", without {whole.untimed:,} of unknown time" if whole.untimed else ""
         took = words(format_seconds(whole.seconds), strong=True), "on", code(cost.machine.text)
         moved = pieces(moved, ":", *took, f"without overlap{left}")
-    blocks: list[Block] = [paragraph(moved, "; loops are counted.", name="collectives-moved")]
-    if final:
-        took = None if as_run is None else (seconds(as_run.step.communication, strong=True), words(";"))
-        blocks.append(paragraph("Final HLO:", took, final, name="collectives-runs"))
     sums = [
         sums_table(report.collectives, key, lines=report.source, timed=cost is not None, brief=True, most=_MOST_SUMS)
         for key in ("axes", "phase", "kind", "source")
@@ -147,17 +140,19 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
     table = collectives_table(
         sorted(shown, key=lambda c: (-weigh(c), -c.assumed_bytes, c.kind, c.name)),
         lines=report.source,
-        runs=runs if final else None,
         compact=True,
         asks=True,
         most=PAGE,
         name="collectives-table",
     )
-    blocks += [Beside(blocks=tuple(sums)), table]
-    if final and runs.added:
-        added = (paragraph(*runs.pieces(run, None)) for run in runs.added[:PAGE])
-        blocks.append(section("Added by the target's compiler", *added, name="collectives-added"))
-    return Document(blocks=tuple(blocks), mesh=report.mesh)
+    timed = {c.name: c for c in cost.collectives} if cost is not None and cost.as_run else {}
+    return Document.of(
+        paragraph(moved, "; loops are counted.", name="collectives-moved"),
+        Beside(blocks=tuple(sums)),
+        table,
+        runs_section(report, timed, name="collectives-runs"),
+        mesh=report.mesh,
+    )
 
 
 def memory_pane(now: Snapshot) -> Document:
