@@ -37,7 +37,7 @@ from shardviz.program.rules import patterns_of
 from shardviz.records.amounts import plural
 from shardviz.records.report import values_of
 from shardviz.view.cards import difference_pane, offers_document, preview_document, severity_words
-from shardviz.view.document import Block, Document, Piece, Section, Table, document
+from shardviz.view.document import Document, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
 from shardviz.view.panes import (
@@ -107,20 +107,11 @@ def _most(explorer: Explorer) -> Json:
     remedies = explorer.state.now.remedies
     document, explorer._costs = costs_documents(explorer.state.deck, remedies)
     rows = pane(document) if explorer.tab == "most" else {}
-    tried = remedies.of == explorer.state.plan and remedies.mends is not None and not remedies.busy
-    mends = sum(map(_mends, document.blocks))
+    own = remedies.of == explorer.state.plan
+    tried, mends = own and remedies.mends is not None and not remedies.busy, len(remedies.items) * own
     helps = ", and what was tried and helps" if mends else "; nothing that was tried helps" if tried else _BEING_TRIED
     fix = f"Fix ({mends})" if mends or tried else "Fix"
     return {**rows, "mends": mends, "fix": fix, "said": f"what costs you most{helps}"}
-
-
-def _mends(block: Block) -> int:
-    """The rows of a block that have a mend."""
-    if isinstance(block, Section):
-        return sum(map(_mends, block.blocks))
-    last = [row.cells[-1] for row in block.rows] if isinstance(block, Table) else []
-    pieces = [(cell,) if isinstance(cell, Piece) else cell for cell in last]
-    return sum(any((piece.selects or "")[:1] == ("remedy",) for piece in cell) for cell in pieces)
 
 
 def _why(explorer: Explorer) -> Json:
