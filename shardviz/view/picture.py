@@ -27,6 +27,7 @@ import numpy as np
 from shardviz.errors import ShardvizError
 from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
+from shardviz.view.document import shorten
 
 Json = Any
 Role = int | str
@@ -362,7 +363,7 @@ class Grid:
             look = {"fill": head.role, "hatch": head.role, "labels": labels, "layer": self.layer + 1}
             yield Rects(x=xs, y=ys, wide=wide, high=high, **look)
         if name:
-            text = shortened(name, max(16, int(count * cell / text_wide("x"))))
+            text = shorten(name, max(16, int(count * cell / text_wide("x"))))
             at = (x - off - 11, y + count * cell / 2) if upright else (x + count * cell / 2, y - off - 10)
             yield Labels(at=(at,), texts=(text,), align="middle", ink="quiet", turned=upright)
 
@@ -489,11 +490,6 @@ def group_along(mesh: DeviceMesh, place: int, axis: int) -> list[int]:
     at: list[Any] = list(np.unravel_index(place, mesh.sizes))
     at[axis] = slice(None)
     return np.arange(mesh.size).reshape(mesh.sizes)[tuple(at)].tolist()
-
-
-def shortened(text: str, most: int = 24) -> str:
-    """A text of at most so many letters, the last of them `…` where it is longer."""
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def shifted(shape: Shape, dx: float, dy: float) -> Shape:

@@ -33,12 +33,13 @@ from shardviz.view.document import (
     notes,
     right,
     section,
+    shorten,
     signed_text,
     table,
     words,
     wrapped,
 )
-from shardviz.view.picture import Labels, Lines, Picture, Point, Rects, Shape, picture, shortened
+from shardviz.view.picture import Labels, Lines, Picture, Point, Rects, Shape, picture
 from shardviz.view.step_cost import BOUND_WORDS, fits_word, step_words
 from shardviz.view.values import total_bytes
 
@@ -463,7 +464,7 @@ def _(search: Search, kind: str = "") -> Picture:
     return _chart(
         [_Plotted(each.score.seconds, each.score.needs.total, each in front, _told(each)) for each in near],
         usable=next((each.score.needs.usable for each in near if each.score.needs.usable), None),
-        best=best and _Plotted(best.score.seconds, best.score.needs.total, True, name=shortened(best.text, 60)),
+        best=best and _Plotted(best.score.seconds, best.score.needs.total, True, name=shorten(best.text, 60)),
         title="step time against memory on a device, estimated",
         alt=f"Step time against memory of {plural(len(search.tried), 'candidate')}. The front: "
         f"{'; '.join(map(_told, front)) or 'none'}.",
