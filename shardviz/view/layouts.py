@@ -277,11 +277,14 @@ def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
 
 
 def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:
-    """The steps as sentences."""
+    """The same as sentences."""
     yield f"resharding: {_collectives(way)}"
     for step in way.steps:
         received = f", at most {_amount(step.elements, dtype).text} received" if step.elements else ""
         yield f"{str(step).split('; ')[0]}{received}"
+    for who, *counts in _groups(way)[:_MOST_GROUPS]:
+        kept, received, dropped = (_amount(n, dtype).text for n in counts)
+        yield f"devices {who}: {kept} kept, {received} received, {dropped} dropped"
 
 
 def _collectives(way: Moves) -> str:

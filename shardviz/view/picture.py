@@ -222,7 +222,7 @@ class Grid:
     """Cells in rows and columns, with heads above and beside them: a table where a medium has tables.
 
     Attributes:
-        texts: what each cell says, row by row, in one line or several; of several the first one is quiet.
+        texts: what each cell says, row by row.
         wide, high: of a cell.
         x, y: the left upper corner of the first cell.
         size: pixels of the letters in cells.
@@ -328,20 +328,15 @@ class Grid:
                 yield Rects(x=tuple(x), y=(y,) * across, wide=wide, high=share * high, **look)
 
     def _texts(self) -> Iterator[Labels]:
-        """What the cells say; of several lines the first one quietly."""
-        wide, high = self.inner
-        kinds: dict[tuple[str, bool], list[tuple[Point, str]]] = {}
+        """What the cells say."""
+        (wide, high), kinds = self.inner, {}
         for r, c in self.cells:
-            lines = self.texts[r][c].split("\n")
             hatched = any(share[n] for share, n in zip(self.past, (c, r), strict=True) if share)
-            x, y = self.x + c * self.wide + wide / 2, self.y + r * self.high + high / 2
-            for n, line in enumerate(lines):
-                ink = "quiet" if len(lines) > 1 and n == 0 else "ink"
-                at = x, y + (n - (len(lines) - 1) / 2) * 1.3 * self.size
-                kinds.setdefault((ink, hatched), []).append((at, line))
-        for (ink, hatched), places in kinds.items():
+            at = self.x + c * self.wide + wide / 2, self.y + r * self.high + high / 2
+            kinds.setdefault(hatched, []).append((at, self.texts[r][c]))
+        for hatched, places in kinds.items():
             at, texts = zip(*places, strict=True)
-            look = {"ink": ink, "halo": hatched, "layer": self.layer + 2}
+            look = {"halo": hatched, "layer": self.layer + 2}
             yield Labels(at=at, texts=texts, align="middle", size=self.size, mono=True, **look)
 
     def _heads(

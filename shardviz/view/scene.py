@@ -19,7 +19,6 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,6 @@ MOST_LETTERS, MOST_LISTED = 40, 64
 """Letters of a cell's devices, of which more are only counted: where the cell is several tiles, or the devices many."""
 SHORT = 24
 """Letters; partial sums or manual arrays that need more to be told apart are only marked by their sign."""
-MOST_CELLS, MOST_IN_A_CELL, MOST_IN_A_LINE = 64, 64, 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,44 +259,6 @@ def coarsen(scene: Scene, rows: int, columns: int, panels: int) -> Scene:
 
 def _factor(count: int, limit: int) -> int:
     return next(k for k in range(1, count + 1) if count % k == 0 and count // k <= limit)
-
-
-def number(value: Any) -> str:
-    """One element in at most three significant digits: `0.333`, `7`, `True`, `1+2j`."""
-    if isinstance(value, bool | np.bool_ | int | np.integer):
-        return str(value)
-    return f"{value if isinstance(value, complex | np.complexfloating) else float(value):.3g}"
-
-
-def shard_lines(values: np.ndarray, index: tuple[slice, ...]) -> list[str]:
-    """The elements of one shard, a line for each row, flush right; matrices of a higher rank follow one another.
-
-    >>> shard_lines(np.arange(6).reshape(2, 3), (slice(0, 2), slice(1, 3)))
-    ['1 2', '4 5']
-    >>> shard_lines(np.asarray([0.5, 1 / 3]), (slice(0, 2),))
-    ['  0.5 0.333']
-
-    Numbers beyond the first 64 of a shard and the first 16 of a row are `…`; of an empty shard there is one line.
-    """
-    shard = values[index]
-    if not shard.size:
-        return ["nothing"]
-    rows = shard.reshape(-1, shard.shape[-1] if shard.ndim else 1)
-    across = min(rows.shape[1], MOST_IN_A_LINE)
-    down = max(1, MOST_IN_A_CELL // across)
-    texts = [[number(v) for v in row] for row in rows[:down, :across]]
-    width = max(len(t) for row in texts for t in row)
-    more = " …" if rows.shape[1] > across else ""
-    lines = [" ".join(t.rjust(width) for t in row) + more for row in texts]
-    return lines if len(rows) <= down else [*lines, "…"]
-
-
-def contents(scene: Scene, values: np.ndarray | None) -> list[list[str]]:
-    """The elements in each cell; none where they are not known, or the cells too many to have their numbers in them."""
-    if values is None or scene.cells > MOST_CELLS or scene.merged > 1 or not scene.held.size:
-        return []
-    holders = scene.held.reshape(scene.cells, -1)[:, 0]
-    return [shard_lines(values, scene.layout.index(int(device))) for device in holders]
 
 
 def copies_along(cut: Layout) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -62,7 +62,7 @@ from shardviz.view.picture import (
     shifted,
     text_wide,
 )
-from shardviz.view.scene import Scene, Side, build_scene, coarsen, contents, copies_along, describe, notes
+from shardviz.view.scene import Scene, Side, build_scene, coarsen, copies_along, describe, notes
 from shardviz.view.show import Shown, ShownChange, ShownTree
 
 MOST = 1280.0
@@ -85,13 +85,9 @@ def shard_map(shown: Shown, room: float | None = None) -> Picture:
     def coarser(*limits: int) -> Picture:
         few = coarsen(fine, *limits)
         if few.held.shape not in pictures:
-            pictures[few.held.shape] = replace(_drawn(few, room=room), coarser=coarser)
+            pictures[few.held.shape] = replace(_drawn(few, room), coarser=coarser)
         return pictures[few.held.shape]
 
-    if inside := contents(fine, shown.values):
-        first = replace(_drawn(fine, inside), coarser=coarser)
-        if max(first.width, first.height) <= MOST:
-            return first
     return coarser(*next((limits for limits in LIMITS if _fits(coarsen(fine, *limits), room)), LIMITS[-1]))
 
 
@@ -117,7 +113,7 @@ def _titled(drawn: Picture, shown: Shown) -> Picture:
 @picture.register
 def change_picture(shown: ShownChange, kind: str = "") -> Picture:
     """An array before and after a change of its sharding, side by side, with what moves in words."""
-    return _change(shown, *(shard_map(replace(each, values=None)) for _, each in shown.sides))
+    return _change(shown, *(shard_map(each) for _, each in shown.sides))
 
 
 def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
@@ -227,17 +223,17 @@ def held_words(cut: Layout, device: int) -> tuple[Paragraph, ...]:
     return (*(copies,) * bool(along), paragraph(who, code(slice_text(cut, device)), name="device-of"))
 
 
-def _drawn(scene: Scene, inside: Sequence[Sequence[str]] = (), room: float | None = None) -> Picture:
+def _drawn(scene: Scene, room: float | None) -> Picture:
     """All panels of a scene, as nearly square as they fit."""
     texts = list(scene.labels)
     if room is not None:  # `0…` in place of `0-3,8-11`
         texts = [text if len(text) <= _BRIEF else f"{re.split('[-, ]', text)[0]}…" for text in texts]
-    frame = _frame(scene, max(map(len, texts)), inside, room)
+    frame = _frame(scene, max(map(len, texts)), room)
     width, height, across = _arranged(scene, frame)
     step = (width + _GAP) / across, height / -(-len(scene.devices) // across)
     grids = [
         shifted(grid, n % across * step[0] + frame.left, n // across * step[1] + frame.top)
-        for n, grid in enumerate(_panels(scene, frame, texts, inside))
+        for n, grid in enumerate(_panels(scene, frame, texts))
     ]
     return Picture(
         width=width,
@@ -260,18 +256,18 @@ def _arranged(scene: Scene, frame: Grid) -> tuple[float, float, int]:
 
 def _fits(scene: Scene, room: float | None) -> bool:
     """Whether all panels are within the most pixels; mostly the first cell's label alone is too wide for that."""
-    size = lambda longest: max(_arranged(scene, _frame(scene, longest, room=room))[:2])  # noqa: E731
+    size = lambda longest: max(_arranged(scene, _frame(scene, longest, room))[:2])  # noqa: E731
     if room is not None:
         return size(_BRIEF) <= MOST
     first = scene.label(scene.devices[0, 0, 0].tolist())
     return size(len(first)) <= MOST and size(max(map(len, scene.labels))) <= MOST
 
 
-def _frame(scene: Scene, longest: int, inside: Sequence[Sequence[str]] = (), room: float | None = None) -> Grid:
+def _frame(scene: Scene, longest: int, room: float | None) -> Grid:
     """What all panels of a scene have in common, with labels of so many letters; where they stand is that of the
     first."""
     cut = scene.layout
-    cards, size, wide, high = _cell(scene, longest, inside, room)
+    cards, size, wide, high = _cell(scene, longest, room)
     apart = cut.partial_sums * cut.manual_ways > 1
     return Grid(
         texts=(),
@@ -294,15 +290,13 @@ def _frame(scene: Scene, longest: int, inside: Sequence[Sequence[str]] = (), roo
     )
 
 
-def _panels(scene: Scene, frame: Grid, texts: list[str], inside: Sequence[Sequence[str]]) -> Iterator[Grid]:
+def _panels(scene: Scene, frame: Grid, texts: list[str]) -> Iterator[Grid]:
     """The panels of a scene, each with its first cell at 0, 0."""
     mesh, (panels, rows, columns, many) = scene.mesh, scene.devices.shape
     places = np.zeros(int(mesh.ids().max()) + 1, int)
     places[mesh.ids()] = np.arange(mesh.size)
     held = places[scene.held].reshape(scene.cells, -1)
     keys = list(map(tuple, (held if mesh.size <= _MOST_KEYS else held[:, :1]).tolist()))
-    for n, lines in enumerate(inside):
-        texts[n] = "\n".join((texts[n], *lines))
     who = [f"device{'s' * (many > 1)} {label}" for label in scene.labels]
     if many == 1 and mesh.names:
         along = [[f"{name} {i}" for i in range(size)] for name, size in zip(mesh.names, mesh.sizes, strict=True)]
@@ -326,16 +320,13 @@ def _panels(scene: Scene, frame: Grid, texts: list[str], inside: Sequence[Sequen
         )
 
 
-def _cell(
-    scene: Scene, longest: int, inside: Sequence[Sequence[str]], room: float | None
-) -> tuple[tuple[Role, ...], float, float, float]:
+def _cell(scene: Scene, longest: int, room: float | None) -> tuple[tuple[Role, ...], float, float, float]:
     """The cards behind each cell, the size of its letters, and its width and height."""
     cut, (panels, rows, columns) = scene.layout, scene.devices.shape[:3]
     behind = (min(cut.replicas, 3) - 1) * scene.stacked
     along: list[Role] = [scene.mesh.names.index(name) for name in copies_along(cut)] or ["tile"]
     cards = tuple(along[n % len(along)] for n in range(behind))
-    longest = max(longest, *(len(line) for lines in inside for line in lines)) if inside else longest
-    least = (longest + 1.2) * _LETTER, 1.5 * (1 + max(map(len, inside), default=0))
+    least = (longest + 1.2) * _LETTER, 1.5
     spare = _CARD * (behind + 1) if behind else 0.0
     big = min(340.0 if panels == 1 else 190.0, math.inf if room is None else room - _SIDE)
     letters = _LEAST if room is None else LETTERS
