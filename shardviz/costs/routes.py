@@ -7,16 +7,12 @@ line of 4 along y
 >>> print(route(Machine.of("tpu v4:4x4x4"), [[0, 1, 4, 5]]))
 ring of 4 along x
 
-And the links of a torus one by one: which chips they join, and which of them a message passes.
+And the links of a torus one by one: which chips they join.
 
 >>> v5e = Machine.of("tpu v5e:4x2")
 >>> links = torus_links(v5e)
 >>> len(links), links[0]
 (10, Link(one=(0, 0, 0), other=(1, 0, 0), axis=0, slice=0, wraps=False))
->>> way(v5e, (3, 0, 0), (0, 1, 0))
-[(3, 0, 0), (2, 0, 0), (1, 0, 0), (0, 0, 0), (0, 1, 0)]
->>> way(Machine.of("tpu v4:4x4x4"), (3, 0, 0), (0, 1, 0))
-[(3, 0, 0), (0, 0, 0), (0, 1, 0)]
 """
 
 from __future__ import annotations
@@ -287,18 +283,6 @@ def torus_links(machine: Machine) -> list[Link]:
         for axis, (size, wraps) in enumerate(zip(machine.shape, machine.wrap, strict=True))
         if size > 1 and (wraps or at[axis] < size - 1)
     ]
-
-
-def way(machine: Machine, one: Chip, other: Chip) -> list[Chip]:
-    """The chips that a message in a slice passes, both ends among them: along x, then y, then z, the shorter way."""
-    chips = [one]
-    for axis, (size, wraps) in enumerate(zip(machine.shape, machine.wrap, strict=True)):
-        ahead = other[axis] - one[axis]
-        if wraps and abs(ahead) * 2 > size:
-            ahead -= size if ahead > 0 else -size
-        for _ in range(abs(ahead)):
-            chips.append(_stepped(chips[-1], axis, 1 if ahead > 0 else -1, size))
-    return chips
 
 
 def _stepped(at: Chip, axis: int, step: int, size: int) -> Chip:

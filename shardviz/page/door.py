@@ -43,6 +43,7 @@ _TRAITS: dict[str, Any] = {
     **dict.fromkeys(("selected", "selected_at", "tab"), Text),
     "device": Whole,
     "opened": list[Text],
+    "span": Annotated[list[Annotated[float, Meta(ge=0, le=1)]], Meta(min_length=2, max_length=2)],
     "_page": Literal[""],  # the page has taken its code
 }
 """What each trait that the page sets is in JSON."""

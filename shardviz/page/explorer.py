@@ -30,16 +30,14 @@ from shardviz.page.inputs import cuts_view, dimensions_view, kin_view, tree_view
 from shardviz.page.payload import Json, mesh_view, pane, source_view, status_view
 from shardviz.page.stills import VIEW, Stills, still_html
 from shardviz.page.targets import company_view, machine_view, targets_view
-from shardviz.page.timelines import timeline_view
 from shardviz.paint import file, text
 from shardviz.paint.json import json_of
 from shardviz.paint.saved import PICTURES
 from shardviz.program.rules import patterns_of
 from shardviz.records.amounts import plural
 from shardviz.records.report import values_of
-from shardviz.view.cards import offers_document, preview_document, severity_words
-from shardviz.view.difference import difference_pane
-from shardviz.view.document import Block, Document, Piece, Section, Table, document
+from shardviz.view.cards import difference_pane, offers_document, preview_document, severity_words
+from shardviz.view.document import Document, document
 from shardviz.view.explored import explored, headline_pane
 from shardviz.view.most import costs_documents
 from shardviz.view.panes import (
@@ -53,9 +51,11 @@ from shardviz.view.panes import (
     shard_map_pane,
     values_pane,
 )
+from shardviz.view.placement import without_machine
 from shardviz.view.rosetta import read_rosetta, value_rosetta
 from shardviz.view.source import source_pane
 from shardviz.view.stages import MOST_ROWS, stages_shown
+from shardviz.view.timeline import timeline_pane
 from shardviz.view.values import found_value
 from shardviz.view.verdict import verdict_document
 from shardviz.visible import bundle
@@ -107,32 +107,17 @@ def _most(explorer: Explorer) -> Json:
     remedies = explorer.state.now.remedies
     document, explorer._costs = costs_documents(explorer.state.deck, remedies)
     rows = pane(document) if explorer.tab == "most" else {}
-    tried = remedies.of == explorer.state.plan and remedies.mends is not None and not remedies.busy
-    mends = sum(map(_mends, document.blocks))
+    own = remedies.of == explorer.state.plan
+    tried, mends = own and remedies.mends is not None and not remedies.busy, len(remedies.items) * own
     helps = ", and what was tried and helps" if mends else "; nothing that was tried helps" if tried else _BEING_TRIED
     fix = f"Fix ({mends})" if mends or tried else "Fix"
     return {**rows, "mends": mends, "fix": fix, "said": f"what costs you most{helps}"}
 
 
-def _mends(block: Block) -> int:
-    """The rows of a block that have a mend."""
-    if isinstance(block, Section):
-        return sum(map(_mends, block.blocks))
-    last = [row.cells[-1] for row in block.rows] if isinstance(block, Table) else []
-    pieces = [(cell,) if isinstance(cell, Piece) else cell for cell in last]
-    return sum(any((piece.selects or "")[:1] == ("remedy",) for piece in cell) for cell in pieces)
-
-
-def _opened(explorer: Explorer) -> Json:
-    """What the lines cost that are open in the source, why, and their mends."""
-    return {at: json_of(explorer._costs[at]) for at in explorer.opened if at in explorer._costs}
-
-
 def _why(explorer: Explorer) -> Json:
     asked = explorer.state.now.why
-    told = {} if asked.answer is None else pane(document(asked.answer))
-    fields = ("line", "name", "axis", "busy", "trouble", "tried")
-    return {**told, **{name: getattr(asked, name) for name in fields}}
+    fields = {name: getattr(asked, name) for name in ("line", "name", "axis", "busy", "trouble", "tried")}
+    return fields if asked.answer is None else pane(document(asked.answer), **fields)
 
 
 def _values(explorer: Explorer) -> Json:
@@ -140,11 +125,6 @@ def _values(explorer: Explorer) -> Json:
     matches, total = found_values(report, changed, explorer.query), len(values_of(report))
     counts = {"found": len(matches), "total": total, "said": found_words(len(matches), total)}
     return pane(values_pane(report, matches, changed), **counts)
-
-
-def _collectives(explorer: Explorer) -> Json:
-    report = explorer._timed
-    return pane(collectives_pane(report, explorer.state.cost, explorer.query), total=len(report.collectives))
 
 
 def _preview(explorer: Explorer) -> Json:
@@ -196,19 +176,23 @@ def _offers(explorer: Explorer) -> Json:
     return {**told, "hunt": offers.hunt, "share": round(offers.share, 3), "trouble": offers.trouble}
 
 
-def _head(explorer: Explorer) -> Json:
-    verdict = verdict_document(explorer.state.deck.now.results)
-    return pane(headline_pane(explorer.state.now), verdict=json_of(verdict))
-
-
 def _codes(explorer: Explorer) -> Json:
     codes = codes_of(explorer.program, explorer.plan)
     return {"jax": codes.jax, "diff": codes.diff, "why": codes.why}
 
 
 def _timeline(explorer: Explorer) -> Json:
-    explorer.state.background.find_timelines()  # which does nothing where they are being made
-    return timeline_view(explorer.state)
+    """The steps as they would run, of the open card and of the one that it is compared with; empty while they are being
+    made."""
+    state = explorer.state
+    state.background.find_timelines()  # which does nothing where they are being made
+    timelines, trouble = state.now.timelines.items, state.now.timelines.trouble or state.cost_error
+    if trouble or state.cost is None:
+        return pane(without_machine(trouble, "speed to reckon with", "timeline-why"))
+    names = [card.name for card in dict.fromkeys((state.deck.now, state.deck.other))]
+    lacks = f"{names[-1]} is not known at level {state.cost.level}" if len(names) > len(timelines) else ""
+    shown = dict(zip(names, timelines, strict=False))
+    return pane(timeline_pane(shown, explorer.span, lacks), steps=len(shown)) if shown else {}
 
 
 def _problems(explorer: Explorer) -> Json:
@@ -272,14 +256,25 @@ class Explorer(Delivered):
     offers = shown(_offers, {"offers", "deck"})
     preview = shown(_preview, {"hovered", "deck"})
     most = shown(_most, {"report", "cost", "deck", "machine", "remedies", "tab"})
-    lines = shown(_opened, {"report", "cost", "deck", "machine", "remedies", "opened"}, tab="source")
+    lines = shown(  # what those cost that are open in the source, why, and their mends
+        lambda e: {at: json_of(e._costs[at]) for at in e.opened if at in e._costs},
+        {"report", "cost", "deck", "machine", "remedies", "opened"},
+        tab="source",
+    )
     why = shown(_why, {"why"})
-    head = shown(_head, {"report", "machine", "cost"})
+    head = shown(
+        lambda e: pane(headline_pane(e.state.now), verdict=json_of(verdict_document(e.state.now.results))),
+        {"report", "machine", "cost"},
+    )
     texts = shown(_texts, {"report", "cost"}, tab="source")
     source = shown(lambda e: e._lines, {"report", "cost"}, tab="source")
     problems = shown(_problems, {"report", "cost", "tab"})
     values = shown(_values, {"report", "changed", "query"}, tab="values")
-    collectives = shown(_collectives, {"report", "cost", "query"}, tab="collectives")
+    collectives = shown(
+        lambda e: pane(collectives_pane(e._timed, e.state.cost, e.query), total=len(e.report.collectives)),
+        {"report", "cost", "query"},
+        tab="collectives",
+    )
     selected = shown(lambda e: e.state.selected, {"selection"}, kind=traitlets.Unicode)
     shards = shown(_shards, {"report", "selection", "tab", "device"})
     constraints = shown(_constraints, {"report", "selection", "plan"})
@@ -302,7 +297,7 @@ class Explorer(Delivered):
         {"report", "cost", "selection", "device"},
         tab="machine",
     )
-    timeline = shown(_timeline, {"report", "cost", "machine", "deck", "timelines"}, tab="timeline")
+    timeline = shown(_timeline, {"report", "cost", "machine", "deck", "timelines", "span"}, tab="timeline")
     status = shown(
         lambda e: status_view(e.state, e._seq, e.state.now.progress.seconds),
         {"report", "progress", "history", "error", "seq"},
@@ -319,6 +314,7 @@ class Explorer(Delivered):
     hovered = traitlets.Unicode().tag(sync=True, echo_update=False)
     tab = traitlets.Unicode("source").tag(sync=True)
     device = traitlets.Int(-1).tag(sync=True)
+    span = traitlets.List(traitlets.Float(), [0.0, 1.0]).tag(sync=True)
     opened = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, state: ExplorerState):
@@ -333,7 +329,7 @@ class Explorer(Delivered):
         self._stills = Stills(self, state)
         self.observe(
             lambda change: self._draw({change["name"]}),
-            ["query", "reading", "trying", "hovered", "tab", "device", "opened"],
+            ["query", "reading", "trying", "hovered", "tab", "device", "opened", "span"],
         )
         self.observe(self._on_wants, "wants")
         self.observe(self._on_selected, "selected")

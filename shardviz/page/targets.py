@@ -18,7 +18,7 @@ from shardviz.page.payload import Json, pane
 from shardviz.paint.json import json_of
 from shardviz.records.amounts import format_bytes, plural
 from shardviz.records.options import option_sets, options_text
-from shardviz.view.machine_picture import company_picture, machine_picture
+from shardviz.view.machine import company_picture, machine_picture
 from shardviz.view.placement import device_pane, machine_pane, orders_pane, without_machine
 
 MOST_SHAPES = 3

@@ -235,17 +235,14 @@ def _axis(name: str) -> str:
 
 
 def _large(grid: Grid, r: int, c: int, text: str, tip: str) -> str:
-    """A cell with its cards, its hatch and its lines."""
-    shown, *lines = (escape(line) for line in text.split("\n"))
+    """A cell with its cards and its hatch."""
+    shown = escape(text)
     past = [share[n] if share else 0.0 for share, n in zip(grid.past, (c, r), strict=True)]
     edge = HAIRLINE if grid.stroke == "line" else f"2px {'dotted' if grid.dash else 'solid'} {_GREY}"
     edge = f"1px dashed {_GREY}" if any(past) else edge
     if len(shown) > _LONGEST_CELL:
         shown = f"{shown[:_LONGEST_CELL]}…"
     shown += f' <span style="{QUIET}">×{grid.copies}</span>' if grid.copies > 1 else ""
-    if lines:
-        values = f'<div style="white-space:pre">{"<br>".join(lines)}</div>'
-        shown = f'<div style="font-size:10px;{QUIET}">{shown}</div>{values}'
     inside = f"padding:5px 7px;text-align:center;white-space:nowrap;border:{edge};{_TILE}{_hatched(past)}"
     title = f' title="{escape(tip)}"' if tip else ""
     if not grid.cards:

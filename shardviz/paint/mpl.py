@@ -153,20 +153,15 @@ class _Painter:
                 self.text((x + wide / 2, y + high / 2), text, size, ink, layer=shape.layer, halo=halo)
 
     def lines(self, shape: Lines) -> None:
-        lines: list[Any] = list(shape.lines)
-        if shape.curved:  # points along a cubic curve
-            t = np.linspace(0, 1, 25)[:, None]
-            weights = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3
-            lines = [sum(w * np.array(p, float) for w, p in zip(weights, line, strict=True)) for line in lines]
         stroke, width = self.colour(shape.stroke, shape.strength), shape.width * self.scale
         look = {"linewidths": width, "linestyles": [self.dash(shape.dash, shape.width)], "zorder": 2 + shape.layer}
         if shape.closed:
             face = self.colour(shape.fill, shape.strength)
             collection: Any = PolyCollection(
-                [np.array(line) for line in lines], facecolors=face, edgecolors=stroke, **look
+                [np.array(line) for line in shape.lines], facecolors=face, edgecolors=stroke, **look
             )
         else:
-            collection = LineCollection(lines, colors=[stroke], **look)
+            collection = LineCollection(list(shape.lines), colors=[stroke], **look)
         self.ax.add_collection(collection, autolim=False)
 
     def marks(self, shape: Marks) -> None:

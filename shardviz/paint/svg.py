@@ -171,9 +171,8 @@ def _rects(shape: Rects) -> Iterator[str]:
 
 
 def _lines(shape: Lines) -> Iterator[str]:
-    join = "C" if shape.curved else "L"
     end = "Z" if shape.closed else ""
-    d = "".join(f"M{_points(line[:1])}{join}{_points(line[1:])}{end}" for line in shape.lines)
+    d = "".join(f"M{_points(line[:1])}L{_points(line[1:])}{end}" for line in shape.lines)
     more = {"stroke_width": f"{shape.width:g}", "opacity": shape.strength, "stroke_dasharray": _dash(shape.dash)}
     yield f'<path d="{d}" {_look(shape.fill, shape.stroke, **more)}>{_tip(shape.tip)}</path>'
 

@@ -102,8 +102,6 @@ def figure_lines(of: Picture | Listing, width: int | None) -> str:
     if not of.grids:
         return "\n".join(_wrapped(of.alt, width))
     drawn, lines = of, _grids(of, width)
-    if lines is None and any("\n" in text for grid in of.grids for row in grid.texts for text in row):
-        lines = _listed(of, width)
     for across, count in itertools.product(_COLUMNS, _GRIDS):
         if lines is None and of.coarser is not None and 4 * across < width:
             few = of.coarser(_ROWS // min(count, len(of.grids)), across, count)
@@ -128,37 +126,23 @@ def _grids(of: Picture, width: int) -> list[str] | None:
 def _box(grid: Grid, width: int) -> list[str] | None:
     """A grid in rules; None where it would be too wide."""
     more = f" ×{grid.copies}" if grid.copies > 1 else ""
-    if "\n" not in grid.texts[0][0] and sum(map(text_width, grid.texts[0])) > width:
+    if sum(map(text_width, grid.texts[0])) > width:
         return None
-    cells = [[_lines_of(text, more) for text in row] for row in grid.texts]
-    inner = max(text_width(line) for row in cells for cell in row for line in cell)
+    cells = [[text + more for text in row] for row in grid.texts]
+    inner = max(text_width(text) for row in cells for text in row)
     across, margin = len(cells[0]), max((text_width(name) + 2 for name in grid.rows), default=0)
     room = (width - margin - 1) // across - 3
     heads = grid.columns if grid.columns and max(map(text_width, grid.columns)) <= room else ()
     wide = max([inner, *map(text_width, heads)])
     if wide > room:
         return None
-    cells = [
-        [[pad(line, inner, "left" if len(cell) > 1 else "right") for line in cell] for cell in row] for row in cells
-    ]
-    inner = wide
-    rule, indent = "─" * (inner + 2), " " * margin
-    lines = [indent + " " + " ".join(pad(text, inner + 2, "middle") for text in heads)] if heads else []
+    rule, indent = "─" * (wide + 2), " " * margin
+    lines = [indent + " " + " ".join(pad(text, wide + 2, "middle") for text in heads)] if heads else []
     lines.append(f"{indent}┌{'┬'.join([rule] * across)}┐")
-    several = any(len(cell) > 1 for row in cells for cell in row)
     for r, row in enumerate(cells):
-        if several and r:
-            lines.append(f"{indent}├{'┼'.join([rule] * across)}┤")
-        for n, texts in enumerate(itertools.zip_longest(*row, fillvalue="")):
-            head = f" {pad(grid.rows[r] if n == 0 else '', margin - 2, 'right')} " if margin else ""
-            body = "".join(f" {pad(text, inner, 'middle')} │" for text in texts)
-            lines.append(f"{head}│{body}")
+        head = f" {pad(grid.rows[r], margin - 2, 'right')} " if margin else ""
+        lines.append(f"{head}│" + "".join(f" {pad(pad(text, inner, 'right'), wide, 'middle')} │" for text in row))
     return [line.rstrip() for line in [*lines, f"{indent}└{'┴'.join([rule] * across)}┘"]]
-
-
-def _lines_of(text: str, more: str) -> list[str]:
-    first, *rest = text.split("\n")
-    return [first + more, *rest]
 
 
 def _listed(of: Picture, width: int) -> list[str]:
@@ -166,10 +150,8 @@ def _listed(of: Picture, width: int) -> list[str]:
     lines = []
     for grid in of.grids:
         for r, c in grid.cells:
-            first, *rest = grid.texts[r][c].split("\n")
             names = [side[n] for side, n in ((grid.rows, r), (grid.columns, c)) if side]
-            lines += wrap(": ".join(filter(None, [", ".join(names), first])), width, "    ")
-            lines += [f"  {part}" for line in rest for part in wrap(line, width - 2, "  ")]
+            lines += wrap(": ".join(filter(None, [", ".join(names), grid.texts[r][c]])), width, "    ")
     return lines
 
 

@@ -13,13 +13,15 @@ from typing import Any
 from shardviz.costs.step_cost import StepCost
 from shardviz.explorer.cards import Card, Deck, Results, equal_level
 from shardviz.explorer.snapshot import Offer, Offers
+from shardviz.judge.comparison import compare
 from shardviz.judge.report import Report
 from shardviz.records.amounts import format_bytes, format_change, format_seconds, plural
 from shardviz.records.findings import Finding
 from shardviz.records.options import options_text
-from shardviz.records.report import LEVELS, Constrained, PlanRecord
+from shardviz.records.report import LEVELS, PlanRecord
 from shardviz.records.sums import CollectiveTotal, sum_collectives, total_of
 from shardviz.records.values import on_device
+from shardviz.view.comparison import comparison_document
 from shardviz.view.document import (
     Document,
     Inline,
@@ -183,8 +185,14 @@ def _note(card: Card, deck: Deck) -> Iterator[Piece]:
 
 
 def _changes(base: PlanRecord, plan: PlanRecord) -> Iterator[Piece]:
-    """The constraints that changed, and the one array with another spec, or how many there are."""
-    arrays, inside = changed_arrays(base, plan), changed_constraints(base, plan)
+    """The constraints that only one plan has, and the one array with another spec or memory, or how many there are."""
+    alone = [*(c for c in plan.constraints if c not in base.constraints)]
+    alone += [c for c in base.constraints if c not in plan.constraints]
+    inside = list({(c.name, c.source, c.occurrence): c for c in reversed(alone)}.values())[::-1]
+    sides = [
+        (getattr(base, side), getattr(plan, side)) for side in ("in_specs", "out_specs", "in_memory", "out_memory")
+    ]
+    arrays = list(dict.fromkeys(name for a, b in sides for name in (*a, *b) if a.get(name) != b.get(name)))
     if inside:
         text = ", ".join(f"{c.name} at {c.source.short}" for c in inside)
         yield words(shorten(f"constraint changed: {text}", 48), quiet=True, tip=shorten(text, 400))
@@ -197,21 +205,6 @@ def _changes(base: PlanRecord, plan: PlanRecord) -> Iterator[Piece]:
         yield spec(changed) if changed is not None else words("left to the compiler", quiet=True)
     elif arrays:
         yield words(f"{len(arrays)} specs changed", quiet=True, tip=shorten(", ".join(arrays), 400))
-
-
-def changed_arrays(one: PlanRecord, other: PlanRecord) -> list[str]:
-    """The arguments and outputs to which two plans of one program give different specs or memory."""
-    sides = ("in_specs", "out_specs", "in_memory", "out_memory")
-    pairs = [(getattr(one, side), getattr(other, side)) for side in sides]
-    return list(dict.fromkeys(name for a, b in pairs for name in (*a, *b) if a.get(name) != b.get(name)))
-
-
-def changed_constraints(one: PlanRecord, other: PlanRecord) -> list[Constrained]:
-    """The values inside the function that only one of two plans constrains, or that both constrain differently; each
-    once."""
-    alone = [*(c for c in other.constraints if c not in one.constraints)]
-    alone += [c for c in one.constraints if c not in other.constraints]
-    return list({(c.name, c.source, c.occurrence): c for c in reversed(alone)}.values())[::-1]
 
 
 def step_pieces(results: Results) -> Iterator[Piece]:
@@ -372,3 +365,24 @@ def severity_words(findings: Sequence[Finding]) -> tuple[int, str]:
     """How many warnings and errors there are, and the notes in words: `6 notes`, or nothing."""
     notes = sum(f.severity == "note" for f in findings)
     return len(findings) - notes, plural(notes, "note") if notes else ""
+
+
+def difference_pane(deck: Deck) -> Document:
+    """Everything that differs from the other card, at the highest level that both have reached: numbers, specs and
+    collectives, matched by meaning."""
+    cards = deck.other, deck.now
+    level = "" if cards[0].id == cards[1].id else equal_level(*(card.results for card in cards))
+    if not level:
+        none = "There is one plan. After a change or a preset, this shows the difference."
+        if len(deck.cards) > 1:
+            own = f"{deck.other.name} is the plan that others are compared with"
+            none = f"{own}: open another card, or compare with another one."
+        return Document(blocks=(paragraph(none, quiet=True, name="difference-none"),))
+    machines = [cost and cost.machine for cost in (card.results.cost(level) for card in cards)]
+    timed = machines[0] is not None and machines[0] == machines[1]
+    reports = [card.results.reports[level] for card in cards]
+    sides = [each if timed else replace(each, target="cpu") for each in reports]  # which has no times
+    before, after = ((card.name, each) for card, each in zip(cards, sides, strict=True))
+    both = compare(before, after, **({"target": machines[0].text} if timed and machines[0] else {}))
+    title = words(f"{deck.now.name} compared with {deck.other.name}", strong=True)
+    return replace(comparison_document(both), title=(title, words(f"level {both.level}", quiet=True)), lead=())

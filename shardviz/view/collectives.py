@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from shardviz.judge.report import Report
 from shardviz.records import Collective, Frame, TargetCollective
@@ -26,9 +26,9 @@ from shardviz.view.document import (
     bar,
     code,
     line,
-    listed,
     moved,
     nbytes,
+    notes,
     paragraph,
     right,
     seconds,
@@ -142,15 +142,14 @@ def collectives_table(
     collectives: Sequence[Collective],
     *,
     lines: SourceText | None = None,
-    runs: TargetRuns | None = None,
     compact: bool = False,
     asks: bool = False,
     most: int = MOST,
     name: str = "",
 ) -> Table:
     """Each collective in the order given: operand bytes of a run on one device, total and time over the whole step, the
-    formula below. `runs` adds a column of what the target runs in its place; `compact` puts phase and line below the
-    kind; with `asks` it can be asked of each why it is there; without `lines` a line is its number only."""
+    formula below. `compact` puts phase and line below the kind; with `asks` it can be asked of each why it is there;
+    without `lines` a line is its number only."""
     timed = any(c.seconds is not None for c in collectives)
 
     def source(c: Collective) -> Piece:
@@ -168,7 +167,6 @@ def collectives_table(
         if c.formula:
             each = words(f"{format_seconds(c.seconds)} each time", quiet=True)
             yield paragraph(code(c.formula), each, quiet=True)
-        yield from runs.formulas(c) if runs else ()
 
     return table(
         collectives,
@@ -179,7 +177,6 @@ def collectives_table(
         (right("count"), lambda c: format_count(c.count)),
         (right("total per device"), lambda c: words(total_text(c), strong=True)),
         (right("time"), lambda c: seconds(c.total_seconds, strong=True, tip=c.formula or "")) if timed else None,
-        (wrapped("final HLO"), runs.cell) if runs else None,
         None if compact else ("phase", _phase),
         None if compact else ("source", source),
         detail=detail,
@@ -195,97 +192,42 @@ def _phase(c: Collective) -> Piece:
     return words(c.phase + (", written by the user" if c.origin == "user" else ""), quiet=True)
 
 
-def runs_text(report: Report) -> str:
-    """How the target runs the collectives; empty where that is not known, and for simulated devices."""
-    runs = report.target_collectives
+def runs_section(report: Report, timed: Mapping[str, Collective] | None = None, **more: Any) -> Section | None:
+    """How the target runs the collectives, and a row for each that it runs in another way than it was partitioned, with
+    its time where a cost has timed them, by name. None where nobody knows, and for simulated devices. `more` as of
+    `Section`."""
+    runs, timed = report.target_collectives, timed or {}
     if not runs or report.target == "cpu":
-        return ""
+        return None
     done = Counter(word for run in runs for word in run.how)
     parts = [f"{done[word]} {text_of}" for word, text_of in HOW_WORDS.items() if done[word]]
     left = [c for c in report.collectives if not runs_as(c.name, runs)]
     text = f"{plural(len(report.collectives), 'collective')} after the partitioner, {len(runs)} in the final HLO"
     text += f": {', '.join(parts)}" if parts else ""
-    return text + (f"; {len(left):,} of the partitioner's not matched" if left else "")
+    text += f"; {len(left):,} of the partitioner's not matched" if left else ""
 
+    def time(run: TargetCollective) -> Piece:
+        c = timed.get(run.collective.name)
+        return seconds(c and c.total_seconds, strong=True, tip=(c and c.formula) or "")
 
-def runs_section(report: Report) -> tuple[Block, ...]:
-    """How the target runs the collectives, and a row for each that it runs in another way than it was partitioned."""
-    text = runs_text(report)
-    if not text:
-        return ()
-    runs = report.target_collectives
     rows = table(
         [run for run in runs if run.how or run.algorithm],
         ("runs as", lambda run: (words(run.collective.kind, strong=True), code(run.collective.name, quiet=True))),
         ("axes", lambda run: axes(run.collective.axes)),
         (right("operand bytes"), lambda run: nbytes(run.collective.operand_bytes)),
-        ("how", lambda run: ", ".join(run.how)),
+        (right("count"), lambda run: format_count(run.collective.count)),
+        (right("time"), time) if timed else None,
+        (wrapped("how"), lambda run: ", ".join(HOW_WORDS.get(word, word) for word in run.how)),
         ("stands for", lambda run: words(", ".join(run.stands_for), quiet=True)),
         ("algorithm", lambda run: run.algorithm) if any(run.algorithm for run in runs) else None,
+        detail=lambda run: notes((c.formula or "") if (c := timed.get(run.collective.name)) else ""),
         most=MOST,
         noun="collective",
+        name="target-runs",
     )
     counts = Counter(run.algorithm for run in runs if run.algorithm)
     most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     silent = f"; not stated for {len(runs) - counts.total()}" if len(runs) > counts.total() else ""
     algorithms = ", ".join(f"{name} ({n})" for name, n in most_first) + silent
-    return listed(
-        section("Final HLO", rows, lead=text, fold="closed", brief=True),
-        paragraph(algorithms, label="algorithms", quiet=True) if counts else None,
-    )
-
-
-def run_differences(run: TargetCollective, of: Collective | None) -> str:
-    """How a collective of the target differs from the one that it carries out; all of it if it carries out none."""
-    c = run.collective
-    parts = [
-        (of is None or c.kind != of.kind, c.kind),
-        (of is None or c.axes != of.axes, f"over {axes_words(c.axes)}"),
-        (of is None or c.dtype != of.dtype, c.dtype),
-        (of is None or c.operand_bytes != of.operand_bytes, format_bytes(c.operand_bytes)),
-        (of is None or c.count != of.count, f"× {format_count(c.count)}"),
-    ]
-    return " ".join(text for differs, text in parts if differs)
-
-
-@dataclass(frozen=True)
-class TargetRuns:
-    """What a target runs in the place of each of a report's collectives, and by name their seconds (`timed`), where a
-    cost has them."""
-
-    report: Report
-    timed: Mapping[str, Collective]
-
-    def cell(self, c: Collective) -> tuple[Piece, ...]:
-        """How the target's collectives differ from it; `as partitioned` where they do not."""
-        pieces: list[Piece] = []
-        for run in runs_as(c.name, self.report.target_collectives):
-            pieces += [words(";")] if pieces else []
-            pieces += self.pieces(run, c)
-        return tuple(pieces) or (words("not matched", quiet=True),)
-
-    def pieces(self, run: TargetCollective, of: Collective | None) -> list[Piece]:
-        """A collective of the target, and how it differs from the one that it carries out."""
-        how, differs = ", ".join(HOW_WORDS.get(word, word) for word in run.how), run_differences(run, of)
-        if len(run.stands_for) > 1:
-            how = f"{how} ({plural(len(run.stands_for), 'collective')})".strip()
-        named, seen = self.timed.get(run.collective.name), run.collective.name
-        pieces = [words(differs or ("" if how else "as partitioned"), tip=seen), words(how, quiet=True, tip=seen)]
-        pieces += [words(run.algorithm, quiet=True)]
-        if named is not None and named.total_seconds is not None:
-            pieces.append(seconds(named.total_seconds, strong=True, tip=named.formula or ""))
-        return [piece for piece in pieces if piece.text]
-
-    def formulas(self, c: Collective) -> tuple[Block, ...]:
-        """The formulas of what the target runs, where they differ."""
-        timed = [self.timed.get(run.collective.name) for run in runs_as(c.name, self.report.target_collectives)]
-        return tuple(
-            paragraph(words(f"final HLO, {run.name}:", quiet=True), code(run.formula), quiet=True)
-            for run in timed
-            if run is not None and run.formula and run.formula != c.formula
-        )
-
-    @property
-    def added(self) -> tuple[TargetCollective, ...]:
-        """The collectives that the target's compiler added."""
-        return tuple(run for run in self.report.target_collectives if not run.stands_for)
+    stated = paragraph(algorithms, label="algorithms", quiet=True) if counts else None
+    return section("Final HLO", rows, stated, lead=text, **more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from shardviz.judge.changes import CollectiveChange
@@ -20,6 +20,7 @@ from shardviz.view.document import (
     Table,
     axes,
     code,
+    difference,
     document,
     line,
     mesh_axes,
@@ -28,6 +29,7 @@ from shardviz.view.document import (
     section,
     shape,
     shorten,
+    signed_text,
     table,
     value_spec,
     words,
@@ -57,11 +59,6 @@ _FORMATS = {
 def amount_text(number: float | None, unit: str) -> str:
     """A number of a comparison with its unit."""
     return _FORMATS[unit](number)
-
-
-def signed_text(amount: float, form: Callable[[float], str]) -> str:
-    """`+1.30 GB`, `−0.21 s`."""
-    return f"{'−' if amount < 0 else '+'}{form(abs(amount))}"
 
 
 def difference_text(amount: Amount) -> str:
@@ -116,12 +113,16 @@ def amounts_table(comparison: Comparison) -> Table:
     def after(of: str, row: _Number) -> str:
         return amount_text(row[1][of].after, row[0].unit) if of in row[1] else ""
 
-    def difference(of: str, row: _Number) -> Piece:
-        return difference_piece(row[1][of], strong=True) if of in row[1] else words("")
+    def changed(of: str, row: _Number) -> Piece:
+        """A difference in the colour of more or less."""
+        amount = row[1].get(of)
+        tone = "" if amount is None or not amount.difference else "bad" if amount.difference > 0 else "good"
+        text = "" if amount is None else difference_text(amount)
+        return words(text, quiet=not tone and bool(text), strong=bool(tone), tone=tone)
 
     columns = [(right(comparison.names[0]), lambda row: amount_text(row[0].before, row[0].unit))]
     for of in comparison.names[1:]:
-        columns += [(right(of), partial(after, of)), (right("difference"), partial(difference, of))]
+        columns += [(right(of), partial(after, of)), (right("difference"), partial(changed, of))]
     return table(
         rows,
         ("", lambda row: words(_TITLES[row[0].group] if id(row[0]) in heads else "", strong=True)),
@@ -131,12 +132,6 @@ def amounts_table(comparison: Comparison) -> Table:
         noun="number",
         name="amounts",
     )
-
-
-def difference_piece(amount: Amount, strong: bool = False) -> Piece:
-    """A difference in the colour of more or less."""
-    tone = "" if not amount.difference else "bad" if amount.difference > 0 else "good"
-    return words(difference_text(amount), quiet=not tone, strong=strong and bool(tone), tone=tone)
 
 
 def _specs_section(comparison: Comparison) -> Section:
@@ -182,11 +177,9 @@ def _side(value: Value | None, other: Value | None) -> Inline:
     return value_spec(value)
 
 
-def nbytes_difference(difference: float) -> Piece:
+def nbytes_difference(amount: float) -> Piece:
     """`+1.20 GB`, in the colour of more or less; `the same` for 0."""
-    if not difference:
-        return words("the same", quiet=True)
-    return words(signed_text(difference, format_bytes), tone="bad" if difference > 0 else "good")
+    return difference(amount, format_bytes) if amount else words("the same", quiet=True)
 
 
 def _collectives_section(comparison: Comparison) -> Section:

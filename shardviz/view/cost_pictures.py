@@ -16,7 +16,8 @@ from shardviz.costs.step_cost import StepCost
 from shardviz.errors import ShardvizError
 from shardviz.notation import axis_name
 from shardviz.records.amounts import format_flops, format_number, format_rate, format_seconds, plural
-from shardviz.view.machine_picture import company_picture, machine_picture
+from shardviz.view.document import shorten
+from shardviz.view.machine import company_picture, machine_picture
 from shardviz.view.picture import (
     DASHES,
     MARKS,
@@ -28,7 +29,6 @@ from shardviz.view.picture import (
     Point,
     Shape,
     picture,
-    shortened,
     text_wide,
 )
 from shardviz.view.placement import placed_words
@@ -137,7 +137,7 @@ def roofline_picture(cost: StepCost) -> Picture:
         role = "ink" if roof.axis is None else cost.mesh.names.index(roof.axis)
         dash, mark, name = number % len(DASHES), MARKS[number % len(MARKS)], roof.knee.name
         shapes.append(Lines(lines=(line,), stroke=role, width=2, dash=dash, tip=roof.title, name=name, layer=_ROOFS))
-        text, (x, y) = shortened(name), name_at
+        text, (x, y) = shorten(name, 24), name_at
         before = x - text_wide(text) - 5 > LEFT  # left of its line where there is room
         at, align = ((x - 6, y), "end") if before else ((x + 7, y), "start")
         look: dict[str, Any] = {"size": "small", "bold": True, "mono": True, "halo": True, "layer": _NAMES}

@@ -284,6 +284,16 @@ def seconds(amount: float | None, *, strong: bool = False, tip: str = "") -> Pie
     return words(format_seconds(amount), strong=strong, tip=tip)
 
 
+def signed_text(amount: float, form: Callable[[float], str]) -> str:
+    """`+1.30 GB`, `−0.21 s`."""
+    return f"{'−' if amount < 0 else '+'}{form(abs(amount))}"
+
+
+def difference(amount: float, form: Callable[[float], str], *, worse: Any = "bad", **more: Any) -> Piece:
+    """A difference, in the colour of `worse` where it is more; `more` as of `words`."""
+    return words(signed_text(amount, form), tone=worse if amount > 0 else "good", **more)
+
+
 def shape(sizes: Sequence[int] | None, *, dtype: str = "", tip: str = "") -> Piece:
     """A shape, with its element type in front where that is given."""
     return code(f"{dtype} {format_shape(sizes)}".strip(), tip=tip)

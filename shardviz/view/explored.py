@@ -34,7 +34,7 @@ from shardviz.view.document import (
     term,
     words,
 )
-from shardviz.view.most import most_document
+from shardviz.view.most import costs_documents
 from shardviz.view.panes import (
     collectives_pane,
     cost_pane,
@@ -156,7 +156,7 @@ def explored(now: Snapshot, codes: Mapping[str, Codes] = MappingProxyType({})) -
     blocks: list[Block] = [
         verdict_document(now.deck.now.results).blocks[-1],
         *_plans(now),
-        _part("What costs you most", most_document(now.deck, now.remedies), "open"),
+        _part("What costs you most", costs_documents(now.deck, now.remedies)[0], "open"),
         _part("Findings", problems_pane(report, cost), "open"),
         _part("Source", source_pane(timed, cost), "open"),
         values_section("Arguments", report.arguments),

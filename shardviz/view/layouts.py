@@ -265,16 +265,15 @@ def move_blocks(way: Moves, dtype: Any = None) -> tuple[Block, ...]:
     shares = table(
         _groups(way),
         ("devices", lambda group: group[0]),
-        *((right(verb), lambda group, n=n: _amount(group[n], dtype)) for n, verb in enumerate(_VERBS, 1)),
+        (right("keeps"), lambda group: _amount(group[1], dtype)),
+        (right("receives"), lambda group: _amount(group[2], dtype)),
+        (right("drops"), lambda group: _amount(group[3], dtype)),
         kept=_MOST_GROUPS,
         noun="group",
         name="shares",
     )
     title = f"resharding, {spec_words(way.before)} → {spec_words(way.after)}"
     return (section(title, *((steps, shares) if way.steps else (shares,)), lead=_collectives(way)),)
-
-
-_VERBS = ("keeps", "receives", "drops")
 
 
 def kept_and_moved(way: Moves, dtype: Any = None) -> Iterator[str]:

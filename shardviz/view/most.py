@@ -31,6 +31,7 @@ from shardviz.view.document import (
     Table,
     axes,
     code,
+    difference,
     line,
     listed,
     moved,
@@ -73,11 +74,7 @@ class _Entry:
     mend: Mend | None = None
 
     @property
-    def is_error(self) -> bool:
-        return self.spent is None and self.finding is not None and self.finding.severity == "error"
-
-    @property
-    def found_seconds(self) -> float:
+    def finding_seconds(self) -> float:
         """What the finding costs; where it has no seconds, what its mend saves."""
         own = self.finding.numbers.get("seconds", 0.0) if self.finding is not None else 0.0
         return own or max(0.0, (self.mend and self.mend.seconds) or 0.0)
@@ -110,28 +107,24 @@ class _ComparedStep:
             return entries, []
         left = {mend.action: mend for mend in mends}
         for place, entry in enumerate(entries):
-            if entry.finding is not None:
-                helps = (mend for mend in mends.of(entry.finding) if mend.action in left)
-            else:
-                helps = (mend for mend in left.values() if mend.finding is None and _lessens(mend, entry.spent))
+            own = mends.of(entry.finding) if entry.finding is not None else left.values()
+            alone = entry.finding is None  # then only what no finding suggests can be its mend
+            helps = (m for m in own if m.action in left and not (alone and (m.finding or not _lessens(m, entry.spent))))
             if (mend := next(helps, None)) is not None:
-                del left[mend.action]
-                entries[place] = replace(entry, mend=mend)
-        shown = {entry.finding.id for entry in entries if entry.finding is not None}
-        notes = {finding.id: finding for finding in findings if finding.id not in shown}
+                entries[place] = replace(entry, mend=left.pop(mend.action))
+        notes = {finding.id: finding for finding in findings}
+        for entry in entries:
+            notes.pop(entry.finding.id if entry.finding is not None else "", None)
         for mend in [*left.values()]:
             finding = next((notes.pop(each.id) for each in mend.findings if each.id in notes), None)
             if finding is not None:
-                del left[mend.action]
-                entries.append(_Entry(finding=finding, mend=mend))
+                entries.append(_Entry(finding=finding, mend=left.pop(mend.action)))
         return sorted(entries, key=self._order), [_Entry(mend=mend) for mend in left.values()]
 
     def _entries(self, findings: list[Finding]) -> list[_Entry]:
         """What is spent, each with its finding, and the other findings."""
-        spent = spendings(self.cost, self.before) if self.cost is not None else _by_bytes(self.results)
-        least = _LEAST * self._seconds
-        rows = []
-        for each in spent:
+        rows, least = [], _LEAST * self._seconds
+        for each in _by_bytes(self.results) if self.cost is None else spendings(self.cost, self.before):
             if self.cost is None or abs(each.difference) >= least or each.seconds >= least:
                 finding = next((f for f in findings if _about(f, each)), None)
                 findings = [f for f in findings if f is not finding]
@@ -140,12 +133,12 @@ class _ComparedStep:
 
     def _order(self, entry: _Entry) -> tuple[bool, float, float]:
         """Errors first, then what costs most."""
-        spent = entry.spent
-        if entry.is_error:
-            return False, 0.0, 0.0
+        spent, finding = entry.spent, entry.finding
         if spent is not None:
             return True, -(spent.weight_before if spent.gone else spent.weight), -spent.seconds
-        return True, -max(entry.found_seconds, self.held_seconds(entry.finding)), 0.0
+        if finding is not None and finding.severity == "error":
+            return False, 0.0, 0.0
+        return True, -max(entry.finding_seconds, self.held_seconds(finding)), 0.0
 
     @property
     def _seconds(self) -> float:
@@ -159,22 +152,18 @@ class _ComparedStep:
 
     def lines(self, entry: _Entry) -> set[str]:
         """The source lines that a row is about."""
-        frames: list[Frame | None] = [] if entry.finding is None else [entry.finding.source]
+        frames: list[Frame | None] = [each.source for each in (entry.spent, entry.finding) if each is not None]
         if entry.spent is not None:
-            frames += [entry.spent.source, *map(self.frames.get, entry.spent.lines)]
+            frames += map(self.frames.get, entry.spent.lines)
         elif entry.finding is None and entry.mend is not None:
             frames += entry.mend.lines
         return {frame.short for frame in frames if frame is not None}
 
 
-def most_document(deck: Deck, remedies: Remedies) -> Document:
-    """What the open card's step spends most on, compared with another card; with the mends of that card's plan."""
-    return costs_documents(deck, remedies)[0]
-
-
 def costs_documents(deck: Deck, remedies: Remedies) -> tuple[Document, dict[str, Document]]:
-    """`most_document`, and for each source line (`model.py:20`) with a cost or a finding its own. What was tried and
-    belongs to no row stands below the rows, or above them where it saves more than a mend of theirs."""
+    """What the open card's step spends most on, compared with another card, with the mends of that card's plan; and for
+    each source line (`model.py:20`) with a cost or a finding its own. What was tried and belongs to no row stands below
+    the rows, or above them where it saves more than a mend of theirs."""
     step = _ComparedStep.of(deck)
     entries, apart = step.entries(remedies, deck.now.plan)
     mesh = step.results.bound.mesh
@@ -297,28 +286,27 @@ def _detail(finding: Finding | None) -> tuple[Block, ...]:
     return listed(whole, notes(finding.why))
 
 
-def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> tuple[Piece, ...]:
+def _amount(entry: _Entry, step: _ComparedStep, at: str = "") -> Piece:
     """`0.28 s`; without a time its bytes."""
     spent, finding, mend = entry.spent, entry.finding, entry.mend
     if spent is not None:
+        text, tip = format_seconds(spent.weight), "in a step, on each device"
         if not spent.seconds and not spent.difference:
-            return (words(format_bytes(spent.bytes), strong=True, tip="sent by each device in a step"),)
-        own = _own(spent, step, at)
-        if own is not None:
-            return (words(format_seconds(own), strong=True, tip="of this line in a step, on each device"),)
-        lost = "the step would be this much shorter if this took no time"
-        tip = "in a step, on each device" if spent.loss is None else lost
-        return (words(format_seconds(spent.weight), strong=True, tip=tip),)
+            text, tip = format_bytes(spent.bytes), "sent by each device in a step"
+        elif (own := _own(spent, step, at)) is not None:
+            text, tip = format_seconds(own), "of this line in a step, on each device"
+        elif spent.loss is not None:
+            tip = "the step would be this much shorter if this took no time"
+        return words(text, strong=True, tip=tip)
     if finding is None:
         assert mend is not None
-        return (_saved(mend)[0],)
-    seconds, size = entry.found_seconds, finding.numbers.get("bytes")
+        return _saved(mend)[0]
+    seconds, size = entry.finding_seconds, finding.numbers.get("bytes")
     tip = "what the mend saves in a step" if seconds and not finding.numbers.get("seconds") else ""
     if step.held_seconds(finding) > seconds:
         seconds, size, tip = 0.0, finding.numbers["saved_bytes"], "more than is needed, on each device"
     text = format_seconds(seconds) if seconds else format_bytes(size) if size else finding.severity
-    tone = TONES.get(finding.severity, "")
-    return (words(text, strong=True, tone=tone, tip=tip),)
+    return words(text, strong=True, tone=TONES.get(finding.severity, ""), tip=tip)
 
 
 def _own(spent: Spending, step: _ComparedStep, at: str) -> float | None:
@@ -334,10 +322,8 @@ def _difference(spent: Spending | None, step: _ComparedStep) -> tuple[Piece, ...
     if spent is None or spent.before is None or cost is None or other is None:
         return ()
     here, before, form = comparable(cost, other, spent.weight, spent.weight_before)
-    if abs(here - before) <= 0.02 * max(here, before):
-        return ()
-    sign, tone = ("+", "bad") if here > before else ("−", "good")
-    return (words(f"{sign}{form(abs(here - before))}", tone=tone, tip=f"{form(before)} there"),)
+    more = here - before
+    return (difference(more, form, tip=f"{form(before)} there"),) * (abs(more) > 0.02 * max(here, before))
 
 
 def _sentence(entry: _Entry, step: _ComparedStep, at: str) -> Iterator[Piece]:
@@ -457,20 +443,16 @@ def _try(entry: _Entry) -> Iterator[Piece]:
 
 def _saved(mend: Mend, tip: str = "") -> list[Piece]:
     """`−17.4 s` `+2 GB memory`, without a time `−41 GB of communication`; what the mend is for comes first."""
-
-    def signed(more: float, amount: str, tip: str, strong: bool = True) -> Piece:
-        sign, tone = ("+", "warn") if more > 0 else ("−", "good")
-        return words(f"{sign}{amount}", strong=strong, tone=tone, tip=tip)
-
-    amounts = []
+    amounts, look = [], {"worse": "warn", "strong": True, "tip": tip}
     if mend.seconds and abs(mend.seconds) >= SAME * (mend.step or 0.0):
-        amounts.append(signed(-mend.seconds, format_seconds(abs(mend.seconds)), tip))
+        amounts.append(difference(-mend.seconds, format_seconds, **look))
     elif mend.bytes and not mend.seconds:
-        amounts.append(signed(-mend.bytes, f"{format_bytes(abs(mend.bytes))} of communication", tip))
+        amounts.append(difference(-mend.bytes, lambda n: f"{format_bytes(n)} of communication", **look))
     if amounts and mend.levels:
         amounts.append(words(mend.levels, quiet=True, tip=tip))
     if abs(mend.memory) >= 0.5e6:
-        predicted = "" if mend.level == "compiled" else "predicted, before a compiler plans it"
-        more = signed(mend.memory, f"{format_bytes(abs(mend.memory))} memory", predicted, strong=mend.for_memory)
+        look |= {"strong": mend.for_memory}
+        look["tip"] = "" if mend.level == "compiled" else "predicted, before a compiler plans it"
+        more = difference(mend.memory, lambda n: f"{format_bytes(n)} memory", **look)
         amounts.insert(0 if mend.for_memory else len(amounts), more)
     return amounts or [words("no change", quiet=True, tip=tip)]

@@ -1,7 +1,7 @@
 """The explorer's panes: the Document of each, from what is known of the state, and from what the person asks to see.
 
 They say what a report's and a cost's own documents say, by the same builders; a pane has more of what a person looks
-through: filters, bars by four keys, what the target runs beside what was partitioned.
+through: filters, bars by four keys.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from shardviz.explorer.snapshot import Snapshot
 from shardviz.judge.report import Report
 from shardviz.layouts import layout
 from shardviz.program.bind import RulesTable
-from shardviz.records import Alive, Memory, Value
+from shardviz.records import Alive, Value
 from shardviz.records.amounts import format_bytes, format_seconds, format_shape, plural
 from shardviz.records.report import host_bytes, values_of
 from shardviz.records.sums import total_of
 from shardviz.records.values import on_device, unused_bytes
-from shardviz.view.collectives import TargetRuns, collectives_table, runs_text, sums_table
+from shardviz.view.collectives import collectives_table, runs_section, sums_table
 from shardviz.view.cost_pictures import roofline_picture
 from shardviz.view.document import (
     Beside,
@@ -34,7 +34,6 @@ from shardviz.view.document import (
     notes,
     paragraph,
     pieces,
-    seconds,
     section,
     shape,
     value_spec,
@@ -54,7 +53,7 @@ from shardviz.view.report import (
     stated_text,
 )
 from shardviz.view.rosetta import sharding_of
-from shardviz.view.shard_map import company_blocks, shard_map
+from shardviz.view.shard_map import held_words, shard_map
 from shardviz.view.show import Shown
 from shardviz.view.step_cost import (
     FIT_TONES,
@@ -122,9 +121,7 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
         predicted = "Shardy's propagation needs no collective; waiting for XLA's partitioner."
         none = predicted if report.level == "propagated" else "No communication between devices."
         return Document(blocks=(paragraph(none, quiet=True, name="collectives-none"),), mesh=report.mesh)
-    whole, final, line = total_of(report.collectives), runs_text(report), query.get("line") or ""
-    as_run = cost if cost is not None and cost.as_run else None
-    runs = TargetRuns(report, {} if as_run is None else {c.name: c for c in as_run.collectives})
+    whole, line = total_of(report.collectives), query.get("line") or ""
     moved = pieces(
         words("predicted by Shardy:", strong=True, tone="warn") if report.level == "propagated" else None,
         words(whole.bytes_text, strong=True),
@@ -134,10 +131,6 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
         left = f", without {whole.untimed:,} of unknown time" if whole.untimed else ""
         took = words(format_seconds(whole.seconds), strong=True), "on", code(cost.machine.text)
         moved = pieces(moved, ":", *took, f"without overlap{left}")
-    blocks: list[Block] = [paragraph(moved, "; loops are counted.", name="collectives-moved")]
-    if final:
-        took = None if as_run is None else (seconds(as_run.step.communication, strong=True), words(";"))
-        blocks.append(paragraph("Final HLO:", took, final, name="collectives-runs"))
     sums = [
         sums_table(report.collectives, key, lines=report.source, timed=cost is not None, brief=True, most=_MOST_SUMS)
         for key in ("axes", "phase", "kind", "source")
@@ -147,17 +140,19 @@ def collectives_pane(report: Report, cost: StepCost | None, query: Query) -> Doc
     table = collectives_table(
         sorted(shown, key=lambda c: (-weigh(c), -c.assumed_bytes, c.kind, c.name)),
         lines=report.source,
-        runs=runs if final else None,
         compact=True,
         asks=True,
         most=PAGE,
         name="collectives-table",
     )
-    blocks += [Beside(blocks=tuple(sums)), table]
-    if final and runs.added:
-        added = (paragraph(*runs.pieces(run, None)) for run in runs.added[:PAGE])
-        blocks.append(section("Added by the target's compiler", *added, name="collectives-added"))
-    return Document(blocks=tuple(blocks), mesh=report.mesh)
+    timed = {c.name: c for c in cost.collectives} if cost is not None and cost.as_run else {}
+    return Document.of(
+        paragraph(moved, "; loops are counted.", name="collectives-moved"),
+        Beside(blocks=tuple(sums)),
+        table,
+        runs_section(report, timed, name="collectives-runs"),
+        mesh=report.mesh,
+    )
 
 
 def memory_pane(now: Snapshot) -> Document:
@@ -185,7 +180,14 @@ def memory_pane(now: Snapshot) -> Document:
     if needs is not None and usable is not None:
         blocks.append(paragraph(needs.source, label="usable", quiet=True))
     blocks += notes(*beside_words(host_bytes(report), unused_bytes(report.arguments)))
-    blocks += _plan_words(plan) if plan is not None else []
+    if plan is not None:
+        peak = f"peak of live memory: {format_bytes(plan.peak)}"
+        peak += f"; in on-chip memory: {format_bytes(plan.on_chip)}" if plan.on_chip else ""
+        blocks.append(paragraph(peak, quiet=True, name="memory-alive-at-once"))
+        blocks.append(paragraph(code_text(plan), quiet=True, name="memory-code"))
+        stated = stated_text(plan)
+        blocks += [paragraph(stated, label="memory_analysis() says", quiet=True, name="memory-stated")] * bool(stated)
+        blocks += [paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] * (plan.target == "cpu")
     if fits is False:
         lacks = format_bytes(sum(parts.values()) - (usable or 0.0))
         helps: Sequence[str] = (
@@ -215,18 +217,6 @@ def unpriced_words(now: Snapshot) -> str:
     return f"{'at least ' if unknown else ''}{format_bytes(size)} of arguments; no machine is chosen"
 
 
-def _plan_words(plan: Memory) -> list[Block]:
-    peak = f"peak of live memory: {format_bytes(plan.peak)}"
-    peak += f"; in on-chip memory: {format_bytes(plan.on_chip)}" if plan.on_chip else ""
-    blocks: list[Block] = [
-        paragraph(peak, quiet=True, name="memory-alive-at-once"),
-        paragraph(code_text(plan), quiet=True, name="memory-code"),
-    ]
-    if stated := stated_text(plan):
-        blocks.append(paragraph(stated, label="memory_analysis() says", quiet=True, name="memory-stated"))
-    return blocks + ([paragraph(CPU_CAUTION, CPU_DETAIL, quiet=True)] if plan.target == "cpu" else [])
-
-
 def _alive(report: Report) -> Sequence[Alive]:
     """What is live at the peak by the compiler's plan; without one, arguments and residuals, the largest first."""
     if report.memory is not None:
@@ -253,7 +243,7 @@ def cost_pane(cost: StepCost | None, trouble: str = "") -> Document:
     if cost is None:
         return without_machine(trouble, "speed", "cost-why")
     roofline = Figure(of=roofline_picture(cost), name="roofline")
-    blocks: list[Block] = [step_section(cost, bounds=True), section("Roofline of one device", roofline)]
+    blocks: list[Block] = [step_section(cost), section("Roofline of one device", roofline)]
     if cost.collectives:
         blocks.append(dataclasses.replace(longest_section(cost, waits=True), fold=None))
     blocks += [dataclasses.replace(work, fold=None) for work in work_sections(cost)]
@@ -277,9 +267,9 @@ def rules_pane(rules: RulesTable) -> Document:
 def shard_map_pane(
     report: Report, name: str, remark: str = "", room: tuple[float, float] | None = None, device: int = -1
 ) -> Document:
-    """Which device holds which slice of a value, which hold copies, and whom a picked device (its place in the mesh;
-    below 0 for none) talks with. `remark`: which value this is, or why there is none. `room`: pixels for the picture,
-    across and down; None for as much as it needs."""
+    """Which device holds which slice of a value, along which axes there are copies, and what a picked device holds (its
+    place in the mesh; below 0 for none). `remark`: which value this is, or why there is none. `room`: pixels for the
+    picture, across and down; None for as much as it needs."""
     value = found_value(report, name)[1]
     if value is None:
         missing = f"{name} does not occur at this level; select another value."
@@ -300,19 +290,19 @@ def shard_map_pane(
         unknown = paragraph(texts or "its sharding is not known at this level", quiet=True)
         return Document(title=title, lead=(lead,), blocks=(unknown,), mesh=report.mesh)
     size = words(f"→ {format_shape(cut.shard_shape)} · {format_bytes(value.bytes_per_device)} per device", quiet=True)
-    drawn = shard_map(Shown(cut, name, value.dtype), device, room and room[0])
+    drawn = shard_map(Shown(cut, name, value.dtype), room and room[0])
     if room is not None:
         drawn = drawn.within((room[0], 2 * room[1]), LETTERS)
-    blocks = (Figure(of=drawn, name="cells"), *company_blocks(cut, device, report))
+    blocks = (Figure(of=drawn, name="cells"), *held_words(cut, device))
     return Document(title=(*title, size), lead=(lead,), blocks=blocks, mesh=report.mesh)
 
 
 def problems_pane(report: Report, cost: StepCost | None = None) -> Document:
     """The report's findings, the gravest first, with the cost's seconds where there is one."""
-    differences = (differences_section(report.level_differences),) if report.level_differences else ()
-    findings = report.findings_on(cost)
-    if not findings:
-        none = paragraph("Nothing to report at this level.", quiet=True, name="problems-none")
-        return Document(blocks=(none, *differences), mesh=report.mesh)
-    table = findings_table(findings, {v.name for v in values_of(report)})
-    return Document(blocks=(table, *differences), mesh=report.mesh)
+    findings, differences = report.findings_on(cost), report.level_differences
+    none = paragraph("Nothing to report at this level.", quiet=True, name="problems-none")
+    return Document.of(
+        findings_table(findings, {v.name for v in values_of(report)}) if findings else none,
+        differences_section(differences) if differences else None,
+        mesh=report.mesh,
+    )

@@ -27,6 +27,7 @@ import numpy as np
 from shardviz.errors import ShardvizError
 from shardviz.kept import cached_property
 from shardviz.notation import DeviceMesh
+from shardviz.view.document import shorten
 
 Json = Any
 Role = int | str
@@ -74,6 +75,7 @@ class Rects:
         told: the parts, for each.
         select: what clicking selects, such as `device`; empty for nothing.
         keys: which, for each; of several the next one with every click.
+        selects: what a click on each does, as `Piece.selects`; empty for nothing.
         layer: shapes of higher layers lie over those of lower ones.
     """
 
@@ -92,6 +94,7 @@ class Rects:
     told: tuple[tuple[str, ...], ...] = ()
     select: str = ""
     keys: tuple[tuple[int, ...], ...] = ()
+    selects: tuple[tuple[str, str] | None, ...] = ()
     layer: int = 0
 
     @property
@@ -121,13 +124,12 @@ class Lines:
     """Lines of the same look: links, outlines, roofs.
 
     Attributes:
-        lines: the points of each; of a curved one four: the start, two that it bends towards, the end.
+        lines: the points of each.
         stroke: their colour.
         strength: how strong it is, 0 to 1.
         width: pixels.
         dash: the number of its dash; None for a full line.
         closed: whether the end is joined to the start.
-        curved: whether they are cubic curves.
         fill: what closed ones are filled with.
         tip: what is said when one is pointed at.
         name: the key of the legend that it belongs to.
@@ -140,7 +142,6 @@ class Lines:
     width: float = 1.0
     dash: int | None = None
     closed: bool = False
-    curved: bool = False
     fill: Role | None = None
     tip: str = ""
     name: str = ""
@@ -221,7 +222,7 @@ class Grid:
     """Cells in rows and columns, with heads above and beside them: a table where a medium has tables.
 
     Attributes:
-        texts: what each cell says, row by row, in one line or several; of several the first one is quiet.
+        texts: what each cell says, row by row.
         wide, high: of a cell.
         x, y: the left upper corner of the first cell.
         size: pixels of the letters in cells.
@@ -291,14 +292,6 @@ class Grid:
         spare = self.card * (len(self.cards) + 1) if self.cards else 0.0
         return self.wide - spare, self.high - spare
 
-    def box(self, r: int, c: int, inset: float = 0.0) -> tuple[Point, ...]:
-        """The corners of a cell, or of a box so many pixels inside it."""
-        wide, high = self.inner
-        inset = min(inset, 0.3 * min(wide, high))
-        x, y = self.x + c * self.wide + inset, self.y + r * self.high + inset
-        x2, y2 = x + wide - 2 * inset, y + high - 2 * inset
-        return (x, y), (x2, y), (x2, y2), (x, y2)
-
     @property
     def parts(self) -> Iterator[Rects | Lines | Labels]:
         """The same in rectangles, lines and texts, for a medium that draws."""
@@ -335,20 +328,15 @@ class Grid:
                 yield Rects(x=tuple(x), y=(y,) * across, wide=wide, high=share * high, **look)
 
     def _texts(self) -> Iterator[Labels]:
-        """What the cells say; of several lines the first one quietly."""
-        wide, high = self.inner
-        kinds: dict[tuple[str, bool], list[tuple[Point, str]]] = {}
+        """What the cells say."""
+        (wide, high), kinds = self.inner, {}
         for r, c in self.cells:
-            lines = self.texts[r][c].split("\n")
             hatched = any(share[n] for share, n in zip(self.past, (c, r), strict=True) if share)
-            x, y = self.x + c * self.wide + wide / 2, self.y + r * self.high + high / 2
-            for n, line in enumerate(lines):
-                ink = "quiet" if len(lines) > 1 and n == 0 else "ink"
-                at = x, y + (n - (len(lines) - 1) / 2) * 1.3 * self.size
-                kinds.setdefault((ink, hatched), []).append((at, line))
-        for (ink, hatched), places in kinds.items():
+            at = self.x + c * self.wide + wide / 2, self.y + r * self.high + high / 2
+            kinds.setdefault(hatched, []).append((at, self.texts[r][c]))
+        for hatched, places in kinds.items():
             at, texts = zip(*places, strict=True)
-            look = {"ink": ink, "halo": hatched, "layer": self.layer + 2}
+            look = {"halo": hatched, "layer": self.layer + 2}
             yield Labels(at=at, texts=texts, align="middle", size=self.size, mono=True, **look)
 
     def _heads(
@@ -370,7 +358,7 @@ class Grid:
             look = {"fill": head.role, "hatch": head.role, "labels": labels, "layer": self.layer + 1}
             yield Rects(x=xs, y=ys, wide=wide, high=high, **look)
         if name:
-            text = shortened(name, max(16, int(count * cell / text_wide("x"))))
+            text = shorten(name, max(16, int(count * cell / text_wide("x"))))
             at = (x - off - 11, y + count * cell / 2) if upright else (x + count * cell / 2, y - off - 10)
             yield Labels(at=(at,), texts=(text,), align="middle", ink="quiet", turned=upright)
 
@@ -497,11 +485,6 @@ def group_along(mesh: DeviceMesh, place: int, axis: int) -> list[int]:
     at: list[Any] = list(np.unravel_index(place, mesh.sizes))
     at[axis] = slice(None)
     return np.arange(mesh.size).reshape(mesh.sizes)[tuple(at)].tolist()
-
-
-def shortened(text: str, most: int = 24) -> str:
-    """A text of at most so many letters, the last of them `…` where it is longer."""
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def shifted(shape: Shape, dx: float, dy: float) -> Shape:

@@ -40,8 +40,7 @@ from shardviz.view.document import (
     wrapped,
 )
 from shardviz.view.layouts import slice_text
-from shardviz.view.machine import floor
-from shardviz.view.machine_picture import company
+from shardviz.view.machine import company, floor
 from shardviz.view.rosetta import sharding_of
 from shardviz.view.values import found_value
 

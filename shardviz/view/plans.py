@@ -18,7 +18,7 @@ from shardviz.study.answer import Floor, Found, Search, Tried, WhyNot
 from shardviz.study.costs import CostTable
 from shardviz.study.mends import Mend, Mends
 from shardviz.study.sweep import Sweep, SweepRow, value_text
-from shardviz.view.comparison import difference_text, signed_text
+from shardviz.view.comparison import difference_text
 from shardviz.view.document import (
     Block,
     Cell,
@@ -33,11 +33,13 @@ from shardviz.view.document import (
     notes,
     right,
     section,
+    shorten,
+    signed_text,
     table,
     words,
     wrapped,
 )
-from shardviz.view.picture import Labels, Lines, Picture, Point, Rects, Shape, picture, shortened
+from shardviz.view.picture import Labels, Lines, Picture, Point, Rects, Shape, picture
 from shardviz.view.step_cost import BOUND_WORDS, fits_word, step_words
 from shardviz.view.values import total_bytes
 
@@ -286,41 +288,38 @@ def search_document(search: Search) -> Document:
     counts = f"{plural(len(search.tried), 'candidate')} tried in {format_seconds(search.seconds)}"
     counts += f", {len(search.fallen)} dropped" if search.fallen else ""
     title = (words(search.program, strong=True), words(f"on {search.target}: {counts}", quiet=True))
-    blocks: list[Block] = []
-    if best is None:
-        blocks += notes(_nothing(search))
-    else:
-        floor = "" if search.floor is None else _floor(search.floor, best)
-        blocks += (*notes(_headline(search, best)), _offers(search), *notes(floor))
-    blocks += notes(search.note)
-    if search.why_not:
-        blocks.append(section("Why this plan", *_why_nots(search.why_not)))
-    if len(search.front) > 1:
-        front = table(
-            search.front,
-            (wrapped("plan"), lambda each: each.text),
-            (right("step"), lambda each: format_seconds(each.score.seconds)),
-            (
-                right("memory, about"),
-                lambda each: format_bytes(each.score.needs.total) + " (too much)" * (each.score.needs.fits is False),
-            ),
-            first=_MOST_FRONT,
-            noun="plan",
-        )
-        blocks.append(section("Faster or smaller: the front", front, *notes(_ESTIMATED)))
-    if large := search.too_large:
-        least = format_bytes(min(each.score.needs.total for each in large))
-        blocks += notes(f"{plural(len(large), 'candidate')} do not fit and are left out: they need {least} or more.")
-    if search.fallen:
-        fallen = table(
-            sorted(search.reasons.items(), key=lambda item: -item[1]),
-            (right("how many"), lambda item: str(item[1])),
-            (wrapped("why"), lambda item: item[0]),
-            first=_MOST_REASONS,
-            noun="reason",
-        )
-        blocks.append(section("What was dropped", fallen))
-    return Document(title=title, blocks=tuple(blocks), mesh=None if best is None else best.plan.mesh)
+    front = table(
+        search.front,
+        (wrapped("plan"), lambda each: each.text),
+        (right("step"), lambda each: format_seconds(each.score.seconds)),
+        (
+            right("memory, about"),
+            lambda each: format_bytes(each.score.needs.total) + " (too much)" * (each.score.needs.fits is False),
+        ),
+        first=_MOST_FRONT,
+        noun="plan",
+    )
+    fallen = table(
+        sorted(search.reasons.items(), key=lambda item: -item[1]),
+        (right("how many"), lambda item: str(item[1])),
+        (wrapped("why"), lambda item: item[0]),
+        first=_MOST_REASONS,
+        noun="reason",
+    )
+    large = [each.score.needs.total for each in search.too_large]
+    least = format_bytes(min(large, default=0.0))
+    left_out = f"{plural(len(large), 'candidate')} do not fit and are left out: they need {least} or more."
+    return Document.of(
+        notes(_nothing(search) if best is None else _headline(search, best)),
+        None if best is None else _offers(search),
+        notes("" if best is None or search.floor is None else _floor(search.floor, best), search.note),
+        section("Why this plan", *_why_nots(search.why_not)) if search.why_not else None,
+        section("Faster or smaller: the front", front, *notes(_ESTIMATED)) if len(search.front) > 1 else None,
+        notes(left_out if large else ""),
+        section("What was dropped", fallen) if search.fallen else None,
+        title=title,
+        mesh=None if best is None else best.plan.mesh,
+    )
 
 
 def _nothing(search: Search) -> str:
@@ -465,7 +464,7 @@ def _(search: Search, kind: str = "") -> Picture:
     return _chart(
         [_Plotted(each.score.seconds, each.score.needs.total, each in front, _told(each)) for each in near],
         usable=next((each.score.needs.usable for each in near if each.score.needs.usable), None),
-        best=best and _Plotted(best.score.seconds, best.score.needs.total, True, name=shortened(best.text, 60)),
+        best=best and _Plotted(best.score.seconds, best.score.needs.total, True, name=shorten(best.text, 60)),
         title="step time against memory on a device, estimated",
         alt=f"Step time against memory of {plural(len(search.tried), 'candidate')}. The front: "
         f"{'; '.join(map(_told, front)) or 'none'}.",

@@ -219,8 +219,10 @@ def read_rosetta(report: Report, name: str, text: str) -> PastedSharding:
         cut = sharding(text, report.mesh)
     except ShardvizError as error:
         return PastedSharding(answer=Document(), error=str(error))
-    holds, same, apply, why = "", False, "", "select an argument or an output to apply it to"
+    name, holds, same, apply = "", "", False, ""
+    why = "select an argument or an output to apply it to"
     if value is not None:
+        name = value.label or value.name
         try:
             cut = cut.with_rank(len(value.shape))
             holds = _holds(layout(value.shape, cut, report.mesh), value)
@@ -229,25 +231,19 @@ def read_rosetta(report: Report, name: str, text: str) -> PastedSharding:
             apply = "" if same else _spec_for(cut, role, value)
         except ShardvizError as error:
             why = str(error)
-    pieces = [_cut(cut), words(f"on {report.mesh}" if report.mesh.names else "on a mesh with no axes", quiet=True)]
-    what = [] if value is None else [code(value.label or value.name, strong=True)]
-    if holds:
-        pieces += [words("·", quiet=True), *what, words(f": {holds}", quiet=True)]
-    blocks = [paragraph(*pieces, name="read-is")]
-    if same:
-        blocks.append(
-            paragraph(words("✓", tone="good"), *what, words("has this sharding", tone="good"), name="read-same")
-        )
-    elif not apply:
-        blocks.append(paragraph(f"It cannot be applied: {why}.", quiet=True, name="read-cannot"))
-    shown = told(ShownRosetta(cut), MOST_ON_PAGE)
-    title = (words("What was read,", strong=True), words("in every notation"))
-    return PastedSharding(
-        answer=Document(blocks=tuple(blocks), mesh=report.mesh),
-        document=replace(shown, title=title),
-        same=same,
-        apply=apply,
+    what = code(name, strong=True)
+    on = words(f"on {report.mesh}" if report.mesh.names else "on a mesh with no axes", quiet=True)
+    held = (words("·", quiet=True), what, words(f": {holds}", quiet=True)) if holds else ()
+    has = words("✓", tone="good"), what, words("has this sharding", tone="good")
+    answer = Document.of(
+        paragraph(_cut(cut), on, held, name="read-is"),
+        paragraph(has, name="read-same") if same else None,
+        None if same or apply else paragraph(f"It cannot be applied: {why}.", quiet=True, name="read-cannot"),
+        mesh=report.mesh,
     )
+    title = (words("What was read,", strong=True), words("in every notation"))
+    shown = replace(told(ShownRosetta(cut), MOST_ON_PAGE), title=title)
+    return PastedSharding(answer=answer, document=shown, same=same, apply=apply)
 
 
 def _holds(cut: Layout, value: Value) -> str:

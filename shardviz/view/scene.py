@@ -19,7 +19,6 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,6 @@ MOST_LETTERS, MOST_LISTED = 40, 64
 """Letters of a cell's devices, of which more are only counted: where the cell is several tiles, or the devices many."""
 SHORT = 24
 """Letters; partial sums or manual arrays that need more to be told apart are only marked by their sign."""
-MOST_CELLS, MOST_IN_A_CELL, MOST_IN_A_LINE = 64, 64, 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,44 +261,6 @@ def _factor(count: int, limit: int) -> int:
     return next(k for k in range(1, count + 1) if count % k == 0 and count // k <= limit)
 
 
-def number(value: Any) -> str:
-    """One element in at most three significant digits: `0.333`, `7`, `True`, `1+2j`."""
-    if isinstance(value, bool | np.bool_ | int | np.integer):
-        return str(value)
-    return f"{value if isinstance(value, complex | np.complexfloating) else float(value):.3g}"
-
-
-def shard_lines(values: np.ndarray, index: tuple[slice, ...]) -> list[str]:
-    """The elements of one shard, a line for each row, flush right; matrices of a higher rank follow one another.
-
-    >>> shard_lines(np.arange(6).reshape(2, 3), (slice(0, 2), slice(1, 3)))
-    ['1 2', '4 5']
-    >>> shard_lines(np.asarray([0.5, 1 / 3]), (slice(0, 2),))
-    ['  0.5 0.333']
-
-    Numbers beyond the first 64 of a shard and the first 16 of a row are `…`; of an empty shard there is one line.
-    """
-    shard = values[index]
-    if not shard.size:
-        return ["nothing"]
-    rows = shard.reshape(-1, shard.shape[-1] if shard.ndim else 1)
-    across = min(rows.shape[1], MOST_IN_A_LINE)
-    down = max(1, MOST_IN_A_CELL // across)
-    texts = [[number(v) for v in row] for row in rows[:down, :across]]
-    width = max(len(t) for row in texts for t in row)
-    more = " …" if rows.shape[1] > across else ""
-    lines = [" ".join(t.rjust(width) for t in row) + more for row in texts]
-    return lines if len(rows) <= down else [*lines, "…"]
-
-
-def contents(scene: Scene, values: np.ndarray | None) -> list[list[str]]:
-    """The elements in each cell; none where they are not known, or the cells too many to have their numbers in them."""
-    if values is None or scene.cells > MOST_CELLS or scene.merged > 1 or not scene.held.size:
-        return []
-    holders = scene.held.reshape(scene.cells, -1)[:, 0]
-    return [shard_lines(values, scene.layout.index(int(device))) for device in holders]
-
-
 def copies_along(cut: Layout) -> tuple[str, ...]:
     """The mesh axes along which devices hold the same data."""
     told_apart = {axis_name(a) for a in (*cut.unreduced, *cut.manual)}
@@ -314,48 +274,22 @@ def copies_along(cut: Layout) -> tuple[str, ...]:
 
 
 def describe(scene: Scene) -> str:
-    """The shard map in a sentence or two: the alt text of every picture of it.
+    """How an array is sharded, in a sentence: the alt text of every picture of it; who holds what is in `notes`.
 
     >>> from shardviz.layouts import layout
     >>> print(describe(build_scene(layout((8, 6), ("x",), {"x": 2, "y": 2}))).split(": ", 1)[1])
-    sharded 2 ways into shards of [4, 6] (dimension 0 along x); each slice is on 2 devices.
+    sharded 2 ways into shards of [4, 6] (dimension 0 along x).
     """
-    layout = scene.layout
-    cuts = [s for s in scene.sides if s.ways > 1]
+    layout, cuts = scene.layout, [s for s in scene.sides if s.ways > 1]
     mesh = f"mesh {layout.mesh}, {plural(layout.mesh.size, 'device')}" if layout.mesh.names else "one device"
-    ways, by = " x ".join(str(s.ways) for s in cuts), ", ".join(f"dimension {s.dimension}{_over(s)}" for s in cuts)
-    shards = f"sharded {ways} ways into shards of {format_shape(layout.shard_shape)} ({by})"
-    return f"Array {format_shape(layout.shape)} on {mesh}: {shards if cuts else 'not sharded'}; {_held(layout, cuts)}."
-
-
-def _over(side: Side) -> str:
-    return f" along {' and '.join(axis_text(a) for a, _ in side.axes)}" if side.axes else f" {side.ways} ways"
-
-
-def _held(layout: Layout, cuts: list[Side]) -> str:
-    """Which devices hold what: copies, partial sums, separate arrays, or one device all."""
-    if layout.maximal:
-        return f"device {_holder(layout)} holds all of it, the others nothing"
-    if layout.partial_sums == layout.manual_ways == 1:
-        return f"each slice is on {plural(layout.replicas, 'device')}" if cuts else "every device holds all of it"
-    parts = []
-    if layout.manual_ways > 1:
-        parts.append(f"{plural(layout.manual_ways, 'separate array')} along manual {_names(layout.manual)}")
-    if layout.partial_sums > 1:
-        parts.append(
-            f"each {'slice' if cuts else 'element'} is the {layout.unreduced_kind} of {layout.partial_sums} partial "
-            f"{KINDS[layout.unreduced_kind]} along {_names(layout.unreduced)}"
-        )
-    copies = f", each on {plural(layout.replicas, 'device')}" if layout.replicas > 1 else ""
-    return "; ".join(parts) + copies
+    along = (f" along {' and '.join(axis_text(a) for a, _ in s.axes)}" if s.axes else f" {s.ways} ways" for s in cuts)
+    by = ", ".join(f"dimension {s.dimension}{how}" for s, how in zip(cuts, along, strict=True))
+    shards = f"sharded {' x '.join(str(s.ways) for s in cuts)} ways into shards of {format_shape(layout.shard_shape)}"
+    return f"Array {format_shape(layout.shape)} on {mesh}: {f'{shards} ({by})' if cuts else 'not sharded'}."
 
 
 def _names(axes: tuple[Axis, ...]) -> str:
     return ", ".join(map(axis_text, axes)) or "no mesh axis"
-
-
-def _holder(layout: Layout) -> int:
-    return int(layout.device_ids[np.argmax(layout.holds)])
 
 
 def _dimensions(which: Iterable[object]) -> str:
@@ -370,7 +304,8 @@ def notes(scene: Scene) -> list[str]:
         lines.append(f"no PartitionSpec: {layout.why}")
     if layout.maximal:
         empty = layout.mesh.size - int(layout.holds.sum())
-        lines.append(f"device {_holder(layout)} holds all of it; {plural(empty, 'other device')} hold nothing")
+        holder = int(layout.device_ids[np.argmax(layout.holds)])
+        lines.append(f"device {holder} holds all of it; {plural(empty, 'other device')} hold nothing")
     if scene.folded:
         folded = _dimensions(f"{d} (size {layout.shape[d]})" for d in scene.folded)
         lines.append(f"not sharded and not drawn: {folded}")

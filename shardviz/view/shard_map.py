@@ -1,7 +1,6 @@
 """Shard maps: an array's cells and their devices, and a change of its sharding.
 
-A cell is a slice; where there are too many to be read, it is several neighbouring ones. Each panel is a `Grid`. Where a
-device is picked, outlines of its groups stand over the cells, one an axis, with the axis's colour and dash.
+A cell is a slice; where there are too many to be read, it is several neighbouring ones. Each panel is a `Grid`.
 
 >>> from shardviz.layouts import layout
 >>> drawn = picture(Shown(layout((8, 6), ("data",), {"data": 2})))
@@ -14,34 +13,30 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from shardviz.judge.report import Report
 from shardviz.layouts import Layout
 from shardviz.notation import axis_name
 from shardviz.notation.spec import axis_text
-from shardviz.records.amounts import format_bytes, format_shape, plural
-from shardviz.records.collectives import axes_words
+from shardviz.records.amounts import format_shape, plural
 from shardviz.view.document import (
     Beside,
     Block,
     Document,
     Figure,
+    Paragraph,
     Piece,
     axes,
     code,
-    device_ranges,
     document,
     mesh_axes,
     paragraph,
     section,
     shape,
-    table,
     words,
-    wrapped,
 )
 from shardviz.view.layouts import (
     all_axes,
@@ -63,12 +58,11 @@ from shardviz.view.picture import (
     Picture,
     Role,
     Shape,
-    group_along,
     picture,
     shifted,
     text_wide,
 )
-from shardviz.view.scene import Scene, Side, build_scene, coarsen, contents, copies_along, describe, notes
+from shardviz.view.scene import Scene, Side, build_scene, coarsen, copies_along, describe, notes
 from shardviz.view.show import Shown, ShownChange, ShownTree
 
 MOST = 1280.0
@@ -79,28 +73,21 @@ _BRIEF = 5  # letters of a cell that are kept where the room is given
 _SIDE = 90.0  # about how many pixels the heads beside the cells take then
 _MOST_KEYS = 4096  # devices of a mesh that can be picked one by one; in a larger one the first of each cell can be
 _BETWEEN, _GAP, _FOOT, _CARD = 70.0, 28.0, 38.0, 5.0  # pixels
-_OUTLINES = 5  # their layer
-_INSETS = 1.4, 3.4
-"""Pixels from a cell's edge to the outline of a picked device's own cell, and of those of its groups."""
 
 
-def shard_map(shown: Shown, device: int = -1, room: float | None = None) -> Picture:
-    """Which device holds which slice, untitled, with a picked device's groups outlined (its place in the mesh; below 0
-    for none). The finest picture within 1,280 pixels each way; its `coarser` gives those with fewer cells. With
-    so many pixels of `room` across the letters are larger: a cell of many devices names the first, its tip all."""
+def shard_map(shown: Shown, room: float | None = None) -> Picture:
+    """Which device holds which slice, untitled: the finest picture within 1,280 pixels each way; its `coarser` gives
+    those with fewer cells. With so many pixels of `room` across the letters are larger: a cell of many devices names
+    the first, its tip all."""
     fine = build_scene(shown.layout)
     pictures: dict[tuple[int, ...], Picture] = {}  # many limits give the same cells
 
     def coarser(*limits: int) -> Picture:
         few = coarsen(fine, *limits)
         if few.held.shape not in pictures:
-            pictures[few.held.shape] = replace(_drawn(few, device, room=room), coarser=coarser)
+            pictures[few.held.shape] = replace(_drawn(few, room), coarser=coarser)
         return pictures[few.held.shape]
 
-    if inside := contents(fine, shown.values):
-        first = replace(_drawn(fine, device, inside), coarser=coarser)
-        if max(first.width, first.height) <= MOST:
-            return first
     return coarser(*next((limits for limits in LIMITS if _fits(coarsen(fine, *limits), room)), LIMITS[-1]))
 
 
@@ -126,7 +113,7 @@ def _titled(drawn: Picture, shown: Shown) -> Picture:
 @picture.register
 def change_picture(shown: ShownChange, kind: str = "") -> Picture:
     """An array before and after a change of its sharding, side by side, with what moves in words."""
-    return _change(shown, *(shard_map(replace(each, values=None)) for _, each in shown.sides))
+    return _change(shown, *(shard_map(each) for _, each in shown.sides))
 
 
 def _change(shown: ShownChange, before: Picture, after: Picture) -> Picture:
@@ -225,73 +212,33 @@ def of_change(shown: ShownChange) -> Document:
     return Document(blocks=blocks, mesh=shown.before.layout.mesh)
 
 
-def company_blocks(cut: Layout, device: int, report: Report) -> tuple[Block, ...]:
-    """Who holds copies, and which groups a picked device is in; without one (below 0), along which axes there are
-    copies."""
+def held_words(cut: Layout, device: int) -> tuple[Paragraph, ...]:
+    """Along which axes there are copies, and what a picked device (its place in the mesh; below 0 for none) holds."""
     mesh, along = cut.mesh, copies_along(cut)
+    copies = paragraph(f"each slice has {cut.replicas} copies, along", axes(along), name="copies")
     if not 0 <= device < mesh.size:
-        copies = (words(f"each slice has {cut.replicas} copies, along"), axes(along))
-        hint = "Click a cell to outline its copies and the groups of its device."
-        along_words = (paragraph(*copies, name="copies"),) if along else ()
-        return (*along_words, paragraph(words(hint, quiet=True), name="company-hint"))
-    ids = mesh.ids()
-    company = table(
-        [(n, name, size) for n, (name, size) in enumerate(mesh.shape.items()) if size > 1],
-        ("along", lambda axis: axes((axis[1],))),
-        (
-            "its group",
-            lambda axis: f"{axis[2]} devices: {device_ranges(ids[group_along(mesh, device, axis[0])])}",
-        ),
-        ("holds", lambda axis: _shared(cut, axis[1] in along)),
-        (wrapped("a device sends in a step"), lambda axis: _moved(report, axis[1])),
-        folds="never",
-        noun="axis",
-        name="shard-company",
-    )
+        return (copies,) * bool(along)
     at = ", ".join(f"{name} {i}" for name, i in zip(mesh.names, mesh.coordinates()[device], strict=True))
-    who = (
-        words(f"device {int(ids[device])}", strong=True),
-        words(f"({at})", quiet=True),
-        words("holds"),
-        code(slice_text(cut, device)),
-    )
-    return (paragraph(*who, name="company-of"), *((company,) if company.rows else ()))
+    who = words(f"device {int(mesh.ids()[device])}", strong=True), words(f"({at})", quiet=True), words("holds")
+    return (*(copies,) * bool(along), paragraph(who, code(slice_text(cut, device)), name="device-of"))
 
 
-def _shared(cut: Layout, same: bool) -> Piece:
-    return words("copies of its slice" if same else "nothing" if cut.maximal else "other slices", strong=same)
-
-
-def _moved(report: Report, name: str) -> Piece:
-    """What a device sends to its group along an axis: `all-reduce 345 GB, all-gather 12 MB over data and model`."""
-    sums: dict[tuple[str, str], float] = {}
-    for each in report.collectives:
-        over = [axis_name(a) for a in each.axes or ()]
-        if name in over:
-            beside = "" if len(over) == 1 else f" over {axes_words(each.axes)}"
-            sums[each.kind, beside] = sums.get((each.kind, beside), 0.0) + each.assumed_sent_bytes
-    most = sorted(sums.items(), key=lambda item: -item[1])[:4]
-    text = ", ".join(f"{kind} {format_bytes(size)}{beside}" for (kind, beside), size in most)
-    return words(text or "nothing", quiet=not text)
-
-
-def _drawn(scene: Scene, device: int, inside: Sequence[Sequence[str]] = (), room: float | None = None) -> Picture:
-    """All panels of a scene, as nearly square as they fit, with the outlines of a picked device."""
+def _drawn(scene: Scene, room: float | None) -> Picture:
+    """All panels of a scene, as nearly square as they fit."""
     texts = list(scene.labels)
     if room is not None:  # `0…` in place of `0-3,8-11`
         texts = [text if len(text) <= _BRIEF else f"{re.split('[-, ]', text)[0]}…" for text in texts]
-    frame = _frame(scene, max(map(len, texts)), inside, room)
+    frame = _frame(scene, max(map(len, texts)), room)
     width, height, across = _arranged(scene, frame)
     step = (width + _GAP) / across, height / -(-len(scene.devices) // across)
     grids = [
         shifted(grid, n % across * step[0] + frame.left, n // across * step[1] + frame.top)
-        for n, grid in enumerate(_panels(scene, frame, texts, inside))
+        for n, grid in enumerate(_panels(scene, frame, texts))
     ]
-    outlines = _outlines(scene, grids, device) if 0 <= device < scene.mesh.size else ()  # type: ignore[arg-type]
     return Picture(
         width=width,
         height=height,
-        shapes=(*grids, *outlines),
+        shapes=tuple(grids),
         alt=describe(scene),
         axes=scene.mesh.names,
         notes=tuple(notes(scene)),
@@ -309,18 +256,18 @@ def _arranged(scene: Scene, frame: Grid) -> tuple[float, float, int]:
 
 def _fits(scene: Scene, room: float | None) -> bool:
     """Whether all panels are within the most pixels; mostly the first cell's label alone is too wide for that."""
-    size = lambda longest: max(_arranged(scene, _frame(scene, longest, room=room))[:2])  # noqa: E731
+    size = lambda longest: max(_arranged(scene, _frame(scene, longest, room))[:2])  # noqa: E731
     if room is not None:
         return size(_BRIEF) <= MOST
     first = scene.label(scene.devices[0, 0, 0].tolist())
     return size(len(first)) <= MOST and size(max(map(len, scene.labels))) <= MOST
 
 
-def _frame(scene: Scene, longest: int, inside: Sequence[Sequence[str]] = (), room: float | None = None) -> Grid:
+def _frame(scene: Scene, longest: int, room: float | None) -> Grid:
     """What all panels of a scene have in common, with labels of so many letters; where they stand is that of the
     first."""
     cut = scene.layout
-    cards, size, wide, high = _cell(scene, longest, inside, room)
+    cards, size, wide, high = _cell(scene, longest, room)
     apart = cut.partial_sums * cut.manual_ways > 1
     return Grid(
         texts=(),
@@ -343,15 +290,13 @@ def _frame(scene: Scene, longest: int, inside: Sequence[Sequence[str]] = (), roo
     )
 
 
-def _panels(scene: Scene, frame: Grid, texts: list[str], inside: Sequence[Sequence[str]]) -> Iterator[Grid]:
+def _panels(scene: Scene, frame: Grid, texts: list[str]) -> Iterator[Grid]:
     """The panels of a scene, each with its first cell at 0, 0."""
     mesh, (panels, rows, columns, many) = scene.mesh, scene.devices.shape
     places = np.zeros(int(mesh.ids().max()) + 1, int)
     places[mesh.ids()] = np.arange(mesh.size)
     held = places[scene.held].reshape(scene.cells, -1)
     keys = list(map(tuple, (held if mesh.size <= _MOST_KEYS else held[:, :1]).tolist()))
-    for n, lines in enumerate(inside):
-        texts[n] = "\n".join((texts[n], *lines))
     who = [f"device{'s' * (many > 1)} {label}" for label in scene.labels]
     if many == 1 and mesh.names:
         along = [[f"{name} {i}" for i in range(size)] for name, size in zip(mesh.names, mesh.sizes, strict=True)]
@@ -375,16 +320,13 @@ def _panels(scene: Scene, frame: Grid, texts: list[str], inside: Sequence[Sequen
         )
 
 
-def _cell(
-    scene: Scene, longest: int, inside: Sequence[Sequence[str]], room: float | None
-) -> tuple[tuple[Role, ...], float, float, float]:
+def _cell(scene: Scene, longest: int, room: float | None) -> tuple[tuple[Role, ...], float, float, float]:
     """The cards behind each cell, the size of its letters, and its width and height."""
     cut, (panels, rows, columns) = scene.layout, scene.devices.shape[:3]
     behind = (min(cut.replicas, 3) - 1) * scene.stacked
     along: list[Role] = [scene.mesh.names.index(name) for name in copies_along(cut)] or ["tile"]
     cards = tuple(along[n % len(along)] for n in range(behind))
-    longest = max(longest, *(len(line) for lines in inside for line in lines)) if inside else longest
-    least = (longest + 1.2) * _LETTER, 1.5 * (1 + max(map(len, inside), default=0))
+    least = (longest + 1.2) * _LETTER, 1.5
     spare = _CARD * (behind + 1) if behind else 0.0
     big = min(340.0 if panels == 1 else 190.0, math.inf if room is None else room - _SIDE)
     letters = _LEAST if room is None else LETTERS
@@ -424,20 +366,3 @@ def _named(side: Side) -> str:
 def _past(side: Side) -> tuple[float, ...]:
     """The share of each cell along a side that is padding."""
     return tuple(side.padding(k) / (side.shard * side.merged) for k in range(side.cells)) if side.padded else ()
-
-
-def _outlines(scene: Scene, grids: Sequence[Grid], device: int) -> Iterator[Lines]:
-    """The cell of a device, and those of its group along each axis; copies, all in its own cell, are outlined in it."""
-    mesh = scene.mesh
-    groups = [(n, group_along(mesh, device, n)) for n in range(len(mesh.names)) if mesh.sizes[n] > 1]
-    own = np.asarray((scene.devices == mesh.ids()[device]).any(axis=-1))
-    for axis, places in ((None, [device]), *groups):
-        wanted = np.asarray(np.isin(scene.devices, mesh.ids()[places]).any(axis=-1))
-        if axis is not None and (wanted & ~own).any():  # its own cell is outlined already
-            wanted &= ~own
-        look = {"stroke": "ink", "width": 2.6} if axis is None else {"stroke": axis, "width": 2.2, "dash": axis}
-        name = "" if axis is None else mesh.names[axis]
-        for grid, cells in zip(grids, wanted, strict=True):
-            boxes = tuple(grid.box(r, c, _INSETS[axis is not None]) for r, c in np.argwhere(cells).tolist())
-            if boxes:
-                yield Lines(lines=boxes, closed=True, name=name, layer=_OUTLINES, **look)  # type: ignore[arg-type]

@@ -17,7 +17,6 @@ columns: dimension 1, 6, not sharded
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -35,9 +34,6 @@ from shardviz.program.resharding import moves_between
 from shardviz.records import Value
 from shardviz.records.amounts import format_bytes
 from shardviz.visible import Visible, paint
-
-MOST_VALUES = 256
-"""Elements; the values of larger arrays are not fetched."""
 
 
 class Drawn(Visible):
@@ -58,13 +54,11 @@ class Shown(Drawn):
         layout: where every slice lies.
         title: the array's name; may be empty.
         dtype: the element type, or None where it is not known.
-        values: the array's elements, or None where they are many or not within reach.
     """
 
     layout: Layout
     title: str = ""
     dtype: str | None = None
-    values: np.ndarray | None = None
 
     @property
     def size(self) -> str:
@@ -239,7 +233,7 @@ def _one(array: Any, spec: Any, mesh: Any, after: Any, dtype: Any) -> Shown | Sh
     if where is None and not isinstance(asked, Sharding):
         where = shown.layout.mesh
     then = replace(read_one(shown.layout.shape, asked, where), title=shown.title, dtype=shown.dtype)
-    return ShownChange(replace(shown, values=None), then)
+    return ShownChange(shown, then)
 
 
 def _flatten(tree: Any, spec: Any) -> tuple[list[str], list[Any], list[Any]]:
@@ -297,7 +291,7 @@ def read_one(array_or_shape: Any, spec: Any = None, mesh: Any = None, *, name: s
         if sharding.open and all(sharding.open) and not decided and sharding.mesh.size > 1:
             raise Undecided(what, _ALL_OPEN)
     cut = layout(shape, sharding, mesh)
-    return Shown(cut, title, dtype, _values(array_or_shape))
+    return Shown(cut, title, dtype)
 
 
 def _says_sharding(thing: Any) -> bool:
@@ -372,19 +366,6 @@ def _of_a_type(sharding: Any) -> tuple[Any, Any, str, str]:
         return sharding.spec, mesh, "", ""
     record = read_sharding(sharding.spec, mesh)
     return replace(record, open=(True,) * len(record.tiles)), None, "", ""
-
-
-def _values(array: Any) -> np.ndarray | None:
-    """The elements of a small array all of whose shards this process can reach; None for every other thing."""
-    if not hasattr(array, "sharding"):  # a traced value has no elements yet, and a NumPy array's are no shards
-        return None
-    if not getattr(array, "is_fully_addressable", False) or math.prod(array.shape) > MOST_VALUES:
-        return None
-    if array.is_deleted() or not isinstance(array.dtype, np.dtype):  # donated; or random keys, which have no numbers
-        return None
-    if getattr(getattr(array.sharding, "spec", None), "unreduced", None):
-        return None  # the devices hold partial sums: there are no elements yet
-    return np.asarray(array)
 
 
 _THE_COMPILER = (

@@ -4,8 +4,9 @@ number is from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from shardviz.costs import CollectiveTime, time_of
 from shardviz.costs.step_cost import Needs, StepCost
@@ -39,7 +40,6 @@ from shardviz.view.document import (
     nbytes,
     notes,
     right,
-    row,
     seconds,
     section,
     table,
@@ -135,17 +135,31 @@ def level_words(cost: StepCost) -> str:
     return level + ("" if cost.exact else "; rings without the factor (N-1)/N")
 
 
-def step_section(cost: StepCost, bounds: bool = False) -> Section:
-    """The times as bars with their arithmetic, and how well the machine is used; with `bounds` the shortest and longest
-    time."""
-    sentences = (seconds_words, phases_words, moved_phases_words, busy_words, mfu_words, tokens_words, as_run_words)
-    tables = (times_table(cost), *((bounds_table(cost),) if bounds else ()))
-    return section("Step", *tables, *notes(*(say(cost) for say in sentences)), lead=headline(cost), name="step")
+def step_section(cost: StepCost) -> Section:
+    """The times as bars with their arithmetic, and how well the machine is used."""
+    return section("Step", times_table(cost), *notes(*_facts(cost)), lead=headline(cost), name="step")
+
+
+def _facts(cost: StepCost) -> Iterator[str]:
+    """What the seconds rest on, FLOPs and traffic by phase, what of the peak is used, and whose the collectives are."""
+    counted, step = cost.report.cost, cost.step
+    yield seconds_words(cost)
+    if counted is not None and (phases := phase_words(counted)):
+        yield f"FLOPs: {phases}"
+    if counted is not None and cost.hbm_exact and counted.hbm_bytes == cost.hbm_bytes:
+        yield f"HBM traffic: {traffic_words(counted)}"
+    if cost.busy is not None:
+        yield f"peak FLOPs in use: {cost.busy:.1%} (all matrix products, recomputed ones too)"
+    yield from (mfu_words(cost), tokens_words(cost))
+    if cost.as_run:
+        seconds = cost.partitioned_seconds
+        before = f": {format_seconds(step.communication)}; as partitioned {format_seconds(seconds)}"
+        yield "collectives are those of the final HLO" + ("" if seconds is None else before)
 
 
 def times_table(cost: StepCost) -> Table:
     """Compute, HBM traffic and communication, then each of its sets of mesh axes; the arithmetic beside each."""
-    step, moved, counted = cost.step, cost.by("axes"), cost.flops is not None
+    step, over = cost.step, cost.by("axes")
     longest = max(step.compute, step.memory, step.communication) or 1.0
 
     def formulas(moved: CollectiveTotal) -> tuple[Block, ...]:
@@ -154,63 +168,40 @@ def times_table(cost: StepCost) -> Table:
         more = f"and {len(alike) - _MOST_FORMULAS} more" if len(alike) > _MOST_FORMULAS else ""
         return notes(*map(run_formula, alike[:_MOST_FORMULAS]), more)
 
-    least = cost.report.cost.at_least if cost.report.cost else ""
-    computed = least + " + ".join(s.formula for s in step.computing) if counted else f"not known at level {cost.level}"
-    read = f"{hbm_word(cost)}{step.moving.formula}: {cost.hbm_formula}"
+    moved = {m.label: Part(share=m.seconds / longest, axes=m.axes, tip=m.label) for m in over}
+    compute, memory = (Part(share=amount / longest, role="work") for amount in (step.compute, step.memory))
+    computed, took = f"not known at level {cost.level}", None
+    if cost.flops is not None:
+        least = cost.report.cost.at_least if cost.report.cost else ""
+        computed, took = least + " + ".join(s.formula for s in step.computing), step.compute
+    about = "" if cost.hbm_exact else "at least " if cost.timed is None else "about "
     many = f"{plural(len(cost.collectives), 'collective')}, {plural(cost.total.runs, 'run')}"
-    over = [Part(share=m.seconds / longest, axes=m.axes, tip=m.label) for m in moved]
-    work = [[Part(share=amount / longest, role="work")] for amount in (step.compute, step.memory)]
-    times = (
-        ("compute", step.compute if counted else None, work[0], computed),
-        ("HBM traffic", step.memory, work[1], read),
-        ("communication", step.communication, over, many if cost.collectives else "no collectives"),
+    whole = (
+        ("compute", took, [compute], computed),
+        ("HBM traffic", step.memory, [memory], f"{about}{step.moving.formula}: {cost.hbm_formula}"),
+        ("communication", step.communication, moved.values(), many if cost.collectives else "no collectives"),
     )
-    rows = [row(words(name, strong=True), seconds(t, strong=True), bar(parts), how) for name, t, parts, how in times]
-    rows += [
-        row(
-            (words("over", quiet=True), axes(m.axes)),
-            seconds(m.seconds),
-            bar([Part(share=m.seconds / longest, axes=m.axes)]),
-            moved_words(m),
-            detail=formulas(m),
-        )
-        for m in moved
+    rows: list[tuple[Any, ...]] = [
+        (words(name, strong=True), seconds(t, strong=True), *rest, ()) for name, t, *rest in whole
     ]
-    heads = (Column(""), right("in a step"), Column(""), wrapped("how"))
-    return Table(columns=heads, rows=tuple(rows), folds="always", name="step-times")
+    for m in over:
+        part, name = replace(moved[m.label], tip=""), (words("over", quiet=True), axes(m.axes))
+        rows.append((name, seconds(m.seconds), [part], moved_words(m), formulas(m)))
+    return _bars(rows, right("in a step"), wrapped("how"), folds="always", name="step-times")
 
 
-def hbm_word(cost: StepCost) -> str:
-    """What stands before the HBM traffic: nothing where it was counted, `about ` of an estimate, `at least ` of a lower
-    bound."""
-    return "" if cost.hbm_exact else "at least " if cost.timed is None else "about "
-
-
-def bounds_table(cost: StepCost) -> Table:
-    """The step, and its time if all overlapped or no communication did, with their parts."""
-    most = max(cost.upper or cost.step.upper, cost.lower, cost.step.seconds) or 1.0
-    longer, name = max((cost.step.compute, "compute"), (cost.step.memory, "HBM traffic"))
-    room = lambda seconds: [Part(share=seconds / most, role="room")]  # noqa: E731
-    moved = [Part(share=m.seconds / most, axes=m.axes, tip=m.label) for m in cost.by("axes")]
-    upper = format_seconds(cost.step.upper if cost.upper is None else cost.upper)
-    whole = words("no overlap", tip="no communication overlaps with work on the chip")
-    bounds = (
-        (words("full overlap"), format_seconds(cost.lower), room(cost.lower)),
-        (words("predicted", strong=True), step_words(cost), room(cost.step.seconds)),
-        (
-            whole,
-            ("at least " if cost.upper is None else "") + upper,
-            [Part(share=longer / most, role="work", tip=name), *moved],
-        ),
+def _bars(rows: Iterable[tuple[Any, ...]], amount: Column, how: Column | None = None, **more: Any) -> Table:
+    """A row for each: what there is, how much, the parts of its bar; where asked for, how that is known, and what
+    stands below."""
+    return table(
+        rows,
+        ("", lambda row: row[0]),
+        (amount, lambda row: row[1]),
+        ("", lambda row: bar(row[2])),
+        None if how is None else (how, lambda row: row[3]),
+        detail=lambda row: row[4] if how is not None else (),
+        **more,
     )
-    amounts = [(what, words(amount, strong=True), parts) for what, amount, parts in bounds]
-    return _bars(amounts, "in a step", name="step-bounds")
-
-
-def _bars(rows: Iterable[tuple[Piece, Piece, Sequence[Part]]], head: str = "", *, name: str) -> Table:
-    """Rows of what there is, how much, and as a bar."""
-    what, amount, bars = (lambda each: each[0]), (lambda each: each[1]), (lambda each: bar(each[2]))
-    return table(rows, ("", what), (right(head), amount), ("", bars), name=name)
 
 
 _MOST_FORMULAS = 4
@@ -228,27 +219,6 @@ def moved_words(moved: CollectiveTotal) -> str:
     if moved.untimed:
         text += f"; without {moved.untimed} of unknown time"
     return ("at most " if moved.at_most else "") + text
-
-
-def phases_words(cost: StepCost) -> str:
-    """FLOPs by phase, the optimizer's (`update`) apart; empty where the report does not tell."""
-    phases = "" if cost.report.cost is None else phase_words(cost.report.cost)
-    return f"FLOPs: {phases}" if phases else ""
-
-
-def moved_phases_words(cost: StepCost) -> str:
-    """HBM traffic by phase, where it was counted for this machine; else empty."""
-    counted = cost.report.cost
-    if counted is None or not cost.hbm_exact or counted.hbm_bytes != cost.hbm_bytes:
-        return ""
-    return f"HBM traffic: {traffic_words(counted)}"
-
-
-def busy_words(cost: StepCost) -> str:
-    """How much of the peak the matrix products are."""
-    if cost.busy is None:
-        return ""
-    return f"peak FLOPs in use: {cost.busy:.1%} (all matrix products, recomputed ones too)"
 
 
 def mfu_words(cost: StepCost) -> str:
@@ -271,17 +241,6 @@ def tokens_words(cost: StepCost) -> str:
         f"{cost.tokens_are}: {format_number(rate)}/s; a chip {format_number(each)}/s; "
         f"{cost.step.tokens:,.0f} in a step ({cost.tokens_from})"
     )
-
-
-def as_run_words(cost: StepCost) -> str:
-    """That the collectives are those of the final HLO, and the time of the partitioner's."""
-    if not cost.as_run:
-        return ""
-    text = "collectives are those of the final HLO"
-    if cost.partitioned_seconds is None:
-        return text
-    partitioned = format_seconds(cost.partitioned_seconds)
-    return f"{text}: {format_seconds(cost.step.communication)}; as partitioned {partitioned}"
 
 
 PARTS = {
@@ -342,7 +301,7 @@ def parts_table(parts: Mapping[str, float], usable: float | None, whole: str = "
         left, room = usable - total, lambda size: [Part(share=size / longest, role="room")]
         rows.append((words("to spare" if left >= 0 else "too much"), nbytes(abs(left)), room(abs(left))))
         rows.append((words("usable", strong=True), nbytes(usable, strong=True), room(usable)))
-    return _bars(rows, name="memory-parts")
+    return _bars(rows, right(), name="memory-parts")
 
 
 def run_words(alike: CollectiveTotal) -> str:

@@ -5,9 +5,10 @@ Where a loop's trips are alike, the lanes have one of them, as wide as all: what
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -204,14 +205,7 @@ def _critical(timeline: Timeline) -> Iterator[Section]:
     yield section("What would make the step shorter", saved, lead=lead)
 
 
-_WIDE, _HIGH, _STEP, _TOP = 820.0, 16.0, 22.0, 4.0
-_BAND = 14.0  # pixels of a row of loops
-_HELD = 64.0  # pixels of the memory's curve
-_NEAR = 4.0  # times its peak up to which a device's memory is drawn on its scale
-_LEAST = 0.4  # pixels of the shortest event that is drawn on its own
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Loop:
     """Trips of a loop that are alike, drawn as one (the others are `event`): begin and end of all, in seconds of the
     stretched step, and in how many such loops it lies."""
@@ -266,132 +260,166 @@ class Stretch:
         return list(zip(begins, ends, strict=True))
 
 
-def lanes_of(timeline: Timeline) -> tuple[str, ...]:
-    """The lanes that are drawn: each with something to do, and waits."""
-    waits = any(event.lane == WAITS for event in timeline.events)
-    return (*(lane.name for lane in timeline.lanes), *((WAITS,) if waits else ()))
+_WIDE, _HIGH, _STEP, _TOP = 800.0, 16.0, 22.0, 4.0
+_BAND = 14.0  # pixels of a row of loops
+_HELD = 64.0  # pixels of the memory
+_NEAR = 4.0  # times its peak up to which a device's memory is drawn on its scale
+_LEAST = 0.4  # pixels of the shortest thing that is drawn on its own
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something on a row of the picture: begin and end in seconds of the stretched step, how it looks, its tip, a few
+    words that stand in it where there is room, the line that it selects, and its share of the row's height."""
+
+    begin: float
+    end: float
+    look: LegendKey
+    tip: str
+    text: str = ""
+    line: str = ""
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """Seconds of the step → pixels across, of the seconds that are in sight."""
+
+    left: float
+    begin: float
+    end: float
+
+    def __call__(self, at: float) -> float:
+        wide = _WIDE * (at - self.begin) / (self.end - self.begin) if self.end > self.begin else 0.0
+        return self.left + min(max(wide, 0.0), _WIDE)
+
+    def rects(self, items: Iterable[Item], y: float, high: float, **more: Any) -> Iterator[Rects]:
+        """What of a row is in sight, by look; what is too short to be seen is drawn together."""
+        looks: dict[LegendKey, list[tuple[float, float, Item]]] = {}
+        for item in items:
+            x, end = self(item.begin), self(item.end)
+            boxes = looks.setdefault(item.look, [])
+            if boxes and x - boxes[-1][1] < _LEAST and max(end - x, boxes[-1][1] - boxes[-1][0]) < _LEAST:
+                before, _, first = boxes[-1]
+                boxes[-1] = before, end, max(first, item, key=lambda item: item.share)
+            elif end - x > _LEAST / 8:
+                boxes.append((x, end, item))
+        for look, boxes in looks.items():
+            if boxes:
+                yield Rects(
+                    x=tuple(x for x, _, _ in boxes),
+                    y=tuple(y + high * (1 - item.share) for _, _, item in boxes),
+                    wide=tuple(max(end - x, _LEAST) for x, end, _ in boxes),
+                    high=tuple(high * item.share for _, _, item in boxes),
+                    labels=tuple(item.text if text_wide(item.text) + 6 < end - x else "" for x, end, item in boxes),
+                    fill=look.fill,
+                    hatch=look.hatch,
+                    tip="{}",
+                    told=tuple((item.tip,) for _, _, item in boxes),
+                    selects=tuple(("line", item.line) if item.line else None for _, _, item in boxes),
+                    **more,
+                )
+
+    def scale(self, y: float) -> Iterator[Shape]:
+        """The time below, at round steps."""
+        if (long := self.end - self.begin) <= 0:
+            return
+        power = 10.0 ** math.floor(math.log10(long / 4))
+        step = max(times * power for times in (1, 2, 5) if times * power <= long / 4)
+        first, last = math.ceil(self.begin / step * (1 - 1e-9)), math.floor(self.end / step * (1 + 1e-9))
+        times = [n * step for n in range(first, last + 1)]
+        yield Lines(lines=tuple(((self(t), y), (self(t), y + 4)) for t in times), stroke="quiet")
+        at, texts = tuple((self(t), y + 11) for t in times), tuple(map(format_seconds, times))
+        yield Labels(at=at, texts=texts, align="middle", size="small", ink="quiet")
 
 
 @picture.register
-def timeline_picture(timeline: Timeline, kind: str = "") -> Picture:
-    """The lanes, one below the other, with what takes place on each."""
-    stretch, lanes = Stretch(timeline), lanes_of(timeline)
-    left = max(map(text_wide, lanes), default=0.0) + 10
-    rate = _WIDE / timeline.seconds if timeline.seconds else 0.0
-    top = _TOP + _BAND * max((loop.depth + 1 for loop in stretch.loops), default=0)
-    high = top + _STEP * len(lanes)
-    shapes: list[Shape] = [Rects(x=(left,), y=(top,), wide=_WIDE, high=_STEP * len(lanes), fill="tile")]
-    middles = [top + _STEP * (n + 0.5) for n in range(len(lanes))]
-    shapes.append(Labels(at=tuple((left - 8, y) for y in middles), texts=lanes, align="end"))
-    for name, y in zip(lanes, middles, strict=True):
-        shapes += _lane(timeline, name, left, y - _HIGH / 2, rate, stretch)
+def timeline_picture(
+    timeline: Timeline, kind: str = "", *, span: tuple[float, float] | None = None, top: float = 0.0
+) -> Picture:
+    """The lanes, one below the other, with what takes place on each, and the memory that is held; of the seconds `span`
+    only, where that is given, and memory on a scale up to so many bytes (`top`)."""
+    stretch, memory = Stretch(timeline), timeline.memory
+    waits = any(event.lane == WAITS for event in timeline.events)
+    lanes = (*(lane.name for lane in timeline.lanes), *(WAITS,) * waits)
+    ruler = Ruler(max(map(text_wide, (*lanes, "memory"))) + 10, *(span or (0.0, timeline.seconds)))
+    left = ruler.left
+    y = _TOP + _BAND * max((loop.depth + 1 for loop in stretch.loops), default=0)
+    high = y + _STEP * len(lanes)
+    shapes: list[Shape] = [Rects(x=(left,), y=(y,), wide=_WIDE, high=_STEP * len(lanes), fill="tile")]
     for loop in stretch.loops:
-        shapes += _loop(loop, left, rate, high)
-    if timeline.memory is not None and rate:
-        shapes += _held(timeline, timeline.memory, left, rate, high + 6, stretch)
+        item, top_of = Item(loop.begin, loop.end, _LOOP, loop.words, f"× {loop.trips:,}"), _TOP + _BAND * loop.depth
+        shapes += ruler.rects([item], top_of + 1, _BAND - 3, layer=2)
+        ends = tuple(((x, top_of + 1), (x, high)) for x in (ruler(loop.begin), ruler(loop.end)))
+        shapes += [Lines(lines=ends, stroke="line", dash=2, layer=2)] * (not loop.depth)
+    for name in lanes:
+        events = [event for event in timeline.events if event.lane == name]
+        items = (_item(timeline, *each) for each in zip(events, stretch.places(events), strict=True))
+        shapes += ruler.rects(items, y + (_STEP - _HIGH) / 2, _HIGH, layer=1, strength=0.5 if name == WAITS else 1.0)
+        y += _STEP
+    middles = tuple((left - 8, high - _STEP * (len(lanes) - n - 0.5)) for n in range(len(lanes)))
+    shapes.append(Labels(at=middles, texts=lanes, align="end"))
+    if memory is not None and timeline.seconds:
+        shapes += _held(timeline, memory, ruler, high + 6, stretch, top or memory_top(memory))
         high += _HELD + 10
-    shapes += _scale(timeline.seconds, left, rate, high)
     total = format_seconds(timeline.seconds)
     spent = "; ".join(f"{lane.name} busy {format_seconds(lane.busy)}" for lane in timeline.lanes)
-    held = "" if timeline.memory is None else f"; memory in use {memory_words(timeline.memory)}"
+    held = "" if memory is None else f"; memory in use {memory_words(memory)}"
     return Picture(
         width=left + _WIDE + 24,
         height=high + 20,
-        shapes=tuple(shapes),
+        shapes=(*shapes, *ruler.scale(high)),
         title=f"{timeline.program} on {timeline.target}: {total} a step",
         alt=f"Lanes of a step of {total}: {spent}{held}.",
         axes=timeline.mesh.names,
-        keys=looks_of(timeline),
+        keys=tuple(sorted({look_of(timeline, e) for e in timeline.events if e.lane != FOLDED}, key=lambda k: k.text)),
         notes=(f"based on {timeline.rests_on}", "waits are paler", *(STRETCHED,) * bool(stretch.loops)),
     )
 
 
 STRETCHED = "identical iterations of a loop are drawn as one block, as wide as all of them"
+_LOOP, _MEMORY = LegendKey(text="loop", fill="shade"), LegendKey(text="memory", fill="muted")
 
 
-def _loop(loop: Loop, left: float, rate: float, bottom: float) -> Iterator[Shape]:
-    """A bar above the lanes as long as the loop, with how many trips it stands for, and the loop's begin and end."""
-    x, end, y = left + loop.begin * rate, left + loop.end * rate, _TOP + _BAND * loop.depth
-    text = f"× {loop.trips:,}"
-    told = ((loop.words,),)
-    wide = max(end - x, _LEAST)
-    yield Rects(x=(x,), y=(y + 1,), wide=wide, high=_BAND - 3, fill="shade", tip="{}", told=told, layer=2)
-    if end - x > text_wide(text):
-        look: dict[str, Any] = {"align": "middle", "size": "small", "ink": "quiet", "layer": 2}
-        yield Labels(at=(((x + end) / 2, y + _BAND / 2),), texts=(text,), **look)
-    if not loop.depth:
-        yield Lines(lines=tuple(((at, y + 1), (at, bottom)) for at in (x, end)), stroke="line", dash=2, layer=2)
+def _item(timeline: Timeline, event: Event, place: tuple[float, float]) -> Item:
+    """An event: how long it takes and how often, what it is, what bounds it, and where it is from."""
+    over = f" over {axes_words(event.axes)}" if event.axes else ""
+    text = f"{'waits for ' if event.lane == WAITS else ''}{event.what}{over}"
+    times = f" x {event.trips:,}" if event.trips > 1 else ""
+    tip = f"{format_seconds(event.seconds)}{times}: {text}, bound by {event.bound}, {event.phase}"
+    if event.source is None:
+        return Item(*place, look_of(timeline, event), f"{tip} ({event.name})", text)
+    at = event.source.short
+    tip += f", {at} {event.source.text_in(timeline.source)} ({event.name})"
+    return Item(*place, look_of(timeline, event), tip, at if event.lane == COMPUTE else text, at)
 
 
 def memory_top(*memories: HeldMemory) -> float:
     """The bytes at the top of the memory's scale: what a device has, unless that is far above the peak."""
-    most = max(each.peak for each in memories)
+    most = max((each.peak for each in memories), default=0.0)
     usable = max((each.usable or 0.0 for each in memories), default=0.0)
     return max(most, usable if usable <= _NEAR * most else 0.0) or 1.0
 
 
 def _held(
-    timeline: Timeline, memory: HeldMemory, left: float, rate: float, y: float, stretch: Stretch
+    timeline: Timeline, memory: HeldMemory, ruler: Ruler, y: float, stretch: Stretch, top: float
 ) -> Iterator[Shape]:
-    """The memory in use as a filled curve over the same time, and a line at what a device has."""
-    top, bottom = memory_top(memory), y + _HELD
-    high = {size: bottom - size / top * (_HELD - 12) for size in (*memory.bytes, memory.usable or 0.0)}
-    points, before = [(left, bottom)], bottom
-    for begin, size in zip(stretch(memory.begins), memory.bytes, strict=True):
-        points += ((left + begin * rate, before), (left + begin * rate, before := high[size]))
-    points += ((left + timeline.seconds * rate, before), (left + timeline.seconds * rate, bottom))
-    tip = f"memory in use: {memory_words(memory)}, {memory.rests_on}"
-    yield Lines(lines=(tuple(points),), stroke="muted", fill="muted", closed=True, strength=0.6, tip=tip)
-    yield Labels(at=((left - 8, bottom - _HELD / 2 + 6),), texts=("memory",), align="end")
-    (at,) = stretch([memory.peak_begin])
-    place = min(max(left + at * rate, left + 40), left + _WIDE - 40)
-    at, text = (place, high[memory.peak] - 6), format_bytes(memory.peak)
-    yield Labels(at=(at,), texts=(text,), align="middle", size="small", halo=True)
+    """The memory in use over the same time, and a line at what a device has."""
+    low, right = y + _HELD, ruler.left + _WIDE
+    level = lambda size: low - size / top * (_HELD - 12)  # noqa: E731
+    begins = [*stretch(memory.begins), timeline.seconds]
+    steps = zip(itertools.pairwise(begins), memory.bytes, strict=True)
+    items = (Item(*ends, _MEMORY, f"memory: {format_bytes(n)} held", share=n / top) for ends, n in steps)
+    yield from ruler.rects(items, y + 12, _HELD - 12, layer=1, strength=0.6)
+    yield Labels(at=((ruler.left - 8, low - _HELD / 2 + 6),), texts=("memory",), align="end")
+    at = min(max(ruler(stretch([memory.peak_begin])[0]), ruler.left + 40), right - 40)
+    look: dict[str, Any] = {"size": "small", "halo": True, "layer": 2}
+    yield Labels(at=((at, level(memory.peak) - 6),), texts=(format_bytes(memory.peak),), align="middle", **look)
     if memory.usable is not None and memory.usable <= top:
-        level = high[memory.usable]
-        yield Lines(lines=(((left, level), (left + _WIDE, level)),), stroke="quiet", dash=1, tip="usable memory")
+        line = (ruler.left, level(memory.usable)), (right, level(memory.usable))
+        yield Lines(lines=(line,), stroke="quiet", dash=1, tip="usable memory", layer=2)
         has = f"{format_bytes(memory.usable)} usable"
-        yield Labels(at=((left + _WIDE, level - 6),), texts=(has,), align="end", size="small", ink="quiet", halo=True)
-
-
-def _scale(total: float, left: float, rate: float, y: float) -> Iterator[Shape]:
-    """The time below the lanes, at round steps."""
-    if not rate:
-        return
-    power = 10.0 ** math.floor(math.log10(total / 4))
-    step = max(times * power for times in (1, 2, 5) if times * power <= total / 4)
-    times = [n * step for n in range(math.floor(total / step * (1 + 1e-9)) + 1)]
-    yield Lines(lines=tuple(((left + t * rate, y), (left + t * rate, y + 4)) for t in times), stroke="quiet")
-    at = tuple((left + t * rate, y + 11) for t in times)
-    yield Labels(at=at, texts=tuple(map(format_seconds, times)), align="middle", size="small", ink="quiet")
-
-
-def _lane(timeline: Timeline, name: str, left: float, y: float, rate: float, stretch: Stretch) -> Iterator[Rects]:
-    """What takes place on a lane; what is too short to be seen is drawn together."""
-    looks: dict[LegendKey, list[tuple[float, float, str]]] = {}
-    events = [event for event in timeline.events if event.lane == name]
-    for event, (begin, end) in zip(events, stretch.places(events), strict=True):
-        begin, end = begin * rate, end * rate
-        boxes = looks.setdefault(look_of(timeline, event), [])
-        if boxes and begin - boxes[-1][0] - boxes[-1][1] < _LEAST and max(end - begin, boxes[-1][1]) < _LEAST:
-            x, _, tip = boxes[-1]
-            boxes[-1] = (x, end - x, tip)
-        elif end - begin > _LEAST / 8:
-            boxes.append((begin, end - begin, f"{event_time(event)}: {event_about(timeline, event)}"))
-    for look, boxes in looks.items():
-        if boxes:
-            yield Rects(
-                x=tuple(left + x for x, _, _ in boxes),
-                y=(y,) * len(boxes),
-                wide=tuple(max(wide, _LEAST) for _, wide, _ in boxes),
-                high=_HIGH,
-                fill=look.fill,
-                hatch=look.hatch,
-                strength=0.5 if name == WAITS else 1.0,
-                tip="{}",
-                told=tuple((tip,) for _, _, tip in boxes),
-                layer=1,
-            )
+        yield Labels(at=((right, line[1][1] - 6),), texts=(has,), align="end", ink="quiet", **look)
 
 
 def look_of(timeline: Timeline, event: Event) -> LegendKey:
@@ -410,21 +438,18 @@ _BOUNDS = {
 }
 
 
-def looks_of(*timelines: Timeline) -> tuple[LegendKey, ...]:
-    """How the events of timelines look, by name."""
-    looks = {look_of(each, event) for each in timelines for event in each.events if event.lane != FOLDED}
-    return tuple(sorted(looks, key=lambda look: look.text))
-
-
-def event_time(event: Event) -> str:
-    """How long an event takes, and how often."""
-    times = f" x {event.trips:,}" if event.trips > 1 else ""
-    return f"{format_seconds(event.seconds)}{times}"
-
-
-def event_about(timeline: Timeline, event: Event) -> str:
-    """What an event is, what bounds it, and where it is from."""
-    where = f", {event.source.short} {event.source.text_in(timeline.source)}" if event.source is not None else ""
-    over = f" over {axes_words(event.axes)}" if event.axes else ""
-    waits = "waits for " if event.lane == WAITS else ""
-    return f"{waits}{event.what}{over}, bound by {event.bound}, {event.phase}{where}"
+def timeline_pane(timelines: Mapping[str, Timeline], span: Sequence[float], lacks: str = "") -> Document:
+    """The first step, and by name the one that it is compared with, on one scale of seconds and bytes: the part of the
+    longer one between two shares of it, 0 to 1. `lacks`: why there is no other."""
+    own, longest = next(iter(timelines.values())), max(each.seconds for each in timelines.values())
+    top = memory_top(*(each.memory for each in timelines.values() if each.memory is not None))
+    begin, end = (share * longest for share in span)
+    figures = [
+        Figure(
+            of=timeline_picture(each, span=(begin, end), top=top),
+            caption=f"{name}: {format_seconds(each.seconds)} a step",
+            name=f"timeline-{n}",
+        )
+        for n, (name, each) in enumerate(timelines.items())
+    ]
+    return Document.of(figures, notes(lacks), timeline_tables(own), mesh=own.mesh)

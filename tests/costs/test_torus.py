@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardviz.costs import Machine
-from shardviz.costs.routes import link_load, torus_links, way
+from shardviz.costs.routes import link_load, torus_links
 from tests.costs.machines import TARGETS
 
 TPUS = [target for target in TARGETS if target.startswith("tpu")]
@@ -49,12 +48,10 @@ def test_gpus_have_no_torus():
 
 @settings(max_examples=100)
 @given(st.sampled_from(TPUS), st.data())
-def test_a_message_passes_neighbours_and_no_more_links_than_it_must(target: str, data: st.DataObject):
+def test_a_message_passes_no_more_links_than_it_must(target: str, data: st.DataObject):
     machine = Machine.of(target)
     count = machine.size // machine.num_slices
     one, other = (data.draw(st.integers(0, count - 1)) for _ in range(2))
     ends = [tuple(machine.coords()[d, :3].tolist()) for d in (one, other)]
-    chips = way(machine, *ends)
-    assert (chips[0], chips[-1]) == tuple(ends)
-    assert all(sum(apart(machine, a, b)) == 1 for a, b in itertools.pairwise(chips))
-    assert len(chips) - 1 == link_load(machine, np.array([one]), np.array([other]))[1] == sum(apart(machine, *ends))
+    steps = sum(apart(machine, *ends))
+    assert link_load(machine, np.array([one]), np.array([other]))[1] == steps

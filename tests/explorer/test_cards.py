@@ -20,7 +20,7 @@ from shardviz.records.amounts import format_seconds
 from shardviz.study.mends import Mend
 from shardviz.view.cards import deck_document, preview_document
 from shardviz.view.document import plain
-from shardviz.view.most import most_document
+from shardviz.view.most import costs_documents
 
 W1, W2 = "params['w1']", "params['w2']"
 
@@ -165,7 +165,7 @@ def test_where_what_may_help_cannot_be_tried_that_is_said(make_program, plan, er
     monkeypatch.setattr(background, "mends", mender)
     state.try_remedies()
     assert not state.now.remedies.busy
-    (word,) = [p for p in most_document(state.deck, state.now.remedies).lead[0] if p.tone == "warn"]
+    (word,) = [p for p in costs_documents(state.deck, state.now.remedies)[0].lead[0] if p.tone == "warn"]
     assert said in word.tip and "could not be tried" in word.text
 
 

@@ -36,60 +36,65 @@ def state(target="tpu v5e:2x2"):
 def seen(explorer, cards):
     """What the page is told, when it has so many cards."""
     explorer.tab = "timeline"
-    there = lambda: len(explorer.timeline.get("cards", ())) == cards  # noqa: E731
-    assert explorer.state.loop.inbox.wait_until(there, 20)
+    assert explorer.state.loop.inbox.wait_until(lambda: explorer.timeline.get("steps") == cards, 20)
     return explorer.timeline
 
 
-def walked(explorer):
-    """The open card's step, as Python has it."""
-    assert explorer.state.cost is not None
-    return explorer.state.cost.timeline
+def figures(told):
+    return [block for block in told["document"]["blocks"] if block["block"] == "figure"]
+
+
+def drawn(told, number=0):
+    """What is said of each box of a step, and its begin, its end and its height; what it selects."""
+    boxes = []
+    for shape in figures(told)[number]["of"]["shapes"]:
+        words = [shape["words"][n] for n in shape.get("told", ())]
+        for n, tip in enumerate(words):
+            begin = shape["x"][n]
+            boxes.append((tip, begin, begin + shape["wide"][n], shape["high"][n], shape["selects"][n]))
+    return boxes
 
 
 def test_it_is_made_while_somebody_looks():
     explorer = Explorer(state())
     assert explorer.timeline == {} and explorer.state.now.timelines.items == ()
     told = seen(explorer, 1)
-    timeline = walked(explorer)
-    (card,) = told["cards"]
-    assert (card["name"], card["seconds"], card["said"]) == (
-        "baseline",
-        timeline.seconds,
-        format_seconds(timeline.seconds),
-    )
-    for number, (name, axis, busy) in enumerate(card["lanes"]):
-        wide = sum(event[2] for event in card["events"] if event[0] == number)
-        lane = next((each for each in timeline.lanes if each.name == name), None)
-        if lane is None:
-            assert name == "waits" and wide == pytest.approx(sum(e.seconds for e in timeline.exposed), rel=1e-6)
-        else:
-            assert wide == pytest.approx(lane.busy, rel=1e-6) and (axis, busy) == (lane.axis, format_seconds(lane.busy))
-    memory, held = timeline.memory, card["memory"]
-    assert held["peak"] == format_bytes(memory.peak) and memory.rests_on in held["said"]
-    assert [size for _, size, _ in held["steps"]] == list(memory.bytes)
-    assert told["top"] == memory.peak < held["usable"][0] == memory.usable  # a v5e has 50 times as much: no line
-    (loop,) = [loop for loop in card["loops"] if loop[2] == 0]
-    assert loop[3] in ("× 8", "× 7") and loop[0] + loop[1] <= timeline.seconds * (1 + 1e-8)
-    kinds = {told["kinds"][event[3]][1]: told["kinds"][event[3]] for event in card["events"]}
-    look, _, about, chosen = kinds[SUM]
-    assert told["looks"][look][0] in about or about.startswith(("waits", "products", "all-reduce"))
-    assert SUM in said(told["chosen"][chosen]) and told["values"][SUM]
+    assert explorer.state.cost is not None
+    timeline = explorer.state.cost.timeline
+    (figure,) = figures(told)
+    assert figure["caption"] == f"baseline: {format_seconds(timeline.seconds)} a step"
+    assert [name for lane in timeline.lanes for name in [lane.name] if name not in str(figure)] == []
+    sums = [box for box in drawn(told) if "all-reduce" in box[0] and not box[0].partition(": ")[2].startswith("waits")]
+    assert sums and {tuple(selects) for *_, selects in sums} == {("line", SUM)} and all(SUM in box[0] for box in sums)
+    held = {tip for tip, *_ in drawn(told) if tip.startswith("memory")}
+    assert f"memory: {format_bytes(timeline.memory.peak)} held" in held
+    assert held <= {f"memory: {format_bytes(size)} held" for size in timeline.memory.bytes}
+    assert any("× 8" in tip or "8 identical" in tip or "7 identical" in tip for tip, *_ in drawn(told))
     explorer.tab = "source"
     assert explorer.timeline == {}
 
 
 def test_an_edit_is_answered_before_its_step_is_walked():
     explorer = Explorer(state())
-    seen(explorer, 1)
+    first = figures(seen(explorer, 1))
     assert explorer.state.set_dim("x", 0, [])
     assert explorer.state.deck.at == "draft" and explorer.state.now.timelines.of[0] is explorer.state.cost
-    told = seen(explorer, 2)
-    draft, baseline = told["cards"]
-    assert (draft["name"], baseline["name"]) == ("draft", "baseline")
-    assert draft["seconds"] == walked(explorer).seconds != baseline["seconds"]
-    assert told["seconds"] == max(draft["seconds"], baseline["seconds"])
-    assert explorer.state.undo() and seen(explorer, 1)["cards"] == [baseline]
+    draft, baseline = figures(seen(explorer, 2))
+    assert draft["caption"].startswith("draft: ") and baseline["caption"] == first[0]["caption"]
+    right = [max(end for _, _, end, *_ in drawn(explorer.timeline, n)) for n in (0, 1)]
+    assert right[0] > right[1] + 20, "on one scale the draft, which is not sharded, is longer"
+    assert explorer.state.undo() and figures(seen(explorer, 1)) == first
+
+
+def test_a_part_of_the_step_is_drawn_on_all_of_the_width():
+    explorer = Explorer(state())
+    whole = drawn(seen(explorer, 1))
+    explorer.span = [0.25, 0.5]
+    part = drawn(explorer.timeline)
+    wide = lambda boxes: max(end for _, _, end, *_ in boxes) - min(begin for _, begin, *_ in boxes)  # noqa: E731
+    assert wide(part) == pytest.approx(wide(whole), abs=1.0)
+    for tip, begin, end, *_ in part:  # each is four times as wide as before, but for what lies outside
+        assert end - begin <= 4 * sum(right - left for other, left, right, *_ in whole if other == tip) + 4
 
 
 def test_without_a_machine_or_a_program_it_is_said(program, plan, compilers):
@@ -110,81 +115,50 @@ def page(open_page):
 
 
 def middle(page, about):
-    """Where on the canvas the widest event is of which this is said, in pixels."""
-    told = page.shown["timeline"]
-    (card,) = told["cards"]
-    event = max((e for e in card["events"] if told["kinds"][e[3]][2].startswith(about)), key=lambda e: e[2])
-    box = page.at("timeline-canvas").bounding_box()
-    bands = max((loop[2] + 1 for loop in card["loops"]), default=0)
-    x = (event[1] + event[2] / 2) / (told["seconds"] * 1.02) * box["width"]
-    return event, {"x": x, "y": 22 + 26 + 14 * bands + 20 * event[0] + 10}
+    """Where on the picture the widest box is of which this is said, in pixels, and what is said of it."""
+    tip, begin, end, *_ = max(
+        (box for box in drawn(page.shown["timeline"]) if about in box[0]), key=lambda b: b[2] - b[1]
+    )
+    (of,) = [figure["of"] for figure in figures(page.shown["timeline"])]
+    y = next(s["y"][s["told"].index(s["words"].index(tip))] for s in of["shapes"] if tip in s.get("words", ()))
+    box = page.at("timeline-0").bounding_box()
+    scale = box["width"] / of["width"]
+    return tip, {"x": (begin + end) / 2 * scale, "y": (y + 4) * scale}
 
 
-def test_a_click_selects_the_line_its_value_and_the_collective(page):
-    event, at = middle(page, "all-reduce")
-    page.at("timeline-canvas").hover(position=at)
-    assert event[4] in page.at("timeline-said").inner_text() and "bound by" in page.at("timeline-said").inner_text()
-    page.at("timeline-canvas").click(position=at)
-    chosen = page.at("timeline-chosen")
-    assert SUM in chosen.inner_text() and event[5] in chosen.inner_text()
-    assert chosen.locator(f"[data-thing='moved all-reduce model {SUM}']").count() == 1
-    page.answer()
-    assert page.explorer.state.selected in page.shown["timeline"]["values"][SUM]
-    page.click(chosen.get_by_role("button", name="its collectives"))
-    assert page.explorer.tab == "collectives" and page.explorer.query["line"] == SUM
+def test_a_click_shows_the_line(page):
     page.go("source")
-    assert "sv-lit" in page.at(f"line-{SUM}").get_attribute("class")
+    page.go("timeline")
+    tip, at = middle(page, ": all-reduce")
+    page.at("timeline-0").hover(position=at)
+    assert page.at("timeline-0-said").inner_text() == tip and "bound by" in tip
+    page.at("timeline-0").click(position=at)
+    page.answer()
+    assert page.explorer.tab == "source" and "sv-shown" in page.at(f"line-{SUM}").get_attribute("class")
 
 
 def test_keys_go_from_event_to_event_and_zoom(page):
-    canvas, tell = page.at("timeline-canvas"), page.at("timeline-said")
-    label = canvas.get_attribute("aria-label")
-    assert "baseline" in label and "compute" in label
-    canvas.focus()
-    said = []
-    for key in ("ArrowRight", "ArrowRight", "+", "+", "ArrowDown", "Shift+ArrowRight", "Home", "Enter"):
-        page.tab.keyboard.press(key)
-        said.append(tell.inner_text())
-    assert said[0].startswith("compute: ") and said[0] != said[1] == said[3] and not said[4].startswith("compute: ")
-    assert page.at("timeline-chosen").is_visible() and canvas.evaluate("(el) => el === document.activeElement")
-    page.tab.keyboard.press("Tab")
-    assert page.focus() != "timeline-canvas"
+    picture, tell = page.at("timeline-0"), page.at("timeline-0-said")
+    assert "compute busy" in picture.get_attribute("aria-label")
+    picture.focus()
+    told = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        page.press(key)
+        told.append(tell.inner_text())
+    assert len(set(told)) == 3
+    spans = []
+    for key in ("+", "+", ">", "-", "Home"):
+        page.press(key)
+        spans.append(list(page.explorer.span))
+    assert spans == [[0.25, 0.75], [0.375, 0.625], [0.5, 0.75], [0.375, 0.875], [0, 1]]
+    page.click("timeline-in")
+    assert page.explorer.span == [0.25, 0.75]
 
 
 def test_memory_is_below_the_lanes_and_told_where_it_is_pointed_at(page):
-    canvas, tell = page.at("timeline-canvas"), page.at("timeline-said")
-    box, steps = canvas.bounding_box(), page.shown["timeline"]["cards"][0]["memory"]["steps"]
-    assert page.at("panel-timeline").locator(".sv-tlname").last.inner_text().startswith("memory")
-    canvas.hover(position={"x": box["width"] / 2, "y": box["height"] - 20})
-    told = tell.inner_text()
-    assert told.startswith("memory: ") and told.removeprefix("memory: ") in {words for _, _, words in steps}
-    canvas.click(position={"x": box["width"] / 2, "y": box["height"] - 20})
-    assert not page.at("timeline-chosen").is_visible()
-
-
-def drawn(page):
-    """The canvas as it is after the next frame."""
-    page.tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    return page.at("timeline-canvas").evaluate("(el) => el.toDataURL()")
-
-
-def test_the_wheel_zooms_a_drag_moves_and_a_theme_is_followed(page):
-    canvas = page.at("timeline-canvas")
-    box = canvas.bounding_box()
-    looks = [drawn(page)]
-    page.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + 70)
-    page.tab.mouse.wheel(0, -600)
-    looks.append(drawn(page))
-    page.tab.mouse.down()
-    page.tab.mouse.move(box["x"] + box["width"] / 2 - 60, box["y"] + 70, steps=3)
-    page.tab.mouse.up()
-    looks.append(drawn(page))
-    assert not page.at("timeline-chosen").is_visible(), "a drag chooses nothing"
-    page.at("timeline-whole").click()
-    page.tab.mouse.move(0, 0)
-    assert drawn(page) == looks[0] and len(set(looks)) == 3
-    page.tab.evaluate("document.body.dataset.jpThemeLight = 'false'")
-    assert drawn(page) not in looks
+    tip, at = middle(page, "memory: ")
+    page.at("timeline-0").hover(position=at)
+    assert page.at("timeline-0-said").inner_text() == tip
 
 
 @pytest.mark.parametrize("light", [True, False])
@@ -195,7 +169,7 @@ def test_it_can_be_read(open_page, light, width):
     assert explorer.state.set_dim("x", 0, [])
     seen(explorer, 2)
     page = open_page(explorer, width=width, light=light)
-    assert page.at("panel-timeline").locator(".sv-tlhead").count() == 2
+    assert page.at("panel-timeline").locator("figure").count() == 2
     assert page.tab.evaluate(UNREADABLE, page.at("panel-timeline").element_handle()) == []
     worst = page.tab.evaluate(CONTRAST)
     assert worst["ratio"] >= 4.5, worst

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh, Sharding, Spec
 from shardviz.view.document import device_ranges
-from shardviz.view.scene import build_scene, coarsen, describe, notes
+from shardviz.view.scene import build_scene, coarsen, notes
 
 
 @st.composite
@@ -156,6 +156,4 @@ def test_devices_that_hold_no_copies_are_told_apart(cut, labels):
     assert scene.labels == labels
     words = " ".join(notes(scene))
     assert ("partial sums" in words) == ("+" in labels[0]) and ("separate arrays" in words) == ("/" in labels[0])
-    assert ("partial sum" in describe(scene)) == ("+" in labels[0])
-    assert ("separate array" in describe(scene)) == ("/" in labels[0])
-    assert "every device holds" not in describe(scene) and "each slice is on" not in " ".join(notes(scene))
+    assert "each slice is on" not in words

@@ -13,7 +13,7 @@ from shardviz.records import Suggestion
 from shardviz.records.amounts import format_bytes, format_seconds
 from shardviz.study.mends import Mend, Mends, with_finding
 from shardviz.view.document import Section, Table, plain
-from shardviz.view.most import costs_documents, most_document
+from shardviz.view.most import costs_documents
 from tests.diagnose.faulty_programs import FAULTS, LARGE
 
 
@@ -42,7 +42,7 @@ def remedies(state, *mends):
 def tables(state, *mends):
     """The rows, and those that stand apart: each in words."""
     rows, apart = [], []
-    for block in most_document(state.deck, remedies(state, *mends)).blocks:
+    for block in costs_documents(state.deck, remedies(state, *mends))[0].blocks:
         if isinstance(block, Section):
             assert block.title == "Also tried"
             (inner,) = block.blocks
@@ -75,7 +75,8 @@ def test_compared_with_another_plan_rows_stay_and_the_difference_is_a_column(sta
     )
     assert state.set_plan(batch)
     compared, single = (
-        next(b for b in most_document(s.deck, s.now.remedies).blocks if isinstance(b, Table)) for s in (state, alone)
+        next(b for b in costs_documents(s.deck, s.now.remedies)[0].blocks if isinstance(b, Table))
+        for s in (state, alone)
     )
     assert [c.title for c in compared.columns if c not in single.columns] == ["difference"]
     costs = lambda table: [plain(row.cells[0]) for row in table.rows if "removed" not in str(row.cells)]  # noqa: E731
@@ -148,7 +149,7 @@ def test_what_belongs_to_no_row_stands_first_only_where_it_saves_more(state):
     apart = mend(state, "give it the spec", dataclasses.replace(finding, id="of-a-note"), kept=lambda c: False)
     for seconds, first in ((2e-5, Section), (5e-6, Table)):
         found = remedies(state, of_a_row, dataclasses.replace(apart, seconds=seconds))
-        blocks = most_document(state.deck, found).blocks
+        blocks = costs_documents(state.deck, found)[0].blocks
         assert [type(block) for block in blocks] == [first, Table if first is Section else Section]
 
 

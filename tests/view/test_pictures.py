@@ -12,7 +12,7 @@ from shardviz.notation import DeviceMesh
 from shardviz.paint.mpl import png_of
 from shardviz.paint.svg import svg_of
 from shardviz.view.cost_pictures import KINDS
-from shardviz.view.machine_picture import company_picture, machine_picture
+from shardviz.view.machine import company_picture, machine_picture
 from shardviz.view.picture import Labels, Picture, Rects, picture
 from tests.page.machines import MESHES, stepped
 from tests.view.sample import HOSTILE

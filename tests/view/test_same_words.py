@@ -18,7 +18,6 @@ from shardviz import paint
 from shardviz.costs.orders import orders
 from shardviz.costs.step_cost import cost_of
 from shardviz.explorer.explorer import ExplorerState
-from shardviz.layouts import layout
 from shardviz.notation import DeviceMesh
 from shardviz.notation.spec import axis_text
 from shardviz.paint.columns import text_width
@@ -51,7 +50,6 @@ from shardviz.view.panes import (
 )
 from shardviz.view.placement import device_pane, machine_pane, orders_pane
 from shardviz.view.rosetta import read_rosetta, value_rosetta
-from shardviz.view.show import Shown
 from shardviz.view.source import source_pane
 from shardviz.view.subjects import document
 from tests.view.sample import HOSTILE
@@ -253,7 +251,6 @@ WIDE = {
     "wide characters": lambda: sv.show((8192, 4096), ("模型並行軸", "データ"), {"模型並行軸": 4, "データ": 2}),
     "a tree of them": lambda: sv.show({"層": np.ones((64, 64)), "b": np.ones(8)}, ("データ",), {"データ": 2}),
     "a long name": lambda: sv.show((64,) * 6, (None, LONG, "b", "c", "d", None), {LONG: 4, "b": 4, "c": 32, "d": 32}),
-    "numbers": lambda: Shown(layout((2, 16), ("a",), "a=2"), values=np.linspace(-1e-7, 1e7, 32).reshape(2, 16)),
 }
 
 

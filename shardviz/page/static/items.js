@@ -1,12 +1,12 @@
 // @ts-check
 // What of a Picture can be pointed at: its rectangles, each with its words.
 
-/** @import { Picture, Shape } from "./types.d.ts" */
+/** @import { Picture, Selects, Shape } from "./types.d.ts" */
 
 /**
  * A rectangle that can be pointed at; it has an element of its own where it selects something.
  * @typedef {{ x: number, y: number, w: number, h: number }} Box
- * @typedef {Box & { tip: string, keys: number[], button: boolean }} Item
+ * @typedef {Box & { tip: string, keys: number[], sel?: Selects, button: boolean }} Item
  */
 
 /**
@@ -58,6 +58,7 @@ export function itemsOf({ shapes }) {
       ...box,
       tip: found[n],
       keys: shape.select ? shape.keys[n] : [],
+      sel: shape.selects?.[n],
       button: !!shape.select,
     }));
   });

@@ -14,7 +14,10 @@ const KEYS = [
   ["← → ↑ ↓", "within a part: to the next axis, slot, row or button; on a branch → opens it and ← closes it"],
   ["Enter", "what can be done here: a slot's menu, an axis's name and size"],
   ["Delete", "empty a slot or a dimension; remove a mesh axis"],
-  ["+ −", "on a mesh axis: twice, half as many devices; on the timeline: closer, farther (Home: the whole step)"],
+  [
+    "+ −",
+    "on a mesh axis: twice, half as many devices; on the timeline: closer, farther (< >: earlier, later; Home: the whole step)",
+  ],
   ["w", "why the selected value is sharded as it is; then ← → go along the chain, Escape closes the answer"],
   ["F2", "another name for a dimension, a mesh axis or a card"],
   ["k c w", "on a card: keep it, compare with it, why it was found; Alt with ← → moves it"],

@@ -3,6 +3,7 @@
 import { keyed } from "./dom.js";
 import { ui, useContextOf } from "./parts.js";
 import { itemsOf, nearest } from "./items.js";
+import { actOf } from "./pieces.js";
 import { layersOf, Sample } from "./shapes.js";
 import { useMemo, useRef, useState } from "./vendor/preact.js";
 
@@ -50,8 +51,13 @@ export function Picture({ of, over, pressed = -1, id, said, hint = "", pick }) {
     );
   }
 
-  /** @param {number} n */
-  const choose = (n) => pick && n >= 0 && pick(items[n].keys);
+  /** Does what the item is for; false where it is for nothing. @param {number} n */
+  function choose(n) {
+    const act = actOf(ctx, items[n]?.sel);
+    if (act) act();
+    else if (items[n]?.keys.length) pick?.(items[n].keys);
+    else return false;
+  }
 
   /** @param {KeyboardEvent} event */
   function keys(event) {
@@ -62,7 +68,7 @@ export function Picture({ of, over, pressed = -1, id, said, hint = "", pick }) {
       const next = from < 0 ? items.map((_, n) => n).reduce(first, 0) : nearest(items, from, way);
       if (items[next]) go(next);
     };
-    const take = () => pick ? choose(walked) : false;
+    const take = () => choose(walked);
     const arrows = Object.entries(ARROWS).map(([key, way]) => [key, arrow(way)]);
     keyed(event, { ...Object.fromEntries(arrows), Enter: take, " ": take });
   }
@@ -109,13 +115,11 @@ export function Figure({ of: { of, caption, name = "figure" } }) {
   if (!of.shapes) return ui`<figure>${caption}<p class="sv-soft">${of.alt}</p></figure>`;
   const device = ctx.get("device");
   const pick = (/** @type {number[]} */ keys) => ctx.set("device", keys.includes(device) ? -1 : keys[0]);
-  const pointed = of.shapes.some((/** @type {{ told?: unknown }} */ { told }) => told);
-  const said = of.title && pointed ? of.alt.slice(of.title.length) : "";
   const style = { "--most": `${of.width}px`, "--ratio": of.width / of.height };
   const notes = of.notes.map((/** @type {string} */ text) => ui`<p class="sv-soft">${text}</p>`);
-  return ui`<figure class="sv-docfigure ${said ? "sv-pointed" : ""}" style=${style}>
-      <figcaption>${caption}<b>${said && of.title}</b><span class="sv-soft">${said}</span></figcaption>
+  return ui`<figure class="sv-docfigure" style=${style}>
+      <figcaption>${caption}</figcaption>
       <${Picture} of=${of} pressed=${device} id=${name} said="${name}-said" pick=${pick}
-          hint="point at a cell, or walk with the arrow keys" />
+          hint="point at what is drawn, or walk with the arrow keys" />
       ${of.keys.length ? ui`<${Legend} of=${of} id="${name}-legend" />` : null}${notes}</figure>`;
 }

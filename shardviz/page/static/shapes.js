@@ -107,13 +107,13 @@ export function layersOf(ctx, { axes, shapes }, button, over) {
 
   /** A tile or a cell is its devices. @param {Shape} shape @param {number} n */
   function deviceOf({ keys, select }, n) {
-    return ["device", "cell", "holder"].includes(select) ? { "data-thing": `device ${keys[n].join(",")}` } : {};
+    return ["device", "cell"].includes(select) ? { "data-thing": `device ${keys[n].join(",")}` } : {};
   }
 
   /** @param {Shape} shape */
-  function lines({ lines: all, curved, closed, fill, stroke = "line", strength, width = 1, dash, name, tip }) {
+  function lines({ lines: all, closed, fill, stroke = "line", strength, width = 1, dash, name, tip }) {
     const d = all.map((/** @type {number[]} */ points) =>
-      `M${points.slice(0, 2)}${curved ? "C" : "L"}${points.slice(2)}${closed ? "Z" : ""}`
+      `M${points.slice(0, 2)}L${points.slice(2)}${closed ? "Z" : ""}`
     ).join("");
     return ui`<path d=${d} ...${looks(fill, stroke, name)} stroke-width=${width} opacity=${strength}
           stroke-dasharray=${dash}>

@@ -454,42 +454,6 @@ export interface Line {
   on?: Inline[];
 }
 
-/** The step of the open card and of the one that it is compared with, on one scale; see timelines.py. */
-export interface Timelines {
-  seconds: number;
-  /** The bytes at the top of the memory's scale. */
-  top: number;
-  cards: TimedCard[];
-  kinds: [look: number, at: string, about: string, chosen: number][];
-  /** What is said of an event that is chosen. */
-  chosen: Inline[];
-  looks: [text: string, kind: "axis" | "flops" | "hbm" | "other", hatch: number | null][];
-  /** By line the values that it makes. */
-  values: Record<string, string[]>;
-  notes: string[];
-}
-
-export interface TimedCard {
-  name: string;
-  said: string;
-  rests: string;
-  seconds: number;
-  lanes: [name: string, axis: string, busy: string][];
-  loops: [begin: number, long: number, depth: number, trips: string, words: string][];
-  events: TimedEvent[];
-  /** What is held; null where not known. */
-  memory: TimedMemory | null;
-}
-
-export interface TimedMemory {
-  peak: string;
-  said: string;
-  usable: [bytes: number, words: string] | null;
-  steps: [begin: number, bytes: number, words: string][];
-}
-
-export type TimedEvent = [lane: number, begin: number, long: number, kind: number, time: string, name: string];
-
 export interface Traits {
   /** The offer that is looked at, `remedy …` or `offer …`; empty for none. */
   hovered: string;
@@ -555,7 +519,10 @@ export interface Traits {
   machine: Machine;
   company: Pane & { device?: number; picture?: Picture };
   /** The steps as they would run; empty while nobody looks and while they are being walked. */
-  timeline: Pane & Partial<Timelines>;
+  /** The steps as they would run; `steps`: how many are drawn. */
+  timeline: Pane & { steps?: number };
+  /** The part of the longest step that is looked at, in shares of it. */
+  span: [from: number, to: number];
   memory: Pane;
   difference: Pane;
   /** The selected value inside the function, where it is one, with its spec; and the constraints that the plan has. */
