@@ -70,17 +70,10 @@ from shardviz._jax.lowering import (
     module_from,
     rehearse_passes,
     run_passes,
+    self_partitioned,
     walk,
 )
 from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, reconstrained, watched, with_marks_as
-from shardviz._jax.partitioning import (
-    PARTITIONED_CALL,
-    Partitioned,
-    Partitionings,
-    Unanswered,
-    answer,
-    self_partitioned,
-)
 from shardviz._jax.tracing import (
     NestedPmap,
     Operand,

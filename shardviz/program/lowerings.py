@@ -21,7 +21,6 @@ from shardviz.program.contexts import Found, MeshAsked, mesh_asked
 from shardviz.program.explicit import explicit_axes, in_types
 from shardviz.program.intermediates import Intermediate
 from shardviz.program.lower import CPU, ELSEWHERE, Lowered, LowerFor, lower
-from shardviz.program.own_partitioning import Asking
 from shardviz.program.placing import operations, with_places
 from shardviz.program.plan import Plan
 from shardviz.program.trace import Traced, needs_mesh, signature, trace
@@ -48,7 +47,6 @@ class _Kept:
     traced: Traced
     mesh: DeviceMesh | None
     lowered: dict[LowerFor, Lowered] = field(default_factory=dict)
-    asking: dict[LowerFor, Asking] = field(default_factory=dict)
     operations: tuple[_jax.Made, ...] = ()
 
 
@@ -139,11 +137,7 @@ class Lowerings:
                     if lowered is None:
                         raise
                 kept.lowered[target] = lowered
-            if not lowered.partitionings:
-                return lowered
-            if target not in kept.asking:
-                kept.asking[target] = Asking(lowered, dataclasses.replace(target, platform=lowered.platform))
-            return kept.asking[target].under(self.bind(plan))
+            return lowered
 
     @property
     def lowered(self) -> Lowered:
@@ -203,7 +197,7 @@ class Lowerings:
                 asked = self._asking(traced, mesh, places)
                 traced = dataclasses.replace(traced, asked=asked)
                 self.mesh = mesh or self.mesh
-                self._sized = self._sized or traced.sized or bool(traced.self_partitioned)
+                self._sized = self._sized or traced.sized
                 key = self._key(mesh, types)
                 self._kept[key] = _Kept(traced, mesh)
                 for old in [k for k in self._kept if k is not None][:-_MOST_TRACES]:
