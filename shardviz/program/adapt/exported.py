@@ -37,7 +37,6 @@ from shardviz.program.module import (
     place_of,
     spec_of,
     with_one_mesh,
-    write_over,
 )
 from shardviz.program.signature import named_tree
 from shardviz.program.trace import Argument, Constraint, Traced
@@ -71,19 +70,18 @@ def adapt(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
         jax.eval_shape(exported.call, *positional, **named)
     except Exception as error:  # whatever JAX finds wrong with the arguments
         raise TraceError(f"{exported.fun_name} cannot be called so: {error}") from error
-    return _exported(exported, [tuple(getattr(x, "shape", ())) for x in jax.tree.leaves((positional, named))], None)
+    return _exported(exported, [tuple(getattr(x, "shape", ())) for x in jax.tree.leaves((positional, named))])
 
 
-def call_of(exported: Any, values: Mapping[str, int] | None = None, mesh: DeviceMesh | None = None) -> Call:
-    """An export as a `Call`, its shardings written over `mesh` (None: its own), its symbolic dimensions as in `values`.
-    Raises SpecError if a symbolic dimension has no value, or one that breaks a constraint; TraceError if the module is
-    for GSPMD or has ordered effects; MeshError if its shardings cannot be written over `mesh`."""
+def call_of(exported: Any, values: Mapping[str, int] | None = None) -> Call:
+    """An export as a `Call`, its symbolic dimensions as in `values`. Raises SpecError if a symbolic dimension has no
+    value, or one that breaks a constraint; TraceError if the module is for GSPMD or has ordered effects."""
     settled = symbol_values(exported.fun_name, _jax.symbols_of(exported.in_avals), values)
     shapes = [tuple(_jax.evaluated(d, settled) for d in aval.shape) for aval in exported.in_avals]
-    return _exported(exported, shapes, mesh)
+    return _exported(exported, shapes)
 
 
-def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh | None) -> Call:
+def _exported(exported: Any, shapes: Sequence[tuple[int, ...]]) -> Call:
     name, kept, platforms = exported.fun_name, tuple(exported.module_kept_var_idx), tuple(exported.platforms)
     try:
         module = _jax.exported_module(exported.mlir_module_serialized)
@@ -101,9 +99,6 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
         own = mesh_in(module)
         if exported_mesh is not None and own is not None and exported_mesh.shape == own.shape:
             own = exported_mesh  # of which more is known than the module tells
-        if mesh is not None and own is not None and not set(own.names) <= set(mesh.names):
-            write_over(module, own, mesh, name)
-            own = mesh
         constraints, axes, is_sized, differentiated = _inside(module, name)
         called, results = names_of(exported.in_tree, kept, located), result_names(exported.out_tree)
         ins = attributes_of(main_of(module), "arg_attrs", len(avals))
@@ -135,7 +130,7 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh
         )
         out_specs = _specs(outs, out_avals)
     brings = Brings(
-        mesh or own or DeviceMesh(("device",), (1,)),
+        own or DeviceMesh(("device",), (1,)),
         specs if any(s is not None for s in specs) else (),
         jax.tree.unflatten(exported.out_tree, out_specs),
         f"the shardings that {name} was exported with",
