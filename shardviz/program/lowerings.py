@@ -130,13 +130,7 @@ class Lowerings:
         with self._lock, self.call.contexts.around():
             lowered = kept.lowered.get(target)
             if lowered is None or not (anywhere or lowered.platform == target.platform):
-                try:
-                    lowered = lower(kept.traced, mesh, target)
-                except TraceError:
-                    lowered = _elsewhere(kept.traced, mesh) if anywhere else None
-                    if lowered is None:
-                        raise
-                kept.lowered[target] = lowered
+                lowered = kept.lowered[target] = _lowered(kept.traced, mesh, target, *(ELSEWHERE if anywhere else ()))
             return lowered
 
     @property
@@ -171,14 +165,11 @@ class Lowerings:
         mesh, types = plan.mesh, ()
         if explicit_axes(mesh) and not self.call.traced_for:  # what is lowered already keeps its types
             types = in_types(bind.argument_specs(plan, self.call, self.known(mesh)), mesh)
-        kept = self._trace(mesh, types)
-        return self._with_places(kept, plan, types) if plan.constraints else kept
-
-    def _with_places(self, kept: _Kept, plan: Plan, types: tuple[Spec, ...]) -> _Kept:
-        """The trace with marks at the values that a plan constrains: one for each set of them, whatever their specs."""
-        mesh, wanted = plan.mesh, tuple(dict.fromkeys(each.value for each in plan.constraints))
-        key = self._key(mesh, types), wanted
-        with self._lock:
+        kept, wanted = self._trace(mesh, types), tuple(dict.fromkeys(each.value for each in plan.constraints))
+        if not wanted:
+            return kept
+        with self._lock:  # with marks at the values that the plan constrains: one trace for each set of them
+            key = self._key(mesh, types), wanted
             if key not in self._placed:
                 on = self.call, mesh, types, self._places(mesh)
                 kept.operations = kept.operations or operations(kept.traced, on)
@@ -241,9 +232,12 @@ class Lowerings:
         return mesh.names, mesh.types, mesh.sizes if sized else mesh.size == 1, types
 
 
-def _elsewhere(traced: Traced, mesh: DeviceMesh) -> Lowered | None:
-    """A lowering for any accelerator; None where JAX has none."""
-    for target in ELSEWHERE:
-        with contextlib.suppress(TraceError):
-            return lower(traced, mesh, target)
-    return None
+def _lowered(traced: Traced, mesh: DeviceMesh, target: LowerFor, *others: LowerFor) -> Lowered:
+    """The trace lowered for a target, or where that cannot be for the first of others. Raises as of the target."""
+    try:
+        return lower(traced, mesh, target)
+    except TraceError:
+        for other in others:
+            with contextlib.suppress(TraceError):
+                return lower(traced, mesh, other)
+        raise
