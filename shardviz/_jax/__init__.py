@@ -5,7 +5,7 @@ inside a traced program, to have an MLIR context of our own, to compile a module
 that is not there, with XLA's dumps, and to read what an exported file or an executable says of itself.
 """
 
-from shardviz._jax.checkpoints import checkpointed, under_checkpoint
+from shardviz._jax.checkpoints import Checkpointing, under_checkpoint
 from shardviz._jax.compiling import (
     compile_for_cpu,
     compile_only,
@@ -73,7 +73,7 @@ from shardviz._jax.lowering import (
     self_partitioned,
     walk,
 )
-from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, reconstrained, watched, with_marks_as
+from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, passing, with_marks_as
 from shardviz._jax.tracing import (
     NestedPmap,
     Operand,
