@@ -75,11 +75,9 @@ from shardviz._jax.lowering import (
 )
 from shardviz._jax.marking import Line, Made, Watch, mark, marked_text, marks_in, passing, with_marks_as
 from shardviz._jax.tracing import (
-    NestedPmap,
     Operand,
     Refusal,
     cudnn_attention,
-    inside_pmap,
     missing_axis,
     refusal,
     tracing_on,
