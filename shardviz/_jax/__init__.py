@@ -33,7 +33,6 @@ from shardviz._jax.contexts import (
     under_settings,
 )
 from shardviz._jax.exports import (
-    calling_conventions,
     constraints_of,
     evaluated,
     export_shardings,

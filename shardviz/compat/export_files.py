@@ -159,13 +159,14 @@ def _rehearse(data: bytes, name: str, options: dict[str, str]) -> None:
 
 def _damaged(name: str, error: Exception | str) -> str:
     words = str(error).strip()
-    low, high = _jax.calling_conventions()
     if "backward-compatibility" in words:
         return f"{name} is an export that is too old for this JAX: {words}"
     if "deserialization_registry" in words or "register_pytree" in words:
         return f"{name}: its arguments or results have a type that this process does not know: {words}"
     if not isinstance(error, str):
         words = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    low = jax.export.minimum_supported_calling_convention_version
+    high = jax.export.maximum_supported_calling_convention_version
     return (
         f"{name} is cut short or damaged, or was written by a JAX that this one (calling conventions {low} to {high}) "
         f"does not read: {words[:300]}"

@@ -216,8 +216,9 @@ def test_xla_reads_what_is_written(cut):
             theirs = theirs.v3_to_v2_sharding()
         if cut.unreduced_kind == "sum":  # XLA's text leaves out the metadata that say another
             assert sv.sharding(str(theirs), cut.mesh, cut.rank).same_as(cut), notation
-        message = theirs.to_proto()
-        for given_ in (HloSharding.from_proto(message), message, message.SerializeToString()):
+        message = theirs.to_proto()  # a replicated one of V3 is left as it is: its message names a mesh of its own
+        messages = () if notation == "hlo-v3" else (message, message.SerializeToString())
+        for given_ in (HloSharding.from_proto(message), *messages):
             assert sv.sharding(given_, cut.mesh, cut.rank).same_as(cut)
     assert sv.sharding(HloSharding.from_string(cut.to("hlo-v3")), cut.mesh, cut.rank).same_as(cut)
     assert sv.sharding(cut.to("proto").SerializeToString(), cut.mesh, cut.rank).same_as(cut)

@@ -31,6 +31,7 @@ from shardviz.program.module import (
     axis_names,
     call_target,
     complete,
+    function_type,
     items,
     main_of,
     mesh_in,
@@ -89,7 +90,7 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]]) -> Call:
         raise TraceError(f"{name}: its module cannot be read here: {error}") from error
     avals = tuple(aval.update(shape=shape) for shape, aval in zip(shapes, exported.in_avals, strict=True))
     platform = platforms.index("cpu") if "cpu" in platforms else 0
-    out_avals, exported_mesh = _out_avals(exported, avals), mesh_of(exported)
+    exported_mesh = mesh_of(exported)
     with module.context, ir.Location.unknown():
         located = argument_names(module, len(kept))
         if complete(module, avals, kept, platform):
@@ -101,6 +102,8 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]]) -> Call:
             own = exported_mesh  # of which more is known than the module tells
         constraints, axes, is_sized, differentiated = _inside(module, name)
         called, results = names_of(exported.in_tree, kept, located), result_names(exported.out_tree)
+        types = zip(exported.out_avals, function_type(main_of(module)).results, strict=True)
+        out_avals = [a.update(shape=tuple(ir.RankedTensorType(t).shape)[: a.ndim]) for a, t in types]
         ins = attributes_of(main_of(module), "arg_attrs", len(avals))
         outs = attributes_of(main_of(module), "res_attrs", len(out_avals))
         traced = Traced(
@@ -141,16 +144,6 @@ def _exported(exported: Any, shapes: Sequence[tuple[int, ...]]) -> Call:
     return Call(None, args, kwargs, name, "exported", brings=brings, notes=notes, traced_for=traced_for)
 
 
-def _out_avals(exported: Any, avals: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not _jax.symbols_of(exported.out_avals):
-        return tuple(exported.out_avals)
-    args, kwargs = exported.in_tree.unflatten(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals)
-    try:
-        return tuple(jax.tree.leaves(jax.eval_shape(exported.call, *args, **kwargs)))
-    except Exception as error:  # a constraint that the module alone knows
-        raise SpecError(f"{exported.fun_name}: its shapes do not settle: {_sentence(error)}") from error
-
-
 def mesh_of(exported: Any) -> DeviceMesh | None:
     """The mesh of an export's named shardings; None where it has none."""
     return specs_of(s for shardings in _jax.export_shardings(exported) for s in shardings)[1]
@@ -180,20 +173,16 @@ def _notes(name: str, platforms: tuple[str, ...], settled: str, devices: int) ->
 
 
 def _refined(name: str, module: bytes) -> Any:
-    """`_jax.refined` with its errors in words: the shape assertion that does not hold."""
+    """`_jax.refined` with its errors in words: the shape assertion that does not hold, as the program's own check says
+    it."""
     try:
         return _jax.refined(module)
     except ShardvizError:
         raise
     except Exception as error:  # XLA's refinement says it in the text of the cause
-        raise SpecError(f"{name}: its shapes do not settle: {_sentence(error.__cause__ or error)}") from error
-
-
-def _sentence(error: BaseException) -> str:
-    """Which constraint does not hold, as the program's own check says it."""
-    message = str(error)
-    sentence = message[max(message.find("Input shapes do not match"), 0) :].split(" Using the following", 1)[0]
-    return sentence.splitlines()[0].strip()
+        message = str(error.__cause__ or error)
+        sentence = message[max(message.find("Input shapes do not match"), 0) :].split(" Using the following", 1)[0]
+        raise SpecError(f"{name}: its shapes do not settle: {sentence.splitlines()[0].strip()}") from error
 
 
 def _traced_for(traced: Traced, own: DeviceMesh | None, axes: frozenset[str]) -> Callable[[DeviceMesh | None], Traced]:
